@@ -1,0 +1,32 @@
+# edgesim: `make help` lists the targets. All set-up happens on demand in .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+SCENARIO ?= scenarios/quickstart.yaml
+
+.PHONY: help demo test check bench
+
+help:  ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/:/' | column -t -s ':'
+
+demo: $(INSTALLED)  ## install, train the quickstart fleet, print its results
+	$(BIN)/edgesim run $(SCENARIO)
+
+test: $(INSTALLED)  ## install and run all tests
+	OMP_NUM_THREADS=1 $(BIN)/pytest
+
+check: $(INSTALLED)  ## style, types and the order of layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(INSTALLED)  ## benchmarks that print ratios measured in one run
+	$(BIN)/python benchmarks/overhead.py
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@

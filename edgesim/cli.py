@@ -1,0 +1,232 @@
+"""The command line: run, validate, list. The only module that prints or reads the environment."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.table import Table
+
+from edgesim.errors import EdgesimError, ScenarioError
+from edgesim.scenario.files import load_scenario
+
+if TYPE_CHECKING:
+    from edgesim.assembly import Prepared
+
+BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
+
+app = typer.Typer(
+    name="edgesim",
+    help="Emulates a fleet of edge devices that train one model together, without a server.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+_out = Console(soft_wrap=True)
+_err = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+
+ScenarioPath = Annotated[Path, typer.Argument(metavar="SCENARIO", help="Scenario file (YAML).")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY.PATH=VALUE", help="Replace a value of the scenario."),
+]
+
+
+@app.command()
+def run(
+    scenario: ScenarioPath,
+    overrides: Overrides = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Run directory; default runs/<name>-<time>.")
+    ] = None,
+    inline: Annotated[
+        bool, typer.Option("--inline", help="All devices in this process, without Ray.")
+    ] = False,
+    address: Annotated[
+        str | None, typer.Option(help="Ray cluster to use; default: start one here.")
+    ] = None,
+    dashboard: Annotated[
+        bool, typer.Option(help="Start the Ray dashboard with a new cluster.")
+    ] = True,
+) -> None:
+    """Train the fleet of a scenario."""
+    from edgesim.fleet.run import run_scenario
+
+    prepared = _prepare(scenario, overrides or ())
+    result = run_scenario(
+        prepared,
+        out or _default_out(prepared.scenario.name),
+        inline=inline,
+        address=address,
+        dashboard=dashboard,
+        console=_out,
+    )
+    _print_result(result.summary, result.path)
+
+
+@app.command()
+def validate(scenario: ScenarioPath, overrides: Overrides = None) -> None:
+    """Check a scenario with its graph, data and model; start nothing and write nothing."""
+    _print_prepared(_prepare(scenario, overrides or ()))
+
+
+@app.command("list")
+def list_(
+    what: Annotated[
+        Literal["topologies", "models", "datasets", "algorithms", "compressors", "scenarios"],
+        typer.Argument(help="What to list."),
+    ],
+) -> None:
+    """List what scenarios can name."""
+    table = Table("name", "what it is")
+    for name, description in _CATALOGS[what]():
+        table.add_row(name, description)
+    _out.print(table)
+
+
+def _prepare(path: Path, overrides: Sequence[str]) -> Prepared:
+    """Read and check a scenario; what is found later than by reading names the file too."""
+    scenario = load_scenario(path, overrides)
+    from edgesim.assembly import prepare  # loads torch, which a refused file need not wait for
+
+    try:
+        return prepare(scenario)
+    except EdgesimError as error:
+        if not isinstance(error, ValueError):
+            raise
+        raise ScenarioError(f"{path}: {error}") from error
+
+
+def main() -> None:
+    """Entry point: errors become one or two lines and an exit status."""
+    debug = "--debug" in sys.argv
+    if debug:
+        sys.argv.remove("--debug")
+    logging.basicConfig(
+        level=logging.INFO,
+        format="%(message)s",
+        handlers=[RichHandler(console=_err, show_time=False, show_path=False, show_level=False)],
+    )
+    logging.getLogger("ray").setLevel(logging.WARNING)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        app()
+    except KeyboardInterrupt:
+        _err.print("interrupted")
+        sys.exit(INTERRUPTED)
+    except EdgesimError as error:
+        if debug:
+            raise
+        _err.print(str(error))
+        sys.exit(BAD_INPUT if isinstance(error, ValueError) else FAILED)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _default_out(name: str) -> Path:
+    return Path("runs") / f"{name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+
+
+def _print_prepared(prepared: Prepared) -> None:
+    import numpy as np
+
+    from topologies import mixing_matrix, spectral_gap
+
+    scenario, training = prepared.scenario, prepared.training
+    graph = prepared.schedule.graph(0)
+    sizes = [len(indices) for indices in prepared.indices]
+    degrees = [degree for _, degree in graph.out_degree()]
+    table = Table(title=f"{scenario.name}: nothing stands in its way", show_header=False)
+    table.add_row("devices", str(scenario.fleet.devices))
+    table.add_row("topology", scenario.topology.kind)
+    table.add_row("out-neighbors in round 0", f"{min(degrees)} to {max(degrees)}")
+    if prepared.schedule.is_static:
+        gap = spectral_gap(np.asarray(mixing_matrix(graph)))
+        table.add_row("spectral gap", f"{gap:.4f}")
+    table.add_row("model", f"{scenario.model.name}, {prepared.layout.numel:,} parameters")
+    table.add_row("samples per device", f"{min(sizes):,} to {max(sizes):,}")
+    table.add_row("test samples", f"{len(prepared.test_samples().labels):,}")
+    table.add_row("rounds", f"{training.num_rounds:,} ({training.rounds_per_epoch} per epoch)")
+    _out.print(table)
+
+
+def _print_result(summary: dict[str, Any], path: Path) -> None:
+    table = Table(title=f"{summary['name']} (seed {summary['seed']})", show_header=False)
+    table.add_row("accuracy of the averaged model", f"{summary['consensus_accuracy']:.4f}")
+    if summary["device_accuracy_min"] is not None:
+        table.add_row(
+            "accuracy of single devices",
+            f"{summary['device_accuracy_min']:.4f} to {summary['device_accuracy_max']:.4f} "
+            f"(mean {summary['device_accuracy_mean']:.4f})",
+        )
+    table.add_row("consensus distance", f"{summary['consensus_distance']:.4g}")
+    table.add_row(
+        "bytes sent",
+        f"{summary['sent_bytes']:,} in {summary['messages_sent']:,} messages "
+        f"(values {summary['sent_value_bytes']:,}, indices {summary['sent_index_bytes']:,}, "
+        f"scales and headers {summary['sent_overhead_bytes']:,})",
+    )
+    table.add_row("rounds", f"{summary['rounds']:,} ({summary['epochs']:.4g} epochs)")
+    table.add_row("wall time", f"{summary['wall_s']:.1f} s")
+    table.add_row("files", str(path))
+    _out.print(table)
+
+
+def _topologies() -> list[tuple[str, str]]:
+    from topologies import KINDS
+
+    return [(name, kind.description) for name, kind in KINDS.items()]
+
+
+def _models() -> list[tuple[str, str]]:
+    from edgesim.models.catalog import MODELS
+
+    return [(name, kind.description) for name, kind in MODELS.items()]
+
+
+def _datasets() -> list[tuple[str, str]]:
+    from edgesim.data.sources import SOURCES
+
+    return [(name, source.description) for name, source in SOURCES.items()]
+
+
+def _algorithms() -> list[tuple[str, str]]:
+    from edgesim.gossip.catalog import ALGORITHMS
+
+    return list(ALGORITHMS.items())
+
+
+def _compressors() -> list[tuple[str, str]]:
+    from edgesim.compression.catalog import COMPRESSORS
+
+    return [(name, kind.description) for name, kind in COMPRESSORS.items()]
+
+
+def _scenarios() -> list[tuple[str, str]]:
+    rows = []
+    for path in sorted(Path("scenarios").rglob("*.yaml")):
+        scenario = load_scenario(path)
+        rows.append((str(path), scenario.description))
+    return rows
+
+
+_CATALOGS: dict[str, Callable[[], list[tuple[str, str]]]] = {
+    "topologies": _topologies,
+    "models": _models,
+    "datasets": _datasets,
+    "algorithms": _algorithms,
+    "compressors": _compressors,
+    "scenarios": _scenarios,
+}

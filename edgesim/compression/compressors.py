@@ -1,0 +1,300 @@
+"""Compressors: what of a vector is sent, and in how many bits.
+
+All work tensor by tensor, are stateless, and draw randomness only from the generator they are
+given. Contractive compressors shrink the error, |x - C(x)|^2 <= (1 - delta) |x|^2, which is what
+CHOCO and DeepSqueeze need; unbiased ones have E C(x) = x. None that drops entries rescales the
+rest: that would trade the first property for the second.
+
+Symbols:
+    x: vector   n: entries of a tensor   k: kept entries of a tensor   s: largest level
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from edgesim.compression.errors import CompressionError
+from edgesim.compression.payload import Payload
+from edgesim.compression.segments import Segments
+from edgesim.compression.selection import (
+    kept_counts,
+    largest_per_tensor,
+    magnitude_keys,
+    random_keys,
+)
+from edgesim.compression.value_codes import (
+    PLAIN_CODES,
+    Floats,
+    MinMaxByte,
+    PlainCode,
+    ScaledInteger,
+    SignBit,
+    ValueFormat,
+)
+from edgesim.learning.parameters import ParameterLayout
+
+
+class Compressor(Protocol):
+    """A frozen object of hyper-parameters."""
+
+    @property
+    def name(self) -> str:
+        """Kind, as in a scenario."""
+        ...
+
+    @property
+    def is_deterministic(self) -> bool:
+        """The generator is never drawn from."""
+        ...
+
+    @property
+    def is_unbiased(self) -> bool:
+        """The mean over the generator of the decoded vector is x."""
+        ...
+
+    def compress(self, x: Tensor, layout: ParameterLayout, rng: np.random.Generator) -> Payload:
+        """Compress a vector; the payload shares no memory with it.
+
+        Args:
+            x: shape (D,), float32 or float64, on the CPU.
+            layout: the tensors that x consists of.
+            rng: the only source of randomness.
+
+        Raises:
+            CompressionError: x does not fit the layout, holds NaN or infinity, or has values beyond
+                the range of the value format.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Every entry, rounded to the value format only."""
+
+    name: ClassVar[str] = "identity"
+    is_deterministic: ClassVar[bool] = True
+    is_unbiased: ClassVar[bool] = False  # the value format rounds to nearest
+
+    values: ValueFormat
+
+    def __post_init__(self) -> None:
+        _check_format(self.values)
+
+    def compress(self, x: Tensor, layout: ParameterLayout, rng: np.random.Generator) -> Payload:
+        """Compress a vector; see `Compressor`."""
+        del rng
+        return _dense_payload(self.name, PLAIN_CODES[self.values], _entries(x, layout), layout)
+
+
+@dataclass(frozen=True, slots=True)
+class TopK:
+    """The k entries of largest magnitude of each tensor (R§3.6); of equal ones the first.
+
+    Contractive with delta = k/n per tensor.
+
+    Attributes:
+        keep: share of each tensor that is sent, in (0, 1]; at least one entry of each is.
+        values: format of what is sent.
+    """
+
+    name: ClassVar[str] = "top_k"
+    is_deterministic: ClassVar[bool] = True
+    is_unbiased: ClassVar[bool] = False
+
+    keep: float
+    values: ValueFormat
+
+    def __post_init__(self) -> None:
+        _check_keep(self.keep)
+        _check_format(self.values)
+
+    def compress(self, x: Tensor, layout: ParameterLayout, rng: np.random.Generator) -> Payload:
+        """Compress a vector; see `Compressor`."""
+        del rng
+        entries = _entries(x, layout)
+        keys, counts = magnitude_keys(entries), kept_counts(self.keep, layout)
+        indices = largest_per_tensor(keys, counts, layout)
+        code = PLAIN_CODES[self.values]
+        return _sparse_payload(self.name, code, entries, indices, counts, layout)
+
+
+@dataclass(frozen=True, slots=True)
+class RandomK:
+    """k entries of each tensor, every set of k equally likely, drawn anew for each vector.
+
+    Contractive in the mean with delta = k/n per tensor.
+
+    Attributes:
+        keep: share of each tensor that is sent, in (0, 1]; at least one entry of each is.
+        values: format of what is sent.
+    """
+
+    name: ClassVar[str] = "random_k"
+    is_deterministic: ClassVar[bool] = False
+    is_unbiased: ClassVar[bool] = False
+
+    keep: float
+    values: ValueFormat
+
+    def __post_init__(self) -> None:
+        _check_keep(self.keep)
+        _check_format(self.values)
+
+    def compress(self, x: Tensor, layout: ParameterLayout, rng: np.random.Generator) -> Payload:
+        """Compress a vector; see `Compressor`."""
+        entries = _entries(x, layout)
+        keys, counts = random_keys(layout.numel, rng), kept_counts(self.keep, layout)
+        indices = largest_per_tensor(keys, counts, layout)
+        code = PLAIN_CODES[self.values]
+        return _sparse_payload(self.name, code, entries, indices, counts, layout)
+
+
+@dataclass(frozen=True, slots=True)
+class QSGD:
+    """Stochastic levels of each tensor's norm (arXiv 1610.02132; R§3.6).
+
+    C(x) = sign(x) |x|_2 xi / s with s = 2**bits - 1 and xi one of the two whole numbers around
+    s |x| / |x|_2, chosen so that the mean is right. Sent as sign and level, bits + 1 per entry.
+
+    Attributes:
+        bits: bits of a level, 1 to 7: with the sign at most a byte.
+        biased: divide by 1 + min(n / s^2, sqrt(n) / s), which makes it contractive in the mean.
+    """
+
+    name: ClassVar[str] = "qsgd"
+    is_deterministic: ClassVar[bool] = False
+
+    bits: int
+    biased: bool = False
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.bits <= 7:
+            raise CompressionError(f"qsgd: bits is {self.bits}; must be in 1 to 7")
+
+    @property
+    def is_unbiased(self) -> bool:
+        """Unless it was asked to be biased."""
+        return not self.biased
+
+    def compress(self, x: Tensor, layout: ParameterLayout, rng: np.random.Generator) -> Payload:
+        """Compress a vector; see `Compressor`."""
+        entries = _entries(x, layout)
+        code = ScaledInteger(self.bits + 1)
+        s, n = code.largest, np.diff(layout.offsets)
+        segments = Segments(n)
+        with np.errstate(all="ignore"):
+            norms = np.sqrt(segments.reduce(np.add, np.square(entries, dtype=np.float64)))
+            codes, scales = code.quantize_stochastically(entries, norms, segments, rng)
+            if self.biased:
+                scales = scales / (1 + np.minimum(n / s**2, np.sqrt(n) / s))[:, None]
+        scales = scales.astype(np.float32, copy=False)
+        return _checked(self.name, Payload(layout, code, None, n, codes, scales))
+
+
+@dataclass(frozen=True, slots=True)
+class MinMaxUInt8:
+    """Every entry as one of 256 levels between its tensor's minimum and maximum (Bagua, R§7)."""
+
+    name: ClassVar[str] = "min_max_uint8"
+    is_deterministic: ClassVar[bool] = True
+    is_unbiased: ClassVar[bool] = False
+
+    def compress(self, x: Tensor, layout: ParameterLayout, rng: np.random.Generator) -> Payload:
+        """Compress a vector; see `Compressor`."""
+        del rng
+        return _dense_payload(self.name, MinMaxByte(), _entries(x, layout), layout)
+
+
+@dataclass(frozen=True, slots=True)
+class SignScale:
+    """Sign of every entry times the mean magnitude of its tensor (arXiv 1901.09847, EF-signSGD).
+
+    Contractive with delta = |x|_1^2 / (n |x|_2^2) per tensor.
+    """
+
+    name: ClassVar[str] = "sign_scale"
+    is_deterministic: ClassVar[bool] = True
+    is_unbiased: ClassVar[bool] = False
+
+    def compress(self, x: Tensor, layout: ParameterLayout, rng: np.random.Generator) -> Payload:
+        """Compress a vector; see `Compressor`."""
+        del rng
+        return _dense_payload(self.name, SignBit(), _entries(x, layout), layout)
+
+
+def _entries(x: Tensor, layout: ParameterLayout) -> Floats:
+    """The vector as an array, checked."""
+    if x.shape != (layout.numel,) or x.dtype not in {torch.float32, torch.float64}:
+        raise CompressionError(
+            f"cannot compress {tuple(x.shape)}, {x.dtype}; "
+            f"the layout needs ({layout.numel},), float32 or float64"
+        )
+    entries: Floats = x.detach().numpy()
+    _check_finite(entries, None, layout, "is not finite: has the training diverged?")
+    return entries
+
+
+def _dense_payload(name: str, code: PlainCode, entries: Floats, layout: ParameterLayout) -> Payload:
+    return _quantized(name, code, entries, None, np.diff(layout.offsets), layout)
+
+
+def _sparse_payload(
+    name: str,
+    code: PlainCode,
+    entries: Floats,
+    indices: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    layout: ParameterLayout,
+) -> Payload:
+    return _quantized(name, code, entries[indices], indices, counts, layout)
+
+
+def _quantized(
+    name: str,
+    code: PlainCode,
+    values: Floats,
+    indices: NDArray[np.int64] | None,
+    counts: NDArray[np.int64],
+    layout: ParameterLayout,
+) -> Payload:
+    with np.errstate(all="ignore"):  # _checked sees what came of it
+        codes, scales = code.quantize(values, Segments(counts))
+    return _checked(name, Payload(layout, code, indices, counts, codes, scales))
+
+
+def _checked(name: str, payload: Payload) -> Payload:
+    """Hold a payload to what its receivers will demand: finite values."""
+    label = payload.code.label
+    problem = f"is beyond the range of {name} in {label}; scale it down or choose values: fp32"
+    _check_finite(payload.values, payload.indices, payload.layout, problem)
+    return payload
+
+
+def _check_finite(
+    values: Floats, indices: NDArray[np.int64] | None, layout: ParameterLayout, problem: str
+) -> None:
+    is_finite = np.isfinite(values)
+    if is_finite.all():
+        return
+    first = int(np.argmin(is_finite))
+    position = first if indices is None else int(indices[first])
+    tensor = int(np.searchsorted(layout.offsets, position, side="right")) - 1
+    raise CompressionError(
+        f"{layout.names[tensor]}: entry {position - layout.offsets[tensor]} {problem}"
+    )
+
+
+def _check_keep(keep: float) -> None:
+    if not 0 < keep <= 1:
+        raise CompressionError(f"keep is {keep}; must be in (0, 1], such as 0.01 for 1 %")
+
+
+def _check_format(values: str) -> None:
+    if values not in PLAIN_CODES:
+        raise CompressionError(f"values is {values!r}; must be one of {', '.join(PLAIN_CODES)}")

@@ -1,0 +1,22 @@
+"""Message sizes as others count them, to stand beside the true ones of wire.py.
+
+Neither convention is a format: the reference code moves 8 bytes for each entry that it counts as 6,
+and the paper's 8-bit messages exist in no code (R§0, R§3.6).
+"""
+
+from __future__ import annotations
+
+
+def reference_dense_bytes(num_entries: int) -> int:
+    """The reference code's count of an uncompressed message: 4 (d + 1), push weight included."""
+    return 4 * (num_entries + 1)
+
+
+def reference_sparse_bytes(num_kept: int) -> int:
+    """The reference code's count of a top-k message: 6 k + 3, at 4 bytes a value, 2 an index."""
+    return 6 * num_kept + 3
+
+
+def paper_dense8_bytes(num_entries: int, num_tensors: int) -> int:
+    """The paper's 8-bit message (R§6): d codes, two float32 a tensor, one float32 push weight."""
+    return num_entries + 8 * num_tensors + 4

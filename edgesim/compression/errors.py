@@ -1,0 +1,16 @@
+"""The two errors of this package."""
+
+from __future__ import annotations
+
+from edgesim.errors import EdgesimError
+
+
+class CompressionError(EdgesimError, ValueError):
+    """A vector, target or hyper-parameter that a compressor cannot work with."""
+
+
+class WireError(EdgesimError, ValueError):
+    """Bytes that are no valid message, or a message that cannot be written.
+
+    The codec's only exception: a receiver that catches it and asks again needs to catch no other.
+    """

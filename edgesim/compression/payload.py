@@ -1,0 +1,119 @@
+"""The compressed content of one vector: what leaves a sender is what reaches every receiver.
+
+Symbols:
+    D: entries of the flat vector   T: tensors   K: entries in the payload (D if dense)
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from edgesim.compression.bits import Bytes
+from edgesim.compression.errors import CompressionError
+from edgesim.compression.index_code import encode_indices
+from edgesim.compression.segments import Segments
+from edgesim.compression.value_codes import Codes, Floats, Scales, ValueCode
+from edgesim.learning.parameters import ParameterLayout
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sections:
+    """A payload as bytes: the body of every message that carries it, and the body's CRC-32."""
+
+    scales: Bytes
+    indices: Bytes
+    values: Bytes
+    checksum: int
+
+
+@dataclass(frozen=True, eq=False)
+class Payload:
+    """A compressed vector. Its arrays are shared and must not be changed.
+
+    Both ends of an edge add the same payload to their public copies. The sum is bit-equal because
+    values depend on codes and scales alone and every operation is rounded exactly.
+
+    Attributes:
+        layout: of the vector.
+        code: meaning of the codes.
+        indices: shape (K,), positions in the vector, ascending; None for all of them.
+        counts: shape (T,), entries of each tensor.
+        codes: shape (K,), in the code's own type.
+        scales: shape (T, scales per tensor), float32.
+    """
+
+    layout: ParameterLayout
+    code: ValueCode
+    indices: NDArray[np.int64] | None
+    counts: NDArray[np.int64]
+    codes: Codes
+    scales: Scales
+
+    @property
+    def num_values(self) -> int:
+        """K."""
+        return len(self.codes)
+
+    @cached_property
+    def values(self) -> Floats:
+        """Decoded entries, shape (K,), float32 (float64 for fp64 codes); decoded once."""
+        with np.errstate(all="ignore"):  # whoever makes a payload checks that values are finite
+            return self.code.dequantize(self.codes, self.scales, Segments(self.counts))
+
+    @cached_property
+    def sections(self) -> Sections:
+        """The payload as bytes; encoded once, however many edges it is sent on."""
+        scales = self.scales.astype("<f4", copy=False).reshape(-1).view(np.uint8)
+        values = self.code.pack(self.codes)
+        indices = np.empty(0, np.uint8)
+        if self.indices is not None:
+            indices = encode_indices(self.indices, self.counts, self.layout)
+        checksum = 0
+        for section in (scales, indices, values):
+            checksum = zlib.crc32(section.data, checksum)
+        return Sections(scales, indices, values, checksum)
+
+    def decode(self) -> Tensor:
+        """The decompressed vector, shape (D,), zero where nothing was kept; the caller's own."""
+        if self.indices is None:
+            return torch.from_numpy(self.values.copy())
+        dense = np.zeros(self.layout.numel, self.values.dtype)
+        dense[self.indices] = self.values
+        return torch.from_numpy(dense)
+
+    def add_to_(self, target: Tensor, scale: float = 1.0) -> None:
+        """Add `scale` times the decompressed vector to `target`, in place.
+
+        A sparse payload does not touch other entries. The product is rounded before the sum, so
+        that processors with and without fused multiply-add agree.
+
+        Args:
+            target: shape (D,), float32 or float64, on the CPU, without gradient.
+            scale: factor, rounded to the target's type.
+
+        Raises:
+            CompressionError: `target` has another shape or type.
+        """
+        if target.shape != (self.layout.numel,) or target.dtype not in {
+            torch.float32,
+            torch.float64,
+        }:
+            raise CompressionError(
+                f"cannot add to {tuple(target.shape)}, {target.dtype}; "
+                f"must be ({self.layout.numel},), float32 or float64"
+            )
+        array = target.numpy()
+        change = self.values.astype(array.dtype, copy=False)
+        if scale != 1.0:
+            change = change * array.dtype.type(scale)
+        if self.indices is None:
+            array += change
+        else:
+            array[self.indices] += change

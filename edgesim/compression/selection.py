@@ -1,0 +1,83 @@
+"""Which entries of each tensor a sparse message keeps."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgesim.compression.segments import Segments
+from edgesim.learning.parameters import ParameterLayout
+
+Keys: TypeAlias = NDArray[np.uint32 | np.uint64]
+
+
+def kept_counts(keep: float, layout: ParameterLayout) -> NDArray[np.int64]:
+    """Entries kept of each tensor: max(1, int(n (1 - r))) with r = 1 - keep, shape (T,) (R§3.6).
+
+    Written as in the reference, rounding errors included, so that counts agree to the entry: 10 %
+    of 640 are 63, because 1 - 0.9 is just below 0.1.
+    """
+    return np.maximum(1, np.diff(layout.offsets) * (1 - (1 - keep))).astype(np.int64)
+
+
+def magnitude_keys(x: NDArray[np.float32 | np.float64]) -> Keys:
+    """Keys in the order of |x|: bits of non-negative floats, read as integers, keep their order.
+
+    Integers are partitioned at twice the speed of floats, which may hold NaN.
+    """
+    magnitudes = np.abs(x)
+    return magnitudes.view(np.uint32) if x.dtype == np.float32 else magnitudes.view(np.uint64)
+
+
+def random_keys(num_entries: int, rng: np.random.Generator) -> Keys:
+    """Independent 32-bit keys; the largest k of them are a uniformly random set of size k.
+
+    Two keys at the very border of the set are equal about once in 2**32 / n draws. Then the
+    lower index is taken, a bias that no run can notice.
+    """
+    pairs = rng.integers(0, 2**64, size=(num_entries + 1) // 2, dtype=np.uint64)
+    return pairs.astype("<u8", copy=False).view("<u4")[:num_entries]
+
+
+def largest_per_tensor(
+    keys: Keys, counts: NDArray[np.int64], layout: ParameterLayout
+) -> NDArray[np.int64]:
+    """Positions of the largest keys of each tensor, ascending; of equal keys the first ones.
+
+    Args:
+        keys: shape (D,).
+        counts: shape (T,), how many to take of each tensor, at least one.
+        layout: of the vector.
+    """
+    thresholds = np.empty(len(counts), keys.dtype)  # the smallest key that is taken
+    for tensor, (start, end, count) in enumerate(
+        zip(layout.offsets[:-1].tolist(), layout.offsets[1:].tolist(), counts.tolist(), strict=True)
+    ):
+        rank = end - start - count
+        thresholds[tensor] = np.partition(keys[start:end], rank)[rank]
+    sizes = Segments(np.diff(layout.offsets))
+    indices = np.flatnonzero(keys >= sizes.spread(thresholds))
+    bounds = np.searchsorted(indices, layout.offsets)
+    surplus = np.diff(bounds) - counts
+    return _without_last_ties(keys, indices, thresholds, bounds, surplus)
+
+
+def _without_last_ties(
+    keys: Keys,
+    indices: NDArray[np.int64],
+    thresholds: Keys,
+    bounds: NDArray[np.int64],
+    surplus: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Drop the surplus of tensors with more keys at the threshold than there is room for."""
+    tensors = np.flatnonzero(surplus)
+    if not len(tensors):
+        return indices
+    is_kept = np.ones(len(indices), np.bool_)
+    for tensor in tensors:
+        start, end = bounds[tensor], bounds[tensor + 1]
+        tied = np.flatnonzero(keys[indices[start:end]] == thresholds[tensor])
+        is_kept[start + tied[-surplus[tensor] :]] = False
+    return indices[is_kept]

@@ -1,0 +1,289 @@
+"""Messages as bytes: the only definition of a message's size.
+
+    header    61 bytes, see `HEADER`, then the algorithm's name in ASCII
+    scales    float32, per tensor as many as the value code has
+    indices   see index_code.py; empty for a dense payload
+    values    K codes, packed end to end
+
+All numbers are little-endian. The checksum is the CRC-32 of body, header and name without the
+checksum itself, in this order: a payload sent on several edges is summed over its body only once.
+
+Symbols:
+    D: entries of the flat vector   K: entries in the payload
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgesim.compression.bits import Bytes
+from edgesim.compression.errors import WireError
+from edgesim.compression.index_code import decode_indices
+from edgesim.compression.payload import Payload
+from edgesim.compression.value_codes import ValueCode, value_code
+from edgesim.learning.parameters import ParameterLayout
+
+MAGIC = b"ESIM"
+VERSION = 1
+DENSE, SPARSE = 0, 1
+
+# magic, version, dense or sparse, value code, its bits, length of the name; sender, receiver,
+# sequence, round; weight, push weight; layout digest, K, index bytes, message bytes, checksum
+HEADER = struct.Struct("<4sBBBBB4I2d5I")
+
+_CHECKSUM = struct.Struct("<I")  # the header's last field
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
+
+
+class _Header(NamedTuple):
+    """Fields of `HEADER` in order."""
+
+    magic: bytes
+    version: int
+    selection: int
+    value_code: int
+    value_bits: int
+    name_bytes: int
+    sender: int
+    receiver: int
+    sequence: int
+    round_index: int
+    weight: float
+    push_weight: float
+    layout_digest: int
+    num_values: int
+    index_bytes: int
+    message_bytes: int
+    checksum: int
+
+
+@dataclass(frozen=True, slots=True)
+class ByteCounts:
+    """Where the bytes of a message, or of several, go.
+
+    Attributes:
+        values: packed codes.
+        indices: index code, with its mode and count per tensor.
+        scales: scales of all tensors.
+        header: everything else, the algorithm's name included.
+    """
+
+    values: int
+    indices: int
+    scales: int
+    header: int
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.values + self.indices + self.scales + self.header
+
+    def __add__(self, other: ByteCounts) -> ByteCounts:
+        """Counts of both."""
+        return ByteCounts(
+            self.values + other.values,
+            self.indices + other.indices,
+            self.scales + other.scales,
+            self.header + other.header,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Message:
+    """One payload on one edge.
+
+    Attributes:
+        algorithm: name of the gossip algorithm; lower case, at most 32 characters.
+        sender: device j of the edge j -> i.
+        receiver: device i.
+        sequence: number of the message on its edge.
+        round_index: the sender's round.
+        weight: w, the share of the sender's mass that travels on this edge.
+        push_weight: u of the sender.
+        payload: the compressed vector.
+
+    Raises:
+        WireError: a number that the header cannot hold, or that no receiver would accept.
+    """
+
+    algorithm: str
+    sender: int
+    receiver: int
+    sequence: int
+    round_index: int
+    weight: float
+    push_weight: float
+    payload: Payload
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.algorithm):
+            raise WireError(f"algorithm is {self.algorithm!r}; must be 1 to 32 of a-z, 0-9 and _")
+        for field in ("sender", "receiver", "sequence", "round_index"):
+            number = getattr(self, field)
+            if not isinstance(number, (int, np.integer)) or not 0 <= number < 2**32:
+                raise WireError(f"{field} is {number}; must be a whole number below 2**32")
+        for field in ("weight", "push_weight"):
+            number = getattr(self, field)
+            if not (math.isfinite(number) and number >= 0):
+                raise WireError(f"{field} is {number}; must be finite and not negative")
+
+    @property
+    def byte_counts(self) -> ByteCounts:
+        """Bytes of the encoded message by kind; encodes the payload unless that was done before."""
+        sections = self.payload.sections
+        return ByteCounts(
+            values=len(sections.values),
+            indices=len(sections.indices),
+            scales=len(sections.scales),
+            header=HEADER.size + len(self.algorithm),
+        )
+
+    @property
+    def wire_bytes(self) -> int:
+        """Length of the encoded message."""
+        return self.byte_counts.total
+
+
+def encode(message: Message) -> bytes:
+    """Write a message; its length is `message.wire_bytes`.
+
+    Raises:
+        WireError: the message is longer than 4 GiB.
+    """
+    payload, sections = message.payload, message.payload.sections
+    if message.wire_bytes >= 2**32:
+        raise WireError(f"a message of {message.wire_bytes} bytes; must be below 2**32")
+    name = message.algorithm.encode("ascii")
+    header = HEADER.pack(
+        *_Header(
+            magic=MAGIC,
+            version=VERSION,
+            selection=DENSE if payload.indices is None else SPARSE,
+            value_code=payload.code.wire_id,
+            value_bits=payload.code.bits,
+            name_bytes=len(name),
+            sender=message.sender,
+            receiver=message.receiver,
+            sequence=message.sequence,
+            round_index=message.round_index,
+            weight=message.weight,
+            push_weight=message.push_weight,
+            layout_digest=payload.layout.digest,
+            num_values=payload.num_values,
+            index_bytes=len(sections.indices),
+            message_bytes=message.wire_bytes,
+            checksum=0,
+        )
+    )[: -_CHECKSUM.size]
+    checksum = _CHECKSUM.pack(zlib.crc32(name, zlib.crc32(header, sections.checksum)))
+    body = (sections.scales.data, sections.indices.data, sections.values.data)
+    return b"".join((header, checksum, name, *body))
+
+
+def message_checksum(data: bytes | bytearray | memoryview) -> int:
+    """The checksum that a message of at least header length should have."""
+    view = memoryview(data)
+    body_at = HEADER.size + view[8]
+    checksum = zlib.crc32(view[body_at:])
+    checksum = zlib.crc32(view[: HEADER.size - _CHECKSUM.size], checksum)
+    return zlib.crc32(view[HEADER.size : body_at], checksum)
+
+
+def decode(
+    data: bytes | bytearray | memoryview | NDArray[np.uint8], layout: ParameterLayout
+) -> Message:
+    """Read a message, trusting nothing; the result keeps no reference to `data`.
+
+    Raises:
+        WireError: `data` is no intact message of a model with this layout.
+    """
+    try:
+        view = (data.data if isinstance(data, np.ndarray) else memoryview(data)).cast("B")
+    except TypeError as error:
+        raise WireError(f"a message must be contiguous bytes: {error}") from None
+    header = _checked_header(view, layout)
+    body_at = HEADER.size + header.name_bytes
+    code = value_code(header.value_code, header.value_bits)
+    try:
+        algorithm = str(view[HEADER.size : body_at], "ascii")
+    except UnicodeDecodeError:
+        raise WireError("the algorithm's name is not ASCII") from None
+    return Message(
+        algorithm=algorithm,
+        sender=header.sender,
+        receiver=header.receiver,
+        sequence=header.sequence,
+        round_index=header.round_index,
+        weight=header.weight,
+        push_weight=header.push_weight,
+        payload=_payload(np.frombuffer(view[body_at:], np.uint8), header, code, layout),
+    )
+
+
+def _checked_header(view: memoryview, layout: ParameterLayout) -> _Header:
+    """The header of a message whose length, version, checksum and layout are right."""
+    if len(view) < HEADER.size:
+        raise WireError(f"{len(view)} bytes are too few for a message")
+    header = _Header._make(HEADER.unpack_from(view))
+    if header.magic != MAGIC:
+        raise WireError(f"a message starts with {MAGIC!r}, not with {header.magic!r}")
+    if header.version != VERSION:
+        raise WireError(f"version {header.version} of the format; this program reads {VERSION}")
+    if header.message_bytes != len(view) or len(view) <= HEADER.size + header.name_bytes:
+        raise WireError(f"{header.message_bytes} bytes announced, {len(view)} arrived")
+    if header.checksum != message_checksum(view):
+        raise WireError("the checksum is wrong: the message was damaged on its way")
+    if header.layout_digest != layout.digest:
+        raise WireError(
+            f"layout {header.layout_digest:08x} is not this model's {layout.digest:08x}: "
+            "sender and receiver must train the same model"
+        )
+    return header
+
+
+def _payload(body: Bytes, header: _Header, code: ValueCode, layout: ParameterLayout) -> Payload:
+    """The payload of a body that has exactly the lengths its header calls for."""
+    num_values = header.num_values
+    is_dense = header.selection == DENSE
+    if header.selection not in {DENSE, SPARSE} or (is_dense and header.index_bytes):
+        raise WireError(f"neither dense nor sparse: {header.selection}")
+    if num_values > layout.numel or (is_dense and num_values != layout.numel):
+        raise WireError(f"{num_values} entries for a vector of {layout.numel}")
+    scale_bytes = 4 * code.scales_per_tensor * layout.num_tensors
+    values_at = scale_bytes + header.index_bytes
+    value_bytes = -(-num_values * code.bits // 8)
+    if len(body) != values_at + value_bytes:
+        raise WireError(f"a body of {len(body)} bytes; the header needs {values_at + value_bytes}")
+
+    indices, counts = None, np.diff(layout.offsets)
+    if not is_dense:
+        indices, counts = decode_indices(body[scale_bytes:values_at], num_values, layout)
+    scales = body[:scale_bytes].copy().view("<f4")
+    payload = Payload(
+        layout=layout,
+        code=code,
+        indices=indices,
+        counts=counts,
+        codes=code.unpack(body[values_at:], num_values),
+        scales=scales.reshape(layout.num_tensors, code.scales_per_tensor),
+    )
+    _check_content(payload)
+    return payload
+
+
+def _check_content(payload: Payload) -> None:
+    if not np.isfinite(payload.scales).all():
+        raise WireError("a scale is not finite")
+    fault = payload.code.fault(payload.codes, payload.scales)
+    if fault:
+        raise WireError(f"{payload.code.label}: {fault}")
+    if not np.isfinite(payload.values).all():
+        raise WireError("a value is not finite")

@@ -1,0 +1,1 @@
+"""Real images: sources, partitions among devices, and mini-batches."""

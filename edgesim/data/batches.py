@@ -1,0 +1,147 @@
+"""Mini-batches as pure functions of the round, and passes over images for evaluation.
+
+Shape suffixes: N samples, C channels, H height, W width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, assert_never, get_args
+
+import numpy as np
+import torch
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+from torch import Tensor
+
+from edgesim.data.images import LabelledImages
+from edgesim.streams import Purpose, stream
+
+Augmentation = Literal["none", "flip", "crop_flip"]
+CROP_PADDING = 4  # pixels on each side: R§5
+
+
+class BatchStream:
+    """The mini-batches of one device.
+
+    A batch depends on the seed, the device and the round alone: a device that goes back to a
+    checkpoint, or moves to another process, sees the same ones. Each local epoch is a permutation
+    of the shard, cut into batches; the last may be smaller (R§4, step 5).
+
+    Args:
+        shard: the device's samples, at least one; never written to.
+        batch_size: samples of a batch, at least 1.
+        augment: "none"; "flip", mirrored left to right or not; "crop_flip", also moved by up to
+            four pixels over a black border.
+        mean: of each channel, pixels scaled to [0, 1].
+        std: likewise.
+        seed: of the scenario.
+        device: number of the device.
+
+    Raises:
+        ValueError: the shard is empty, the batch size is below 1, or there is no such augmentation.
+    """
+
+    def __init__(
+        self,
+        shard: LabelledImages,
+        batch_size: int,
+        augment: Augmentation,
+        mean: tuple[float, ...],
+        std: tuple[float, ...],
+        seed: int,
+        device: int,
+    ) -> None:
+        if not len(shard) or batch_size < 1:
+            raise ValueError(f"no batches of {batch_size} can be made of {len(shard)} samples")
+        if augment not in get_args(Augmentation):
+            raise ValueError(f"augment is {augment!r}; must be in {get_args(Augmentation)}")
+        self._shard = shard
+        self._batch_size = batch_size
+        self._augment: Augmentation = augment
+        self._mean = mean
+        self._std = std
+        self._seed = seed
+        self._device = device
+        self._order_of_epoch = (-1, np.empty(0, np.int64))  # of the epoch asked for last
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """Rounds in which the device sees each of its samples once."""
+        return -(-len(self._shard) // self._batch_size)
+
+    def batch(self, round_index: int) -> tuple[Tensor, Tensor]:
+        """Images and labels of a round.
+
+        Returns:
+            normalised images, float32, shape (N, C, H, W); labels, int64, shape (N,).
+        """
+        epoch, position = divmod(round_index, self.batches_per_epoch)
+        start = position * self._batch_size
+        chosen = self._order(epoch)[start : start + self._batch_size]
+        images_NCHW = np.moveaxis(self._shard.images_NHWC[chosen], 3, 1)
+        rng = stream(self._seed, Purpose.AUGMENT, self._device, round_index)
+        augmented_NCHW = augment_images(images_NCHW, self._augment, rng)
+        labels_N = torch.from_numpy(self._shard.labels[chosen])
+        return normalise(augmented_NCHW, self._mean, self._std), labels_N
+
+    def _order(self, epoch: int) -> NDArray[np.int64]:
+        if self._order_of_epoch[0] != epoch:
+            rng = stream(self._seed, Purpose.BATCH, self._device, epoch)
+            self._order_of_epoch = (epoch, rng.permutation(len(self._shard)))
+        return self._order_of_epoch[1]
+
+
+def evaluation_batches(
+    images_NHWC: NDArray[np.uint8],
+    labels: NDArray[np.int64],
+    batch_size: int,
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """One pass over all samples in their order, not augmented; forms as of `BatchStream.batch`."""
+    for start in range(0, len(labels), batch_size):
+        part = slice(start, start + batch_size)
+        images_NCHW = np.moveaxis(images_NHWC[part], 3, 1)
+        yield normalise(images_NCHW, mean, std), torch.from_numpy(labels[part].copy())
+
+
+def augment_images(
+    images_NCHW: NDArray[np.uint8], augment: Augmentation, rng: np.random.Generator
+) -> NDArray[np.uint8]:
+    """Mirror and move each image independently, as R§5 does for CIFAR; the input is untouched."""
+    match augment:
+        case "none":
+            return images_NCHW
+        case "flip":
+            return _flipped(images_NCHW, rng)
+        case "crop_flip":
+            return _cropped(_flipped(images_NCHW, rng), rng)
+    assert_never(augment)
+
+
+def normalise(
+    images_NCHW: NDArray[np.uint8], mean: tuple[float, ...], std: tuple[float, ...]
+) -> Tensor:
+    """(pixel / 255 - mean) / std by channel, in float32 and that order, as torchvision does."""
+    scaled_NCHW = torch.from_numpy(images_NCHW.astype(np.float32, order="C")).div_(255)
+    mean_C11, std_C11 = (torch.tensor(values).view(-1, 1, 1) for values in (mean, std))
+    return scaled_NCHW.sub_(mean_C11).div_(std_C11)
+
+
+def _flipped(images_NCHW: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.uint8]:
+    is_flipped = rng.random(len(images_NCHW)) < 0.5
+    flipped_NCHW = images_NCHW.copy()
+    flipped_NCHW[is_flipped] = images_NCHW[is_flipped, :, :, ::-1]
+    return flipped_NCHW
+
+
+def _cropped(images_NCHW: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.uint8]:
+    """A window of the original size, anywhere on the image with its black border."""
+    N, C, H, W = images_NCHW.shape
+    border = CROP_PADDING
+    padded_NCHW = np.zeros((N, C, H + 2 * border, W + 2 * border), np.uint8)
+    padded_NCHW[:, :, border:-border, border:-border] = images_NCHW
+    top, left = rng.integers(0, 2 * border, size=(2, N), endpoint=True)
+    windows = sliding_window_view(padded_NCHW, (H, W), axis=(2, 3))  # N, C, top, left, H, W
+    return windows[np.arange(N), :, top, left]

@@ -1,0 +1,71 @@
+"""CIFAR-10 and CIFAR-100 in their original form: pickled batches, read through torchvision.
+
+The files are pickles, and unpickling runs what they say; torchvision compares their MD5 sums with
+the published ones first, which is why this goes through torchvision.
+
+Source: A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgesim.data.decoding import resize_images
+from edgesim.data.errors import DataError
+from edgesim.data.images import LabelledImages, Splits
+from edgesim.data.torchvision_compat import torchvision_datasets
+
+Variant = Literal["CIFAR10", "CIFAR100"]
+FOLDERS: dict[Variant, str] = {"CIFAR10": "cifar-10-batches-py", "CIFAR100": "cifar-100-python"}
+
+
+class _TorchvisionCifar(Protocol):
+    """What torchvision's classes offer, which are not typed."""
+
+    data: NDArray[np.uint8]
+    targets: list[int]
+    classes: list[str]
+
+
+def read_cifar(variant: Variant) -> Callable[[Path, int | None], Splits | None]:
+    """Reader of a variant's original files, in its folder or in the folder that holds it."""
+
+    def read(folder: Path, image_size: int | None) -> Splits | None:
+        root = folder.parent if folder.name == FOLDERS[variant] else folder
+        if not (root / FOLDERS[variant]).is_dir():
+            return None
+        train, test = (_open(variant, root, train=is_train) for is_train in (True, False))
+        return Splits(_images(train, image_size), _images(test, image_size), tuple(train.classes))
+
+    return read
+
+
+def fetch_cifar(variant: Variant) -> Callable[[Path, int | None], None]:
+    """Downloader of a variant's original files."""
+
+    def fetch(folder: Path, _image_size: int | None) -> None:
+        getattr(torchvision_datasets(), variant)(folder, download=True)
+
+    return fetch
+
+
+def _open(variant: Variant, root: Path, *, train: bool) -> _TorchvisionCifar:
+    try:
+        dataset = getattr(torchvision_datasets(), variant)(root, train=train)
+    except RuntimeError as error:
+        raise DataError(
+            f"{root / FOLDERS[variant]}: files are missing or differ from the published ones; "
+            "unpack the archive again, or remove the folder and set data.download"
+        ) from error
+    return cast("_TorchvisionCifar", dataset)
+
+
+def _images(dataset: _TorchvisionCifar, image_size: int | None) -> LabelledImages:
+    return LabelledImages(
+        resize_images(dataset.data, image_size), np.asarray(dataset.targets, np.int64)
+    )

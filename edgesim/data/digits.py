@@ -1,0 +1,59 @@
+"""Handwritten digits: 1,797 real images of 8x8 pixels that come with scikit-learn.
+
+Source: E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI Machine Learning
+Repository, 1998 (its test set).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgesim.data.decoding import resize_images
+from edgesim.data.errors import DataError
+from edgesim.data.images import LabelledImages, Splits
+
+CLASS_NAMES = tuple("0123456789")
+BRIGHTEST = 16  # pixels are 0 to 16: how many dots of a 4x4 field were inked
+TEST_EVERY = 5  # of each class, every fifth sample is for testing
+
+
+@dataclass(frozen=True, slots=True)
+class Digits:
+    """The dataset that needs no files: embedded, and the default."""
+
+    description: str = "scikit-learn's handwritten digits, 8x8 grey, 10 classes; needs no files"
+    statistics: None = None
+
+    def load(self, path: Path | None, *, image_size: int | None, download: bool) -> Splits:
+        """Read both splits; the split is fixed and has the classes' proportions.
+
+        Raises:
+            DataError: a path or a download is asked for.
+        """
+        if path is not None:
+            raise DataError("data.path: digits come with scikit-learn; remove it")
+        if download:
+            raise DataError("data.download: digits come with scikit-learn; remove it")
+        from sklearn.datasets import load_digits  # slow to import, and only needed here
+
+        digits = load_digits()
+        pixels_NHW = np.rint(digits.images * (255 / BRIGHTEST)).astype(np.uint8)
+        labels = digits.target.astype(np.int64)
+        images_NHWC = resize_images(pixels_NHW[..., None], image_size)
+        everything = LabelledImages(images_NHWC, labels)
+        is_test = _rank_within_class(labels) % TEST_EVERY == TEST_EVERY - 1
+        train, test = (everything.take(np.flatnonzero(mask)) for mask in (~is_test, is_test))
+        return Splits(train, test, CLASS_NAMES)
+
+
+def _rank_within_class(labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many earlier samples have the same label, for each sample."""
+    order = np.argsort(labels, kind="stable")
+    class_starts = np.searchsorted(labels[order], labels[order])
+    ranks = np.empty_like(labels)
+    ranks[order] = np.arange(len(labels)) - class_starts
+    return ranks

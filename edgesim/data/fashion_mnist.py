@@ -1,0 +1,101 @@
+"""Fashion-MNIST in its original form: IDX files, plain or gzipped.
+
+Read from where the files lie in one folder (as Debian's package dataset-fashion-mnist installs
+them) and from the folders that torchvision makes.
+
+Sources: H. Xiao, K. Rasul, R. Vollgraf, arXiv 1708.07747; the IDX format: Y. LeCun, C. Cortes,
+C. Burges, The MNIST database of handwritten digits.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from math import prod
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgesim.data.decoding import resize_images
+from edgesim.data.errors import DataError
+from edgesim.data.images import LabelledImages, Splits, first_label_outside
+from edgesim.data.torchvision_compat import torchvision_datasets
+
+DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")  # of Debian's dataset-fashion-mnist
+CLASS_NAMES = (
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+)
+SUBFOLDERS = (".", "raw", "FashionMNIST/raw")
+IDX_UINT8 = b"\x00\x00\x08"  # then one byte: how many dimensions
+
+
+def read_fashion_mnist(folder: Path, image_size: int | None) -> Splits | None:
+    """Read both splits; None if the folder holds no IDX files.
+
+    Raises:
+        DataError: a file is missing, broken, or does not fit the others.
+    """
+    for raw in (folder / subfolder for subfolder in SUBFOLDERS):
+        if _find(raw, "train-images-idx3-ubyte") is not None:
+            train, test = (_read_split(raw, split, image_size) for split in ("train", "t10k"))
+            return Splits(train, test, CLASS_NAMES)
+    return None
+
+
+def fetch_fashion_mnist(folder: Path, _image_size: int | None) -> None:
+    """Download the original files, below `folder`."""
+    torchvision_datasets().FashionMNIST(folder, download=True)
+
+
+def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
+    """Array of bytes in an IDX file, gzipped or not.
+
+    Raises:
+        DataError: it is no such file, or not of this many dimensions, or cut short.
+    """
+    try:
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise _broken(path, str(error)) from error
+    if data[:4] != IDX_UINT8 + bytes([dimensions]):
+        raise _broken(path, f"no IDX file of bytes in {dimensions} dimensions")
+    start = 4 + 4 * dimensions
+    shape = [int.from_bytes(data[at : at + 4]) for at in range(4, start, 4)]
+    if len(data) - start != prod(shape):
+        raise _broken(path, f"{prod(shape)} bytes announced, {max(len(data) - start, 0)} there")
+    return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
+
+
+def _read_split(raw: Path, split: str, image_size: int | None) -> LabelledImages:
+    images_path = _required(raw, f"{split}-images-idx3-ubyte")
+    labels_path = _required(raw, f"{split}-labels-idx1-ubyte")
+    images_NHW, labels = read_idx(images_path, 3), read_idx(labels_path, 1).astype(np.int64)
+    if len(images_NHW) != len(labels):
+        raise _broken(labels_path, f"{len(labels)} labels for {len(images_NHW)} images")
+    if (row := first_label_outside(labels, len(CLASS_NAMES))) is not None:
+        raise _broken(labels_path, f"label {labels[row]} of sample {row} is no class")
+    return LabelledImages(resize_images(images_NHW[..., None], image_size), labels)
+
+
+def _find(raw: Path, name: str) -> Path | None:
+    return next((path for path in (raw / name, raw / f"{name}.gz") if path.is_file()), None)
+
+
+def _required(raw: Path, name: str) -> Path:
+    if (path := _find(raw, name)) is None:
+        raise DataError(f"{raw}: {name}[.gz] is missing; all four IDX files are needed")
+    return path
+
+
+def _broken(path: Path, reason: str) -> DataError:
+    return DataError(f"{path}: {reason}; fetch the file again")

@@ -1,0 +1,75 @@
+"""Imagenette: ten easily told classes of ImageNet, in the folders of its original archives.
+
+Differs from R§5: images are brought to one size once, by scaling and taking the middle square,
+where the paper's code takes a random part of another scale each time.
+
+Source: J. Howard, https://github.com/fastai/imagenette
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edgesim.data.errors import DataError
+from edgesim.data.image_folder import read_image_folder
+from edgesim.data.images import Splits
+from edgesim.data.torchvision_compat import torchvision_datasets
+
+FOLDERS = {"160px": "imagenette2-160", "320px": "imagenette2-320", "full": "imagenette2"}
+SHORTER_SIDE = {"160px": 160, "320px": 320}  # pixels; "full" is as photographed
+CLASS_NAME_BY_WORDNET_ID = {
+    "n01440764": "tench",
+    "n02102040": "English springer",
+    "n02979186": "cassette player",
+    "n03000684": "chain saw",
+    "n03028079": "church",
+    "n03394916": "French horn",
+    "n03417042": "garbage truck",
+    "n03425413": "gas pump",
+    "n03445777": "golf ball",
+    "n03888257": "parachute",
+}
+CLASS_NAMES = tuple(CLASS_NAME_BY_WORDNET_ID.values())
+
+
+def read_imagenette(folder: Path, image_size: int | None) -> Splits | None:
+    """Read both splits from an unpacked archive, or from a folder that holds some.
+
+    Of several archives the smallest that is as large as `image_size` is read. None if there is
+    none.
+
+    Raises:
+        DataError: no image size is given, or files are missing or broken.
+    """
+    sizes = [size for size, name in FOLDERS.items() if (folder / name).is_dir()]
+    if sizes:
+        wanted = _smallest_sufficient(image_size)
+        order = list(FOLDERS)
+        larger = [size for size in sizes if order.index(size) >= order.index(wanted)]
+        folder = folder / FOLDERS[larger[0] if larger else sizes[-1]]
+    elif folder.name not in FOLDERS.values():
+        return None
+    if image_size is None:
+        raise DataError("data.image_size is missing: Imagenette's images differ in size; give 128")
+    splits = read_image_folder(folder, image_size)
+    if splits is None:
+        raise DataError(f"{folder}: train/ or val/ is missing; unpack the archive again")
+    if splits.class_names != tuple(CLASS_NAME_BY_WORDNET_ID):
+        raise DataError(
+            f"{folder / 'train'}: folders are not Imagenette's ten classes; unpack the archive "
+            "again, or use data.source: image_folder"
+        )
+    return Splits(splits.train, splits.test, CLASS_NAMES)
+
+
+def fetch_imagenette(folder: Path, image_size: int | None) -> None:
+    """Download the smallest archive that is as large as `image_size`, and unpack it."""
+    size = _smallest_sufficient(image_size)
+    for split in ("train", "val"):
+        torchvision_datasets().Imagenette(folder, split, size, download=True)
+
+
+def _smallest_sufficient(image_size: int | None) -> str:
+    if image_size is None:
+        return "160px"
+    return next((size for size, side in SHORTER_SIDE.items() if side >= image_size), "full")

@@ -1,0 +1,231 @@
+"""Images in Parquet files, in the layout of the Hugging Face hub.
+
+A row is an image and its label: `image` is a struct with the file's `bytes`, or the bytes alone;
+`label` is a class number. Class names are in the schema's metadata if the hub's library wrote it.
+A split is one file (`train.parquet`), several (`train-00000-of-00002.parquet`) or a folder of them,
+in the dataset's folder or in one below it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from edgesim.data.decoding import EncodedImage, decode_images
+from edgesim.data.errors import DataError
+from edgesim.data.images import LabelledImages, Splits, first_label_outside, make_splits
+
+EXPECTS = "train*.parquet and test*.parquet (or validation*.parquet)"
+TEST_NAMES = ("test", "validation", "valid", "val")
+IMAGE_COLUMNS = ("image", "img")
+LABEL_COLUMNS = ("label", "labels", "fine_label")
+ROWS_PER_READ = 1024
+
+
+def read_parquet(folder: Path, image_size: int | None) -> Splits | None:
+    """Read both splits, of any number of classes; None if there are no files for both.
+
+    Raises:
+        DataError: a file is broken or has other columns, an image can't be read, or a label is
+            no class number; with file, column and row.
+    """
+    return _read(folder, image_size, num_classes=None)
+
+
+def read_parquet_of(num_classes: int) -> Callable[[Path, int | None], Splits | None]:
+    """Reader of a well-known dataset's Parquet files, which must be of its number of classes."""
+    return partial(_read, num_classes=num_classes)
+
+
+def _read(folder: Path, image_size: int | None, num_classes: int | None) -> Splits | None:
+    paths_by_split = _find_splits(folder)
+    if paths_by_split is None:
+        return None
+    train, test = ([_Table.open(p) for p in paths_by_split[split]] for split in ("train", "test"))
+    class_names = _class_names([*train, *test], num_classes)
+    if num_classes not in {None, len(class_names)}:
+        raise DataError(
+            f"data.path: {folder} has {len(class_names)} classes where this data.source has "
+            f"{num_classes}; give its own files, or use data.source: parquet"
+        )
+    return make_splits(
+        _read_split(train, class_names, image_size),
+        _read_split(test, class_names, image_size),
+        class_names,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A Parquet file with an image column and a label column; its labels are read."""
+
+    path: Path
+    image_column: str
+    label_column: str
+    labels: NDArray[np.int64]
+    class_names: tuple[str, ...] | None
+
+    @classmethod
+    def open(cls, path: Path) -> _Table:
+        with _reading(path) as file:
+            schema = file.schema_arrow
+            image_column = _column(path, schema, IMAGE_COLUMNS, _holds_bytes, "image bytes")
+            label_column = _column(path, schema, LABEL_COLUMNS, pa.types.is_integer, "integers")
+            labels = file.read([label_column]).column(0)
+            class_names = _names_in_metadata(schema, label_column)
+        if labels.null_count:
+            row = labels.is_null().to_numpy().argmax()
+            raise DataError(f"{path}: {label_column}, row {row}: no label; remove the row")
+        return cls(
+            path, image_column, label_column, labels.to_numpy().astype(np.int64), class_names
+        )
+
+    def check_labels(self, num_classes: int) -> None:
+        """Refuse a label that is no class number."""
+        if (row := first_label_outside(self.labels, num_classes)) is not None:
+            raise DataError(
+                f"{self.path}: {self.label_column}, row {row}: {self.labels[row]} is none of the "
+                f"class numbers 0 to {num_classes - 1}; correct or remove the row"
+            )
+
+    def images(self) -> Iterator[EncodedImage]:
+        """The images, a few rows in memory at a time."""
+        row = 0
+        with _reading(self.path) as file:
+            for batch in file.iter_batches(ROWS_PER_READ, columns=[self.image_column]):
+                cells = batch.column(0)
+                if pa.types.is_struct(cells.type):
+                    cells = pc.struct_field(cells, "bytes")
+                if row + len(cells) > len(self.labels):
+                    raise self._unequal_columns()
+                for data in cells.to_pylist():
+                    where = f"{self.path}: {self.image_column}, row {row}"
+                    if data is None:
+                        raise DataError(f"{where} has no image bytes; embed them or remove the row")
+                    yield EncodedImage(data, where)
+                    row += 1
+        if row < len(self.labels):
+            raise self._unequal_columns()
+
+    def _unequal_columns(self) -> DataError:
+        return DataError(
+            f"{self.path}: {self.image_column} and {self.label_column} differ in length; "
+            "fetch the file again"
+        )
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[pq.ParquetFile]:
+    """Open a file; whatever turns out to be wrong with it while it is read is a `DataError`."""
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            yield file
+    except DataError:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise DataError(
+            f"{path}: not a readable Parquet file ({reason}); fetch it again"
+        ) from error
+
+
+def _find_splits(folder: Path) -> dict[str, list[Path]] | None:
+    """Files of "train" and "test", in the folder or in the one below it that has both."""
+    if not folder.is_dir():
+        return None
+    if (splits := _splits_in(folder)) is not None:
+        return splits
+    below = [s for f in sorted(folder.iterdir()) if f.is_dir() and (s := _splits_in(f)) is not None]
+    if len(below) > 1:
+        names = " and ".join(splits["train"][0].parent.name for splits in below[:2])
+        raise DataError(f"data.path: {folder} has Parquet files in {names}; give one of them")
+    return below[0] if below else None
+
+
+def _splits_in(folder: Path) -> dict[str, list[Path]] | None:
+    train = _split_files(folder, "train")
+    test = next((files for name in TEST_NAMES if (files := _split_files(folder, name))), [])
+    return {"train": train, "test": test} if train and test else None
+
+
+def _split_files(folder: Path, split: str) -> list[Path]:
+    name = re.compile(rf"{split}([-_.].*)?\.parquet")
+    files = sorted(path for path in folder.glob("*.parquet") if name.fullmatch(path.name))
+    return files or sorted((folder / split).glob("*.parquet"))
+
+
+def _column(
+    path: Path,
+    schema: pa.Schema,
+    names: Sequence[str],
+    has_type: Callable[[pa.DataType], bool],
+    content: str,
+) -> str:
+    """The column of one of these names, which must hold what it should."""
+    name = next((name for name in names if name in schema.names), None)
+    if name is None:
+        raise DataError(
+            f"{path}: no column {names[0]!r}, only {', '.join(map(repr, schema.names))}; "
+            "images with labels are needed"
+        )
+    if not has_type(column_type := schema.field(name).type):
+        raise DataError(f"{path}: column {name!r} is {column_type}; it must hold {content}")
+    return name
+
+
+def _holds_bytes(column_type: pa.DataType) -> bool:
+    if pa.types.is_struct(column_type):
+        index = column_type.get_field_index("bytes")
+        return index >= 0 and _holds_bytes(column_type.field(index).type)
+    return bool(pa.types.is_binary(column_type) or pa.types.is_large_binary(column_type))
+
+
+def _names_in_metadata(schema: pa.Schema, label_column: str) -> tuple[str, ...] | None:
+    metadata = (schema.metadata or {}).get(b"huggingface")
+    if metadata is None:
+        return None
+    try:
+        names = json.loads(metadata)["info"]["features"][label_column]["names"]
+    except (KeyError, TypeError):  # labels that are numbers only
+        return None
+    return tuple(map(str, names)) if isinstance(names, list) else None
+
+
+def _class_names(tables: Sequence[_Table], num_classes: int | None) -> tuple[str, ...]:
+    """Names that the files agree on, else numbers: `num_classes`, or up to the largest label."""
+    named = [table for table in tables if table.class_names is not None]
+    for table in named[1:]:
+        if table.class_names != named[0].class_names:
+            raise DataError(
+                f"{table.path}: its class names are not those of {named[0].path}; "
+                "give files of one dataset"
+            )
+    if named and named[0].class_names:
+        return named[0].class_names
+    labels = np.concatenate([table.labels for table in tables])
+    # no more classes than rows, so that a stray huge number is refused by its row
+    up_to_largest = min(int(labels.max(initial=0)) + 1, len(labels))
+    return tuple(map(str, range(num_classes or up_to_largest)))
+
+
+def _read_split(
+    tables: Sequence[_Table], class_names: tuple[str, ...], image_size: int | None
+) -> LabelledImages:
+    for table in tables:
+        table.check_labels(len(class_names))
+    labels = np.concatenate([table.labels for table in tables])
+    if not len(labels):
+        raise DataError(f"{tables[0].path}: no rows; at least one image is needed")
+    encoded = (image for table in tables for image in table.images())
+    return LabelledImages(decode_images(encoded, len(labels), image_size), labels)

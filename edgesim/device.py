@@ -1,0 +1,233 @@
+"""One edge device: its shard, its gossip state, its meters. No Ray, no asyncio.
+
+A device is driven from outside, always in this order, once a round:
+
+    letters = device.train(model)          # local step, then what leaves on each active out-edge
+    device.absorb(messages)                # what came in on each active in-edge, then the record
+
+It keeps only flat vectors; the model it computes with is borrowed for the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+from time import perf_counter, thread_time
+from typing import Any
+
+from torch import Tensor
+
+from edgesim.compression.errors import CompressionError
+from edgesim.compression.wire import ByteCounts, Message, encode
+from edgesim.data.batches import BatchStream
+from edgesim.errors import EdgesimError
+from edgesim.gossip.algorithm import Algorithm, OutEdge, Share
+from edgesim.learning.flat_model import FlatModel
+from edgesim.learning.optimizers import LearningRateSchedule, Optimizer
+from edgesim.models.dropout import seed_dropout_
+from edgesim.records import RoundRecord
+from edgesim.streams import Purpose, stream, torch_seed
+from topologies import Schedule
+
+
+class DivergedError(EdgesimError):
+    """Training left the finite numbers; says which device, when, and what to lower."""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """An encoded message on its way: the edge, its place on that edge, and the bytes."""
+
+    sender: int
+    receiver: int
+    sequence: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What is needed to evaluate a device's model, and to average it with the others'.
+
+    Attributes:
+        device: which one.
+        round_index: rounds that it has completed.
+        x: numerator, shape (D,); u: push weight; the model is x/u.
+        buffers: the model's local statistics, flat.
+    """
+
+    device: int
+    round_index: int
+    x: Tensor
+    u: float
+    buffers: Tensor
+
+
+@dataclass(slots=True)
+class _RoundMeter:
+    """Figures of the round under way."""
+
+    loss: float
+    learning_rate: float
+    wall_s: float
+    cpu_s: float
+    sent: ByteCounts
+    messages_sent: int
+
+
+class Device:
+    """A device with its own data, taking part in gossip over a schedule of graphs.
+
+    Args:
+        index: number of the device, from 0.
+        seed: of the scenario.
+        batches: mini-batches of the device's shard, a pure function of the round.
+        schedule: which graph holds in which round, for all devices.
+        algorithm: gossip algorithm, a frozen object.
+        optimizer: local optimizer, a frozen object.
+        learning_rates: by epoch.
+        rounds_per_epoch: rounds that the fleet calls an epoch.
+        x: initial parameters, shape (D,), the same on all devices; taken over.
+        buffers: initial local statistics of the model; taken over.
+    """
+
+    def __init__(
+        self,
+        *,
+        index: int,
+        seed: int,
+        batches: BatchStream,
+        schedule: Schedule,
+        algorithm: Algorithm[Any],
+        optimizer: Optimizer,
+        learning_rates: LearningRateSchedule,
+        rounds_per_epoch: int,
+        x: Tensor,
+        buffers: Tensor,
+    ) -> None:
+        self.index = index
+        self.round_index = 0
+        self._seed = seed
+        self._batches = batches
+        self._schedule = schedule
+        self._algorithm = algorithm
+        self._optimizer = optimizer
+        self._learning_rates = learning_rates
+        self._rounds_per_epoch = rounds_per_epoch
+        self._buffers = buffers
+        self._optimizer_state = optimizer.init(x)
+        self._gossip_state = algorithm.init(x, _in_weights(schedule, index))
+        self._next_sequence: dict[int, int] = {}
+        self._meter: _RoundMeter | None = None
+        self._push_weight_at_step = 1.0
+
+    def in_neighbors(self) -> tuple[int, ...]:
+        """Devices whose message of the current round has to be absorbed, in increasing order."""
+        return self._schedule.in_neighbors(self.index, self.round_index)
+
+    def train(self, model: FlatModel) -> list[Letter]:
+        """One local step at z = x/u, then the messages of this round.
+
+        Raises:
+            DivergedError: loss or parameters are not finite.
+        """
+        wall_start, cpu_start = perf_counter(), thread_time()
+        state, rate = self._gossip_state, self._learning_rates.at(self._epoch())
+        seed_dropout_(
+            model.model, torch_seed(self._seed, Purpose.DROPOUT, self.index, self.round_index)
+        )
+        images_NCHW, labels_N = self._batches.batch(self.round_index)
+        model.load_(state.debiased(), self._buffers)
+        loss, gradient = model.loss_and_gradient(images_NCHW, labels_N)
+        if not isfinite(loss):
+            raise self._diverged(f"the loss is {loss}")
+        self._buffers.copy_(model.buffers)
+        self._push_weight_at_step = state.u
+        self._optimizer.step_(self._optimizer_state, state.x, gradient, rate)
+        letters, sent = self._send()
+        wall_s, cpu_s = perf_counter() - wall_start, thread_time() - cpu_start
+        self._meter = _RoundMeter(loss, rate, wall_s, cpu_s, sent, len(letters))
+        return letters
+
+    def absorb(self, messages: Sequence[Message]) -> RoundRecord:
+        """Mix in the messages of this round, one per in-neighbour, and end the round.
+
+        The order of `messages` does not matter: sums never depend on the order of arrival.
+        """
+        assert self._meter is not None, "absorb follows train"
+        wall_start, cpu_start, meter = perf_counter(), thread_time(), self._meter
+        arrived = sorted(messages, key=lambda m: (m.sender, m.sequence))
+        shares = [Share(m.sender, m.weight, m.push_weight, m.payload) for m in arrived]
+        state = self._gossip_state
+        self._algorithm.absorb_(state, shares)
+        self._optimizer.after_gossip_(
+            self._optimizer_state, state.x, self._push_weight_at_step, meter.learning_rate
+        )
+        record = RoundRecord(
+            device=self.index,
+            round=self.round_index,
+            epoch=self._epoch(),
+            loss=meter.loss,
+            learning_rate=meter.learning_rate,
+            push_weight=state.u,
+            sent_bytes=meter.sent.total,
+            sent_value_bytes=meter.sent.values,
+            sent_index_bytes=meter.sent.indices,
+            sent_overhead_bytes=meter.sent.scales + meter.sent.header,
+            received_bytes=sum(m.wire_bytes for m in arrived),
+            messages_sent=meter.messages_sent,
+            compute_wall_s=meter.wall_s + perf_counter() - wall_start,
+            compute_cpu_s=meter.cpu_s + thread_time() - cpu_start,
+        )
+        self._meter = None
+        self.round_index += 1
+        return record
+
+    def snapshot(self) -> Snapshot:
+        """Copy of the model between two rounds."""
+        state = self._gossip_state
+        return Snapshot(
+            self.index, self.round_index, state.x.clone(), state.u, self._buffers.clone()
+        )
+
+    def _epoch(self) -> int:
+        return self.round_index // self._rounds_per_epoch
+
+    def _send(self) -> tuple[list[Letter], ByteCounts]:
+        edges = [OutEdge(*e) for e in self._schedule.out_edges(self.index, self.round_index)]
+        rng = stream(self._seed, Purpose.COMPRESS, self.index, self.round_index)
+        letters, sent = [], ByteCounts(0, 0, 0, 0)
+        try:
+            shares = self._algorithm.send_(self._gossip_state, edges, rng)
+        except CompressionError as error:
+            raise self._diverged(str(error)) from error
+        for share in shares:
+            sequence = self._next_sequence.get(share.peer, 0)
+            self._next_sequence[share.peer] = sequence + 1
+            message = Message(
+                algorithm=self._algorithm.name,
+                sender=self.index,
+                receiver=share.peer,
+                sequence=sequence,
+                round_index=self.round_index,
+                weight=share.weight,
+                push_weight=share.push_weight,
+                payload=share.payload,
+            )
+            letters.append(Letter(self.index, share.peer, sequence, encode(message)))
+            sent += message.byte_counts
+        return letters, sent
+
+    def _diverged(self, what: str) -> DivergedError:
+        return DivergedError(
+            f"device {self.index} diverged in round {self.round_index}: {what}; "
+            "lower training.optimizer.lr or gossip.averaging_rate"
+        )
+
+
+def _in_weights(schedule: Schedule, device: int) -> dict[int, float]:
+    """Weight of each in-edge of round 0, by sender."""
+    return {
+        sender: dict(schedule.out_edges(sender, 0))[device]
+        for sender in schedule.in_neighbors(device, 0)
+    }

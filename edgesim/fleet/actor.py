@@ -1,0 +1,67 @@
+"""The Ray actor around a host: one device each by default, several when packed.
+
+Peers call each other's `deliver`; the driver sees no message. Nothing here waits for a peer inside
+a step: `deliver` only fills a mailbox, and its answer says whether the bytes were readable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import ray
+import torch
+from ray.actor import ActorHandle
+
+from edgesim.assembly import FleetPlan
+from edgesim.data.images import LabelledImages
+from edgesim.device import Letter
+from edgesim.fleet.host import Progress, build_host
+
+
+class DeviceActor:
+    """Hosts the devices of one process; wrapped by `ray.remote` in launch.py.
+
+    Args:
+        plan: of the whole fleet.
+        devices: numbers of the devices hosted here.
+        num_threads: devices that compute at the same time.
+        shards: the devices' shards, in the same order.
+    """
+
+    def __init__(
+        self,
+        plan: FleetPlan,
+        devices: Sequence[int],
+        num_threads: int,
+        *shards: LabelledImages,
+    ) -> None:
+        torch.set_num_threads(1)
+        self._peers: Mapping[int, ActorHandle] = {}
+        by_device = dict(zip(devices, shards, strict=True))
+        self._host = build_host(plan, by_device, self._post, num_threads=num_threads)
+
+    async def connect(self, peers: Mapping[int, ActorHandle]) -> None:
+        """Take the handles of the actors that host the out-neighbours, by neighbour."""
+        self._peers = peers
+
+    async def run(self) -> None:
+        """Run the devices to their last round."""
+        await self._host.run()
+
+    @ray.method(enable_task_events=False)
+    async def deliver(self, data: bytes) -> bool:
+        """Take in an encoded message from a peer; False asks for it again."""
+        return self._host.deliver(data)
+
+    @ray.method(enable_task_events=False)
+    async def progress(self) -> Progress:
+        """How far the devices are."""
+        return self._host.progress()
+
+    async def flush(self) -> None:
+        """Write the rounds recorded so far."""
+        self._host.flush()
+
+    async def _post(self, letter: Letter) -> bool:
+        accepted: bool = await self._peers[letter.receiver].deliver.remote(letter.data)
+        return accepted

@@ -1,0 +1,117 @@
+"""Evaluates the averaged model and the devices' own models from their snapshots.
+
+Symbols:
+    x_i: numerator   u_i: push weight   z_i = x_i/u_i: model of device i
+    z_bar = sum_i x_i / sum_i u_i: the consensus model
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from math import sqrt
+from queue import SimpleQueue
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgesim.device import Snapshot
+from edgesim.learning.flat_model import Evaluation, FlatModel
+
+CONSENSUS = -1  # number that stands for the consensus model in tables
+
+
+def consensus_of(snapshots: Sequence[Snapshot]) -> Snapshot:
+    """The consensus model as a snapshot: sum(x), sum(u), mean of the local statistics.
+
+    Sums run in double precision in the order of devices, so the result does not depend on who
+    finished first. Batch-norm statistics are never gossiped; their plain mean is used.
+    """
+    ordered = sorted(snapshots, key=lambda s: s.device)
+    x = torch.zeros_like(ordered[0].x, dtype=torch.float64)
+    buffers = torch.zeros_like(ordered[0].buffers, dtype=torch.float64)
+    for snapshot in ordered:
+        x += snapshot.x
+        buffers += snapshot.buffers
+    return Snapshot(
+        device=CONSENSUS,
+        round_index=ordered[0].round_index,
+        x=x,
+        u=sum(snapshot.u for snapshot in ordered),
+        buffers=(buffers / len(ordered)).to(ordered[0].buffers.dtype),
+    )
+
+
+def debiased(snapshot: Snapshot) -> Tensor:
+    """Z = x/u in double precision."""
+    return snapshot.x.double() / snapshot.u
+
+
+def distances_to(center: Snapshot, snapshots: Sequence[Snapshot]) -> list[float]:
+    """Euclidean distance |z_i - z_bar| of each snapshot's model."""
+    z_bar = debiased(center)
+    return [float(torch.linalg.vector_norm(debiased(s) - z_bar)) for s in snapshots]
+
+
+class Evaluator:
+    """Evaluates models on the test set, several at a time, each on one thread.
+
+    Args:
+        models: models to compute with, one per thread.
+        make_batches: gives a pass over the test samples, the same each time.
+        rounds_per_epoch: to express rounds in epochs.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[FlatModel],
+        make_batches: Callable[[], Iterable[tuple[Tensor, Tensor]]],
+        rounds_per_epoch: int,
+    ) -> None:
+        self._make_batches = make_batches
+        self._rounds_per_epoch = rounds_per_epoch
+        self._models: SimpleQueue[FlatModel] = SimpleQueue()
+        for model in models:
+            self._models.put(model)
+        self._pool = ThreadPoolExecutor(len(models), thread_name_prefix="evaluate")
+
+    def close(self) -> None:
+        """Drop what has not begun and wait for what has."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def evaluate(self, snapshots: Sequence[Snapshot], *, devices_too: bool) -> list[dict[str, Any]]:
+        """Rows of evaluations.parquet for the models of one round.
+
+        Args:
+            snapshots: one per device, all of the same round.
+            devices_too: evaluate each device's model beside the consensus model.
+        """
+        ordered = sorted(snapshots, key=lambda s: s.device)
+        center = consensus_of(ordered)
+        distances = distances_to(center, ordered)
+        spread = sqrt(sum(d * d for d in distances) / len(distances))
+        subjects = [(center, spread)]
+        if devices_too:
+            subjects += zip(ordered, distances, strict=True)
+        results = self._pool.map(self._evaluate_one, [snapshot for snapshot, _ in subjects])
+        return [
+            {
+                "round": snapshot.round_index,
+                "epoch": snapshot.round_index / self._rounds_per_epoch,
+                "model": "consensus" if snapshot.device == CONSENSUS else "device",
+                "device": snapshot.device,
+                "accuracy": result.accuracy,
+                "loss": result.loss,
+                "consensus_distance": distance,
+            }
+            for (snapshot, distance), result in zip(subjects, results, strict=True)
+        ]
+
+    def _evaluate_one(self, snapshot: Snapshot) -> Evaluation:
+        model = self._models.get()
+        try:
+            model.load_(debiased(snapshot), snapshot.buffers)
+            return model.evaluate(self._make_batches())
+        finally:
+            self._models.put(model)

@@ -1,0 +1,274 @@
+"""The host drives the devices of one process through their rounds. Plain asyncio, no Ray.
+
+It knows its peers only through `post(letter)`, so the same host runs inside a Ray actor, inline in
+one process, and under a fault-injecting network in tests.
+
+Lockstep: a device enters round t+1 when the round-t messages of all its in-neighbours are absorbed.
+There is no barrier and no coordinator; each device waits for its own in-neighbours alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from queue import SimpleQueue
+from time import perf_counter
+from typing import Protocol
+
+from edgesim.assembly import FleetPlan, make_devices, make_flat_model
+from edgesim.compression.wire import Message, WireError, decode
+from edgesim.data.images import LabelledImages
+from edgesim.device import Device, Letter, Snapshot
+from edgesim.errors import EdgesimError
+from edgesim.fleet.mailbox import Mailbox
+from edgesim.fleet.run_directory import RunDirectory
+from edgesim.learning.flat_model import FlatModel
+from edgesim.records import RoundRecord
+
+Post = Callable[[Letter], Awaitable[bool]]
+"""Carries a letter to its receiver's host and says whether it was accepted there."""
+
+POST_ATTEMPTS = 3
+MAX_IN_FLIGHT = 8  # letters on one edge whose acceptance is not known yet
+ROWS_PER_PART = 256  # rounds of one device in one part file of rounds.parquet
+
+_log = logging.getLogger(__name__)
+
+
+class DeliveryError(EdgesimError):
+    """A letter was refused at its receiver every time it was sent."""
+
+
+class Archive(Protocol):
+    """Where a host leaves what it records; writes are atomic and may be repeated."""
+
+    def write_rounds(self, device: int, rows: Sequence[RoundRecord]) -> None:
+        """Keep consecutive rounds of one device."""
+        ...
+
+    def write_snapshot(self, snapshot: Snapshot) -> None:
+        """Keep a model for whoever evaluates it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the devices of one host are.
+
+    Attributes:
+        num_devices: devices of the host.
+        rounds_done: rounds completed, summed over its devices.
+        slowest_round: fewest rounds that one of them has completed.
+        loss: mean over its devices of the loss of their newest round, or NaN before the first.
+        sent_bytes: bytes of all messages that they have encoded.
+    """
+
+    num_devices: int
+    rounds_done: int
+    slowest_round: int
+    loss: float
+    sent_bytes: int
+
+
+class Host:
+    """Runs devices concurrently, as many at a time as it has models to lend.
+
+    Args:
+        devices: the devices of this host.
+        models: models to compute with, one per thread.
+        post: carries a letter to the host of its receiver.
+        archive: takes records and snapshots.
+        num_rounds: rounds of every device.
+        snapshot_rounds: numbers of completed rounds after which a device's model is kept.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[Device],
+        models: Sequence[FlatModel],
+        *,
+        post: Post,
+        archive: Archive,
+        num_rounds: int,
+        snapshot_rounds: frozenset[int],
+    ) -> None:
+        self._devices = {device.index: device for device in devices}
+        self._layout = models[0].layout
+        self._num_models = len(models)
+        self._models: SimpleQueue[FlatModel] = SimpleQueue()
+        for model in models:
+            self._models.put(model)
+        self._post = post
+        self._archive = archive
+        self._num_rounds = num_rounds
+        self._snapshot_rounds = snapshot_rounds
+        self._mailboxes = {index: Mailbox() for index in self._devices}
+        self._arrivals = {index: asyncio.Event() for index in self._devices}
+        self._unwritten: dict[int, list[RoundRecord]] = {index: [] for index in self._devices}
+        self._newest: dict[int, RoundRecord] = {}
+        self._sent_bytes: dict[int, int] = dict.fromkeys(self._devices, 0)
+        self._free_slots: defaultdict[tuple[int, int], asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(MAX_IN_FLIGHT)
+        )
+
+    async def run(self) -> None:
+        """Run all devices to their last round; all records are written when it returns.
+
+        Raises:
+            EdgesimError: of the first device that failed.
+        """
+        with ThreadPoolExecutor(self._num_models, thread_name_prefix="device") as pool:
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    for device in self._devices.values():
+                        tasks.create_task(self._drive(device, pool, tasks))
+            except* EdgesimError as errors:
+                raise _first(errors) from None
+
+    def flush(self) -> None:
+        """Write the rounds recorded so far; for a run that ends early."""
+        for index, rows in self._unwritten.items():
+            if rows:
+                self._archive.write_rounds(index, list(rows))
+
+    def deliver(self, data: bytes) -> bool:
+        """Take in an encoded message; False asks the sender to send it again.
+
+        Repeated delivery does no harm.
+        """
+        try:
+            message = decode(data, self._layout)
+        except WireError as error:
+            _log.warning("refused a message of %d bytes: %s", len(data), error)
+            return False
+        mailbox = self._mailboxes.get(message.receiver)
+        if mailbox is None:
+            _log.warning("refused a message for device %d: not on this host", message.receiver)
+            return False
+        if mailbox.put(message):
+            self._arrivals[message.receiver].set()
+        return True
+
+    def progress(self) -> Progress:
+        """How far the devices are; may be asked at any time."""
+        done = [self._rounds_done(index) for index in self._devices]
+        losses = [record.loss for record in self._newest.values()]
+        return Progress(
+            num_devices=len(done),
+            rounds_done=sum(done),
+            slowest_round=min(done),
+            loss=sum(losses) / len(losses) if losses else float("nan"),
+            sent_bytes=sum(self._sent_bytes.values()),
+        )
+
+    def _rounds_done(self, index: int) -> int:
+        newest = self._newest.get(index)
+        return 0 if newest is None else newest.round + 1
+
+    async def _drive(
+        self, device: Device, pool: ThreadPoolExecutor, tasks: asyncio.TaskGroup
+    ) -> None:
+        """One device from its first round to its last."""
+        loop = asyncio.get_running_loop()
+        letters = await loop.run_in_executor(pool, self._first_turn, device)
+        for _ in range(self._num_rounds):
+            for letter in letters:
+                slot = self._free_slots[letter.sender, letter.receiver]
+                await slot.acquire()
+                tasks.create_task(self._send(letter, slot))
+            start = perf_counter()
+            messages = await self._collect(device)
+            waited_s = perf_counter() - start
+            letters = await loop.run_in_executor(pool, self._turn, device, messages, waited_s)
+
+    async def _send(self, letter: Letter, slot: asyncio.Semaphore) -> None:
+        """Post one letter until its receiver's host accepts it."""
+        try:
+            for _ in range(POST_ATTEMPTS):
+                if await self._post(letter):
+                    return
+        finally:
+            slot.release()
+        raise DeliveryError(
+            f"device {letter.receiver} refused message {letter.sequence} of device "
+            f"{letter.sender} {POST_ATTEMPTS} times; its log says why"
+        )
+
+    async def _collect(self, device: Device) -> list[Message]:
+        """Wait until the next message of every in-neighbour of the round is here."""
+        senders = device.in_neighbors()
+        mailbox, arrival = self._mailboxes[device.index], self._arrivals[device.index]
+        while not mailbox.has_next_from(senders):
+            arrival.clear()
+            await arrival.wait()
+        messages = mailbox.take_next_from(senders)
+        for message in messages:
+            if message.round_index != device.round_index:
+                raise DeliveryError(
+                    f"device {device.index} in round {device.round_index} received a message of "
+                    f"round {message.round_index} from device {message.sender}"
+                )
+        return messages
+
+    def _first_turn(self, device: Device) -> list[Letter]:
+        """In a worker thread: a device's part of round 0 up to its messages."""
+        if 0 in self._snapshot_rounds:
+            self._archive.write_snapshot(device.snapshot())
+        return self._train(device)
+
+    def _turn(self, device: Device, messages: list[Message], waited_s: float) -> list[Letter]:
+        """In a worker thread: end a round, record it, and begin the next one."""
+        record = replace(device.absorb(messages), wait_wall_s=waited_s)
+        rows = self._unwritten[device.index]
+        rows.append(record)
+        is_last = device.round_index == self._num_rounds
+        if len(rows) == ROWS_PER_PART or is_last:
+            self._archive.write_rounds(device.index, rows)
+            rows.clear()
+        if device.round_index in self._snapshot_rounds:
+            self._archive.write_snapshot(device.snapshot())
+        self._sent_bytes[device.index] += record.sent_bytes
+        self._newest[device.index] = record
+        return [] if is_last else self._train(device)
+
+    def _train(self, device: Device) -> list[Letter]:
+        model = self._models.get()
+        try:
+            return device.train(model)
+        finally:
+            self._models.put(model)
+
+
+def build_host(
+    plan: FleetPlan, shards: Mapping[int, LabelledImages], post: Post, *, num_threads: int
+) -> Host:
+    """Host for some of a fleet's devices.
+
+    Args:
+        plan: of the whole fleet.
+        shards: of the devices to host, by device.
+        post: carries a letter to the host of its receiver.
+        num_threads: devices that compute at the same time.
+    """
+    models = [make_flat_model(plan.scenario, plan.data) for _ in range(num_threads)]
+    return Host(
+        make_devices(plan, shards, models[0]),
+        models,
+        post=post,
+        archive=RunDirectory(plan.run_directory),
+        num_rounds=plan.training.num_rounds,
+        snapshot_rounds=frozenset(plan.training.evaluation_rounds),
+    )
+
+
+def _first(errors: BaseExceptionGroup[EdgesimError]) -> EdgesimError:
+    """The first leaf of a group."""
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, EdgesimError)
+    return error

@@ -1,0 +1,50 @@
+"""The mailbox of one device: takes every message once, whatever the order of arrival."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from edgesim.compression.wire import Message
+
+
+class Mailbox:
+    """Messages that have arrived and are not yet absorbed, by edge and sequence.
+
+    Delivery is idempotent by (sender, sequence): transports may repeat and reorder.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[tuple[int, int], Message] = {}
+        self._next_sequence: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, message: Message) -> bool:
+        """Keep a message; False if it was here before."""
+        key = (message.sender, message.sequence)
+        if key in self._waiting or message.sequence < self._next_sequence.get(message.sender, 0):
+            return False
+        self._waiting[key] = message
+        return True
+
+    def has_next_from(self, senders: Iterable[int]) -> bool:
+        """Whether the next message, in sequence, of each of the senders is here."""
+        return all((s, self._next_sequence.get(s, 0)) in self._waiting for s in senders)
+
+    def missing(self, senders: Iterable[int]) -> list[int]:
+        """Those of the senders whose next message is not here."""
+        return [s for s in senders if not self.has_next_from([s])]
+
+    def take_next_from(self, senders: Iterable[int]) -> list[Message]:
+        """Remove and return the next message of each of the senders, in their order.
+
+        Raises:
+            KeyError: one of them is not here; then all of them stay.
+        """
+        keys = [(sender, self._next_sequence.get(sender, 0)) for sender in senders]
+        messages = [self._waiting[key] for key in keys]
+        for sender, sequence in keys:
+            del self._waiting[sender, sequence]
+            self._next_sequence[sender] = sequence + 1
+        return messages

@@ -1,0 +1,180 @@
+"""The recorder looks on: it shows progress and evaluates the models that devices leave behind.
+
+It reads snapshots from the run directory and asks for progress now and then. The fleet neither
+waits for it nor needs it alive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.filesize import decimal
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from edgesim.fleet import host
+from edgesim.fleet.evaluation import CONSENSUS, Evaluator
+from edgesim.fleet.run_directory import RunDirectory
+from edgesim.records import EVALUATIONS
+
+POLL_INTERVAL_S = 0.5
+LOG_INTERVAL_S = 30.0  # between lines of progress where the output is no terminal
+
+Poll = Callable[[], Awaitable[Sequence[host.Progress]]]
+
+
+class Recorder:
+    """Shows a fleet's progress and evaluates its models.
+
+    Args:
+        directory: of the run.
+        evaluator: evaluates snapshots.
+        num_devices: of the fleet.
+        num_rounds: of each device.
+        evaluation_rounds: rounds whose snapshots will come, increasing.
+        device_models: when each device's own model is evaluated.
+        console: where progress is shown.
+    """
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        evaluator: Evaluator,
+        *,
+        num_devices: int,
+        num_rounds: int,
+        evaluation_rounds: Sequence[int],
+        device_models: Literal["every", "final", "never"],
+        console: Console,
+    ) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self._directory = directory
+        self._evaluator = evaluator
+        self._num_devices = num_devices
+        self._num_rounds = num_rounds
+        self._pending = list(evaluation_rounds)
+        self._device_models = device_models
+        self._display = _Display(console, num_devices * num_rounds)
+        self._slowest_round = 0
+
+    @property
+    def rounds_done(self) -> int:
+        """Rounds that every device has completed, when last asked."""
+        return self._slowest_round
+
+    async def watch(self, poll: Poll) -> None:
+        """Show progress and evaluate what is there, until cancelled."""
+        with self._display:
+            while True:
+                self._observe(await poll())
+                if not await self._evaluate_next():
+                    await asyncio.sleep(POLL_INTERVAL_S)
+
+    async def finish(self) -> None:
+        """Evaluate what is left once the fleet has ended."""
+        with self._display:
+            self._slowest_round = self._num_rounds
+            self._display.complete(self._num_devices * self._num_rounds)
+            while await self._evaluate_next():
+                pass
+
+    def write_table(self) -> None:
+        """Write evaluations.parquet."""
+        self._directory.write_table("evaluations.parquet", self.rows, EVALUATIONS)
+
+    def close(self) -> None:
+        """End the evaluator's threads."""
+        self._evaluator.close()
+
+    def _observe(self, parts: Sequence[host.Progress]) -> None:
+        if parts:
+            self._slowest_round = min(part.slowest_round for part in parts)
+            self._display.show(parts, self._num_rounds)
+
+    async def _evaluate_next(self) -> bool:
+        """Evaluate the next round whose snapshots are all there; False if there is none."""
+        if not self._pending:
+            return False
+        round_index = self._pending[0]
+        if not self._directory.has_snapshots(round_index, self._num_devices):
+            return False
+        snapshots = [
+            self._directory.read_snapshot(round_index, device)
+            for device in range(self._num_devices)
+        ]
+        is_final = round_index == self._num_rounds
+        devices_too = self._device_models == "every" or (
+            is_final and self._device_models == "final"
+        )
+        rows = await asyncio.to_thread(self._evaluator.evaluate, snapshots, devices_too=devices_too)
+        self.rows.extend(rows)
+        self.write_table()
+        self._pending.pop(0)
+        if not is_final:  # the final models stay, under models/
+            self._directory.drop_snapshots(round_index)
+        self._display.evaluated(next(row for row in rows if row["device"] == CONSENSUS))
+        return True
+
+
+class _Display:
+    """A live line on a terminal, a plain line now and then elsewhere."""
+
+    def __init__(self, console: Console, total: int) -> None:
+        self._console = console
+        self._accuracy = "-"
+        self._progress = Progress(
+            TextColumn("round {task.fields[round]}"),
+            BarColumn(bar_width=None),
+            TextColumn("loss {task.fields[loss]}  consensus accuracy {task.fields[accuracy]}"),
+            TextColumn("sent {task.fields[sent]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task(
+            "fleet", total=total, round="-", loss="-", accuracy="-", sent="-"
+        )
+        self._next_line = monotonic() + LOG_INTERVAL_S
+
+    def __enter__(self) -> None:
+        self._progress.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def show(self, parts: Sequence[host.Progress], num_rounds: int) -> None:
+        """Take over new figures."""
+        losses = [part.loss for part in parts if part.rounds_done]
+        done = sum(part.rounds_done for part in parts)
+        figures = {
+            "round": f"{min(part.slowest_round for part in parts)}/{num_rounds}",
+            "loss": f"{sum(losses) / len(losses):.3f}" if losses else "-",
+            "sent": decimal(sum(part.sent_bytes for part in parts)),
+        }
+        self._progress.update(self._task, completed=done, **figures)
+        if not self._console.is_terminal and monotonic() > self._next_line:
+            self._next_line = monotonic() + LOG_INTERVAL_S
+            left_s = self._progress.tasks[0].time_remaining
+            left = "" if left_s is None else f", about {left_s:.0f} s left"
+            self._console.print(
+                f"round {figures['round']}, loss {figures['loss']}, sent {figures['sent']}{left}"
+            )
+
+    def complete(self, total: int) -> None:
+        """All rounds are done; evaluation may go on."""
+        self._progress.update(self._task, completed=total)
+
+    def evaluated(self, row: dict[str, Any]) -> None:
+        """Say what an evaluation found."""
+        accuracy = f"{row['accuracy']:.4f}"
+        self._progress.update(self._task, accuracy=accuracy)
+        self._console.print(
+            f"epoch {row['epoch']:.4g} (round {row['round']}): consensus accuracy {accuracy}, "
+            f"loss {row['loss']:.4f}, consensus distance {row['consensus_distance']:.4g}"
+        )

@@ -1,0 +1,107 @@
+"""The results of a run in one small mapping, and the tables that are written at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from edgesim.assembly import Prepared, make_compressor
+from edgesim.compression.compressors import Identity, RandomK, TopK
+from edgesim.compression.conventions import (
+    paper_dense8_bytes,
+    reference_dense_bytes,
+    reference_sparse_bytes,
+)
+from edgesim.compression.selection import kept_counts
+from edgesim.fleet.evaluation import CONSENSUS
+from edgesim.fleet.run_directory import RunDirectory
+from edgesim.records import DEVICES
+
+_SUMMED = (
+    "sent_bytes",
+    "sent_value_bytes",
+    "sent_index_bytes",
+    "sent_overhead_bytes",
+    "received_bytes",
+    "messages_sent",
+    "compute_wall_s",
+    "compute_cpu_s",
+    "wait_wall_s",
+)
+
+
+def write_devices(prepared: Prepared, directory: RunDirectory) -> None:
+    """Write devices.parquet: what each device was given."""
+    rows = [
+        {
+            "device": device,
+            "samples": len(shard.labels),
+            "label_counts": np.bincount(shard.labels, minlength=prepared.data.num_classes).tolist(),
+            "parameters": prepared.layout.numel,
+            "shard_bytes": shard.images_NHWC.nbytes + shard.labels.nbytes,
+        }
+        for device, shard in enumerate(prepared.shards())
+    ]
+    directory.write_table("devices.parquet", rows, DEVICES)
+
+
+def summarise(
+    prepared: Prepared,
+    directory: RunDirectory,
+    evaluations: Sequence[dict[str, Any]],
+    wall_s: float,
+) -> dict[str, Any]:
+    """Summary of a finished run: final quality, totals over rounds.parquet, byte conventions.
+
+    Args:
+        prepared: what was run.
+        directory: with rounds.parquet.
+        evaluations: rows of evaluations.parquet.
+        wall_s: from launch to the last evaluation.
+    """
+    scenario, training = prepared.scenario, prepared.training
+    final = [row for row in evaluations if row["round"] == training.num_rounds]
+    consensus = next(row for row in final if row["device"] == CONSENSUS)
+    accuracies = [row["accuracy"] for row in final if row["device"] != CONSENSUS]
+    rounds = pq.ParquetFile(directory.path / "rounds.parquet").read()
+    totals = {column: pc.sum(rounds[column]).as_py() for column in _SUMMED}
+    return {
+        "name": scenario.name,
+        "seed": scenario.seed,
+        "devices": scenario.fleet.devices,
+        "rounds": training.num_rounds,
+        "epochs": training.num_rounds / training.rounds_per_epoch,
+        "parameters": prepared.layout.numel,
+        "consensus_accuracy": consensus["accuracy"],
+        "consensus_loss": consensus["loss"],
+        "consensus_distance": consensus["consensus_distance"],
+        "device_accuracy_min": min(accuracies, default=None),
+        "device_accuracy_mean": sum(accuracies) / len(accuracies) if accuracies else None,
+        "device_accuracy_max": max(accuracies, default=None),
+        **totals,
+        "message_bytes_by_convention": _message_bytes_by_convention(prepared),
+        "wall_s": wall_s,
+    }
+
+
+def _message_bytes_by_convention(prepared: Prepared) -> dict[str, int]:
+    """One message as the reference code and the paper would count it (R§3.6, R§6).
+
+    Only conventions that have a rule for the compressor in use are given.
+    """
+    layout, compressor = prepared.layout, make_compressor(prepared.scenario)
+    match compressor:
+        case TopK() | RandomK():
+            kept = int(kept_counts(compressor.keep, layout).sum())
+            return {"reference": reference_sparse_bytes(kept)}
+        case Identity():
+            return {
+                "reference": reference_dense_bytes(layout.numel),
+                "paper_8bit": paper_dense8_bytes(layout.numel, layout.num_tensors),
+            }
+        case _:
+            return {}

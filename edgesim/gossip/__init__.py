@@ -1,0 +1,21 @@
+"""Gossip algorithms in edge form: per edge and per message, for fixed and changing graphs."""
+
+from edgesim.gossip.algorithm import Algorithm, GossipState, OutEdge, Share
+from edgesim.gossip.catalog import ALGORITHMS
+from edgesim.gossip.choco import Choco, FixedGraphChoco
+from edgesim.gossip.dcd import Dcd
+from edgesim.gossip.deep_squeeze import DeepSqueeze
+from edgesim.gossip.gradient_push import GradientPush
+
+__all__ = [
+    "ALGORITHMS",
+    "Algorithm",
+    "Choco",
+    "Dcd",
+    "DeepSqueeze",
+    "FixedGraphChoco",
+    "GossipState",
+    "GradientPush",
+    "OutEdge",
+    "Share",
+]

@@ -1,0 +1,97 @@
+"""The seam between a device and its gossip algorithm.
+
+An algorithm is a frozen object of hyper-parameters. It never calls out: it is told what arrived and
+says what to send. Each round of a device runs the same sequence, whatever the pace of the fleet:
+
+    local step on state.x        (the optimizer, before the algorithm is called)
+    shares = send_(state, ...)   one compressed share per active out-edge
+    absorb_(state, received)     the shares that arrived, sorted by (sender, sequence)
+
+Push-sum (R§3.1): x is the numerator, u the push weight, z = x/u the model that a device trains and
+evaluates. Gossip never changes the sums of x and of u over all devices, shares in flight included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import numpy as np
+from torch import Tensor
+
+from edgesim.compression.payload import Payload
+
+
+@dataclass(frozen=True, slots=True)
+class OutEdge:
+    """An active edge to a neighbour and the share of the sender's mass that travels on it."""
+
+    receiver: int
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one message says to the algorithm at its other end.
+
+    Attributes:
+        peer: the receiver of a share that is sent, the sender of one that arrived.
+        weight: w_e, the mixing weight that the sender chose for this edge.
+        push_weight: u of the sender when it sent.
+        payload: the compressed vector.
+    """
+
+    peer: int
+    weight: float
+    push_weight: float
+    payload: Payload
+
+
+@dataclass(slots=True)
+class GossipState:
+    """State common to all algorithms.
+
+    Attributes:
+        x: numerator, shape (D,).
+        u: push-sum weight; 1 at the start.
+    """
+
+    x: Tensor
+    u: float
+
+    def debiased(self) -> Tensor:
+        """Z = x/u, the model that is trained and evaluated; shares memory with x while u is 1."""
+        return self.x if self.u == 1.0 else self.x / self.u
+
+
+State = TypeVar("State", bound=GossipState)
+
+
+class Algorithm(Protocol[State]):
+    """Gossip algorithm in edge form (docs/design.md, section 3)."""
+
+    @property
+    def name(self) -> str:
+        """Name as in a scenario."""
+        ...
+
+    def init(self, x: Tensor, in_weights: Mapping[int, float]) -> State:
+        """State at the start, which takes over `x`, the same on all devices.
+
+        `in_weights` maps the in-neighbours of round 0 to the weight of their edge.
+        """
+        ...
+
+    def send_(
+        self, state: State, out_edges: Sequence[OutEdge], rng: np.random.Generator
+    ) -> list[Share]:
+        """Split off the mass that leaves on the active out-edges and say what to send on each.
+
+        Called after the local step, when state.x is x~. Changes `state` in place.
+        """
+        ...
+
+    def absorb_(self, state: State, received: Sequence[Share]) -> None:
+        """Take in shares, in the order given, which must not depend on when they arrived."""
+        ...

@@ -1,0 +1,68 @@
+"""DCD-PSGD, Bagua's low-precision decentralized SGD (R§7).
+
+Symbols:
+    x: model (u is 1 throughout)   x~: x after the local step   h: own public copy
+    h[e]: copy of the in-neighbour at the other end of e   w_e: mixing weight   q: compressed step
+
+The weights live on the compressed trajectory: after every round x is the public copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from edgesim.compression.compressors import Compressor
+from edgesim.gossip.algorithm import GossipState, OutEdge, Share
+from edgesim.learning.parameters import ParameterLayout
+
+
+@dataclass(slots=True)
+class DcdState(GossipState):
+    """Own copy and one copy per in-neighbour, each equal bit for bit to its owner's x.
+
+    Attributes:
+        h: own public copy, shape (D,).
+        received: copies by sender.
+        in_weights: w_e by sender; the same in every round.
+    """
+
+    h: Tensor
+    received: dict[int, Tensor]
+    in_weights: dict[int, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dcd:
+    """Difference compression on a fixed graph with doubly stochastic weights."""
+
+    compressor: Compressor
+    layout: ParameterLayout
+    name: str = "dcd"
+
+    def init(self, x: Tensor, in_weights: Mapping[int, float]) -> DcdState:
+        """All copies start at the common initial model."""
+        received = {peer: x.clone() for peer in sorted(in_weights)}
+        return DcdState(x, 1.0, x.clone(), received, dict(in_weights))
+
+    def send_(
+        self, state: DcdState, out_edges: Sequence[OutEdge], rng: np.random.Generator
+    ) -> list[Share]:
+        """T = x~ - h + sum_e w_e h[e] - (1 - w_self) h; q = C(t); h += q; x = h."""
+        x, h = state.x, state.h
+        t = x - h
+        for peer in sorted(state.received):
+            t.add_(state.received[peer], alpha=state.in_weights[peer])
+        t.sub_(h, alpha=sum(edge.weight for edge in out_edges))
+        q = self.compressor.compress(t, self.layout, rng)
+        q.add_to_(h)
+        x.copy_(h)
+        return [Share(edge.receiver, edge.weight, state.u, q) for edge in out_edges]
+
+    def absorb_(self, state: DcdState, received: Sequence[Share]) -> None:
+        """Move the neighbours' copies as they moved theirs: h[e] += q."""
+        for share in received:
+            share.payload.add_to_(state.received[share.peer])

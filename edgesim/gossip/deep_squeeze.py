@@ -1,0 +1,65 @@
+"""DeepSqueeze with push-sum, also known as Sparse-Push (arXiv 2111.09389, Algorithm 4; R§3.4).
+
+Symbols:
+    x: numerator   u: push weight   x~: x after the local step   eta: averaging rate
+    delta: what compression has left unsent   c: compressed model   w_e: mixing weight of an edge
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgesim.compression.compressors import Compressor
+from edgesim.gossip.algorithm import GossipState, OutEdge, Share
+from edgesim.learning.parameters import ParameterLayout
+
+
+@dataclass(slots=True)
+class DeepSqueezeState(GossipState):
+    """Adds the error-feedback memory delta, shape (D,)."""
+
+    delta: Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeepSqueeze:
+    """Compresses the model itself once a round, with error feedback; one extra buffer.
+
+    Mass: every active out-edge takes eta w_e c from x and gives exactly that to its receiver.
+    """
+
+    averaging_rate: float
+    compressor: Compressor
+    layout: ParameterLayout
+    name: str = "deepsqueeze"
+
+    def init(self, x: Tensor, in_weights: Mapping[int, float]) -> DeepSqueezeState:  # noqa: ARG002
+        """Nothing is left unsent at the start."""
+        return DeepSqueezeState(x, 1.0, torch.zeros_like(x))
+
+    def send_(
+        self, state: DeepSqueezeState, out_edges: Sequence[OutEdge], rng: np.random.Generator
+    ) -> list[Share]:
+        """C = C(x~ + delta); delta = x~ + delta - c; x = x~ - eta (1 - w_self) c."""
+        if not out_edges:
+            return []
+        x, u = state.x, state.u
+        v = state.delta.add_(x)
+        c = self.compressor.compress(v, self.layout, rng)
+        c.add_to_(v, scale=-1.0)  # v becomes the new delta
+        leaving = self.averaging_rate * sum(edge.weight for edge in out_edges)
+        c.add_to_(x, scale=-leaving)
+        state.u -= leaving * u
+        return [Share(edge.receiver, edge.weight, u, c) for edge in out_edges]
+
+    def absorb_(self, state: DeepSqueezeState, received: Sequence[Share]) -> None:
+        """X += eta w_e c; u += eta w_e u_sender."""
+        for share in received:
+            scale = self.averaging_rate * share.weight
+            share.payload.add_to_(state.x, scale=scale)
+            state.u += scale * share.push_weight

@@ -1,0 +1,59 @@
+"""Gradient push: SGP on directed graphs, D-PSGD where the weights are doubly stochastic.
+
+Source: R§3.2 and R§0.2; Assran et al. 2019 (SGP), Lian et al. 2017 (D-PSGD).
+
+Symbols:
+    x: numerator   u: push weight   x~: x after the local step   eta: averaging rate
+    w_e: mixing weight of an edge
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from edgesim.compression.compressors import Compressor
+from edgesim.gossip.algorithm import GossipState, OutEdge, Share
+from edgesim.learning.parameters import ParameterLayout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientPush:
+    """Sends the whole half step, uncompressed; no extra buffer.
+
+    Attributes:
+        averaging_rate: eta; 1 is SGP as published.
+        compressor: an `Identity`: the values' format on the wire and nothing else.
+    """
+
+    averaging_rate: float
+    compressor: Compressor
+    layout: ParameterLayout
+    name: str = "gradient_push"
+
+    def init(self, x: Tensor, in_weights: Mapping[int, float]) -> GossipState:  # noqa: ARG002
+        """Numerator and push weight are all there is."""
+        return GossipState(x, 1.0)
+
+    def send_(
+        self, state: GossipState, out_edges: Sequence[OutEdge], rng: np.random.Generator
+    ) -> list[Share]:
+        """Send x~; x = x~ - eta (1 - w_self) x~."""
+        if not out_edges:
+            return []
+        x, u = state.x, state.u
+        message = self.compressor.compress(x, self.layout, rng)
+        leaving = self.averaging_rate * sum(edge.weight for edge in out_edges)
+        message.add_to_(x, scale=-leaving)
+        state.u -= leaving * u
+        return [Share(edge.receiver, edge.weight, u, message) for edge in out_edges]
+
+    def absorb_(self, state: GossipState, received: Sequence[Share]) -> None:
+        """X += eta w_e x~_sender; u += eta w_e u_sender."""
+        for share in received:
+            scale = self.averaging_rate * share.weight
+            share.payload.add_to_(state.x, scale=scale)
+            state.u += scale * share.push_weight

@@ -1,0 +1,1 @@
+"""Local learning: flat parameter vectors, optimizers, learning-rate schedules."""

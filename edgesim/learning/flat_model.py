@@ -1,0 +1,100 @@
+"""A torch model whose parameters, gradients and float buffers are views of flat vectors.
+
+Devices of one process borrow the same model in turn: a device's own state is flat vectors alone,
+which is what makes thousands of devices fit one machine and moves them cheaply between processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from edgesim.learning.parameters import ParameterLayout
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Quality of one model on one set of samples.
+
+    Attributes:
+        accuracy: fraction of samples whose largest logit is the label.
+        loss: mean cross-entropy, nats.
+    """
+
+    accuracy: float
+    loss: float
+
+
+class FlatModel:
+    """Wraps a model, taking over its tensors; not for use by two threads at once.
+
+    Attributes:
+        layout: of the parameters, in the order of `named_parameters()`.
+        parameters: shape (D,), float32; writing to it writes to the model.
+        gradient: shape (D,), float32; overwritten by `loss_and_gradient`.
+        buffers: all floating-point buffers (batch-norm statistics), flat; maybe of length 0.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.layout = ParameterLayout.of(model.named_parameters())
+        self.parameters = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+        self.gradient = torch.zeros_like(self.parameters)
+        values = self.layout.unflatten(self.parameters)
+        gradients = self.layout.unflatten(self.gradient)
+        for parameter, value, gradient in zip(model.parameters(), values, gradients, strict=True):
+            parameter.data = value
+            parameter.grad = gradient
+        self.buffers = self._take_over_buffers()
+
+    def load_(self, parameters: Tensor, buffers: Tensor) -> None:
+        """Copy a device's vectors into the model."""
+        self.parameters.copy_(parameters)
+        self.buffers.copy_(buffers)
+
+    def loss_and_gradient(self, images_NCHW: Tensor, labels_N: Tensor) -> tuple[float, Tensor]:
+        """Mean cross-entropy of one batch, and its gradient, shape (D,), valid until the next call.
+
+        Updates batch-norm statistics in `buffers`.
+        """
+        self.model.train()
+        self.gradient.zero_()
+        loss = functional.cross_entropy(self.model(images_NCHW), labels_N)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return float(loss.detach()), self.gradient
+
+    @torch.no_grad()
+    def evaluate(self, batches: Iterable[tuple[Tensor, Tensor]]) -> Evaluation:
+        """Accuracy and loss over batches of (images, labels), in evaluation mode.
+
+        Raises:
+            ValueError: there is no sample.
+        """
+        self.model.eval()
+        correct, loss, samples = 0, 0.0, 0
+        for images_NCHW, labels_N in batches:
+            logits = self.model(images_NCHW)
+            correct += int((logits.argmax(dim=1) == labels_N).sum())
+            loss += float(functional.cross_entropy(logits, labels_N, reduction="sum"))
+            samples += len(labels_N)
+        if not samples:
+            raise ValueError("a model was to be evaluated on no samples")
+        return Evaluation(correct / samples, loss / samples)
+
+    def _take_over_buffers(self) -> Tensor:
+        floats = [
+            (module, name, buffer)
+            for module in self.model.modules()
+            for name, buffer in module.named_buffers(recurse=False)
+            if buffer.is_floating_point()
+        ]
+        flat = torch.cat([self.parameters.new_empty(0), *(b.reshape(-1) for _, _, b in floats)])
+        start = 0
+        for module, name, buffer in floats:
+            module.register_buffer(name, flat[start : start + buffer.numel()].view(buffer.shape))
+            start += buffer.numel()
+        return flat

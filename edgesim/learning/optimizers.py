@@ -1,0 +1,134 @@
+"""Local optimizers on flat vectors: Nesterov SGD and quasi-global momentum (R§3.5).
+
+Not torch.optim: a device's state is a few flat vectors that can be moved between processes, and the
+first step of torch.optim would import a compiler stack into every actor.
+
+Symbols:
+    x: numerator   g: gradient at z = x/u   u: push-sum weight   gamma: learning rate
+    beta: momentum   wd: weight decay   m: momentum buffer   a: decayed gradient   d: direction
+    x~ = x - gamma d: the half step before gossip   x+: after gossip
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+@dataclass(slots=True)
+class OptimizerState:
+    """What a device's optimizer remembers between rounds.
+
+    Attributes:
+        momentum: shape (D,); local momentum m, or the quasi-global estimate.
+        half_step: shape (D,), x~ of the round under way, kept only by optimizers that compare it
+            with x+; otherwise None.
+    """
+
+    momentum: Tensor
+    half_step: Tensor | None = None
+
+
+class Optimizer(Protocol):
+    """A frozen object of hyper-parameters; its evolving state is handed to it."""
+
+    def init(self, x: Tensor) -> OptimizerState:
+        """State before the first step."""
+        ...
+
+    def step_(self, state: OptimizerState, x: Tensor, g: Tensor, gamma: float) -> None:
+        """Local step x~ = x - gamma d, in place in `x`. `g` may be overwritten."""
+        ...
+
+    def after_gossip_(self, state: OptimizerState, x: Tensor, u: float, gamma: float) -> None:
+        """Learn from what gossip did to x; `u` is the push weight at which `g` was taken."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sgd:
+    """SGD with local heavy-ball or Nesterov momentum, equal to torch.optim.SGD on x.
+
+    a = g + wd x;  m = beta m + a;  d = a + beta m (Nesterov) or m;  x~ = x - gamma d.
+    """
+
+    momentum: float
+    nesterov: bool
+    weight_decay: float
+
+    def init(self, x: Tensor) -> OptimizerState:
+        """Zero momentum."""
+        return OptimizerState(torch.zeros_like(x))
+
+    def step_(self, state: OptimizerState, x: Tensor, g: Tensor, gamma: float) -> None:
+        """Local step in place in `x`; `g` becomes the direction."""
+        beta, m = self.momentum, state.momentum
+        a = g.add_(x, alpha=self.weight_decay)
+        m.mul_(beta).add_(a)
+        d = a.add_(m, alpha=beta) if self.nesterov else m
+        x.sub_(d, alpha=gamma)
+
+    def after_gossip_(self, state: OptimizerState, x: Tensor, u: float, gamma: float) -> None:
+        """Local momentum learns nothing from gossip."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuasiGlobalMomentum:
+    """Quasi-global momentum: the buffer follows the movement that gossip produced (R§3.5).
+
+    a = g + wd x;  b = beta m + a;  d = a + beta b (Nesterov) or b;  x~ = x - gamma d;
+    then m <- beta m + (1 - beta) d - (1 - beta) r / (gamma u) with r = x+ - x~, which for u = 1 is
+    m <- beta m + (1 - beta) (x - x+) / gamma.
+    """
+
+    momentum: float
+    nesterov: bool
+    weight_decay: float
+
+    def init(self, x: Tensor) -> OptimizerState:
+        """Zero momentum."""
+        return OptimizerState(torch.zeros_like(x))
+
+    def step_(self, state: OptimizerState, x: Tensor, g: Tensor, gamma: float) -> None:
+        """Local step in place in `x`; `g` becomes the direction."""
+        beta, m = self.momentum, state.momentum
+        a = g.add_(x, alpha=self.weight_decay)
+        if self.nesterov:
+            d = a.mul_(1 + beta).add_(m, alpha=beta * beta)  # a + beta (beta m + a)
+        else:
+            d = a.add_(m, alpha=beta)
+        x.sub_(d, alpha=gamma)
+        m.mul_(beta).add_(d, alpha=1 - beta)
+        state.half_step = x.clone()
+
+    def after_gossip_(self, state: OptimizerState, x: Tensor, u: float, gamma: float) -> None:
+        """Fold the movement by gossip into the momentum."""
+        assert state.half_step is not None, "after_gossip_ follows step_"
+        r = torch.sub(x, state.half_step, out=state.half_step)
+        state.momentum.sub_(r, alpha=(1 - self.momentum) / (gamma * u))
+        state.half_step = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearningRateSchedule:
+    """Step-wise learning rate with a reduced rate in the first epochs (R§5).
+
+    Attributes:
+        base: learning rate gamma before any milestone.
+        milestones: epochs, increasing, from which the rate is multiplied by `factor` once more.
+        warmup_epochs: epochs at the start that train at `warmup_factor` times the rate.
+    """
+
+    base: float
+    milestones: tuple[int, ...]
+    factor: float
+    warmup_epochs: int
+    warmup_factor: float
+
+    def at(self, epoch: int) -> float:
+        """Learning rate of an epoch, counted from 0."""
+        rate = self.base * self.factor ** sum(epoch >= milestone for milestone in self.milestones)
+        return rate * self.warmup_factor if epoch < self.warmup_epochs else rate

@@ -1,0 +1,86 @@
+"""Parameters as one flat vector, and the layout that finds each tensor in it.
+
+Gossip state, messages and optimizers work on flat vectors of shape (D,); only the forward and
+backward pass sees named tensors. A layout is the contract between both ends of an edge.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class ParameterLayout:
+    """Names and shapes of the parameter tensors of a model, in their order in the flat vector.
+
+    Raises:
+        ValueError: a tensor without entries, or names and shapes of different number.
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self) -> None:
+        if len(self.names) != len(self.shapes):
+            raise ValueError(f"{len(self.names)} names for {len(self.shapes)} shapes")
+        if not self.shapes or min(self.sizes) < 1:
+            raise ValueError("a layout needs at least one tensor, each with at least one entry")
+
+    @classmethod
+    def of(cls, named_tensors: Iterable[tuple[str, Tensor]]) -> ParameterLayout:
+        """Layout of tensors such as `model.named_parameters()`, in the given order."""
+        pairs = [(name, tuple(tensor.shape)) for name, tensor in named_tensors]
+        return cls(tuple(name for name, _ in pairs), tuple(shape for _, shape in pairs))
+
+    @classmethod
+    def from_shapes(cls, shapes: Sequence[Sequence[int]]) -> ParameterLayout:
+        """Layout of unnamed tensors, for tests and synthetic problems."""
+        return cls(tuple(f"t{i}" for i in range(len(shapes))), tuple(map(tuple, shapes)))
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Entries of each tensor."""
+        return tuple(prod(shape) for shape in self.shapes)
+
+    @cached_property
+    def offsets(self) -> NDArray[np.int64]:
+        """Start of each tensor in the flat vector, then its end: shape (num_tensors + 1,)."""
+        return np.concatenate(([0], np.cumsum(self.sizes))).astype(np.int64)
+
+    @property
+    def num_tensors(self) -> int:
+        """How many tensors there are."""
+        return len(self.shapes)
+
+    @cached_property
+    def numel(self) -> int:
+        """D, the length of the flat vector."""
+        return sum(self.sizes)
+
+    @cached_property
+    def digest(self) -> int:
+        """CRC-32 of the shapes: two ends of an edge must hold the same model."""
+        return zlib.crc32(repr(self.shapes).encode("ascii"))
+
+    def split(self, flat: Tensor) -> list[Tensor]:
+        """Views of a vector of shape (D,), one per tensor, each flat."""
+        return list(flat.split(self.sizes))
+
+    def unflatten(self, flat: Tensor) -> list[Tensor]:
+        """Views of a vector of shape (D,), one per tensor, in the tensors' shapes."""
+        return [part.view(shape) for part, shape in zip(self.split(flat), self.shapes, strict=True)]
+
+
+def flatten_parameters(model: nn.Module) -> Tensor:
+    """Copy of all parameters of a model as one vector, in the order of `named_parameters()`."""
+    from torch.nn.utils import parameters_to_vector
+
+    return parameters_to_vector(p.detach() for p in model.parameters()).clone()

@@ -1,0 +1,54 @@
+"""Reads a run directory back, with pandas; needs neither torch nor Ray."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgesim.errors import EdgesimError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class ResultsError(EdgesimError, ValueError):
+    """A folder that is no finished run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A finished run; columns as in `edgesim.records`.
+
+    Attributes:
+        path: the run directory.
+        rounds: one row per device and round, ordered by round and device.
+        evaluations: one row per evaluated model.
+        devices: one row per device.
+        summary: the figures of the closing table.
+    """
+
+    path: Path
+    rounds: pd.DataFrame
+    evaluations: pd.DataFrame
+    devices: pd.DataFrame
+    summary: dict[str, Any]
+
+
+def load_run(path: str | Path) -> Run:
+    """Load the tables of a finished run.
+
+    Raises:
+        ResultsError: a table is missing: the run has not ended, or the folder is none of a run.
+    """
+    import pandas as pd
+
+    folder = Path(path)
+    wanted = ("rounds.parquet", "evaluations.parquet", "devices.parquet", "summary.json")
+    missing = [name for name in wanted if not (folder / name).is_file()]
+    if missing:
+        raise ResultsError(f"{folder}: no finished run; it lacks {', '.join(missing)}")
+    rounds, evaluations, devices = (pd.read_parquet(folder / name) for name in wanted[:3])
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    return Run(folder, rounds, evaluations, devices, summary)

@@ -1,0 +1,89 @@
+"""Section `data`: which samples, and how they are dealt to the devices."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from edgesim.scenario.section import (
+    ContradictionError,
+    Count,
+    PathText,
+    Positive,
+    Probability,
+    Section,
+)
+
+Source = Literal[
+    "digits",
+    "cifar10",
+    "cifar100",
+    "fashion_mnist",
+    "imagenette",
+    "image_folder",
+    "parquet",
+]
+
+
+class LabelSkewPartition(Section):
+    """Part of each shard is sorted by label, the rest is random (R§4)."""
+
+    kind: Literal["label_skew"]
+    skew: Probability = Field(description="sorted fraction: 0 like all data, 1 one label or two")
+
+
+class DirichletPartition(Section):
+    """Each class is dealt to the devices in Dirichlet proportions."""
+
+    kind: Literal["dirichlet"]
+    alpha: Positive = Field(description="concentration: small is skewed, large is even")
+
+
+class IidPartition(Section):
+    """Each shard is a random sample of all data."""
+
+    kind: Literal["iid"]
+
+
+Partition = Annotated[
+    LabelSkewPartition | DirichletPartition | IidPartition, Field(discriminator="kind")
+]
+
+
+class DataSection(Section):
+    """Dataset, partition and batches."""
+
+    source: Source = Field(default="digits", description="dataset; digits needs no files")
+    path: PathText | None = Field(
+        default=None,
+        description="file or folder of the dataset, relative to the scenario file's folder",
+    )
+    download: bool = Field(default=False, description="fetch the dataset into path if missing")
+    image_size: Annotated[int, Field(ge=4)] | None = Field(
+        default=None, description="images are resized to this side, pixels; null: as they are"
+    )
+    train_samples: Count | None = Field(
+        default=None, description="use the first N of a seeded shuffle; null: all"
+    )
+    partition: Partition = Field(description="how the training samples are dealt to devices")
+    batch_size: Count = Field(description="samples per device and round")
+    augment: Literal["none", "flip", "crop_flip"] = Field(
+        default="none", description="random changes of each training image"
+    )
+
+    @model_validator(mode="after")
+    def _path_fits_source(self) -> Self:
+        if self.source == "digits" and self.path is not None:
+            raise ContradictionError(
+                "path", "is set, but source: digits comes with the program; drop path"
+            )
+        if self.source in ("image_folder", "parquet") and self.path is None:
+            raise ContradictionError(
+                "path", f"is missing; source: {self.source} reads the files there"
+            )
+        if self.download and self.source in ("digits", "image_folder", "parquet"):
+            raise ContradictionError(
+                "download", f"is true, but source: {self.source} has no download"
+            )
+        return self

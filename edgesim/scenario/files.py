@@ -1,0 +1,73 @@
+"""Scenario files: read strictly, written so that they read back equal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+from pydantic import ValidationError
+from yaml.nodes import MappingNode, SequenceNode
+
+from edgesim.errors import ScenarioError
+from edgesim.scenario.outline import SCENARIO
+from edgesim.scenario.overrides import apply_overrides
+from edgesim.scenario.problems import nearest, report
+from edgesim.scenario.schema import Scenario
+from edgesim.scenario.strict_yaml import compose, to_value
+
+
+def load_scenario(path: Path | str, overrides: Sequence[str] = ()) -> Scenario:
+    """Read a scenario file, apply overrides, check everything that needs no data and no graph.
+
+    Relative paths in the file are relative to its folder, those in overrides to the current one;
+    the scenario holds absolute paths.
+
+    Args:
+        path: YAML file.
+        overrides: each `key.path=value`, as after `--set`.
+
+    Raises:
+        ScenarioError: one or two lines, each with place, key, value and what would be right.
+    """
+    path = Path(path)
+    root = compose(_read(path), str(path))
+    if root is None:
+        raise ScenarioError(f"{path}: is empty; must be {SCENARIO.must_be}")
+    if not isinstance(root, MappingNode):
+        kind = "a list" if isinstance(root, SequenceNode) else "a single value"
+        raise ScenarioError(f"{path}:1: holds {kind}; must be {SCENARIO.must_be}")
+    root = apply_overrides(root, overrides)
+    value = to_value(root, path.parent)
+    try:
+        return Scenario.model_validate(value)
+    except ValidationError as error:
+        raise ScenarioError(report(error, root, value)) from error
+
+
+def dump_scenario(scenario: Scenario) -> str:
+    """YAML with every default written out; it loads back to an equal scenario."""
+    value = scenario.model_dump(mode="json")
+    return yaml.safe_dump(value, sort_keys=False, default_flow_style=None, width=100)
+
+
+def _read(path: Path) -> str:
+    """Text of a scenario file, with or without a byte order mark."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise ScenarioError(f"{path}: no such file{_similar_files(path)}") from error
+    except IsADirectoryError as error:
+        raise ScenarioError(f"{path}: is a folder; name a scenario file in it") from error
+    except UnicodeDecodeError as error:
+        raise ScenarioError(
+            f"{path}: is not UTF-8 text (byte {error.start}); save it as UTF-8"
+        ) from error
+    except OSError as error:
+        raise ScenarioError(f"{path}: can't be read: {error.strerror}") from error
+
+
+def _similar_files(path: Path) -> str:
+    names = [p.name for p in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
+    guesses = nearest(path.name, names)
+    return f"; did you mean {path.parent / guesses[0]}?" if guesses else ""

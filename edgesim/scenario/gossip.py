@@ -1,0 +1,114 @@
+"""Section `gossip`: what devices tell their neighbours, and how it is compressed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from edgesim.scenario.section import Count, Rate, Section
+
+Values = Literal["fp32", "fp16", "int8"]
+
+_VALUES = "format of each value on the wire; null: that of model.precision"
+
+
+class IdentityCompressor(Section):
+    """Everything is sent."""
+
+    kind: Literal["identity"]
+    values: Values | None = Field(default=None, description=_VALUES)
+
+
+class TopKCompressor(Section):
+    """The largest entries of each tensor are sent."""
+
+    kind: Literal["top_k"]
+    keep: Rate = Field(description="fraction of each tensor's entries that is sent")
+    values: Values | None = Field(default=None, description=_VALUES)
+
+
+class RandomKCompressor(Section):
+    """Random entries of each tensor are sent."""
+
+    kind: Literal["random_k"]
+    keep: Rate = Field(description="fraction of each tensor's entries that is sent")
+    values: Values | None = Field(default=None, description=_VALUES)
+
+
+class QsgdCompressor(Section):
+    """Entries are rounded at random to few levels of the tensor's norm (R§3.6)."""
+
+    kind: Literal["qsgd"]
+    bits: Annotated[Count, Field(le=7)] = Field(
+        description="of a level; with the sign at most a byte"
+    )
+    biased: bool = Field(default=False, description="scaled down until contractive in the mean")
+
+
+class MinMaxUint8Compressor(Section):
+    """Bagua's 8 bits between each tensor's extremes (R§7)."""
+
+    kind: Literal["min_max_uint8"]
+
+
+class SignScaleCompressor(Section):
+    """Signs, times the mean magnitude of each tensor."""
+
+    kind: Literal["sign_scale"]
+
+
+CompressorSection = Annotated[
+    IdentityCompressor
+    | TopKCompressor
+    | RandomKCompressor
+    | QsgdCompressor
+    | MinMaxUint8Compressor
+    | SignScaleCompressor,
+    Field(discriminator="kind"),
+]
+
+_AVERAGING_RATE = "eta: share of the disagreement that a round removes (R§3.7)"
+_COMPRESSOR = "what is kept of each message, and in which format"
+
+
+class ChocoGossip(Section):
+    """CHOCO-SGD with push-sum (R§3.3)."""
+
+    algorithm: Literal["choco"]
+    averaging_rate: Rate = Field(description=_AVERAGING_RATE)
+    compressor: CompressorSection = Field(
+        default=IdentityCompressor(kind="identity"), description=_COMPRESSOR
+    )
+
+
+class DeepSqueezeGossip(Section):
+    """DeepSqueeze with push-sum, also known as Sparse-Push (R§3.4)."""
+
+    algorithm: Literal["deepsqueeze"]
+    averaging_rate: Rate = Field(description=_AVERAGING_RATE)
+    compressor: CompressorSection = Field(
+        default=IdentityCompressor(kind="identity"), description=_COMPRESSOR
+    )
+
+
+class GradientPushGossip(Section):
+    """SGP on directed graphs, D-PSGD on regular ones; always uncompressed (R§3.2)."""
+
+    algorithm: Literal["gradient_push"]
+    averaging_rate: Rate = Field(default=1.0, description=_AVERAGING_RATE)
+
+
+class DcdGossip(Section):
+    """Bagua's low-precision decentralized SGD (R§7)."""
+
+    algorithm: Literal["dcd"]
+    compressor: CompressorSection = Field(
+        default=IdentityCompressor(kind="identity"), description=_COMPRESSOR
+    )
+
+
+Gossip = Annotated[
+    ChocoGossip | DeepSqueezeGossip | GradientPushGossip | DcdGossip,
+    Field(discriminator="algorithm"),
+]

@@ -1,0 +1,102 @@
+"""`--set key.path=value`: values from the command line, laid over a scenario file."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from yaml.nodes import MappingNode, Node, SequenceNode
+
+from edgesim.errors import ScenarioError
+from edgesim.scenario.outline import SCENARIO, Slot
+from edgesim.scenario.strict_yaml import (
+    OVERRIDE,
+    compose,
+    find,
+    is_from_override,
+    is_null,
+    mapping,
+    null_node,
+    text_node,
+)
+
+_log = logging.getLogger(__name__)
+
+
+def apply_overrides(root: MappingNode, overrides: Sequence[str]) -> MappingNode:
+    """The file's nodes with all overrides applied, the last one winning; `root` stays as it is.
+
+    A missing section is created. A new `kind` (or `gossip.algorithm`) drops the keys beside it
+    that the new kind does not know, and one of two alternatives (`training.epochs`, `.rounds`)
+    drops the other, unless the command line set them too. Whether keys and values are right is the
+    schema's business.
+
+    Args:
+        root: of the scenario file.
+        overrides: each `key.path=value`, the value in YAML.
+
+    Raises:
+        ScenarioError: an override is not of this form, or leads into a list.
+    """
+    for override in overrides:
+        origin = OVERRIDE + override
+        path, _, text = override.partition("=")
+        keys = path.strip().split(".")
+        if "=" not in override or not all(keys):
+            raise ScenarioError(
+                f"{origin}: write it as key.path=value, for example --set training.epochs=10"
+            )
+        value = compose(text, origin) or null_node(origin)
+        root = _set(root, SCENARIO, keys, value, origin)
+    return root
+
+
+def _set(
+    section: MappingNode, slot: Slot | None, keys: list[str], value: Node, origin: str
+) -> MappingNode:
+    """A copy of `section` in which the value at `keys` is `value`."""
+    key, *inner_keys = keys
+    pair = find(section, key)
+    if inner_keys:
+        value = _set(
+            _section_at(pair, key, origin), slot and slot.key(key), inner_keys, value, origin
+        )
+    else:
+        section = _without_orphans(section, slot, key, value)
+    pairs = [(name, value if name.value == key else old) for name, old in section.value]
+    if pair is None:
+        pairs.append((text_node(key, origin), value))
+    return mapping(pairs, like=section)
+
+
+def _section_at(pair: tuple[Node, Node] | None, key: str, origin: str) -> MappingNode:
+    """The section to go on into: the one that is there, or an empty one."""
+    if pair and isinstance(pair[1], SequenceNode):
+        raise ScenarioError(f"{origin}: {key} is a list; set it as a whole")
+    if pair and isinstance(pair[1], MappingNode):
+        return pair[1]
+    return mapping([], like=null_node(origin))
+
+
+def _without_orphans(section: MappingNode, slot: Slot | None, key: str, value: Node) -> MappingNode:
+    """The section without the file's keys that make no sense once `key` is `value`."""
+    if slot is None or is_null(value):
+        return section
+    if key == slot.discriminator and (chosen := slot.section_named(value.value)):
+        orphans = {name.value for name, _ in section.value} - set(chosen.model_fields)
+    else:
+        groups = [s.alternatives for s in slot.sections if key in s.alternatives]
+        orphans = set().union(*groups) - {key}
+    kept = []
+    for name, old in section.value:
+        if name.value in orphans and not _holds_override(old):
+            _log.info("%s drops %s", value.start_mark.name, name.value)
+        else:
+            kept.append((name, old))
+    return mapping(kept, like=section)
+
+
+def _holds_override(node: Node) -> bool:
+    """Whether the command line gave the value or a part of it."""
+    inner = [value for _, value in node.value] if isinstance(node, MappingNode) else []
+    return is_from_override(node) or any(_holds_override(value) for value in inner)

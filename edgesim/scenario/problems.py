@@ -1,0 +1,174 @@
+"""Turns pydantic's errors into lines that name file, key, value and remedy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+from yaml.nodes import Node
+
+from edgesim.scenario.outline import Key, Place, Slot, dotted, locate
+from edgesim.scenario.section import ContradictionError, Section
+from edgesim.scenario.strict_yaml import is_number, place_of
+
+_MOST_LINES = 2
+_LONGEST_VALUE = 60
+
+_EXPONENT_NUMBER = re.compile(r"([-+]?)(\d*)\.?(\d*)[eE]([-+]?)(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """One line of a report.
+
+    Attributes:
+        key: path to the value.
+        text: continues the sentence that starts with the key.
+        mistaken_for: keys of the same section that an unknown key resembles.
+        is_unknown: the schema does not know the key.
+    """
+
+    key: Key
+    text: str
+    mistaken_for: tuple[str, ...] = ()
+    is_unknown: bool = False
+
+
+def report(error: ValidationError, root: Node, value: object) -> str:
+    """Lines for the first problems of a scenario, and the number of the others.
+
+    Args:
+        error: of the schema.
+        root: the scenario's nodes, which know where each key was written.
+        value: the same as plain values.
+    """
+    problems = _without_echoes([_problem(detail, value) for detail in error.errors()])
+    lines = [
+        f"{place_of(root, p.key, name_itself=p.is_unknown)}: {dotted(p.key)} {p.text}"
+        for p in problems[:_MOST_LINES]
+    ]
+    if len(problems) > _MOST_LINES:
+        lines.append(f"... and {len(problems) - _MOST_LINES} more")
+    return "\n".join(lines)
+
+
+def nearest(name: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Names that a misspelt one may mean, best first."""
+    return tuple(get_close_matches(name, list(names), n=2, cutoff=0.6))
+
+
+def show(value: object) -> str:
+    """A value as a message quotes it."""
+    if isinstance(value, str):
+        return f"the text {_shortened(repr(value))}"
+    if isinstance(value, dict):
+        return "a mapping" if value else "an empty mapping"
+    if isinstance(value, list):
+        return "a list" if value else "an empty list"
+    if value is None:
+        return "empty"
+    return str(value).lower() if isinstance(value, bool) else _shortened(repr(value))
+
+
+def _problem(detail: ErrorDetails, value: object) -> _Problem:
+    place = locate(detail["loc"])
+    match detail["type"]:
+        case "missing":
+            assert place.slot
+            return _Problem(place.key, f"is missing; must be {place.slot.must_be}")
+        case "extra_forbidden":
+            return _unknown_key(place, value)
+        case "union_tag_not_found" | "union_tag_invalid":
+            return _wrong_choice(place, value)
+        case "value_error":
+            cause = detail["ctx"]["error"]
+            assert isinstance(cause, ContradictionError)
+            return _Problem((*place.key, *cause.key.split(".")), cause.problem)
+    return _wrong_value(place.key, place.slot, _value_at(value, place.key))
+
+
+def _unknown_key(place: Place, value: object) -> _Problem:
+    *section_key, key = place.key
+    names = tuple(place.holder.model_fields)
+    guesses = nearest(str(key), names)
+    remedy = f"did you mean {' or '.join(guesses)}?" if guesses else f"known: {', '.join(names)}"
+    choice = _choice(place.holder, _value_at(value, tuple(section_key)))
+    return _Problem(place.key, f"is an unknown key{choice}; {remedy}", guesses, is_unknown=True)
+
+
+def _choice(holder: type[Section], section: object) -> str:
+    """` of kind: ring` for a section that was chosen among others."""
+    for key in ("kind", "algorithm"):
+        if key in holder.model_fields and holder.model_fields[key].is_required():
+            return f" of {key}: {_value_at(section, (key,))}"
+    return ""
+
+
+def _wrong_choice(place: Place, value: object) -> _Problem:
+    assert place.slot
+    discriminator = place.slot.discriminator
+    assert discriminator
+    key, names = (*place.key, discriminator), place.slot.names
+    section = _value_at(value, place.key)
+    if isinstance(section, dict) and discriminator not in section:
+        return _Problem(key, f"is missing; must be one of {', '.join(names)}")
+    return _wrong_value(key, place.slot.key(discriminator), _value_at(value, key), names)
+
+
+def _wrong_value(
+    key: Key, slot: Slot | None, value: object, names: tuple[str, ...] = ()
+) -> _Problem:
+    assert slot
+    if not isinstance(value, str):
+        return _Problem(key, f"is {show(value)}; must be {_must_be(slot, names)}")
+    if remedy := _number_remedy(value, slot):
+        return _Problem(key, f"is {show(value)}; {remedy}")
+    problem = f"is {show(value)}; must be {_must_be(slot, names)}"
+    if guesses := nearest(value, names or slot.names):
+        meant = f"{{{slot.discriminator}: {guesses[0]}}}" if slot.discriminator else guesses[0]
+        problem += f"; did you mean {meant}?"
+    return _Problem(key, problem)
+
+
+def _must_be(slot: Slot, names: tuple[str, ...]) -> str:
+    return f"one of {', '.join(names)}" if names else slot.must_be
+
+
+def _number_remedy(text: str, slot: Slot) -> str:
+    """How to write a number that YAML reads as text; empty if none is meant."""
+    if slot.number is None:
+        return ""
+    if is_number(text):
+        return f"must be {slot.must_be}: write {_shortened(text)} without quotes"
+    if slot.number is float and (match := _EXPONENT_NUMBER.fullmatch(text)):
+        sign, whole, fraction, exponent_sign, exponent = match.groups()
+        written = f"{sign}{whole or 0}.{fraction or 0}e{exponent_sign or '+'}{exponent}"
+        return f"YAML reads a number only with a point: write {written}"
+    return ""
+
+
+def _without_echoes(problems: list[_Problem]) -> list[_Problem]:
+    """Unknown keys first, one problem per key, no `missing` that a misspelt key explains."""
+    explained = {(*p.key[:-1], guess) for p in problems for guess in p.mistaken_for}
+    by_key: dict[Key, _Problem] = {}
+    for problem in sorted(problems, key=lambda p: not p.is_unknown):
+        if not (problem.key in explained and problem.text.startswith("is missing")):
+            by_key.setdefault(problem.key, problem)
+    return list(by_key.values())
+
+
+def _value_at(value: object, key: Key) -> object:
+    for part in key:
+        if isinstance(value, dict):
+            value = value.get(part)
+        elif isinstance(value, list) and isinstance(part, int):
+            value = value[part]
+    return value
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."

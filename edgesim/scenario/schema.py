@@ -1,0 +1,107 @@
+"""A scenario: everything that decides the result of a run, in one frozen value.
+
+The sections live beside this file; here is the whole, and what must hold between sections. Names of
+models, datasets and compressors are literals, so that reading a scenario loads neither torch nor
+Ray; a test holds them equal to the registries.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from edgesim.scenario.data import DataSection
+from edgesim.scenario.gossip import Gossip
+from edgesim.scenario.section import ContradictionError, Count, MustBe, Natural, Section
+from edgesim.scenario.topology import Cycle, Topology
+from edgesim.scenario.training import EvaluationSection, TrainingSection
+
+# DCD averages with one fixed W, equal in both directions, and has no push weights to mend another
+# (R§7). These graphs are symmetric; on the regular ones so are column-stochastic weights.
+_REGULAR_KINDS = frozenset({"ring", "torus", "chordal_grid", "complete", "random_regular"})
+_SYMMETRIC_KINDS = _REGULAR_KINDS | {"star", "file"}
+
+_ROTATING_DEVICES = 8  # the reference code's permutations are of 8 devices, R§3.8
+
+
+class FleetSection(Section):
+    """How many devices, and how they run."""
+
+    devices: Count = Field(description="number of devices")
+    pace: Literal["lockstep"] = Field(
+        default="lockstep",
+        description="a device enters a round when all messages of the last one are absorbed",
+    )
+    devices_per_actor: Count | Literal["auto"] = Field(
+        default=1, description="devices packed into one Ray actor; never changes a result"
+    )
+
+
+class ModelSection(Section):
+    """Network that every device trains."""
+
+    name: Literal["resnet20", "resnet54", "resnet18", "vgg11", "mobilenet_v2", "small_cnn"] = Field(
+        description="architecture"
+    )
+    precision: Literal["fp32"] = Field(default="fp32", description="arithmetic of training")
+    norm: Literal["batch", "group", "evonorm_s0"] = Field(
+        default="evonorm_s0", description="normalisation, with its nonlinearity"
+    )
+
+
+class Scenario(Section):
+    """One scenario file, checked, with every default filled in."""
+
+    name: Annotated[
+        str,
+        Field(pattern=r"^[a-z0-9][a-z0-9._-]*$"),
+        MustBe("lower-case letters, digits, '.', '_' and '-', a letter or digit first"),
+    ] = Field(description="name of the run; also of its folder and its Ray namespace")
+    description: str = Field(default="", description="what the scenario is for")
+    seed: Natural = Field(default=1, description="root of all randomness")
+    fleet: FleetSection
+    topology: Topology
+    data: DataSection
+    model: ModelSection
+    training: TrainingSection
+    gossip: Gossip
+    evaluation: EvaluationSection = EvaluationSection()
+
+    @model_validator(mode="after")
+    def _rotating_has_its_devices(self) -> Self:
+        if self.topology.kind == "rotating" and self.fleet.devices != _ROTATING_DEVICES:
+            raise ContradictionError(
+                "fleet.devices",
+                f"is {self.fleet.devices}; must be {_ROTATING_DEVICES} for topology.kind: rotating",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _dcd_has_symmetric_weights(self) -> Self:
+        if self.gossip.algorithm != "dcd":
+            return self
+        kind = self.topology.kind
+        if isinstance(self.topology, Cycle) or kind not in _SYMMETRIC_KINDS:
+            raise ContradictionError(
+                "topology.kind",
+                f"is {kind}; gossip.algorithm: dcd needs a fixed graph with the same weights both "
+                f"ways: {', '.join(sorted(_SYMMETRIC_KINDS))}",
+            )
+        if kind not in _REGULAR_KINDS and self.topology.weights != "metropolis":
+            raise ContradictionError(
+                "topology.weights",
+                f"is {self.topology.weights}; must be metropolis for gossip.algorithm: dcd on "
+                f"topology.kind: {kind}, whose devices may differ in their number of neighbours",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _every_device_can_have_a_sample(self) -> Self:
+        samples = self.data.train_samples
+        if samples is not None and samples < self.fleet.devices:
+            raise ContradictionError(
+                "data.train_samples",
+                f"is {samples}; must be at least fleet.devices, {self.fleet.devices}",
+            )
+        return self

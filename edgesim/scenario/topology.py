@@ -1,0 +1,164 @@
+"""Section `topology`: who sends to whom, and with which weights."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from edgesim.scenario.section import Count, PathText, Probability, Section
+
+Weights = Literal["column_stochastic", "metropolis"]
+
+_HOLD = "rounds for which each graph stays"
+
+
+class TopologyKind(Section):
+    """What every topology has; `kind` and further options are the subclass's."""
+
+    kind: str
+    weights: Weights = Field(
+        default="column_stochastic",
+        description="1/(out-degree + 1) by the sender, or Metropolis weights (symmetric graphs)",
+    )
+
+    def builder_options(self) -> tuple[str, dict[str, Any]]:
+        """Kind and keyword options, as `topologies.build_schedule` takes them."""
+        return self.kind, self.model_dump(exclude={"kind"}, exclude_none=True)
+
+
+class DirectedRing(TopologyKind):
+    """Each device sends to the next."""
+
+    kind: Literal["directed_ring"]
+
+
+class Ring(TopologyKind):
+    """Each device exchanges with both neighbours."""
+
+    kind: Literal["ring"]
+
+
+class Torus(TopologyKind):
+    """Two-dimensional torus that wraps in rows and in columns."""
+
+    kind: Literal["torus"]
+    rows: Count | None = Field(
+        default=None, description="number of rows; null: the most square shape"
+    )
+
+
+class ChordalGrid(TopologyKind):
+    """The reference code's "torus": offsets 1 and `stride` on one ring (R§3.8)."""
+
+    kind: Literal["chordal_grid"]
+    stride: Count = Field(default=4, description="distance of the second pair of neighbours")
+
+
+class Exponential(TopologyKind):
+    """Each device sends to those 1, 2, 4, ... further."""
+
+    kind: Literal["exponential"]
+
+
+class OnePeerExponential(TopologyKind):
+    """As exponential, one of these peers at a time."""
+
+    kind: Literal["one_peer_exponential"]
+    hold: Count = Field(default=1, description=_HOLD)
+
+
+class Complete(TopologyKind):
+    """Each device exchanges with all others."""
+
+    kind: Literal["complete"]
+
+
+class Star(TopologyKind):
+    """Device 0 exchanges with all others, which know only it."""
+
+    kind: Literal["star"]
+
+
+class RandomRegular(TopologyKind):
+    """Undirected random graph in which all devices have the same number of neighbours."""
+
+    kind: Literal["random_regular"]
+    degree: Count = Field(description="neighbours of each device")
+
+
+class ErdosRenyi(TopologyKind):
+    """Directed random graph, each edge present by itself with the same probability."""
+
+    kind: Literal["erdos_renyi"]
+    probability: Probability = Field(description="of each directed edge")
+
+
+class RandomMatching(TopologyKind):
+    """Random pairs exchange; new pairs every `hold` rounds."""
+
+    kind: Literal["random_matching"]
+    hold: Count = Field(default=1, description=_HOLD)
+
+
+class Rotating(TopologyKind):
+    """The six rotating permutations of the reference code, for 8 devices (R§3.8)."""
+
+    kind: Literal["rotating"]
+    hold: Count = Field(default=1, description=_HOLD)
+
+
+class GraphFile(TopologyKind):
+    """A graph from a GraphML file or an edge list."""
+
+    kind: Literal["file"]
+    path: PathText = Field(description="file, relative to the scenario file's folder")
+
+
+StaticTopology = Annotated[
+    DirectedRing
+    | Ring
+    | Torus
+    | ChordalGrid
+    | Exponential
+    | Complete
+    | Star
+    | RandomRegular
+    | ErdosRenyi
+    | GraphFile,
+    Field(discriminator="kind"),
+]
+
+
+class Cycle(Section):
+    """Static graphs in turn, each with its own weights."""
+
+    kind: Literal["cycle"]
+    graphs: Annotated[tuple[StaticTopology, ...], Field(strict=False, min_length=1)] = Field(
+        description="static topologies, in their order"
+    )
+    hold: Count = Field(default=1, description=_HOLD)
+
+    def builder_options(self) -> tuple[str, dict[str, Any]]:
+        """Kind and keyword options, as `topologies.build_schedule` takes them."""
+        graphs = [graph.model_dump(exclude_none=True) for graph in self.graphs]
+        return self.kind, {"graphs": graphs, "hold": self.hold}
+
+
+Topology = Annotated[
+    DirectedRing
+    | Ring
+    | Torus
+    | ChordalGrid
+    | Exponential
+    | OnePeerExponential
+    | Complete
+    | Star
+    | RandomRegular
+    | ErdosRenyi
+    | RandomMatching
+    | Rotating
+    | GraphFile
+    | Cycle,
+    Field(discriminator="kind"),
+]

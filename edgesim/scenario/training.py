@@ -1,0 +1,128 @@
+"""Sections `training` and `evaluation`: how long, at which rates, measured when."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from edgesim.scenario.section import (
+    ContradictionError,
+    Count,
+    MustBe,
+    Natural,
+    Positive,
+    Rate,
+    Section,
+)
+
+
+class OptimizerSection(Section):
+    """Local optimizer of each device (R§3.5)."""
+
+    kind: Literal["sgd"] = Field(default="sgd", description="stochastic gradient descent")
+    lr: Positive = Field(description="learning rate gamma before the schedule's factors")
+    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.9, description="beta")
+    nesterov: bool = Field(default=True, description="Nesterov's look-ahead momentum")
+    weight_decay: Annotated[float, Field(ge=0)] = Field(
+        default=0.0, description="added to the gradient, times the parameters"
+    )
+    momentum_kind: Literal["local", "quasi_global"] = Field(
+        default="local", description="momentum of own gradients, or of the model's whole movement"
+    )
+
+    @model_validator(mode="after")
+    def _momentum_is_there(self) -> Self:
+        if self.momentum == 0 and self.momentum_kind == "quasi_global":
+            raise ContradictionError(
+                "momentum", "is 0, but momentum_kind: quasi_global needs it above 0"
+            )
+        if self.momentum == 0 and self.nesterov:
+            raise ContradictionError(
+                "nesterov", "is true, but momentum is 0; write nesterov: false"
+            )
+        return self
+
+
+class ScheduleSection(Section):
+    """Learning rate over the epochs (R§5)."""
+
+    milestones: Annotated[
+        tuple[Count, ...],
+        Field(strict=False),
+        MustBe("a list of epochs, each at least 1 and later than the one before"),
+    ] = Field(default=(), description="epochs at which the learning rate is multiplied by factor")
+    factor: Rate = Field(default=0.1, description="multiplies the learning rate at each milestone")
+    warmup_epochs: Natural = Field(
+        default=0, description="first epochs, which train at warmup_factor times lr"
+    )
+    warmup_factor: Rate = Field(default=0.1, description="multiplies lr during warm-up")
+
+    @model_validator(mode="after")
+    def _milestones_increase(self) -> Self:
+        for earlier, later in pairwise(self.milestones):
+            if later <= earlier:
+                raise ContradictionError(
+                    "milestones", f"has {later} after {earlier}; must increase"
+                )
+        return self
+
+
+class TrainingSection(Section):
+    """Length of the run, optimizer and its schedule."""
+
+    alternatives: ClassVar[frozenset[str]] = frozenset({"epochs", "rounds"})
+
+    epochs: Count | None = Field(
+        default=None, description="passes of the fleet over its data; or else rounds"
+    )
+    rounds: Count | None = Field(default=None, description="steps of each device; or else epochs")
+    optimizer: OptimizerSection = Field(description="local optimizer of each device")
+    schedule: ScheduleSection = Field(
+        default=ScheduleSection(), description="learning rate over the epochs"
+    )
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Self:
+        if self.epochs is None and self.rounds is None:
+            raise ContradictionError("epochs", "is missing; give epochs or rounds")
+        if self.epochs is not None and self.rounds is not None:
+            raise ContradictionError("rounds", "is set beside epochs; give one of the two")
+        return self
+
+
+class EvaluationSection(Section):
+    """When models are tested and on how much; the end of training always is an evaluation."""
+
+    alternatives: ClassVar[frozenset[str]] = frozenset({"every_epochs", "every_rounds"})
+
+    every_epochs: Count | None = Field(
+        default=1, description="epochs between evaluations; null: only at the end"
+    )
+    every_rounds: Count | None = Field(
+        default=None, description="rounds between evaluations, instead of every_epochs"
+    )
+    samples: Count | None = Field(
+        default=None, description="use the first N test samples of a fixed shuffle; null: all"
+    )
+    device_models: Literal["every", "final", "never"] = Field(
+        default="final",
+        description="evaluations that test each device's own model beside the averaged one",
+    )
+    batch_size: Count = Field(default=256, description="test samples per forward pass")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rounds_replace_the_default(cls, section: object) -> object:
+        if isinstance(section, dict) and section.get("every_rounds") is not None:
+            return {"every_epochs": None, **section}
+        return section
+
+    @model_validator(mode="after")
+    def _one_interval(self) -> Self:
+        if self.every_epochs is not None and self.every_rounds is not None:
+            raise ContradictionError(
+                "every_rounds", "is set beside every_epochs; give one of the two"
+            )
+        return self

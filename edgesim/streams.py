@@ -1,0 +1,41 @@
+"""Random streams: each purpose, device and round has its own, derived from the scenario's seed.
+
+No global generator is used anywhere, so a result cannot depend on how devices are packed into
+processes or on the order in which they run (docs/design.md, section 5).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+
+class Purpose(IntEnum):
+    """What a stream is for. The numbers are part of every result: never renumber."""
+
+    PARTITION = 0
+    INIT = 1
+    BATCH = 2
+    AUGMENT = 3
+    COMPRESS = 4
+    DROPOUT = 5
+    TOPOLOGY = 6
+
+
+def seed_sequence(
+    seed: int, purpose: Purpose, device: int = 0, index: int = 0
+) -> np.random.SeedSequence:
+    """Entropy for one purpose of one device in one round (or epoch)."""
+    return np.random.SeedSequence(seed, spawn_key=(int(purpose), device, index))
+
+
+def stream(seed: int, purpose: Purpose, device: int = 0, index: int = 0) -> np.random.Generator:
+    """Generator for one purpose of one device in one round (or epoch)."""
+    return np.random.Generator(np.random.PCG64(seed_sequence(seed, purpose, device, index)))
+
+
+def torch_seed(seed: int, purpose: Purpose, device: int = 0, index: int = 0) -> int:
+    """Seed in [0, 2**63) for a `torch.Generator`."""
+    low = seed_sequence(seed, purpose, device, index).generate_state(1, np.uint64)[0]
+    return int(low >> np.uint64(1))

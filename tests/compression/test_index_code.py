@@ -1,0 +1,142 @@
+import math
+import tracemalloc
+
+import numpy as np
+import pytest
+import torch
+from compression_strategies import layouts, resnet20_layout, seeds
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgesim.compression import TopK
+from edgesim.compression.errors import WireError
+from edgesim.compression.index_code import decode_indices, encode_indices, entropy_bytes
+from edgesim.learning.parameters import ParameterLayout
+
+
+@st.composite
+def index_sets(draw):
+    """A layout and, per tensor, any subset of its positions: empty, full, clustered, scattered."""
+    layout = draw(layouts)
+    rng = np.random.default_rng(draw(seeds))
+    chosen = []
+    for size in layout.sizes:
+        kind = draw(st.sampled_from(["empty", "full", "scattered", "run"]))
+        share = draw(st.floats(0, 1))
+        if kind == "run":
+            mask = np.arange(size) < share * size
+        else:
+            mask = rng.random(size) < {"empty": 0.0, "full": 1.0, "scattered": share}[kind]
+        chosen.append(mask)
+    counts = np.array([mask.sum() for mask in chosen], np.int64)
+    return layout, np.flatnonzero(np.concatenate(chosen)), counts
+
+
+@given(index_sets())
+def test_every_subset_comes_back(case):
+    layout, indices, counts = case
+    data = encode_indices(indices, counts, layout)
+    decoded, decoded_counts = decode_indices(data, len(indices), layout)
+    np.testing.assert_array_equal(decoded, indices)
+    np.testing.assert_array_equal(decoded_counts, counts)
+
+
+@given(index_sets())
+def test_no_tensor_costs_more_than_bitmap_or_fixed_width(case):
+    """Two table bytes a tensor (three from 128 entries), two part bytes, the shorter of both."""
+    layout, indices, counts = case
+    n = np.array(layout.sizes)
+    fixed = counts * np.array([math.ceil(math.log2(size)) if size > 1 else 0 for size in n])
+    bits = np.minimum(n, fixed).sum()
+    table = 2 * layout.num_tensors + (counts > 127).sum()
+    assert len(encode_indices(indices, counts, layout)) <= table + bits / 8 + 2
+
+
+@pytest.mark.parametrize("keep", [0.01, 0.1])
+@pytest.mark.parametrize("choice", ["top_k of a gaussian", "uniform"])
+def test_resnet20_indices_cost_at_most_15_percent_above_entropy(keep, choice):
+    layout, rng = resnet20_layout(), np.random.default_rng(11)
+    x = torch.from_numpy(rng.standard_normal(layout.numel))
+    payload = TopK(keep, "fp32").compress(x, layout, rng)
+    indices, counts = payload.indices, payload.counts
+    if choice == "uniform":
+        picks = [
+            offset + np.sort(rng.choice(size, count, replace=False))
+            for offset, size, count in zip(layout.offsets, layout.sizes, counts, strict=False)
+        ]
+        indices = np.concatenate(picks)
+    coded_bytes = len(encode_indices(indices, counts, layout))
+    floor = sum(math.log2(math.comb(n, int(k))) for n, k in zip(layout.sizes, counts, strict=True))
+    assert entropy_bytes(counts, layout) == pytest.approx(floor / 8, rel=1e-9)
+    assert coded_bytes <= 1.15 * floor / 8
+
+
+def test_lengths_by_hand():
+    """64 of 4,096, mode and count 2 bytes: a run at the start, and every 64th position.
+
+    Run: all gaps 0, so b = 0 and a flag bit each: 8 bytes. Every 64th: gap 0, then 63 times 63;
+    b = 5 leaves 63 >> 5 = 1, so 64 x 5 bits of fields, 40 bytes, and 1 + 63 x 2 flags, 16 bytes.
+    """
+    layout, counts = ParameterLayout.from_shapes([(4096,)]), np.array([64])
+    assert len(encode_indices(np.arange(64), counts, layout)) == 2 + 8
+    assert len(encode_indices(np.arange(0, 4096, 64), counts, layout)) == 2 + 40 + 16
+
+
+def coded(layout, modes, counts, tail):
+    return np.array([*modes, *counts, *tail], np.uint8), sum(counts), layout
+
+
+ONE = ParameterLayout.from_shapes([(8,)])
+TWO = ParameterLayout.from_shapes([(8,), (5,)])
+BAD = {
+    "an unknown mode": coded(ONE, [200], [1], [1]),
+    "a Rice parameter wider than the tensor": coded(ONE, [2 + 4], [1], [1, 1]),
+    "more entries than the tensor holds": coded(ONE, [0], [9], [255, 1]),
+    "a bitmap with another number of bits set": coded(ONE, [0], [2], [0b1]),
+    "a bitmap cut short": coded(TWO, [0, 0], [1, 1], [1]),
+    "a fixed-width position out of range": coded(TWO, [0, 1], [0, 1], [7, 0]),
+    "fixed-width positions out of order": coded(ONE, [1], [2], [0b001_010]),
+    "a position twice": coded(ONE, [1], [2], [0b010_010]),
+    "a gap beyond the end": coded(ONE, [2], [1], [0, 1]),
+    "gaps that add up beyond the end": coded(ONE, [2], [2], [0b10000, 0b10]),
+    "fewer gaps than entries": coded(ONE, [2], [2], [1]),
+    "more gaps than entries": coded(ONE, [2], [1], [3]),
+    "a byte too many": coded(ONE, [2], [1], [1, 0]),
+    "nothing": (np.array([], np.uint8), 0, ONE),
+    "a table cut short": (np.array([0], np.uint8), 0, ONE),
+    "another total": (np.array([0, 1, 1], np.uint8), 2, ONE),
+}
+
+
+@pytest.mark.parametrize("case", BAD.values(), ids=BAD)
+def test_bad_index_codes_are_refused(case):
+    data, num_values, layout = case
+    with pytest.raises(WireError):
+        decode_indices(data, num_values, layout)
+
+
+@given(index_sets(), st.data())
+def test_a_changed_byte_is_refused_or_means_another_valid_set(case, data):
+    layout, indices, counts = case
+    code = encode_indices(indices, counts, layout)
+    code[data.draw(st.integers(0, len(code) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        decoded, decoded_counts = decode_indices(code, len(indices), layout)
+    except WireError:
+        return
+    in_tensors = np.diff(np.searchsorted(decoded, layout.offsets))
+    np.testing.assert_array_equal(in_tensors, decoded_counts)
+    assert len(decoded) == len(indices)
+    assert (np.diff(decoded) > 0).all()
+
+
+def test_a_long_code_for_a_small_layout_takes_no_memory():
+    """A megabyte of ones would be eight million gaps, at 8 bytes each."""
+    data = np.concatenate([np.array([2, 1], np.uint8), np.full(2**20, 255, np.uint8)])
+    tracemalloc.start()
+    try:
+        with pytest.raises(WireError, match="longest"):
+            decode_indices(data, 1, ONE)
+        assert tracemalloc.get_traced_memory()[1] < 2**16
+    finally:
+        tracemalloc.stop()

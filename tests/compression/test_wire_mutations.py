@@ -1,0 +1,172 @@
+"""Ten thousand damaged and forged messages: refused by WireError, or valid content."""
+
+import struct
+import zlib
+
+import numpy as np
+import pytest
+import torch
+from compression_strategies import assert_same_payload, message_of, resnet20_layout
+
+from edgesim.compression import (
+    QSGD,
+    Identity,
+    MinMaxUInt8,
+    RandomK,
+    SignScale,
+    TopK,
+    WireError,
+    decode,
+    encode,
+)
+from edgesim.compression.wire import HEADER, message_checksum
+from edgesim.learning.parameters import ParameterLayout
+
+LAYOUT = ParameterLayout.from_shapes([(40, 3), (17,), (1,), (300,)])
+COMPRESSORS = [
+    TopK(0.1, "int8"),
+    TopK(0.02, "fp16"),
+    TopK(0.7, "fp32"),
+    RandomK(0.3, "fp64"),
+    Identity("int8"),
+    Identity("fp32"),
+    QSGD(3),
+    MinMaxUInt8(),
+    SignScale(),
+]
+CHECKSUM_AT = HEADER.size - 4
+
+
+def originals():
+    rng = np.random.default_rng(0)
+    for sequence, compressor in enumerate(COMPRESSORS):
+        x = torch.from_numpy(rng.standard_normal(LAYOUT.numel)).float()
+        yield encode(message_of(compressor.compress(x, LAYOUT, rng), sequence=sequence))
+
+
+def flip_bits(data, rng, _others):
+    for _ in range(rng.integers(1, 4)):
+        data[rng.integers(len(data))] ^= 1 << rng.integers(8)
+    return data
+
+
+def edit_header(data, rng, _others):
+    start = rng.integers(HEADER.size)
+    values = [b"\x00", b"\xff", b"\x00" * 4, b"\xff" * 4, b"\x01\x00\x00\x00", b"\x00" * 8]
+    value = values[rng.integers(len(values))]
+    data[start : start + len(value)] = value
+    return data
+
+
+def edit_body(data, rng, _others):
+    start = rng.integers(HEADER.size, len(data))
+    data[start : start + 4] = rng.bytes(4)
+    return data
+
+
+def truncate(data, rng, _others):
+    return data[: rng.integers(len(data))]
+
+
+def lengthen(data, rng, _others):
+    return data + rng.bytes(rng.integers(1, 20))
+
+
+def splice(data, rng, others):
+    other = others[rng.integers(len(others))]
+    cut = rng.integers(len(data))
+    return data[:cut] + other[rng.integers(len(other)) :]
+
+
+def rewrite_index_table(data, rng, _others):
+    start = rng.integers(HEADER.size, min(len(data), HEADER.size + 40))
+    data[start] = rng.integers(256)
+    return data
+
+
+MUTATIONS = [flip_bits, edit_header, edit_body, truncate, lengthen, splice, rewrite_index_table]
+
+
+def forge(data):
+    """The mutated message with its length and checksum made right, as an attacker would."""
+    if len(data) < HEADER.size:
+        return data
+    struct.pack_into("<I", data, CHECKSUM_AT - 4, len(data))
+    struct.pack_into("<I", data, CHECKSUM_AT, message_checksum(data))
+    return data
+
+
+def outcome(data):
+    """None for a refusal; a message that was accepted must itself be sendable and stable."""
+    try:
+        message = decode(bytes(data), LAYOUT)
+    except WireError:
+        return None
+    assert np.isfinite(message.payload.values).all()
+    assert bool(message.payload.decode().isfinite().all())
+    again = decode(encode(message), LAYOUT)
+    assert_same_payload(again.payload, message.payload)
+    return message
+
+
+@pytest.mark.parametrize("forged", [False, True], ids=["as damaged", "checksum recomputed"])
+def test_mutated_messages_are_refused_or_valid(forged):
+    """2 x 9 x 7 x 100 = 12,600 messages. CRC-32 catches all accidental damage here."""
+    messages = [bytearray(data) for data in originals()]
+    rng = np.random.default_rng(2021)
+    accepted = 0
+    for original in messages:
+        for mutate in MUTATIONS:
+            for _ in range(100):
+                data = bytearray(mutate(bytearray(original), rng, messages))
+                if forged:
+                    data = forge(data)
+                if data == original:
+                    continue
+                accepted += outcome(data) is not None
+    assert (accepted > 0) == forged
+
+
+def test_an_index_bomb_allocates_nothing():
+    """Counts that promise billions of entries are refused before any array is made for them."""
+    data = bytearray(next(originals()))
+    struct.pack_into("<I", data, CHECKSUM_AT - 12, 2**32 - 1)
+    with pytest.raises(WireError, match="entries"):
+        decode(bytes(forge(data)), LAYOUT)
+
+
+def test_a_message_for_another_model_is_refused():
+    with pytest.raises(WireError, match="layout"):
+        decode(next(originals()), resnet20_layout())
+
+
+def test_another_version_is_named():
+    data = bytearray(next(originals()))
+    data[4] = 9
+    with pytest.raises(WireError, match="version 9"):
+        decode(bytes(forge(data)), LAYOUT)
+
+
+@pytest.mark.parametrize("data", [b"", b"ESIM", bytes(200), np.zeros((9, 9), np.float32)[:, ::2]])
+def test_what_is_no_message_is_refused(data):
+    with pytest.raises(WireError):
+        decode(data, LAYOUT)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_non_finite_values_are_refused(bad):
+    payload = Identity("fp32").compress(torch.ones(LAYOUT.numel), LAYOUT, np.random.default_rng(0))
+    data = bytearray(encode(message_of(payload)))
+    struct.pack_into("<f", data, len(data) - 4, bad)
+    with pytest.raises(WireError, match="finite"):
+        decode(bytes(forge(data)), LAYOUT)
+
+
+def test_checksum_is_crc32_of_body_then_header():
+    """Written down so that another implementation can be checked against it."""
+    data = next(originals())
+    body_at = HEADER.size + len("choco")
+    expected = zlib.crc32(
+        data[:CHECKSUM_AT] + data[HEADER.size : body_at], zlib.crc32(data[body_at:])
+    )
+    assert struct.unpack_from("<I", data, CHECKSUM_AT)[0] == expected

@@ -1,0 +1,74 @@
+"""Small real fleets for tests: digits, the small CNN, a few rounds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+from rich.console import Console
+
+from edgesim.assembly import Prepared, prepare
+from edgesim.fleet.run import RunResult, run_scenario
+from edgesim.records import WALL_COLUMNS
+from edgesim.scenario import load_scenario
+
+SCENARIO: dict[str, Any] = {
+    "name": "small",
+    "seed": 3,
+    "fleet": {"devices": 4},
+    "topology": {"kind": "directed_ring"},
+    "data": {
+        "source": "digits",
+        "train_samples": 200,
+        "partition": {"kind": "label_skew", "skew": 0.8},
+        "batch_size": 16,
+    },
+    "model": {"name": "small_cnn"},
+    "training": {"rounds": 6, "optimizer": {"lr": 0.05}},
+    "gossip": {
+        "algorithm": "choco",
+        "averaging_rate": 0.2,
+        "compressor": {"kind": "top_k", "keep": 0.2},
+    },
+    "evaluation": {"every_rounds": 3, "samples": 50},
+}
+
+
+def prepared(folder: Path, *overrides: str) -> Prepared:
+    """The scenario above, with `--set` overrides."""
+    path = folder / "scenario.yaml"
+    path.write_text(yaml.safe_dump(SCENARIO))
+    return prepare(load_scenario(path, overrides))
+
+
+def train(folder: Path, name: str, *overrides: str, **options: Any) -> RunResult:
+    """Run it into folder/name."""
+    console = Console(file=(folder / f"{name}.log").open("w"), force_terminal=False)
+    try:
+        return run_scenario(prepared(folder, *overrides), folder / name, console=console, **options)
+    finally:
+        console.file.close()
+
+
+def outcome(result: RunResult) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, np.ndarray]]:
+    """Everything that must be the same bits: rounds without wall times, evaluations, weights."""
+    rounds = pd.read_parquet(result.path / "rounds.parquet").drop(columns=list(WALL_COLUMNS))
+    evaluations = pd.read_parquet(result.path / "evaluations.parquet")
+    weights = {
+        f"{path.stem}/{key}": array
+        for path in sorted((result.path / "models").glob("*.npz"))
+        for key, array in np.load(path, allow_pickle=False).items()
+    }
+    return rounds, evaluations, weights
+
+
+def assert_same_bits(first: RunResult, second: RunResult) -> None:
+    (rounds_a, evals_a, weights_a), (rounds_b, evals_b, weights_b) = outcome(first), outcome(second)
+    pd.testing.assert_frame_equal(rounds_a, rounds_b, check_exact=True)
+    pd.testing.assert_frame_equal(evals_a, evals_b, check_exact=True)
+    assert weights_a.keys() == weights_b.keys()
+    for key, array in weights_a.items():
+        assert array.tobytes() == weights_b[key].tobytes(), key

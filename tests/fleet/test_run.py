@@ -1,0 +1,90 @@
+"""Whole runs: same bits however devices are packed, complete run directories, clean ends."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from small_fleets import assert_same_bits, outcome, prepared, train
+
+from edgesim.fleet.run_directory import RunDirectoryError
+from edgesim.records import DEVICES, EVALUATIONS, ROUNDS
+from edgesim.scenario import load_scenario
+
+
+@pytest.fixture(scope="module")
+def inline_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("inline")
+    return train(folder, "run", inline=True)
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("per_actor", ["1", "3", "auto"])
+def test_packing_does_not_change_a_bit(tmp_path, inline_run, ray_address, per_actor):
+    packed = train(tmp_path, "run", f"fleet.devices_per_actor={per_actor}", address=ray_address)
+    assert_same_bits(inline_run, packed)
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_seed_others(tmp_path, inline_run):
+    assert_same_bits(inline_run, train(tmp_path, "again", inline=True))
+    other = train(tmp_path, "other", "seed=4", inline=True)
+    assert not np.array_equal(
+        outcome(inline_run)[2]["device-000000/x"], outcome(other)[2]["device-000000/x"]
+    )
+
+
+def test_a_run_directory_is_complete_and_readable(inline_run):
+    path, summary = inline_run.path, inline_run.summary
+    rounds = pd.read_parquet(path / "rounds.parquet")
+    evaluations = pd.read_parquet(path / "evaluations.parquet")
+    devices = pd.read_parquet(path / "devices.parquet")
+    for table, columns in ((rounds, ROUNDS), (evaluations, EVALUATIONS), (devices, DEVICES)):
+        assert list(table.columns) == [column.name for column in columns]
+        assert not table.isna().any().any()
+    assert rounds[["round", "device"]].to_numpy().tolist() == [
+        [round_index, device] for round_index in range(6) for device in range(4)
+    ]
+    assert evaluations[["round", "device"]].to_numpy().tolist() == [
+        [3, -1],
+        [6, -1],
+        *([6, device] for device in range(4)),
+    ]
+    assert json.loads((path / "summary.json").read_text()) == summary
+    environment = json.loads((path / "environment.json").read_text())
+    assert environment["mode"] == "inline"
+    assert sorted(p.name for p in path.iterdir()) == [
+        "devices.parquet",
+        "environment.json",
+        "evaluations.parquet",
+        "models",
+        "rounds.parquet",
+        "scenario.yaml",
+        "summary.json",
+    ]
+    assert load_scenario(path / "scenario.yaml").name == "small"
+
+
+def test_bytes_add_up(inline_run):
+    """What is sent is what arrives, kind by kind."""
+    rounds = pd.read_parquet(inline_run.path / "rounds.parquet")
+    kinds = ["sent_value_bytes", "sent_index_bytes", "sent_overhead_bytes"]
+    assert (rounds[kinds].sum(axis=1) == rounds["sent_bytes"]).all()
+    assert rounds["sent_bytes"].sum() == rounds["received_bytes"].sum()
+    assert (rounds["messages_sent"] == 1).all()
+
+
+def test_a_run_directory_in_use_is_refused_and_left_alone(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "mine.txt").write_text("keep")
+    with pytest.raises(RunDirectoryError, match="not an empty folder; choose another --out"):
+        train(tmp_path, "run", inline=True)
+    assert [p.name for p in (tmp_path / "run").iterdir()] == ["mine.txt"]
+
+
+def test_test_samples_do_not_depend_on_the_seed(tmp_path):
+    first = prepared(tmp_path).test_samples()
+    second = prepared(tmp_path, "seed=9").test_samples()
+    np.testing.assert_array_equal(first.labels, second.labels)
+    assert len(first.labels) == 50

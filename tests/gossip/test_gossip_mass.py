@@ -1,0 +1,126 @@
+"""Conservation of mass, push weights, and public copies, through the wire (R§10 checks 3, 5, 6)."""
+
+from __future__ import annotations
+
+import gossip_oracle as oracle
+import numpy as np
+import pytest
+from fleet_of_algorithms import AlgorithmFleet
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgesim.compression import (
+    QSGD,
+    Identity,
+    MinMaxUInt8,
+    RandomK,
+    SignScale,
+    TopK,
+    decode,
+)
+from edgesim.gossip import Choco, DeepSqueeze, GradientPush
+from edgesim.learning.parameters import ParameterLayout
+
+LAYOUT = ParameterLayout.from_shapes([(6, 5), (3,), (1,)])
+D = LAYOUT.numel
+COMPRESSORS = [
+    Identity(values="fp64"),
+    Identity(values="fp32"),
+    Identity(values="fp16"),
+    Identity(values="int8"),
+    TopK(keep=0.1, values="fp32"),
+    TopK(keep=0.1, values="int8"),
+    RandomK(keep=0.2, values="fp16"),
+    QSGD(bits=4),
+    QSGD(bits=4, biased=True),
+    MinMaxUInt8(),
+    SignScale(),
+]
+ETA = 0.05
+
+
+def make(kind, compressor):
+    return kind(averaging_rate=ETA, compressor=compressor, layout=LAYOUT)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(2, 7),
+    st.integers(0, 10_000),
+    st.sampled_from(COMPRESSORS),
+    st.sampled_from([Choco, DeepSqueeze, GradientPush]),
+)
+def test_mass_is_conserved_with_messages_in_flight(n, seed, compressor, kind):
+    """sum(x) and sum(u), counting what has left and not arrived, for any order and delay."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, D))
+    fleet = AlgorithmFleet(make(kind, compressor), X, np.eye(n), LAYOUT)
+    in_flight: list[tuple[bytes, np.ndarray, float]] = []
+    for _ in range(20):
+        letters = fleet.send(oracle.random_weights(n, rng))
+        in_flight += [(letter, *carried_mass(fleet, letter)) for letter in letters]
+        # Each edge keeps its order, as hosts see to; edges are delayed at random.
+        stuck = {m: rng.random() < 0.5 for m in {edge_of(entry[0]) for entry in in_flight}}
+        arriving = [entry for entry in in_flight if not stuck[edge_of(entry[0])]]
+        in_flight = [entry for entry in in_flight if stuck[edge_of(entry[0])]]
+        fleet.absorb([letter for letter, _, _ in arriving])
+        x_total = fleet.X.sum(0) + sum((mass for _, mass, _ in in_flight), np.zeros(D))
+        u_total = fleet.u.sum() + sum(u for _, _, u in in_flight)
+        np.testing.assert_allclose(x_total, X.sum(0), rtol=0, atol=1e-12)
+        assert u_total == pytest.approx(n, abs=1e-12)
+
+
+def edge_of(letter):
+    message = decode(letter, LAYOUT)
+    return message.sender, message.receiver
+
+
+def carried_mass(fleet, letter):
+    """What the receiver will add: eta w h for CHOCO, eta w times the content for the others."""
+    message = decode(letter, LAYOUT)
+    if fleet.algorithm.name == "choco":
+        vector = fleet.states[message.sender].sent[message.receiver].numpy().copy()
+    else:
+        vector = message.payload.decode().double().numpy()
+    share = ETA * message.weight
+    return share * vector, share * message.push_weight
+
+
+@pytest.mark.parametrize("compressor", COMPRESSORS, ids=str)
+def test_choco_receivers_hold_bit_equal_public_copies(compressor):
+    rng = np.random.default_rng(1)
+    n = 5
+    X = rng.normal(size=(n, D)).astype(np.float32)
+    fleet = AlgorithmFleet(make(Choco, compressor), X, np.eye(n), LAYOUT)
+    assert fleet.states[0].x.dtype.is_floating_point
+    for _ in range(15):
+        fleet.absorb(fleet.send(oracle.random_weights(n, rng)))
+        for j, state in enumerate(fleet.states):
+            for i, h in state.sent.items():
+                assert h.equal(fleet.states[i].received[j])
+
+
+@pytest.mark.parametrize("kind", [Choco, DeepSqueeze, GradientPush])
+def test_push_weights_stay_one_on_regular_graphs_and_always_sum_to_the_devices(kind):
+    n = 8
+    X = np.random.default_rng(0).normal(size=(n, D))
+    regular = (np.eye(n) + np.roll(np.eye(n), 1, axis=0) + np.roll(np.eye(n), 3, axis=0)) / 3
+    irregular = oracle.random_weights(n, np.random.default_rng(2), probability=0.3)
+    for W, is_regular in ((regular, True), (irregular, False)):
+        fleet = AlgorithmFleet(make(kind, Identity(values="fp64")), X, W, LAYOUT)
+        for _ in range(100):
+            fleet.absorb(fleet.send(W))
+            assert fleet.u.sum() == pytest.approx(n, abs=1e-12)
+            if is_regular:
+                np.testing.assert_allclose(fleet.u, 1.0, rtol=0, atol=1e-6)
+        assert is_regular or np.ptp(fleet.u) > 0.1
+
+
+def test_a_device_without_active_edges_sends_nothing_and_keeps_its_state():
+    X = np.random.default_rng(0).normal(size=(1, D))
+    for kind in (Choco, DeepSqueeze, GradientPush):
+        fleet = AlgorithmFleet(make(kind, TopK(keep=0.1, values="fp32")), X, np.eye(1), LAYOUT)
+        assert fleet.send(np.eye(1)) == []
+        fleet.absorb([])
+        np.testing.assert_array_equal(fleet.X, X)
+        assert fleet.u[0] == 1.0

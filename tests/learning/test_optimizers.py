@@ -1,0 +1,72 @@
+"""Optimizers against torch.optim and against the identities of R§3.5."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from edgesim.learning.optimizers import LearningRateSchedule, QuasiGlobalMomentum, Sgd
+
+
+def quadratic(x):
+    scale = torch.linspace(0.1, 2.0, x.numel(), dtype=x.dtype)
+    return scale * (x - 1.0)
+
+
+@pytest.mark.parametrize(("momentum", "nesterov"), [(0.9, True), (0.9, False), (0.0, False)])
+def test_sgd_equals_torch_sgd(momentum, nesterov):
+    x = torch.randn(20, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    parameter = x.clone().requires_grad_()
+    theirs = torch.optim.SGD(
+        [parameter], lr=0.05, momentum=momentum, nesterov=nesterov, weight_decay=1e-2
+    )
+    ours = Sgd(momentum=momentum, nesterov=nesterov, weight_decay=1e-2)
+    state = ours.init(x)
+    for _ in range(30):
+        parameter.grad = quadratic(parameter.detach())
+        theirs.step()
+        ours.step_(state, x, quadratic(x), 0.05)
+        ours.after_gossip_(state, x, 1.0, 0.05)
+    torch.testing.assert_close(x, parameter.detach(), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("nesterov", [True, False])
+def test_quasi_global_momentum_follows_the_whole_movement(nesterov):
+    """R§10 check 14: m+ = beta m + (1 - beta) (x - x+) / gamma at u = 1, gossip included."""
+    beta, gamma = 0.9, 0.1
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(20, dtype=torch.float64, generator=generator)
+    optimizer = QuasiGlobalMomentum(momentum=beta, nesterov=nesterov, weight_decay=1e-2)
+    state = optimizer.init(x)
+    for _ in range(10):
+        before, momentum = x.clone(), state.momentum.clone()
+        optimizer.step_(state, x, quadratic(x), gamma)
+        x.add_(torch.randn(20, dtype=torch.float64, generator=generator), alpha=0.1)  # gossip
+        optimizer.after_gossip_(state, x, 1.0, gamma)
+        expected = beta * momentum + (1 - beta) * (before - x) / gamma
+        torch.testing.assert_close(state.momentum, expected, rtol=0, atol=1e-12)
+
+
+def test_quasi_global_direction_and_push_weight_follow_the_formulas():
+    """d = a + beta (beta m + a), r = x+ - x~, m+ = beta m + (1 - beta)(d - r / (gamma u))."""
+    beta, gamma, wd, u = 0.9, 0.1, 1e-2, 0.7
+    x, m, g, gossip = (torch.tensor([v], dtype=torch.float64) for v in (2.0, 0.5, 3.0, -0.4))
+    optimizer = QuasiGlobalMomentum(momentum=beta, nesterov=True, weight_decay=wd)
+    state = optimizer.init(x)
+    state.momentum.copy_(m)
+    a = 3.0 + wd * 2.0
+    d = a + beta * (beta * 0.5 + a)
+    optimizer.step_(state, x, g, gamma)
+    assert x.item() == pytest.approx(2.0 - gamma * d, abs=1e-15)
+    x += gossip
+    optimizer.after_gossip_(state, x, u, gamma)
+    expected = beta * 0.5 + (1 - beta) * d - (1 - beta) * (-0.4) / (gamma * u)
+    assert state.momentum.item() == pytest.approx(expected, abs=1e-14)
+
+
+def test_learning_rate_warms_up_then_falls_at_milestones():
+    schedule = LearningRateSchedule(
+        base=0.1, milestones=(100, 150), factor=0.1, warmup_epochs=1, warmup_factor=0.1
+    )
+    rates = [schedule.at(epoch) for epoch in (0, 1, 99, 100, 149, 150)]
+    assert rates == pytest.approx([0.01, 0.1, 0.1, 0.01, 0.01, 0.001])

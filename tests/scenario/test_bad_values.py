@@ -1,0 +1,174 @@
+"""Each wrong value of a file or an override gives one line: place, key, value, remedy."""
+
+from pathlib import Path
+
+import pytest
+from test_scenario_files import LEAST, error_of, write
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        (
+            "lr: 0.1",
+            "lr: 1e-3",
+            (
+                "x.yaml:11: training.optimizer.lr is the text '1e-3'; "
+                "YAML reads a number only with a point: write 1.0e-3"
+            ),
+        ),
+        ("lr: 0.1", "lr: 2E4", "YAML reads a number only with a point: write 2.0e+4"),
+        ("lr: 0.1", "lr: '0.1'", "must be a number above 0: write 0.1 without quotes"),
+        ("lr: 0.1", "lr: 0", "x.yaml:11: training.optimizer.lr is 0; must be a number above 0"),
+        ("lr: 0.1", "lr: .nan", "training.optimizer.lr is nan; must be a number above 0"),
+        ("lr: 0.1", "lr: .inf", "training.optimizer.lr is inf; must be a number above 0"),
+        ("lr: 0.1", "lr: true", "training.optimizer.lr is true; must be a number above 0"),
+        ("lr: 0.1", "lr:", "training.optimizer.lr is empty; must be a number above 0"),
+        ("    lr: 0.1", "    kind: sgd", "x.yaml:10: training.optimizer.lr is missing; must be"),
+        (
+            "lr: 0.1",
+            "lr: 0.1\n    momentum: 1.0",
+            "x.yaml:12: training.optimizer.momentum is 1.0; must be a number in [0, 1)",
+        ),
+        (
+            "lr: 0.1",
+            "lr: 0.1\n    nesterov: 1",
+            "training.optimizer.nesterov is 1; must be true or false",
+        ),
+        ("{devices: 4}", "{devices: -3}", "x.yaml:2: fleet.devices is -3; must be a whole number,"),
+        ("{devices: 4}", "{devices: 4.0}", "x.yaml:2: fleet.devices is 4.0; must be a whole"),
+        ("{devices: 4}", "{devices: yes}", "x.yaml:2: fleet.devices is true; must be a whole"),
+        ("{devices: 4}", "{devices: 010}", "x.yaml:2: fleet.devices is the text '010'; must be"),
+        ("{devices: 4}", "{devices: 1:30}", "fleet.devices is the text '1:30'; must be a whole"),
+        (
+            "{devices: 4}",
+            "{devices: 4, devices_per_actor: all}",
+            "fleet.devices_per_actor is the text 'all'; must be a whole number, at least 1 or auto",
+        ),
+        (
+            "{kind: iid}",
+            "{kind: label_skew, skew: 1.4}",
+            "x.yaml:5: data.partition.skew is 1.4; must be a number in [0, 1]",
+        ),
+        ("{kind: iid}", "{kind: label_skew}", "data.partition.skew is missing; must be a number"),
+        ("{kind: iid}", "{skew: 1}", "data.partition.kind is missing; must be one of label_skew,"),
+        ("{kind: iid}", "{kind: dirichlet, alpha: 0}", "alpha is 0; must be a number above 0"),
+        ("batch_size: 8", "batch_size: -8", "data.batch_size is -8; must be a whole number,"),
+        ("batch_size: 8", "batchsize: 8", "data.batchsize is an unknown key; did you mean batch_"),
+        (
+            "averaging_rate: 1}",
+            "averaging_rate: 1, compressor: {kind: top_k, keep: 0}}",
+            "x.yaml:12: gossip.compressor.keep is 0; must be a number in (0, 1]",
+        ),
+        (
+            "averaging_rate: 1}",
+            "averaging_rate: 1, compressor: {kind: identity, keep: 1}}",
+            "gossip.compressor.keep is an unknown key of kind: identity; known: kind, values",
+        ),
+        (
+            "averaging_rate: 1}",
+            "averaging_rate: 1, compressor: {kind: qsgd, bits: 8}}",
+            "gossip.compressor.bits is 8; must be a whole number from 1 to 7",
+        ),
+        ("averaging_rate: 1}", "averaging_rate: 1.4}", "gossip.averaging_rate is 1.4; must be a"),
+        ("choco, averaging_rate: 1", "dcd, averaging_rate: 1", "unknown key of algorithm: dcd"),
+        (
+            "name: small_cnn",
+            "name: resnet21",
+            (
+                "model.name is the text 'resnet21'; must be one of resnet20, resnet54, resnet18, "
+                "vgg11, mobilenet_v2, small_cnn; did you mean resnet20?"
+            ),
+        ),
+        ("{kind: ring}", "{kind: rng}", "topology.kind is the text 'rng'; must be one of "),
+        ("{kind: ring}", "{kind: [ring]}", "topology.kind is a list; must be one of directed_"),
+        ("{kind: ring}", "ring", "topology is the text 'ring'; must be a mapping with the key"),
+        ("{kind: ring}", "ring", "did you mean {kind: ring}?"),
+        ("{kind: ring}", "", "topology is empty; must be a mapping with the key kind: one of"),
+        (
+            "{kind: ring}",
+            "{kind: cycle, graphs: [{kind: ring}, {kind: rotating}]}",
+            "x.yaml:3: topology.graphs[1].kind is the text 'rotating'; must be one of",
+        ),
+        (
+            "{kind: ring}",
+            "{kind: cycle, graphs: []}",
+            "topology.graphs is an empty list; must be a list",
+        ),
+        ("{kind: ring}", "{kind: file, path: ''}", "topology.path is the text ''; must be the"),
+        ("name: least", "name: Least!", "x.yaml:1: name is the text 'Least!'; must be lower-case"),
+        ("name: least", "name: no", "x.yaml:1: name is false; must be lower-case letters"),
+        ("name: least", "nmae: least", "x.yaml:1: nmae is an unknown key; did you mean name?"),
+        ("model:", "network: {loss: 0}\nmodel:", "x.yaml:7: network is an unknown key; known: na"),
+        ("fleet:", "<<: {seed: 1}\nfleet:", "x.yaml:2: << is an unknown key; known: name"),
+        (
+            "epochs: 1",
+            "epochs: 1\n  schedule: {milestones: [3, 2]}",
+            "x.yaml:10: training.schedule.milestones has 2 after 3; must increase",
+        ),
+        (
+            "epochs: 1",
+            "epochs: 1\n  rounds: 2",
+            "x.yaml:10: training.rounds is set beside epochs; give one of the two",
+        ),
+    ],
+)
+def test_a_wrong_value_in_a_file_is_refused_in_one_line(
+    old: str, new: str, error: str, tmp_path: Path
+):
+    assert old in LEAST
+    message = error_of(write(tmp_path, LEAST.replace(old, new)))
+    assert error in message
+    assert message.startswith("x.yaml:")
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("override", "error"),
+    [
+        (
+            "training.optimizer.lr=1e-3",
+            (
+                "training.optimizer.lr is the text '1e-3'; "
+                "YAML reads a number only with a point: write 1.0e-3"
+            ),
+        ),
+        ("fleet.devices=-3", "fleet.devices is -3; must be a whole number, at least 1"),
+        ("seed.x=1", "seed is a mapping; must be a whole number, at least 0"),
+        ("gosip.averaging_rate=1", "gosip is an unknown key; did you mean gossip?"),
+        ("fleet.profile=phone", "fleet.profile is an unknown key; known: devices, pace, "),
+        ("topology={}", "topology.kind is missing; must be one of directed_ring, "),
+        ("seed=", "seed is empty; must be a whole number, at least 0"),
+        ("seed=[", "not valid YAML: "),
+        ("seed=!!int 1", "the tag !!int is not allowed; write the plain value"),
+        (f"seed={'9' * 5000}", "a number with too many digits"),
+        ("seed", "write it as key.path=value, for example --set training.epochs=10"),
+        ("a..b=1", "write it as key.path=value"),
+        ("=1", "write it as key.path=value"),
+        ("data.path=~no-such-user/x", "path is '~no-such-user/x'; no path can look so"),
+    ],
+)
+def test_a_wrong_override_is_refused_in_one_line(override: str, error: str, tmp_path: Path):
+    message = error_of(write(tmp_path, LEAST), override)
+    assert message.startswith(f"--set {override}: {error}")
+    assert "\n" not in message
+
+
+def test_of_many_problems_two_are_told_and_the_others_counted(tmp_path: Path):
+    text = LEAST + "one: 1\ntwo: 2\nthree: 3\nseed: -1\nevaluation: 3\n"
+    lines = error_of(write(tmp_path, text)).splitlines()
+    assert [line.partition(" is ")[0] for line in lines] == [
+        "x.yaml:13: one",
+        "x.yaml:14: two",
+        "... and 3 more",
+    ]
+
+
+def test_a_misspelt_key_is_not_also_reported_as_missing(tmp_path: Path):
+    message = error_of(write(tmp_path, LEAST.replace("topology:", "toplogy:")))
+    assert message == "x.yaml:3: toplogy is an unknown key; did you mean topology?"
+
+
+def test_long_values_are_quoted_in_part(tmp_path: Path):
+    message = error_of(write(tmp_path, LEAST.replace("small_cnn", "x" * 1000)))
+    assert len(message) < 250

@@ -1,0 +1,53 @@
+"""The schema's literals name exactly what the registries can build."""
+
+import subprocess
+import sys
+
+from edgesim.data.sources import SOURCES
+from edgesim.models.catalog import MODELS
+
+from edgesim.compression.catalog import COMPRESSORS
+from edgesim.gossip.catalog import ALGORITHMS
+from edgesim.scenario.outline import SCENARIO, Slot
+from topologies import KINDS
+
+
+def slot_at(*path: str) -> Slot:
+    slot = SCENARIO
+    for key in path:
+        found = slot.key(key)
+        assert found
+        slot = found
+    return slot
+
+
+def test_algorithms():
+    assert set(slot_at("gossip").names) == set(ALGORITHMS)
+
+
+def test_models():
+    assert set(slot_at("model", "name").names) == set(MODELS)
+
+
+def test_sources():
+    assert set(slot_at("data", "source").names) == set(SOURCES)
+
+
+def test_compressors_and_their_options():
+    slot = slot_at("gossip", "compressor")
+    options_by_kind = {
+        kind: set(section.model_fields) - {"kind"}
+        for kind in slot.names
+        if (section := slot.section_named(kind))
+    }
+    assert options_by_kind == {kind: set(entry.options) for kind, entry in COMPRESSORS.items()}
+
+
+def test_topologies_and_their_options():
+    assert set(slot_at("topology").names) == set(KINDS)
+
+
+def test_reading_a_scenario_loads_neither_torch_nor_ray():
+    code = "import sys, edgesim.scenario; print({'torch', 'ray'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

@@ -1,0 +1,27 @@
+"""What an import must not load: actors start fast, and graphs can be studied without torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("module", "forbidden"),
+    [
+        ("topologies", "torch"),
+        ("topologies", "edgesim"),
+        ("edgesim", "torch"),
+        ("edgesim.scenario", "torch"),
+        ("edgesim.gossip", "ray"),
+        ("edgesim.device", "torchvision"),
+        ("edgesim.device", "sklearn"),
+        ("edgesim.fleet.run", "ray"),
+        ("edgesim.cli", "torch"),
+    ],
+)
+def test_import_does_not_load(module, forbidden):
+    code = f"import sys, {module}; sys.exit('{forbidden}' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

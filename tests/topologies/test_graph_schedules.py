@@ -1,0 +1,215 @@
+import pickle
+
+import networkx as nx
+import numpy as np
+import pytest
+from graph_strategies import digraphs
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topologies import (
+    Cycle,
+    OnePeerExponential,
+    RandomMatching,
+    RotatingPermutations,
+    Static,
+    TopologyError,
+    check_schedule,
+    column_stochastic,
+    complete,
+    directed_ring,
+    is_column_stochastic,
+    mixing_matrix,
+    ring,
+    star,
+    torus,
+)
+
+HOLDS = st.integers(1, 4)
+
+
+def cycles(hold):
+    return st.lists(digraphs(max_devices=5), min_size=1, max_size=4).map(
+        lambda graphs: Cycle(tuple(column_stochastic(pad(graph, 5)) for graph in graphs), hold)
+    )
+
+
+def pad(graph, n):
+    graph.add_nodes_from(range(n))
+    return graph
+
+
+SCHEDULES = st.one_of(
+    digraphs().map(lambda graph: Static(column_stochastic(graph))),
+    HOLDS.flatmap(cycles),
+    st.builds(OnePeerExponential, st.integers(1, 20), HOLDS),
+    st.builds(RotatingPermutations, HOLDS),
+    st.builds(RandomMatching, st.integers(1, 15), st.integers(0, 2**63 - 1), HOLDS),
+)
+ROUNDS = st.integers(0, 10**6)
+
+
+class TestEverySchedule:
+    @given(schedule=SCHEDULES, round_index=ROUNDS)
+    def test_out_edges_are_those_of_the_graph_sorted(self, schedule, round_index):
+        graph = schedule.graph(round_index)
+        assert list(graph) == list(range(schedule.num_devices))
+        for device in graph:
+            expected = sorted((i, w) for _, i, w in graph.out_edges(device, data="weight"))
+            assert list(schedule.out_edges(device, round_index)) == expected
+
+    @given(schedule=SCHEDULES, round_index=ROUNDS)
+    def test_in_neighbors_are_those_of_the_graph_sorted(self, schedule, round_index):
+        graph = schedule.graph(round_index)
+        for device in graph:
+            expected = sorted(graph.predecessors(device))
+            assert list(schedule.in_neighbors(device, round_index)) == expected
+
+    @given(schedule=SCHEDULES, round_index=ROUNDS)
+    def test_weights_conserve_mass(self, schedule, round_index):
+        assert is_column_stochastic(mixing_matrix(schedule.graph(round_index)))
+
+    @given(schedule=SCHEDULES, round_index=ROUNDS)
+    def test_repeats_after_its_period(self, schedule, round_index):
+        if schedule.period is not None:
+            assert edges(schedule, round_index) == edges(schedule, round_index + schedule.period)
+
+    @given(schedule=SCHEDULES, round_index=ROUNDS)
+    def test_each_graph_stays_for_hold_rounds(self, schedule, round_index):
+        first = round_index // schedule.hold * schedule.hold
+        assert edges(schedule, round_index) == edges(schedule, first)
+
+    @given(schedule=SCHEDULES, rounds=st.lists(ROUNDS, min_size=2, max_size=8))
+    def test_is_a_pure_function_of_the_round(self, schedule, rounds):
+        """Neither the order of questions nor a move to another process changes an answer."""
+        there = pickle.loads(pickle.dumps(schedule))
+        forward = [edges(schedule, t) for t in rounds]
+        assert [edges(there, t) for t in reversed(rounds)] == forward[::-1]
+
+    @given(schedule=SCHEDULES)
+    def test_is_static_exactly_if_its_period_is_one_graph(self, schedule):
+        assert schedule.is_static == (schedule.period == 1)
+
+
+def edges(schedule, round_index):
+    return [schedule.out_edges(device, round_index) for device in range(schedule.num_devices)]
+
+
+class TestStatic:
+    def test_a_graph_without_weights_is_refused(self):
+        with pytest.raises(TopologyError, match="device 0 has a link without a positive weight"):
+            Static(ring(3))
+
+    @pytest.mark.parametrize("weight", [0.0, -0.5, float("nan"), float("inf")])
+    def test_a_weight_that_is_no_share_is_refused(self, weight):
+        with pytest.raises(TopologyError, match="without a positive weight"):
+            Static(nx.DiGraph([(0, 1, {"weight": weight}), (1, 0, {"weight": 0.5})]))
+
+    def test_giving_away_more_than_all_is_refused(self):
+        graph = complete(3)
+        nx.set_edge_attributes(graph, 0.6, "weight")
+        with pytest.raises(TopologyError, match=r"device 0 gives away 1\.2 of its mass"):
+            Static(graph)
+
+
+class TestCycle:
+    def test_takes_its_graphs_in_turn(self):
+        forth, back = (column_stochastic(nx.DiGraph([edge])) for edge in [(0, 1), (1, 0)])
+        schedule = Cycle((forth, back), hold=2)
+        assert [len(schedule.out_edges(0, t)) for t in range(8)] == [1, 1, 0, 0, 1, 1, 0, 0]
+        assert schedule.period == 4
+
+    def test_of_one_graph_is_static(self):
+        schedule = Cycle((column_stochastic(ring(3)),), hold=5)
+        assert schedule.is_static
+        assert schedule.period == 1
+
+    def test_graphs_of_different_fleets_are_refused(self):
+        graphs = (column_stochastic(ring(3)), column_stochastic(ring(4)))
+        with pytest.raises(TopologyError, match=r"graphs of \[3, 4\] devices"):
+            Cycle(graphs, hold=1)
+
+    def test_no_graphs_are_refused(self):
+        with pytest.raises(TopologyError, match="needs at least one"):
+            Cycle((), hold=1)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda hold: Cycle((column_stochastic(ring(3)),), hold),
+        lambda hold: OnePeerExponential(4, hold),
+        RotatingPermutations,
+        lambda hold: RandomMatching(4, 1, hold),
+    ],
+)
+@pytest.mark.parametrize("hold", [0, -1])
+def test_a_hold_below_one_round_is_refused(make, hold):
+    with pytest.raises(TopologyError, match=f"hold is {hold}; must be at least 1 round"):
+        make(hold)
+
+
+class TestCheckSchedule:
+    @given(graph=digraphs())
+    def test_accepts_exactly_the_strongly_connected_graphs(self, graph):
+        """Oracle: (I + A)^(n - 1) has no zero exactly if every device reaches every other."""
+        n = len(graph)
+        A = nx.to_numpy_array(graph, nodelist=range(n), weight=None)
+        reaches_all = bool((np.linalg.matrix_power(np.eye(n) + A, max(n - 1, 1)) > 0).all())
+        schedule = Static(column_stochastic(graph))
+        if reaches_all:
+            check_schedule(schedule)
+        else:
+            with pytest.raises(TopologyError, match="not strongly connected"):
+                check_schedule(schedule)
+
+    @given(schedule=HOLDS.flatmap(cycles))
+    def test_accepts_a_cycle_exactly_if_its_graphs_together_are_strongly_connected(self, schedule):
+        together = nx.compose_all(schedule.graphs)
+        if nx.is_strongly_connected(together):
+            check_schedule(schedule)
+        else:
+            with pytest.raises(TopologyError):
+                check_schedule(schedule)
+
+    @pytest.mark.parametrize(
+        "schedule",
+        [
+            Static(column_stochastic(torus(12))),
+            Static(column_stochastic(star(5))),
+            RotatingPermutations(hold=100),
+            *(OnePeerExponential(n, hold=3) for n in (1, 2, 7, 16)),
+            *(RandomMatching(n, seed, hold=2) for n in (1, 2, 3, 4, 9, 100) for seed in range(5)),
+        ],
+    )
+    def test_accepts_what_is_connected(self, schedule):
+        check_schedule(schedule)
+
+    def test_says_who_cannot_be_reached_by_name_if_they_have_one(self):
+        graph = nx.DiGraph([(0, 1), (1, 0), (2, 3), (3, 2), (2, 0)])
+        graph.nodes[2]["name"], graph.nodes[3]["name"] = "bern", "rome"
+        with pytest.raises(TopologyError) as refusal:
+            check_schedule(Static(column_stochastic(graph)))
+        assert str(refusal.value) == (
+            "not strongly connected: nothing that device 0 sends can reach "
+            "devices 2 (bern), 3 (rome); add links that way"
+        )
+
+    def test_says_who_cannot_be_heard(self):
+        with pytest.raises(TopologyError, match="device 1 sends can reach device 0; add links"):
+            check_schedule(Static(column_stochastic(nx.DiGraph([(0, 1)]))))
+
+    def test_says_over_which_time_a_cycle_was_looked_at(self):
+        halves = [column_stochastic(pad(nx.DiGraph([(0, 1), (1, 0)]), n=3))] * 2
+        with pytest.raises(TopologyError, match="reach device 2 within 20 rounds"):
+            check_schedule(Cycle(tuple(halves), hold=10))
+
+    def test_keeps_a_long_list_short(self):
+        lonely = column_stochastic(pad(nx.DiGraph(), 100))
+        with pytest.raises(TopologyError, match="devices 1, 2, 3, 4, 5 and 94 more"):
+            check_schedule(Static(lonely))
+
+
+def test_static_graph_is_the_one_it_was_given():
+    weighted = column_stochastic(directed_ring(4))
+    assert Static(weighted).graph(17) is weighted

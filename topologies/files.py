@@ -1,0 +1,149 @@
+"""Graphs from files: GraphML networks and edge lists."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import ParseError
+
+import networkx as nx
+
+from topologies.errors import TopologyError
+
+
+def load_graph(path: Path) -> nx.DiGraph[int]:
+    """Read a graph; by the file's ending it is one of these.
+
+    - `.graphml`: directed or not. Links of an undirected file go both ways. Parallel links become
+      one edge of that multiplicity.
+    - `.csv`: a link `source,target` per line. A first line that starts with these two words may
+      name further columns, such as `source,target,latency_ms`: they become link attributes.
+    - `.edgelist`, `.txt`: `source target` per line, `#` starts a comment.
+
+    Edge lists are directed: a link that goes both ways takes two lines.
+
+    Returns:
+        Nodes 0 to n-1 in the order of the file's names (by value if all are integers), with the
+        name as attribute `name`; further node and link attributes are kept.
+
+    Raises:
+        TopologyError: the file is missing or broken; says which line.
+    """
+    readers = {
+        ".graphml": _read_graphml,
+        ".csv": _read_csv,
+        ".edgelist": _read_edge_list,
+        ".txt": _read_edge_list,
+    }
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        raise TopologyError(f"{path}: unknown ending; use one of {', '.join(readers)}")
+    try:
+        graph = reader(path)
+    except OSError as error:
+        raise TopologyError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise TopologyError(f"{path}: is no text in UTF-8 (byte {error.start})") from error
+    if graph.number_of_edges() == 0:
+        raise TopologyError(f"{path}: has no links")
+    return _number_nodes(graph)
+
+
+def _read_graphml(path: Path) -> nx.DiGraph[str]:
+    """Named graph of a GraphML file."""
+    try:
+        read = nx.read_graphml(path)
+    except ParseError as error:
+        line, _ = error.position
+        raise TopologyError(f"{path}, line {line}: is no XML: {error}") from error
+    except (nx.NetworkXError, ValueError, LookupError, TypeError, AttributeError) as error:
+        # networkx reports a bad type, key, value or encoding by whatever it stumbled over
+        raise TopologyError(f"{path}: is no valid GraphML: {error}") from error
+    directed = read if read.is_directed() else read.to_directed()
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    graph.add_nodes_from(directed.nodes(data=True))
+    for source, target, attributes in directed.edges(data=True):
+        _add_link(graph, source, target, attributes, str(path))
+    return graph
+
+
+def _read_csv(path: Path) -> nx.DiGraph[str]:
+    """Named graph of comma-separated links."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        try:
+            reader = csv.reader(file, strict=True)
+            lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader]
+        except csv.Error as error:
+            raise TopologyError(f"{path}: is no comma-separated text: {error}") from error
+    rows = [(line, cells) for line, cells in lines if any(cells)]
+    columns = ["source", "target"]
+    if rows and [cell.lower() for cell in rows[0][1][:2]] == columns:
+        columns += rows.pop(0)[1][2:]
+    return _graph_of_rows(path, rows, columns)
+
+
+def _read_edge_list(path: Path) -> nx.DiGraph[str]:
+    """Named graph of links separated by blanks."""
+    lines = path.read_text(encoding="utf-8-sig").splitlines()
+    rows = [(number, line.partition("#")[0].split()) for number, line in enumerate(lines, 1)]
+    return _graph_of_rows(path, [row for row in rows if row[1]], ["source", "target"])
+
+
+def _graph_of_rows(
+    path: Path, rows: list[tuple[int, list[str]]], columns: list[str]
+) -> nx.DiGraph[str]:
+    """Named graph of rows (line number, cells), each a link that occurs once."""
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    for line, cells in rows:
+        where = f"{path}, line {line}"
+        if len(cells) != len(columns) or not (cells[0] and cells[1]):
+            raise TopologyError(f"{where}: {cells} is not of the form {', '.join(columns)}")
+        source, target = cells[:2]
+        if graph.has_edge(source, target):
+            raise TopologyError(f"{where}: the link {source} -> {target} occurs twice; remove one")
+        attributes = dict(zip(columns[2:], map(_number_or_text, cells[2:]), strict=True))
+        _add_link(graph, source, target, attributes, where)
+    return graph
+
+
+def _add_link(
+    graph: nx.DiGraph[str], source: str, target: str, attributes: Mapping[str, Any], where: str
+) -> None:
+    """Add a link; one that is there already counts in its multiplicity."""
+    if source == target:
+        raise TopologyError(f"{where}: {source} sends to itself; remove that link")
+    multiplicity = attributes.get("multiplicity", 1)
+    if type(multiplicity) is not int or multiplicity < 1:
+        raise TopologyError(
+            f"{where}: multiplicity of {source} -> {target} is {multiplicity!r}; must be a count"
+        )
+    if graph.has_edge(source, target):
+        graph.edges[source, target]["multiplicity"] += multiplicity
+    else:
+        graph.add_edge(source, target, **{**attributes, "multiplicity": multiplicity})
+
+
+def _number_nodes(named: nx.DiGraph[str]) -> nx.DiGraph[int]:
+    """Copy with nodes 0 to n-1 in the order of their names."""
+    are_integers = all(name.isascii() and name.isdigit() for name in named)
+    width = max(map(len, named)) if are_integers else 0
+    names = sorted(named, key=lambda name: (name.zfill(width), name))  # "2" before "10"
+    number = {name: device for device, name in enumerate(names)}
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    for name in names:
+        graph.add_node(number[name], **{**named.nodes[name], "name": name})
+    for source, target, attributes in named.edges(data=True):
+        graph.add_edge(number[source], number[target], **attributes)
+    return graph
+
+
+def _number_or_text(cell: str) -> int | float | str:
+    """A cell's number, if it is one."""
+    for number in (int, float):
+        try:
+            return number(cell)
+        except ValueError:
+            continue
+    return cell

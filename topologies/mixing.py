@@ -1,0 +1,146 @@
+"""Mixing weights: which share of its mass a device gives to each neighbour (R§3.1, R§3.8).
+
+# W[i, j]: share of j's mass that goes to i   j -> i: j sends to i   d: links that leave a device
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from math import isfinite
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from topologies.errors import TopologyError
+
+_ROUNDING = 1e-12  # sums of up to thousands of weights in float64
+
+
+def column_stochastic(graph: nx.DiGraph[int]) -> nx.DiGraph[int]:
+    """Give each edge `weight` = multiplicity / (d + 1), which the sender alone can know.
+
+    The mass that a device sends and keeps adds up to what it had, on every graph; on regular
+    graphs W is doubly stochastic as well. Source: R§3.1, uniform mixing.
+
+    Returns:
+        A frozen copy. Other attributes stay; a `weight` that an edge had before is replaced.
+
+    Raises:
+        TopologyError: the graph is no communication graph (nodes, self loops, multiplicity).
+    """
+    links = _links_by_sender(graph)
+    weighted: nx.DiGraph[int] = graph.copy()
+    for sender, _, attributes in weighted.edges(data=True):
+        attributes["weight"] = attributes.get("multiplicity", 1) / (links[sender] + 1)
+    nx.freeze(weighted)
+    return weighted
+
+
+def metropolis(graph: nx.DiGraph[int]) -> nx.DiGraph[int]:
+    """Give each edge `weight` = multiplicity / (1 + the larger d of both ends).
+
+    W is symmetric, hence doubly stochastic, on every symmetric graph, regular or not. Source:
+    Metropolis weights as in Xiao, Boyd, Kim (2007).
+
+    Returns:
+        A frozen copy. Other attributes stay; a `weight` that an edge had before is replaced.
+
+    Raises:
+        TopologyError: a link has no equal way back.
+    """
+    links = _links_by_sender(graph)
+    weighted: nx.DiGraph[int] = graph.copy()
+    for sender, receiver, attributes in weighted.edges(data=True):
+        multiplicity = attributes.get("multiplicity", 1)
+        way_back = graph.get_edge_data(receiver, sender)
+        if way_back is None or way_back.get("multiplicity", 1) != multiplicity:
+            raise TopologyError(
+                f"metropolis weights need every link in both directions alike, and "
+                f"{sender} -> {receiver} has no such way back; use weights: column_stochastic"
+            )
+        attributes["weight"] = multiplicity / (1 + max(links[sender], links[receiver]))
+    nx.freeze(weighted)
+    return weighted
+
+
+def check_weighted(weighted: nx.DiGraph[int]) -> None:
+    """Make sure that a graph carries weights with which a device keeps a share of at least 0.
+
+    Raises:
+        TopologyError: wrong nodes, self loops, or a weight that is missing or out of range.
+    """
+    _links_by_sender(weighted)
+    for sender in weighted:
+        weights = [weighted.edges[edge].get("weight", 0.0) for edge in weighted.out_edges(sender)]
+        if not all(isfinite(weight) and weight > 0 for weight in weights):
+            raise TopologyError(
+                f"device {sender} has a link without a positive weight; "
+                f"apply column_stochastic or metropolis to the graph"
+            )
+        if sum(weights) > 1 + _ROUNDING:
+            raise TopologyError(
+                f"device {sender} gives away {sum(weights):g} of its mass; must be at most 1"
+            )
+
+
+def mixing_matrix(weighted: nx.DiGraph[int]) -> NDArray[np.float64]:
+    """Matrix W of a weighted graph: W @ x is one exact averaging round.
+
+    Returns:
+        W, shape (n, n): W[i, j] is the weight of the edge j -> i, W[j, j] what j keeps. Columns
+        sum to one.
+
+    Raises:
+        TopologyError: see `check_weighted`.
+    """
+    check_weighted(weighted)
+    W = np.zeros((len(weighted), len(weighted)))
+    for sender, receiver in weighted.edges:
+        W[receiver, sender] = weighted.edges[sender, receiver]["weight"]
+    np.fill_diagonal(W, 1.0 - W.sum(axis=0))
+    return W
+
+
+def is_column_stochastic(W: NDArray[np.float64]) -> bool:
+    """Whether no entry is negative and every column sums to one: the total mass is conserved."""
+    return bool(np.all(W >= -_ROUNDING)) and np.allclose(W.sum(axis=0), 1, rtol=0, atol=_ROUNDING)
+
+
+def is_doubly_stochastic(W: NDArray[np.float64]) -> bool:
+    """Whether rows sum to one too: push-sum weights then stay 1."""
+    return is_column_stochastic(W) and is_column_stochastic(W.T)
+
+
+def spectral_gap(W: NDArray[np.float64]) -> float:
+    """1 - |lambda_2|: the share of disagreement that a round removes in the long run.
+
+    It is 1 for a lone device and 0 where devices cannot agree.
+
+    Args:
+        W: shape (n, n), column-stochastic.
+    """
+    moduli = np.sort(np.abs(np.linalg.eigvals(W)))
+    return float(1.0 - moduli[-2]) if len(moduli) > 1 else 1.0
+
+
+def period_gap(matrices: Sequence[NDArray[np.float64]]) -> float:
+    """Spectral gap of a whole period of a schedule, whose rounds are given in their order."""
+    return spectral_gap(reduce(lambda product, W: W @ product, matrices))
+
+
+def _links_by_sender(graph: nx.DiGraph[int]) -> dict[int, int]:
+    """Links that leave each device, multiplicity counted, once the graph is known to be sound."""
+    if len(graph) == 0 or set(graph) != set(range(len(graph))):
+        raise TopologyError(f"a graph of {len(graph)} devices must number its nodes 0, 1, 2, ...")
+    links = dict.fromkeys(graph, 0)
+    for sender, receiver, multiplicity in graph.edges(data="multiplicity", default=1):
+        if sender == receiver:
+            raise TopologyError(f"device {sender} sends to itself; remove that link")
+        if not isinstance(multiplicity, int) or multiplicity < 1:
+            raise TopologyError(
+                f"link {sender} -> {receiver}: multiplicity is {multiplicity!r}; must be a count"
+            )
+        links[sender] += multiplicity
+    return links
