@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from edgesim.compression.catalog import build_compressor
 from edgesim.compression.compressors import Compressor, Identity
+from edgesim.compression.value_codes import ValueFormat
 from edgesim.data.batches import BatchStream
 from edgesim.data.images import Dataset, LabelledImages
 from edgesim.data.partition import dirichlet, iid, label_skew
@@ -105,7 +106,7 @@ def make_schedule(scenario: Scenario) -> Schedule:
 
 def make_compressor(scenario: Scenario) -> Compressor:
     """Compressor of the gossip section; values default to the model's precision."""
-    default_values = {"fp32": "fp32"}[scenario.model.precision]
+    default_values: ValueFormat = scenario.model.precision
     if isinstance(scenario.gossip, GradientPushGossip):
         return Identity(values=default_values)
     options = scenario.gossip.compressor.model_dump(exclude={"kind"})
@@ -140,11 +141,10 @@ def make_algorithm(
 def make_optimizer(scenario: Scenario) -> Optimizer:
     """Local optimizer."""
     section = scenario.training.optimizer
-    kind = {"local": Sgd, "quasi_global": QuasiGlobalMomentum}[section.momentum_kind]
-    optimizer: Optimizer = kind(
+    kind = QuasiGlobalMomentum if section.momentum_kind == "quasi_global" else Sgd
+    return kind(
         momentum=section.momentum, nesterov=section.nesterov, weight_decay=section.weight_decay
     )
-    return optimizer
 
 
 def make_learning_rates(scenario: Scenario) -> LearningRateSchedule:

@@ -38,7 +38,7 @@ def torchvision_datasets() -> ModuleType:
 def _declare_missing_operators() -> torch.library.Library:
     import torch  # as late as torchvision: listing the datasets must not load it
 
-    library = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
+    library = torch.library.Library("torchvision", "FRAGMENT")
     for schema in MISSING_OPERATORS:
-        library.define(schema)  # type: ignore[no-untyped-call]
+        library.define(schema)
     return library

@@ -7,15 +7,18 @@ a step: `deliver` only fills a mailbox, and its answer says whether the bytes we
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import ray
 import torch
-from ray.actor import ActorHandle
 
 from edgesim.assembly import FleetPlan
 from edgesim.data.images import LabelledImages
 from edgesim.device import Letter
 from edgesim.fleet.host import Progress, build_host
+
+Peer: TypeAlias = Any
+"""Handle of a DeviceActor; Ray does not type the answers of asynchronous actor methods."""
 
 
 class DeviceActor:
@@ -36,11 +39,11 @@ class DeviceActor:
         *shards: LabelledImages,
     ) -> None:
         torch.set_num_threads(1)
-        self._peers: Mapping[int, ActorHandle] = {}
+        self._peers: Mapping[int, Peer] = {}
         by_device = dict(zip(devices, shards, strict=True))
         self._host = build_host(plan, by_device, self._post, num_threads=num_threads)
 
-    async def connect(self, peers: Mapping[int, ActorHandle]) -> None:
+    async def connect(self, peers: Mapping[int, Peer]) -> None:
         """Take the handles of the actors that host the out-neighbours, by neighbour."""
         self._peers = peers
 

@@ -20,7 +20,8 @@ from time import perf_counter
 from typing import Protocol
 
 from edgesim.assembly import FleetPlan, make_devices, make_flat_model
-from edgesim.compression.wire import Message, WireError, decode
+from edgesim.compression.errors import WireError
+from edgesim.compression.wire import Message, decode
 from edgesim.data.images import LabelledImages
 from edgesim.device import Device, Letter, Snapshot
 from edgesim.errors import EdgesimError

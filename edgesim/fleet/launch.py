@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import ceil
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import ray
 from ray.exceptions import RayActorError, RayTaskError
@@ -42,14 +42,12 @@ def ray_session(address: str | None, *, dashboard: bool) -> Iterator[None]:
     Raises:
         FleetError: there is no cluster at the address.
     """
-    options = {} if address else {"include_dashboard": dashboard}
     try:
         ray.init(
             address=address or "local",
             namespace=NAMESPACE,
             logging_level=logging.WARNING,
-            log_to_driver=True,
-            **options,
+            include_dashboard=None if address else dashboard,
         )
     except (ConnectionError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
@@ -65,9 +63,11 @@ def devices_by_actor(
 ) -> list[range]:
     """Consecutive devices of each actor; `auto` makes one actor per CPU."""
     if devices_per_actor == "auto":
-        devices_per_actor = ceil(num_devices / max(1, min(num_cpus, num_devices)))
-    starts = range(0, num_devices, devices_per_actor)
-    return [range(start, min(start + devices_per_actor, num_devices)) for start in starts]
+        size = ceil(num_devices / max(1, min(num_cpus, num_devices)))
+    else:
+        size = devices_per_actor
+    starts = range(0, num_devices, size)
+    return [range(start, min(start + size, num_devices)) for start in starts]
 
 
 class RayFleet:
@@ -94,22 +94,22 @@ class RayFleet:
     @staticmethod
     def _start(
         plan: FleetPlan, shards: Sequence[LabelledImages], groups: Sequence[range], num_cpus: int
-    ) -> list[ActorHandle]:
+    ) -> list[ActorHandle[DeviceActor]]:
         """Create the actors; an equal fraction of the cluster's CPUs each spreads them evenly."""
         share = max(CPU_STEP, int(min(1.0, num_cpus / len(groups)) / CPU_STEP) * CPU_STEP)
         num_threads = max(1, num_cpus // len(groups))
         actor_class = ray.remote(DeviceActor)
-        actors = []
+        actors: list[ActorHandle[DeviceActor]] = []
         for devices in groups:
             name = f"device-{devices[0]}"
             if len(devices) > 1:
                 name = f"devices-{devices[0]}-{devices[-1]}"
+            options = {"name": f"{plan.run_directory.name}/{name}", "num_cpus": share}
             references = [ray.put(shards[device]) for device in devices]
-            actors.append(
-                actor_class.options(  # type: ignore[attr-defined]
-                    name=f"{plan.run_directory.name}/{name}", num_cpus=share
-                ).remote(plan, tuple(devices), min(num_threads, len(devices)), *references)
+            actor: Any = actor_class.options(**options).remote(
+                plan, tuple(devices), min(num_threads, len(devices)), *references
             )
+            actors.append(actor)
         return actors
 
     async def run(self) -> None:
@@ -121,7 +121,9 @@ class RayFleet:
         """
         try:
             await asyncio.gather(*map(self._connect, self._groups, self._actors))
-            runs = [asyncio.ensure_future(actor.run.remote()) for actor in self._actors]
+            runs: list[asyncio.Future[None]] = [
+                asyncio.ensure_future(actor.run.remote()) for actor in self._actors
+            ]
             done, _ = await asyncio.wait(runs, return_when=asyncio.FIRST_EXCEPTION)
             for run in done:
                 run.result()
@@ -134,10 +136,10 @@ class RayFleet:
 
     async def progress(self) -> list[Progress]:
         """How far the devices of each actor are; actors that do not answer are left out."""
-        answers = await asyncio.gather(
+        answers: list[Progress | BaseException] = await asyncio.gather(
             *(actor.progress.remote() for actor in self._actors), return_exceptions=True
         )
-        return [answer for answer in answers if isinstance(answer, Progress)]
+        return [answer for answer in answers if not isinstance(answer, BaseException)]
 
     async def flush(self) -> None:
         """Let every host write the rounds that it holds, as far as it still can."""
@@ -150,7 +152,7 @@ class RayFleet:
         for actor in self._actors:
             ray.kill(actor)
 
-    async def _connect(self, devices: range, actor: ActorHandle) -> None:
+    async def _connect(self, devices: range, actor: ActorHandle[DeviceActor]) -> None:
         peers = possible_receivers(self._plan, devices)
         await actor.connect.remote({peer: self._actor_of[peer] for peer in peers})
 

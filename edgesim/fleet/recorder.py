@@ -157,7 +157,8 @@ class _Display:
             "loss": f"{sum(losses) / len(losses):.3f}" if losses else "-",
             "sent": decimal(sum(part.sent_bytes for part in parts)),
         }
-        self._progress.update(self._task, completed=done, **figures)
+        self._progress.tasks[0].fields.update(figures)
+        self._progress.update(self._task, completed=done)
         if not self._console.is_terminal and monotonic() > self._next_line:
             self._next_line = monotonic() + LOG_INTERVAL_S
             left_s = self._progress.tasks[0].time_remaining

@@ -64,7 +64,7 @@ class RunDirectory:
             raise RunDirectoryError(
                 f"{path}: can't be made ({error.strerror}); choose another --out"
             ) from error
-        return cls(path)
+        return cls(path.resolve())
 
     def write_text(self, name: str, text: str) -> None:
         """Write a text file."""

@@ -64,7 +64,7 @@ class FlatModel:
         self.model.train()
         self.gradient.zero_()
         loss = functional.cross_entropy(self.model(images_NCHW), labels_N)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         return float(loss.detach()), self.gradient
 
     @torch.no_grad()

@@ -3,10 +3,10 @@
 import subprocess
 import sys
 
-from edgesim.data.sources import SOURCES
 from edgesim.models.catalog import MODELS
 
 from edgesim.compression.catalog import COMPRESSORS
+from edgesim.data.sources import SOURCES
 from edgesim.gossip.catalog import ALGORITHMS
 from edgesim.scenario.outline import SCENARIO, Slot
 from topologies import KINDS
