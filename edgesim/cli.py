@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
@@ -121,7 +122,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         app()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         _err.print("interrupted")
         sys.exit(INTERRUPTED)
     except EdgesimError as error:

@@ -133,7 +133,7 @@ def test_an_interrupted_run_leaves_no_process_behind(tmp_path, number, inline):
     command += ["--inline"] if inline else []
     environment = {**os.environ, "EDGESIM_TEST_MARK": str(tmp_path)}
     process = subprocess.Popen(
-        [*command, *sets("training.epochs=100000")],
+        [*command, *sets("training.epochs=100000", "evaluation.every_rounds=5")],
         cwd=tmp_path,
         env=environment,
         stdout=subprocess.PIPE,
@@ -142,7 +142,7 @@ def test_an_interrupted_run_leaves_no_process_behind(tmp_path, number, inline):
         start_new_session=True,
     )
     try:
-        wait_for(lambda: any((tmp_path / "r" / "parts").glob("*.parquet")), process)
+        wait_for((tmp_path / "r" / "evaluations.parquet").is_file, process)
         process.send_signal(number)
         output, _ = process.communicate(timeout=60)
         assert process.returncode == 130, output

@@ -119,11 +119,10 @@ class RayFleet:
             EdgesimError: of the first device that failed.
             FleetError: an actor was lost.
         """
+        runs: list[asyncio.Future[None]] = []
         try:
             await asyncio.gather(*map(self._connect, self._groups, self._actors))
-            runs: list[asyncio.Future[None]] = [
-                asyncio.ensure_future(actor.run.remote()) for actor in self._actors
-            ]
+            runs += [asyncio.ensure_future(actor.run.remote()) for actor in self._actors]
             done, _ = await asyncio.wait(runs, return_when=asyncio.FIRST_EXCEPTION)
             for run in done:
                 run.result()
@@ -133,6 +132,10 @@ class RayFleet:
             raise
         except RayActorError as error:
             raise FleetError(f"an actor of the fleet was lost: {_reason(error)}") from error
+        finally:
+            for run in runs:
+                run.cancel()
+            await asyncio.gather(*runs, return_exceptions=True)
 
     async def progress(self) -> list[Progress]:
         """How far the devices of each actor are; actors that do not answer are left out."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -160,6 +162,7 @@ async def _conduct(
 
     Interrupted, it writes what is recorded so far.
     """
+    _cancel_on_sigterm()
     watching = asyncio.create_task(recorder.watch(fleet.progress))
     try:
         await fleet.run()
@@ -173,6 +176,14 @@ async def _conduct(
         raise
     await _cancel(watching)
     await recorder.finish()
+
+
+def _cancel_on_sigterm() -> None:
+    """Let SIGTERM do what Ctrl-C does; Ray's own handler would end the process on the spot."""
+    task = asyncio.current_task()
+    assert task is not None, "called from a coroutine"
+    if threading.current_thread() is threading.main_thread():
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

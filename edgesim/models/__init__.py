@@ -1,0 +1,24 @@
+"""Image models in full precision, built from explicit layers and an explicit generator."""
+
+from edgesim.models.catalog import MODELS, ModelKind, build_model, check_model
+from edgesim.models.dropout import SeededDropout, seed_dropout_
+from edgesim.models.errors import ModelError
+from edgesim.models.evonorm import EvoNormS0, evonorm_s0
+from edgesim.models.layers import FullPrecision, Layers
+from edgesim.models.norms import NORMS, Norm
+
+__all__ = [
+    "MODELS",
+    "NORMS",
+    "EvoNormS0",
+    "FullPrecision",
+    "Layers",
+    "ModelError",
+    "ModelKind",
+    "Norm",
+    "SeededDropout",
+    "build_model",
+    "check_model",
+    "evonorm_s0",
+    "seed_dropout_",
+]

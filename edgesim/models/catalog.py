@@ -1,0 +1,147 @@
+"""Names of the models, as scenarios and `edgesim list` use them, and the way to build them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
+
+import torch
+from torch import nn
+
+from edgesim.models.errors import ModelError
+from edgesim.models.initialization import construct, outline
+from edgesim.models.layers import FullPrecision, Layers
+from edgesim.models.mobilenet import LARGE_IMAGE_SIDE, mobilenet_v2
+from edgesim.models.norms import NORMS, Norm
+from edgesim.models.resnet import resnet18, small_image_resnet
+from edgesim.models.small_cnn import small_cnn
+from edgesim.models.vgg import vgg11
+
+ImageShape = tuple[int, int, int]  # channels, height, width
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelKind:
+    """How a model is made, and which images it takes.
+
+    Attributes:
+        description: one line for people; parameter counts are those for 3 channels, 10 classes
+            and norm evonorm_s0 (R§5).
+        make: constructs it from layers, image shape and number of classes.
+        min_side: least height and width in pixels.
+        last_norm_stride: pixels of the image per pixel of the map that its last norm sees.
+    """
+
+    description: str
+    make: Callable[[Layers, ImageShape, int], nn.Module]
+    min_side: int
+    last_norm_stride: int
+
+
+MODELS: dict[str, ModelKind] = {
+    "resnet20": ModelKind(
+        description="ResNet-20 for small images: 273,258 parameters, 40.8 M MAC at 32x32",
+        make=lambda layers, image, classes: small_image_resnet(layers, 20, image[0], classes),
+        min_side=4,
+        last_norm_stride=4,
+    ),
+    "resnet54": ModelKind(
+        description='the paper\'s "ResNet-54", in truth 50 layers: 760,458 parameters',
+        make=lambda layers, image, classes: small_image_resnet(layers, 54, image[0], classes),
+        min_side=4,
+        last_norm_stride=4,
+    ),
+    "resnet18": ModelKind(
+        description="ResNet-18 for large images: 11,186,442 parameters",
+        make=lambda layers, image, classes: resnet18(layers, image[0], classes),
+        min_side=32,
+        last_norm_stride=32,
+    ),
+    "vgg11": ModelKind(
+        description="VGG-11 with norms, dropout and a 512-wide head: 9,496,522 parameters",
+        make=lambda layers, image, classes: vgg11(layers, image[0], classes),
+        min_side=32,
+        last_norm_stride=16,
+    ),
+    "mobilenet_v2": ModelKind(
+        description=f"MobileNetV2, layout for large images from {LARGE_IMAGE_SIDE} pixels: "
+        "2,314,466 parameters below",
+        make=lambda layers, image, classes: mobilenet_v2(
+            layers, image[0], classes, large_images=_is_large(image)
+        ),
+        min_side=8,
+        last_norm_stride=8,
+    ),
+    "small_cnn": ModelKind(
+        description="three convolutions: 24,458 parameters, 2.8 M MAC at 32x32",
+        make=lambda layers, image, classes: small_cnn(layers, image[0], classes),
+        min_side=4,
+        last_norm_stride=4,
+    ),
+}
+
+
+def build_model(
+    name: str,
+    *,
+    image_shape: ImageShape,
+    num_classes: int,
+    norm: str,
+    generator: torch.Generator,
+) -> nn.Module:
+    """An initialised model in fp32, on the CPU, in training mode.
+
+    Args:
+        name: a key of `MODELS`.
+        image_shape: channels, height and width of the images.
+        num_classes: number of logits.
+        norm: a key of `NORMS`.
+        generator: the same state gives the same bits; no other randomness is used.
+
+    Raises:
+        ModelError: as `check_model` does, or there are no classes.
+    """
+    if num_classes < 1:
+        raise ModelError(f"a model needs at least one class, got {num_classes}")
+    check_model(name, image_shape, norm)
+    layers = FullPrecision(_norm_named(norm))
+    return construct(lambda: MODELS[name].make(layers, image_shape, num_classes), generator)
+
+
+def check_model(name: str, image_shape: ImageShape, norm: str) -> None:
+    """Refuse what could not be built or trained; allocates nothing.
+
+    Raises:
+        ModelError: no such model or norm, an image too small for the model, channels that don't fit
+            the norm's groups, or a batch norm that would see a single value of a channel.
+    """
+    layers = FullPrecision(_norm_named(norm))
+    if name not in MODELS:
+        raise ModelError(f"no model is named {name!r}; there are {', '.join(MODELS)}")
+    kind, (channels, height, width) = MODELS[name], image_shape
+    if channels < 1:
+        raise ModelError(f"images need at least one channel, got {channels}")
+    if min(height, width) < kind.min_side:
+        raise ModelError(
+            f"{name} needs images of at least {kind.min_side}x{kind.min_side} pixels, these are "
+            f"{height}x{width}; set data.image_size, or choose model small_cnn or resnet20"
+        )
+    last_map = ceil(height / kind.last_norm_stride), ceil(width / kind.last_norm_stride)
+    if norm == "batch" and last_map == (1, 1):
+        raise ModelError(
+            f"{name} shrinks images of {height}x{width} to one pixel, which batch norm can't take "
+            "from a batch of one sample; use larger images (data.image_size) or norm: evonorm_s0"
+        )
+    outline(lambda: kind.make(layers, image_shape, 1))
+
+
+def _norm_named(name: str) -> Norm:
+    for norm in NORMS:
+        if norm == name:
+            return norm
+    raise ModelError(f"no norm is named {name!r}; there are {', '.join(NORMS)}")
+
+
+def _is_large(image: ImageShape) -> bool:
+    return min(image[1:]) >= LARGE_IMAGE_SIDE

@@ -1,0 +1,58 @@
+"""Dropout whose masks come from a seed of the device's round, not from a global generator."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class SeededDropout(nn.Module):
+    """Sets entries to zero with probability p in training and scales the others by 1 / (1 - p).
+
+    Unbiased: the mean over masks is the input. Does nothing in evaluation.
+
+    Args:
+        p: in [0, 1).
+
+    Raises:
+        ValueError: p is out of range.
+    """
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        if not 0 <= p < 1:
+            raise ValueError(f"the dropout probability is {p}; must be in [0, 1)")
+        self.p = p
+        self.generator: torch.Generator | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Masked activations, shape of the input.
+
+        Raises:
+            RuntimeError: in training, before `seed_dropout_`.
+        """
+        if not self.training or self.p == 0:
+            return x
+        if self.generator is None:
+            raise RuntimeError("dropout has no seed; call seed_dropout_ before each training step")
+        # Drawn on the CPU on every machine: the mask must not depend on where the model is.
+        kept = torch.rand(x.shape, generator=self.generator) >= self.p
+        return x * kept.to(x).div_(1 - self.p)
+
+    def extra_repr(self) -> str:
+        """For printing the model."""
+        return f"p={self.p}"
+
+
+def seed_dropout_(model: nn.Module, seed: int) -> None:
+    """Let all dropout of a model draw its next masks from one stream, in the order of its layers.
+
+    Args:
+        model: is changed only in its `SeededDropout` modules; may have none.
+        seed: in [0, 2**63).
+    """
+    dropouts = [module for module in model.modules() if isinstance(module, SeededDropout)]
+    if dropouts:
+        generator = torch.Generator().manual_seed(seed)
+        for dropout in dropouts:
+            dropout.generator = generator

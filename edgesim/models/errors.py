@@ -1,0 +1,7 @@
+"""What can be wrong with the choice of a model."""
+
+from __future__ import annotations
+
+
+class ModelError(ValueError):
+    """A model that does not exist, or that can't take these images or this norm."""

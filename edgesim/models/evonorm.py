@@ -1,0 +1,191 @@
+"""EvoNorm-S0, normalisation and nonlinearity in one (arXiv 2004.02967; R§2), in few passes.
+
+Written out in torch operations, EvoNorm costs more than all of a ResNet-20's convolutions: on one
+thread it is bound by memory, and the plain formula reads and writes the activations about thirty
+times in a step, not counting its slow variance. This autograd function does it in eighteen passes,
+saves two tensors of the input's size for the backward pass, and works in channels_last, in which
+the convolutions are fastest. It uses plain torch operations in a fixed order: equal inputs give
+equal bits, whatever their memory layout was.
+
+Symbols:
+    x: input   y: output   g: gradient at y   gamma, beta, v: scale, shift, gate slope, per channel
+    s = sigmoid(v x): gate   mu, r: mean and 1 / sqrt(variance + eps) of a sample's group
+    M: entries in a sample's group   p_x, p_v: parts of the gradients at x and v
+Shapes:
+    N: samples   G: groups   K: channels in a group   C = G K   H, W: height, width
+    R = W C: a row of pixels with their channels. Activations are worked on as NHR, so that whatever
+    varies by channel is one contiguous row of length R and not many short ones of length C.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import Function, once_differentiable
+
+from edgesim.models.errors import ModelError
+
+EPSILON = 1e-5  # R§2
+
+
+class EvoNormS0(nn.Module):
+    """y = gamma x sigmoid(v x) / sqrt(variance + eps) + beta; initially gamma = v = 1, beta = 0.
+
+    The variance is the biased one of a sample's group of consecutive channels; there are no running
+    statistics, and training and evaluation are the same. No nonlinearity follows: it is included.
+
+    Args:
+        channels: C of the input, shape (N, C, H, W).
+        groups: into how many groups of channels.
+
+    Raises:
+        ModelError: `channels` can't be divided into `groups`.
+    """
+
+    def __init__(self, channels: int, groups: int = 8) -> None:
+        super().__init__()
+        if channels % groups:
+            raise ModelError(
+                f"evonorm_s0 has {groups} groups of channels, into which {channels} channels can't "
+                f"be divided; use a multiple of {groups} channels, or norm: batch"
+            )
+        self.groups = groups
+        self.gamma = nn.Parameter(torch.empty(channels))
+        self.beta = nn.Parameter(torch.empty(channels))
+        self.v = nn.Parameter(torch.empty(channels))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """The initial values; nothing is drawn."""
+        nn.init.ones_(self.gamma)
+        nn.init.zeros_(self.beta)
+        nn.init.ones_(self.v)
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        """Normalised and gated activations, shape and type of the input, channels_last."""
+        return evonorm_s0(x_NCHW, self.gamma, self.beta, self.v, self.groups)
+
+    def extra_repr(self) -> str:
+        """For printing the model."""
+        return f"{len(self.v)}, groups={self.groups}"
+
+
+def evonorm_s0(x_NCHW: Tensor, gamma: Tensor, beta: Tensor, v: Tensor, groups: int) -> Tensor:
+    """EvoNorm-S0 as a function, differentiable once in all of its tensors.
+
+    Args:
+        x_NCHW: activations, floating-point, in any memory layout; channels_last saves a copy.
+        gamma: scale, shape (C,).
+        beta: shift, shape (C,).
+        v: slope of the gate, shape (C,).
+        groups: G, a divisor of C.
+
+    Returns:
+        y, shape (N, C, H, W), channels_last.
+    """
+    y: Tensor = _EvoNormS0.apply(x_NCHW, gamma, beta, v, groups)  # type: ignore[no-untyped-call]
+    return y
+
+
+@dataclass(frozen=True, slots=True)
+class _Geometry:
+    """Sizes of a batch, and the ways between its shapes."""
+
+    N: int
+    G: int
+    K: int
+    H: int
+    W: int
+
+    @property
+    def M(self) -> int:  # noqa: N802 (the symbol of the legend)
+        """Entries in a sample's group."""
+        return self.K * self.H * self.W
+
+    def rows(self, x_NCHW: Tensor) -> Tensor:
+        """Activations as NHR: a view of what is channels_last, a copy otherwise."""
+        return x_NCHW.permute(0, 2, 3, 1).contiguous().view(self.N, self.H, -1)
+
+    def images(self, x_NHR: Tensor) -> Tensor:
+        """The way back, a view."""
+        return x_NHR.view(self.N, self.H, self.W, -1).permute(0, 3, 1, 2)
+
+    def tile(self, per_channel_C: Tensor) -> Tensor:
+        """One row, shape (R,), that holds each pixel's channel value."""
+        return per_channel_C.expand(self.W, -1).reshape(-1)
+
+    def spread(self, per_sample_NGk: Tensor) -> Tensor:
+        """One row for each sample, (N, 1, R), from values by channel (k = K) or group (k = 1)."""
+        per_channel = per_sample_NGk.expand(-1, -1, self.K).reshape(self.N, 1, 1, -1)
+        return per_channel.expand(-1, -1, self.W, -1).reshape(self.N, 1, -1)
+
+    def sum_pixels(self, x_NHR: Tensor) -> Tensor:
+        """Sums over height and width, shape (N, G, K)."""
+        by_pixel = x_NHR.view(self.N, self.H * self.W, self.G * self.K)
+        return by_pixel.sum(1).view(self.N, self.G, self.K)
+
+
+class _Context(Protocol):
+    """What autograd keeps from the forward to the backward pass."""
+
+    geometry: _Geometry
+    saved_tensors: tuple[Tensor, ...]
+
+    def save_for_backward(self, *tensors: Tensor) -> None: ...
+
+
+class _EvoNormS0(Function):
+    """Forward: 7 passes over the activations, counting a reduction as one. Backward: 11."""
+
+    @staticmethod
+    def forward(
+        ctx: _Context, x_NCHW: Tensor, gamma: Tensor, beta: Tensor, v: Tensor, groups: int
+    ) -> Tensor:
+        N, C, H, W = x_NCHW.shape
+        ctx.geometry = geometry = _Geometry(N, groups, C // groups, H, W)
+        x = geometry.rows(x_NCHW)
+        # Centred before it is squared: E[x^2] - E[x]^2 loses all digits where mu^2 >> variance.
+        mu = geometry.sum_pixels(x).sum(2, keepdim=True).div_(geometry.M)
+        work = x - geometry.spread(mu)
+        squares = geometry.sum_pixels(torch.mul(work, work, out=work)).sum(2, keepdim=True)
+        r = squares.div_(geometry.M).add_(EPSILON).rsqrt_()
+        s = torch.mul(x, geometry.tile(v), out=work).sigmoid_()
+        y = x * s
+        scale = geometry.spread(r * gamma.view(groups, -1))
+        torch.addcmul(geometry.tile(beta), y, scale, out=y)
+        ctx.save_for_backward(x, s, mu, r, gamma, v)
+        return geometry.images(y)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: _Context, g_NCHW: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients at x, gamma, beta and v.
+
+        With d(x s)/dx = s + v x s (1-s), d(x s)/dv = x^2 s (1-s), dr/dx = -r^3 (x - mu) / M:
+            dx = gamma r g (s + v x s (1-s)) - k (x - mu),   k = r^3 / M * sum_group(gamma g x s)
+            dgamma = sum(r g x s),   dbeta = sum(g),   dv = gamma sum(r g x^2 s (1-s))
+        """
+        x, s, mu, r, gamma, v = ctx.saved_tensors
+        geometry = ctx.geometry
+        gamma_GK = gamma.view(geometry.G, geometry.K)
+        g = geometry.rows(g_NCHW)
+        g_beta = g.view(-1, len(gamma)).sum(0)
+
+        p_x = g * s
+        p_v = p_x * x  # g x s
+        sum_gxs = geometry.sum_pixels(p_v)
+        p_v.addcmul_(p_v, s, value=-1)  # g x s (1-s)
+        p_x.addcmul_(p_v, geometry.tile(v))  # g (s + v x s (1-s))
+        sum_p_v = geometry.sum_pixels(p_v.mul_(x))  # g x^2 s (1-s)
+
+        g_gamma = (r * sum_gxs).sum(0).view(-1)
+        g_v = (r * sum_p_v).sum(0).view(-1).mul_(gamma)
+        k = (gamma_GK * sum_gxs).sum(2, keepdim=True).mul_(r**3).div_(geometry.M)
+        g_x = torch.addcmul(
+            geometry.spread(k * mu), x, geometry.spread(k), value=-1, out=p_v
+        )  # p_v is not needed any more: its memory becomes -k (x - mu)
+        g_x.addcmul_(p_x, geometry.spread(r * gamma_GK))
+        return geometry.images(g_x), g_gamma, g_beta, g_v, None

@@ -1,0 +1,89 @@
+"""The layers that models are built of: the seam between an architecture and its arithmetic.
+
+An architecture says what is connected to what and makes no such layer itself: it asks a `Layers`.
+Another arithmetic is another `Layers`, and no architecture changes for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from edgesim.models.norms import Norm, make_norm_act
+
+
+class Layers(Protocol):
+    """Makes the layers of one model. Every operation with a gradient of its own comes from here."""
+
+    def conv(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int,
+        *,
+        stride: int = 1,
+        groups: int = 1,
+        bias: bool = False,
+    ) -> nn.Module:
+        """Square convolution, padded so that stride 1 keeps the image's size (odd kernels)."""
+        ...
+
+    def linear(self, in_features: int, out_features: int) -> nn.Module:
+        """Fully connected layer with bias."""
+        ...
+
+    def norm_act(self, channels: int) -> nn.Module:
+        """Norm with its nonlinearity; no further nonlinearity follows it.
+
+        Raises:
+            ModelError: the channels don't fit the norm.
+        """
+        ...
+
+    def residual_sum(self) -> nn.Module:
+        """Sum of a block's two branches, called with both."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FullPrecision:
+    """Layers in fp32."""
+
+    norm: Norm
+
+    def conv(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int,
+        *,
+        stride: int = 1,
+        groups: int = 1,
+        bias: bool = False,
+    ) -> nn.Module:
+        """Square convolution, padded so that stride 1 keeps the image's size (odd kernels)."""
+        return nn.Conv2d(
+            in_channels, out_channels, kernel_size, stride, kernel_size // 2, 1, groups, bias
+        )
+
+    def linear(self, in_features: int, out_features: int) -> nn.Module:
+        """Fully connected layer with bias."""
+        return nn.Linear(in_features, out_features)
+
+    def norm_act(self, channels: int) -> nn.Module:
+        """Norm with its nonlinearity."""
+        return make_norm_act(self.norm, channels)
+
+    def residual_sum(self) -> nn.Module:
+        """Sum of two tensors."""
+        return ResidualSum()
+
+
+class ResidualSum(nn.Module):
+    """Sum of the branches of a residual block."""
+
+    def forward(self, branch: Tensor, shortcut: Tensor) -> Tensor:
+        """Entry by entry, shape of both."""
+        return branch + shortcut

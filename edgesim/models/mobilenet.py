@@ -1,0 +1,85 @@
+"""MobileNetV2 (arXiv 1801.04381) in the reference code's form (R§5).
+
+It differs from the paper in this: the first block expands too (by 1, to the same width), a 1x1
+convolution makes a shortcut where the width changes at stride 1, and a nonlinearity follows the
+projection as it does every norm.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from edgesim.models.classifier import ImageClassifier
+from edgesim.models.layers import Layers
+
+LARGE_IMAGE_SIDE = 96  # from here on the image is halved in the stem and the second stage too
+
+# expansion, channels, blocks, stride for small images, stride for large ones
+_STAGES = (
+    (1, 16, 1, 1, 1),
+    (6, 24, 2, 1, 2),
+    (6, 32, 3, 2, 2),
+    (6, 64, 4, 2, 2),
+    (6, 96, 3, 1, 1),
+    (6, 160, 3, 2, 2),
+    (6, 320, 1, 1, 1),
+)
+
+
+def mobilenet_v2(
+    layers: Layers, in_channels: int, num_classes: int, *, large_images: bool
+) -> ImageClassifier:
+    """MobileNetV2 with a stem of 32 and a last convolution of 1280 channels.
+
+    Args:
+        layers: makes the layers.
+        in_channels: of the images.
+        num_classes: number of logits.
+        large_images: halve the image five times, not three, as the paper does for 224 pixels.
+    """
+    width = 32
+    features = [
+        layers.conv(in_channels, width, 3, stride=2 if large_images else 1),
+        layers.norm_act(width),
+    ]
+    for expansion, channels, blocks, small_stride, large_stride in _STAGES:
+        for block in range(blocks):
+            first_stride = large_stride if large_images else small_stride
+            stride = first_stride if block == 0 else 1
+            features.append(InvertedResidual(layers, width, channels, expansion, stride))
+            width = channels
+    features += [layers.conv(width, 1280, 1), layers.norm_act(1280)]
+    return ImageClassifier(nn.Sequential(*features), layers.linear(1280, num_classes))
+
+
+class InvertedResidual(nn.Module):
+    """Expand (1x1), filter each channel (3x3), project (1x1); a shortcut beside, at stride 1."""
+
+    def __init__(
+        self, layers: Layers, in_channels: int, out_channels: int, expansion: int, stride: int
+    ) -> None:
+        super().__init__()
+        width = expansion * in_channels
+        self.branch = nn.Sequential(
+            layers.conv(in_channels, width, 1),
+            layers.norm_act(width),
+            layers.conv(width, width, 3, stride=stride, groups=width),
+            layers.norm_act(width),
+            layers.conv(width, out_channels, 1),
+            layers.norm_act(out_channels),
+        )
+        self.has_shortcut = stride == 1
+        if not self.has_shortcut:
+            return
+        self.shortcut = nn.Sequential()
+        if in_channels != out_channels:
+            self.shortcut.append(layers.conv(in_channels, out_channels, 1))
+            self.shortcut.append(layers.norm_act(out_channels))
+        self.sum = layers.residual_sum()
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        """Shape (N, out_channels, H / stride, W / stride), sides rounded up."""
+        y_NCHW: Tensor = self.branch(x_NCHW)
+        if self.has_shortcut:
+            y_NCHW = self.sum(y_NCHW, self.shortcut(x_NCHW))
+        return y_NCHW

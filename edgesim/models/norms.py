@@ -1,0 +1,64 @@
+"""The norms that scenarios name, each with its nonlinearity: what follows every convolution."""
+
+from __future__ import annotations
+
+from typing import Literal, assert_never
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from edgesim.models.errors import ModelError
+from edgesim.models.evonorm import EvoNormS0
+
+Norm = Literal["batch", "group", "evonorm_s0"]
+
+NORMS: dict[Norm, str] = {
+    "batch": "batch normalisation, then ReLU; its running statistics stay on the device",
+    "group": "group normalisation over 2 groups of channels (R§2), then ReLU",
+    "evonorm_s0": "EvoNorm-S0 over 8 groups of channels: norm and nonlinearity in one (R§2)",
+}
+
+
+def make_norm_act(norm: Norm, channels: int) -> nn.Module:
+    """A norm with its nonlinearity, for activations of shape (N, channels, H, W).
+
+    Raises:
+        ModelError: the channels can't be divided into the norm's groups.
+    """
+    match norm:
+        case "batch":
+            return BatchNormReLU(channels)
+        case "group":
+            return GroupNormReLU(channels)
+        case "evonorm_s0":
+            return EvoNormS0(channels)
+        case _:
+            assert_never(norm)
+
+
+class BatchNormReLU(nn.BatchNorm2d):
+    """Batch normalisation and ReLU."""
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        """Normalised and rectified activations, shape of the input."""
+        return functional.relu_(super().forward(x_NCHW))
+
+
+class GroupNormReLU(nn.GroupNorm):
+    """Group normalisation and ReLU.
+
+    Raises:
+        ModelError: `channels` can't be divided into `groups`.
+    """
+
+    def __init__(self, channels: int, groups: int = 2) -> None:
+        if channels % groups:
+            raise ModelError(
+                f"group norm has {groups} groups of channels, into which {channels} channels can't "
+                f"be divided; use a multiple of {groups} channels, or norm: batch"
+            )
+        super().__init__(groups, channels)
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        """Normalised and rectified activations, shape of the input."""
+        return functional.relu_(super().forward(x_NCHW))

@@ -1,0 +1,74 @@
+"""Residual networks: the 6n+2 family for small images and ResNet-18 (arXiv 1512.03385; R§5).
+
+As in the reference code, a norm with its nonlinearity follows every convolution, on the shortcut
+too, and nothing follows the sum of the branches; with any norm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from edgesim.models.classifier import ImageClassifier
+from edgesim.models.layers import Layers
+
+
+def small_image_resnet(
+    layers: Layers, depth: int, in_channels: int, num_classes: int
+) -> ImageClassifier:
+    """ResNet with three stages of n = (depth - 2) // 6 blocks and 16, 32 and 64 channels.
+
+    R's "ResNet-54" is depth 54, and has 50 layers by this rounding, as in the reference code.
+    """
+    blocks = (depth - 2) // 6
+    stem = [layers.conv(in_channels, 16, 3), layers.norm_act(16)]
+    stages = _stages(layers, 16, widths=(16, 32, 64), blocks=blocks)
+    return ImageClassifier(nn.Sequential(*stem, *stages), layers.linear(64, num_classes))
+
+
+def resnet18(layers: Layers, in_channels: int, num_classes: int) -> ImageClassifier:
+    """ResNet-18 with its stem for large images: a 7x7 convolution and pooling, stride 2 each."""
+    stem = [
+        layers.conv(in_channels, 64, 7, stride=2),
+        layers.norm_act(64),
+        nn.MaxPool2d(3, stride=2, padding=1),
+    ]
+    stages = _stages(layers, 64, widths=(64, 128, 256, 512), blocks=2)
+    return ImageClassifier(nn.Sequential(*stem, *stages), layers.linear(512, num_classes))
+
+
+def _stages(
+    layers: Layers, in_channels: int, *, widths: Sequence[int], blocks: int
+) -> list[nn.Module]:
+    """Stages of equal blocks; all but the first stage begin by halving the image."""
+    stages: list[nn.Module] = []
+    for stage, width in enumerate(widths):
+        for block in range(blocks):
+            stride = 2 if stage > 0 and block == 0 else 1
+            stages.append(BasicBlock(layers, in_channels, width, stride))
+            in_channels = width
+    return stages
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions beside a shortcut: a 1x1 convolution where the shape changes."""
+
+    def __init__(self, layers: Layers, in_channels: int, out_channels: int, stride: int) -> None:
+        super().__init__()
+        self.branch = nn.Sequential(
+            layers.conv(in_channels, out_channels, 3, stride=stride),
+            layers.norm_act(out_channels),
+            layers.conv(out_channels, out_channels, 3),
+            layers.norm_act(out_channels),
+        )
+        self.shortcut = nn.Sequential()
+        if stride != 1 or in_channels != out_channels:
+            self.shortcut.append(layers.conv(in_channels, out_channels, 1, stride=stride))
+            self.shortcut.append(layers.norm_act(out_channels))
+        self.sum = layers.residual_sum()
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        """Shape (N, out_channels, H / stride, W / stride), sides rounded up."""
+        y_NCHW: Tensor = self.sum(self.branch(x_NCHW), self.shortcut(x_NCHW))
+        return y_NCHW

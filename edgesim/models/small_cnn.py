@@ -1,0 +1,21 @@
+"""A small convolutional network for devices and tests in a hurry: about 25,000 parameters."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from edgesim.models.classifier import ImageClassifier
+from edgesim.models.layers import Layers
+
+
+def small_cnn(layers: Layers, in_channels: int, num_classes: int) -> ImageClassifier:
+    """Three 3x3 convolutions of 16, 32 and 64 channels; the last two halve the image."""
+    features = nn.Sequential(
+        layers.conv(in_channels, 16, 3),
+        layers.norm_act(16),
+        layers.conv(16, 32, 3, stride=2),
+        layers.norm_act(32),
+        layers.conv(32, 64, 3, stride=2),
+        layers.norm_act(64),
+    )
+    return ImageClassifier(features, layers.linear(64, num_classes))

@@ -1,0 +1,25 @@
+"""VGG-11 with norms and a small head (arXiv 1409.1556, configuration A; R§5)."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from edgesim.models.classifier import ImageClassifier
+from edgesim.models.dropout import SeededDropout
+from edgesim.models.layers import Layers
+
+_STAGES = ((64,), (128,), (256, 256), (512, 512), (512, 512))  # widths; a 2x2 pooling ends each
+
+
+def vgg11(layers: Layers, in_channels: int, num_classes: int) -> ImageClassifier:
+    """Eight 3x3 convolutions with biases, then dropout and two linear layers."""
+    features: list[nn.Module] = []
+    for widths in _STAGES:
+        for width in widths:
+            features += [layers.conv(in_channels, width, 3, bias=True), layers.norm_act(width)]
+            in_channels = width
+        features.append(nn.MaxPool2d(2))
+    head = nn.Sequential(
+        SeededDropout(0.5), layers.linear(512, 512), nn.ReLU(), layers.linear(512, num_classes)
+    )
+    return ImageClassifier(nn.Sequential(*features), head)

@@ -1,0 +1,68 @@
+"""Dropout from an explicit seed."""
+
+import pytest
+import torch
+from torch import nn
+
+from edgesim.models import SeededDropout, seed_dropout_
+
+
+def draw(p: float, seed: int, count: int = 1) -> list[torch.Tensor]:
+    dropout = SeededDropout(p)
+    seed_dropout_(dropout, seed)
+    return [dropout(torch.ones(10_000)) for _ in range(count)]
+
+
+def test_same_seed_same_mask():
+    assert torch.equal(*draw(0.5, 7), *draw(0.5, 7))
+
+
+def test_another_seed_or_another_call_another_mask():
+    first, second = draw(0.5, 7, count=2)
+    assert not torch.equal(first, second)
+    assert not torch.equal(first, *draw(0.5, 8))
+
+
+def test_it_is_unbiased():
+    (y,) = draw(0.2, 1)
+    assert set(y.tolist()) == {0.0, 1.25}
+    # Standard deviation of the mean: sqrt(p / (1 - p) / 10,000) = 0.005.
+    assert abs(float(y.mean()) - 1) < 4 * 0.005
+
+
+def test_gradient_passes_where_activations_do():
+    dropout = SeededDropout(0.5)
+    seed_dropout_(dropout, 3)
+    x = torch.ones(100, requires_grad=True)
+    y = dropout(x)
+    (gradient,) = torch.autograd.grad(y.sum(), x)
+    assert torch.equal(gradient, y.detach())
+
+
+def test_dropouts_of_one_model_have_different_masks():
+    first, second = SeededDropout(0.5), SeededDropout(0.5)
+    seed_dropout_(nn.Sequential(first, second), 7)
+    x = torch.ones(1000)
+    assert not torch.equal(first(x), second(x))
+
+
+def test_evaluation_changes_nothing_and_needs_no_seed():
+    x = torch.randn(10, generator=torch.Generator().manual_seed(0))
+    assert SeededDropout(0.5).eval()(x) is x
+
+
+def test_training_without_a_seed_is_refused():
+    with pytest.raises(RuntimeError, match="seed_dropout_"):
+        SeededDropout(0.5)(torch.ones(1))
+
+
+def test_no_global_generator_is_used():
+    state = torch.get_rng_state()
+    draw(0.5, 7)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.0, float("nan")])
+def test_a_probability_out_of_range_is_refused(p):
+    with pytest.raises(ValueError, match="dropout probability"):
+        SeededDropout(p)
