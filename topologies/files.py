@@ -70,14 +70,14 @@ def _read_graphml(path: Path) -> nx.DiGraph[str]:
 
 
 def _read_csv(path: Path) -> nx.DiGraph[str]:
-    """Named graph of comma-separated links."""
+    """Named graph of comma-separated links; a line that starts with # is a comment."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         try:
             reader = csv.reader(file, strict=True)
             lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader]
         except csv.Error as error:
             raise TopologyError(f"{path}: is no comma-separated text: {error}") from error
-    rows = [(line, cells) for line, cells in lines if any(cells)]
+    rows = [(line, cells) for line, cells in lines if any(cells) and cells[0][:1] != "#"]
     columns = ["source", "target"]
     if rows and [cell.lower() for cell in rows[0][1][:2]] == columns:
         columns += rows.pop(0)[1][2:]

@@ -1,11 +1,10 @@
 """EvoNorm-S0, normalisation and nonlinearity in one (arXiv 2004.02967; R§2), in few passes.
 
-Written out in torch operations, EvoNorm costs more than all of a ResNet-20's convolutions: on one
-thread it is bound by memory, and the plain formula reads and writes the activations about thirty
-times in a step, not counting its slow variance. This autograd function does it in eighteen passes,
-saves two tensors of the input's size for the backward pass, and works in channels_last, in which
-the convolutions are fastest. It uses plain torch operations in a fixed order: equal inputs give
-equal bits, whatever their memory layout was.
+Written out in torch operations, EvoNorm costs a ResNet-20 more time than all its convolutions: on
+one thread each operation is a pass through memory, and torch's variance is a slow one. This
+autograd function takes eighteen passes, forward and backward, saves two tensors of the input's size
+between them, and works in channels_last, in which the convolutions are fastest. It uses plain torch
+operations in a fixed order: equal inputs give equal bits, whatever their memory layout was.
 
 Symbols:
     x: input   y: output   g: gradient at y   gamma, beta, v: scale, shift, gate slope, per channel
@@ -138,7 +137,7 @@ class _Context(Protocol):
 
 
 class _EvoNormS0(Function):
-    """Forward: 7 passes over the activations, counting a reduction as one. Backward: 11."""
+    """Forward: 8 passes over the activations, counting a reduction as one. Backward: 10."""
 
     @staticmethod
     def forward(

@@ -15,7 +15,7 @@ from edgesim.models.norms import Norm, make_norm_act
 
 
 class Layers(Protocol):
-    """Makes the layers of one model. Every operation with a gradient of its own comes from here."""
+    """Makes the layers of one model: all that have parameters, and the sums of branches."""
 
     def conv(
         self,
