@@ -83,7 +83,8 @@ def make_shards(devices: int) -> list[LabelledImages]:
 def make_plan(scenario: Scenario, rounds: int, folder: Path) -> FleetPlan:
     """Plan of a fleet that only trains."""
     data = DataSpec((3, 32, 32), 10, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
-    return FleetPlan(scenario, data, TrainingPlan(rounds, rounds, ()), folder)
+    schedule = make_schedule(scenario)
+    return FleetPlan(scenario, schedule, data, TrainingPlan(rounds, rounds, ()), folder)
 
 
 def plain_loop(
@@ -97,7 +98,7 @@ def plain_loop(
     os.sched_setaffinity(0, {cpu})
     torch.set_num_threads(1)
     scenario, data = plan.scenario, plan.data
-    model, schedule = make_flat_model(scenario, data), make_schedule(scenario)
+    model, schedule = make_flat_model(scenario, data), plan.schedule
     algorithm = make_algorithm(scenario, model.layout, schedule)
     optimizer, gamma = make_optimizer(scenario), make_learning_rates(scenario).at(0)
     states = [algorithm.init(model.parameters.clone(), {}) for _ in shards]

@@ -85,6 +85,7 @@ class FleetPlan:
     """All that a host needs, beside its shards, to build its devices; the same for all hosts."""
 
     scenario: Scenario
+    schedule: Schedule
     data: DataSpec
     training: TrainingPlan
     run_directory: Path
@@ -181,8 +182,7 @@ def make_devices(
         shards: by device.
         initial: the initial model, as `make_flat_model` gives it; its vectors are copied.
     """
-    scenario = plan.scenario
-    schedule = make_schedule(scenario)
+    scenario, schedule = plan.scenario, plan.schedule
     return [
         Device(
             index=device,

@@ -42,6 +42,13 @@ Overrides = Annotated[
 ]
 
 
+@app.callback()
+def common(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+) -> None:
+    """Options of all commands."""
+
+
 @app.command()
 def run(
     scenario: ScenarioPath,
@@ -110,8 +117,6 @@ def _prepare(path: Path, overrides: Sequence[str]) -> Prepared:
 def main() -> None:
     """Entry point: errors become one or two lines and an exit status."""
     debug = "--debug" in sys.argv
-    if debug:
-        sys.argv.remove("--debug")
     logging.basicConfig(
         level=logging.INFO,
         format="%(message)s",
@@ -130,6 +135,12 @@ def main() -> None:
             raise
         _err.print(str(error))
         sys.exit(BAD_INPUT if isinstance(error, ValueError) else FAILED)
+    except Exception as error:
+        if debug:
+            raise
+        _err.print(f"internal error: {type(error).__name__}: {error}")
+        _err.print("this is a defect of edgesim; `edgesim --debug ...` shows where")
+        sys.exit(FAILED)
 
 
 def _interrupt(*_: object) -> None:
@@ -216,11 +227,17 @@ def _compressors() -> list[tuple[str, str]]:
 
 
 def _scenarios() -> list[tuple[str, str]]:
-    rows = []
-    for path in sorted(Path("scenarios").rglob("*.yaml")):
-        scenario = load_scenario(path)
-        rows.append((str(path), scenario.description))
-    return rows
+    folder = Path("scenarios")
+    if not folder.is_dir():
+        raise ScenarioError(f"{folder.absolute()}: no such folder; call this beside scenarios/")
+    return [(str(path), _describe(path)) for path in sorted(folder.rglob("*.yaml"))]
+
+
+def _describe(path: Path) -> str:
+    try:
+        return load_scenario(path).description
+    except ScenarioError as error:
+        return f"not usable: {error}"
 
 
 _CATALOGS: dict[str, Callable[[], list[tuple[str, str]]]] = {

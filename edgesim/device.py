@@ -125,6 +125,11 @@ class Device:
         """Devices whose message of the current round has to be absorbed, in increasing order."""
         return self._schedule.in_neighbors(self.index, self.round_index)
 
+    def expects(self, message: Message) -> bool:
+        """Whether such a message can be due: of our algorithm, on an edge active in its round."""
+        senders = self._schedule.in_neighbors(self.index, message.round_index)
+        return message.algorithm == self._algorithm.name and message.sender in senders
+
     def train(self, model: FlatModel) -> list[Letter]:
         """One local step at z = x/u, then the messages of this round.
 

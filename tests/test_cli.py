@@ -9,22 +9,27 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import psutil
 import pytest
 import yaml
+
+from edgesim.records import WALL_COLUMNS
 
 ROOT = Path(__file__).resolve().parent.parent
 QUICKSTART = ROOT / "scenarios" / "quickstart.yaml"
 SMALL = ("training.epochs=1", "data.train_samples=160", "evaluation.samples=40")
 
 
-def edgesim(*arguments, cwd, timeout=240):
+def edgesim(*arguments, cwd, env=None):
     return subprocess.run(
         [sys.executable, "-m", "edgesim", *map(str, arguments)],
         cwd=cwd,
+        env=env,
         capture_output=True,
         text=True,
-        timeout=timeout,
+        timeout=240,
         check=False,
     )
 
@@ -41,27 +46,32 @@ def edited(folder, **changes):
     return path
 
 
+# What is set, and what the answer has to name: the key and the remedy.
 BAD_SETTINGS = {
-    "unknown key": ("gossip.gama=1", "gossip.gama"),
-    "number as text": ("training.optimizer.lr=1e-3", "training.optimizer.lr"),
-    "negative count": ("fleet.devices=-3", "fleet.devices"),
-    "skew of 1.4": ("data.partition.skew=1.4", "data.partition.skew"),
-    "keep of 0": ("gossip.compressor.keep=0", "gossip.compressor.keep"),
-    "prime torus": ("topology={kind: torus}", "7"),
-    "missing data": ("data.source=cifar10", "data"),
+    "unknown key": (["gossip.gama=1"], ["gossip.gama", "averaging_rate"]),
+    "number as text": (["training.optimizer.lr=1e-3"], ["training.optimizer.lr", "1.0e-3"]),
+    "negative count": (["fleet.devices=-3"], ["fleet.devices", "at least 1"]),
+    "skew of 1.4": (["data.partition.skew=1.4"], ["data.partition.skew", "1.4", "1"]),
+    "keep of 0": (["gossip.compressor.keep=0"], ["gossip.compressor.keep", "above 0"]),
+    "prime torus": (
+        ["topology={kind: torus}", "fleet.devices=7"],
+        ["topology", "torus of 7", "6, 8 or 9"],
+    ),
+    "missing data": (["data.source=cifar10", "data.path=nowhere"], ["data.path", "nowhere"]),
+    "too few samples": (["fleet.devices=3000"], ["devices", "3000"]),
+    "small images": (["model.name=vgg11"], ["vgg11", "data.image_size"]),
 }
 
 
-@pytest.mark.parametrize(("setting", "named"), BAD_SETTINGS.values(), ids=BAD_SETTINGS)
-@pytest.mark.parametrize("command", ["run", "validate"])
-def test_bad_settings_get_one_or_two_lines_and_status_2(tmp_path, command, setting, named):
-    extra = ("fleet.devices=7",) if "torus" in setting else ()
-    extra += ("data.path=nowhere",) if "cifar10" in setting else ()
-    done = edgesim(command, QUICKSTART, *sets(setting, *extra), cwd=tmp_path)
+@pytest.mark.parametrize(("settings", "named"), BAD_SETTINGS.values(), ids=BAD_SETTINGS)
+def test_bad_settings_name_file_key_and_remedy_in_one_or_two_lines(tmp_path, settings, named):
+    done = edgesim("run", QUICKSTART, *sets(*settings), cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     lines = done.stderr.strip().splitlines()
     assert 1 <= len(lines) <= 2, done.stderr
-    assert named in done.stderr
+    assert "quickstart.yaml" in done.stderr or "--set" in done.stderr
+    for words in named:
+        assert words in done.stderr
     assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == [], "a refused run leaves nothing behind"
 
@@ -94,6 +104,20 @@ def test_a_missing_scenario_a_duplicate_key_and_a_broken_parquet_file_are_refuse
         assert named in done.stderr
         assert 1 <= len(done.stderr.strip().splitlines()) <= 2, done.stderr
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("settings", [["fleet.devices=-3"], ["data.source=cifar10"]])
+def test_validate_refuses_what_run_refuses(tmp_path, settings):
+    done = edgesim("validate", QUICKSTART, *sets(*settings), cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert 1 <= len(done.stderr.strip().splitlines()) <= 2
+
+
+def test_an_address_without_a_cluster_is_refused_before_anything_is_written(tmp_path):
+    done = edgesim("run", QUICKSTART, "--address", "127.0.0.1:1", "--out", "r", cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "--address 127.0.0.1:1: no Ray cluster there" in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_validate_starts_and_writes_nothing_and_says_what_it_saw(tmp_path):
@@ -143,7 +167,10 @@ def test_an_interrupted_run_leaves_no_process_behind(tmp_path, number, inline):
     )
     try:
         wait_for((tmp_path / "r" / "evaluations.parquet").is_file, process)
-        process.send_signal(number)
+        if number == signal.SIGINT:  # a terminal's Ctrl-C reaches every process of the group
+            os.killpg(process.pid, number)
+        else:
+            process.send_signal(number)
         output, _ = process.communicate(timeout=60)
         assert process.returncode == 130, output
         assert "Traceback" not in output
@@ -153,6 +180,62 @@ def test_an_interrupted_run_leaves_no_process_behind(tmp_path, number, inline):
     finally:
         for left in [process, *descendants(str(tmp_path))]:
             left.kill()
+
+
+@pytest.mark.ray
+def test_the_quickstart_gives_the_same_bits_inline_one_each_and_packed(tmp_path, ray_address):
+    """As users run it: nobody has set OMP_NUM_THREADS."""
+    environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
+    ways = {
+        "inline": ["--inline"],
+        "each": ["--address", ray_address],
+        "packed": ["--address", ray_address, *sets("fleet.devices_per_actor=3")],
+    }
+    for name, options in ways.items():
+        done = edgesim(
+            *["run", QUICKSTART, "--out", name, *sets("training.epochs=2"), *options],
+            cwd=tmp_path,
+            env=environment,
+        )
+        assert done.returncode == 0, done.stderr
+    import edgesim as package
+
+    first, *others = [package.load_run(tmp_path / name) for name in ways]
+    for other in others:
+        columns = [c for c in first.rounds.columns if c not in WALL_COLUMNS]
+        pd.testing.assert_frame_equal(first.rounds[columns], other.rounds[columns])
+        for path in (first.path / "models").iterdir():
+            assert (
+                np.load(path)["x"].tobytes()
+                == np.load(other.path / "models" / path.name)["x"].tobytes()
+            )
+
+
+@pytest.mark.ray
+def test_an_interrupted_run_leaves_no_actor_on_a_shared_cluster(tmp_path, ray_address):
+    import ray
+
+    command = ["run", QUICKSTART, "--out", "r", "--address", ray_address]
+    command += sets("training.epochs=100000", "evaluation.every_rounds=5")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "edgesim", *map(str, command)],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        wait_for((tmp_path / "r" / "evaluations.parquet").is_file, process)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == 130, output
+    finally:
+        process.kill()
+    ray.init(ray_address, namespace="edgesim", logging_level="ERROR")
+    try:
+        assert ray.util.list_named_actors(all_namespaces=True) == []
+    finally:
+        ray.shutdown()
 
 
 def wait_for(condition, process, seconds=90):

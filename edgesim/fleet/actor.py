@@ -6,19 +6,36 @@ a step: `deliver` only fills a mailbox, and its answer says whether the bytes we
 
 from __future__ import annotations
 
+import hashlib
+import os
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import ray
 import torch
+from ray.exceptions import RayActorError
 
 from edgesim.assembly import FleetPlan
 from edgesim.data.images import LabelledImages
 from edgesim.device import Letter
+from edgesim.errors import EdgesimError
+from edgesim.fleet.core_pool import CorePool
 from edgesim.fleet.host import Progress, build_host
 
 Peer: TypeAlias = Any
 """Handle of a DeviceActor; Ray does not type the answers of asynchronous actor methods."""
+
+
+def core_folder(plan: FleetPlan) -> Path:
+    """Where the actors of a run on one machine share its cores."""
+    run = hashlib.sha256(str(plan.run_directory).encode()).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"edgesim-cores-{os.getuid()}-{run}"
+
+
+class ActorLostError(EdgesimError):
+    """An actor that the fleet can't do without has ended."""
 
 
 class DeviceActor:
@@ -41,7 +58,10 @@ class DeviceActor:
         torch.set_num_threads(1)
         self._peers: Mapping[int, Peer] = {}
         by_device = dict(zip(devices, shards, strict=True))
-        self._host = build_host(plan, by_device, self._post, num_threads=num_threads)
+        cores = CorePool(core_folder(plan), len(os.sched_getaffinity(0)))
+        self._host = build_host(
+            plan, by_device, self._post, num_threads=num_threads, core=cores.core
+        )
 
     async def connect(self, peers: Mapping[int, Peer]) -> None:
         """Take the handles of the actors that host the out-neighbours, by neighbour."""
@@ -61,10 +81,13 @@ class DeviceActor:
         """How far the devices are."""
         return self._host.progress()
 
-    async def flush(self) -> None:
-        """Write the rounds recorded so far."""
-        self._host.flush()
+    async def stop(self) -> None:
+        """End the run early and write what is recorded."""
+        await self._host.stop()
 
     async def _post(self, letter: Letter) -> bool:
-        accepted: bool = await self._peers[letter.receiver].deliver.remote(letter.data)
+        try:
+            accepted: bool = await self._peers[letter.receiver].deliver.remote(letter.data)
+        except RayActorError as error:
+            raise ActorLostError(f"the actor of device {letter.receiver} was lost") from error
         return accepted

@@ -7,16 +7,18 @@ Symbols:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import sqrt
 from queue import SimpleQueue
+from threading import Event
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from edgesim.device import Snapshot
+from edgesim.errors import EdgesimError
 from edgesim.learning.flat_model import Evaluation, FlatModel
 
 CONSENSUS = -1  # number that stands for the consensus model in tables
@@ -54,6 +56,10 @@ def distances_to(center: Snapshot, snapshots: Sequence[Snapshot]) -> list[float]
     return [float(torch.linalg.vector_norm(debiased(s) - z_bar)) for s in snapshots]
 
 
+class EvaluationStoppedError(EdgesimError):
+    """The evaluator was closed before it was done."""
+
+
 class Evaluator:
     """Evaluates models on the test set, several at a time, each on one thread.
 
@@ -75,10 +81,12 @@ class Evaluator:
         for model in models:
             self._models.put(model)
         self._pool = ThreadPoolExecutor(len(models), thread_name_prefix="evaluate")
+        self._is_closed = Event()
 
     def close(self) -> None:
-        """Drop what has not begun and wait for what has."""
-        self._pool.shutdown(cancel_futures=True)
+        """End evaluations under way at their next batch; those who wait get an error."""
+        self._is_closed.set()
+        self._pool.shutdown()
 
     def evaluate(self, snapshots: Sequence[Snapshot], *, devices_too: bool) -> list[dict[str, Any]]:
         """Rows of evaluations.parquet for the models of one round.
@@ -86,6 +94,9 @@ class Evaluator:
         Args:
             snapshots: one per device, all of the same round.
             devices_too: evaluate each device's model beside the consensus model.
+
+        Raises:
+            EvaluationStoppedError: `close` was called meanwhile.
         """
         ordered = sorted(snapshots, key=lambda s: s.device)
         center = consensus_of(ordered)
@@ -112,6 +123,12 @@ class Evaluator:
         model = self._models.get()
         try:
             model.load_(debiased(snapshot), snapshot.buffers)
-            return model.evaluate(self._make_batches())
+            return model.evaluate(self._batches_until_closed())
         finally:
             self._models.put(model)
+
+    def _batches_until_closed(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for batch in self._make_batches():
+            if self._is_closed.is_set():
+                raise EvaluationStoppedError("the evaluation was stopped")
+            yield batch

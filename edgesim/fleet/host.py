@@ -14,6 +14,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from time import perf_counter
@@ -32,6 +33,9 @@ from edgesim.records import RoundRecord
 
 Post = Callable[[Letter], Awaitable[bool]]
 """Carries a letter to its receiver's host and says whether it was accepted there."""
+
+Core = Callable[[], AbstractContextManager[None]]
+"""Gives the right to keep a core busy for one step."""
 
 POST_ATTEMPTS = 3
 MAX_IN_FLIGHT = 8  # letters on one edge whose acceptance is not known yet
@@ -85,6 +89,7 @@ class Host:
         archive: takes records and snapshots.
         num_rounds: rounds of every device.
         snapshot_rounds: numbers of completed rounds after which a device's model is kept.
+        core: entered for each step; by default nobody else wants the cores.
     """
 
     def __init__(
@@ -96,6 +101,7 @@ class Host:
         archive: Archive,
         num_rounds: int,
         snapshot_rounds: frozenset[int],
+        core: Core = nullcontext,
     ) -> None:
         self._devices = {device.index: device for device in devices}
         self._layout = models[0].layout
@@ -107,11 +113,13 @@ class Host:
         self._archive = archive
         self._num_rounds = num_rounds
         self._snapshot_rounds = snapshot_rounds
+        self._core = core
         self._mailboxes = {index: Mailbox() for index in self._devices}
         self._arrivals = {index: asyncio.Event() for index in self._devices}
         self._unwritten: dict[int, list[RoundRecord]] = {index: [] for index in self._devices}
         self._newest: dict[int, RoundRecord] = {}
         self._sent_bytes: dict[int, int] = dict.fromkeys(self._devices, 0)
+        self._running: asyncio.Task[None] | None = None
         self._free_slots: defaultdict[tuple[int, int], asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(MAX_IN_FLIGHT)
         )
@@ -122,6 +130,10 @@ class Host:
         Raises:
             EdgesimError: of the first device that failed.
         """
+        self._running = asyncio.create_task(self._run())
+        await self._running
+
+    async def _run(self) -> None:
         with ThreadPoolExecutor(self._num_models, thread_name_prefix="device") as pool:
             try:
                 async with asyncio.TaskGroup() as tasks:
@@ -130,11 +142,15 @@ class Host:
             except* EdgesimError as errors:
                 raise _first(errors) from None
 
-    def flush(self) -> None:
-        """Write the rounds recorded so far; for a run that ends early."""
+    async def stop(self) -> None:
+        """End a run early: let steps under way end, begin no other, write what is recorded."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.wait([self._running])
         for index, rows in self._unwritten.items():
             if rows:
-                self._archive.write_rounds(index, list(rows))
+                self._archive.write_rounds(index, rows)
+                rows.clear()
 
     def deliver(self, data: bytes) -> bool:
         """Take in an encoded message; False asks the sender to send it again.
@@ -146,18 +162,24 @@ class Host:
         except WireError as error:
             _log.warning("refused a message of %d bytes: %s", len(data), error)
             return False
-        mailbox = self._mailboxes.get(message.receiver)
-        if mailbox is None:
-            _log.warning("refused a message for device %d: not on this host", message.receiver)
+        device = self._devices.get(message.receiver)
+        if device is None or not device.expects(message):
+            _log.warning(
+                "refused a message of device %d to device %d, round %d: none is due here",
+                message.sender,
+                message.receiver,
+                message.round_index,
+            )
             return False
-        if mailbox.put(message):
+        if self._mailboxes[message.receiver].put(message):
             self._arrivals[message.receiver].set()
         return True
 
     def progress(self) -> Progress:
         """How far the devices are; may be asked at any time."""
         done = [self._rounds_done(index) for index in self._devices]
-        losses = [record.loss for record in self._newest.values()]
+        newest = list(self._newest.values())  # worker threads add to the mapping meanwhile
+        losses = [record.loss for record in newest]
         return Progress(
             num_devices=len(done),
             rounds_done=sum(done),
@@ -217,24 +239,31 @@ class Host:
 
     def _first_turn(self, device: Device) -> list[Letter]:
         """In a worker thread: a device's part of round 0 up to its messages."""
-        if 0 in self._snapshot_rounds:
-            self._archive.write_snapshot(device.snapshot())
-        return self._train(device)
+        with self._core():
+            return self._train(device)
 
     def _turn(self, device: Device, messages: list[Message], waited_s: float) -> list[Letter]:
         """In a worker thread: end a round, record it, and begin the next one."""
-        record = replace(device.absorb(messages), wait_wall_s=waited_s)
+        start = perf_counter()
+        with self._core():
+            waited_s += perf_counter() - start
+            record = replace(device.absorb(messages), wait_wall_s=waited_s)
+            is_last = device.round_index == self._num_rounds
+            due = device.snapshot() if device.round_index in self._snapshot_rounds else None
+            letters = [] if is_last else self._train(device)
+        if due is not None:
+            self._archive.write_snapshot(due)
+        self._record(device, record, is_last=is_last)
+        return letters
+
+    def _record(self, device: Device, record: RoundRecord, *, is_last: bool) -> None:
         rows = self._unwritten[device.index]
         rows.append(record)
-        is_last = device.round_index == self._num_rounds
         if len(rows) == ROWS_PER_PART or is_last:
             self._archive.write_rounds(device.index, rows)
             rows.clear()
-        if device.round_index in self._snapshot_rounds:
-            self._archive.write_snapshot(device.snapshot())
         self._sent_bytes[device.index] += record.sent_bytes
         self._newest[device.index] = record
-        return [] if is_last else self._train(device)
 
     def _train(self, device: Device) -> list[Letter]:
         model = self._models.get()
@@ -245,7 +274,12 @@ class Host:
 
 
 def build_host(
-    plan: FleetPlan, shards: Mapping[int, LabelledImages], post: Post, *, num_threads: int
+    plan: FleetPlan,
+    shards: Mapping[int, LabelledImages],
+    post: Post,
+    *,
+    num_threads: int,
+    core: Core = nullcontext,
 ) -> Host:
     """Host for some of a fleet's devices.
 
@@ -254,6 +288,7 @@ def build_host(
         shards: of the devices to host, by device.
         post: carries a letter to the host of its receiver.
         num_threads: devices that compute at the same time.
+        core: entered for each step.
     """
     models = [make_flat_model(plan.scenario, plan.data) for _ in range(num_threads)]
     return Host(
@@ -263,6 +298,7 @@ def build_host(
         archive=RunDirectory(plan.run_directory),
         num_rounds=plan.training.num_rounds,
         snapshot_rounds=frozenset(plan.training.evaluation_rounds),
+        core=core,
     )
 
 

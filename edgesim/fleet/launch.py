@@ -4,55 +4,74 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import ceil
 from typing import TYPE_CHECKING, Any, Literal
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayActorError, RayError, RayTaskError
+from rich.console import Console
 
-from edgesim.assembly import FleetPlan, make_schedule
+from edgesim.assembly import FleetPlan
 from edgesim.data.images import LabelledImages
 from edgesim.errors import EdgesimError
-from edgesim.fleet.actor import DeviceActor
+from edgesim.fleet.actor import ActorLostError, DeviceActor, core_folder
 from edgesim.fleet.host import Progress
+from topologies import Schedule
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
 NAMESPACE = "edgesim"
 CPU_STEP = 1e-4  # Ray counts CPUs in ten-thousandths
+START_REPORT_S = 20.0  # between words about actors that are not there yet
 
 _log = logging.getLogger(__name__)
 
 
 class FleetError(EdgesimError):
-    """The fleet can't be started, or an actor was lost."""
+    """The fleet can't be started."""
+
+
+class AddressError(FleetError, ValueError):
+    """There is no Ray cluster where the user said."""
 
 
 @contextmanager
-def ray_session(address: str | None, *, dashboard: bool) -> Iterator[None]:
+def ray_session(address: str | None, *, dashboard: bool, console: Console) -> Iterator[None]:
     """Join a Ray cluster, or start one on this machine, and leave or end it afterwards.
 
     Args:
         address: of a running cluster ("auto" finds a local one); None starts a new one.
         dashboard: start the dashboard with a new cluster.
+        console: told where the dashboard is.
 
     Raises:
-        FleetError: there is no cluster at the address.
+        AddressError: there is no cluster at the address.
+        FleetError: Ray can't be started here.
     """
     try:
-        ray.init(
+        context = ray.init(
             address=address or "local",
             namespace=NAMESPACE,
-            logging_level=logging.WARNING,
+            num_cpus=None if address else len(os.sched_getaffinity(0)),
             include_dashboard=None if address else dashboard,
+            logging_level=logging.WARNING,
         )
     except (ConnectionError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
-        raise FleetError(f"no Ray cluster at --address {address}: {reason}") from error
+        if address is None:
+            raise FleetError(f"Ray can't be started on this machine: {reason}") from error
+        raise AddressError(
+            f"--address {address}: no Ray cluster there ({reason}); start one with `ray start "
+            "--head`, or leave --address away"
+        ) from error
     try:
+        if context.dashboard_url:
+            console.print(f"Ray dashboard: http://{context.dashboard_url}")
         yield
     finally:
         ray.shutdown()
@@ -71,67 +90,69 @@ def devices_by_actor(
 
 
 class RayFleet:
-    """Actors of one run, named `<run>/device-<index>` in the namespace "edgesim".
+    """Actors of one run, named `<run directory>/device-<index>` in the namespace "edgesim".
 
     Args:
         plan: of the whole fleet.
         shards: one per device, in order; each reaches its actor once, through the object store.
+
+    Raises:
+        FleetError: Ray refuses an actor, such as one whose name is taken.
     """
 
     def __init__(self, plan: FleetPlan, shards: Sequence[LabelledImages]) -> None:
-        scenario = plan.scenario.fleet
         num_cpus = int(ray.cluster_resources().get("CPU", 1))
-        groups = devices_by_actor(len(shards), scenario.devices_per_actor, num_cpus)
-        self._actors = self._start(plan, shards, groups, num_cpus)
+        self._plan = plan
+        self._groups = devices_by_actor(
+            len(shards), plan.scenario.fleet.devices_per_actor, num_cpus
+        )
+        self._actors: list[ActorHandle[DeviceActor]] = []
+        try:
+            self._start(shards, num_cpus)
+        except (ValueError, RayError) as error:
+            self.close()
+            reason = str(error).splitlines()[0]
+            raise FleetError(f"Ray refused an actor of {plan.run_directory}: {reason}") from error
         self._actor_of = {
             device: actor
-            for devices, actor in zip(groups, self._actors, strict=True)
+            for devices, actor in zip(self._groups, self._actors, strict=True)
             for device in devices
         }
-        self._groups = groups
-        self._plan = plan
 
-    @staticmethod
-    def _start(
-        plan: FleetPlan, shards: Sequence[LabelledImages], groups: Sequence[range], num_cpus: int
-    ) -> list[ActorHandle[DeviceActor]]:
+    def _start(self, shards: Sequence[LabelledImages], num_cpus: int) -> None:
         """Create the actors; an equal fraction of the cluster's CPUs each spreads them evenly."""
-        share = max(CPU_STEP, int(min(1.0, num_cpus / len(groups)) / CPU_STEP) * CPU_STEP)
-        num_threads = max(1, num_cpus // len(groups))
+        share = min(1.0, num_cpus / len(self._groups))
+        num_threads = max(1, num_cpus // len(self._groups))
         actor_class = ray.remote(DeviceActor)
-        actors: list[ActorHandle[DeviceActor]] = []
-        for devices in groups:
-            name = f"device-{devices[0]}"
-            if len(devices) > 1:
-                name = f"devices-{devices[0]}-{devices[-1]}"
-            options = {"name": f"{plan.run_directory.name}/{name}", "num_cpus": share}
-            references = [ray.put(shards[device]) for device in devices]
+        plan = ray.put(self._plan)
+        for devices in self._groups:
+            options = {
+                "name": f"{self._plan.run_directory.name}/{_name(devices)}",
+                "num_cpus": max(CPU_STEP, int(share / CPU_STEP) * CPU_STEP),
+            }
             actor: Any = actor_class.options(**options).remote(
-                plan, tuple(devices), min(num_threads, len(devices)), *references
+                plan,
+                tuple(devices),
+                min(num_threads, len(devices)),
+                *(ray.put(shards[device]) for device in devices),
             )
-            actors.append(actor)
-        return actors
+            self._actors.append(actor)
 
     async def run(self) -> None:
         """Introduce neighbours to each other, then run all devices to their last round.
 
         Raises:
             EdgesimError: of the first device that failed.
-            FleetError: an actor was lost.
+            ActorLostError: an actor ended before its devices did.
         """
         runs: list[asyncio.Future[None]] = []
         try:
-            await asyncio.gather(*map(self._connect, self._groups, self._actors))
+            await self._connect()
             runs += [asyncio.ensure_future(actor.run.remote()) for actor in self._actors]
-            done, _ = await asyncio.wait(runs, return_when=asyncio.FIRST_EXCEPTION)
-            for run in done:
-                run.result()
-        except RayTaskError as error:
-            if isinstance(error.cause, EdgesimError):
-                raise error.cause from None
-            raise
+            await asyncio.wait(runs, return_when=asyncio.FIRST_EXCEPTION)
+            self._raise_failure(runs)
         except RayActorError as error:
-            raise FleetError(f"an actor of the fleet was lost: {_reason(error)}") from error
+            raise ActorLostError(f"an actor was lost at the start: {_first_line(error)}") from error
         finally:
             for run in runs:
                 run.cancel()
@@ -144,36 +165,79 @@ class RayFleet:
         )
         return [answer for answer in answers if not isinstance(answer, BaseException)]
 
-    async def flush(self) -> None:
-        """Let every host write the rounds that it holds, as far as it still can."""
+    async def stop(self) -> None:
+        """End the run early; every host writes the rounds that it holds, as far as it can."""
         await asyncio.gather(
-            *(actor.flush.remote() for actor in self._actors), return_exceptions=True
+            *(actor.stop.remote() for actor in self._actors), return_exceptions=True
         )
 
     def close(self) -> None:
         """End all actors."""
         for actor in self._actors:
             ray.kill(actor)
+        shutil.rmtree(core_folder(self._plan), ignore_errors=True)  # absent before a first step
 
-    async def _connect(self, devices: range, actor: ActorHandle[DeviceActor]) -> None:
-        peers = possible_receivers(self._plan, devices)
-        await actor.connect.remote({peer: self._actor_of[peer] for peer in peers})
+    async def _connect(self) -> None:
+        """Hand each actor the handles of those it may send to; waits for all actors."""
+        waiting: set[asyncio.Future[None]] = {
+            asyncio.ensure_future(actor.connect.remote(self._peers(devices)))
+            for devices, actor in zip(self._groups, self._actors, strict=True)
+        }
+        while waiting:
+            done, waiting = await asyncio.wait(waiting, timeout=START_REPORT_S)
+            for connected in done:
+                connected.result()
+            if waiting and not done:
+                free = ray.available_resources().get("CPU", 0.0)
+                _log.warning(
+                    "waiting for %d of %d actors; the cluster has %g CPUs free",
+                    len(waiting),
+                    len(self._actors),
+                    free,
+                )
+
+    def _peers(self, devices: range) -> dict[int, Any]:
+        return {
+            peer: self._actor_of[peer] for peer in possible_receivers(self._plan.schedule, devices)
+        }
+
+    def _raise_failure(self, runs: Sequence[asyncio.Future[None]]) -> None:
+        """Raise what explains the end of a run best: a lost actor, then a device's error."""
+        errors = {
+            devices: error
+            for devices, run in zip(self._groups, runs, strict=True)
+            if run.done() and (error := run.exception()) is not None
+        }
+        for devices, error in errors.items():
+            if isinstance(error, RayActorError):
+                raise ActorLostError(
+                    f"the actor {_name(devices)} was lost: {_first_line(error)}"
+                ) from error
+        for error in errors.values():
+            if isinstance(error, RayTaskError) and isinstance(error.cause, EdgesimError):
+                raise error.cause from None
+            raise error
 
 
-def possible_receivers(plan: FleetPlan, devices: Sequence[int]) -> set[int]:
+def possible_receivers(schedule: Schedule, devices: Sequence[int]) -> set[int]:
     """Devices that some of `devices` may send to in any round."""
-    schedule = make_schedule(plan.scenario)
     if schedule.period is None:
-        return set(range(plan.scenario.fleet.devices))
+        return set(range(schedule.num_devices))
     return {
         receiver
-        for round_index in range(schedule.period)
+        for round_index in range(0, schedule.period, schedule.hold)
         for device in devices
         for receiver, _ in schedule.out_edges(device, round_index)
     }
 
 
-def _reason(error: RayActorError) -> str:
+def _name(devices: range) -> str:
+    if len(devices) == 1:
+        return f"device-{devices[0]}"
+    return f"devices-{devices[0]}-{devices[-1]}"
+
+
+def _first_line(error: RayError) -> str:
     """The first line of Ray's message that says something."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__

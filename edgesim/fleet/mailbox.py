@@ -32,10 +32,6 @@ class Mailbox:
         """Whether the next message, in sequence, of each of the senders is here."""
         return all((s, self._next_sequence.get(s, 0)) in self._waiting for s in senders)
 
-    def missing(self, senders: Iterable[int]) -> list[int]:
-        """Those of the senders whose next message is not here."""
-        return [s for s in senders if not self.has_next_from([s])]
-
     def take_next_from(self, senders: Iterable[int]) -> list[Message]:
         """Remove and return the next message of each of the senders, in their order.
 

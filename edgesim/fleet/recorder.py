@@ -7,6 +7,7 @@ waits for it nor needs it alive.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
 from typing import Any, Literal
@@ -16,12 +17,14 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from edgesim.fleet import host
-from edgesim.fleet.evaluation import CONSENSUS, Evaluator
+from edgesim.fleet.evaluation import CONSENSUS, EvaluationStoppedError, Evaluator
 from edgesim.fleet.run_directory import RunDirectory
 from edgesim.records import EVALUATIONS
 
 POLL_INTERVAL_S = 0.5
 LOG_INTERVAL_S = 30.0  # between lines of progress where the output is no terminal
+
+_log = logging.getLogger(__name__)
 
 Poll = Callable[[], Awaitable[Sequence[host.Progress]]]
 
@@ -59,6 +62,7 @@ class Recorder:
         self._device_models = device_models
         self._display = _Display(console, num_devices * num_rounds)
         self._slowest_round = 0
+        self._is_stopping = False
 
     @property
     def rounds_done(self) -> int:
@@ -66,27 +70,40 @@ class Recorder:
         return self._slowest_round
 
     async def watch(self, poll: Poll) -> None:
-        """Show progress and evaluate what is there, until cancelled."""
-        with self._display:
-            while True:
-                self._observe(await poll())
-                if not await self._evaluate_next():
-                    await asyncio.sleep(POLL_INTERVAL_S)
+        """Show progress and evaluate what is there, until told to stop.
 
-    async def finish(self) -> None:
-        """Evaluate what is left once the fleet has ended."""
+        An error here is logged and ends the watching, never the fleet.
+        """
+        try:
+            with self._display:
+                while not self._is_stopping:
+                    self._observe(await poll())
+                    if not await asyncio.to_thread(self._evaluate_next):
+                        await asyncio.sleep(POLL_INTERVAL_S)
+        except EvaluationStoppedError:
+            _log.debug("an evaluation was stopped")
+        except Exception:  # noqa: BLE001 (whatever it is, training goes on)
+            _log.exception("the recorder failed; evaluations are made up for at the end")
+
+    def stop_watching(self) -> None:
+        """Let `watch` end when it is done with what it does."""
+        self._is_stopping = True
+
+    def finish(self) -> None:
+        """Evaluate what is left once the fleet has ended.
+
+        Raises:
+            EvaluationStoppedError: `close` was called meanwhile.
+        """
         with self._display:
             self._slowest_round = self._num_rounds
             self._display.complete(self._num_devices * self._num_rounds)
-            while await self._evaluate_next():
+            while self._evaluate_next():
                 pass
 
-    def write_table(self) -> None:
-        """Write evaluations.parquet."""
-        self._directory.write_table("evaluations.parquet", self.rows, EVALUATIONS)
-
     def close(self) -> None:
-        """End the evaluator's threads."""
+        """End watching, and evaluations at their next batch."""
+        self._is_stopping = True
         self._evaluator.close()
 
     def _observe(self, parts: Sequence[host.Progress]) -> None:
@@ -94,7 +111,7 @@ class Recorder:
             self._slowest_round = min(part.slowest_round for part in parts)
             self._display.show(parts, self._num_rounds)
 
-    async def _evaluate_next(self) -> bool:
+    def _evaluate_next(self) -> bool:
         """Evaluate the next round whose snapshots are all there; False if there is none."""
         if not self._pending:
             return False
@@ -109,9 +126,9 @@ class Recorder:
         devices_too = self._device_models == "every" or (
             is_final and self._device_models == "final"
         )
-        rows = await asyncio.to_thread(self._evaluator.evaluate, snapshots, devices_too=devices_too)
+        rows = self._evaluator.evaluate(snapshots, devices_too=devices_too)
         self.rows.extend(rows)
-        self.write_table()
+        self._directory.write_table("evaluations.parquet", self.rows, EVALUATIONS)
         self._pending.pop(0)
         if not is_final:  # the final models stay, under models/
             self._directory.drop_snapshots(round_index)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import platform
 import signal
 import sys
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -32,6 +33,9 @@ from edgesim.fleet.summary import summarise, write_devices
 from edgesim.scenario.files import dump_scenario
 
 PACKAGES = ("edgesim", "ray", "torch", "torchvision", "numpy", "networkx", "pandas", "pyarrow")
+STOP_TIMEOUT_S = 15.0  # for hosts to end their steps and write what they hold
+
+_log = logging.getLogger(__name__)
 
 
 class Fleet(Protocol):
@@ -45,8 +49,8 @@ class Fleet(Protocol):
         """How far the devices of each host are."""
         ...
 
-    async def flush(self) -> None:
-        """Write the rounds recorded so far."""
+    async def stop(self) -> None:
+        """End a run early and write the rounds recorded so far."""
         ...
 
     def close(self) -> None:
@@ -69,9 +73,9 @@ class InlineFleet:
         """How far the devices are."""
         return [self._host.progress()]
 
-    async def flush(self) -> None:
-        """Write the rounds recorded so far."""
-        self._host.flush()
+    async def stop(self) -> None:
+        """End a run early and write the rounds recorded so far."""
+        await self._host.stop()
 
     def close(self) -> None:
         """Nothing outlives `run`."""
@@ -113,21 +117,18 @@ def run_scenario(
     """
     start = perf_counter()
     torch.set_num_threads(1)  # results must not depend on how many threads share a sum
-    directory = RunDirectory.create(out)
-    directory.write_text("scenario.yaml", dump_scenario(prepared.scenario))
-    directory.write_json("environment.json", _environment(inline=inline))
-    plan = FleetPlan(prepared.scenario, prepared.data, prepared.training, directory.path)
-    shards = prepared.shards()
-    num_cpus = len(os.sched_getaffinity(0))
-    recorder = _make_recorder(prepared, directory, num_cpus, console)
+    RunDirectory.check_free(out)
+    if inline:
+        directory, recorder = _train(prepared, out, "inline", console)
+    else:
+        from edgesim.fleet import launch  # loads Ray, which inline runs do without
+
+        with launch.ray_session(address, dashboard=dashboard, console=console):
+            directory, recorder = _train(prepared, out, "ray", console)
     try:
-        if inline:
-            asyncio.run(_conduct(InlineFleet(plan, shards, num_cpus), recorder, directory, console))
-        else:
-            _run_on_ray(plan, shards, recorder, directory, address, dashboard, console)
+        recorder.finish()
     finally:
         recorder.close()
-    directory.merge_rounds()
     directory.keep_final_models(prepared.training.num_rounds)
     write_devices(prepared, directory)
     summary = summarise(prepared, directory, recorder.rows, perf_counter() - start)
@@ -135,47 +136,73 @@ def run_scenario(
     return RunResult(directory.path, summary)
 
 
-def _run_on_ray(
-    plan: FleetPlan,
-    shards: Sequence[LabelledImages],
-    recorder: Recorder,
-    directory: RunDirectory,
-    address: str | None,
-    dashboard: bool,
-    console: Console,
-) -> None:
-    """Connect, place the actors, run, and leave nothing behind."""
-    from edgesim.fleet import launch  # loads Ray, which inline runs do without
+def _train(
+    prepared: Prepared, out: Path, mode: str, console: Console
+) -> tuple[RunDirectory, Recorder]:
+    """Run the fleet to its end; rounds.parquet is written however it ends."""
+    directory = RunDirectory.create(out)
+    directory.write_text("scenario.yaml", dump_scenario(prepared.scenario))
+    directory.write_json("environment.json", _environment(mode))
+    num_cpus = len(os.sched_getaffinity(0))
+    recorder = _make_recorder(prepared, directory, num_cpus, console)
+    try:
+        with _fleet(prepared, directory, mode, num_cpus) as fleet:
+            asyncio.run(_conduct(fleet, recorder))
+    except BaseException:
+        recorder.close()
+        console.print(
+            f"stopped after round {recorder.rounds_done}; what was recorded is in {directory.path}"
+        )
+        raise
+    finally:
+        directory.merge_rounds()
+    return directory, recorder
 
-    with launch.ray_session(address, dashboard=dashboard):
-        fleet = launch.RayFleet(plan, shards)
-        try:
-            asyncio.run(_conduct(fleet, recorder, directory, console))
-        finally:
-            fleet.close()
+
+@contextmanager
+def _fleet(
+    prepared: Prepared, directory: RunDirectory, mode: str, num_cpus: int
+) -> Iterator[Fleet]:
+    """The fleet while it trains; nothing of it is left afterwards."""
+    plan = FleetPlan(
+        prepared.scenario, prepared.schedule, prepared.data, prepared.training, directory.path
+    )
+    fleet: Fleet
+    if mode == "inline":
+        fleet = InlineFleet(plan, prepared.shards(), num_cpus)
+    else:
+        from edgesim.fleet import launch
+
+        fleet = launch.RayFleet(plan, prepared.shards())
+    try:
+        yield fleet
+    finally:
+        fleet.close()
 
 
-async def _conduct(
-    fleet: Fleet, recorder: Recorder, directory: RunDirectory, console: Console
-) -> None:
-    """Run the fleet under the eyes of the recorder, then evaluate what is left.
+async def _conduct(fleet: Fleet, recorder: Recorder) -> None:
+    """Run the fleet under the eyes of the recorder.
 
-    Interrupted, it writes what is recorded so far.
+    Interrupted or failed, hosts still write the rounds that they hold.
     """
     _cancel_on_sigterm()
     watching = asyncio.create_task(recorder.watch(fleet.progress))
     try:
         await fleet.run()
     except BaseException:
-        await _cancel(watching)
-        await fleet.flush()
-        directory.merge_rounds()
-        console.print(
-            f"stopped after round {recorder.rounds_done}; what was recorded is in {directory.path}"
-        )
+        recorder.close()
+        await _stop(fleet)
+        await asyncio.wait([watching])
         raise
-    await _cancel(watching)
-    await recorder.finish()
+    recorder.stop_watching()
+    await watching
+
+
+async def _stop(fleet: Fleet) -> None:
+    try:
+        await asyncio.wait_for(fleet.stop(), STOP_TIMEOUT_S)
+    except TimeoutError:
+        _log.warning("some hosts did not end in %g s; their last rounds are lost", STOP_TIMEOUT_S)
 
 
 def _cancel_on_sigterm() -> None:
@@ -184,13 +211,6 @@ def _cancel_on_sigterm() -> None:
     assert task is not None, "called from a coroutine"
     if threading.current_thread() is threading.main_thread():
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-
-
-async def _cancel(task: asyncio.Task[None]) -> None:
-    """End a task and wait for its end; an error of its own is raised."""
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
 
 
 def _make_recorder(
@@ -215,11 +235,11 @@ def _make_recorder(
     )
 
 
-def _environment(*, inline: bool) -> dict[str, Any]:
+def _environment(mode: str) -> dict[str, Any]:
     """What the run's wall times depended on; nothing else in it did."""
     return {
         "started_utc": datetime.now(UTC).isoformat(timespec="seconds"),
-        "mode": "inline" if inline else "ray",
+        "mode": mode,
         "python": sys.version.split()[0],
         "platform": platform.platform(),
         "machine": platform.machine(),

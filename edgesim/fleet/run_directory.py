@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from threading import get_ident
 from typing import IO, Any
 
 import numpy as np
@@ -53,11 +54,8 @@ class RunDirectory:
         Raises:
             RunDirectoryError: it holds something already, or can't be made.
         """
+        cls.check_free(path)
         try:
-            if path.exists() and (not path.is_dir() or any(path.iterdir())):
-                raise RunDirectoryError(
-                    f"{path}: exists and is not an empty folder; choose another --out"
-                )
             for folder in (path / "parts", path / "snapshots", path / "models"):
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -65,6 +63,18 @@ class RunDirectory:
                 f"{path}: can't be made ({error.strerror}); choose another --out"
             ) from error
         return cls(path.resolve())
+
+    @staticmethod
+    def check_free(path: Path) -> None:
+        """Make nothing yet.
+
+        Raises:
+            RunDirectoryError: the path holds something already.
+        """
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise RunDirectoryError(
+                f"{path}: exists and is not an empty folder; choose another --out"
+            )
 
     def write_text(self, name: str, text: str) -> None:
         """Write a text file."""
@@ -155,14 +165,23 @@ def _snapshot_name(round_index: int, device: int | None) -> str:
 
 @contextmanager
 def _atomic(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for writing that takes its name only when it is complete and on disk."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """Open a file for writing that takes its name only when it is complete and on disk.
+
+    Raises:
+        RunDirectoryError: the file system refused.
+    """
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}-{get_ident()}.tmp")
     try:
         with unfinished.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(path)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise RunDirectoryError(
+            f"{path}: can't be written ({error.strerror}); see to space and permissions there"
+        ) from error
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise

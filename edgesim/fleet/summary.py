@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from edgesim.compression.conventions import (
     reference_sparse_bytes,
 )
 from edgesim.compression.selection import kept_counts
+from edgesim.device import DivergedError
 from edgesim.fleet.evaluation import CONSENSUS
 from edgesim.fleet.run_directory import RunDirectory
 from edgesim.records import DEVICES
@@ -36,15 +38,17 @@ _SUMMED = (
 
 def write_devices(prepared: Prepared, directory: RunDirectory) -> None:
     """Write devices.parquet: what each device was given."""
+    train, num_classes = prepared.dataset.train, prepared.data.num_classes
+    bytes_per_sample = train.images_NHWC[0].nbytes + train.labels.itemsize
     rows = [
         {
             "device": device,
-            "samples": len(shard.labels),
-            "label_counts": np.bincount(shard.labels, minlength=prepared.data.num_classes).tolist(),
+            "samples": len(indices),
+            "label_counts": np.bincount(train.labels[indices], minlength=num_classes).tolist(),
             "parameters": prepared.layout.numel,
-            "shard_bytes": shard.images_NHWC.nbytes + shard.labels.nbytes,
+            "shard_bytes": len(indices) * bytes_per_sample,
         }
-        for device, shard in enumerate(prepared.shards())
+        for device, indices in enumerate(prepared.indices)
     ]
     directory.write_table("devices.parquet", rows, DEVICES)
 
@@ -66,6 +70,11 @@ def summarise(
     scenario, training = prepared.scenario, prepared.training
     final = [row for row in evaluations if row["round"] == training.num_rounds]
     consensus = next(row for row in final if row["device"] == CONSENSUS)
+    if not isfinite(consensus["loss"]):
+        raise DivergedError(
+            f"the averaged model ended with a loss of {consensus['loss']}; "
+            "lower training.optimizer.lr or gossip.averaging_rate"
+        )
     accuracies = [row["accuracy"] for row in final if row["device"] != CONSENSUS]
     rounds = pq.ParquetFile(directory.path / "rounds.parquet").read()
     totals = {column: pc.sum(rounds[column]).as_py() for column in _SUMMED}

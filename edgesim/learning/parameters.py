@@ -14,7 +14,7 @@ from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,3 @@ class ParameterLayout:
     def unflatten(self, flat: Tensor) -> list[Tensor]:
         """Views of a vector of shape (D,), one per tensor, in the tensors' shapes."""
         return [part.view(shape) for part, shape in zip(self.split(flat), self.shapes, strict=True)]
-
-
-def flatten_parameters(model: nn.Module) -> Tensor:
-    """Copy of all parameters of a model as one vector, in the order of `named_parameters()`."""
-    from torch.nn.utils import parameters_to_vector
-
-    return parameters_to_vector(p.detach() for p in model.parameters()).clone()

@@ -57,7 +57,7 @@ class Scenario(Section):
         str,
         Field(pattern=r"^[a-z0-9][a-z0-9._-]*$"),
         MustBe("lower-case letters, digits, '.', '_' and '-', a letter or digit first"),
-    ] = Field(description="name of the run; also of its folder and its Ray namespace")
+    ] = Field(description="name of the run; also of its folder unless --out says otherwise")
     description: str = Field(default="", description="what the scenario is for")
     seed: Natural = Field(default=1, description="root of all randomness")
     fleet: FleetSection

@@ -1,18 +1,18 @@
 """The fleet equals a plain single-process loop of the same algorithm, round by round.
 
-The loop below knows nothing of devices, edges, messages or flat models: torch.optim, one module per
-device, and a dense mixing matrix (R§3.2, R§3.3). Both sides run in double precision, so that equal
-means equal and not close.
+The loop below knows nothing of devices, edges, messages or flat models: one module, torch
+for the gradients, and a dense mixing matrix (R§3.2, R§3.3, R§3.5). Both sides run in double
+precision, so that equal means equal and not close.
 """
 
 from __future__ import annotations
 
 import asyncio
 
+import networkx as nx
 import numpy as np
 import pytest
 import torch
-from edgesim.models.catalog import build_model
 from small_fleets import prepared
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
@@ -23,9 +23,10 @@ from edgesim.data.batches import BatchStream
 from edgesim.fleet.host import Host
 from edgesim.gossip import FixedGraphChoco
 from edgesim.learning.flat_model import FlatModel
+from edgesim.models.catalog import build_model
 from edgesim.streams import Purpose, torch_seed
 
-ROUNDS = 30
+MOMENTUM, DECAY = 0.9, 0.01
 
 
 class DoubleBatches:
@@ -85,33 +86,37 @@ def streams(ready):
     ]
 
 
-def plain_loop(ready, rounds, eta, keep):
-    """Losses of every round and device, and the final parameters."""
-    n = ready.scenario.fleet.devices
-    W = (np.eye(n) + np.roll(np.eye(n), 1, axis=0)) / 2  # directed ring
-    mixing = torch.from_numpy(W - np.eye(n))
-    models = [make_module(ready) for _ in range(n)]
-    sizes = [p.numel() for p in models[0].parameters()]
-    optimizers = [
-        torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True)
-        for model in models
-    ]
-    X_hat = torch.zeros(n, sum(sizes), dtype=torch.float64)
-    losses, batches = [], streams(ready)
-    for round_index in range(rounds):
-        for model, optimizer, stream in zip(models, optimizers, batches, strict=True):
-            images, labels = stream.batch(round_index)
-            optimizer.zero_grad()
-            loss = cross_entropy(model(images), labels)
-            loss.backward()
-            optimizer.step()
+def plain_loop(ready, W, rates, eta, keep, *, quasi_global=False):
+    """Losses of every round and device, final numerators and push weights."""
+    n = len(W)
+    L = torch.from_numpy(W - np.eye(n))
+    module, batches = make_module(ready), streams(ready)
+    sizes = [p.numel() for p in module.parameters()]
+    X = parameters_to_vector(module.parameters()).detach().repeat(n, 1)
+    u, X_hat, M = torch.ones(n, dtype=torch.float64), torch.zeros_like(X), torch.zeros_like(X)
+    losses = []
+    for round_index, gamma in enumerate(rates):
+        half, directions = torch.empty_like(X), torch.empty_like(X)
+        for i in range(n):
+            vector_to_parameters(X[i] / u[i], module.parameters())
+            images, labels = batches[i].batch(round_index)
+            loss = cross_entropy(module(images), labels)
+            gradient = torch.autograd.grad(loss, list(module.parameters()))
+            a = torch.cat([part.reshape(-1) for part in gradient]) + DECAY * X[i]
+            if quasi_global:
+                directions[i] = a + MOMENTUM * (MOMENTUM * M[i] + a)
+            else:
+                M[i] = MOMENTUM * M[i] + a
+                directions[i] = a + MOMENTUM * M[i]
+            half[i] = X[i] - gamma * directions[i]
             losses.append(float(loss.detach()))
-        X = torch.stack([parameters_to_vector(m.parameters()).detach() for m in models])
-        X_hat += torch.stack([top_k(row, sizes, keep) for row in X - X_hat])
-        X = X + eta * mixing @ X_hat
-        for model, row in zip(models, X, strict=True):
-            vector_to_parameters(row, model.parameters())
-    return losses, X
+        X_hat = X_hat + torch.stack([top_k(row, sizes, keep) for row in half - X_hat])
+        X = half + eta * L @ X_hat
+        if quasi_global:
+            moved = (X - half) / (gamma * u[:, None])
+            M = MOMENTUM * M + (1 - MOMENTUM) * (directions - moved)
+        u = u + eta * L @ u
+    return losses, X, u
 
 
 def top_k(v, sizes, keep):
@@ -124,9 +129,9 @@ def top_k(v, sizes, keep):
     return torch.cat(parts)
 
 
-def fleet_in_double(ready, tmp_path, rounds, eta, keep):
+def fleet_in_double(ready, folder, eta, keep):
     """The same by devices and a host."""
-    plan = FleetPlan(ready.scenario, ready.data, ready.training, tmp_path)
+    plan = FleetPlan(ready.scenario, ready.schedule, ready.data, ready.training, folder)
     initial = make_flat_model(ready.scenario, ready.data)
     devices = make_devices(plan, dict(enumerate(ready.shards())), initial)
     model = FlatModel(make_module(ready))
@@ -149,27 +154,71 @@ def fleet_in_double(ready, tmp_path, rounds, eta, keep):
             [model],
             post=post,
             archive=archive,
-            num_rounds=rounds,
+            num_rounds=ready.training.num_rounds,
             snapshot_rounds=frozenset(),
         )
         await host.run()
 
     asyncio.run(asyncio.wait_for(conduct(), 200))
-    return archive.table(), torch.stack([device.snapshot().x for device in devices])
+    ends = [device.snapshot() for device in devices]
+    return archive.table(), torch.stack([end.x for end in ends]), [end.u for end in ends]
+
+
+def directed_ring(n):
+    return (np.eye(n) + np.roll(np.eye(n), 1, axis=0)) / 2
+
+
+def irregular():
+    """The digraph of R§9.3 and R§11, whose push weights leave 1: W, and its edges j -> i."""
+    A = np.eye(8) + np.roll(np.eye(8), 1, axis=0)
+    A[3, 0] = A[5, 0] = A[6, 1] = 1
+    graph = nx.DiGraph([(j, i) for i, j in zip(*np.nonzero(A), strict=True) if i != j])
+    return A / A.sum(axis=0), graph
 
 
 @pytest.mark.parametrize(("eta", "keep"), [(1.0, None), (0.1, 0.1)])
-def test_rounds_of_the_small_cnn_equal_those_of_a_plain_loop(tmp_path, eta, keep):
-    ready = prepared(tmp_path)
-    ours, X = fleet_in_double(ready, tmp_path, ROUNDS, eta, keep)
-    expected, X_expected = plain_loop(ready, ROUNDS, eta, keep)
+def test_rounds_on_a_ring_equal_those_of_a_plain_loop(tmp_path, eta, keep):
+    ready = prepared(tmp_path, f"training.optimizer.weight_decay={DECAY}", "training.rounds=30")
+    ours, X, _ = fleet_in_double(ready, tmp_path, eta, keep)
+    expected, X_expected, _ = plain_loop(ready, directed_ring(4), [0.05] * 30, eta, keep)
     np.testing.assert_allclose(ours, expected, rtol=1e-10)
     torch.testing.assert_close(X, X_expected, rtol=0, atol=1e-11)
 
 
+@pytest.mark.parametrize("momentum_kind", ["local", "quasi_global"])
+def test_rounds_on_an_irregular_digraph_equal_those_of_a_plain_loop(tmp_path, momentum_kind):
+    """With push weights, weight decay, warm-up, a milestone, augmentation and either momentum."""
+    W, graph = irregular()
+    nx.write_edgelist(graph, tmp_path / "graph.edgelist", data=False)
+    ready = prepared(
+        tmp_path,
+        "fleet.devices=8",
+        f"topology={{kind: file, path: {tmp_path / 'graph.edgelist'}}}",
+        "data.augment=flip",
+        "training.epochs=12",  # 200 samples on 8 devices in batches of 16: two rounds an epoch
+        "training.schedule={milestones: [6], warmup_epochs: 1}",
+        f"training.optimizer.weight_decay={DECAY}",
+        f"training.optimizer.momentum_kind={momentum_kind}",
+    )
+    assert ready.training.rounds_per_epoch == 2
+    rates = [0.005] * 2 + [0.05] * 10 + [0.005] * 12
+    ours, X, u = fleet_in_double(ready, tmp_path, 0.3, 0.3)
+    expected, X_expected, u_expected = plain_loop(
+        ready, W, rates, 0.3, 0.3, quasi_global=momentum_kind == "quasi_global"
+    )
+    assert np.ptp(u) > 0.1, "the case is about push weights that differ"
+    np.testing.assert_allclose(u, u_expected, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(ours, expected, rtol=1e-9)
+    torch.testing.assert_close(X, X_expected, rtol=0, atol=1e-10)
+
+
 def test_rounds_of_resnet20_equal_those_of_a_plain_loop(tmp_path):
-    ready = prepared(tmp_path, "model.name=resnet20", "data.batch_size=4", "fleet.devices=3")
-    ours, X = fleet_in_double(ready, tmp_path, 4, 1.0, None)
-    expected, X_expected = plain_loop(ready, 4, 1.0, None)
+    ready = prepared(
+        tmp_path,
+        *("model.name=resnet20", "data.batch_size=4", "fleet.devices=3", "training.rounds=4"),
+        f"training.optimizer.weight_decay={DECAY}",
+    )
+    ours, X, _ = fleet_in_double(ready, tmp_path, 1.0, None)
+    expected, X_expected, _ = plain_loop(ready, directed_ring(3), [0.05] * 4, 1.0, None)
     np.testing.assert_allclose(ours, expected, rtol=1e-9)
     torch.testing.assert_close(X, X_expected, rtol=0, atol=1e-9)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 
 import numpy as np
 import pandas as pd
 import pytest
 from small_fleets import assert_same_bits, outcome, prepared, train
 
+from edgesim.device import DivergedError
+from edgesim.fleet.actor import ActorLostError
 from edgesim.fleet.run_directory import RunDirectoryError
 from edgesim.records import DEVICES, EVALUATIONS, ROUNDS
 from edgesim.scenario import load_scenario
@@ -88,3 +92,40 @@ def test_test_samples_do_not_depend_on_the_seed(tmp_path):
     second = prepared(tmp_path, "seed=9").test_samples()
     np.testing.assert_array_equal(first.labels, second.labels)
     assert len(first.labels) == 50
+
+
+@pytest.mark.ray
+def test_a_lost_actor_ends_the_run_with_its_name(tmp_path, ray_address):
+    ray = pytest.importorskip("ray")
+    killed = threading.Event()
+
+    def kill_one():
+        while not (tmp_path / "run" / "evaluations.parquet").is_file():
+            time.sleep(0.05)
+        ray.kill(ray.get_actor("run/device-2", namespace="edgesim"))
+        killed.set()
+
+    killer = threading.Thread(target=kill_one, daemon=True)
+    killer.start()
+    with pytest.raises(ActorLostError, match=r"device-2|device 2"):
+        train(
+            tmp_path,
+            "run",
+            "training.rounds=100000",
+            "evaluation.every_rounds=5",
+            address=ray_address,
+        )
+    assert killed.is_set()
+    assert (tmp_path / "run" / "rounds.parquet").is_file(), "what was recorded stays"
+
+
+@pytest.mark.ray
+def test_divergence_reaches_the_driver_of_a_ray_run(tmp_path, ray_address):
+    with pytest.raises(DivergedError, match=r"device \d diverged in round \d+"):
+        train(
+            tmp_path,
+            "run",
+            "training.optimizer.lr=1.0e+20",
+            "training.rounds=20",
+            address=ray_address,
+        )

@@ -18,7 +18,7 @@ from edgesim.compression import (
     TopK,
     decode,
 )
-from edgesim.gossip import Choco, DeepSqueeze, GradientPush
+from edgesim.gossip import Choco, DeepSqueeze, FixedGraphChoco, GradientPush
 from edgesim.learning.parameters import ParameterLayout
 
 LAYOUT = ParameterLayout.from_shapes([(6, 5), (3,), (1,)])
@@ -100,7 +100,35 @@ def test_choco_receivers_hold_bit_equal_public_copies(compressor):
                 assert h.equal(fleet.states[i].received[j])
 
 
-@pytest.mark.parametrize("kind", [Choco, DeepSqueeze, GradientPush])
+@pytest.mark.parametrize("compressor", COMPRESSORS[1:], ids=str)
+@pytest.mark.parametrize("kind", [Choco, FixedGraphChoco, DeepSqueeze, GradientPush])
+def test_mass_is_conserved_in_float32_as_far_as_float32_can(kind, compressor):
+    """As fleets run. A sum of n entries of size one errs by some units of 6e-8 each round."""
+    n, rounds = 6, 40
+    W = oracle.random_weights(n, np.random.default_rng(4))
+    X = np.random.default_rng(1).normal(size=(n, D)).astype(np.float32)
+    fleet = AlgorithmFleet(make(kind, compressor), X, W, LAYOUT)
+    assert fleet.X.dtype == np.float32
+    for _ in range(rounds):
+        fleet.absorb(fleet.send(W))
+    drift = np.abs(fleet.X.sum(0, dtype=np.float64) - X.sum(0, dtype=np.float64))
+    assert drift.max() < rounds * n * 4 * np.finfo(np.float32).eps * np.abs(X).max()
+
+
+@pytest.mark.parametrize("compressor", COMPRESSORS, ids=str)
+def test_the_running_sum_of_choco_is_the_weighted_sum_of_the_senders_copies(compressor):
+    n = 6
+    W = oracle.random_weights(n, np.random.default_rng(5))
+    X = np.random.default_rng(2).normal(size=(n, D))
+    fleet = AlgorithmFleet(make(FixedGraphChoco, compressor), X, W, LAYOUT)
+    for _ in range(20):
+        fleet.absorb(fleet.send(W))
+    H = np.stack([state.h.numpy() for state in fleet.states])
+    S = np.stack([state.S.numpy() for state in fleet.states])
+    np.testing.assert_allclose(S, oracle.off_diagonal(W) @ H, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [Choco, FixedGraphChoco, DeepSqueeze, GradientPush])
 def test_push_weights_stay_one_on_regular_graphs_and_always_sum_to_the_devices(kind):
     n = 8
     X = np.random.default_rng(0).normal(size=(n, D))

@@ -1,0 +1,55 @@
+"""No more holders than cores, and a dead holder keeps none."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+
+from edgesim.fleet.core_pool import CorePool
+
+
+def hold(folder, held, release):
+    with CorePool(folder, 1).core():
+        held.set()
+        release.wait(60)
+
+
+def test_never_more_holders_than_cores(tmp_path):
+    pool, lock = CorePool(tmp_path, 2), threading.Lock()
+    inside, most, total = 0, 0, 0
+
+    def work():
+        nonlocal inside, most, total
+        for _ in range(20):
+            with pool.core():
+                with lock:
+                    inside, total = inside + 1, total + 1
+                    most = max(most, inside)
+                time.sleep(0.001)
+                with lock:
+                    inside -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (most, total, inside) == (2, 120, 0)
+
+
+def test_a_killed_process_gives_its_core_back(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    held, release = context.Event(), context.Event()
+    process = context.Process(target=hold, args=(tmp_path, held, release))
+    process.start()
+    try:
+        assert held.wait(60)
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        with CorePool(tmp_path, 1).core():
+            pass
+    finally:
+        process.kill()
