@@ -26,6 +26,9 @@ bench: $(INSTALLED)  ## benchmarks that print ratios measured in one run
 	$(BIN)/python benchmarks/overhead.py
 
 $(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "edgesim needs Python 3.11 or newer; name one: make PYTHON=python3.12 $(MAKECMDGOALS)"; \
+	  exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'

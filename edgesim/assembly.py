@@ -35,6 +35,7 @@ from edgesim.learning.optimizers import (
 )
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.models.catalog import build_model, check_model
+from edgesim.models.errors import ModelError
 from edgesim.scenario.data import DirichletPartition, IidPartition, LabelSkewPartition
 from edgesim.scenario.gossip import (
     ChocoGossip,
@@ -239,8 +240,7 @@ def prepare(scenario: Scenario) -> Prepared:
     """Check a scenario against its graph, data and model, and deal out the samples.
 
     Raises:
-        ScenarioError, DataError, PartitionError, ModelError: what can't work, where, and what to
-            change; all are EdgesimError and ValueError.
+        ScenarioError, DataError, PartitionError: what can't work, where, and what to change.
     """
     schedule = make_schedule(scenario)
     section = scenario.data
@@ -251,7 +251,10 @@ def prepare(scenario: Scenario) -> Prepared:
         download=section.download,
     )
     data = DataSpec(dataset.image_shape, dataset.num_classes, dataset.mean, dataset.std)
-    check_model(scenario.model.name, data.image_shape, scenario.model.norm)
+    try:
+        check_model(scenario.model.name, data.image_shape, scenario.model.norm)
+    except ModelError as error:
+        raise ScenarioError(f"model: {error}") from error
     layout = make_flat_model(scenario, data).layout
     indices = _deal(scenario, dataset.train.labels)
     training = _plan_training(scenario, [len(i) for i in indices])

@@ -52,7 +52,7 @@ BAD_SETTINGS = {
     "number as text": (["training.optimizer.lr=1e-3"], ["training.optimizer.lr", "1.0e-3"]),
     "negative count": (["fleet.devices=-3"], ["fleet.devices", "at least 1"]),
     "skew of 1.4": (["data.partition.skew=1.4"], ["data.partition.skew", "1.4", "1"]),
-    "keep of 0": (["gossip.compressor.keep=0"], ["gossip.compressor.keep", "above 0"]),
+    "keep of 0": (["gossip.compressor.keep=0"], ["gossip.compressor.keep", "in (0, 1]"]),
     "prime torus": (
         ["topology={kind: torus}", "fleet.devices=7"],
         ["topology", "torus of 7", "6, 8 or 9"],

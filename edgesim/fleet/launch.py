@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import shutil
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import ceil
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 NAMESPACE = "edgesim"
 CPU_STEP = 1e-4  # Ray counts CPUs in ten-thousandths
+CONNECT_TIMEOUT_S = 10.0
 START_REPORT_S = 20.0  # between words about actors that are not there yet
 
 _log = logging.getLogger(__name__)
@@ -53,6 +55,8 @@ def ray_session(address: str | None, *, dashboard: bool, console: Console) -> It
         AddressError: there is no cluster at the address.
         FleetError: Ray can't be started here.
     """
+    if address is not None:
+        _check_reachable(address)
     try:
         context = ray.init(
             address=address or "local",
@@ -65,16 +69,31 @@ def ray_session(address: str | None, *, dashboard: bool, console: Console) -> It
         reason = str(error).splitlines()[0]
         if address is None:
             raise FleetError(f"Ray can't be started on this machine: {reason}") from error
-        raise AddressError(
-            f"--address {address}: no Ray cluster there ({reason}); start one with `ray start "
-            "--head`, or leave --address away"
-        ) from error
+        raise AddressError(_no_cluster(address, reason)) from error
     try:
         if context.dashboard_url:
             console.print(f"Ray dashboard: http://{context.dashboard_url}")
         yield
     finally:
         ray.shutdown()
+
+
+def _check_reachable(address: str) -> None:
+    """Ray itself tries for minutes to reach an address that nobody listens at."""
+    host, colon, port = address.rpartition("://")[2].rpartition(":")
+    if not (colon and port.isdigit()):
+        return  # "auto" and the like, which Ray looks up
+    try:
+        socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S).close()
+    except (OSError, OverflowError) as error:
+        raise AddressError(_no_cluster(address, str(error))) from error
+
+
+def _no_cluster(address: str, reason: str) -> str:
+    return (
+        f"--address {address}: no Ray cluster there ({reason}); start one with `ray start --head`, "
+        "or leave --address away"
+    )
 
 
 def devices_by_actor(

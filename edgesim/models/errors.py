@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from edgesim.errors import EdgesimError
 
-class ModelError(ValueError):
+
+class ModelError(EdgesimError, ValueError):
     """A model that does not exist, or that can't take these images or this norm."""
