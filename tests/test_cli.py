@@ -238,7 +238,7 @@ def test_an_interrupted_run_leaves_no_actor_on_a_shared_cluster(tmp_path, ray_ad
         ray.shutdown()
 
 
-def wait_for(condition, process, seconds=90):
+def wait_for(condition, process, seconds=200):
     """Wait until a condition holds; the limit only ends a test that hangs."""
     end = time.monotonic() + seconds
     while not condition():
