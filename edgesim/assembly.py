@@ -242,7 +242,6 @@ def prepare(scenario: Scenario) -> Prepared:
     Raises:
         ScenarioError, DataError, PartitionError: what can't work, where, and what to change.
     """
-    schedule = make_schedule(scenario)
     section = scenario.data
     dataset = load_dataset(
         section.source,
@@ -250,6 +249,8 @@ def prepare(scenario: Scenario) -> Prepared:
         image_size=section.image_size,
         download=section.download,
     )
+    _check_sizes(scenario, dataset)
+    schedule = make_schedule(scenario)
     data = DataSpec(dataset.image_shape, dataset.num_classes, dataset.mean, dataset.std)
     try:
         check_model(scenario.model.name, data.image_shape, scenario.model.norm)
@@ -259,6 +260,21 @@ def prepare(scenario: Scenario) -> Prepared:
     indices = _deal(scenario, dataset.train.labels)
     training = _plan_training(scenario, [len(i) for i in indices])
     return Prepared(scenario, schedule, dataset, indices, data, training, layout)
+
+
+def _check_sizes(scenario: Scenario, dataset: Dataset) -> None:
+    """Refuse samples that are not there, and more devices than samples before a graph is built."""
+    num_train, num_test = len(dataset.train), len(dataset.test)
+    limits = {
+        "data.train_samples": (scenario.data.train_samples, num_train, "training"),
+        "evaluation.samples": (scenario.evaluation.samples, num_test, "test"),
+        "fleet.devices": (scenario.fleet.devices, num_train, "training"),
+    }
+    for key, (wanted, there, kind) in limits.items():
+        if wanted is not None and wanted > there:
+            raise ScenarioError(
+                f"{key} is {wanted}, but there are only {there} {kind} samples; lower it"
+            )
 
 
 def _deal(scenario: Scenario, labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:

@@ -114,6 +114,11 @@ def _add_link(
     """Add a link; one that is there already counts in its multiplicity."""
     if source == target:
         raise TopologyError(f"{where}: {source} sends to itself; remove that link")
+    if "weight" in attributes:
+        raise TopologyError(
+            f"{where}: weight of {source} -> {target} is decided by topology.weights, not by the "
+            "file; rename or remove it"
+        )
     multiplicity = attributes.get("multiplicity", 1)
     if type(multiplicity) is not int or multiplicity < 1:
         raise TopologyError(

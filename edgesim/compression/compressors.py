@@ -271,7 +271,10 @@ def _quantized(
 def _checked(name: str, payload: Payload) -> Payload:
     """Hold a payload to what its receivers will demand: finite values."""
     label = payload.code.label
-    problem = f"is beyond the range of {name} in {label}; scale it down or choose values: fp32"
+    remedy = "lower training.optimizer.lr"
+    if label in {"fp16", "int8"}:
+        remedy += ", or choose values: fp32"
+    problem = f"is beyond the range of {name} in {label}; {remedy}"
     _check_finite(payload.values, payload.indices, payload.layout, problem)
     return payload
 

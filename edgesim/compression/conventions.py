@@ -20,3 +20,8 @@ def reference_sparse_bytes(num_kept: int) -> int:
 def paper_dense8_bytes(num_entries: int, num_tensors: int) -> int:
     """The paper's 8-bit message (R§6): d codes, two float32 a tensor, one float32 push weight."""
     return num_entries + 8 * num_tensors + 4
+
+
+def paper_sparse8_bytes(num_kept: int, num_tensors: int) -> int:
+    """8-bit top-k (R§6): 1 byte a value, 2 an index, two float32 a tensor, one push weight."""
+    return 3 * num_kept + 8 * num_tensors + 4

@@ -63,7 +63,11 @@ def read_imagenette(folder: Path, image_size: int | None) -> Splits | None:
 
 
 def fetch_imagenette(folder: Path, image_size: int | None) -> None:
-    """Download the smallest archive that is as large as `image_size`, and unpack it."""
+    """Download the smallest archive that is as large as `image_size`, and unpack it.
+
+    Raises:
+        DataError: no image size is given.
+    """
     size = _smallest_sufficient(image_size)
     for split in ("train", "val"):
         torchvision_datasets().Imagenette(folder, split, size, download=True)
@@ -71,5 +75,5 @@ def fetch_imagenette(folder: Path, image_size: int | None) -> None:
 
 def _smallest_sufficient(image_size: int | None) -> str:
     if image_size is None:
-        return "160px"
+        raise DataError("data.image_size is missing: Imagenette's images differ in size; give 128")
     return next((size for size, side in SHORTER_SIDE.items() if side >= image_size), "full")

@@ -179,6 +179,8 @@ def _column(
             f"{path}: no column {names[0]!r}, only {', '.join(map(repr, schema.names))}; "
             "images with labels are needed"
         )
+    if schema.names.count(name) > 1:
+        raise DataError(f"{path}: column {name!r} is there twice; remove one")
     if not has_type(column_type := schema.field(name).type):
         raise DataError(f"{path}: column {name!r} is {column_type}; it must hold {content}")
     return name

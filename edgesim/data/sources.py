@@ -86,7 +86,13 @@ def load_dataset(
     """
     if source not in SOURCES:
         raise DataError(f"data.source is {source!r}; it must be one of {', '.join(SOURCES)}")
-    splits = SOURCES[source].load(path, image_size=image_size, download=download)
+    try:
+        splits = SOURCES[source].load(path, image_size=image_size, download=download)
+    except OSError as error:
+        reason = error.strerror or error
+        raise DataError(
+            f"data.path: {path} can't be read ({reason}); check it and its permissions"
+        ) from error
     images_NHWC = splits.train.images_NHWC
     mean, std = SOURCES[source].statistics or channel_statistics(images_NHWC)
     if len(mean) != images_NHWC.shape[3]:

@@ -11,12 +11,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from edgesim.assembly import Prepared, make_compressor
-from edgesim.compression.compressors import Identity, RandomK, TopK
+from edgesim.compression.compressors import QSGD, Identity, RandomK, TopK
 from edgesim.compression.conventions import (
     paper_dense8_bytes,
+    paper_sparse8_bytes,
     reference_dense_bytes,
     reference_sparse_bytes,
 )
+from edgesim.compression.index_code import entropy_bytes
 from edgesim.compression.selection import kept_counts
 from edgesim.device import DivergedError
 from edgesim.fleet.evaluation import CONSENSUS
@@ -93,8 +95,17 @@ def summarise(
         "device_accuracy_max": max(accuracies, default=None),
         **totals,
         "message_bytes_by_convention": _message_bytes_by_convention(prepared),
+        "index_entropy_bytes": totals["messages_sent"] * _index_entropy_bytes(prepared),
         "wall_s": wall_s,
     }
+
+
+def _index_entropy_bytes(prepared: Prepared) -> float:
+    """What no index code can beat on average, for one message: sum of log2 C(n, k) / 8."""
+    compressor = make_compressor(prepared.scenario)
+    if not isinstance(compressor, TopK | RandomK):
+        return 0.0
+    return entropy_bytes(kept_counts(compressor.keep, prepared.layout), prepared.layout)
 
 
 def _message_bytes_by_convention(prepared: Prepared) -> dict[str, int]:
@@ -106,7 +117,12 @@ def _message_bytes_by_convention(prepared: Prepared) -> dict[str, int]:
     match compressor:
         case TopK() | RandomK():
             kept = int(kept_counts(compressor.keep, layout).sum())
-            return {"reference": reference_sparse_bytes(kept)}
+            return {
+                "reference": reference_sparse_bytes(kept),
+                "paper_8bit": paper_sparse8_bytes(kept, layout.num_tensors),
+            }
+        case QSGD():  # the reference's counter does not look at the number of levels
+            return {"reference": reference_dense_bytes(layout.numel)}
         case Identity():
             return {
                 "reference": reference_dense_bytes(layout.numel),

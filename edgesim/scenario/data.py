@@ -60,7 +60,7 @@ class DataSection(Section):
         description="file or folder of the dataset, relative to the scenario file's folder",
     )
     download: bool = Field(default=False, description="fetch the dataset into path if missing")
-    image_size: Annotated[int, Field(ge=4)] | None = Field(
+    image_size: Annotated[int, Field(ge=4, le=1024)] | None = Field(
         default=None, description="images are resized to this side, pixels; null: as they are"
     )
     train_samples: Count | None = Field(

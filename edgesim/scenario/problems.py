@@ -158,7 +158,11 @@ def _without_echoes(problems: list[_Problem]) -> list[_Problem]:
     for problem in sorted(problems, key=lambda p: not p.is_unknown):
         if not (problem.key in explained and problem.text.startswith("is missing")):
             by_key.setdefault(problem.key, problem)
-    return list(by_key.values())
+    return [  # a list or section whose part is wrong is itself reported as wrong
+        problem
+        for problem in by_key.values()
+        if not any(key != problem.key and key[: len(problem.key)] == problem.key for key in by_key)
+    ]
 
 
 def _value_at(value: object, key: Key) -> object:

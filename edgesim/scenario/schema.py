@@ -55,8 +55,10 @@ class Scenario(Section):
 
     name: Annotated[
         str,
-        Field(pattern=r"^[a-z0-9][a-z0-9._-]*$"),
-        MustBe("lower-case letters, digits, '.', '_' and '-', a letter or digit first"),
+        Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=100),
+        MustBe(
+            "lower-case letters, digits, '.', '_' and '-', a letter or digit first, at most 100"
+        ),
     ] = Field(description="name of the run; also of its folder unless --out says otherwise")
     description: str = Field(default="", description="what the scenario is for")
     seed: Natural = Field(default=1, description="root of all randomness")

@@ -22,7 +22,7 @@ OVERRIDE = "--set "
 _TAG = "tag:yaml.org,2002:"
 _TEXT_TAG = f"{_TAG}str"
 _NULL_TAG = f"{_TAG}null"
-_INT = re.compile(r"[-+]?(?:0|[1-9][0-9_]*|0x[0-9a-fA-F_]+|0b[01_]+)$")
+_INT = re.compile(r"[-+]?(?:0|[1-9][0-9_]*|0x[0-9a-fA-F][0-9a-fA-F_]*|0b[01][01_]*)$")
 _FLOAT = re.compile(
     r"(?:[-+]?[0-9][0-9_]*\.[0-9_]*(?:[eE][-+][0-9]+)?"
     r"|\.[0-9][0-9_]*(?:[eE][-+][0-9]+)?"

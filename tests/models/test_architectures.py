@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from edgesim.models import MODELS, EvoNormS0, build_model, seed_dropout_
+from edgesim.models import MODELS, EvoNormS0, SeededDropout, build_model, seed_dropout_
+from edgesim.models.mobilenet import InvertedResidual
+from edgesim.models.resnet import BasicBlock
 
 COUNTS = {  # R§5
     "resnet20": 273_258,
@@ -140,3 +142,37 @@ def test_a_step_gives_the_same_bits_wherever_its_memory_lies():
         del held
     assert torch.equal(gradients[0], gradients[1])
     assert torch.equal(gradients[0], gradients[2])
+
+
+def test_resnet20_is_the_composition_of_r5():
+    """norm(conv(norm(conv(x)))) + shortcut(x) in every block, then average and head."""
+    model, x = build("resnet20"), images(2, 3, 32, 32)
+    y = x
+    for layer in model.features:
+        if isinstance(layer, BasicBlock):
+            first, norm_1, second, norm_2 = layer.branch
+            short = y
+            for part in layer.shortcut:
+                short = part(short)
+            y = norm_2(second(norm_1(first(y)))) + short
+        else:
+            y = layer(y)
+    torch.testing.assert_close(model(x), model.head(y.mean((2, 3))))
+
+
+def test_mobilenet_adds_its_shortcut_at_stride_one_only():
+    model, x = build("mobilenet_v2").eval(), images(2, 3, 32, 32)
+    y = x
+    for layer in model.features:
+        if isinstance(layer, InvertedResidual):
+            strides = [conv.stride for conv in convolutions(layer.branch)]
+            out = layer.branch(y)
+            y = out + layer.shortcut(y) if strides == [(1, 1)] * 3 else out
+        else:
+            y = layer(y)
+    torch.testing.assert_close(model(x), model.head(y.mean((2, 3))))
+
+
+def test_the_head_of_vgg11_is_dropout_linear_relu_linear():
+    head = build("vgg11").head
+    assert [type(layer) for layer in head] == [SeededDropout, nn.Linear, nn.ReLU, nn.Linear]

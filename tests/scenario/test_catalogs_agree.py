@@ -3,11 +3,10 @@
 import subprocess
 import sys
 
-from edgesim.models.catalog import MODELS
-
 from edgesim.compression.catalog import COMPRESSORS
 from edgesim.data.sources import SOURCES
 from edgesim.gossip.catalog import ALGORITHMS
+from edgesim.models.catalog import MODELS
 from edgesim.scenario.outline import SCENARIO, Slot
 from topologies import KINDS
 
@@ -44,7 +43,9 @@ def test_compressors_and_their_options():
 
 
 def test_topologies_and_their_options():
-    assert set(slot_at("topology").names) == set(KINDS)
+    slot = slot_at("topology")
+    options = {kind: set(slot.section_named(kind).model_fields) - {"kind"} for kind in slot.names}
+    assert options == {kind: set(entry.options) for kind, entry in KINDS.items()}
 
 
 def test_reading_a_scenario_loads_neither_torch_nor_ray():
