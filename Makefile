@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+DEVELOPING := $(VENV)/.developing
 SCENARIO ?= scenarios/quickstart.yaml
 
 .PHONY: help demo test check bench
@@ -13,16 +14,16 @@ help:  ## this list
 demo: $(INSTALLED)  ## install, train the quickstart fleet, print its results
 	$(BIN)/edgesim run $(SCENARIO)
 
-test: $(INSTALLED)  ## install and run all tests
+test: $(DEVELOPING)  ## install and run all tests
 	OMP_NUM_THREADS=1 $(BIN)/pytest
 
-check: $(INSTALLED)  ## style, types and the order of layers
+check: $(DEVELOPING)  ## style, types and the order of layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(INSTALLED)  ## benchmarks that print ratios measured in one run
+bench: $(DEVELOPING)  ## benchmarks that print ratios measured in one run
 	$(BIN)/python benchmarks/overhead.py
 
 $(INSTALLED): pyproject.toml constraints.txt
@@ -31,5 +32,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 	  exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+$(DEVELOPING): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
