@@ -19,7 +19,8 @@ from edgesim.records import WALL_COLUMNS
 
 ROOT = Path(__file__).resolve().parent.parent
 QUICKSTART = ROOT / "scenarios" / "quickstart.yaml"
-SMALL = ("training.epochs=1", "data.train_samples=160", "evaluation.samples=40")
+ENDLESS = ("training.epochs=100000", "evaluation.every_rounds=5", "fleet.devices=4")
+SMALL = ("training.rounds=5", "data.train_samples=160", "evaluation.samples=40")
 
 
 def edgesim(*arguments, cwd, env=None):
@@ -154,10 +155,10 @@ def test_list_knows_every_catalog(what):
 @pytest.mark.parametrize("inline", [True, False], ids=["inline", "ray"])
 def test_an_interrupted_run_leaves_no_process_behind(tmp_path, number, inline):
     command = [sys.executable, "-m", "edgesim", "run", str(QUICKSTART), "--out", "r"]
-    command += ["--inline"] if inline else []
+    command += ["--inline"] if inline else ["--no-dashboard"]
     environment = {**os.environ, "EDGESIM_TEST_MARK": str(tmp_path)}
     process = subprocess.Popen(
-        [*command, *sets("training.epochs=100000", "evaluation.every_rounds=5")],
+        [*command, *sets(*ENDLESS)],
         cwd=tmp_path,
         env=environment,
         stdout=subprocess.PIPE,
@@ -193,7 +194,7 @@ def test_the_quickstart_gives_the_same_bits_inline_one_each_and_packed(tmp_path,
     }
     for name, options in ways.items():
         done = edgesim(
-            *["run", QUICKSTART, "--out", name, *sets("training.epochs=2"), *options],
+            *["run", QUICKSTART, "--out", name, *sets("training.rounds=10"), *options],
             cwd=tmp_path,
             env=environment,
         )
@@ -216,7 +217,7 @@ def test_an_interrupted_run_leaves_no_actor_on_a_shared_cluster(tmp_path, ray_ad
     import ray
 
     command = ["run", QUICKSTART, "--out", "r", "--address", ray_address]
-    command += sets("training.epochs=100000", "evaluation.every_rounds=5")
+    command += sets(*ENDLESS)
     process = subprocess.Popen(
         [sys.executable, "-m", "edgesim", *map(str, command)],
         cwd=tmp_path,
