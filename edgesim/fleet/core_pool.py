@@ -1,9 +1,8 @@
 """A share of cores that the processes of one machine pass around, so that steps run undisturbed.
 
 With more devices than cores, the operating system would switch between half-done steps every few
-milliseconds, and each switch finds its activations gone from the caches: eight actors on two cores
-then need about 1.4 times the processor time for the same steps. Whoever computes therefore holds a
-core of this pool until its step is done.
+milliseconds, and each switch may find its activations gone from the caches. Whoever computes
+therefore holds a core of this pool until its step is done.
 
 Cores are lock files. A lock ends with its process, so a killed actor never keeps a core, and the
 order in which devices compute has no influence on any result.
