@@ -34,6 +34,7 @@ import yaml
 from rich.console import Console
 
 from edgesim.assembly import (
+    PLAIN,
     DataSpec,
     FleetPlan,
     TrainingPlan,
@@ -93,7 +94,7 @@ def make_plan(scenario: Scenario, rounds: int, folder: Path) -> FleetPlan:
     """Plan of a fleet that only trains."""
     data = DataSpec((3, 32, 32), 10, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
     schedule = make_schedule(scenario)
-    return FleetPlan(scenario, schedule, data, TrainingPlan(rounds, rounds, ()), folder)
+    return FleetPlan(scenario, schedule, data, TrainingPlan(rounds, rounds, ()), PLAIN, folder)
 
 
 def plain_loop(  # in a process of its own
@@ -107,7 +108,7 @@ def plain_loop(  # in a process of its own
     os.sched_setaffinity(0, cpus)
     torch.set_num_threads(len(cpus))
     scenario, data = plan.scenario, plan.data
-    model, schedule = make_flat_model(scenario, data), plan.schedule
+    model, schedule = make_flat_model(scenario, data, PLAIN), plan.schedule
     algorithm = make_algorithm(scenario, model.layout, schedule)
     optimizer, gamma = make_optimizer(scenario), make_learning_rates(scenario).at(0)
     states = [algorithm.init(model.parameters.clone(), {}) for _ in shards]

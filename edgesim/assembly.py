@@ -26,6 +26,7 @@ from edgesim.gossip.choco import Choco, FixedGraphChoco
 from edgesim.gossip.dcd import Dcd
 from edgesim.gossip.deep_squeeze import DeepSqueeze
 from edgesim.gossip.gradient_push import GradientPush
+from edgesim.learning.accelerator import Accelerator, choose_accelerator, open_device
 from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.optimizers import (
     LearningRateSchedule,
@@ -34,8 +35,12 @@ from edgesim.learning.optimizers import (
     Sgd,
 )
 from edgesim.learning.parameters import ParameterLayout
-from edgesim.models.catalog import build_model, check_model
+from edgesim.models.catalog import build_model, check_model, full_precision, norm_named
+from edgesim.models.eight_bit import EightBit
 from edgesim.models.errors import ModelError
+from edgesim.models.layers import Layers
+from edgesim.quant.backends import BackendName, choose_backend, make_backend
+from edgesim.quant.settings import QuantizationSettings
 from edgesim.scenario.data import DirichletPartition, IidPartition, LabelSkewPartition
 from edgesim.scenario.gossip import (
     ChocoGossip,
@@ -43,6 +48,7 @@ from edgesim.scenario.gossip import (
     DeepSqueezeGossip,
     GradientPushGossip,
 )
+from edgesim.scenario.model import QuantizationSection
 from edgesim.scenario.schema import Scenario
 from edgesim.streams import Purpose, stream, torch_seed
 from topologies import Schedule, TopologyError, build_schedule
@@ -82,6 +88,23 @@ class TrainingPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class Compute:
+    """What models compute with, chosen once so that all hosts of a fleet do the same.
+
+    Attributes:
+        accelerator: processor cores or GPUs.
+        backend: of 8-bit arithmetic; None in fp32.
+    """
+
+    accelerator: Accelerator
+    backend: BackendName | None
+
+
+PLAIN = Compute("cpu", "reference")
+"""What works everywhere; for questions whose answer does not depend on it."""
+
+
+@dataclass(frozen=True, slots=True)
 class FleetPlan:
     """All that a host needs, beside its shards, to build its devices; the same for all hosts."""
 
@@ -89,6 +112,7 @@ class FleetPlan:
     schedule: Schedule
     data: DataSpec
     training: TrainingPlan
+    compute: Compute
     run_directory: Path
 
 
@@ -156,7 +180,39 @@ def make_learning_rates(scenario: Scenario) -> LearningRateSchedule:
     )
 
 
-def make_flat_model(scenario: Scenario, data: DataSpec) -> FlatModel:
+def choose_compute(scenario: Scenario, num_gpus: float) -> Compute:
+    """What a fleet computes with, on machines with that many GPUs.
+
+    Raises:
+        AcceleratorError: the scenario asks for a GPU, and there is none.
+        BackendError: the back end that the scenario names can't work here.
+    """
+    accelerator = choose_accelerator(scenario.fleet.accelerator, num_gpus)
+    if scenario.model.precision == "fp32":
+        return Compute(accelerator, None)
+    switches = scenario.model.quantization or QuantizationSection()
+    settings = _quantization_settings(switches)
+    return Compute(accelerator, choose_backend(switches.backend, settings, accelerator))
+
+
+def _quantization_settings(switches: QuantizationSection) -> QuantizationSettings:
+    return QuantizationSettings(**switches.model_dump(exclude={"backend"}))
+
+
+def make_layers(scenario: Scenario, compute: Compute) -> Layers:
+    """Arithmetic of the model's layers."""
+    section = scenario.model
+    conv_bias = section.initialization == "full_precision"
+    if section.precision == "fp32":
+        return full_precision(section.norm, section.gate, conv_bias=conv_bias)
+    switches = section.quantization or QuantizationSection()
+    settings = _quantization_settings(switches)
+    assert compute.backend is not None, "chosen with the precision"
+    arithmetic = make_backend(compute.backend, settings)
+    return EightBit(norm_named(section.norm), arithmetic, settings, conv_bias)
+
+
+def make_flat_model(scenario: Scenario, data: DataSpec, compute: Compute) -> FlatModel:
     """The initial model, the same on all devices: it depends on the seed alone.
 
     Raises:
@@ -167,10 +223,11 @@ def make_flat_model(scenario: Scenario, data: DataSpec) -> FlatModel:
         scenario.model.name,
         image_shape=data.image_shape,
         num_classes=data.num_classes,
-        norm=scenario.model.norm,
+        layers=make_layers(scenario, compute),
         generator=generator,
+        initialization=scenario.model.initialization,
     )
-    return FlatModel(model)
+    return FlatModel(model, open_device(compute.accelerator))
 
 
 def make_devices(
@@ -202,8 +259,8 @@ def make_devices(
             optimizer=make_optimizer(scenario),
             learning_rates=make_learning_rates(scenario),
             rounds_per_epoch=plan.training.rounds_per_epoch,
-            x=initial.parameters.clone(),
-            buffers=initial.buffers.clone(),
+            x=initial.parameters.cpu().clone(),
+            buffers=initial.buffers.cpu().clone(),
         )
         for device, shard in shards.items()
     ]
@@ -253,10 +310,10 @@ def prepare(scenario: Scenario) -> Prepared:
     schedule = make_schedule(scenario)
     data = DataSpec(dataset.image_shape, dataset.num_classes, dataset.mean, dataset.std)
     try:
-        check_model(scenario.model.name, data.image_shape, scenario.model.norm)
+        check_model(scenario.model.name, data.image_shape, make_layers(scenario, PLAIN))
     except ModelError as error:
         raise ScenarioError(f"model: {error}") from error
-    layout = make_flat_model(scenario, data).layout
+    layout = make_flat_model(scenario, data, PLAIN).layout
     indices = _deal(scenario, dataset.train.labels)
     training = _plan_training(scenario, [len(i) for i in indices])
     return Prepared(scenario, schedule, dataset, indices, data, training, layout)

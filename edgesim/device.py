@@ -26,6 +26,8 @@ from edgesim.gossip.algorithm import Algorithm, OutEdge, Share
 from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.optimizers import LearningRateSchedule, Optimizer
 from edgesim.models.dropout import seed_dropout_
+from edgesim.quant.errors import NonFiniteError
+from edgesim.quant.layers import seed_rounding_
 from edgesim.records import RoundRecord
 from edgesim.streams import Purpose, stream, torch_seed
 from topologies import Schedule
@@ -134,16 +136,18 @@ class Device:
         """One local step at z = x/u, then the messages of this round.
 
         Raises:
-            DivergedError: loss or parameters are not finite.
+            DivergedError: the loss, an activation, a gradient or a parameter is not finite.
         """
         wall_start, cpu_start = perf_counter(), thread_time()
         state, rate = self._gossip_state, self._learning_rates.at(self._epoch())
-        seed_dropout_(
-            model.model, torch_seed(self._seed, Purpose.DROPOUT, self.index, self.round_index)
-        )
+        seed_dropout_(model.model, self._seed_of(Purpose.DROPOUT))
+        seed_rounding_(model.model, self._seed_of(Purpose.ROUNDING))
         images_NCHW, labels_N = self._batches.batch(self.round_index)
         model.load_(state.debiased(), self._buffers)
-        loss, gradient = model.loss_and_gradient(images_NCHW, labels_N)
+        try:
+            loss, gradient = model.loss_and_gradient(images_NCHW, labels_N)
+        except NonFiniteError as error:
+            raise self._diverged(str(error)) from error
         if not isfinite(loss):
             raise self._diverged(f"the loss is {loss}")
         self._buffers.copy_(model.buffers)
@@ -194,6 +198,9 @@ class Device:
         return Snapshot(
             self.index, self.round_index, state.x.clone(), state.u, self._buffers.clone()
         )
+
+    def _seed_of(self, purpose: Purpose) -> int:
+        return torch_seed(self._seed, purpose, self.index, self.round_index)
 
     def _epoch(self) -> int:
         return self.round_index // self._rounds_per_epoch

@@ -21,6 +21,7 @@ class Purpose(IntEnum):
     COMPRESS = 4
     DROPOUT = 5
     TOPOLOGY = 6
+    ROUNDING = 7
 
 
 def seed_sequence(

@@ -290,7 +290,7 @@ def build_host(
         num_threads: devices that compute at the same time.
         core: entered for each step.
     """
-    models = [make_flat_model(plan.scenario, plan.data) for _ in range(num_threads)]
+    models = [make_flat_model(plan.scenario, plan.data, plan.compute) for _ in range(num_threads)]
     return Host(
         make_devices(plan, shards, models[0]),
         models,

@@ -108,6 +108,11 @@ def devices_by_actor(
     return [range(start, min(start + size, num_devices)) for start in starts]
 
 
+def num_cluster_gpus() -> float:
+    """GPUs of the cluster that this process has joined."""
+    return float(ray.cluster_resources().get("GPU", 0.0))
+
+
 class RayFleet:
     """Actors of one run, named `<run directory>/device-<index>` in the namespace "edgesim".
 
@@ -141,6 +146,7 @@ class RayFleet:
     def _start(self, shards: Sequence[LabelledImages], num_cpus: int) -> None:
         """Create the actors; an equal fraction of the cluster's CPUs each spreads them evenly."""
         share = min(1.0, num_cpus / len(self._groups))
+        gpu_share = self._gpu_share()
         num_threads = max(1, num_cpus // len(self._groups))
         actor_class = ray.remote(DeviceActor)
         plan = ray.put(self._plan)
@@ -148,6 +154,7 @@ class RayFleet:
             options = {
                 "name": f"{self._plan.run_directory.name}/{_name(devices)}",
                 "num_cpus": max(CPU_STEP, int(share / CPU_STEP) * CPU_STEP),
+                "num_gpus": gpu_share,
             }
             actor: Any = actor_class.options(**options).remote(
                 plan,
@@ -156,6 +163,16 @@ class RayFleet:
                 *(ray.put(shards[device]) for device in devices),
             )
             self._actors.append(actor)
+
+    def _gpu_share(self) -> float:
+        """GPU of each actor: what the scenario says, or an equal share of all there are."""
+        fleet = self._plan.scenario.fleet
+        if self._plan.compute.accelerator == "cpu":
+            return 0.0
+        if fleet.gpus_per_actor != "auto":
+            return fleet.gpus_per_actor
+        share = min(1.0, num_cluster_gpus() / len(self._groups))
+        return max(CPU_STEP, int(share / CPU_STEP) * CPU_STEP)
 
     async def run(self) -> None:
         """Introduce neighbours to each other, then run all devices to their last round.

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import torch
 from rich.console import Console
 
-from edgesim.assembly import FleetPlan, Prepared, make_flat_model
+from edgesim.assembly import Compute, FleetPlan, Prepared, choose_compute, make_flat_model
 from edgesim.data.batches import evaluation_batches
 from edgesim.data.images import LabelledImages
 from edgesim.device import Letter
@@ -30,6 +30,8 @@ from edgesim.fleet.host import Progress, build_host
 from edgesim.fleet.recorder import Recorder
 from edgesim.fleet.run_directory import RunDirectory
 from edgesim.fleet.summary import summarise, write_devices
+from edgesim.learning.accelerator import num_local_gpus
+from edgesim.quant.backends import describe_backend
 from edgesim.scenario.files import dump_scenario
 
 PACKAGES = ("edgesim", "ray", "torch", "torchvision", "numpy", "networkx", "pandas", "pyarrow")
@@ -142,11 +144,14 @@ def _train(
     """Run the fleet to its end; rounds.parquet is written however it ends."""
     directory = RunDirectory.create(out)
     directory.write_text("scenario.yaml", dump_scenario(prepared.scenario))
-    directory.write_json("environment.json", _environment(mode))
+    compute = _choose_compute(prepared, mode)
+    directory.write_json("environment.json", _environment(mode, compute))
+    if compute.backend:
+        console.print(f"8-bit arithmetic: {describe_backend(compute.backend)}")
     num_cpus = len(os.sched_getaffinity(0))
-    recorder = _make_recorder(prepared, directory, num_cpus, console)
+    recorder = _make_recorder(prepared, directory, compute, num_cpus, console)
     try:
-        with _fleet(prepared, directory, mode, num_cpus) as fleet:
+        with _fleet(prepared, directory, compute, mode, num_cpus) as fleet:
             asyncio.run(_conduct(fleet, recorder))
     except BaseException:
         recorder.close()
@@ -159,13 +164,26 @@ def _train(
     return directory, recorder
 
 
+def _choose_compute(prepared: Prepared, mode: str) -> Compute:
+    if mode == "inline":
+        return choose_compute(prepared.scenario, num_local_gpus())
+    from edgesim.fleet import launch
+
+    return choose_compute(prepared.scenario, launch.num_cluster_gpus())
+
+
 @contextmanager
 def _fleet(
-    prepared: Prepared, directory: RunDirectory, mode: str, num_cpus: int
+    prepared: Prepared, directory: RunDirectory, compute: Compute, mode: str, num_cpus: int
 ) -> Iterator[Fleet]:
     """The fleet while it trains; nothing of it is left afterwards."""
     plan = FleetPlan(
-        prepared.scenario, prepared.schedule, prepared.data, prepared.training, directory.path
+        scenario=prepared.scenario,
+        schedule=prepared.schedule,
+        data=prepared.data,
+        training=prepared.training,
+        compute=compute,
+        run_directory=directory.path,
     )
     fleet: Fleet
     if mode == "inline":
@@ -214,11 +232,18 @@ def _cancel_on_sigterm() -> None:
 
 
 def _make_recorder(
-    prepared: Prepared, directory: RunDirectory, num_threads: int, console: Console
+    prepared: Prepared,
+    directory: RunDirectory,
+    compute: Compute,
+    num_threads: int,
+    console: Console,
 ) -> Recorder:
+    """Recorder that evaluates on what the fleet computes with, as far as it is on this machine."""
     evaluation, test, data = prepared.scenario.evaluation, prepared.test_samples(), prepared.data
+    if not num_local_gpus():
+        compute = replace(compute, accelerator="cpu")
     evaluator = Evaluator(
-        [make_flat_model(prepared.scenario, data) for _ in range(num_threads)],
+        [make_flat_model(prepared.scenario, data, compute) for _ in range(num_threads)],
         lambda: evaluation_batches(
             test.images_NHWC, test.labels, evaluation.batch_size, data.mean, data.std
         ),
@@ -235,8 +260,8 @@ def _make_recorder(
     )
 
 
-def _environment(mode: str) -> dict[str, Any]:
-    """What the run's wall times depended on; nothing else in it did."""
+def _environment(mode: str, compute: Compute) -> dict[str, Any]:
+    """What the run's wall times depended on, and on other processors its last bits."""
     return {
         "started_utc": datetime.now(UTC).isoformat(timespec="seconds"),
         "mode": mode,
@@ -244,6 +269,8 @@ def _environment(mode: str) -> dict[str, Any]:
         "platform": platform.platform(),
         "machine": platform.machine(),
         "cpus": len(os.sched_getaffinity(0)),
+        "accelerator": compute.accelerator,
+        "eight_bit_backend": compute.backend and describe_backend(compute.backend),
         "torch_cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "packages": {package: version(package) for package in PACKAGES},
     }

@@ -15,6 +15,8 @@ from torch.nn import functional
 
 from edgesim.learning.parameters import ParameterLayout
 
+CPU = torch.device("cpu")
+
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
@@ -32,15 +34,21 @@ class Evaluation:
 class FlatModel:
     """Wraps a model, taking over its tensors; not for use by two threads at once.
 
+    Args:
+        model: on the CPU.
+        device: where it is to compute; vectors are copied from and to the CPU as needed.
+
     Attributes:
         layout: of the parameters, in the order of `named_parameters()`.
         parameters: shape (D,), float32; writing to it writes to the model.
         gradient: shape (D,), float32; overwritten by `loss_and_gradient`.
-        buffers: all floating-point buffers (batch-norm statistics), flat; maybe of length 0.
+        buffers: all floating-point buffers (statistics of norms, ranges of quantizers), flat;
+            maybe of length 0.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        self.model = model
+    def __init__(self, model: nn.Module, device: torch.device = CPU) -> None:
+        self.model = model.to(device)
+        self._device = device
         self.layout = ParameterLayout.of(model.named_parameters())
         self.parameters = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
         self.gradient = torch.zeros_like(self.parameters)
@@ -59,13 +67,14 @@ class FlatModel:
     def loss_and_gradient(self, images_NCHW: Tensor, labels_N: Tensor) -> tuple[float, Tensor]:
         """Mean cross-entropy of one batch, and its gradient, shape (D,), valid until the next call.
 
-        Updates batch-norm statistics in `buffers`.
+        The gradient is on the CPU. Updates the statistics of norms and quantizers in `buffers`.
         """
         self.model.train()
         self.gradient.zero_()
-        loss = functional.cross_entropy(self.model(images_NCHW), labels_N)
+        logits = self.model(images_NCHW.to(self._device))
+        loss = functional.cross_entropy(logits, labels_N.to(self._device))
         loss.backward()
-        return float(loss.detach()), self.gradient
+        return float(loss.detach()), self.gradient.cpu()
 
     @torch.no_grad()
     def evaluate(self, batches: Iterable[tuple[Tensor, Tensor]]) -> Evaluation:
@@ -77,7 +86,7 @@ class FlatModel:
         self.model.eval()
         correct, loss, samples = 0, 0.0, 0
         for images_NCHW, labels_N in batches:
-            logits = self.model(images_NCHW)
+            logits = self.model(images_NCHW.to(self._device)).cpu()
             correct += int((logits.argmax(dim=1) == labels_N).sum())
             loss += float(functional.cross_entropy(logits, labels_N, reduction="sum"))
             samples += len(labels_N)

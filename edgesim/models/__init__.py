@@ -1,7 +1,8 @@
-"""Image models in full precision, built from explicit layers and an explicit generator."""
+"""Image models in both precisions, built from explicit layers and an explicit generator."""
 
-from edgesim.models.catalog import MODELS, ModelKind, build_model, check_model
+from edgesim.models.catalog import MODELS, ModelKind, build_model, check_model, full_precision
 from edgesim.models.dropout import SeededDropout, seed_dropout_
+from edgesim.models.eight_bit import EightBit
 from edgesim.models.errors import ModelError
 from edgesim.models.evonorm import EvoNormS0, evonorm_s0
 from edgesim.models.layers import FullPrecision, Layers
@@ -10,6 +11,7 @@ from edgesim.models.norms import NORMS, Norm
 __all__ = [
     "MODELS",
     "NORMS",
+    "EightBit",
     "EvoNormS0",
     "FullPrecision",
     "Layers",
@@ -20,5 +22,6 @@ __all__ = [
     "build_model",
     "check_model",
     "evonorm_s0",
+    "full_precision",
     "seed_dropout_",
 ]

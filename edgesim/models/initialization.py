@@ -14,6 +14,9 @@ from torch import nn
 from torch.nn import init
 
 from edgesim.models.evonorm import EvoNormS0
+from edgesim.models.range_norms import RangeBatchNormReLU, RangeEvoNorm
+from edgesim.quant.layers import InputQuantizer
+from edgesim.quant.norms import QuantizedRangeBatchNorm, QuantizedRangeEvoNorm
 
 
 def construct(make: Callable[[], nn.Module], generator: torch.Generator) -> nn.Module:
@@ -51,8 +54,18 @@ def initialize_(model: nn.Module, generator: torch.Generator) -> None:
                 _initialize_conv_(module, generator)
             case nn.Linear():
                 _initialize_linear_(module, generator)
-            case EvoNormS0() | nn.GroupNorm() | nn.BatchNorm2d():
-                module.reset_parameters()  # constants and, for batch norm, fresh statistics
+            case (
+                EvoNormS0()
+                | RangeEvoNorm()
+                | QuantizedRangeEvoNorm()
+                | RangeBatchNormReLU()
+                | QuantizedRangeBatchNorm()
+                | nn.GroupNorm()
+                | nn.BatchNorm2d()
+            ):
+                module.reset_parameters()  # constants and, for batch norms, fresh statistics
+            case InputQuantizer():
+                module.reset_ranges()
             case _:
                 if any(True for _ in module.parameters(recurse=False)):
                     raise TypeError(f"no initialisation rule for {type(module).__name__}")

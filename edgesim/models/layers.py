@@ -12,10 +12,16 @@ from typing import Protocol
 from torch import Tensor, nn
 
 from edgesim.models.norms import Norm, make_norm_act
+from edgesim.quant.arithmetic import Gate
 
 
 class Layers(Protocol):
     """Makes the layers of one model: all that have parameters, and the sums of branches."""
+
+    @property
+    def norm(self) -> Norm:
+        """Norm that follows each convolution."""
+        ...
 
     def conv(
         self,
@@ -49,9 +55,18 @@ class Layers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FullPrecision:
-    """Layers in fp32."""
+    """Layers in fp32.
+
+    Attributes:
+        norm: which follows each convolution.
+        gate: of Range EvoNorm.
+        conv_bias: whether convolutions have biases where the architecture has them; the reference
+            code's low-precision VGG-11 has none (R§2).
+    """
 
     norm: Norm
+    gate: Gate
+    conv_bias: bool
 
     def conv(
         self,
@@ -64,8 +79,9 @@ class FullPrecision:
         bias: bool = False,
     ) -> nn.Module:
         """Square convolution, padded so that stride 1 keeps the image's size (odd kernels)."""
+        padding, has_bias = kernel_size // 2, bias and self.conv_bias
         return nn.Conv2d(
-            in_channels, out_channels, kernel_size, stride, kernel_size // 2, 1, groups, bias
+            in_channels, out_channels, kernel_size, stride, padding, 1, groups, has_bias
         )
 
     def linear(self, in_features: int, out_features: int) -> nn.Module:
@@ -74,7 +90,7 @@ class FullPrecision:
 
     def norm_act(self, channels: int) -> nn.Module:
         """Norm with its nonlinearity."""
-        return make_norm_act(self.norm, channels)
+        return make_norm_act(self.norm, channels, self.gate)
 
     def residual_sum(self) -> nn.Module:
         """Sum of two tensors."""

@@ -9,18 +9,29 @@ from torch.nn import functional
 
 from edgesim.models.errors import ModelError
 from edgesim.models.evonorm import EvoNormS0
+from edgesim.models.range_norms import RangeBatchNormReLU, RangeEvoNorm
+from edgesim.quant.arithmetic import Gate
 
-Norm = Literal["batch", "group", "evonorm_s0"]
+Norm = Literal["batch", "group", "evonorm_s0", "range_evonorm", "range_batch"]
+
+GROUPS = 8  # of channels in both EvoNorms, whatever their number (R§2)
 
 NORMS: dict[Norm, str] = {
     "batch": "batch normalisation, then ReLU; its running statistics stay on the device",
     "group": "group normalisation over 2 groups of channels (R§2), then ReLU",
     "evonorm_s0": "EvoNorm-S0 over 8 groups of channels: norm and nonlinearity in one (R§2)",
+    "range_evonorm": "EvoNorm by ranges instead of deviations, the paper's in 8 bits (R§2)",
+    "range_batch": "batch normalisation by ranges (R§2), then ReLU; statistics stay local",
 }
 
 
-def make_norm_act(norm: Norm, channels: int) -> nn.Module:
-    """A norm with its nonlinearity, for activations of shape (N, channels, H, W).
+def make_norm_act(norm: Norm, channels: int, gate: Gate) -> nn.Module:
+    """A norm in fp32 with its nonlinearity, for activations of shape (N, channels, H, W).
+
+    Args:
+        norm: which one.
+        channels: of the activations.
+        gate: of Range EvoNorm; the others take no notice.
 
     Raises:
         ModelError: the channels can't be divided into the norm's groups.
@@ -31,9 +42,27 @@ def make_norm_act(norm: Norm, channels: int) -> nn.Module:
         case "group":
             return GroupNormReLU(channels)
         case "evonorm_s0":
-            return EvoNormS0(channels)
+            return EvoNormS0(channels, GROUPS)
+        case "range_evonorm":
+            check_groups(norm, channels)
+            return RangeEvoNorm(channels, groups=GROUPS, gate=gate)
+        case "range_batch":
+            return RangeBatchNormReLU(channels)
         case _:
             assert_never(norm)
+
+
+def check_groups(norm: Norm, channels: int) -> None:
+    """Refuse channels that can't be divided into the groups of an EvoNorm.
+
+    Raises:
+        ModelError: they can't.
+    """
+    if channels % GROUPS:
+        raise ModelError(
+            f"{norm} has {GROUPS} groups of channels, into which {channels} channels can't be "
+            f"divided; use a multiple of {GROUPS} channels, or norm: range_batch"
+        )
 
 
 class BatchNormReLU(nn.BatchNorm2d):

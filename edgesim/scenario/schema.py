@@ -13,7 +13,8 @@ from pydantic import Field, model_validator
 
 from edgesim.scenario.data import DataSection
 from edgesim.scenario.gossip import Gossip
-from edgesim.scenario.section import ContradictionError, Count, MustBe, Natural, Section
+from edgesim.scenario.model import ModelSection
+from edgesim.scenario.section import ContradictionError, Count, MustBe, Natural, Rate, Section
 from edgesim.scenario.topology import Cycle, Topology
 from edgesim.scenario.training import EvaluationSection, TrainingSection
 
@@ -36,17 +37,11 @@ class FleetSection(Section):
     devices_per_actor: Count | Literal["auto"] = Field(
         default=1, description="devices packed into one Ray actor; never changes a result"
     )
-
-
-class ModelSection(Section):
-    """Network that every device trains."""
-
-    name: Literal["resnet20", "resnet54", "resnet18", "vgg11", "mobilenet_v2", "small_cnn"] = Field(
-        description="architecture"
+    accelerator: Literal["auto", "cpu", "cuda"] = Field(
+        default="auto", description="what models compute on; auto: GPUs where there are any"
     )
-    precision: Literal["fp32"] = Field(default="fp32", description="arithmetic of training")
-    norm: Literal["batch", "group", "evonorm_s0"] = Field(
-        default="evonorm_s0", description="normalisation, with its nonlinearity"
+    gpus_per_actor: Rate | Literal["auto"] = Field(
+        default="auto", description="share of a GPU for each actor; auto: equal shares of all"
     )
 
 

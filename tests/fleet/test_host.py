@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from small_fleets import prepared
 
-from edgesim.assembly import FleetPlan
+from edgesim.assembly import PLAIN, FleetPlan
 from edgesim.device import DivergedError, Letter
 from edgesim.fleet.host import DeliveryError, build_host
 from edgesim.fleet.run_directory import RunDirectory
@@ -48,7 +48,9 @@ def run_hosts(folder, seed, groups, monkeypatch, *overrides):
     folder.mkdir()
     ready = prepared(folder, *overrides)
     directory = RunDirectory.create(folder / "run")
-    plan = FleetPlan(ready.scenario, ready.schedule, ready.data, ready.training, directory.path)
+    plan = FleetPlan(
+        ready.scenario, ready.schedule, ready.data, ready.training, PLAIN, directory.path
+    )
     shards, network = ready.shards(), FaultyNetwork(seed)
 
     async def conduct():
@@ -89,7 +91,9 @@ def test_faults_of_the_network_do_not_change_a_bit(tmp_path, monkeypatch, overri
 def test_a_letter_that_is_always_refused_ends_the_run_with_its_edge_named(tmp_path):
     ready = prepared(tmp_path)
     directory = RunDirectory.create(tmp_path / "run")
-    plan = FleetPlan(ready.scenario, ready.schedule, ready.data, ready.training, directory.path)
+    plan = FleetPlan(
+        ready.scenario, ready.schedule, ready.data, ready.training, PLAIN, directory.path
+    )
 
     async def refuse(letter):
         return False
@@ -104,7 +108,9 @@ def test_a_letter_that_is_always_refused_ends_the_run_with_its_edge_named(tmp_pa
 def test_divergence_names_device_round_and_remedy(tmp_path):
     ready = prepared(tmp_path, "training.optimizer.lr=1.0e+20", "training.rounds=20")
     directory = RunDirectory.create(tmp_path / "run")
-    plan = FleetPlan(ready.scenario, ready.schedule, ready.data, ready.training, directory.path)
+    plan = FleetPlan(
+        ready.scenario, ready.schedule, ready.data, ready.training, PLAIN, directory.path
+    )
 
     async def conduct():
         async def post(letter):
@@ -119,7 +125,7 @@ def test_divergence_names_device_round_and_remedy(tmp_path):
 
 def test_a_host_refuses_what_is_no_message_and_what_is_not_for_it(tmp_path):
     ready = prepared(tmp_path)
-    plan = FleetPlan(ready.scenario, ready.schedule, ready.data, ready.training, tmp_path)
+    plan = FleetPlan(ready.scenario, ready.schedule, ready.data, ready.training, PLAIN, tmp_path)
 
     async def post(letter):
         raise AssertionError("nothing is posted here")

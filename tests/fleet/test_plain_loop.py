@@ -17,13 +17,13 @@ from small_fleets import prepared
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from edgesim.assembly import FleetPlan, make_devices, make_flat_model
+from edgesim.assembly import PLAIN, FleetPlan, make_devices, make_flat_model
 from edgesim.compression import Identity, TopK
 from edgesim.data.batches import BatchStream
 from edgesim.fleet.host import Host
 from edgesim.gossip import FixedGraphChoco
 from edgesim.learning.flat_model import FlatModel
-from edgesim.models.catalog import build_model
+from edgesim.models.catalog import build_model, full_precision
 from edgesim.streams import Purpose, torch_seed
 
 MOMENTUM, DECAY = 0.9, 0.01
@@ -63,7 +63,7 @@ def make_module(ready):
         ready.scenario.model.name,
         image_shape=ready.data.image_shape,
         num_classes=ready.data.num_classes,
-        norm=ready.scenario.model.norm,
+        layers=full_precision(ready.scenario.model.norm),
         generator=generator,
     ).double()
 
@@ -131,8 +131,8 @@ def top_k(v, sizes, keep):
 
 def fleet_in_double(ready, folder, eta, keep):
     """The same by devices and a host."""
-    plan = FleetPlan(ready.scenario, ready.schedule, ready.data, ready.training, folder)
-    initial = make_flat_model(ready.scenario, ready.data)
+    plan = FleetPlan(ready.scenario, ready.schedule, ready.data, ready.training, PLAIN, folder)
+    initial = make_flat_model(ready.scenario, ready.data, PLAIN)
     devices = make_devices(plan, dict(enumerate(ready.shards())), initial)
     model = FlatModel(make_module(ready))
     compressor = Identity("fp64") if keep is None else TopK(keep, "fp64")

@@ -4,7 +4,14 @@ import pytest
 import torch
 from torch import nn
 
-from edgesim.models import MODELS, EvoNormS0, SeededDropout, build_model, seed_dropout_
+from edgesim.models import (
+    MODELS,
+    EvoNormS0,
+    SeededDropout,
+    build_model,
+    full_precision,
+    seed_dropout_,
+)
 from edgesim.models.mobilenet import InvertedResidual
 from edgesim.models.resnet import BasicBlock
 
@@ -22,7 +29,11 @@ COUNTS = {  # R§5
 def build(name, image_shape=(3, 32, 32), norm="evonorm_s0", num_classes=10):
     generator = torch.Generator().manual_seed(1)
     return build_model(
-        name, image_shape=image_shape, num_classes=num_classes, norm=norm, generator=generator
+        name,
+        image_shape=image_shape,
+        num_classes=num_classes,
+        layers=full_precision(norm),
+        generator=generator,
     )
 
 

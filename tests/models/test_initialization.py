@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from edgesim.models import MODELS, NORMS, EvoNormS0, build_model
+from edgesim.models import MODELS, NORMS, EvoNormS0, build_model, full_precision
 from edgesim.models.initialization import initialize_
 
 
@@ -17,7 +17,7 @@ def build(name="resnet20", norm="evonorm_s0", seed=1):
         name,
         image_shape=(3, 64, 64),
         num_classes=10,
-        norm=norm,
+        layers=full_precision(norm),
         generator=torch.Generator().manual_seed(seed),
     )
 
@@ -94,9 +94,9 @@ def test_building_imports_no_compiler():
     """Every actor builds a model; torch's reference operators take half a second to import."""
     code = (
         "import sys, torch; before = set(sys.modules)\n"
-        "from edgesim.models import build_model\n"
-        "build_model('small_cnn', image_shape=(1, 8, 8), num_classes=10, norm='evonorm_s0',\n"
-        "            generator=torch.Generator())\n"
+        "from edgesim.models import build_model, full_precision\n"
+        "build_model('small_cnn', image_shape=(1, 8, 8), num_classes=10,\n"
+        "            layers=full_precision('evonorm_s0'), generator=torch.Generator())\n"
         "print(sorted(n for n in set(sys.modules) - before if n.startswith(('torch._refs',\n"
         "             'torch._dynamo', 'torch._inductor', 'sympy'))))"
     )

@@ -4,7 +4,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch.nn import functional
 
-from edgesim.models import build_model
+from edgesim.models import build_model, full_precision
 
 
 def test_it_reads_digits_after_four_epochs():
@@ -15,7 +15,11 @@ def test_it_reads_digits_after_four_epochs():
     held_out = torch.arange(len(labels)) % 5 == 0
     generator = torch.Generator().manual_seed(1)
     model = build_model(
-        "small_cnn", image_shape=(1, 8, 8), num_classes=10, norm="evonorm_s0", generator=generator
+        "small_cnn",
+        image_shape=(1, 8, 8),
+        num_classes=10,
+        layers=full_precision("evonorm_s0"),
+        generator=generator,
     )
     train = torch.nonzero(~held_out).squeeze(1)
     momenta = [torch.zeros_like(parameter) for parameter in model.parameters()]

@@ -1,0 +1,79 @@
+"""Layers in 8 bits: everything that the architecture asks for, first and last layer included."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from edgesim.models.norms import GROUPS, Norm, check_groups, make_norm_act
+from edgesim.quant.arithmetic import Arithmetic
+from edgesim.quant.layers import QuantizedConv2d, QuantizedLinear, QuantizedSum
+from edgesim.quant.norms import QuantizedRangeBatchNorm, QuantizedRangeEvoNorm
+from edgesim.quant.settings import QuantizationSettings
+
+
+@dataclass(frozen=True, slots=True)
+class EightBit:
+    """Layers whose inputs, weights and gradients are 8 bits wide (R§1).
+
+    The range norms are quantized; the other norms stay what they are in fp32.
+
+    Attributes:
+        norm: which follows each convolution.
+        arithmetic: back end.
+        settings: of quantization.
+        conv_bias: whether convolutions have biases where the architecture has them.
+    """
+
+    norm: Norm
+    arithmetic: Arithmetic
+    settings: QuantizationSettings
+    conv_bias: bool
+
+    def conv(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int,
+        *,
+        stride: int = 1,
+        groups: int = 1,
+        bias: bool = False,
+    ) -> nn.Module:
+        """Square convolution, padded so that stride 1 keeps the image's size (odd kernels)."""
+        return QuantizedConv2d(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride=stride,
+            groups=groups,
+            bias=bias and self.conv_bias,
+            arithmetic=self.arithmetic,
+            settings=self.settings,
+        )
+
+    def linear(self, in_features: int, out_features: int) -> nn.Module:
+        """Fully connected layer with bias."""
+        return QuantizedLinear(
+            in_features, out_features, arithmetic=self.arithmetic, settings=self.settings
+        )
+
+    def norm_act(self, channels: int) -> nn.Module:
+        """Norm with its nonlinearity."""
+        match self.norm:
+            case "range_evonorm":
+                check_groups(self.norm, channels)
+                return QuantizedRangeEvoNorm(
+                    channels, groups=GROUPS, arithmetic=self.arithmetic, settings=self.settings
+                )
+            case "range_batch":
+                return QuantizedRangeBatchNorm(
+                    channels, arithmetic=self.arithmetic, settings=self.settings
+                )
+            case _:
+                return make_norm_act(self.norm, channels, "hard_sigmoid")
+
+    def residual_sum(self) -> nn.Module:
+        """Sum of two tensors, each in 8 bits."""
+        return QuantizedSum(self.arithmetic, self.settings)

@@ -1,0 +1,68 @@
+"""How the reference code initialises its low-precision models, unlike its others (R§2, R§9.13).
+
+An accuracy of 8 bits against fp32 says little while the two also begin in different places: either
+initialisation can be given to either precision. Each function changes what differs from the
+initialisation of full precision.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import torch
+from torch import nn
+from torch.nn import init
+
+from edgesim.models.evonorm import EvoNormS0
+from edgesim.models.range_norms import RangeBatchNormReLU, RangeEvoNorm
+from edgesim.models.resnet import BasicBlock
+from edgesim.quant.norms import QuantizedRangeBatchNorm, QuantizedRangeEvoNorm
+
+_NORMS = (
+    EvoNormS0,
+    RangeEvoNorm,
+    RangeBatchNormReLU,
+    QuantizedRangeEvoNorm,
+    QuantizedRangeBatchNorm,
+    nn.BatchNorm2d,
+    nn.GroupNorm,
+)
+
+
+@torch.no_grad()
+def initialize_resnet_(model: nn.Module, generator: torch.Generator) -> None:
+    """Scale 0 for the last norm of each residual branch; the last layer N(0, 0.01) with bias 0.
+
+    Blocks begin as their shortcuts. A network without residual blocks gets the last layer alone.
+    """
+    for module in model.modules():
+        if isinstance(module, BasicBlock):
+            init.zeros_(_scale_of(module.branch[-1]))
+    last = [module for module in model.modules() if isinstance(module, nn.Linear)][-1]
+    init.normal_(last.weight, 0.0, 0.01, generator)
+    init.zeros_(last.bias)
+
+
+@torch.no_grad()
+def initialize_vgg_(model: nn.Module, generator: torch.Generator) -> None:
+    """Scales of norms U(0, 1)."""
+    for module in model.modules():
+        if isinstance(module, _NORMS):
+            init.uniform_(_scale_of(module), 0.0, 1.0, generator)
+
+
+@torch.no_grad()
+def initialize_mobilenet_(model: nn.Module, generator: torch.Generator) -> None:
+    """Scales of norms U(0, 1); convolutions as torch makes them, U within 1 / sqrt(fan_in)."""
+    initialize_vgg_(model, generator)
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            bound = 1 / sqrt(module.weight[0].numel())
+            init.uniform_(module.weight, -bound, bound, generator)
+
+
+def _scale_of(norm: nn.Module) -> torch.Tensor:
+    """Gamma, which torch's own norms call weight."""
+    scale = norm.weight if isinstance(norm, nn.BatchNorm2d | nn.GroupNorm) else norm.gamma
+    assert isinstance(scale, torch.Tensor)
+    return scale

@@ -1,0 +1,180 @@
+"""Range EvoNorm and Range BatchNorm in fp32: the norms of 8-bit training, without 8 bits (R§2).
+
+They separate what the range costs from what the rounding costs (Fig. 1 of arXiv 2111.09389).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import Function, once_differentiable
+
+from edgesim.quant import range_batch_norm, range_evonorm
+from edgesim.quant.arithmetic import Gate, RangeNormShape
+
+OLD_WEIGHT = 0.1  # of running statistics; the batch's is 0.9 (R§2)
+
+
+class RangeEvoNorm(nn.Module):
+    """y = gamma x gate(v x) / (kappa R + eps) + beta; initially gamma = v = 1, beta = 0.
+
+    Args:
+        channels: C of the input, shape (N, C, H, W), a multiple of `groups`.
+        groups: into how many groups of channels.
+        gate: `sigmoid`, or the piecewise linear one of the 8-bit norm.
+    """
+
+    def __init__(self, channels: int, *, groups: int, gate: Gate) -> None:
+        super().__init__()
+        self.groups = groups
+        self.gate = gate
+        self.gamma = nn.Parameter(torch.empty(channels))
+        self.beta = nn.Parameter(torch.empty(channels))
+        self.v = nn.Parameter(torch.empty(channels))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """The initial values; nothing is drawn."""
+        nn.init.ones_(self.gamma)
+        nn.init.zeros_(self.beta)
+        nn.init.ones_(self.v)
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        """Normalised and gated activations, shape of the input, channels_last.
+
+        Raises:
+            ValueError: a sample's group has a single entry.
+        """
+        chunks = range_evonorm.chunks_of(x_NCHW[0].numel() // self.groups)
+        shape = RangeNormShape(self.groups, chunks)
+        y: Tensor = _RangeEvoNorm.apply(x_NCHW, self.v, self.gamma, self.beta, shape, self.gate)  # type: ignore[no-untyped-call]
+        return y
+
+    def extra_repr(self) -> str:
+        """For printing the model."""
+        return f"{len(self.v)}, groups={self.groups}, gate={self.gate}"
+
+
+class RangeBatchNormReLU(nn.Module):
+    """Range BatchNorm and ReLU.
+
+    Attributes:
+        running_mean: shape (C,), local to a device.
+        running_scale: of 1 / deviation, shape (C,), local to a device.
+    """
+
+    running_mean: Tensor
+    running_scale: Tensor
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.empty(channels))
+        self.beta = nn.Parameter(torch.empty(channels))
+        self.register_buffer("running_mean", torch.empty(channels))
+        self.register_buffer("running_scale", torch.empty(channels))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """The initial values and fresh statistics; nothing is drawn."""
+        nn.init.ones_(self.gamma)
+        nn.init.zeros_(self.beta)
+        self.running_mean.zero_()
+        self.running_scale.fill_(1.0)
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        """Normalised and rectified activations, shape of the input, channels_last."""
+        if not self.training:
+            x_NHWC = x_NCHW.permute(0, 2, 3, 1)
+            y_NHWC = range_batch_norm.apply(
+                x_NHWC, 1.0, self.running_mean, self.running_scale, self.gamma, self.beta
+            )
+            return y_NHWC.permute(0, 3, 1, 2)
+        result: tuple[Tensor, Tensor, Tensor] = _RangeBatchNorm.apply(x_NCHW, self.gamma, self.beta)  # type: ignore[no-untyped-call]
+        y, mean, scale = result
+        self.running_mean.lerp_(mean, 1 - OLD_WEIGHT)
+        self.running_scale.lerp_(scale, 1 - OLD_WEIGHT)
+        return y
+
+    def extra_repr(self) -> str:
+        """For printing the model."""
+        return f"{len(self.gamma)}"
+
+
+class _Context(Protocol):
+    saved_tensors: tuple[Tensor, ...]
+    shape: RangeNormShape
+    gate: Gate
+
+    def save_for_backward(self, *tensors: Tensor) -> None: ...
+
+    def mark_non_differentiable(self, *tensors: Tensor) -> None: ...
+
+
+class _RangeEvoNorm(Function):
+    @staticmethod
+    def forward(
+        ctx: _Context,
+        x_NCHW: Tensor,
+        v: Tensor,
+        gamma: Tensor,
+        beta: Tensor,
+        shape: RangeNormShape,
+        gate: Gate,
+    ) -> Tensor:
+        x = x_NCHW.permute(0, 2, 3, 1).contiguous()
+        y, saved = range_evonorm.forward(x, 1.0, v, gamma, beta, shape, gate, _keep)
+        ctx.shape, ctx.gate = shape, gate
+        ctx.save_for_backward(x, v, gamma, saved.s, saved.s_hat, saved.highest, saved.lowest)
+        return y.permute(0, 3, 1, 2)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: _Context, g_NCHW: Tensor) -> tuple[Tensor | None, ...]:
+        x, v, gamma, *saved = ctx.saved_tensors
+        g = range_evonorm.backward(
+            x,
+            1.0,
+            v,
+            gamma,
+            ctx.shape,
+            ctx.gate,
+            range_evonorm.Saved(*saved),
+            g_NCHW.permute(0, 2, 3, 1),
+        )
+        return g.x.permute(0, 3, 1, 2), g.v, g.gamma, g.beta, None, None
+
+
+class _RangeBatchNorm(Function):
+    @staticmethod
+    def forward(
+        ctx: _Context, x_NCHW: Tensor, gamma: Tensor, beta: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        x = x_NCHW.permute(0, 2, 3, 1).contiguous()
+        y, saved = range_batch_norm.forward(x, 1.0, gamma, beta, _keep)
+        ctx.save_for_backward(
+            x, gamma, beta, saved.mean, saved.s, saved.s_hat, saved.highest, saved.lowest
+        )
+        mean, scale = saved.mean.clone(), saved.s.clone()
+        ctx.mark_non_differentiable(mean, scale)
+        return y.permute(0, 3, 1, 2), mean, scale
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: _Context, g_NCHW: Tensor, *_: Tensor) -> tuple[Tensor, ...]:
+        x, gamma, beta, *saved = ctx.saved_tensors
+        g = range_batch_norm.backward(
+            x,
+            1.0,
+            gamma,
+            beta,
+            range_batch_norm.Saved(*saved),
+            g_NCHW.permute(0, 2, 3, 1).contiguous(),
+        )
+        return g.x.permute(0, 3, 1, 2), g.gamma, g.beta
+
+
+def _keep(s: Tensor) -> Tensor:
+    """No quantization."""
+    return s

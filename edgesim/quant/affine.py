@@ -1,0 +1,143 @@
+"""Affine 8-bit quantization in plain torch operations (R§1.1; arXiv 1712.05877 for integer zeros).
+
+Symbols:
+    x: number   q: its code   s: scale, the distance of two neighbours   z: zero point, a code
+    o: offset, the number of code 0
+    x ~ (q - z) s + o, with o = 0 where the zero point is an integer, and z = 0 where it is not.
+
+All quantizers are straight-through: gradients pass as if they were not there, also where a number
+was clipped; the functions of `autograd.py` see to that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgesim.quant.noise import rounding_noise
+
+CODES = 255  # the largest code of 8 bits
+LARGEST_WEIGHT_CODE = 127  # symmetric: -128 is not used, so that -w has a code if w has one
+SMALLEST_SCALE = 1e-8  # R§1.1: a constant tensor has no range
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The 256 numbers that codes stand for: (code - zero_point) * scale + offset.
+
+    Attributes:
+        scale: above 0; a float32 number, as are the others.
+        zero_point: a whole number in [0, 255].
+        offset: number of code 0, for grids without a zero point.
+    """
+
+    scale: float
+    zero_point: float
+    offset: float
+
+    @property
+    def factor(self) -> float:
+        """What products of `centered` codes have to be multiplied with."""
+        return 1.0 if self.offset else self.scale
+
+    def centered(self, codes: Tensor) -> Tensor:
+        """Numbers whose multiple by `factor` the codes stand for: integers where zero is a code.
+
+        Sums of products of integers are exact in float32 up to 2^24, in any order.
+        """
+        if self.offset:
+            return self.dequantize(codes)
+        return codes.to(torch.float32).sub_(self.zero_point)
+
+    def dequantize(self, codes: Tensor) -> Tensor:
+        """The numbers that codes stand for, float32."""
+        values = codes.to(torch.float32)
+        if self.offset:
+            return values.mul_(self.scale).add_(self.offset)
+        return values.sub_(self.zero_point).mul_(self.scale)
+
+    def quantize(self, x: Tensor, seed: int | None) -> Tensor:
+        """Codes, uint8, shape of x; numbers off the grid take its nearest end.
+
+        Args:
+            x: contiguous, float32.
+            seed: of stochastic rounding, unbiased within the grid; None rounds to nearest, half to
+                even, with an error of at most scale / 2.
+        """
+        inverse = float(np.float32(1) / np.float32(self.scale))
+        if self.offset:
+            steps = (x - self.offset).mul_(inverse)
+        else:
+            steps = (x * inverse).add_(self.zero_point)
+        if seed is None:
+            steps.round_()
+        else:
+            noise = rounding_noise(x.numel(), seed, x.device)
+            steps.add_(noise.view(x.shape)).floor_()
+        return steps.clamp_(0, CODES).to(torch.uint8)
+
+
+def grid_of(low: float, high: float, *, has_integer_zero: bool) -> Grid:
+    """The grid of a range of numbers.
+
+    Args:
+        low: smallest number to be met, finite, float32.
+        high: largest number.
+        has_integer_zero: widen the range to hold zero, and move it so that zero is a code.
+    """
+    lowest, highest = np.float32(low), np.float32(high)
+    if has_integer_zero:
+        lowest, highest = min(lowest, np.float32(0)), max(highest, np.float32(0))
+    scale = max((highest - lowest) / np.float32(CODES), np.float32(SMALLEST_SCALE))
+    if not has_integer_zero and lowest:
+        return Grid(float(scale), 0.0, float(lowest))
+    zero_point = np.clip(np.rint(-lowest * (np.float32(1) / scale)), 0, CODES)
+    return Grid(float(scale), float(zero_point), 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedWeight:
+    """An 8-bit weight tensor.
+
+    Attributes:
+        codes: int8 in [-127, 127] with scales; uint8 with a grid. Shape (O, I / groups, h, w).
+        scales: float32, shape (1,) or (O,); symmetric codes stand for code * scale.
+        grid: of the float-offset variant.
+    """
+
+    codes: Tensor
+    scales: Tensor
+    grid: Grid | None
+
+    def centered(self) -> Tensor:
+        """Numbers whose multiples by `scales` the codes stand for, float32."""
+        return self.codes.to(torch.float32) if self.grid is None else self.grid.centered(self.codes)
+
+    def dequantize(self) -> Tensor:
+        """The weights that the codes stand for."""
+        return self.centered() * self.scales.view(-1, 1, 1, 1)
+
+
+def quantize_weight(
+    weight_OIhw: Tensor, *, per_out_channel: bool, has_integer_zero: bool
+) -> QuantizedWeight:
+    """Codes of a weight tensor, rounded to nearest; NaN and infinity must have been refused.
+
+    Args:
+        weight_OIhw: float32.
+        per_out_channel: one scale for each output channel instead of one in all.
+        has_integer_zero: symmetric codes; otherwise the grid from minimum to maximum (R§1.1).
+    """
+    if not has_integer_zero:
+        low, high = (float(extreme) for extreme in torch.aminmax(weight_OIhw))
+        grid = grid_of(low, high, has_integer_zero=False)
+        codes = grid.quantize(weight_OIhw.contiguous(), None)
+        return QuantizedWeight(codes, weight_OIhw.new_tensor([grid.factor]), grid)
+    largest = weight_OIhw.abs().amax((1, 2, 3) if per_out_channel else (0, 1, 2, 3)).view(-1)
+    scales = (largest / LARGEST_WEIGHT_CODE).clamp_(min=SMALLEST_SCALE)
+    steps = (weight_OIhw * scales.reciprocal().view(-1, 1, 1, 1)).round_()
+    codes = steps.clamp_(-LARGEST_WEIGHT_CODE, LARGEST_WEIGHT_CODE).to(torch.int8)
+    return QuantizedWeight(codes, scales, None)

@@ -1,0 +1,215 @@
+"""The seam between 8-bit layers and the processor: the operations that a back end provides.
+
+`autograd.py` composes them into layers with their gradients; a back end knows no layer, no running
+range and no autograd. All agree on integers exactly and on floats to rounding.
+
+Shapes:
+    N: samples   H, W: height, width   C: channels   O: output channels   G: groups of a norm
+    Activations are NHWC and contiguous, which torch calls channels_last; what a fully connected
+    layer takes is NHWC with H = W = 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from torch import Tensor
+
+from edgesim.quant.affine import Grid, QuantizedWeight
+
+Gate = Literal["sigmoid", "hard_sigmoid"]
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """Which entries a convolution multiplies.
+
+    Attributes:
+        kernel: height and width of the square kernel.
+        stride: in both directions.
+        padding: zeros on each side.
+        groups: of channels.
+    """
+
+    kernel: int
+    stride: int
+    padding: int
+    groups: int
+
+
+@dataclass(frozen=True, slots=True)
+class RangeNormShape:
+    """How a Range EvoNorm divides its input.
+
+    Attributes:
+        groups: of channels.
+        chunks: into how many pieces each sample's group is cut to estimate its deviation.
+    """
+
+    groups: int
+    chunks: int
+
+
+@dataclass(frozen=True, slots=True)
+class RangeEvoNormForward:
+    """What Range EvoNorm gives, and what its backward pass needs beside the codes.
+
+    Attributes:
+        y: shape NHWC, float32.
+        saved: the back end's own, small.
+    """
+
+    y: Tensor
+    saved: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RangeEvoNormBackward:
+    """Gradients at the input and at the parameters as they were used."""
+
+    x: Tensor
+    v: Tensor
+    gamma: Tensor
+    beta: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class RangeBatchNormForward:
+    """What Range BatchNorm gives on a batch.
+
+    Attributes:
+        y: normalised and rectified, shape NHWC, float32.
+        mean: of the batch, shape (C,).
+        scale: 1 / estimated deviation, before it is quantized, shape (C,).
+        saved: the back end's own.
+    """
+
+    y: Tensor
+    mean: Tensor
+    scale: Tensor
+    saved: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RangeBatchNormBackward:
+    """Gradients at the input and at the parameters as they were used."""
+
+    x: Tensor
+    gamma: Tensor
+    beta: Tensor
+
+
+class Arithmetic(Protocol):
+    """Operations on 8-bit codes."""
+
+    @property
+    def name(self) -> str:
+        """As scenarios and logs have it."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """Which kernels of which library do the work."""
+        ...
+
+    def sample_range(self, x_NHWC: Tensor) -> tuple[float, float]:
+        """Mean over samples of their minima, and of their maxima; not finite if x is not."""
+        ...
+
+    def full_range(self, x: Tensor) -> tuple[float, float]:
+        """Minimum and maximum; not finite if x is not."""
+        ...
+
+    def quantize(self, x: Tensor, grid: Grid, seed: int | None) -> Tensor:
+        """Codes as `Grid.quantize` gives them."""
+        ...
+
+    def requantize(self, x: Tensor, grid: Grid, seed: int | None) -> Tensor:
+        """The numbers of the codes of x."""
+        ...
+
+    def residual_sum(
+        self, a: Tensor, a_grid: Grid, b: Tensor, b_grid: Grid, seeds: tuple[int, int] | None
+    ) -> Tensor:
+        """Sum of the numbers of the codes of a and b."""
+        ...
+
+    def convolve(
+        self,
+        codes_NHWC: Tensor,
+        grid: Grid,
+        weight: QuantizedWeight,
+        bias: Tensor | None,
+        geometry: Geometry,
+    ) -> Tensor:
+        """Convolution of what the codes stand for, float32 NHWO."""
+        ...
+
+    def input_gradient(
+        self,
+        codes_NHWO: Tensor,
+        grid: Grid,
+        weight: QuantizedWeight,
+        geometry: Geometry,
+        input_size: tuple[int, int],
+    ) -> Tensor:
+        """Gradient at the input for a quantized gradient at the output, float32 NHWC.
+
+        Weights with a scale for each output channel count as their codes alone: the caller has
+        multiplied the gradient by the scales before it was quantized.
+        """
+        ...
+
+    def weight_gradient(
+        self, codes_NHWC: Tensor, grid: Grid, g_NHWO: Tensor, weight: Tensor, geometry: Geometry
+    ) -> Tensor:
+        """Gradient at the weights, float32, shape of `weight`, whose values are not read."""
+        ...
+
+    def range_evonorm(
+        self,
+        codes_NHWC: Tensor,
+        grid: Grid,
+        v: Tensor,
+        gamma: Tensor,
+        beta: Tensor,
+        shape: RangeNormShape,
+    ) -> RangeEvoNormForward:
+        """Range EvoNorm with hard sigmoid (R§2) and quantized scale."""
+        ...
+
+    def range_evonorm_backward(
+        self,
+        codes_NHWC: Tensor,
+        grid: Grid,
+        v: Tensor,
+        gamma: Tensor,
+        shape: RangeNormShape,
+        saved: tuple[Tensor, ...],
+        g_NHWC: Tensor,
+        g_grid: Grid,
+        seed: int | None,
+    ) -> RangeEvoNormBackward:
+        """Gradients for g, which is quantized first."""
+        ...
+
+    def range_batch_norm(
+        self, codes_NHWC: Tensor, grid: Grid, gamma: Tensor, beta: Tensor
+    ) -> RangeBatchNormForward:
+        """Range BatchNorm of a batch (R§2) with quantized scale, then ReLU."""
+        ...
+
+    def range_batch_norm_backward(
+        self,
+        codes_NHWC: Tensor,
+        grid: Grid,
+        gamma: Tensor,
+        beta: Tensor,
+        saved: tuple[Tensor, ...],
+        g_NHWC: Tensor,
+        g_grid: Grid,
+        seed: int | None,
+    ) -> RangeBatchNormBackward:
+        """Gradients for g, which is quantized first."""
+        ...

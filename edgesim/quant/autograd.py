@@ -1,0 +1,267 @@
+"""Quantized layers as functions with gradients: forward and backward do each product once.
+
+Gradient bifurcation (arXiv 1805.11046; arXiv 2111.09389, section 3; R§1.3): of the gradient g at
+the output of a product, the input's gradient sees 8 bits and the weights' gradient 16 or 32.
+
+    forward:   y = x^ w^ + b^             with x^, w^, b^ the numbers of the 8-bit codes of x, w, b
+    backward:  g_x = Q8(g) w^             g_w = x^ g            g_b = sum(g)
+
+Where weights have one scale t_o for each output channel o, these are multiplied into g before it is
+quantized, g_x = Q8(g t) k with k the codes of w: the sum over o is then one of integers.
+
+Quantizers are straight-through. What is saved for the backward pass is codes, a byte an entry.
+Shapes: as in `arithmetic.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor
+from torch.autograd.function import Function, once_differentiable
+
+from edgesim.quant.affine import Grid, QuantizedWeight
+from edgesim.quant.arithmetic import Geometry, RangeNormShape
+from edgesim.quant.site import Site
+
+
+def convolution(
+    x_NCHW: Tensor,
+    weight_OIhw: Tensor,
+    bias: Tensor | None,
+    *,
+    grid: Grid,
+    geometry: Geometry,
+    site: Site,
+) -> Tensor:
+    """Convolution in 8 bits; fully connected layers are 1x1 convolutions of one pixel.
+
+    Args:
+        x_NCHW: float32, in any memory layout; fast if channels_last.
+        weight_OIhw: float32 master weights.
+        bias: shape (O,), or None.
+        grid: of the input's codes.
+        geometry: of the convolution.
+        site: the layer.
+
+    Raises:
+        NonFiniteError: weights are not finite; in the backward pass: the gradient is not.
+    """
+    y: Tensor = _Convolution.apply(x_NCHW, weight_OIhw, bias, grid, geometry, site)  # type: ignore[no-untyped-call]
+    return y
+
+
+def residual_sum(
+    a_NCHW: Tensor, b_NCHW: Tensor, *, a_grid: Grid, b_grid: Grid, site: Site
+) -> Tensor:
+    """Sum of two tensors, each in 8 bits; the gradient of the sum is quantized for both (R§1.2)."""
+    y: Tensor = _ResidualSum.apply(a_NCHW, b_NCHW, a_grid, b_grid, site)  # type: ignore[no-untyped-call]
+    return y
+
+
+def range_evonorm(
+    x_NCHW: Tensor,
+    v: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    *,
+    grid: Grid,
+    shape: RangeNormShape,
+    site: Site,
+) -> Tensor:
+    """Range EvoNorm on codes, with 8-bit parameters and gradient (R§2)."""
+    y: Tensor = _RangeEvoNorm.apply(x_NCHW, v, gamma, beta, grid, shape, site)  # type: ignore[no-untyped-call]
+    return y
+
+
+def range_batch_norm(
+    x_NCHW: Tensor, gamma: Tensor, beta: Tensor, *, grid: Grid, site: Site
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Range BatchNorm of a batch on codes, then ReLU (R§2).
+
+    Returns:
+        The result, and the batch's mean and scale, shape (C,), which have no gradient.
+    """
+    result: tuple[Tensor, Tensor, Tensor] = _RangeBatchNorm.apply(x_NCHW, gamma, beta, grid, site)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Context(Protocol):
+    """What autograd keeps from the forward to the backward pass."""
+
+    saved_tensors: tuple[Tensor, ...]
+    needs_input_grad: tuple[bool, ...]
+    site: Site
+
+    def save_for_backward(self, *tensors: Tensor) -> None: ...
+
+
+class _ConvolutionContext(_Context, Protocol):
+    grid: Grid
+    geometry: Geometry
+    weight_grid: Grid | None
+    input_size: tuple[int, int]
+    has_bias: bool
+
+
+class _Convolution(Function):
+    @staticmethod
+    def forward(
+        ctx: _ConvolutionContext,
+        x_NCHW: Tensor,
+        weight_OIhw: Tensor,
+        bias: Tensor | None,
+        grid: Grid,
+        geometry: Geometry,
+        site: Site,
+    ) -> Tensor:
+        arithmetic = site.arithmetic
+        codes = arithmetic.quantize(_rows(x_NCHW), grid, site.activation_seed)
+        weight = site.quantize_weight(weight_OIhw)
+        b_hat = None if bias is None else site.requantize_parameter(bias)
+        ctx.site, ctx.grid, ctx.geometry = site, grid, geometry
+        ctx.weight_grid, ctx.has_bias = weight.grid, bias is not None
+        ctx.input_size = (x_NCHW.shape[2], x_NCHW.shape[3])
+        ctx.save_for_backward(codes, weight.codes, weight.scales)
+        return _images(arithmetic.convolve(codes, grid, weight, b_hat, geometry))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: _ConvolutionContext, g_NCHW: Tensor) -> tuple[Tensor | None, ...]:
+        site, geometry, g = ctx.site, ctx.geometry, _rows(g_NCHW)
+        codes, weight_codes, scales = ctx.saved_tensors
+        weight = QuantizedWeight(weight_codes, scales, ctx.weight_grid)
+        g_grid = site.gradient_grid(g)
+
+        g_for_weights = site.round_for_weights(g)
+        g_weight = site.arithmetic.weight_gradient(
+            codes, ctx.grid, g_for_weights, weight_codes, geometry
+        )
+        g_bias = g_for_weights.sum((0, 1, 2)) if ctx.has_bias else None
+
+        g_x = None
+        if ctx.needs_input_grad[0]:
+            if len(scales) > 1:
+                g = g * scales
+                g_grid = site.gradient_grid(g)
+            g_codes = site.arithmetic.quantize(g, g_grid, site.gradient_seed)
+            g_x = _images(
+                site.arithmetic.input_gradient(g_codes, g_grid, weight, geometry, ctx.input_size)
+            )
+        return g_x, g_weight, g_bias, None, None, None
+
+
+class _ResidualSum(Function):
+    @staticmethod
+    def forward(
+        ctx: _Context, a_NCHW: Tensor, b_NCHW: Tensor, a_grid: Grid, b_grid: Grid, site: Site
+    ) -> Tensor:
+        ctx.site = site
+        a, b = _rows(a_NCHW), _rows(b_NCHW)
+        return _images(site.arithmetic.residual_sum(a, a_grid, b, b_grid, site.activation_seeds))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: _Context, g_NCHW: Tensor) -> tuple[Tensor | None, ...]:
+        site, g = ctx.site, _rows(g_NCHW)
+        g_hat = _images(site.arithmetic.requantize(g, site.gradient_grid(g), site.gradient_seed))
+        return g_hat, g_hat, None, None, None
+
+
+class _RangeEvoNormContext(_Context, Protocol):
+    grid: Grid
+    shape: RangeNormShape
+
+
+class _RangeEvoNorm(Function):
+    @staticmethod
+    def forward(
+        ctx: _RangeEvoNormContext,
+        x_NCHW: Tensor,
+        v: Tensor,
+        gamma: Tensor,
+        beta: Tensor,
+        grid: Grid,
+        shape: RangeNormShape,
+        site: Site,
+    ) -> Tensor:
+        codes = site.arithmetic.quantize(_rows(x_NCHW), grid, site.activation_seed)
+        v_hat, gamma_hat, beta_hat = (site.requantize_parameter(p) for p in (v, gamma, beta))
+        result = site.arithmetic.range_evonorm(codes, grid, v_hat, gamma_hat, beta_hat, shape)
+        ctx.site, ctx.grid, ctx.shape = site, grid, shape
+        ctx.save_for_backward(codes, v_hat, gamma_hat, *result.saved)
+        return _images(result.y)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: _RangeEvoNormContext, g_NCHW: Tensor) -> tuple[Tensor | None, ...]:
+        site, g = ctx.site, _rows(g_NCHW)
+        codes, v_hat, gamma_hat, *saved = ctx.saved_tensors
+        gradients = site.arithmetic.range_evonorm_backward(
+            codes,
+            ctx.grid,
+            v_hat,
+            gamma_hat,
+            ctx.shape,
+            tuple(saved),
+            g,
+            site.gradient_grid(g),
+            site.gradient_seed,
+        )
+        g_x = _images(gradients.x)
+        return g_x, gradients.v, gradients.gamma, gradients.beta, None, None, None
+
+
+class _RangeBatchNormContext(_Context, Protocol):
+    grid: Grid
+
+    def mark_non_differentiable(self, *tensors: Tensor) -> None: ...
+
+
+class _RangeBatchNorm(Function):
+    @staticmethod
+    def forward(
+        ctx: _RangeBatchNormContext,
+        x_NCHW: Tensor,
+        gamma: Tensor,
+        beta: Tensor,
+        grid: Grid,
+        site: Site,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        codes = site.arithmetic.quantize(_rows(x_NCHW), grid, site.activation_seed)
+        gamma_hat, beta_hat = site.requantize_parameter(gamma), site.requantize_parameter(beta)
+        result = site.arithmetic.range_batch_norm(codes, grid, gamma_hat, beta_hat)
+        ctx.site, ctx.grid = site, grid
+        ctx.save_for_backward(codes, gamma_hat, beta_hat, *result.saved)
+        mean, scale = result.mean.clone(), result.scale.clone()
+        ctx.mark_non_differentiable(mean, scale)
+        return _images(result.y), mean, scale
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: _RangeBatchNormContext, g_NCHW: Tensor, *_: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        site, g = ctx.site, _rows(g_NCHW)
+        codes, gamma_hat, beta_hat, *saved = ctx.saved_tensors
+        gradients = site.arithmetic.range_batch_norm_backward(
+            codes,
+            ctx.grid,
+            gamma_hat,
+            beta_hat,
+            tuple(saved),
+            g,
+            site.gradient_grid(g),
+            site.gradient_seed,
+        )
+        return _images(gradients.x), gradients.gamma, gradients.beta, None, None
+
+
+def _rows(x_NCHW: Tensor) -> Tensor:
+    """NHWC, contiguous; a view of what is channels_last."""
+    return x_NCHW.permute(0, 2, 3, 1).contiguous()
+
+
+def _images(x_NHWC: Tensor) -> Tensor:
+    """NCHW in the memory layout channels_last, a view."""
+    return x_NHWC.permute(0, 3, 1, 2)

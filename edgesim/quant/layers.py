@@ -1,0 +1,161 @@
+"""Quantized layers as modules: parameters in fp32, running ranges, and the noise's seed."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from edgesim.quant import autograd
+from edgesim.quant.affine import Grid
+from edgesim.quant.arithmetic import Arithmetic, Geometry
+from edgesim.quant.noise import derive
+from edgesim.quant.settings import QuantizationSettings
+from edgesim.quant.site import Site
+
+OLD_WEIGHT = 0.1  # of the running range; the batch's is 0.9 (R§1.2)
+
+
+class InputQuantizer(nn.Module):
+    """The 8-bit grid of one input of one layer.
+
+    In training the grid is that of the batch, from the mean of its samples' minima to the mean of
+    their maxima (R§1.2). In evaluation it is that of the running range, or of the batch as long as
+    no batch was seen in training.
+
+    Attributes:
+        running: minimum and maximum, shape (2,); local to a device, not part of what is gossiped.
+    """
+
+    running: Tensor
+
+    def __init__(self, arithmetic: Arithmetic, settings: QuantizationSettings) -> None:
+        super().__init__()
+        self.arithmetic = arithmetic
+        self.settings = settings
+        self.layer = "?"
+        self.seed = 0
+        self.register_buffer("running", torch.zeros(2))
+
+    def reset_ranges(self) -> None:
+        """Forget all batches."""
+        self.running.zero_()
+
+    def site(self) -> Site:
+        """The layer in this step."""
+        return Site(self.arithmetic, self.settings, self.layer, self.seed, self.training)
+
+    def forward(self, x_NCHW: Tensor) -> Grid:
+        """The grid of an input; in training, its range enters the running one.
+
+        Raises:
+            NonFiniteError: the input holds NaN or infinity.
+        """
+        if not self.training:
+            running = tuple(self.running.tolist())
+            if any(running):
+                return self.site().grid((running[0], running[1]), "running ranges")
+        x_NHWC = x_NCHW.detach().permute(0, 2, 3, 1).contiguous()
+        extremes = self.arithmetic.sample_range(x_NHWC)
+        grid = self.site().grid(extremes, "activations")
+        if self.training:
+            self.running.mul_(OLD_WEIGHT).add_(self.running.new_tensor(extremes), alpha=0.9)
+        return grid
+
+
+class QuantizedConv2d(nn.Conv2d):
+    """Square convolution in 8 bits; padded to keep the image's size at stride 1 (odd kernels)."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int,
+        *,
+        stride: int,
+        groups: int,
+        bias: bool,
+        arithmetic: Arithmetic,
+        settings: QuantizationSettings,
+    ) -> None:
+        padding = kernel_size // 2
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding, 1, groups, bias)
+        self.geometry = Geometry(kernel_size, stride, padding, groups)
+        self.input = InputQuantizer(arithmetic, settings)
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        """Convolution of what 8 bits hold of the input and the weights, float32."""
+        return autograd.convolution(
+            x_NCHW,
+            self.weight,
+            self.bias,
+            grid=self.input(x_NCHW),
+            geometry=self.geometry,
+            site=self.input.site(),
+        )
+
+
+class QuantizedLinear(nn.Linear):
+    """Fully connected layer in 8 bits, with bias."""
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        arithmetic: Arithmetic,
+        settings: QuantizationSettings,
+    ) -> None:
+        super().__init__(in_features, out_features)
+        self.geometry = Geometry(kernel=1, stride=1, padding=0, groups=1)
+        self.input = InputQuantizer(arithmetic, settings)
+
+    def forward(self, x_NC: Tensor) -> Tensor:
+        """Product with what 8 bits hold of the weights, shape (N, out_features), float32."""
+        x_NC11 = x_NC[:, :, None, None]
+        y_NO11 = autograd.convolution(
+            x_NC11,
+            self.weight[:, :, None, None],
+            self.bias,
+            grid=self.input(x_NC11),
+            geometry=self.geometry,
+            site=self.input.site(),
+        )
+        return y_NO11.flatten(1)
+
+
+class QuantizedSum(nn.Module):
+    """Sum of the branches of a residual block, each in 8 bits with a range of its own (R§1.2)."""
+
+    def __init__(self, arithmetic: Arithmetic, settings: QuantizationSettings) -> None:
+        super().__init__()
+        self.input = InputQuantizer(arithmetic, settings)
+        self.shortcut = InputQuantizer(arithmetic, settings)
+
+    def forward(self, branch_NCHW: Tensor, shortcut_NCHW: Tensor) -> Tensor:
+        """Entry by entry, shape of both, float32."""
+        return autograd.residual_sum(
+            branch_NCHW,
+            shortcut_NCHW,
+            a_grid=self.input(branch_NCHW),
+            b_grid=self.shortcut(shortcut_NCHW),
+            site=self.input.site(),
+        )
+
+
+def name_layers_(model: nn.Module) -> None:
+    """Let quantized layers know their names in the model, for errors."""
+    for name, module in model.named_modules():
+        if isinstance(module, InputQuantizer):
+            module.layer = name.rpartition(".")[0] or name
+
+
+def seed_rounding_(model: nn.Module, seed: int) -> None:
+    """Give each quantized input, and the gradients of its layer, noise of its own for one step.
+
+    Args:
+        model: is changed only in its `InputQuantizer` modules; may have none.
+        seed: in [0, 2**64).
+    """
+    quantizers = (module for module in model.modules() if isinstance(module, InputQuantizer))
+    for place, quantizer in enumerate(quantizers):
+        quantizer.seed = derive(seed, place)

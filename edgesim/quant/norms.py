@@ -1,0 +1,123 @@
+"""Range norms in 8 bits as modules: inputs, parameters, scales and gradients are coded (R§1.2)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from edgesim.quant import autograd, range_batch_norm
+from edgesim.quant.arithmetic import Arithmetic, RangeNormShape
+from edgesim.quant.layers import OLD_WEIGHT, InputQuantizer
+from edgesim.quant.range_evonorm import chunks_of
+from edgesim.quant.settings import QuantizationSettings
+
+
+class QuantizedRangeEvoNorm(nn.Module):
+    """Range EvoNorm with hard sigmoid: norm and nonlinearity in one (arXiv 2111.09389, Eq. 2; R§2).
+
+    Args:
+        channels: C of the input, shape (N, C, H, W), a multiple of `groups`.
+        groups: into how many groups of channels.
+        arithmetic: back end.
+        settings: of quantization.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        *,
+        groups: int,
+        arithmetic: Arithmetic,
+        settings: QuantizationSettings,
+    ) -> None:
+        super().__init__()
+        self.groups = groups
+        self.gamma = nn.Parameter(torch.empty(channels))
+        self.beta = nn.Parameter(torch.empty(channels))
+        self.v = nn.Parameter(torch.empty(channels))
+        self.input = InputQuantizer(arithmetic, settings)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """The initial values; nothing is drawn."""
+        nn.init.ones_(self.gamma)
+        nn.init.zeros_(self.beta)
+        nn.init.ones_(self.v)
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        """Normalised and gated activations, shape of the input, float32.
+
+        Raises:
+            ValueError: a sample's group has a single entry.
+        """
+        chunks = chunks_of(x_NCHW[0].numel() // self.groups)
+        return autograd.range_evonorm(
+            x_NCHW,
+            self.v,
+            self.gamma,
+            self.beta,
+            grid=self.input(x_NCHW),
+            shape=RangeNormShape(self.groups, chunks),
+            site=self.input.site(),
+        )
+
+    def extra_repr(self) -> str:
+        """For printing the model."""
+        return f"{len(self.v)}, groups={self.groups}"
+
+
+class QuantizedRangeBatchNorm(nn.Module):
+    """Range BatchNorm and ReLU (arXiv 1805.11046; R§2).
+
+    Attributes:
+        running_mean: shape (C,), local to a device.
+        running_scale: of 1 / deviation, shape (C,), local to a device.
+    """
+
+    running_mean: Tensor
+    running_scale: Tensor
+
+    def __init__(
+        self, channels: int, *, arithmetic: Arithmetic, settings: QuantizationSettings
+    ) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.empty(channels))
+        self.beta = nn.Parameter(torch.empty(channels))
+        self.register_buffer("running_mean", torch.empty(channels))
+        self.register_buffer("running_scale", torch.empty(channels))
+        self.input = InputQuantizer(arithmetic, settings)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """The initial values and fresh statistics; nothing is drawn."""
+        nn.init.ones_(self.gamma)
+        nn.init.zeros_(self.beta)
+        self.running_mean.zero_()
+        self.running_scale.fill_(1.0)
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        """Normalised and rectified activations, shape of the input, float32."""
+        grid, site = self.input(x_NCHW), self.input.site()
+        if self.training:
+            y, mean, scale = autograd.range_batch_norm(
+                x_NCHW, self.gamma, self.beta, grid=grid, site=site
+            )
+            self.running_mean.lerp_(mean, 1 - OLD_WEIGHT)
+            self.running_scale.lerp_(scale, 1 - OLD_WEIGHT)
+            return y
+        with torch.no_grad():
+            x_NHWC = x_NCHW.permute(0, 2, 3, 1).contiguous()
+            codes = site.arithmetic.quantize(x_NHWC, grid, site.activation_seed)
+            y_NHWC = range_batch_norm.apply(
+                grid.centered(codes),
+                grid.factor,
+                self.running_mean,
+                site.requantize_parameter(self.running_scale),
+                site.requantize_parameter(self.gamma),
+                site.requantize_parameter(self.beta),
+            )
+        return y_NHWC.permute(0, 3, 1, 2)
+
+    def extra_repr(self) -> str:
+        """For printing the model."""
+        return f"{len(self.gamma)}"

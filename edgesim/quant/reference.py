@@ -1,0 +1,216 @@
+"""The plain back end: torch operations on whole numbers held in float32, on CPU and CUDA.
+
+It is what every other back end is held to, and what "fake quantization" costs. Sums of products of
+codes are whole numbers; float32 holds them exactly up to 2^24, in any order of summation (a GPU
+must not round the factors for this: `fleet.accelerator` switches TF32 off).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.grad import conv2d_input, conv2d_weight
+
+from edgesim.quant import range_batch_norm, range_evonorm
+from edgesim.quant.affine import Grid, QuantizedWeight, grid_of
+from edgesim.quant.arithmetic import (
+    Geometry,
+    RangeBatchNormBackward,
+    RangeBatchNormForward,
+    RangeEvoNormBackward,
+    RangeEvoNormForward,
+    RangeNormShape,
+)
+
+
+class Reference:
+    """8-bit arithmetic in plain torch operations.
+
+    Args:
+        has_integer_zero: also of the grid on which norms round their scales.
+    """
+
+    name = "reference"
+    description = "torch operations on whole numbers in float32"
+
+    def __init__(self, *, has_integer_zero: bool) -> None:
+        self._has_integer_zero = has_integer_zero
+
+    def sample_range(self, x_NHWC: Tensor) -> tuple[float, float]:
+        """Mean over samples of their minima, and of their maxima."""
+        lows, highs = torch.aminmax(x_NHWC.flatten(1), dim=1)
+        means = torch.stack([lows, highs]).mean(1, dtype=torch.float64).to(torch.float32)
+        low, high = means.tolist()
+        return low, high
+
+    def full_range(self, x: Tensor) -> tuple[float, float]:
+        """Minimum and maximum."""
+        low, high = torch.stack(torch.aminmax(x)).tolist()
+        return low, high
+
+    def quantize(self, x: Tensor, grid: Grid, seed: int | None) -> Tensor:
+        """Codes."""
+        return grid.quantize(x, seed)
+
+    def requantize(self, x: Tensor, grid: Grid, seed: int | None) -> Tensor:
+        """The numbers of the codes of x."""
+        return grid.dequantize(grid.quantize(x, seed))
+
+    def residual_sum(
+        self, a: Tensor, a_grid: Grid, b: Tensor, b_grid: Grid, seeds: tuple[int, int] | None
+    ) -> Tensor:
+        """Sum of the numbers of the codes of a and b."""
+        a_seed, b_seed = seeds or (None, None)
+        return self.requantize(a, a_grid, a_seed) + self.requantize(b, b_grid, b_seed)
+
+    def convolve(
+        self,
+        codes_NHWC: Tensor,
+        grid: Grid,
+        weight: QuantizedWeight,
+        bias: Tensor | None,
+        geometry: Geometry,
+    ) -> Tensor:
+        """Convolution of what the codes stand for."""
+        sums_NCHW = functional.conv2d(
+            _images(grid.centered(codes_NHWC)),
+            _images_of_weight(weight),
+            None,
+            geometry.stride,
+            geometry.padding,
+            1,
+            geometry.groups,
+        )
+        y_NHWO = _rows(sums_NCHW).mul_(weight.scales * grid.factor)
+        return y_NHWO if bias is None else y_NHWO.add_(bias)
+
+    def input_gradient(
+        self,
+        codes_NHWO: Tensor,
+        grid: Grid,
+        weight: QuantizedWeight,
+        geometry: Geometry,
+        input_size: tuple[int, int],
+    ) -> Tensor:
+        """Gradient at the input for a quantized gradient at the output."""
+        weight_OIhw = _images_of_weight(weight)
+        channels = weight_OIhw.shape[1] * geometry.groups
+        sums_NCHW = conv2d_input(
+            (len(codes_NHWO), channels, *input_size),
+            weight_OIhw,
+            _images(grid.centered(codes_NHWO)),
+            geometry.stride,
+            geometry.padding,
+            1,
+            geometry.groups,
+        )
+        factor = np.float32(grid.factor)
+        if len(weight.scales) == 1:
+            factor *= np.float32(weight.scales.item())
+        return _rows(sums_NCHW).mul_(float(factor))
+
+    def weight_gradient(
+        self, codes_NHWC: Tensor, grid: Grid, g_NHWO: Tensor, weight: Tensor, geometry: Geometry
+    ) -> Tensor:
+        """Gradient at the weights."""
+        g_OIhw: Tensor = conv2d_weight(
+            _images(grid.centered(codes_NHWC)),
+            weight.shape,
+            _images(g_NHWO),
+            geometry.stride,
+            geometry.padding,
+            1,
+            geometry.groups,
+        )
+        return g_OIhw.mul_(grid.factor)
+
+    def range_evonorm(
+        self,
+        codes_NHWC: Tensor,
+        grid: Grid,
+        v: Tensor,
+        gamma: Tensor,
+        beta: Tensor,
+        shape: RangeNormShape,
+    ) -> RangeEvoNormForward:
+        """Range EvoNorm with hard sigmoid and quantized scale."""
+        x, factor = grid.centered(codes_NHWC), grid.factor
+        y, saved = range_evonorm.forward(
+            x, factor, v, gamma, beta, shape, "hard_sigmoid", self._quantize_scale
+        )
+        return RangeEvoNormForward(y, (saved.s, saved.s_hat, saved.highest, saved.lowest))
+
+    def range_evonorm_backward(
+        self,
+        codes_NHWC: Tensor,
+        grid: Grid,
+        v: Tensor,
+        gamma: Tensor,
+        shape: RangeNormShape,
+        saved: tuple[Tensor, ...],
+        g_NHWC: Tensor,
+        g_grid: Grid,
+        seed: int | None,
+    ) -> RangeEvoNormBackward:
+        """Gradients for g, which is quantized first."""
+        return range_evonorm.backward(
+            grid.centered(codes_NHWC),
+            grid.factor,
+            v,
+            gamma,
+            shape,
+            "hard_sigmoid",
+            range_evonorm.Saved(*saved),
+            self.requantize(g_NHWC, g_grid, seed),
+        )
+
+    def range_batch_norm(
+        self, codes_NHWC: Tensor, grid: Grid, gamma: Tensor, beta: Tensor
+    ) -> RangeBatchNormForward:
+        """Range BatchNorm of a batch with quantized scale, then ReLU."""
+        y, saved = range_batch_norm.forward(
+            grid.centered(codes_NHWC), grid.factor, gamma, beta, self._quantize_scale
+        )
+        kept = (saved.mean, saved.s, saved.s_hat, saved.highest, saved.lowest)
+        return RangeBatchNormForward(y, saved.mean, saved.s, kept)
+
+    def range_batch_norm_backward(
+        self,
+        codes_NHWC: Tensor,
+        grid: Grid,
+        gamma: Tensor,
+        beta: Tensor,
+        saved: tuple[Tensor, ...],
+        g_NHWC: Tensor,
+        g_grid: Grid,
+        seed: int | None,
+    ) -> RangeBatchNormBackward:
+        """Gradients for g, which is quantized first."""
+        return range_batch_norm.backward(
+            grid.centered(codes_NHWC),
+            grid.factor,
+            gamma,
+            beta,
+            range_batch_norm.Saved(*saved),
+            self.requantize(g_NHWC, g_grid, seed),
+        )
+
+    def _quantize_scale(self, s: Tensor) -> Tensor:
+        low, high = self.full_range(s)
+        return self.requantize(s, grid_of(low, high, has_integer_zero=self._has_integer_zero), None)
+
+
+def _images(x_NHWC: Tensor) -> Tensor:
+    """As torch's convolutions want it: a view, channels_last."""
+    return x_NHWC.permute(0, 3, 1, 2)
+
+
+def _rows(x_NCHW: Tensor) -> Tensor:
+    """NHWC, contiguous; a view of what is channels_last."""
+    return x_NCHW.permute(0, 2, 3, 1).contiguous()
+
+
+def _images_of_weight(weight: QuantizedWeight) -> Tensor:
+    return weight.centered().contiguous(memory_format=torch.channels_last)

@@ -1,0 +1,39 @@
+"""The switches of 8-bit training (R§12), one frozen value; the first of each literal is R's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Rounding = Literal["stochastic", "nearest"]
+ZeroPoint = Literal["float_offset", "integer"]
+WeightRange = Literal["per_tensor", "per_out_channel"]
+WeightGradient = Literal["fp32", "fp16", "bf16", "int8"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantizationSettings:
+    """How numbers become 8-bit codes, and which gradient the weights see.
+
+    Attributes:
+        zero_point: `integer`: zero is a code, and products are sums of integers. `float_offset`:
+            the reference code's grid from minimum to maximum (R§1.1), where zero need not be one.
+        weight_range: one scale for a weight tensor, or one for each output channel.
+        weight_gradient: arithmetic of the layer gradient in the weights' gradient (R§1.3); `int8`
+            switches bifurcation off.
+        activation_rounding: of activations in training; the reference code's is stochastic (R§1.4).
+        evaluation_rounding: of activations in evaluation.
+        gradient_rounding: of layer gradients.
+    """
+
+    zero_point: ZeroPoint
+    weight_range: WeightRange
+    weight_gradient: WeightGradient
+    activation_rounding: Rounding
+    evaluation_rounding: Rounding
+    gradient_rounding: Rounding
+
+    @property
+    def has_integer_zero(self) -> bool:
+        """Whether products are sums of integers."""
+        return self.zero_point == "integer"

@@ -1,0 +1,124 @@
+"""What a quantized operation must know of the place where it stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import frexp, isfinite
+from typing import assert_never
+
+import torch
+from torch import Tensor
+
+from edgesim.quant.affine import Grid, QuantizedWeight, grid_of, quantize_weight
+from edgesim.quant.arithmetic import Arithmetic
+from edgesim.quant.errors import NonFiniteError
+from edgesim.quant.noise import derive
+from edgesim.quant.settings import QuantizationSettings
+
+_GRADIENT, _SECOND_OPERAND = 1, 2  # places of noise within a layer; 0 is the first operand
+_FP16_EXPONENT = 14  # fp16 ends at 2^16: the largest entry is brought to [2^13, 2^14)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One quantized layer in one step.
+
+    Attributes:
+        arithmetic: back end.
+        settings: of quantization.
+        layer: name, for errors.
+        seed: of the layer's noise in this step, 32 bits.
+        training: whether the step is one of training.
+    """
+
+    arithmetic: Arithmetic
+    settings: QuantizationSettings
+    layer: str
+    seed: int
+    training: bool
+
+    @property
+    def activation_seeds(self) -> tuple[int, int] | None:
+        """Seeds for the first and the second input; None to round to nearest."""
+        settings = self.settings
+        rounding = settings.activation_rounding if self.training else settings.evaluation_rounding
+        if rounding == "nearest":
+            return None
+        return derive(self.seed, 0), derive(self.seed, _SECOND_OPERAND)
+
+    @property
+    def activation_seed(self) -> int | None:
+        """Seed for the only input."""
+        return self.activation_seeds[0] if self.activation_seeds else None
+
+    @property
+    def gradient_seed(self) -> int | None:
+        """Seed for the gradient at the output; None to round to nearest."""
+        if self.settings.gradient_rounding == "nearest":
+            return None
+        return derive(self.seed, _GRADIENT)
+
+    def grid(self, extremes: tuple[float, float], tensor: str) -> Grid:
+        """Grid of a range.
+
+        Args:
+            extremes: minimum and maximum.
+            tensor: whose range it is, for the error.
+
+        Raises:
+            NonFiniteError: the range is not one of finite numbers.
+        """
+        if not all(isfinite(extreme) for extreme in extremes):
+            raise NonFiniteError(self.layer, tensor)
+        return grid_of(*extremes, has_integer_zero=self.settings.has_integer_zero)
+
+    def gradient_grid(self, g: Tensor) -> Grid:
+        """Grid of a gradient at the output: from its exact minimum to its exact maximum.
+
+        Raises:
+            NonFiniteError: the gradient holds NaN or infinity.
+        """
+        return self.grid(self.arithmetic.full_range(g), "gradients")
+
+    def quantize_weight(self, weight_OIhw: Tensor) -> QuantizedWeight:
+        """Codes of a layer's weights.
+
+        Raises:
+            NonFiniteError: the weights hold NaN or infinity.
+        """
+        weight = quantize_weight(
+            weight_OIhw,
+            per_out_channel=self.settings.weight_range == "per_out_channel",
+            has_integer_zero=self.settings.has_integer_zero,
+        )
+        if not isfinite(weight.scales.sum().item()):
+            raise NonFiniteError(self.layer, "weights")
+        return weight
+
+    def requantize_parameter(self, parameter: Tensor) -> Tensor:
+        """The numbers of an 8-bit parameter (bias, scale, shift or slope), rounded to nearest.
+
+        Raises:
+            NonFiniteError: the parameter holds NaN or infinity.
+        """
+        grid = self.grid(self.arithmetic.full_range(parameter), "parameters")
+        return self.arithmetic.requantize(parameter, grid, None)
+
+    def round_for_weights(self, g: Tensor) -> Tensor:
+        """The gradient at the output as the gradient at the weights sees it (R§1.3).
+
+        16-bit formats round the factor; products are summed in float32, as hardware does.
+        """
+        match self.settings.weight_gradient:
+            case "fp32":
+                return g
+            case "bf16":
+                return g.to(torch.bfloat16).to(g.dtype)
+            case "fp16":
+                # Small gradients would vanish in fp16; a power of two loses no digit of them.
+                power = 2.0 ** (_FP16_EXPONENT - frexp(float(g.abs().amax()))[1])
+                return (g * power).to(torch.float16).to(g.dtype).div_(power)
+            case "int8":
+                return self.arithmetic.requantize(g, self.gradient_grid(g), self.gradient_seed)
+            case kind:
+                assert_never(kind)

@@ -1,0 +1,73 @@
+"""Section `model`: the network of every device, and the arithmetic it is trained in."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from edgesim.scenario.section import ContradictionError, Section
+
+Rounding = Literal["stochastic", "nearest"]
+
+
+class QuantizationSection(Section):
+    """The switches of 8-bit training (R§12); defaults are edgesim's, R's are named beside them."""
+
+    backend: Literal["auto", "reference"] = Field(
+        default="auto",
+        description="kernels: integers where the processor has them, or plain torch; same results",
+    )
+    zero_point: Literal["integer", "float_offset"] = Field(
+        default="integer", description="integer: zero is a code; R: float_offset (R§1.1)"
+    )
+    weight_range: Literal["per_tensor", "per_out_channel"] = Field(
+        default="per_tensor", description="one scale for a weight tensor (R), or one per channel"
+    )
+    weight_gradient: Literal["fp32", "fp16", "bf16", "int8"] = Field(
+        default="fp32",
+        description="layer gradient as the weights see it; R: fp32; int8: no bifurcation (R§1.3)",
+    )
+    activation_rounding: Rounding = Field(
+        default="nearest", description="in training; R: stochastic, by mistake (R§1.4)"
+    )
+    evaluation_rounding: Rounding = Field(
+        default="nearest", description="of activations in evaluation; R: stochastic (R§1.4)"
+    )
+    gradient_rounding: Rounding = Field(
+        default="stochastic", description="of layer gradients; R: stochastic"
+    )
+
+
+class ModelSection(Section):
+    """Network that every device trains."""
+
+    name: Literal["resnet20", "resnet54", "resnet18", "vgg11", "mobilenet_v2", "small_cnn"] = Field(
+        description="architecture"
+    )
+    precision: Literal["fp32", "int8"] = Field(
+        default="fp32",
+        description="arithmetic of training, and unless gossip says otherwise of messages",
+    )
+    norm: Literal["batch", "group", "evonorm_s0", "range_evonorm", "range_batch"] = Field(
+        default="evonorm_s0", description="normalisation, with its nonlinearity"
+    )
+    gate: Literal["sigmoid", "hard_sigmoid"] = Field(
+        default="sigmoid",
+        description="of range_evonorm in fp32; in int8 it is always hard_sigmoid (R§2)",
+    )
+    initialization: Literal["full_precision", "low_precision"] = Field(
+        default="full_precision",
+        description="initial values of R's fp32 or of its 8-bit models, in any precision (R§2)",
+    )
+    quantization: QuantizationSection | None = Field(
+        default=None, description="switches of precision: int8; null: their defaults"
+    )
+
+    @model_validator(mode="after")
+    def _quantization_belongs_to_int8(self) -> Self:
+        if self.precision == "fp32" and self.quantization is not None:
+            raise ContradictionError(
+                "quantization", "is given; must be null or absent for precision: fp32"
+            )
+        return self
