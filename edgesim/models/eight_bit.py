@@ -9,6 +9,7 @@ from torch import nn
 from edgesim.models.norms import GROUPS, Norm, check_groups, make_norm_act
 from edgesim.quant.arithmetic import Arithmetic
 from edgesim.quant.layers import QuantizedConv2d, QuantizedLinear, QuantizedSum
+from edgesim.quant.max_pool import CompactMaxPool2d
 from edgesim.quant.norms import QuantizedRangeBatchNorm, QuantizedRangeEvoNorm
 from edgesim.quant.settings import QuantizationSettings
 
@@ -77,3 +78,9 @@ class EightBit:
     def residual_sum(self) -> nn.Module:
         """Sum of two tensors, each in 8 bits."""
         return QuantizedSum(self.arithmetic, self.settings)
+
+    def max_pool(
+        self, kernel_size: int, *, stride: int, padding: int = 0, ceil_mode: bool = False
+    ) -> nn.Module:
+        """Maximum of each window; 8 bits of it are saved."""
+        return CompactMaxPool2d(kernel_size, stride=stride, padding=padding, ceil_mode=ceil_mode)

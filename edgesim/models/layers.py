@@ -52,6 +52,12 @@ class Layers(Protocol):
         """Sum of a block's two branches, called with both."""
         ...
 
+    def max_pool(
+        self, kernel_size: int, *, stride: int, padding: int = 0, ceil_mode: bool = False
+    ) -> nn.Module:
+        """Maximum of each window."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class FullPrecision:
@@ -95,6 +101,12 @@ class FullPrecision:
     def residual_sum(self) -> nn.Module:
         """Sum of two tensors."""
         return ResidualSum()
+
+    def max_pool(
+        self, kernel_size: int, *, stride: int, padding: int = 0, ceil_mode: bool = False
+    ) -> nn.Module:
+        """Maximum of each window."""
+        return nn.MaxPool2d(kernel_size, stride, padding, ceil_mode=ceil_mode)
 
 
 class ResidualSum(nn.Module):

@@ -32,7 +32,7 @@ def resnet18(layers: Layers, in_channels: int, num_classes: int) -> ImageClassif
     stem = [
         layers.conv(in_channels, 64, 7, stride=2),
         layers.norm_act(64),
-        nn.MaxPool2d(3, stride=2, padding=1),
+        layers.max_pool(3, stride=2, padding=1),
     ]
     stages = _stages(layers, 64, widths=(64, 128, 256, 512), blocks=2)
     return ImageClassifier(nn.Sequential(*stem, *stages), layers.linear(512, num_classes))

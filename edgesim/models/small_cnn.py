@@ -16,10 +16,10 @@ def small_cnn(layers: Layers, in_channels: int, num_classes: int) -> ImageClassi
     features = nn.Sequential(
         layers.conv(in_channels, 16, 3),
         layers.norm_act(16),
-        nn.MaxPool2d(2, ceil_mode=True),
+        layers.max_pool(2, stride=2, ceil_mode=True),
         layers.conv(16, 32, 3),
         layers.norm_act(32),
-        nn.MaxPool2d(2, ceil_mode=True),
+        layers.max_pool(2, stride=2, ceil_mode=True),
         layers.conv(32, 64, 3),
         layers.norm_act(64),
     )

@@ -18,7 +18,7 @@ def vgg11(layers: Layers, in_channels: int, num_classes: int) -> ImageClassifier
         for width in widths:
             features += [layers.conv(in_channels, width, 3, bias=True), layers.norm_act(width)]
             in_channels = width
-        features.append(nn.MaxPool2d(2))
+        features.append(layers.max_pool(2, stride=2))
     head = nn.Sequential(
         SeededDropout(0.5), layers.linear(512, 512), nn.ReLU(), layers.linear(512, num_classes)
     )

@@ -50,7 +50,7 @@ class Saved:
 
     Attributes:
         s: shape (N, G); s_hat: q(s).
-        highest: place of each chunk's first maximum in (K, H, W) order, shape (N, G, P).
+        highest: place in each chunk of its first maximum, shape (N, G, P); a byte where M allows.
         lowest: likewise of its first minimum.
     """
 
@@ -81,8 +81,7 @@ def forward(
     x = x_NHWC * factor
     n = x * _gate(x, v, gate)
     y = (n * _per_channel(s_hat, x)).mul_(gamma).add_(beta)
-    starts = torch.arange(shape.chunks, device=x.device) * entries
-    places = [(place.squeeze(3) + starts).to(torch.int32) for place in (highest, lowest)]
+    places = [place.squeeze(3).to(_place_type(entries)) for place in (highest, lowest)]
     return y, Saved(s, s_hat, *places)
 
 
@@ -108,9 +107,10 @@ def backward(
     g_s_hat = _groups(g_y_n * gamma, shape).sum(2)
     entries = x[0].numel() // shape.groups // shape.chunks
     g_R = (g_s_hat * saved.s.square() * (-kappa(entries) / shape.chunks)).unsqueeze(2)
+    starts = torch.arange(shape.chunks, device=x.device) * entries
     by_place_NGL = torch.zeros_like(_groups(g_x, shape))
-    by_place_NGL.scatter_(2, saved.highest.long(), g_R.expand_as(saved.highest))
-    by_place_NGL.scatter_add_(2, saved.lowest.long(), (-g_R).expand_as(saved.lowest))
+    by_place_NGL.scatter_(2, saved.highest + starts, g_R.expand(-1, -1, shape.chunks))
+    by_place_NGL.scatter_add_(2, saved.lowest + starts, -g_R.expand(-1, -1, shape.chunks))
     g_x += _ungroup(by_place_NGL, x)
     return RangeEvoNormBackward(
         x=g_x,
@@ -118,6 +118,13 @@ def backward(
         gamma=(g_y_n * s_hat).sum((0, 1, 2)),
         beta=g_NHWC.sum((0, 1, 2)),
     )
+
+
+def _place_type(entries: int) -> torch.dtype:
+    """The shortest type of a place among that many."""
+    if entries <= 1 << 8:
+        return torch.uint8
+    return torch.int16 if entries <= 1 << 15 else torch.int32
 
 
 def _gate(x: Tensor, v: Tensor, gate: Gate) -> Tensor:

@@ -1,0 +1,112 @@
+"""Maximum pooling that saves one byte for each output: which entry of its window was the largest.
+
+torch's own saves the whole input and 8 bytes an output, which would undo what 8-bit layers save.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import Function, once_differentiable
+from torch.nn import functional
+
+
+class CompactMaxPool2d(nn.Module):
+    """The maximum of each window; its results and gradients are those of `nn.MaxPool2d`.
+
+    Args:
+        kernel_size: side of the window, at most 16.
+        stride: distance of two windows.
+        padding: on each side; padded entries are never the largest.
+        ceil_mode: whether windows that are cut off at the far sides count.
+    """
+
+    def __init__(
+        self, kernel_size: int, *, stride: int, padding: int = 0, ceil_mode: bool = False
+    ) -> None:
+        super().__init__()
+        assert kernel_size <= 16, "a place in the window must fit a byte"
+        self.kernel_size = kernel_size
+        self.stride = stride
+        self.padding = padding
+        self.ceil_mode = ceil_mode
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        """Shape (N, C, H', W')."""
+        y: Tensor = _CompactMaxPool.apply(x_NCHW, self)  # type: ignore[no-untyped-call]
+        return y
+
+    def window_places(self, flat_NCHW: Tensor, width: int) -> Tensor:
+        """Places in the windows, uint8, of torch's indices into height x width."""
+        tops, lefts = self._corners(flat_NCHW)
+        rows = flat_NCHW.div(width, rounding_mode="floor")
+        columns = flat_NCHW - rows * width
+        return ((rows - tops) * self.kernel_size + (columns - lefts)).to(torch.uint8)
+
+    def flat_places(self, places_NCHW: Tensor, width: int) -> Tensor:
+        """The way back."""
+        tops, lefts = self._corners(places_NCHW)
+        places = places_NCHW.to(torch.int64)
+        rows = places.div(self.kernel_size, rounding_mode="floor")
+        return (rows + tops) * width + (places - rows * self.kernel_size + lefts)
+
+    def _corners(self, like_NCHW: Tensor) -> tuple[Tensor, Tensor]:
+        """First row of each row of windows, (H', 1), and first column, (W',); may be negative."""
+        height, width = like_NCHW.shape[2:]
+        rows = torch.arange(height, device=like_NCHW.device) * self.stride - self.padding
+        columns = torch.arange(width, device=like_NCHW.device) * self.stride - self.padding
+        return rows.unsqueeze(1), columns
+
+    def extra_repr(self) -> str:
+        """For printing the model."""
+        return f"{self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class _Context(Protocol):
+    saved_tensors: tuple[Tensor, ...]
+    pool: CompactMaxPool2d
+    input_shape: torch.Size
+
+    def save_for_backward(self, *tensors: Tensor) -> None: ...
+
+
+class _CompactMaxPool(Function):
+    @staticmethod
+    def forward(ctx: _Context, x_NCHW: Tensor, pool: CompactMaxPool2d) -> Tensor:
+        y, flat = functional.max_pool2d(
+            x_NCHW,
+            pool.kernel_size,
+            pool.stride,
+            pool.padding,
+            ceil_mode=pool.ceil_mode,
+            return_indices=True,
+        )
+        ctx.pool, ctx.input_shape = pool, x_NCHW.shape
+        ctx.save_for_backward(pool.window_places(flat, x_NCHW.shape[3]))
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: _Context, g_NCHW: Tensor) -> tuple[Tensor, None]:
+        pool, (places,) = ctx.pool, ctx.saved_tensors
+        flat = pool.flat_places(places, ctx.input_shape[3])
+        # The input's values are not read; its shape and memory layout are.
+        like = torch.empty(
+            ctx.input_shape,
+            dtype=g_NCHW.dtype,
+            device=g_NCHW.device,
+            memory_format=torch.channels_last,
+        )
+        g_x: Tensor = torch.ops.aten.max_pool2d_with_indices_backward(
+            g_NCHW.contiguous(memory_format=torch.channels_last),
+            like,
+            [pool.kernel_size] * 2,
+            [pool.stride] * 2,
+            [pool.padding] * 2,
+            [1, 1],
+            pool.ceil_mode,
+            flat.contiguous(memory_format=torch.channels_last),
+        )
+        return g_x, None
