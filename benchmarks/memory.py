@@ -19,15 +19,9 @@ from edgesim.learning.step_memory import StepMemory, measure_step_memory
 from edgesim.models import EightBit, Layers, build_model, full_precision
 from edgesim.quant.reference import Reference
 from edgesim.quant.settings import QuantizationSettings
+from edgesim.scenario.model import QuantizationSection
 
-SETTINGS = QuantizationSettings(
-    zero_point="integer",
-    weight_range="per_tensor",
-    weight_gradient="fp32",
-    activation_rounding="nearest",
-    evaluation_rounding="nearest",
-    gradient_rounding="stochastic",
-)
+SETTINGS = QuantizationSettings(**QuantizationSection().model_dump(exclude={"backend"}))
 CASES = {"resnet20": (32, 32), "vgg11": (32, 32), "resnet18": (64, 16), "mobilenet_v2": (32, 32)}
 FP32_NORMS = ("evonorm_s0", "range_evonorm", "batch")
 

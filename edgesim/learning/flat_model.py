@@ -69,7 +69,8 @@ class FlatModel:
 
         The gradient is on the CPU. Updates the statistics of norms and quantizers in `buffers`.
         """
-        self.model.train()
+        if not self.model.training:  # setting the mode visits all modules
+            self.model.train()
         self.gradient.zero_()
         logits = self.model(images_NCHW.to(self._device))
         loss = functional.cross_entropy(logits, labels_N.to(self._device))

@@ -23,6 +23,10 @@ CODES = 255  # the largest code of 8 bits
 LARGEST_WEIGHT_CODE = 127  # symmetric: -128 is not used, so that -w has a code if w has one
 SMALLEST_SCALE = 1e-8  # R§1.1: a constant tensor has no range
 
+# Operations on float32 scalars round to float32, as those of all back ends do.
+_ZERO, _ONE, _STEPS = np.float32(0), np.float32(1), np.float32(CODES)
+_SMALLEST_SCALE = np.float32(SMALLEST_SCALE)
+
 
 @dataclass(frozen=True, slots=True)
 class Grid:
@@ -67,7 +71,7 @@ class Grid:
             seed: of stochastic rounding, unbiased within the grid; None rounds to nearest, half to
                 even, with an error of at most scale / 2.
         """
-        inverse = float(np.float32(1) / np.float32(self.scale))
+        inverse = float(_ONE / np.float32(self.scale))
         if self.offset:
             steps = (x - self.offset).mul_(inverse)
         else:
@@ -90,12 +94,12 @@ def grid_of(low: float, high: float, *, has_integer_zero: bool) -> Grid:
     """
     lowest, highest = np.float32(low), np.float32(high)
     if has_integer_zero:
-        lowest, highest = min(lowest, np.float32(0)), max(highest, np.float32(0))
-    scale = max((highest - lowest) / np.float32(CODES), np.float32(SMALLEST_SCALE))
+        lowest, highest = min(lowest, _ZERO), max(highest, _ZERO)
+    scale = max((highest - lowest) / _STEPS, _SMALLEST_SCALE)
     if not has_integer_zero and lowest:
         return Grid(float(scale), 0.0, float(lowest))
-    zero_point = np.clip(np.rint(-lowest * (np.float32(1) / scale)), 0, CODES)
-    return Grid(float(scale), float(zero_point), 0.0)
+    zero_point = round(float(-lowest * (_ONE / scale)))
+    return Grid(float(scale), float(min(max(zero_point, 0), CODES)), 0.0)
 
 
 @dataclass(frozen=True, slots=True)

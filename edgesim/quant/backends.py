@@ -1,40 +1,53 @@
-"""The back ends by name, and the choice between them."""
+"""The back ends by name, and the choice between them by probing the processor."""
 
 from __future__ import annotations
 
 from typing import Literal, assert_never
 
 from edgesim.quant.arithmetic import Arithmetic
+from edgesim.quant.errors import BackendError
 from edgesim.quant.reference import Reference
 from edgesim.quant.settings import QuantizationSettings
 
-BackendName = Literal["reference"]
+BackendName = Literal["reference", "int8_cpu"]
 
 
 def choose_backend(
-    wanted: Literal["auto", "reference"],
-    settings: QuantizationSettings,  # noqa: ARG001
-    accelerator: Literal["cpu", "cuda"],  # noqa: ARG001
+    wanted: Literal["auto"] | BackendName,
+    settings: QuantizationSettings,
+    accelerator: Literal["cpu", "cuda"],
 ) -> BackendName:
-    """The back end of a fleet; `auto` takes the fastest that can serve.
+    """The back end of a fleet; `auto` takes integer kernels where they can serve.
 
     Args:
         wanted: as scenarios have it.
         settings: of quantization; not every back end serves all of them.
         accelerator: where models compute.
+
+    Raises:
+        BackendError: `int8_cpu` is asked for by name and can't serve.
     """
-    match wanted:
-        case "auto" | "reference":
-            return "reference"
-        case _:
-            assert_never(wanted)
+    if wanted == "reference":
+        return "reference"
+    obstacle = _obstacle_to_int8_cpu(settings, accelerator)
+    if obstacle is None:
+        return "int8_cpu"
+    if wanted == "int8_cpu":
+        raise BackendError(
+            f"model.quantization.backend is int8_cpu, but {obstacle}; choose auto or reference"
+        )
+    return "reference"
 
 
 def make_backend(name: BackendName, settings: QuantizationSettings) -> Arithmetic:
-    """A back end."""
+    """A back end, for the use of one thread at a time."""
     match name:
         case "reference":
             return Reference(has_integer_zero=settings.has_integer_zero)
+        case "int8_cpu":
+            from edgesim.quant.int8_cpu import Int8Cpu  # loads numba: half a second
+
+            return Int8Cpu()
         case _:
             assert_never(name)
 
@@ -44,5 +57,24 @@ def describe_backend(name: BackendName) -> str:
     match name:
         case "reference":
             return f"{Reference.name} ({Reference.description})"
+        case "int8_cpu":
+            from edgesim.quant.int8_cpu import Int8Cpu
+
+            return f"{Int8Cpu.name} ({Int8Cpu.description})"
         case _:
             assert_never(name)
+
+
+def _obstacle_to_int8_cpu(
+    settings: QuantizationSettings, accelerator: Literal["cpu", "cuda"]
+) -> str | None:
+    """Why integer kernels can't serve, to follow "but"; None if they can."""
+    if not settings.has_integer_zero:
+        return "the grids of zero_point: float_offset have no integers to compute with"
+    if accelerator != "cpu":
+        return f"models compute on {accelerator}"
+    from edgesim.quant.kernels.multiply_add import multiply_add_is_native
+
+    if not multiply_add_is_native():
+        return "this processor lacks the 16-bit multiply-add of AVX2"
+    return None

@@ -15,6 +15,19 @@ from edgesim.quant.site import Site
 OLD_WEIGHT = 0.1  # of the running range; the batch's is 0.9 (R§1.2)
 
 
+class Noise:
+    """The seed of the noise in one model, shared by its quantizers.
+
+    Attributes:
+        seed: of the step under way, in [0, 2**64).
+    """
+
+    __slots__ = ("seed",)
+
+    def __init__(self) -> None:
+        self.seed = 0
+
+
 class InputQuantizer(nn.Module):
     """The 8-bit grid of one input of one layer.
 
@@ -33,7 +46,8 @@ class InputQuantizer(nn.Module):
         self.arithmetic = arithmetic
         self.settings = settings
         self.layer = "?"
-        self.seed = 0
+        self.place = 0
+        self.noise = Noise()
         self.register_buffer("running", torch.zeros(2))
 
     def reset_ranges(self) -> None:
@@ -42,7 +56,8 @@ class InputQuantizer(nn.Module):
 
     def site(self) -> Site:
         """The layer in this step."""
-        return Site(self.arithmetic, self.settings, self.layer, self.seed, self.training)
+        seed = derive(self.noise.seed, self.place)
+        return Site(self.arithmetic, self.settings, self.layer, seed, self.training)
 
     def forward(self, x_NCHW: Tensor) -> Grid:
         """The grid of an input; in training, its range enters the running one.
@@ -58,7 +73,7 @@ class InputQuantizer(nn.Module):
         extremes = self.arithmetic.sample_range(x_NHWC)
         grid = self.site().grid(extremes, "activations")
         if self.training:
-            self.running.mul_(OLD_WEIGHT).add_(self.running.new_tensor(extremes), alpha=0.9)
+            self.running.lerp_(self.running.new_tensor(extremes), 1 - OLD_WEIGHT)
         return grid
 
 
@@ -143,19 +158,24 @@ class QuantizedSum(nn.Module):
 
 
 def name_layers_(model: nn.Module) -> None:
-    """Let quantized layers know their names in the model, for errors."""
+    """Let quantized layers know their names and places in the model, and share one noise.
+
+    Without it, equal layers round with equal noise, and errors can't say which layer it was.
+    """
+    noise, place = Noise(), 0
     for name, module in model.named_modules():
         if isinstance(module, InputQuantizer):
-            module.layer = name.rpartition(".")[0] or name
+            module.layer, module.place, module.noise = name.rpartition(".")[0] or name, place, noise
+            place += 1
 
 
 def seed_rounding_(model: nn.Module, seed: int) -> None:
     """Give each quantized input, and the gradients of its layer, noise of its own for one step.
 
     Args:
-        model: is changed only in its `InputQuantizer` modules; may have none.
+        model: may have no quantized layers.
         seed: in [0, 2**64).
     """
-    quantizers = (module for module in model.modules() if isinstance(module, InputQuantizer))
-    for place, quantizer in enumerate(quantizers):
-        quantizer.seed = derive(seed, place)
+    for module in model.modules():
+        if isinstance(module, InputQuantizer):
+            module.noise.seed = seed

@@ -115,16 +115,8 @@ class Reference:
         self, codes_NHWC: Tensor, grid: Grid, g_NHWO: Tensor, weight: Tensor, geometry: Geometry
     ) -> Tensor:
         """Gradient at the weights."""
-        g_OIhw: Tensor = conv2d_weight(
-            _images(grid.centered(codes_NHWC)),
-            weight.shape,
-            _images(g_NHWO),
-            geometry.stride,
-            geometry.padding,
-            1,
-            geometry.groups,
-        )
-        return g_OIhw.mul_(grid.factor)
+        centered = grid.centered(codes_NHWC)
+        return weight_gradient(centered, g_NHWO, weight.shape, geometry).mul_(grid.factor)
 
     def range_evonorm(
         self,
@@ -200,6 +192,24 @@ class Reference:
     def _quantize_scale(self, s: Tensor) -> Tensor:
         low, high = self.full_range(s)
         return self.requantize(s, grid_of(low, high, has_integer_zero=self._has_integer_zero), None)
+
+
+def weight_gradient(
+    x_NHWC: Tensor, g_NHWO: Tensor, shape_OIhw: torch.Size, geometry: Geometry
+) -> Tensor:
+    """Gradient at the weights of a convolution in float32, contiguous."""
+    if x_NHWC.shape[1:3] == (1, 1) and geometry.kernel == 1:  # a fully connected layer
+        return (g_NHWO.flatten(1).T @ x_NHWC.flatten(1)).view(shape_OIhw)
+    g_OIhw: Tensor = conv2d_weight(
+        _images(x_NHWC),
+        shape_OIhw,
+        _images(g_NHWO),
+        geometry.stride,
+        geometry.padding,
+        1,
+        geometry.groups,
+    )
+    return g_OIhw
 
 
 def _images(x_NHWC: Tensor) -> Tensor:

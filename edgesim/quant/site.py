@@ -16,6 +16,7 @@ from edgesim.quant.noise import derive
 from edgesim.quant.settings import QuantizationSettings
 
 _GRADIENT, _SECOND_OPERAND = 1, 2  # places of noise within a layer; 0 is the first operand
+LARGEST_RANGE = 3.4e38  # float32 ends there; not true of NaN, nor where an extreme is infinite
 _FP16_EXPONENT = 14  # fp16 ends at 2^16: the largest entry is brought to [2^13, 2^14)
 
 
@@ -68,9 +69,10 @@ class Site:
         Raises:
             NonFiniteError: the range is not one of finite numbers.
         """
-        if not all(isfinite(extreme) for extreme in extremes):
+        low, high = extremes
+        if not high - low < LARGEST_RANGE:
             raise NonFiniteError(self.layer, tensor)
-        return grid_of(*extremes, has_integer_zero=self.settings.has_integer_zero)
+        return grid_of(low, high, has_integer_zero=self.settings.has_integer_zero)
 
     def gradient_grid(self, g: Tensor) -> Grid:
         """Grid of a gradient at the output: from its exact minimum to its exact maximum.

@@ -14,7 +14,7 @@ Rounding = Literal["stochastic", "nearest"]
 class QuantizationSection(Section):
     """The switches of 8-bit training (R§12); defaults are edgesim's, R's are named beside them."""
 
-    backend: Literal["auto", "reference"] = Field(
+    backend: Literal["auto", "reference", "int8_cpu"] = Field(
         default="auto",
         description="kernels: integers where the processor has them, or plain torch; same results",
     )

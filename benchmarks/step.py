@@ -1,0 +1,266 @@
+"""Time of one training step in fp32, in fake 8 bits and in integers, side by side in one process.
+
+One thread; forward, backward and update of momentum SGD, as a device does them; the arms take turns
+and the fastest of their repetitions counts. fp32 uses EvoNorm-S0, the norm of the paper's fp32
+models, in its best form: edgesim's own function, in either memory layout of the weights, or the
+plain formula compiled by torch. The 8-bit arms use Range EvoNorm: `fake_quant` is the back end
+`reference`, `int8_cpu` the integer kernels. Times are processor time of the thread.
+
+Below the table: where an int8_cpu step goes, and the rate of its integer products.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import thread_time
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+
+from edgesim.learning.flat_model import FlatModel
+from edgesim.learning.optimizers import Sgd
+from edgesim.models import (
+    EightBit,
+    EvoNormS0,
+    Layers,
+    SeededDropout,
+    build_model,
+    full_precision,
+    seed_dropout_,
+)
+from edgesim.quant.arithmetic import Arithmetic
+from edgesim.quant.backends import BackendName, make_backend
+from edgesim.quant.layers import QuantizedConv2d, QuantizedLinear, seed_rounding_
+from edgesim.quant.settings import QuantizationSettings
+from edgesim.scenario.model import QuantizationSection
+
+CASES = {"resnet20": (32, 32), "vgg11": (32, 32), "resnet18": (64, 16)}  # image side, batch
+SETTINGS = QuantizationSettings(**QuantizationSection().model_dump(exclude={"backend"}))
+OPTIMIZER = Sgd(momentum=0.9, nesterov=True, weight_decay=1e-4)
+
+_PARTS = {
+    "convolve": "integer products",
+    "input_gradient": "integer products",
+    "weight_gradient": "weight gradients (fp32)",
+    "range_evonorm": "norms",
+    "range_evonorm_backward": "norms",
+    "residual_sum": "quantization and sums",
+    "quantize": "quantization and sums",
+    "requantize": "quantization and sums",
+    "sample_range": "ranges",
+    "full_range": "ranges",
+}
+
+
+class TimedArithmetic:
+    """A back end that notes how long each of its operations took.
+
+    Attributes:
+        seconds: processor time by operation.
+    """
+
+    def __init__(self, arithmetic: Arithmetic) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        for name in _PARTS:
+            setattr(self, name, self._timed(name, getattr(arithmetic, name)))
+
+    def _timed(self, name: str, operation: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*arguments: Any) -> Any:  # noqa: ANN401 (whatever the operation takes)
+            start = thread_time()
+            result = operation(*arguments)
+            self.seconds[name] += thread_time() - start
+            return result
+
+        return timed
+
+
+class PlainEvoNorm(nn.Module):
+    """EvoNorm-S0 as its formula says, for torch's compiler to fuse; takes over the parameters."""
+
+    def __init__(self, norm: EvoNormS0) -> None:
+        super().__init__()
+        self.gamma, self.beta, self.v, self.groups = norm.gamma, norm.beta, norm.v, norm.groups
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        """Shape of the input."""
+        N, C, H, W = x_NCHW.shape
+        grouped = x_NCHW.view(N, self.groups, C // self.groups, H, W)
+        variance = grouped.var((2, 3, 4), correction=0, keepdim=True)
+        deviation = (variance + 1e-5).sqrt().expand_as(grouped).reshape(N, C, H, W)
+        gate = torch.sigmoid(x_NCHW * self.v.view(1, -1, 1, 1))
+        y = x_NCHW * gate / deviation
+        return y * self.gamma.view(1, -1, 1, 1) + self.beta.view(1, -1, 1, 1)
+
+
+@dataclass(slots=True)
+class Arm:
+    """One way to do a step.
+
+    Attributes:
+        step: does one.
+        best_s: of the steps so far, processor time.
+    """
+
+    step: Callable[[], None]
+    best_s: float = float("inf")
+
+    def take_turn(self) -> None:
+        """Do one step and note its time."""
+        start = thread_time()
+        self.step()
+        self.best_s = min(self.best_s, thread_time() - start)
+
+
+def make_step(
+    name: str, layers: Layers, *, channels_last: bool = False, compiled: bool = False
+) -> Callable[[], None]:
+    """A function that does one training step of a model on a fixed random batch."""
+    side, batch = CASES[name]
+    generator = torch.Generator().manual_seed(1)
+    module = build_model(
+        name, image_shape=(3, side, side), num_classes=10, layers=layers, generator=generator
+    )
+    if compiled:
+        _use_plain_norms_(module)
+    model = FlatModel(module)
+    if channels_last:
+        module.to(memory_format=torch.channels_last)
+    if compiled:
+        model.model = torch.compile(module)
+    images = torch.randn(batch, 3, side, side, generator=generator)
+    labels = torch.randint(0, 10, (batch,), generator=generator)
+    x = model.parameters.clone()
+    state = OPTIMIZER.init(x)
+
+    def step() -> None:
+        model.load_(x, model.buffers)
+        _, gradient = model.loss_and_gradient(images, labels)
+        OPTIMIZER.step_(state, x, gradient, 0.01)
+
+    def seeded_step() -> None:
+        seed_dropout_(module, 1)
+        seed_rounding_(module, 1)
+        step()
+
+    return seeded_step
+
+
+def _use_plain_norms_(module: nn.Module) -> None:
+    for parent in list(module.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, EvoNormS0):
+                setattr(parent, name, PlainEvoNorm(child))
+            elif isinstance(child, SeededDropout):
+                setattr(parent, name, nn.Dropout(child.p))  # the compiler knows no generators
+
+
+def integer_macs(name: str) -> int:
+    """Products of integers in a step: forward, and input gradients but the first layer's."""
+    side, batch = CASES[name]
+    model = build_model(
+        name,
+        image_shape=(3, side, side),
+        num_classes=10,
+        layers=_eight_bit("reference")[0],
+        generator=torch.Generator().manual_seed(1),
+    ).eval()
+    counts: list[int] = []
+
+    def count(layer: nn.Module, _: object, y: Tensor) -> None:
+        weight = layer.weight
+        assert isinstance(weight, Tensor)
+        pixels = y[0, 0].numel() if y.dim() == 4 else 1
+        counts.append(batch * pixels * weight.numel())
+
+    for module in model.modules():
+        if isinstance(module, QuantizedConv2d | QuantizedLinear):
+            module.register_forward_hook(count)
+    with torch.no_grad():
+        model(torch.zeros(1, 3, side, side))
+    return 2 * sum(counts) - counts[0]
+
+
+def _eight_bit(backend: BackendName) -> tuple[EightBit, TimedArithmetic]:
+    arithmetic = TimedArithmetic(make_backend(backend, SETTINGS))
+    return EightBit("range_evonorm", arithmetic, SETTINGS, conv_bias=True), arithmetic  # type: ignore[arg-type]
+
+
+def measure(name: str, repeats: int, *, compile_too: bool) -> dict[str, Any]:
+    """Figures of one model."""
+    fp32 = full_precision("evonorm_s0")
+    fake, _ = _eight_bit("reference")
+    int8, timed = _eight_bit("int8_cpu")
+    arms = {
+        "fp32_eager": Arm(make_step(name, fp32)),
+        "fp32_channels_last": Arm(make_step(name, fp32, channels_last=True)),
+        "fake_quant": Arm(make_step(name, fake)),
+        "int8_cpu": Arm(make_step(name, int8)),
+    }
+    if compile_too:
+        arms["fp32_compiled"] = Arm(make_step(name, fp32, channels_last=True, compiled=True))
+    for arm in arms.values():
+        for _ in range(2):
+            arm.step()
+    timed.seconds.clear()
+    total = 0.0
+    for _ in range(repeats):
+        for arm_name, arm in arms.items():
+            start = thread_time()
+            arm.take_turn()
+            if arm_name == "int8_cpu":
+                total += thread_time() - start
+    parts: dict[str, float] = defaultdict(float)
+    for operation, seconds in timed.seconds.items():
+        parts[_PARTS[operation]] += 1e3 * seconds / repeats
+    parts["the rest: torch, Python, loss, update"] = 1e3 * total / repeats - sum(parts.values())
+    times = {f"{arm_name}_ms": 1e3 * arm.best_s for arm_name, arm in arms.items()}
+    best = min(ms for arm_name, ms in times.items() if arm_name.startswith("fp32"))
+    return {"fp32_best_ms": best, **times, "parts_ms": dict(parts), "macs": integer_macs(name)}
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=10, help="steps of each arm that count")
+    parser.add_argument("--models", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    figures = {
+        name: measure(name, arguments.repeats, compile_too=not arguments.no_compile)
+        for name in arguments.models
+    }
+    console = Console(width=120)
+    table = Table("model", "arm", "ms", "of best fp32", title="one training step, one thread")
+    for name, figure in figures.items():
+        for arm, ms in figure.items():
+            if arm.endswith("_ms") and arm not in ("fp32_best_ms", "parts_ms"):
+                table.add_row(name, arm[:-3], f"{ms:.1f}", f"{ms / figure['fp32_best_ms']:.2f}")
+        table.add_section()
+    console.print(table)
+    table = Table("model", "part of an int8_cpu step", "ms", title="means of the same steps")
+    for name, figure in figures.items():
+        for part, ms in sorted(figure["parts_ms"].items(), key=lambda item: -item[1]):
+            table.add_row(name, part, f"{ms:.1f}")
+        gmacs = figure["macs"] / 1e9
+        rate = gmacs / (figure["parts_ms"]["integer products"] / 1e3)
+        table.add_row(name, f"integer products: {gmacs:.2f} G multiply-adds", f"{rate:.1f} G/s")
+        table.add_section()
+    console.print(table)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

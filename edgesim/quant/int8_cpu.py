@@ -1,0 +1,269 @@
+"""The fast back end: integer products and fused passes on one processor core (`kernels/`).
+
+Integers are those of the plain back end exactly; floats agree to rounding, for sums of gradients
+are taken in another order. The weights' gradient, which is one of floats, is torch's product.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from edgesim.quant.affine import Grid, QuantizedWeight
+from edgesim.quant.arithmetic import (
+    Geometry,
+    RangeBatchNormBackward,
+    RangeBatchNormForward,
+    RangeEvoNormBackward,
+    RangeEvoNormForward,
+    RangeNormShape,
+)
+from edgesim.quant.kernels import quantize, range_batch_norm, range_evonorm
+from edgesim.quant.kernels.convolution import Convolution
+from edgesim.quant.kernels.geometry import ConvolutionShape
+from edgesim.quant.range_batch_norm import chunking
+from edgesim.quant.range_evonorm import EPSILON, kappa
+from edgesim.quant.reference import weight_gradient
+
+Floats = NDArray[np.float32]
+
+
+class Int8Cpu:
+    """8-bit arithmetic in integers, for grids whose zero is a code.
+
+    Not for use by two threads at once: tables of positions are made when a shape is first met.
+    """
+
+    name = "int8_cpu"
+    description = "numba kernels of edgesim: 16-bit multiply-add, 32-bit sums"
+
+    def __init__(self) -> None:
+        self._convolutions: dict[ConvolutionShape, Convolution] = {}
+
+    def sample_range(self, x_NHWC: Tensor) -> tuple[float, float]:
+        """Mean over samples of their minima, and of their maxima."""
+        low, high = quantize.sample_range(x_NHWC.numpy()).tolist()
+        return low, high
+
+    def full_range(self, x: Tensor) -> tuple[float, float]:
+        """Minimum and maximum."""
+        low, high = quantize.full_range(x.detach().numpy()).tolist()
+        return low, high
+
+    def quantize(self, x: Tensor, grid: Grid, seed: int | None) -> Tensor:
+        """Codes."""
+        codes = torch.empty(x.shape, dtype=torch.uint8)
+        if seed is None:
+            quantize.quantize_nearest(x.numpy(), _array(grid), codes.numpy())
+        else:
+            quantize.quantize_stochastic(x.numpy(), _array(grid), seed, codes.numpy())
+        return codes
+
+    def requantize(self, x: Tensor, grid: Grid, seed: int | None) -> Tensor:
+        """The numbers of the codes of x."""
+        values = torch.empty(x.shape)
+        if seed is None:
+            quantize.requantize_nearest(x.detach().numpy(), _array(grid), values.numpy())
+        else:
+            quantize.requantize_stochastic(x.detach().numpy(), _array(grid), seed, values.numpy())
+        return values
+
+    def residual_sum(
+        self, a: Tensor, a_grid: Grid, b: Tensor, b_grid: Grid, seeds: tuple[int, int] | None
+    ) -> Tensor:
+        """Sum of the numbers of the codes of a and b."""
+        y = torch.empty(a.shape)
+        operands = (a.numpy(), b.numpy(), _array(a_grid), _array(b_grid))
+        if seeds is None:
+            quantize.residual_sum(*operands, y.numpy())
+        else:
+            quantize.residual_sum_stochastic(*operands, seeds, y.numpy())
+        return y
+
+    def convolve(
+        self,
+        codes_NHWC: Tensor,
+        grid: Grid,
+        weight: QuantizedWeight,
+        bias: Tensor | None,
+        geometry: Geometry,
+    ) -> Tensor:
+        """Convolution of what the codes stand for."""
+        convolution = self._convolution(codes_NHWC.shape[1:3], weight, geometry)
+        shape = convolution.shape
+        y = torch.empty((len(codes_NHWC), shape.out_height, shape.out_width, shape.out_channels))
+        scale_O = (weight.scales * grid.scale).expand(shape.out_channels).contiguous()
+        convolution.convolve(
+            codes_NHWC.numpy(),
+            int(grid.zero_point),
+            convolution.pack_forward(weight.codes.numpy()),
+            scale_O.numpy(),
+            None if bias is None else bias.numpy(),
+            y.numpy(),
+        )
+        return y
+
+    def input_gradient(
+        self,
+        codes_NHWO: Tensor,
+        grid: Grid,
+        weight: QuantizedWeight,
+        geometry: Geometry,
+        input_size: tuple[int, int],
+    ) -> Tensor:
+        """Gradient at the input for a quantized gradient at the output."""
+        convolution = self._convolution(input_size, weight, geometry)
+        shape = convolution.shape
+        g_x = torch.empty((len(codes_NHWO), shape.height, shape.width, shape.channels))
+        factor = np.float32(grid.scale)
+        if len(weight.scales) == 1:
+            factor *= np.float32(weight.scales.item())
+        convolution.input_gradient(
+            codes_NHWO.numpy(),
+            int(grid.zero_point),
+            convolution.pack_input_gradient(weight.codes.numpy()),
+            float(factor),
+            g_x.numpy(),
+        )
+        return g_x
+
+    def weight_gradient(
+        self, codes_NHWC: Tensor, grid: Grid, g_NHWO: Tensor, weight: Tensor, geometry: Geometry
+    ) -> Tensor:
+        """Gradient at the weights."""
+        centered = torch.empty(codes_NHWC.shape)
+        whole_steps = np.array([1.0, grid.zero_point], np.float32)
+        quantize.dequantize(codes_NHWC.numpy(), whole_steps, centered.numpy())
+        return weight_gradient(centered, g_NHWO, weight.shape, geometry).mul_(grid.scale)
+
+    def range_evonorm(
+        self,
+        codes_NHWC: Tensor,
+        grid: Grid,
+        v: Tensor,
+        gamma: Tensor,
+        beta: Tensor,
+        shape: RangeNormShape,
+    ) -> RangeEvoNormForward:
+        """Range EvoNorm with hard sigmoid and quantized scale."""
+        y, scales = range_evonorm.range_evonorm(
+            codes_NHWC.numpy(),
+            _array(grid),
+            v.numpy(),
+            gamma.numpy(),
+            beta.numpy(),
+            _evonorm_settings(codes_NHWC, shape),
+        )
+        saved = (torch.from_numpy(scales.s), torch.from_numpy(scales.s_hat))
+        return RangeEvoNormForward(torch.from_numpy(y), saved)
+
+    def range_evonorm_backward(
+        self,
+        codes_NHWC: Tensor,
+        grid: Grid,
+        v: Tensor,
+        gamma: Tensor,
+        shape: RangeNormShape,
+        saved: tuple[Tensor, ...],
+        g_NHWC: Tensor,
+        g_grid: Grid,
+        seed: int | None,
+    ) -> RangeEvoNormBackward:
+        """Gradients for g, which is quantized first."""
+        s, s_hat = (scale.numpy() for scale in saved)
+        gradients = range_evonorm.range_evonorm_backward(
+            codes_NHWC.numpy(),
+            _array(grid),
+            v.numpy(),
+            gamma.numpy(),
+            _evonorm_settings(codes_NHWC, shape),
+            range_evonorm.Scales(s, s_hat),
+            g_NHWC.numpy(),
+            _array(g_grid),
+            seed,
+        )
+        return RangeEvoNormBackward(
+            x=torch.from_numpy(gradients.x),
+            v=torch.from_numpy(gradients.v),
+            gamma=torch.from_numpy(gradients.gamma),
+            beta=torch.from_numpy(gradients.beta),
+        )
+
+    def range_batch_norm(
+        self, codes_NHWC: Tensor, grid: Grid, gamma: Tensor, beta: Tensor
+    ) -> RangeBatchNormForward:
+        """Range BatchNorm of a batch with quantized scale, then ReLU."""
+        codes = codes_NHWC.numpy()
+        moments = range_batch_norm.batch_moments(codes, _array(grid), _batch_settings(codes_NHWC))
+        y = range_batch_norm.range_batch_norm(
+            codes, _array(grid), moments, gamma.numpy(), beta.numpy()
+        )
+        mean, s, s_hat = map(torch.from_numpy, (moments.mean, moments.s, moments.s_hat))
+        return RangeBatchNormForward(torch.from_numpy(y), mean, s, (mean, s, s_hat))
+
+    def range_batch_norm_backward(
+        self,
+        codes_NHWC: Tensor,
+        grid: Grid,
+        gamma: Tensor,
+        beta: Tensor,
+        saved: tuple[Tensor, ...],
+        g_NHWC: Tensor,
+        g_grid: Grid,
+        seed: int | None,
+    ) -> RangeBatchNormBackward:
+        """Gradients for g, which is quantized first."""
+        mean, s, s_hat = (moment.numpy() for moment in saved)
+        gradients = range_batch_norm.range_batch_norm_backward(
+            codes_NHWC.numpy(),
+            _array(grid),
+            range_batch_norm.Moments(mean, s, s_hat),
+            gamma.numpy(),
+            beta.numpy(),
+            _batch_settings(codes_NHWC),
+            g_NHWC.numpy(),
+            _array(g_grid),
+            seed,
+        )
+        return RangeBatchNormBackward(
+            x=torch.from_numpy(gradients.x),
+            gamma=torch.from_numpy(gradients.gamma),
+            beta=torch.from_numpy(gradients.beta),
+        )
+
+    def _convolution(
+        self, input_size: tuple[int, int] | torch.Size, weight: QuantizedWeight, geometry: Geometry
+    ) -> Convolution:
+        out_channels, channels_of_group = weight.codes.shape[:2]
+        shape = ConvolutionShape(
+            channels=channels_of_group * geometry.groups,
+            out_channels=out_channels,
+            height=input_size[0],
+            width=input_size[1],
+            kernel=geometry.kernel,
+            stride=geometry.stride,
+            padding=geometry.padding,
+            groups=geometry.groups,
+        )
+        if shape not in self._convolutions:
+            self._convolutions[shape] = Convolution(shape)
+        return self._convolutions[shape]
+
+
+def _array(grid: Grid) -> Floats:
+    """A grid as kernels want it."""
+    return np.array([grid.scale, grid.zero_point], np.float32)
+
+
+def _evonorm_settings(codes_NHWC: Tensor, shape: RangeNormShape) -> range_evonorm.Settings:
+    entries = codes_NHWC[0].numel() // shape.groups // shape.chunks
+    return range_evonorm.Settings(
+        groups=shape.groups, chunks=shape.chunks, kappa=kappa(entries), epsilon=EPSILON
+    )
+
+
+def _batch_settings(codes_NHWC: Tensor) -> range_batch_norm.Settings:
+    chunks, entries = chunking(codes_NHWC[..., 0].numel())
+    return range_batch_norm.Settings(chunks=chunks, kappa=kappa(entries), epsilon=EPSILON)

@@ -1,0 +1,25 @@
+"""Kinds of arrays that the kernels take, and memory for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+UInt8 = npt.NDArray[np.uint8]
+Int8 = npt.NDArray[np.int8]
+Int16 = npt.NDArray[np.int16]
+Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
+Float32 = npt.NDArray[np.float32]
+
+_LINE = 64  # bytes of a cache line
+
+
+def aligned(size: int, dtype: type[np.generic]) -> npt.NDArray[Any]:
+    """Uninitialised memory from the start of a cache line: no vector load straddles two."""
+    length = size * np.dtype(dtype).itemsize
+    memory = np.empty(length + _LINE, np.uint8)
+    start = -memory.ctypes.data % _LINE
+    return memory[start : start + length].view(dtype)

@@ -1,0 +1,191 @@
+"""LLVM instructions on vectors of 256 bits, for what numba can't express.
+
+numba's cache on disk looks at the file of a compiled function, not at what it calls: who changes an
+instruction deletes the `__pycache__` of this package.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core.registry import cpu_target
+from numba.extending import intrinsic
+
+LANES = 16  # output channels that are worked on together: two vectors of sums
+HALF = 8  # 32-bit lanes of one vector
+
+I16, I32, I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
+I16x16 = ir.VectorType(I16, 16)
+I32x8 = ir.VectorType(I32, HALF)
+F32x8 = ir.VectorType(ir.FloatType(), HALF)
+
+
+def has_native_instruction() -> bool:
+    """Whether numba compiles for a processor with vpmaddwd on 256 bits (AVX2)."""
+    return "+avx2" in cpu_target.target_context.codegen().magic_tuple()[2].split(",")
+
+
+def instruction(emit: Callable[..., None]) -> Callable[..., None]:
+    """A function that compiled functions call, from one that emits its code.
+
+    Args:
+        emit: takes the builder, then for each argument of the call a value: of a contiguous array
+            the pointer to its first element, of a number 64 bits. Nothing checks bounds.
+    """
+
+    def typed(_context: Any, *kinds: Any) -> tuple[Any, Callable[..., ir.Value]]:  # noqa: ANN401
+        def generate(
+            context: Any,  # noqa: ANN401
+            builder: ir.IRBuilder,
+            signature: Any,  # noqa: ANN401
+            arguments: list[ir.Value],
+        ) -> ir.Value:
+            values = [
+                context.make_array(kind)(context, builder, value).data
+                if isinstance(kind, types.Array)
+                else value
+                for kind, value in zip(signature.args, arguments, strict=True)
+            ]
+            emit(builder, *values)
+            return context.get_dummy_value()
+
+        numbers_are_64_bit = [k if isinstance(k, types.Array) else types.intp for k in kinds]
+        return types.void(*numbers_are_64_bit), generate
+
+    typed.__name__ = emit.__name__
+    typed.__doc__ = emit.__doc__
+    typed.__signature__ = inspect.signature(emit)  # type: ignore[attr-defined]
+    compiled: Callable[..., None] = intrinsic(typed)
+    return compiled
+
+
+def constant(value: int) -> ir.Constant:
+    """A 64-bit number."""
+    return ir.Constant(I64, value)
+
+
+def element(builder: ir.IRBuilder, pointer: ir.Value, first: ir.Value, index: int) -> ir.Value:
+    """pointer[first + index]."""
+    return builder.load(builder.gep(pointer, [builder.add(first, constant(index))]))
+
+
+def starts(
+    builder: ir.IRBuilder,
+    array: ir.Value,
+    positions: ir.Value,
+    first: ir.Value,
+    shift: ir.Value,
+    count: int,
+) -> list[ir.Value]:
+    """Pointers to array[positions[first + i] + shift] for `count` consecutive i."""
+    shifted = builder.gep(array, [shift])
+    return [builder.gep(shifted, [element(builder, positions, first, i)]) for i in range(count)]
+
+
+def load(builder: ir.IRBuilder, pointer: ir.Value, kind: ir.Type, align: int) -> ir.Value:
+    """A vector (or a wider number) from elements of `align` bytes."""
+    return builder.load(builder.bitcast(pointer, kind.as_pointer()), align=align)
+
+
+def store(builder: ir.IRBuilder, value: ir.Value, pointer: ir.Value, align: int) -> None:
+    """A vector into elements of `align` bytes."""
+    builder.store(value, builder.bitcast(pointer, value.type.as_pointer()), align=align)
+
+
+def broadcast(builder: ir.IRBuilder, value: ir.Value, lanes: int) -> ir.Value:
+    """A vector of equal numbers."""
+    undefined = ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
+    first = builder.insert_element(undefined, value, ir.Constant(I32, 0))
+    return builder.shuffle_vector(
+        first, undefined, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes)
+    )
+
+
+def multiply_add_pairs(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
+    """The eight 32-bit sums a[2i] b[2i] + a[2i+1] b[2i+1] of two <16 x i16>."""
+    if has_native_instruction():
+        name = "llvm.x86.avx2.pmadd.wd"
+        function = builder.module.globals.get(name) or ir.Function(
+            builder.module, ir.FunctionType(I32x8, [I16x16, I16x16]), name
+        )
+        return builder.call(function, [a, b])
+    wide = ir.VectorType(I32, 16)
+    products = builder.mul(builder.sext(a, wide), builder.sext(b, wide))
+    even, odd = (
+        builder.shuffle_vector(
+            products, products, ir.Constant(I32x8, [2 * lane + part for lane in range(HALF)])
+        )
+        for part in (0, 1)
+    )
+    return builder.add(even, odd)
+
+
+def scaled(
+    builder: ir.IRBuilder, sums: ir.Value, scale: ir.Value, bias: ir.Value, half: int
+) -> ir.Value:
+    """float32(sums) * scale[8 half + i] + bias[8 half + i], each operation rounded."""
+    at = [constant(half * HALF)]
+    factor = load(builder, builder.gep(scale, at), F32x8, 4)
+    offset = load(builder, builder.gep(bias, at), F32x8, 4)
+    return builder.fadd(builder.fmul(builder.sitofp(sums, F32x8), factor), offset)
+
+
+def store_scaled(
+    builder: ir.IRBuilder,
+    totals: list[ir.Value],
+    scale: ir.Value,
+    bias: ir.Value,
+    places: list[ir.Value],
+) -> None:
+    """float32(totals) * scale + bias of 16 channels, two vectors for each place."""
+    for half in (0, 1):
+        at = [constant(half * HALF)]
+        for place, total in zip(places, totals[half::2], strict=True):
+            store(builder, scaled(builder, total, scale, bias, half), builder.gep(place, at), 4)
+
+
+class Loop:
+    """A counted loop that carries values, emitted between construction and `close`.
+
+    Args:
+        builder: at the place where the loop begins.
+        start: first index.
+        stop: index behind the last.
+        values: before the first turn.
+
+    Attributes:
+        index: of the turn.
+        values: at its beginning.
+    """
+
+    def __init__(
+        self, builder: ir.IRBuilder, start: ir.Value, stop: ir.Value, values: list[ir.Value]
+    ) -> None:
+        self._builder = builder
+        before = builder.block
+        self._head = builder.append_basic_block("head")
+        body = builder.append_basic_block("body")
+        self._after = builder.append_basic_block("after")
+        builder.branch(self._head)
+        builder.position_at_end(self._head)
+        self.index = builder.phi(I64)
+        self.index.add_incoming(start, before)
+        self.values = [builder.phi(value.type) for value in values]
+        for phi, value in zip(self.values, values, strict=True):
+            phi.add_incoming(value, before)
+        builder.cbranch(builder.icmp_signed("<", self.index, stop), body, self._after)
+        builder.position_at_end(body)
+
+    def close(self, values: list[ir.Value]) -> list[ir.Value]:
+        """End the turn with new values; returns those after the last turn."""
+        builder = self._builder
+        self.index.add_incoming(builder.add(self.index, constant(1)), builder.block)
+        for phi, value in zip(self.values, values, strict=True):
+            phi.add_incoming(value, builder.block)
+        builder.branch(self._head)
+        builder.position_at_end(self._after)
+        return list(self.values)

@@ -1,0 +1,192 @@
+"""The integer back end against the plain one: integers exactly, floats to 1e-5, on every layer."""
+
+import numpy as np
+import pytest
+import torch
+
+from edgesim.quant import autograd
+from edgesim.quant.affine import grid_of, quantize_weight
+from edgesim.quant.arithmetic import Geometry, RangeNormShape
+from edgesim.quant.backends import choose_backend, describe_backend, make_backend
+from edgesim.quant.errors import BackendError
+from edgesim.quant.range_evonorm import chunks_of
+from edgesim.quant.settings import QuantizationSettings
+from edgesim.quant.site import Site
+
+SETTINGS = QuantizationSettings(
+    zero_point="integer",
+    weight_range="per_tensor",
+    weight_gradient="fp32",
+    activation_rounding="nearest",
+    evaluation_rounding="nearest",
+    gradient_rounding="stochastic",
+)
+REFERENCE, INT8 = make_backend("reference", SETTINGS), make_backend("int8_cpu", SETTINGS)
+
+# (channels, out channels, kernel, stride, groups), the image's height and width
+CONVOLUTIONS = [
+    ((3, 16, 3, 1, 1), (9, 7)),
+    ((16, 16, 3, 1, 1), (8, 8)),
+    ((16, 32, 3, 2, 1), (9, 11)),
+    ((16, 32, 1, 2, 1), (8, 8)),
+    ((1, 5, 7, 2, 1), (13, 12)),
+    ((12, 12, 3, 1, 12), (7, 5)),
+    ((12, 12, 3, 2, 12), (8, 7)),
+    ((8, 12, 3, 1, 4), (5, 6)),
+    ((33, 17, 1, 1, 1), (1, 1)),
+    ((64, 64, 3, 1, 1), (2, 2)),
+]
+
+
+def normal(*shape, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator)
+
+
+def site(arithmetic, **changes):
+    settings = QuantizationSettings(
+        **{**{f: getattr(SETTINGS, f) for f in SETTINGS.__slots__}, **changes}
+    )
+    return Site(arithmetic, settings, "layer", seed=7, training=True)
+
+
+def assert_close(actual, expected, least_scale=0.0):
+    """To 1e-5 of the largest entry, or of what cancels in it: sums differ in their order."""
+    scale = max(float(expected.abs().max()), least_scale)
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5 * scale)
+
+
+def both(function):
+    """What a function of a back end gives with the integer one, and with the plain one."""
+    return function(INT8), function(REFERENCE)
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+@pytest.mark.parametrize("shape", [(1, 1), (5, 3), (2, 7, 5, 3), (3, 8, 8, 16)])
+def test_ranges_codes_and_their_numbers_are_equal(shape, seed):
+    x = normal(*shape)
+    for ask in (lambda a: a.full_range(x), lambda a: a.sample_range(x)):
+        low_high, expected = both(ask)
+        assert low_high == expected
+    grid = grid_of(*REFERENCE.full_range(x / 2), has_integer_zero=True)  # half is off the grid
+    for ask in (lambda a: a.quantize(x, grid, seed), lambda a: a.requantize(x, grid, seed)):
+        actual, expected = both(ask)
+        assert torch.equal(actual, expected)
+
+
+@pytest.mark.parametrize("seeds", [None, (3, 4)])
+def test_residual_sums_are_equal(seeds):
+    a, b = normal(2, 5, 3, 8), normal(2, 5, 3, 8, seed=2) * 3
+    grids = [grid_of(*REFERENCE.sample_range(x), has_integer_zero=True) for x in (a, b)]
+    actual, expected = both(lambda one: one.residual_sum(a, grids[0], b, grids[1], seeds))
+    assert torch.equal(actual, expected)
+
+
+@pytest.mark.parametrize("weight_range", ["per_tensor", "per_out_channel"])
+@pytest.mark.parametrize(("sizes", "image"), CONVOLUTIONS)
+def test_convolutions_and_their_gradients_agree(sizes, image, weight_range):
+    channels, out_channels, kernel, stride, groups = sizes
+    x_NCHW = normal(3, channels, *image)
+    weight = normal(out_channels, channels // groups, kernel, kernel, seed=2)
+    bias = normal(out_channels, seed=3)
+    grid = grid_of(*REFERENCE.sample_range(x_NCHW), has_integer_zero=True)
+    geometry = Geometry(kernel, stride, kernel // 2, groups)
+
+    def run(arithmetic):
+        leaves = [t.clone().requires_grad_() for t in (x_NCHW, weight, bias)]
+        place = site(arithmetic, weight_range=weight_range)
+        y = autograd.convolution(*leaves, grid=grid, geometry=geometry, site=place)
+        y.backward(normal(*y.shape, seed=4))
+        return y.detach(), [leaf.grad for leaf in leaves]
+
+    (y, (g_x, *g_parameters)), (expected, (expected_g_x, *expected_g_parameters)) = both(run)
+    assert torch.equal(y, expected)  # sums of integers below 2^24, the same two roundings
+    assert torch.equal(g_x, expected_g_x)
+    for gradient, expected_gradient in zip(g_parameters, expected_g_parameters, strict=True):
+        assert_close(gradient, expected_gradient)
+
+
+def test_sums_of_products_are_those_of_64_bits_where_32_bit_floats_would_round():
+    codes = torch.full((1, 4, 4, 512), 255, dtype=torch.uint8)
+    weight = torch.full((8, 512, 3, 3), 127 / 128) * torch.linspace(0.9, 1, 8).view(-1, 1, 1, 1)
+    grid = grid_of(0.0, 255.0, has_integer_zero=True)
+    quantized = quantize_weight(weight, per_out_channel=False, has_integer_zero=True)
+    y = INT8.convolve(codes, grid, quantized, None, Geometry(3, 1, 1, 1))
+    sums = 255 * 9 * 512 * quantized.codes[:, 0, 0, 0].to(torch.int64)  # inside the image
+    expected = sums.to(torch.float32) * quantized.scales
+    assert sums.max() > 2**24
+    assert torch.equal(y[0, 1, 1], expected)
+
+
+@pytest.mark.parametrize(
+    "shape_NCHW", [(4, 16, 8, 8), (2, 24, 7, 5), (3, 64, 2, 2), (2, 256, 4, 4)]
+)
+def test_range_evonorm_agrees(shape_NCHW):
+    _, C, H, W = shape_NCHW
+    x_NCHW = normal(*shape_NCHW) * 2 + 0.3
+    parameters = [1 + 0.3 * normal(C, seed=s) for s in (2, 3, 4)]
+    grid = grid_of(*REFERENCE.sample_range(x_NCHW), has_integer_zero=True)
+    shape = RangeNormShape(8, chunks_of(C // 8 * H * W))
+
+    def run(arithmetic):
+        leaves = [t.clone().requires_grad_() for t in (x_NCHW, *parameters)]
+        y = autograd.range_evonorm(*leaves, grid=grid, shape=shape, site=site(arithmetic))
+        y.backward(normal(*y.shape, seed=4))
+        return y.detach(), [leaf.grad for leaf in leaves]
+
+    (y, gradients), (expected, expected_gradients) = both(run)
+    assert torch.equal(y, expected)
+    for gradient, expected_gradient in zip(gradients, expected_gradients, strict=True):
+        assert_close(gradient, expected_gradient)
+
+
+@pytest.mark.parametrize("shape_NCHW", [(4, 16, 8, 8), (3, 5, 7, 5), (2, 64, 1, 1)])
+def test_range_batch_norm_agrees(shape_NCHW):
+    x_NCHW = normal(*shape_NCHW) * 2 + 0.3
+    parameters = [1 + 0.3 * normal(shape_NCHW[1], seed=s) for s in (2, 3)]
+    grid = grid_of(*REFERENCE.sample_range(x_NCHW), has_integer_zero=True)
+
+    def run(arithmetic):
+        leaves = [t.clone().requires_grad_() for t in (x_NCHW, *parameters)]
+        y, *moments = autograd.range_batch_norm(*leaves, grid=grid, site=site(arithmetic))
+        y.backward(normal(*y.shape, seed=4))
+        return y.detach(), moments, [leaf.grad for leaf in leaves]
+
+    (y, moments, gradients), (expected, expected_moments, expected_gradients) = both(run)
+    for actual, wanted in zip(
+        [y, *moments, *gradients], [expected, *expected_moments, *expected_gradients], strict=True
+    ):
+        assert_close(actual, wanted, least_scale=1.0)  # two samples of a channel nearly cancel
+
+
+def test_what_is_not_finite_has_no_finite_range():
+    for bad in (np.nan, np.inf, -np.inf):
+        x = normal(3, 4, 4, 2)
+        x[1, 2, 3, 0] = bad
+        for arithmetic in (INT8, REFERENCE):
+            for low, high in (arithmetic.full_range(x), arithmetic.sample_range(x)):
+                assert not np.isfinite(high - low)
+
+
+def test_the_choice_falls_on_integers_where_they_can_serve():
+    assert choose_backend("auto", SETTINGS, "cpu") == "int8_cpu"
+    assert choose_backend("reference", SETTINGS, "cpu") == "reference"
+    assert choose_backend("auto", SETTINGS, "cuda") == "reference"
+    assert describe_backend("int8_cpu").startswith("int8_cpu (")
+
+
+def test_integers_asked_for_by_name_are_refused_where_they_cannot_serve(monkeypatch):
+    floats = site(REFERENCE, zero_point="float_offset").settings
+    assert choose_backend("auto", floats, "cpu") == "reference"
+    for settings, accelerator, reason in [
+        (floats, "cpu", "float_offset"),
+        (SETTINGS, "cuda", "compute on cuda"),
+    ]:
+        with pytest.raises(
+            BackendError, match=f"backend is int8_cpu, but .*{reason}.*; choose auto"
+        ):
+            choose_backend("int8_cpu", settings, accelerator)
+    monkeypatch.setattr("edgesim.quant.kernels.multiply_add.multiply_add_is_native", lambda: False)
+    assert choose_backend("auto", SETTINGS, "cpu") == "reference"
+    with pytest.raises(BackendError, match="lacks"):
+        choose_backend("int8_cpu", SETTINGS, "cpu")

@@ -1,0 +1,265 @@
+"""Integer convolutions against sums in 64-bit integers, written tap by tap."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgesim.quant.kernels.convolution import Convolution, Method
+from edgesim.quant.kernels.errors import KernelError
+from edgesim.quant.kernels.geometry import MAX_TERMS, ConvolutionShape
+from edgesim.quant.kernels.instructions import has_native_instruction
+from edgesim.quant.kernels.multiply_add import multiply_add_is_native
+
+Int64 = npt.NDArray[np.int64]
+
+
+def shape_of(C, out, H, W, k, s, p, groups=1) -> ConvolutionShape:
+    return ConvolutionShape(
+        channels=C,
+        out_channels=out,
+        height=H,
+        width=W,
+        kernel=k,
+        stride=s,
+        padding=p,
+        groups=groups,
+    )
+
+
+def convolved(x_NHWC: Int64, w_OIkk: Int64, shape: ConvolutionShape) -> Int64:
+    """Sum over taps of the pixels under the tap, times its weights, group by group."""
+    p, s, G = shape.padding, shape.stride, shape.groups
+    padded = np.pad(x_NHWC, ((0, 0), (p, p), (p, p), (0, 0)))
+    out = np.zeros((len(x_NHWC), shape.out_height, shape.out_width, shape.out_channels), np.int64)
+    ends = s * (shape.out_height - 1) + 1, s * (shape.out_width - 1) + 1
+    for r in range(shape.kernel):
+        for c in range(shape.kernel):
+            seen = padded[:, r : r + ends[0] : s, c : c + ends[1] : s]
+            by_group = zip(np.split(seen, G, 3), np.split(w_OIkk[:, :, r, c], G), strict=True)
+            out += np.concatenate([part @ weights.T for part, weights in by_group], 3)
+    return out
+
+
+def gradient(g_NHWO: Int64, w_OIkk: Int64, shape: ConvolutionShape) -> Int64:
+    """What each output sends back to the pixels that it saw, added where they were."""
+    p, s, k, G = shape.padding, shape.stride, shape.kernel, shape.groups
+    size = shape.height + 2 * p, shape.width + 2 * p
+    padded = np.zeros((len(g_NHWO), *size, shape.channels), np.int64)
+    for r in range(k):
+        for c in range(k):
+            by_group = zip(np.split(g_NHWO, G, 3), np.split(w_OIkk[:, :, r, c], G), strict=True)
+            sent = np.concatenate([part @ weights for part, weights in by_group], 3)
+            rows = slice(r, r + s * (shape.out_height - 1) + 1, s)
+            padded[:, rows, c : c + s * (shape.out_width - 1) + 1 : s] += sent
+    return padded[:, p : p + shape.height, p : p + shape.width]
+
+
+def weights_for(shape: ConvolutionShape, rng: np.random.Generator) -> npt.NDArray[np.int8]:
+    """In channels_last memory."""
+    out, inputs, k, _ = shape.weight_shape
+    return rng.integers(-127, 128, (out, k, k, inputs), dtype=np.int8).transpose(0, 3, 1, 2)
+
+
+def check_both_directions(
+    shape: ConvolutionShape, samples: int, rng: np.random.Generator, method: Method | None = None
+) -> None:
+    """Both directions equal the oracle bit for bit, scales and biases included."""
+    convolution = Convolution(shape, method)
+    w = weights_for(shape, rng)
+    x_shape = (samples, shape.height, shape.width, shape.channels)
+    y_shape = (samples, shape.out_height, shape.out_width, shape.out_channels)
+    x, g = (rng.integers(0, 256, size, dtype=np.uint8) for size in (x_shape, y_shape))
+    zero = int(rng.integers(0, 256))
+    scale = rng.uniform(1e-5, 1e-2, shape.out_channels).astype(np.float32)
+    bias = rng.normal(size=shape.out_channels).astype(np.float32)
+    y, dx = np.full(y_shape, np.nan, np.float32), np.full(x_shape, np.nan, np.float32)
+
+    convolution.convolve(x, zero, convolution.pack_forward(w), scale, bias, y)
+    sums = convolved(x.astype(np.int64) - zero, w.astype(np.int64), shape)
+    np.testing.assert_array_equal(y, sums.astype(np.float32) * scale + bias)
+
+    convolution.input_gradient(g, zero, convolution.pack_input_gradient(w), 0.001, dx)
+    sums = gradient(g.astype(np.int64) - zero, w.astype(np.int64), shape)
+    np.testing.assert_array_equal(dx, sums.astype(np.float32) * np.float32(0.001))
+
+
+LAYERS = {
+    "stem of three channels": shape_of(3, 16, 11, 9, 3, 1, 1),
+    "stem of seven taps": shape_of(3, 24, 21, 18, 7, 2, 3),
+    "more samples than a block holds": shape_of(16, 32, 17, 17, 3, 2, 1),
+    "shortcut": shape_of(16, 32, 9, 8, 1, 2, 0),
+    "weights longer than a strip": shape_of(272, 17, 4, 5, 3, 2, 1),
+    "winograd, even": shape_of(16, 32, 8, 8, 3, 1, 1),
+    "winograd, odd": shape_of(32, 16, 7, 9, 3, 1, 1),
+    "winograd without padding": shape_of(16, 16, 9, 8, 3, 1, 0),
+    "winograd with more padding than taps": shape_of(16, 16, 5, 8, 3, 1, 3),
+    "winograd, wide": shape_of(256, 80, 6, 6, 3, 1, 1),
+    "winograd gains nothing": shape_of(16, 16, 1, 1, 3, 1, 1),
+    "fully connected": shape_of(70, 10, 1, 1, 1, 1, 0),
+    "grouped": shape_of(12, 40, 7, 6, 3, 2, 1, groups=4),
+    "depthwise": shape_of(32, 32, 8, 7, 3, 1, 1, groups=32),
+    "depthwise, stride 2, broken band": shape_of(21, 21, 9, 8, 3, 2, 1, groups=21),
+    "depthwise with multiplier": shape_of(6, 18, 5, 5, 3, 1, 1, groups=6),
+    "no tap meets some inputs": shape_of(5, 4, 8, 7, 1, 3, 0),
+    "last inputs unseen": shape_of(4, 4, 8, 8, 3, 3, 0),
+}
+
+
+@pytest.mark.parametrize("shape", LAYERS.values(), ids=LAYERS)
+def test_convolution_and_input_gradient_are_exact(shape):
+    check_both_directions(shape, 23, np.random.default_rng(0))
+
+
+@settings(deadline=None, max_examples=80)
+@given(data=st.data())
+def test_every_geometry_is_exact(data):
+    draw = data.draw
+    groups = draw(st.sampled_from([1, 1, 2, 3]))
+    kernel, padding = draw(st.integers(1, 7)), draw(st.integers(0, 4))
+    smallest = max(1, kernel - 2 * padding)
+    shape = shape_of(
+        groups * draw(st.integers(1, 18)),
+        groups * draw(st.integers(1, 18)),
+        draw(st.integers(smallest, smallest + 8)),
+        draw(st.integers(smallest, smallest + 8)),
+        kernel,
+        draw(st.integers(1, 3)),
+        padding,
+        groups,
+    )
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    check_both_directions(shape, draw(st.integers(1, 4)), rng)
+
+
+@pytest.mark.parametrize(
+    ("shape", "methods"),
+    [
+        (shape_of(16, 16, 6, 7, 3, 1, 1), ["direct", "winograd"]),
+        (shape_of(20, 20, 6, 7, 3, 2, 1, groups=20), ["direct", "depthwise"]),
+    ],
+)
+def test_every_method_is_exact(shape, methods):
+    for method in methods:
+        check_both_directions(shape, 3, np.random.default_rng(1), method)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("zero_point", [0, 255])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        shape_of(MAX_TERMS // 16 * 16, 16, 1, 1, 1, 1, 0),
+        shape_of(MAX_TERMS // 36 // 16 * 16, 16, 4, 4, 3, 1, 1),  # Winograd's limit
+        shape_of(16, 16, 4, 4, 3, 1, 1, groups=16),
+    ],
+)
+def test_largest_sums_do_not_overflow(shape, zero_point, sign):
+    convolution = Convolution(shape)
+    w = np.full(shape.weight_shape, 127 * sign, np.int8)
+    x = np.full((1, shape.height, shape.width, shape.channels), 255 - zero_point, np.uint8)
+    y = np.empty((1, shape.out_height, shape.out_width, shape.out_channels), np.float32)
+    ones = np.ones(shape.out_channels, np.float32)
+    convolution.convolve(x, zero_point, convolution.pack_forward(w), ones, None, y)
+    sums = convolved(x.astype(np.int64) - zero_point, w.astype(np.int64), shape)
+    np.testing.assert_array_equal(y, sums.astype(np.float32))
+
+
+def test_weights_may_lie_anyhow_in_memory():
+    shape = shape_of(16, 16, 4, 4, 3, 1, 1)
+    convolution = Convolution(shape)
+    w = weights_for(shape, np.random.default_rng(2))
+    for pack in (convolution.pack_forward, convolution.pack_input_gradient):
+        np.testing.assert_array_equal(pack(w), pack(np.ascontiguousarray(w)))
+
+
+def test_no_samples_are_no_work():
+    shape = shape_of(4, 4, 4, 4, 3, 1, 1)
+    convolution = Convolution(shape)
+    packed = convolution.pack_forward(weights_for(shape, np.random.default_rng(0)))
+    x, y = np.empty((0, 4, 4, 4), np.uint8), np.empty((0, 4, 4, 4), np.float32)
+    convolution.convolve(x, 0, packed, np.ones(4, np.float32), None, y)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"channels": MAX_TERMS // 9 + 1}, "32 bits hold"),
+        ({"groups": 3}, "can't be divided"),
+        ({"kernel": 9}, "doesn't fit"),
+        ({"stride": 0}, "must be > 0"),
+        ({"padding": -1}, "must be >= 0"),
+    ],
+)
+def test_impossible_shapes_are_refused(change, message):
+    with pytest.raises(KernelError, match=message):
+        replace(shape_of(4, 4, 4, 4, 3, 1, 1), **change)
+
+
+@pytest.mark.parametrize("method", ["winograd", "depthwise"])
+def test_method_that_does_not_fit_is_refused(method):
+    with pytest.raises(KernelError, match="choose method direct"):
+        Convolution(shape_of(8, 8, 4, 4, 3, 2, 1), method)
+
+
+def test_arrays_that_do_not_fit_are_refused():
+    shape = shape_of(4, 8, 5, 5, 3, 1, 1)
+    convolution = Convolution(shape)
+    packed = convolution.pack_forward(np.zeros((8, 4, 3, 3), np.int8))
+    x, y = np.zeros((2, 5, 5, 4), np.uint8), np.empty((2, 5, 5, 8), np.float32)
+    scale = np.ones(8, np.float32)
+    with pytest.raises(KernelError, match="weights are int8 of shape"):
+        convolution.pack_forward(np.zeros((8, 4, 3, 1), np.int8))
+    with pytest.raises(KernelError, match="codes of a convolution are int8"):
+        convolution.convolve(x.view(np.int8), 0, packed, scale, None, y)
+    with pytest.raises(KernelError, match="not contiguous"):
+        convolution.convolve(x.transpose(0, 2, 1, 3), 0, packed, scale, None, y)
+    with pytest.raises(KernelError, match="output of a convolution"):
+        convolution.convolve(x, 0, packed, scale, None, y[:1])
+    with pytest.raises(KernelError, match="packed weights of a convolution"):
+        convolution.convolve(x, 0, packed[1:], scale, None, y)
+    with pytest.raises(KernelError, match="scales of a convolution"):
+        convolution.convolve(x, 0, packed, scale[:1], None, y)
+
+
+def test_the_probe_finds_the_instruction_where_it_is():
+    assert multiply_add_is_native() == has_native_instruction()
+
+
+_WITHOUT = """
+import numpy as np
+import test_int8_convolution as tests
+from edgesim.quant.kernels.multiply_add import multiply_add_is_native
+
+assert not multiply_add_is_native()
+for name in ("winograd, odd", "depthwise, stride 2, broken band"):
+    tests.check_both_directions(tests.LAYERS[name], 2, np.random.default_rng(0))
+"""
+
+
+def test_processors_without_the_instruction_give_the_same():
+    """Compiled for the plainest processor of this kind, as it would be for others."""
+    environment = {
+        **os.environ,
+        "NUMBA_CPU_NAME": "generic",
+        "NUMBA_CPU_FEATURES": "",
+        "NUMBA_OPT": "1",
+    }
+    run = subprocess.run(
+        [sys.executable, "-c", _WITHOUT],
+        cwd=Path(__file__).parent,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
