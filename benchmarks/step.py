@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
+from edgesim.learning.allocator import keep_freed_memory
 from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.optimizers import Sgd
 from edgesim.models import (
@@ -236,6 +237,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    keep_freed_memory()  # as runs do
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     figures = {
         name: measure(name, arguments.repeats, compile_too=not arguments.no_compile)

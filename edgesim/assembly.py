@@ -204,7 +204,7 @@ def make_layers(scenario: Scenario, compute: Compute) -> Layers:
     section = scenario.model
     conv_bias = section.initialization == "full_precision"
     if section.precision == "fp32":
-        return full_precision(section.norm, section.gate, conv_bias=conv_bias)
+        return full_precision(section.norm, section.gate or "sigmoid", conv_bias=conv_bias)
     switches = section.quantization or QuantizationSection()
     settings = _quantization_settings(switches)
     assert compute.backend is not None, "chosen with the precision"

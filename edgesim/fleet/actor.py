@@ -23,6 +23,7 @@ from edgesim.device import Letter
 from edgesim.errors import EdgesimError
 from edgesim.fleet.core_pool import CorePool
 from edgesim.fleet.host import Progress, build_host
+from edgesim.learning.allocator import keep_freed_memory
 
 Peer: TypeAlias = Any
 """Handle of a DeviceActor; Ray does not type the answers of asynchronous actor methods."""
@@ -56,6 +57,7 @@ class DeviceActor:
         *shards: LabelledImages,
     ) -> None:
         torch.set_num_threads(1)
+        keep_freed_memory()
         self._peers: Mapping[int, Peer] = {}
         by_device = dict(zip(devices, shards, strict=True))
         cores = CorePool(core_folder(plan), len(os.sched_getaffinity(0)))

@@ -17,9 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgesim.device import Snapshot
+from edgesim.device import DivergedError, Snapshot
 from edgesim.errors import EdgesimError
 from edgesim.learning.flat_model import Evaluation, FlatModel
+from edgesim.quant.errors import NonFiniteError
 
 CONSENSUS = -1  # number that stands for the consensus model in tables
 
@@ -124,6 +125,12 @@ class Evaluator:
         try:
             model.load_(debiased(snapshot), snapshot.buffers)
             return model.evaluate(self._batches_until_closed())
+        except NonFiniteError as error:
+            subject = "averaged" if snapshot.device == CONSENSUS else f"device {snapshot.device}'s"
+            raise DivergedError(
+                f"the {subject} model after round {snapshot.round_index} diverged: {error}; "
+                "lower training.optimizer.lr or gossip.averaging_rate"
+            ) from error
         finally:
             self._models.put(model)
 

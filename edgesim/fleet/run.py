@@ -31,6 +31,7 @@ from edgesim.fleet.recorder import Recorder
 from edgesim.fleet.run_directory import RunDirectory
 from edgesim.fleet.summary import summarise, write_devices
 from edgesim.learning.accelerator import num_local_gpus
+from edgesim.learning.allocator import keep_freed_memory
 from edgesim.quant.backends import describe_backend
 from edgesim.scenario.files import dump_scenario
 
@@ -119,6 +120,7 @@ def run_scenario(
     """
     start = perf_counter()
     torch.set_num_threads(1)  # results must not depend on how many threads share a sum
+    keep_freed_memory()
     RunDirectory.check_free(out)
     if inline:
         directory, recorder = _train(prepared, out, "inline", console)

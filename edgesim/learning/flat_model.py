@@ -105,6 +105,8 @@ class FlatModel:
         flat = torch.cat([self.parameters.new_empty(0), *(b.reshape(-1) for _, _, b in floats)])
         start = 0
         for module, name, buffer in floats:
-            module.register_buffer(name, flat[start : start + buffer.numel()].view(buffer.shape))
+            # Through `data`: autograd must not take a change of one buffer for one of all.
+            part = flat[start : start + buffer.numel()].data
+            module.register_buffer(name, part.view(buffer.shape))
             start += buffer.numel()
         return flat

@@ -141,7 +141,7 @@ class _RangeEvoNorm(Function):
             ctx.shape,
             ctx.gate,
             range_evonorm.Saved(*saved),
-            g_NCHW.permute(0, 2, 3, 1),
+            g_NCHW.permute(0, 2, 3, 1).contiguous(),
         )
         return g.x.permute(0, 3, 1, 2), g.v, g.gamma, g.beta, None, None
 

@@ -65,15 +65,13 @@ class InputQuantizer(nn.Module):
         Raises:
             NonFiniteError: the input holds NaN or infinity.
         """
-        if not self.training:
-            running = tuple(self.running.tolist())
-            if any(running):
-                return self.site().grid((running[0], running[1]), "running ranges")
         x_NHWC = x_NCHW.detach().permute(0, 2, 3, 1).contiguous()
         extremes = self.arithmetic.sample_range(x_NHWC)
         grid = self.site().grid(extremes, "activations")
-        if self.training:
-            self.running.lerp_(self.running.new_tensor(extremes), 1 - OLD_WEIGHT)
+        if not self.training:
+            low, high = self.running.tolist()
+            return self.site().grid((low, high), "running ranges") if low or high else grid
+        self.running.lerp_(self.running.new_tensor(extremes), 1 - OLD_WEIGHT)
         return grid
 
 

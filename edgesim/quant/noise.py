@@ -2,7 +2,8 @@
 
 A counter-based generator needs no state and no order: every back end, on every processor, draws the
 same noise, fused into whatever loop it likes. One 32-bit hash (C. Wellons, "lowbias32") serves two
-entries with 16 bits each, so rounding is unbiased to 2^-17 of a step.
+entries with 16 bits each, so rounding is unbiased to 2^-17 of a step. Noise begins at 0 and never
+reaches 1, and its sum with a code is a float32 number: zero stays zero.
 
 Symbols:
     i: place of an entry in memory   L: number of entries   H: half of them, rounded up
@@ -35,7 +36,7 @@ def derive(seed: int, *places: int) -> int:
 
 
 def rounding_noise(num_entries: int, seed: int, device: torch.device) -> Tensor:
-    """Noise u in (0, 1) for `floor(t + u)`, shape (L,), float32, multiples of 2^-17.
+    """Noise u in [0, 1) for `floor(t + u)`, shape (L,), float32, multiples of 2^-16.
 
     Entry i < H takes the low half of the hash of counter i, entry H + i the high half.
 
@@ -51,4 +52,4 @@ def rounding_noise(num_entries: int, seed: int, device: torch.device) -> Tensor:
     x.bitwise_xor_(x >> 15).mul_(0x846CA68B).bitwise_and_(_MASK)
     x.bitwise_xor_(x >> 16)
     halves = torch.cat([x & 0xFFFF, x >> 16])[:num_entries]
-    return halves.to(torch.float32).add_(0.5).mul_(1 / 65536)
+    return halves.to(torch.float32).mul_(1 / 65536)

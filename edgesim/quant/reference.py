@@ -1,8 +1,9 @@
 """The plain back end: torch operations on whole numbers held in float32, on CPU and CUDA.
 
 It is what every other back end is held to, and what "fake quantization" costs. Sums of products of
-codes are whole numbers; float32 holds them exactly up to 2^24, in any order of summation (a GPU
-must not round the factors for this: `fleet.accelerator` switches TF32 off).
+codes are whole numbers; float32 holds them exactly up to 2^24, in any order of summation. The worst
+codes pass that from 64 channels with 3x3 kernels on; sums of wide layers may then be rounded, by
+2^-24 of themselves. (A GPU must not round the factors: `open_device` switches TF32 off.)
 """
 
 from __future__ import annotations

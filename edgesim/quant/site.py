@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import frexp, isfinite
+from math import frexp
 from typing import assert_never
 
 import torch
@@ -17,6 +17,7 @@ from edgesim.quant.settings import QuantizationSettings
 
 _GRADIENT, _SECOND_OPERAND = 1, 2  # places of noise within a layer; 0 is the first operand
 LARGEST_RANGE = 3.4e38  # float32 ends there; not true of NaN, nor where an extreme is infinite
+_LARGEST_EXPONENT = 127  # of a power of two in float32
 _FP16_EXPONENT = 14  # fp16 ends at 2^16: the largest entry is brought to [2^13, 2^14)
 
 
@@ -88,14 +89,12 @@ class Site:
         Raises:
             NonFiniteError: the weights hold NaN or infinity.
         """
-        weight = quantize_weight(
+        self.grid(self.arithmetic.full_range(weight_OIhw), "weights")
+        return quantize_weight(
             weight_OIhw,
             per_out_channel=self.settings.weight_range == "per_out_channel",
             has_integer_zero=self.settings.has_integer_zero,
         )
-        if not isfinite(weight.scales.sum().item()):
-            raise NonFiniteError(self.layer, "weights")
-        return weight
 
     def requantize_parameter(self, parameter: Tensor) -> Tensor:
         """The numbers of an 8-bit parameter (bias, scale, shift or slope), rounded to nearest.
@@ -118,7 +117,8 @@ class Site:
                 return g.to(torch.bfloat16).to(g.dtype)
             case "fp16":
                 # Small gradients would vanish in fp16; a power of two loses no digit of them.
-                power = 2.0 ** (_FP16_EXPONENT - frexp(float(g.abs().amax()))[1])
+                exponent = _FP16_EXPONENT - frexp(float(g.abs().amax()))[1]
+                power = 2.0 ** min(exponent, _LARGEST_EXPONENT)
                 return (g * power).to(torch.float16).to(g.dtype).div_(power)
             case "int8":
                 return self.arithmetic.requantize(g, self.gradient_grid(g), self.gradient_seed)

@@ -38,6 +38,15 @@ class QuantizationSection(Section):
         default="stochastic", description="of layer gradients; R: stochastic"
     )
 
+    @model_validator(mode="after")
+    def _float_offset_has_one_grid(self) -> Self:
+        if self.zero_point == "float_offset" and self.weight_range == "per_out_channel":
+            raise ContradictionError(
+                "weight_range",
+                "is per_out_channel; must be per_tensor for zero_point: float_offset",
+            )
+        return self
+
 
 class ModelSection(Section):
     """Network that every device trains."""
@@ -52,9 +61,9 @@ class ModelSection(Section):
     norm: Literal["batch", "group", "evonorm_s0", "range_evonorm", "range_batch"] = Field(
         default="evonorm_s0", description="normalisation, with its nonlinearity"
     )
-    gate: Literal["sigmoid", "hard_sigmoid"] = Field(
-        default="sigmoid",
-        description="of range_evonorm in fp32; in int8 it is always hard_sigmoid (R§2)",
+    gate: Literal["sigmoid", "hard_sigmoid"] | None = Field(
+        default=None,
+        description="of norm: range_evonorm (R§2); null: sigmoid in fp32, hard_sigmoid in int8",
     )
     initialization: Literal["full_precision", "low_precision"] = Field(
         default="full_precision",
@@ -63,6 +72,18 @@ class ModelSection(Section):
     quantization: QuantizationSection | None = Field(
         default=None, description="switches of precision: int8; null: their defaults"
     )
+
+    @model_validator(mode="after")
+    def _gate_belongs_to_range_evonorm(self) -> Self:
+        if self.gate is not None and self.norm != "range_evonorm":
+            raise ContradictionError(
+                "gate", f"is {self.gate}; must be null or absent for norm: {self.norm}"
+            )
+        if self.gate == "sigmoid" and self.precision == "int8":
+            raise ContradictionError(
+                "gate", "is sigmoid; must be hard_sigmoid, null or absent for precision: int8"
+            )
+        return self
 
     @model_validator(mode="after")
     def _quantization_belongs_to_int8(self) -> Self:

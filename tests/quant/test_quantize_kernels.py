@@ -37,7 +37,7 @@ def noise(length, seed):
         x = ((x ^ x >> 15) * 0x846CA68B) & mask
         words.append(x ^ x >> 16)
     halves = [word & 0xFFFF for word in words] + [word >> 16 for word in words]
-    return ((np.array(halves[:length]) + 0.5) / 65536).astype(F)
+    return (np.array(halves[:length]) / 65536).astype(F)
 
 
 def stochastic(x, grid, seed):

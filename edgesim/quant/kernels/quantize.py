@@ -5,7 +5,7 @@ multiply-adds, no reordering. `affine.py` and `noise.py` say the same in torch o
 
 Symbols:
     x: number   q: its code   s: scale   z: zero point, a whole number   x ~ (q - z) s
-    u: noise of stochastic rounding, in (0, 1)   i: place of an entry   L: number of entries
+    u: noise of stochastic rounding, in [0, 1)   i: place of an entry   L: number of entries
     H: L / 2 rounded up: one hash serves the entries i and H + i
 A grid is float32 [s, z]; a range is float32 [lowest, highest], or [NaN, NaN] of what is not finite.
 Compiled functions call only those of their own file: numba's cache does not see changes elsewhere.
@@ -27,7 +27,6 @@ UInt32 = NDArray[np.uint32]
 
 _ZERO = np.float32(0)
 _ONE = np.float32(1)
-_HALF = np.float32(0.5)
 _LARGEST_CODE = np.float32(255)
 _SMALLEST_SCALE = np.float32(1e-8)  # R§1.1: a constant tensor has no range
 _PER_HASH_STEP = np.float32(1 / 65536)
@@ -265,8 +264,8 @@ def _noise(start: int, seed: np.uint32, multiples: UInt32, low: Float32, high: F
         word = np.uint32(np.uint32(word ^ (word >> _16)) * _FIRST_FACTOR)
         word = np.uint32(np.uint32(word ^ (word >> _15)) * _SECOND_FACTOR)
         word = np.uint32(word ^ (word >> _16))
-        low[i] = (np.float32(np.int32(word & _LOW_BITS)) + _HALF) * _PER_HASH_STEP
-        high[i] = (np.float32(np.int32(word >> _16)) + _HALF) * _PER_HASH_STEP
+        low[i] = np.float32(np.int32(word & _LOW_BITS)) * _PER_HASH_STEP
+        high[i] = np.float32(np.int32(word >> _16)) * _PER_HASH_STEP
 
 
 @njit(nogil=True, cache=True)

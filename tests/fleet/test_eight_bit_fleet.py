@@ -1,0 +1,137 @@
+"""A small fleet in 8 bits: the same bits however it is packed, small messages, clear ends."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from small_fleets import assert_same_bits, outcome, prepared, train
+from test_host import run_hosts
+
+from edgesim.assembly import PLAIN, FleetPlan, make_compressor, make_devices, make_flat_model
+from edgesim.device import DivergedError
+from edgesim.models import NORMS
+from edgesim.quant.layers import InputQuantizer
+
+EIGHT = ("model.precision=int8", "model.norm=range_evonorm", "model.quantization.backend=reference")
+NOISY = (  # whatever can be rounded at random is
+    *EIGHT,
+    "model.quantization.activation_rounding=stochastic",
+    "model.quantization.evaluation_rounding=stochastic",
+    "training.rounds=3",
+)
+
+
+@pytest.fixture(scope="module")
+def inline_run(tmp_path_factory):
+    return train(tmp_path_factory.mktemp("inline"), "run", *NOISY, inline=True)
+
+
+@pytest.fixture(scope="module")
+def long_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("long")
+    return train(folder, "run", *EIGHT, "training.rounds=20", inline=True)
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_seed_others(tmp_path, inline_run):
+    assert_same_bits(inline_run, train(tmp_path, "again", *NOISY, inline=True))
+    other = train(tmp_path, "other", *NOISY, "seed=4", inline=True)
+    xs = [outcome(run)[2]["device-000000/x"] for run in (inline_run, other)]
+    assert not np.array_equal(*xs)
+
+
+def test_hosts_of_one_and_of_three_devices_end_with_the_bits_of_one_host(tmp_path, monkeypatch):
+    """Noise belongs to device, round and layer, and not to a process or an order."""
+    packings = [[[0, 1, 2, 3]], [[0], [1], [2], [3]], [[0, 1, 3], [2]]]
+    ends = [
+        run_hosts(tmp_path / str(seed), seed, groups, monkeypatch, *NOISY)
+        for seed, groups in enumerate(packings)
+    ]
+    for end in ends[1:]:
+        for ours, first in zip(end, ends[0], strict=True):
+            np.testing.assert_array_equal(ours, first)
+
+
+def test_every_device_round_and_layer_has_noise_of_its_own(tmp_path):
+    """R§9.15: in the reference code all devices share theirs."""
+    ready = prepared(tmp_path, *EIGHT)
+    plan = FleetPlan(ready.scenario, ready.schedule, ready.data, ready.training, PLAIN, tmp_path)
+    model = make_flat_model(ready.scenario, ready.data, PLAIN)
+    devices = make_devices(plan, dict(enumerate(ready.shards())), model)
+    quantizers = [m for m in model.model.modules() if isinstance(m, InputQuantizer)]
+    assert len(quantizers) == 7  # three convolutions, three norms, the head
+    seeds = []
+    for round_index in range(2):
+        for device in devices:
+            device.round_index = round_index
+            device.train(model)
+            seeds += [quantizer.site().seed for quantizer in quantizers]
+    assert len(seeds) == 2 * 4 * 7
+    assert len(set(seeds)) == len(seeds)
+
+
+def test_values_of_messages_have_8_bits_unless_the_scenario_says_otherwise(tmp_path):
+    for kind in ("{kind: identity}", "{kind: top_k, keep: 0.2}", "{kind: random_k, keep: 0.2}"):
+        ready = prepared(tmp_path, *EIGHT, f"gossip.compressor={kind}")
+        assert make_compressor(ready.scenario).values == "int8"
+    chosen = prepared(tmp_path, *EIGHT, "gossip.compressor={kind: identity, values: fp32}")
+    assert make_compressor(chosen.scenario).values == "fp32"
+    push = prepared(tmp_path, *EIGHT, "gossip={algorithm: gradient_push, averaging_rate: 1}")
+    assert make_compressor(push.scenario).values == "int8"
+    assert make_compressor(prepared(tmp_path).scenario).values == "fp32"
+
+
+def test_sent_values_are_a_byte_each(tmp_path, inline_run):
+    full = train(tmp_path, "fp32", "model.norm=range_evonorm", NOISY[-1], inline=True)
+    eight, four_times = (
+        pd.read_parquet(run.path / "rounds.parquet")["sent_value_bytes"].sum()
+        for run in (inline_run, full)
+    )
+    assert 4 * eight == four_times
+
+
+def test_activation_ranges_are_not_gossiped(inline_run):
+    """R§1.5: they are local statistics of a device, which the reference code sends by mistake."""
+    weights = outcome(inline_run)[2]
+    grey = 24_458 - 2 * 9 * 16  # not counted: what the first convolution has for red and green
+    assert weights["device-000000/x"].shape == (grey,)
+
+
+def test_the_loss_falls_and_the_models_learn(long_run):
+    """A tenth of the digits are right by chance; the loss begins near ln 10 = 2.3."""
+    losses = pd.read_parquet(long_run.path / "rounds.parquet").groupby("round")["loss"].mean()
+    assert losses.iloc[-5:].mean() < 0.8 * losses.iloc[:5].mean()
+    evaluations = pd.read_parquet(long_run.path / "evaluations.parquet")
+    last = evaluations[(evaluations["round"] == 20) & (evaluations["model"] == "consensus")]
+    assert float(last["accuracy"].iloc[0]) > 0.3
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_every_norm_trains_in_a_fleet(tmp_path, norm):
+    """Its buffers and the layers' ranges are views of one vector there."""
+    ready = prepared(tmp_path, *EIGHT, f"model.norm={norm}")
+    model = make_flat_model(ready.scenario, ready.data, PLAIN)
+    plan = FleetPlan(ready.scenario, ready.schedule, ready.data, ready.training, PLAIN, tmp_path)
+    for device in make_devices(plan, dict(enumerate(ready.shards())), model):
+        assert len(device.train(model)) == 1
+
+
+@pytest.mark.parametrize("norm", ["range_evonorm", "range_batch", "evonorm_s0"])
+def test_divergence_names_device_round_and_layer(tmp_path, norm):
+    """8-bit codes can't express what is not finite: it must not turn into ordinary numbers."""
+    with pytest.raises(
+        DivergedError,
+        match=(
+            r"device \d diverged in round \d+: \w+ of layer [\w.]+ hold NaN.*; "
+            r"lower training.optimizer.lr"
+        ),
+    ):
+        train(
+            tmp_path,
+            "run",
+            *EIGHT,
+            f"model.norm={norm}",
+            "training.optimizer.lr=1.0e+20",
+            "training.rounds=20",
+            inline=True,
+        )

@@ -1,0 +1,160 @@
+"""The arithmetic of 8 bits written out in numpy, for tests: floats where edgesim uses floats, but
+sums of products in int64.
+
+Symbols: as in edgesim.quant.affine; k: codes of weights   A grid is (scale, zero_point, offset).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgesim.quant.affine import Grid
+from edgesim.quant.reference import Reference
+from edgesim.quant.settings import QuantizationSettings
+from edgesim.quant.site import Site
+
+F = np.float32
+MASK = 2**32 - 1
+
+
+def lowbias32(x: int) -> int:
+    """The hash, in whole numbers without bound."""
+    x ^= x >> 16
+    x = x * 0x7FEB352D & MASK
+    x ^= x >> 15
+    x = x * 0x846CA68B & MASK
+    return x ^ x >> 16
+
+
+def place_seed(seed: int, *places: int) -> int:
+    """Seed of a place under a seed of up to 64 bits."""
+    state = lowbias32((seed ^ seed >> 32) & MASK)
+    for place in places:
+        state = lowbias32(state + (place + 1) * 0x9E3779B9 & MASK)
+    return state
+
+
+def noise(num_entries: int, seed: int) -> np.ndarray:
+    """Noise of every entry: the low halves of all hashes, then their high halves."""
+    half = -(-num_entries // 2)
+    words = [lowbias32(i * 0x9E3779B9 + seed & MASK) for i in range(half)]
+    parts = [word % 65536 for word in words] + [word // 65536 for word in words]
+    return ((np.array(parts[:num_entries], dtype=np.float64)) / 65536).astype(F)
+
+
+def grid_of(low: float, high: float, *, has_integer_zero: bool = True) -> Grid:
+    """Grid of a range: R's, or the one widened to hold zero."""
+    lo, hi = F(low), F(high)
+    if not has_integer_zero:
+        return Grid(float(max((hi - lo) / F(255), F(1e-8))), 0.0, float(lo))
+    lo, hi = min(lo, F(0)), max(hi, F(0))
+    scale = max((hi - lo) / F(255), F(1e-8))
+    return Grid(float(scale), float(np.clip(np.rint(-lo * (F(1) / scale)), 0, 255)), 0.0)
+
+
+def codes_of(x: np.ndarray, grid: Grid, seed: int | None = None) -> np.ndarray:
+    """Codes as int64, each operation in float32."""
+    inverse = F(1) / F(grid.scale)
+    steps = (x - F(grid.offset)) * inverse + F(grid.zero_point)
+    if seed is None:
+        return np.clip(np.rint(steps), 0, 255).astype(np.int64)
+    u = noise(x.size, seed).reshape(x.shape)
+    return np.clip(np.floor(steps + u), 0, 255).astype(np.int64)
+
+
+def numbers_of(codes: np.ndarray, grid: Grid) -> np.ndarray:
+    """What codes stand for, float32."""
+    return (codes.astype(F) - F(grid.zero_point)) * F(grid.scale) + F(grid.offset)
+
+
+def rounded(x: np.ndarray, *, has_integer_zero: bool = True) -> np.ndarray:
+    """A tensor by way of 8 bits on the grid of its extremes, to nearest."""
+    grid = grid_of(x.min(), x.max(), has_integer_zero=has_integer_zero)
+    return numbers_of(codes_of(x, grid), grid)
+
+
+def weight_codes(w: np.ndarray, *, per_out_channel: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Symmetric codes of weights, int64 in [-127, 127], and their scales, shape (1,) or (O,)."""
+    largest = np.abs(w).reshape(len(w) if per_out_channel else 1, -1).max(1)
+    scales = np.maximum(largest / F(127), F(1e-8))
+    steps = np.rint(w * (F(1) / scales).reshape(-1, 1, 1, 1))
+    return np.clip(steps, -127, 127).astype(np.int64), scales
+
+
+def taps(k_OIhw, x_padded_NHWC, out_size, geometry):
+    """For each entry of the kernel and each group: its weights, its pixels, channels in and out."""
+    channels_out, per_group_in, kernel, _ = k_OIhw.shape
+    per_group_out = channels_out // geometry.groups
+    for row in range(kernel):
+        for column in range(kernel):
+            rows = slice(row, row + geometry.stride * (out_size[0] - 1) + 1, geometry.stride)
+            columns = slice(
+                column, column + geometry.stride * (out_size[1] - 1) + 1, geometry.stride
+            )
+            for group in range(geometry.groups):
+                outs = slice(group * per_group_out, (group + 1) * per_group_out)
+                ins = slice(group * per_group_in, (group + 1) * per_group_in)
+                pixels = x_padded_NHWC[:, rows, columns, ins]
+                yield k_OIhw[outs, :, row, column], pixels, outs
+
+
+def out_size(height: int, width: int, geometry) -> tuple[int, int]:
+    """Height and width of what a convolution gives."""
+    return tuple(
+        (side + 2 * geometry.padding - geometry.kernel) // geometry.stride + 1
+        for side in (height, width)
+    )
+
+
+def padded(x_NHWC: np.ndarray, geometry) -> np.ndarray:
+    """With zeros around the image."""
+    p = geometry.padding
+    return np.pad(x_NHWC, ((0, 0), (p, p), (p, p), (0, 0)))
+
+
+def convolution(x_NHWC: np.ndarray, k_OIhw: np.ndarray, geometry) -> np.ndarray:
+    """Sums of products, NHWO, in the type of the factors."""
+    size = out_size(*x_NHWC.shape[1:3], geometry)
+    y = np.zeros((len(x_NHWC), *size, len(k_OIhw)), x_NHWC.dtype)
+    for k_OI, pixels, outs in taps(k_OIhw, padded(x_NHWC, geometry), size, geometry):
+        y[..., outs] += pixels @ k_OI.T
+    return y
+
+
+def input_gradient(g_NHWO, k_OIhw, geometry, input_size) -> np.ndarray:
+    """Its transpose: what each pixel was multiplied with, NHWC."""
+    channels = k_OIhw.shape[1] * geometry.groups
+    g_x = padded(np.zeros((len(g_NHWO), *input_size, channels), g_NHWO.dtype), geometry)
+    for k_OI, pixels, outs in taps(k_OIhw, g_x, g_NHWO.shape[1:3], geometry):
+        pixels += g_NHWO[..., outs] @ k_OI  # a view of g_x
+    p = geometry.padding
+    return g_x[:, p : p + input_size[0], p : p + input_size[1]]
+
+
+def weight_gradient(x_NHWC, g_NHWO, geometry, shape) -> np.ndarray:
+    """Sums over samples and pixels, in the type of the factors."""
+    g_w = np.zeros(shape, x_NHWC.dtype)
+    taps_of_g_w = taps(g_w, padded(x_NHWC, geometry), g_NHWO.shape[1:3], geometry)
+    for g_w_OI, pixels, outs in taps_of_g_w:
+        g_w_OI += np.einsum("nhwo,nhwi->oi", g_NHWO[..., outs], pixels)
+    return g_w
+
+
+def settings(**changes) -> QuantizationSettings:
+    """Edgesim's defaults, with changes."""
+    switches = {
+        "zero_point": "integer",
+        "weight_range": "per_tensor",
+        "weight_gradient": "fp32",
+        "activation_rounding": "nearest",
+        "evaluation_rounding": "nearest",
+        "gradient_rounding": "stochastic",
+    }
+    return QuantizationSettings(**{**switches, **changes})
+
+
+def site(seed: int = 0, **changes) -> Site:
+    """A layer in training by the reference back end."""
+    chosen = settings(**changes)
+    arithmetic = Reference(has_integer_zero=chosen.has_integer_zero)
+    return Site(arithmetic, chosen, layer="layer", seed=seed, training=True)
