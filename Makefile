@@ -25,6 +25,8 @@ check: $(DEVELOPING)  ## style, types and the order of layers
 
 bench: $(DEVELOPING)  ## benchmarks that print ratios measured in one run
 	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/step.py
+	$(BIN)/python benchmarks/memory.py
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

@@ -260,6 +260,7 @@ def make_devices(
             learning_rates=make_learning_rates(scenario),
             rounds_per_epoch=plan.training.rounds_per_epoch,
             x=initial.parameters.cpu().clone(),
+            num_trainable=initial.num_trainable,
             buffers=initial.buffers.cpu().clone(),
         )
         for device, shard in shards.items()

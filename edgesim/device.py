@@ -90,6 +90,7 @@ class Device:
         learning_rates: by epoch.
         rounds_per_epoch: rounds that the fleet calls an epoch.
         x: initial parameters, shape (D,), the same on all devices; taken over.
+        num_trainable: entries of x that have a gradient; the others, at its end, are statistics.
         buffers: initial local statistics of the model; taken over.
     """
 
@@ -105,6 +106,7 @@ class Device:
         learning_rates: LearningRateSchedule,
         rounds_per_epoch: int,
         x: Tensor,
+        num_trainable: int,
         buffers: Tensor,
     ) -> None:
         self.index = index
@@ -117,7 +119,8 @@ class Device:
         self._learning_rates = learning_rates
         self._rounds_per_epoch = rounds_per_epoch
         self._buffers = buffers
-        self._optimizer_state = optimizer.init(x)
+        self._num_trainable = num_trainable
+        self._optimizer_state = optimizer.init(x[:num_trainable])
         self._gossip_state = algorithm.init(x, _in_weights(schedule, index))
         self._next_sequence: dict[int, int] = {}
         self._meter: _RoundMeter | None = None
@@ -152,7 +155,11 @@ class Device:
             raise self._diverged(f"the loss is {loss}")
         self._buffers.copy_(model.buffers)
         self._push_weight_at_step = state.u
-        self._optimizer.step_(self._optimizer_state, state.x, gradient, rate)
+        trainable = self._num_trainable
+        self._optimizer.step_(
+            self._optimizer_state, state.x[:trainable], gradient[:trainable], rate
+        )
+        state.x[trainable:] = model.parameters[trainable:] * state.u
         letters, sent = self._send()
         wall_s, cpu_s = perf_counter() - wall_start, thread_time() - cpu_start
         self._meter = _RoundMeter(loss, rate, wall_s, cpu_s, sent, len(letters))
@@ -170,7 +177,10 @@ class Device:
         state = self._gossip_state
         self._algorithm.absorb_(state, shares)
         self._optimizer.after_gossip_(
-            self._optimizer_state, state.x, self._push_weight_at_step, meter.learning_rate
+            self._optimizer_state,
+            state.x[: self._num_trainable],
+            self._push_weight_at_step,
+            meter.learning_rate,
         )
         record = RoundRecord(
             device=self.index,

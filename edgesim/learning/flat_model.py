@@ -39,7 +39,9 @@ class FlatModel:
         device: where it is to compute; vectors are copied from and to the CPU as needed.
 
     Attributes:
-        layout: of the parameters, in the order of `named_parameters()`.
+        layout: of the parameters, in the order of `named_parameters()`, but last those that are
+            statistics: without a gradient, changed by the forward pass of training.
+        num_trainable: entries of the flat vector before the statistics.
         parameters: shape (D,), float32; writing to it writes to the model.
         gradient: shape (D,), float32; overwritten by `loss_and_gradient`.
         buffers: all floating-point buffers (statistics of norms, ranges of quantizers), flat;
@@ -49,14 +51,17 @@ class FlatModel:
     def __init__(self, model: nn.Module, device: torch.device = CPU) -> None:
         self.model = model.to(device)
         self._device = device
-        self.layout = ParameterLayout.of(model.named_parameters())
-        self.parameters = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+        named = sorted(model.named_parameters(), key=lambda pair: not pair[1].requires_grad)
+        self.layout = ParameterLayout.of(named)
+        self.num_trainable = sum(p.numel() for _, p in named if p.requires_grad)
+        self.parameters = torch.cat([p.detach().reshape(-1) for _, p in named])
         self.gradient = torch.zeros_like(self.parameters)
         values = self.layout.unflatten(self.parameters)
         gradients = self.layout.unflatten(self.gradient)
-        for parameter, value, gradient in zip(model.parameters(), values, gradients, strict=True):
+        for (_, parameter), value, gradient in zip(named, values, gradients, strict=True):
             parameter.data = value
-            parameter.grad = gradient
+            if parameter.requires_grad:
+                parameter.grad = gradient
         self.buffers = self._take_over_buffers()
 
     def load_(self, parameters: Tensor, buffers: Tensor) -> None:

@@ -75,7 +75,8 @@ def _allocate_(model: nn.Module) -> None:
     """Give an outline its storage, unset; as `to_empty` does, which imports a compiler for it."""
     for module in model.modules():
         for name, parameter in module.named_parameters(recurse=False):
-            module.register_parameter(name, nn.Parameter(torch.empty(parameter.shape)))
+            empty = nn.Parameter(torch.empty(parameter.shape), parameter.requires_grad)
+            module.register_parameter(name, empty)
         for name, buffer in module.named_buffers(recurse=False):
             module.register_buffer(name, torch.empty(buffer.shape, dtype=buffer.dtype))
 

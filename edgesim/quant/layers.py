@@ -12,8 +12,6 @@ from edgesim.quant.noise import derive
 from edgesim.quant.settings import QuantizationSettings
 from edgesim.quant.site import Site
 
-OLD_WEIGHT = 0.1  # of the running range; the batch's is 0.9 (R§1.2)
-
 
 class Noise:
     """The seed of the noise in one model, shared by its quantizers.
@@ -36,10 +34,13 @@ class InputQuantizer(nn.Module):
     no batch was seen in training.
 
     Attributes:
-        running: minimum and maximum, shape (2,); local to a device, not part of what is gossiped.
+        low: running minimum, shape (1,): a buffer, or where ranges are gossiped a parameter that
+            has no gradient.
+        high: running maximum, likewise.
     """
 
-    running: Tensor
+    low: Tensor
+    high: Tensor
 
     def __init__(self, arithmetic: Arithmetic, settings: QuantizationSettings) -> None:
         super().__init__()
@@ -48,11 +49,16 @@ class InputQuantizer(nn.Module):
         self.layer = "?"
         self.place = 0
         self.noise = Noise()
-        self.register_buffer("running", torch.zeros(2))
+        for name in ("low", "high"):
+            if settings.ranges == "gossiped":
+                self.register_parameter(name, nn.Parameter(torch.zeros(1), requires_grad=False))
+            else:
+                self.register_buffer(name, torch.zeros(1))
 
     def reset_ranges(self) -> None:
         """Forget all batches."""
-        self.running.zero_()
+        self.low.zero_()
+        self.high.zero_()
 
     def site(self) -> Site:
         """The layer in this step."""
@@ -69,9 +75,11 @@ class InputQuantizer(nn.Module):
         extremes = self.arithmetic.sample_range(x_NHWC)
         grid = self.site().grid(extremes, "activations")
         if not self.training:
-            low, high = self.running.tolist()
-            return self.site().grid((low, high), "running ranges") if low or high else grid
-        self.running.lerp_(self.running.new_tensor(extremes), 1 - OLD_WEIGHT)
+            running = self.low.item(), self.high.item()
+            return self.site().grid(running, "running ranges") if any(running) else grid
+        old_weight = self.settings.range_momentum
+        for running_extreme, extreme in zip((self.low, self.high), extremes, strict=True):
+            running_extreme.fill_(old_weight * running_extreme.item() + (1 - old_weight) * extreme)
         return grid
 
 

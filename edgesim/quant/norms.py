@@ -7,9 +7,12 @@ from torch import Tensor, nn
 
 from edgesim.quant import autograd, range_batch_norm
 from edgesim.quant.arithmetic import Arithmetic, RangeNormShape
-from edgesim.quant.layers import OLD_WEIGHT, InputQuantizer
+from edgesim.quant.layers import InputQuantizer
 from edgesim.quant.range_evonorm import chunks_of
 from edgesim.quant.settings import QuantizationSettings
+
+
+OLD_WEIGHT = 0.1  # of running statistics; the batch's is 0.9 (R§2)
 
 
 class QuantizedRangeEvoNorm(nn.Module):

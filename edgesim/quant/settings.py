@@ -8,6 +8,7 @@ from typing import Literal
 Rounding = Literal["stochastic", "nearest"]
 ZeroPoint = Literal["float_offset", "integer"]
 WeightRange = Literal["per_tensor", "per_out_channel"]
+Ranges = Literal["gossiped", "local"]
 WeightGradient = Literal["fp32", "fp16", "bf16", "int8"]
 
 
@@ -24,6 +25,10 @@ class QuantizationSettings:
         activation_rounding: of activations in training; the reference code's is stochastic (R§1.4).
         evaluation_rounding: of activations in evaluation.
         gradient_rounding: of layer gradients.
+        ranges: running ranges of activations travel with the model's parameters, as in the
+            reference code (R§1.5), or stay on the device as batch statistics do.
+        range_momentum: weight of the old running range against the batch's; R: 0.1. Near 1, with
+            ranges gossiped, evaluation uses the fleet's ranges instead of the last batch's.
     """
 
     zero_point: ZeroPoint
@@ -32,6 +37,8 @@ class QuantizationSettings:
     activation_rounding: Rounding
     evaluation_rounding: Rounding
     gradient_rounding: Rounding
+    ranges: Ranges
+    range_momentum: float
 
     @property
     def has_integer_zero(self) -> bool:

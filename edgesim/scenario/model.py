@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from edgesim.scenario.section import ContradictionError, Section
+from edgesim.scenario.section import ContradictionError, Probability, Section
 
 Rounding = Literal["stochastic", "nearest"]
 
@@ -36,6 +36,13 @@ class QuantizationSection(Section):
     )
     gradient_rounding: Rounding = Field(
         default="stochastic", description="of layer gradients; R: stochastic"
+    )
+    ranges: Literal["gossiped", "local"] = Field(
+        default="local",
+        description="running ranges of activations; R: gossiped with the parameters (R§1.5)",
+    )
+    range_momentum: Probability = Field(
+        default=0.1, description="weight of the old running range against the batch's; R: 0.1"
     )
 
     @model_validator(mode="after")

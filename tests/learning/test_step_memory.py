@@ -53,6 +53,8 @@ def test_eight_bits_hold_a_byte_for_each_input_of_a_product_or_norm():
         activation_rounding="nearest",
         evaluation_rounding="nearest",
         gradient_rounding="stochastic",
+        ranges="local",
+        range_momentum=0.1,
     )
     layers = EightBit("range_evonorm", Reference(has_integer_zero=True), settings, conv_bias=True)
     generator = torch.Generator().manual_seed(1)

@@ -149,6 +149,8 @@ def settings(**changes) -> QuantizationSettings:
         "activation_rounding": "nearest",
         "evaluation_rounding": "nearest",
         "gradient_rounding": "stochastic",
+        "ranges": "local",
+        "range_momentum": 0.1,
     }
     return QuantizationSettings(**{**switches, **changes})
 

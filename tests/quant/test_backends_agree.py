@@ -20,6 +20,8 @@ SETTINGS = QuantizationSettings(
     activation_rounding="nearest",
     evaluation_rounding="nearest",
     gradient_rounding="stochastic",
+    ranges="local",
+    range_momentum=0.1,
 )
 REFERENCE, INT8 = make_backend("reference", SETTINGS), make_backend("int8_cpu", SETTINGS)
 

@@ -43,7 +43,8 @@ def make(kind, **changes):
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in layer.parameters():
-            parameter.normal_(1, 0.3, generator=generator)
+            if parameter.requires_grad:
+                parameter.normal_(1, 0.3, generator=generator)
     model = nn.ModuleDict({"one": layer})
     name_layers_(model)
     seed_rounding_(model, 1)
@@ -72,6 +73,11 @@ def step(layer, kind, seed=0):
     return y.detach(), torch.autograd.grad(y, [x, *layer.parameters()], g)
 
 
+def running(quantizer):
+    """Running minimum and maximum."""
+    return torch.cat([quantizer.low, quantizer.high])
+
+
 def sample_range(x):
     """Mean over samples of their minima and maxima."""
     extremes = [f(x.double().flatten(1), dim=1) for f in (torch.amin, torch.amax)]
@@ -87,15 +93,15 @@ def test_the_running_range_is_a_tenth_of_the_old_and_nine_of_the_batch(kind):
     for seed in range(3):
         call(layer, kind, activations(kind, seed))
         expected = 0.1 * expected + 0.9 * torch.tensor(sample_range(activations(kind, seed)))
-    torch.testing.assert_close(layer.input.running, expected)
+    torch.testing.assert_close(running(layer.input), expected)
 
 
 def test_both_inputs_of_a_sum_have_ranges_of_their_own():
     layer, x = make("sum"), activations("sum")
     layer(x, 2 * x)
-    torch.testing.assert_close(layer.shortcut.running, 2 * layer.input.running)
+    torch.testing.assert_close(running(layer.shortcut), 2 * running(layer.input))
     low, high = sample_range(x)
-    torch.testing.assert_close(layer.input.running, 0.9 * torch.tensor([low, high]))
+    torch.testing.assert_close(running(layer.input), 0.9 * torch.tensor([low, high]))
 
 
 @EVERY_LAYER
@@ -122,7 +128,7 @@ def test_a_range_that_was_never_seen_is_that_of_the_batch(kind):
     for scale in (1, 3):
         x = scale * activations(kind)
         assert grid_for(layer, x) == grid_for(reference, x)
-        assert layer.input.running.eq(0).all()
+        assert running(layer.input).eq(0).all()
 
 
 @EVERY_LAYER
@@ -131,7 +137,7 @@ def test_evaluation_takes_the_running_range_and_leaves_it_alone(kind):
     step(layer, kind)
     layer.eval()
     before = {name: b.clone() for name, b in layer.named_buffers()}
-    low, high = (float(r) for r in layer.input.running)
+    low, high = (float(r) for r in running(layer.input))
     x = 5 * activations(kind, 9)
     call(layer, kind, x)
     assert grid_for(layer, x) == plain.grid_of(low, high)
@@ -157,12 +163,27 @@ def test_a_sample_is_evaluated_the_same_alone_and_in_a_batch(kind):
         assert torch.equal(first, whole[:1])
 
 
-def test_ranges_are_buffers_and_no_parameters():
-    """R§1.5: the reference code gossips them by mistake."""
+@pytest.mark.parametrize("ranges", ["local", "gossiped"])
+def test_gossiped_ranges_are_parameters_without_gradient_and_local_ones_buffers(ranges):
+    """R§1.5: two for each quantizer, which the reference code gossips."""
     for kind in LAYERS:
-        layer = make(kind)
-        assert not any("running" in name for name, _ in layer.named_parameters())
-        assert "input.running" in dict(layer.named_buffers())
+        layer = make(kind, ranges=ranges)
+        parameters, buffers = dict(layer.named_parameters()), dict(layer.named_buffers())
+        there, absent = (parameters, buffers) if ranges == "gossiped" else (buffers, parameters)
+        for name in ("input.low", "input.high"):
+            assert name in there
+            assert name not in absent
+            assert there[name].shape == (1,)
+            assert not there[name].requires_grad
+
+
+def test_range_momentum_is_the_weight_of_the_old_range():
+    layer = make("conv", range_momentum=0.75)
+    extremes = [sample_range(activations("conv", seed)) for seed in (1, 2)]
+    for seed in (1, 2):
+        layer(activations("conv", seed))
+    expected = 0.25 * (0.75 * torch.tensor(extremes[0]) + torch.tensor(extremes[1]))
+    torch.testing.assert_close(running(layer.input), expected)
 
 
 def test_forgotten_ranges_are_unseen():
@@ -177,7 +198,7 @@ def test_range_batch_norm_is_evaluated_with_running_statistics_in_8_bits():
     step(layer, "range_batch_norm")
     layer.eval()
     x = activations("range_batch_norm", 4)
-    grid = plain.grid_of(*layer.input.running.tolist())
+    grid = plain.grid_of(*running(layer.input).tolist())
     x_hat = plain.numbers_of(plain.codes_of(x.numpy(), grid), grid)
     s, gamma, beta = (
         plain.rounded(t.detach().numpy()).reshape(1, 8, 1, 1)

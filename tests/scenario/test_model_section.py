@@ -64,6 +64,8 @@ def test_defaults_of_the_switches_round_activations_to_nearest_and_gradients_at_
         "activation_rounding": "nearest",
         "evaluation_rounding": "nearest",
         "gradient_rounding": "stochastic",
+        "ranges": "local",
+        "range_momentum": 0.1,
     }
 
 
@@ -82,6 +84,8 @@ def test_switches_of_the_reference_code_can_all_be_chosen(tmp_path):
         "activation_rounding": "stochastic",
         "evaluation_rounding": "stochastic",
         "gradient_rounding": "stochastic",
+        "ranges": "gossiped",
+        "range_momentum": 0.1,
     }
     overrides = [f"model.quantization.{key}={value}" for key, value in chosen.items()]
     model = model_of(
