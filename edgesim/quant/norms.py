@@ -11,7 +11,6 @@ from edgesim.quant.layers import InputQuantizer
 from edgesim.quant.range_evonorm import chunks_of
 from edgesim.quant.settings import QuantizationSettings
 
-
 OLD_WEIGHT = 0.1  # of running statistics; the batch's is 0.9 (R§2)
 
 
