@@ -1,7 +1,7 @@
 """The fast back end: integer products and fused passes on one processor core (`kernels/`).
 
 Integers are those of the plain back end exactly; floats agree to rounding, for sums of gradients
-are taken in another order. The weights' gradient, which is one of floats, is torch's product.
+are taken in another order. The weights' gradient is one of floats, and torch's where that is fast.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from edgesim.quant.arithmetic import (
 from edgesim.quant.kernels import quantize, range_batch_norm, range_evonorm
 from edgesim.quant.kernels.convolution import Convolution
 from edgesim.quant.kernels.geometry import ConvolutionShape
+from edgesim.quant.kernels.weight_gradient import WeightGradient
 from edgesim.quant.range_batch_norm import chunking
 from edgesim.quant.range_evonorm import EPSILON, kappa
 from edgesim.quant.reference import weight_gradient
@@ -37,10 +38,11 @@ class Int8Cpu:
     """
 
     name = "int8_cpu"
-    description = "numba kernels of edgesim: 16-bit multiply-add, 32-bit sums"
+    description = "numba kernels: 16-bit multiply-adds, 32-bit sums"
 
     def __init__(self) -> None:
         self._convolutions: dict[ConvolutionShape, Convolution] = {}
+        self._weight_gradients: dict[ConvolutionShape, WeightGradient] = {}
 
     def sample_range(self, x_NHWC: Tensor) -> tuple[float, float]:
         """Mean over samples of their minima, and of their maxima."""
@@ -133,10 +135,19 @@ class Int8Cpu:
         self, codes_NHWC: Tensor, grid: Grid, g_NHWO: Tensor, weight: Tensor, geometry: Geometry
     ) -> Tensor:
         """Gradient at the weights."""
-        centered = torch.empty(codes_NHWC.shape)
-        whole_steps = np.array([1.0, grid.zero_point], np.float32)
-        quantize.dequantize(codes_NHWC.numpy(), whole_steps, centered.numpy())
-        return weight_gradient(centered, g_NHWO, weight.shape, geometry).mul_(grid.scale)
+        shape = _shape(codes_NHWC.shape[1:3], weight.shape, geometry)
+        if not WeightGradient.suits(shape):
+            centered = torch.empty(codes_NHWC.shape)
+            whole_steps = np.array([1.0, grid.zero_point], np.float32)
+            quantize.dequantize(codes_NHWC.numpy(), whole_steps, centered.numpy())
+            return weight_gradient(centered, g_NHWO, weight.shape, geometry).mul_(grid.scale)
+        if shape not in self._weight_gradients:
+            self._weight_gradients[shape] = WeightGradient(shape)
+        g_weight = torch.empty(weight.shape)
+        self._weight_gradients[shape].compute(
+            codes_NHWC.numpy(), int(grid.zero_point), g_NHWO.numpy(), g_weight.numpy()
+        )
+        return g_weight.mul_(grid.scale)
 
     def range_evonorm(
         self,
@@ -236,20 +247,26 @@ class Int8Cpu:
     def _convolution(
         self, input_size: tuple[int, int] | torch.Size, weight: QuantizedWeight, geometry: Geometry
     ) -> Convolution:
-        out_channels, channels_of_group = weight.codes.shape[:2]
-        shape = ConvolutionShape(
-            channels=channels_of_group * geometry.groups,
-            out_channels=out_channels,
-            height=input_size[0],
-            width=input_size[1],
-            kernel=geometry.kernel,
-            stride=geometry.stride,
-            padding=geometry.padding,
-            groups=geometry.groups,
-        )
+        shape = _shape(input_size, weight.codes.shape, geometry)
         if shape not in self._convolutions:
             self._convolutions[shape] = Convolution(shape)
         return self._convolutions[shape]
+
+
+def _shape(
+    input_size: tuple[int, int] | torch.Size, weight_shape: torch.Size, geometry: Geometry
+) -> ConvolutionShape:
+    out_channels, channels_of_group = weight_shape[:2]
+    return ConvolutionShape(
+        channels=channels_of_group * geometry.groups,
+        out_channels=out_channels,
+        height=input_size[0],
+        width=input_size[1],
+        kernel=geometry.kernel,
+        stride=geometry.stride,
+        padding=geometry.padding,
+        groups=geometry.groups,
+    )
 
 
 def _array(grid: Grid) -> Floats:

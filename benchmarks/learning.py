@@ -1,0 +1,152 @@
+"""Accuracy of int8 against fp32, the table of docs/results.md: several seeds, equal all else.
+
+Eight devices on a directed ring, no compression, CHOCO with averaging rate 1. fp32 trains with the
+paper's fp32 norm, EvoNorm-S0, and int8 with its 8-bit norm, Range EvoNorm; both begin with the same
+initial values. Runs are inline; each that is done is kept in --out, and a repeated call goes on
+where the last one ended:
+
+    python benchmarks/learning.py --out learning.json --data cifar10=PATH --only digits cifar10
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from statistics import mean, stdev
+from time import perf_counter
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).parents[1]
+PRECISIONS = {"fp32": "evonorm_s0", "int8": "range_evonorm"}  # with their norms
+SKEWS = (0.0, 0.8)
+
+COMMON = (
+    "fleet.devices=8",
+    "topology={kind: directed_ring}",
+    "gossip={algorithm: choco, averaging_rate: 1.0}",
+    "evaluation={device_models: never}",
+)
+CASES = {
+    "digits": ("quickstart.yaml", ()),
+    "fashion_mnist": (
+        "cifar10_ring8.yaml",
+        ("data.source=fashion_mnist", "training.epochs=3", "training.schedule.milestones=[2]"),
+    ),
+    "cifar10": (
+        "cifar10_ring8.yaml",
+        ("training.epochs=5", "training.schedule.milestones=[3,4]"),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One cell of one seed."""
+
+    case: str
+    skew: float
+    precision: str
+    seed: int
+
+    @property
+    def key(self) -> str:
+        """Its name in the file of results."""
+        return f"{self.case} skew {self.skew} {self.precision} seed {self.seed}"
+
+    def command(self, data: dict[str, str], out: Path) -> list[str]:
+        """The command line that does it."""
+        scenario, overrides = CASES[self.case]
+        settings = [
+            *COMMON,
+            *overrides,
+            f"seed={self.seed}",
+            f"data.partition={{kind: label_skew, skew: {self.skew}}}",
+            f"model.precision={self.precision}",
+            f"model.norm={PRECISIONS[self.precision]}",
+        ]
+        if self.case in data:
+            settings.append(f"data.path={data[self.case]}")
+        sets = [word for setting in settings for word in ("--set", setting)]
+        path = str(ROOT / "scenarios" / scenario)
+        return [sys.executable, "-m", "edgesim", "run", path, "--inline", "--out", str(out), *sets]
+
+
+def runs(cases: list[str], seeds: list[int]) -> Iterator[Run]:
+    """All runs, seed by seed, so that an unfinished table has the same seeds in all its cells."""
+    for case, seed, skew, precision in product(cases, seeds, SKEWS, PRECISIONS):
+        yield Run(case, skew, precision, seed)
+
+
+def do(run: Run, data: dict[str, str]) -> dict[str, Any]:
+    """Accuracy and wall time of a run."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "run"
+        start = perf_counter()
+        subprocess.run(run.command(data, out), check=True, stdout=subprocess.DEVNULL)
+        summary = json.loads((out / "summary.json").read_text())
+    return {
+        "accuracy": summary["consensus_accuracy"],
+        "loss": summary["consensus_loss"],
+        "wall_s": perf_counter() - start,
+    }
+
+
+def table(done: dict[str, dict[str, Any]], cases: list[str], seeds: list[int]) -> Table:
+    """Means and deviations over the seeds that are done."""
+    shown = Table("data", "skew", "seeds", "fp32", "int8", "gap in points", "wall fp32 / int8")
+    for case, skew in product(cases, SKEWS):
+        arms = {
+            precision: [done.get(Run(case, skew, precision, seed).key) for seed in seeds]
+            for precision in PRECISIONS
+        }
+        pairs = [p for p in zip(*arms.values(), strict=True) if None not in p]
+        if not pairs:
+            continue
+        fp32, int8 = ([100 * arm["accuracy"] for arm in side] for side in zip(*pairs, strict=True))
+        gaps = [a - b for a, b in zip(fp32, int8, strict=True)]
+        walls = [sum(arm["wall_s"] for arm in side) for side in zip(*pairs, strict=True)]
+        shown.add_row(
+            case,
+            str(skew),
+            str(len(pairs)),
+            *(_mean_and_deviation(values) for values in (fp32, int8, gaps)),
+            f"{walls[0] / walls[1]:.2f}",
+        )
+    return shown
+
+
+def _mean_and_deviation(values: list[float]) -> str:
+    return f"{mean(values):.2f}" + (f" +- {stdev(values):.2f}" if len(values) > 1 else "")
+
+
+def main() -> None:
+    """Do what is not done yet, then print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True, help="JSON file of the runs done")
+    parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--data", nargs="*", default=[], help="where data is: cifar10=PATH ...")
+    arguments = parser.parse_args()
+    data = dict(place.split("=", 1) for place in arguments.data)
+    done = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
+    console = Console()
+    for run in runs(arguments.only, arguments.seeds):
+        if run.key not in done:
+            done[run.key] = do(run, data)
+            arguments.out.write_text(json.dumps(done, indent=2) + "\n")
+            console.print(f"{run.key}: {done[run.key]['accuracy']:.4f}")
+    console.print(table(done, arguments.only, arguments.seeds))
+
+
+if __name__ == "__main__":
+    main()
