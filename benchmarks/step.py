@@ -57,6 +57,8 @@ _PARTS = {
     "residual_sum": "quantization and sums",
     "quantize": "quantization and sums",
     "requantize": "quantization and sums",
+    "requantize_whole": "weights and parameters",
+    "quantize_weight": "weights and parameters",
     "sample_range": "ranges",
     "full_range": "ranges",
 }
@@ -75,9 +77,9 @@ class TimedArithmetic:
             setattr(self, name, self._timed(name, getattr(arithmetic, name)))
 
     def _timed(self, name: str, operation: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(*arguments: Any) -> Any:  # noqa: ANN401 (whatever the operation takes)
+        def timed(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 (what the operation takes)
             start = thread_time()
-            result = operation(*arguments)
+            result = operation(*arguments, **named)
             self.seconds[name] += thread_time() - start
             return result
 

@@ -129,6 +129,20 @@ class Arithmetic(Protocol):
         """The numbers of the codes of x."""
         ...
 
+    def requantize_whole(self, x: Tensor) -> tuple[Tensor, tuple[float, float]]:
+        """The numbers of the nearest codes of x on the grid of its range, and that range.
+
+        Where the range is not finite, the numbers mean nothing.
+        """
+        ...
+
+    def quantize_weight(self, weight_OIhw: Tensor, *, per_out_channel: bool) -> QuantizedWeight:
+        """Codes as `affine.quantize_weight` gives them; scales are finite only if all weights are.
+
+        Grids of minimum and maximum are for finite weights alone.
+        """
+        ...
+
     def residual_sum(
         self, a: Tensor, a_grid: Grid, b: Tensor, b_grid: Grid, seeds: tuple[int, int] | None
     ) -> Tensor:

@@ -23,6 +23,7 @@ from edgesim.quant.arithmetic import (
 from edgesim.quant.kernels import quantize, range_batch_norm, range_evonorm
 from edgesim.quant.kernels.convolution import Convolution
 from edgesim.quant.kernels.geometry import ConvolutionShape
+from edgesim.quant.kernels.quantize_weights import quantize_weights
 from edgesim.quant.kernels.weight_gradient import WeightGradient
 from edgesim.quant.range_batch_norm import chunking
 from edgesim.quant.range_evonorm import EPSILON, kappa
@@ -71,6 +72,18 @@ class Int8Cpu:
         else:
             quantize.requantize_stochastic(x.detach().numpy(), _array(grid), seed, values.numpy())
         return values
+
+    def requantize_whole(self, x: Tensor) -> tuple[Tensor, tuple[float, float]]:
+        """The numbers of the nearest codes of x on the grid of its range, and that range."""
+        values = torch.empty(x.shape)
+        low, high = quantize.requantize_whole(x.detach().numpy(), values.numpy()).tolist()
+        return values, (low, high)
+
+    def quantize_weight(self, weight_OIhw: Tensor, *, per_out_channel: bool) -> QuantizedWeight:
+        """Codes of a weight tensor, symmetric, channels_last in memory."""
+        weights = weight_OIhw.detach().contiguous().numpy()
+        codes, scales = quantize_weights(weights, per_out_channel=per_out_channel)
+        return QuantizedWeight(torch.from_numpy(codes), torch.from_numpy(scales), None)
 
     def residual_sum(
         self, a: Tensor, a_grid: Grid, b: Tensor, b_grid: Grid, seeds: tuple[int, int] | None

@@ -8,6 +8,8 @@ codes pass that from 64 channels with 3x3 kernels on; sums of wide layers may th
 
 from __future__ import annotations
 
+from math import isfinite
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -15,7 +17,7 @@ from torch.nn import functional
 from torch.nn.grad import conv2d_input, conv2d_weight
 
 from edgesim.quant import range_batch_norm, range_evonorm
-from edgesim.quant.affine import Grid, QuantizedWeight, grid_of
+from edgesim.quant.affine import Grid, QuantizedWeight, grid_of, quantize_weight
 from edgesim.quant.arithmetic import (
     Geometry,
     RangeBatchNormBackward,
@@ -58,6 +60,22 @@ class Reference:
     def requantize(self, x: Tensor, grid: Grid, seed: int | None) -> Tensor:
         """The numbers of the codes of x."""
         return grid.dequantize(grid.quantize(x, seed))
+
+    def requantize_whole(self, x: Tensor) -> tuple[Tensor, tuple[float, float]]:
+        """The numbers of the nearest codes of x on the grid of its range, and that range."""
+        low, high = self.full_range(x)
+        if not isfinite(high - low):
+            return x, (low, high)
+        grid = grid_of(low, high, has_integer_zero=self._has_integer_zero)
+        return self.requantize(x, grid, None), (low, high)
+
+    def quantize_weight(self, weight_OIhw: Tensor, *, per_out_channel: bool) -> QuantizedWeight:
+        """Codes of a weight tensor."""
+        return quantize_weight(
+            weight_OIhw,
+            per_out_channel=per_out_channel,
+            has_integer_zero=self._has_integer_zero,
+        )
 
     def residual_sum(
         self, a: Tensor, a_grid: Grid, b: Tensor, b_grid: Grid, seeds: tuple[int, int] | None
@@ -191,8 +209,7 @@ class Reference:
         )
 
     def _quantize_scale(self, s: Tensor) -> Tensor:
-        low, high = self.full_range(s)
-        return self.requantize(s, grid_of(low, high, has_integer_zero=self._has_integer_zero), None)
+        return self.requantize_whole(s)[0]
 
 
 def weight_gradient(

@@ -9,7 +9,7 @@ from typing import assert_never
 import torch
 from torch import Tensor
 
-from edgesim.quant.affine import Grid, QuantizedWeight, grid_of, quantize_weight
+from edgesim.quant.affine import Grid, QuantizedWeight, grid_of
 from edgesim.quant.arithmetic import Arithmetic
 from edgesim.quant.errors import NonFiniteError
 from edgesim.quant.noise import derive
@@ -70,10 +70,13 @@ class Site:
         Raises:
             NonFiniteError: the range is not one of finite numbers.
         """
+        self._require_finite(extremes, tensor)
+        return grid_of(*extremes, has_integer_zero=self.settings.has_integer_zero)
+
+    def _require_finite(self, extremes: tuple[float, float], tensor: str) -> None:
         low, high = extremes
         if not high - low < LARGEST_RANGE:
             raise NonFiniteError(self.layer, tensor)
-        return grid_of(low, high, has_integer_zero=self.settings.has_integer_zero)
 
     def gradient_grid(self, g: Tensor) -> Grid:
         """Grid of a gradient at the output: from its exact minimum to its exact maximum.
@@ -89,12 +92,13 @@ class Site:
         Raises:
             NonFiniteError: the weights hold NaN or infinity.
         """
-        self.grid(self.arithmetic.full_range(weight_OIhw), "weights")
-        return quantize_weight(
-            weight_OIhw,
-            per_out_channel=self.settings.weight_range == "per_out_channel",
-            has_integer_zero=self.settings.has_integer_zero,
+        if not self.settings.has_integer_zero:  # scales of such grids don't tell
+            self._require_finite(self.arithmetic.full_range(weight_OIhw), "weights")
+        weight = self.arithmetic.quantize_weight(
+            weight_OIhw, per_out_channel=self.settings.weight_range == "per_out_channel"
         )
+        self._require_finite((0.0, weight.scales.sum().item()), "weights")
+        return weight
 
     def requantize_parameter(self, parameter: Tensor) -> Tensor:
         """The numbers of an 8-bit parameter (bias, scale, shift or slope), rounded to nearest.
@@ -102,8 +106,9 @@ class Site:
         Raises:
             NonFiniteError: the parameter holds NaN or infinity.
         """
-        grid = self.grid(self.arithmetic.full_range(parameter), "parameters")
-        return self.arithmetic.requantize(parameter, grid, None)
+        values, extremes = self.arithmetic.requantize_whole(parameter)
+        self._require_finite(extremes, "parameters")
+        return values
 
     def round_for_weights(self, g: Tensor) -> Tensor:
         """The gradient at the output as the gradient at the weights sees it (R§1.3).

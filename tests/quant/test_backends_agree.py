@@ -192,3 +192,20 @@ def test_integers_asked_for_by_name_are_refused_where_they_cannot_serve(monkeypa
     assert choose_backend("auto", SETTINGS, "cpu") == "reference"
     with pytest.raises(BackendError, match="lacks"):
         choose_backend("int8_cpu", SETTINGS, "cpu")
+
+
+@pytest.mark.parametrize("per_out_channel", [False, True])
+@pytest.mark.parametrize("shape", [(5, 3, 3, 3), (16, 16, 1, 1), (4, 1, 7, 7)])
+def test_codes_and_scales_of_weights_are_equal(shape, per_out_channel):
+    weight = normal(*shape)
+    weight[0] = 0.0  # a channel without a range
+    ours, theirs = both(lambda a: a.quantize_weight(weight, per_out_channel=per_out_channel))
+    assert torch.equal(ours.codes, theirs.codes)
+    assert torch.equal(ours.scales, theirs.scales)
+
+
+def test_numbers_of_whole_tensors_and_their_ranges_are_equal():
+    for x in (normal(17), normal(17) + 9, torch.zeros(3), torch.full((4,), -2.5)):
+        (ours, our_range), (theirs, their_range) = both(lambda a, x=x: a.requantize_whole(x))
+        assert torch.equal(ours, theirs)
+        assert our_range == their_range

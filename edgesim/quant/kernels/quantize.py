@@ -131,6 +131,20 @@ def requantize_stochastic(x: Float32, grid: Float32, seed: int, out: Float32) ->
     _requantize_stochastic(x.reshape(-1), grid, np.uint32(seed), out.reshape(-1))
 
 
+def requantize_whole(x: Float32, out: Float32) -> Float32:
+    """The numbers of the nearest codes of x on the grid of its own range, which is returned.
+
+    Args:
+        x: contiguous, not empty; where it is not finite, neither the range nor `out` is.
+        out: contiguous, shape of x.
+    """
+    _require_same_shape(x, np.float32, out, np.float32)
+    range_ = np.empty(2, np.float32)
+    flat = x.reshape(-1)
+    _requantize_whole(flat, flat.view(np.int32).reshape(1, -1), range_, out.reshape(-1))
+    return range_
+
+
 def residual_sum(a: Float32, b: Float32, a_grid: Float32, b_grid: Float32, out: Float32) -> None:
     """Sum of the numbers of the nearest codes of a and b, each on its grid, in one pass."""
     _require_same_shape(a, np.float32, out, np.float32)
@@ -229,6 +243,14 @@ def _requantize_nearest(x: Float32, grid: Float32, out: Float32) -> None:
     scale, inverse, z = grid[0], _ONE / grid[0], grid[1]
     for i in range(len(x)):
         out[i] = (_nearest(x[i], inverse, z) - z) * scale
+
+
+@njit(nogil=True, cache=True)
+def _requantize_whole(x: Float32, bits_1L: Int32, range_: Float32, out: Float32) -> None:
+    grid = np.empty(2, np.float32)
+    _sample_range(bits_1L, range_)
+    _make_grid(range_, grid)
+    _requantize_nearest(x, grid, out)
 
 
 @njit(nogil=True, cache=True)
