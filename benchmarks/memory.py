@@ -17,7 +17,7 @@ from rich.table import Table
 from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.step_memory import StepMemory, measure_step_memory
 from edgesim.models import EightBit, Layers, build_model, full_precision
-from edgesim.quant.reference import Reference
+from edgesim.quant.backends import choose_backend, describe_backend, make_backend
 from edgesim.quant.settings import QuantizationSettings
 from edgesim.scenario.model import QuantizationSection
 
@@ -46,8 +46,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     arguments = parser.parse_args()
-    eight_bit = EightBit("range_evonorm", Reference(has_integer_zero=True), SETTINGS, True)
-    table = Table("model", "batch", "step", "activations", "paper", "ratio", "faithful", "ratio")
+    backend = choose_backend("auto", SETTINGS, "cpu")
+    arithmetic = make_backend(backend, SETTINGS)
+    eight_bit = EightBit("range_evonorm", arithmetic, SETTINGS, conv_bias=True)
+    columns = ("model", "batch", "step", "activations", "paper", "ratio", "faithful", "ratio")
+    table = Table(*columns, title=f"bytes held at the peak of a step; {describe_backend(backend)}")
     figures: dict[str, dict[str, dict[str, int]]] = {}
     for name, (side, batch) in CASES.items():
         int8 = step_memory(name, eight_bit, side, batch)

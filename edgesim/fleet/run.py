@@ -32,6 +32,7 @@ from edgesim.fleet.run_directory import RunDirectory
 from edgesim.fleet.summary import summarise, write_devices
 from edgesim.learning.accelerator import num_local_gpus
 from edgesim.learning.allocator import keep_freed_memory
+from edgesim.models.dropout import seed_dropout_
 from edgesim.quant.backends import describe_backend
 from edgesim.scenario.files import dump_scenario
 
@@ -150,6 +151,8 @@ def _train(
     directory.write_json("environment.json", _environment(mode, compute))
     if compute.backend:
         console.print(f"8-bit arithmetic: {describe_backend(compute.backend)}")
+    if compute.backend == "int8_cpu":
+        _compile_kernels(prepared, compute, console)
     num_cpus = len(os.sched_getaffinity(0))
     recorder = _make_recorder(prepared, directory, compute, num_cpus, console)
     try:
@@ -164,6 +167,19 @@ def _train(
     finally:
         directory.merge_rounds()
     return directory, recorder
+
+
+def _compile_kernels(prepared: Prepared, compute: Compute, console: Console) -> None:
+    """Take one small step here, so that actors find compiled kernels in numba's cache.
+
+    Otherwise all of them would compile the same kernels at once, on the first run after an install.
+    """
+    model = make_flat_model(prepared.scenario, prepared.data, compute)
+    seed_dropout_(model.model, 0)
+    with console.status("compiling integer kernels, once on a machine: some tens of seconds"):
+        generator = torch.Generator().manual_seed(0)
+        images_NCHW = torch.randn(2, *prepared.data.image_shape, generator=generator)
+        model.loss_and_gradient(images_NCHW, torch.zeros(2, dtype=torch.int64))
 
 
 def _choose_compute(prepared: Prepared, mode: str) -> Compute:

@@ -31,6 +31,20 @@ def test_packing_does_not_change_a_bit(tmp_path, inline_run, ray_address, per_ac
     assert_same_bits(inline_run, packed)
 
 
+@pytest.mark.ray
+def test_packing_does_not_change_a_bit_in_8_bits(tmp_path, ray_address):
+    """On the back end that the processor gives; the plain one is tested in test_eight_bit_fleet."""
+    eight = ("model.precision=int8", "model.norm=range_evonorm", "training.rounds=3")
+    inline = train(tmp_path, "inline", *eight, inline=True)
+    for per_actor in (1, 3):
+        packing = f"fleet.devices_per_actor={per_actor}"
+        packed = train(tmp_path, f"packed-{per_actor}", *eight, packing, address=ray_address)
+        assert_same_bits(inline, packed)
+    environment = json.loads((inline.path / "environment.json").read_text())
+    assert environment["eight_bit_backend"].startswith(("int8_cpu (", "reference ("))
+    assert "8-bit arithmetic: " in (tmp_path / "inline.log").read_text()
+
+
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others(tmp_path, inline_run):
     assert_same_bits(inline_run, train(tmp_path, "again", inline=True))
     other = train(tmp_path, "other", "seed=4", inline=True)
