@@ -204,12 +204,12 @@ def make_layers(scenario: Scenario, compute: Compute) -> Layers:
     section = scenario.model
     conv_bias = section.initialization == "full_precision"
     if section.precision == "fp32":
-        return full_precision(section.norm, section.gate or "sigmoid", conv_bias=conv_bias)
+        return full_precision(section.norm_used, section.gate or "sigmoid", conv_bias=conv_bias)
     switches = section.quantization or QuantizationSection()
     settings = _quantization_settings(switches)
     assert compute.backend is not None, "chosen with the precision"
     arithmetic = make_backend(compute.backend, settings)
-    return EightBit(norm_named(section.norm), arithmetic, settings, conv_bias)
+    return EightBit(norm_named(section.norm_used), arithmetic, settings, conv_bias)
 
 
 def make_flat_model(scenario: Scenario, data: DataSpec, compute: Compute) -> FlatModel:

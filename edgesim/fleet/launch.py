@@ -21,6 +21,7 @@ from edgesim.data.images import LabelledImages
 from edgesim.errors import EdgesimError
 from edgesim.fleet.actor import ActorLostError, DeviceActor, core_folder
 from edgesim.fleet.host import Progress
+from edgesim.learning.accelerator import num_local_gpus
 from topologies import Schedule
 
 if TYPE_CHECKING:
@@ -108,9 +109,13 @@ def devices_by_actor(
     return [range(start, min(start + size, num_devices)) for start in starts]
 
 
-def num_cluster_gpus() -> float:
-    """GPUs of the cluster that this process has joined."""
-    return float(ray.cluster_resources().get("GPU", 0.0))
+def num_cluster_gpus() -> int:
+    """GPUs of the cluster that this process has joined, if torch can use them there."""
+    num_gpus = int(ray.cluster_resources().get("GPU", 0))
+    if not num_gpus:
+        return 0
+    probe = ray.remote(num_gpus=CPU_STEP, num_cpus=0)(num_local_gpus)
+    return num_gpus if ray.get(probe.remote()) else 0
 
 
 class RayFleet:
@@ -165,14 +170,26 @@ class RayFleet:
             self._actors.append(actor)
 
     def _gpu_share(self) -> float:
-        """GPU of each actor: what the scenario says, or an equal share of all there are."""
-        fleet = self._plan.scenario.fleet
+        """GPU of each actor: what the scenario says, or an equal share of all there are.
+
+        Raises:
+            FleetError: the GPUs can't hold as many actors of that share.
+        """
+        wanted = self._plan.scenario.fleet.gpus_per_actor
         if self._plan.compute.accelerator == "cpu":
             return 0.0
-        if fleet.gpus_per_actor != "auto":
-            return fleet.gpus_per_actor
-        share = min(1.0, num_cluster_gpus() / len(self._groups))
-        return max(CPU_STEP, int(share / CPU_STEP) * CPU_STEP)
+        num_gpus = int(ray.cluster_resources().get("GPU", 0))
+        if wanted != "auto":
+            places = num_gpus * int(1 / wanted)
+            if places < len(self._groups):
+                raise FleetError(
+                    f"fleet.gpus_per_actor is {wanted:g}, so that {num_gpus} GPUs hold {places} of "
+                    f"{len(self._groups)} actors; lower it, or raise fleet.devices_per_actor"
+                )
+            return wanted
+        # A share must lie on one GPU: so many actors on each that all find a place.
+        actors_of_gpu = ceil(len(self._groups) / num_gpus)
+        return int(1 / actors_of_gpu / CPU_STEP) * CPU_STEP
 
     async def run(self) -> None:
         """Introduce neighbours to each other, then run all devices to their last round.
@@ -224,12 +241,13 @@ class RayFleet:
             for connected in done:
                 connected.result()
             if waiting and not done:
-                free = ray.available_resources().get("CPU", 0.0)
+                free = ray.available_resources()
                 _log.warning(
-                    "waiting for %d of %d actors; the cluster has %g CPUs free",
+                    "waiting for %d of %d actors; the cluster has %g CPUs and %g GPUs free",
                     len(waiting),
                     len(self._actors),
-                    free,
+                    free.get("CPU", 0.0),
+                    free.get("GPU", 0.0),
                 )
 
     def _peers(self, devices: range) -> dict[int, Any]:

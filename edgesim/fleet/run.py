@@ -36,7 +36,10 @@ from edgesim.models.dropout import seed_dropout_
 from edgesim.quant.backends import describe_backend
 from edgesim.scenario.files import dump_scenario
 
-PACKAGES = ("edgesim", "ray", "torch", "torchvision", "numpy", "networkx", "pandas", "pyarrow")
+PACKAGES = (
+    *("edgesim", "ray", "torch", "torchvision", "numpy", "numba", "llvmlite", "networkx"),
+    *("pandas", "pyarrow"),
+)
 STOP_TIMEOUT_S = 15.0  # for hosts to end their steps and write what they hold
 
 _log = logging.getLogger(__name__)
@@ -145,9 +148,9 @@ def _train(
     prepared: Prepared, out: Path, mode: str, console: Console
 ) -> tuple[RunDirectory, Recorder]:
     """Run the fleet to its end; rounds.parquet is written however it ends."""
+    compute = _choose_compute(prepared, mode, console)
     directory = RunDirectory.create(out)
     directory.write_text("scenario.yaml", dump_scenario(prepared.scenario))
-    compute = _choose_compute(prepared, mode)
     directory.write_json("environment.json", _environment(mode, compute))
     if compute.backend:
         console.print(f"8-bit arithmetic: {describe_backend(compute.backend)}")
@@ -182,12 +185,18 @@ def _compile_kernels(prepared: Prepared, compute: Compute, console: Console) -> 
         model.loss_and_gradient(images_NCHW, torch.zeros(2, dtype=torch.int64))
 
 
-def _choose_compute(prepared: Prepared, mode: str) -> Compute:
+def _choose_compute(prepared: Prepared, mode: str, console: Console) -> Compute:
     if mode == "inline":
-        return choose_compute(prepared.scenario, num_local_gpus())
-    from edgesim.fleet import launch
+        num_gpus = num_local_gpus()
+    else:
+        from edgesim.fleet import launch
 
-    return choose_compute(prepared.scenario, launch.num_cluster_gpus())
+        num_gpus = launch.num_cluster_gpus()
+    compute = choose_compute(prepared.scenario, num_gpus)
+    share = prepared.scenario.fleet.gpus_per_actor
+    if share != "auto" and (mode == "inline" or compute.accelerator == "cpu"):
+        console.print(f"fleet.gpus_per_actor: {share:g} is ignored: no actor uses a GPU here")
+    return compute
 
 
 @contextmanager
@@ -288,6 +297,8 @@ def _environment(mode: str, compute: Compute) -> dict[str, Any]:
         "machine": platform.machine(),
         "cpus": len(os.sched_getaffinity(0)),
         "accelerator": compute.accelerator,
+        "gpu": torch.cuda.get_device_name(0) if num_local_gpus() else None,
+        "cuda": torch.version.cuda,
         "eight_bit_backend": compute.backend and describe_backend(compute.backend),
         "torch_cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "packages": {package: version(package) for package in PACKAGES},

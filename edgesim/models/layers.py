@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor, nn
+from torch.nn import functional
 
 from edgesim.models.norms import Norm, make_norm_act
 from edgesim.quant.arithmetic import Gate
+from edgesim.quant.max_pool import CompactMaxPool2d
 
 
 class Layers(Protocol):
@@ -106,7 +108,19 @@ class FullPrecision:
         self, kernel_size: int, *, stride: int, padding: int = 0, ceil_mode: bool = False
     ) -> nn.Module:
         """Maximum of each window."""
-        return nn.MaxPool2d(kernel_size, stride, padding, ceil_mode=ceil_mode)
+        return RepeatableMaxPool2d(kernel_size, stride=stride, padding=padding, ceil_mode=ceil_mode)
+
+
+class RepeatableMaxPool2d(CompactMaxPool2d):
+    """Maximum pooling: torch's on a CPU; on a GPU, where its gradient's sums take any order, ours."""
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        """Shape (N, C, H', W')."""
+        if x_NCHW.is_cuda:
+            return super().forward(x_NCHW)
+        return functional.max_pool2d(
+            x_NCHW, self.kernel_size, self.stride, self.padding, ceil_mode=self.ceil_mode
+        )
 
 
 class ResidualSum(nn.Module):

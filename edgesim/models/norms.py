@@ -61,7 +61,7 @@ def check_groups(norm: Norm, channels: int) -> None:
     if channels % GROUPS:
         raise ModelError(
             f"{norm} has {GROUPS} groups of channels, into which {channels} channels can't be "
-            f"divided; use a multiple of {GROUPS} channels, or norm: range_batch"
+            f"divided; choose another model, or norm: range_batch"
         )
 
 

@@ -92,6 +92,10 @@ class _CompactMaxPool(Function):
     def backward(ctx: _Context, g_NCHW: Tensor) -> tuple[Tensor, None]:
         pool, (places,) = ctx.pool, ctx.saved_tensors
         flat = pool.flat_places(places, ctx.input_shape[3])
+        if g_NCHW.is_cuda:  # torch's kernel there adds in any order, and refuses to if asked not to
+            g_flat = g_NCHW.new_zeros(*ctx.input_shape[:2], ctx.input_shape[2:].numel())
+            g_flat.scatter_add_(2, flat.flatten(2), g_NCHW.flatten(2))
+            return g_flat.view(ctx.input_shape), None
         # The input's values are not read; its shape and memory layout are.
         like = torch.empty(
             ctx.input_shape,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from edgesim.scenario.section import ContradictionError, Probability, Section
+from edgesim.scenario.section import ContradictionError, Section
 
 Rounding = Literal["stochastic", "nearest"]
 
@@ -41,9 +41,18 @@ class QuantizationSection(Section):
         default="local",
         description="running ranges of activations; R: gossiped with the parameters (R§1.5)",
     )
-    range_momentum: Probability = Field(
+    range_momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=0.1, description="weight of the old running range against the batch's; R: 0.1"
     )
+
+    @model_validator(mode="after")
+    def _integers_need_an_integer_zero(self) -> Self:
+        if self.backend == "int8_cpu" and self.zero_point == "float_offset":
+            raise ContradictionError(
+                "backend",
+                "is int8_cpu; must be auto or reference for zero_point: float_offset",
+            )
+        return self
 
     @model_validator(mode="after")
     def _float_offset_has_one_grid(self) -> Self:
@@ -65,8 +74,10 @@ class ModelSection(Section):
         default="fp32",
         description="arithmetic of training, and unless gossip says otherwise of messages",
     )
-    norm: Literal["batch", "group", "evonorm_s0", "range_evonorm", "range_batch"] = Field(
-        default="evonorm_s0", description="normalisation, with its nonlinearity"
+    norm: Literal["batch", "group", "evonorm_s0", "range_evonorm", "range_batch"] | None = Field(
+        default=None,
+        description="normalisation, with its nonlinearity; null: the paper's, evonorm_s0 in fp32 "
+        "and range_evonorm in int8",
     )
     gate: Literal["sigmoid", "hard_sigmoid"] | None = Field(
         default=None,
@@ -74,17 +85,23 @@ class ModelSection(Section):
     )
     initialization: Literal["full_precision", "low_precision"] = Field(
         default="full_precision",
-        description="initial values of R's fp32 or of its 8-bit models, in any precision (R§2)",
+        description="initial values of R's fp32 or of its 8-bit models, in any precision; R's "
+        "8-bit VGG-11 also lacks biases of convolutions (R§2)",
     )
     quantization: QuantizationSection | None = Field(
         default=None, description="switches of precision: int8; null: their defaults"
     )
 
+    @property
+    def norm_used(self) -> Literal["batch", "group", "evonorm_s0", "range_evonorm", "range_batch"]:
+        """The norm, or the precision's own."""
+        return self.norm or ("evonorm_s0" if self.precision == "fp32" else "range_evonorm")
+
     @model_validator(mode="after")
     def _gate_belongs_to_range_evonorm(self) -> Self:
-        if self.gate is not None and self.norm != "range_evonorm":
+        if self.gate is not None and self.norm_used != "range_evonorm":
             raise ContradictionError(
-                "gate", f"is {self.gate}; must be null or absent for norm: {self.norm}"
+                "gate", f"is {self.gate}; must be null or absent for norm: {self.norm_used}"
             )
         if self.gate == "sigmoid" and self.precision == "int8":
             raise ContradictionError(

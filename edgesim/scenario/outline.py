@@ -108,7 +108,9 @@ class Slot:
         """Values that the discriminator may take, or the value itself where it is a literal."""
         if self.discriminator:
             return tuple(self._name_of(section) for section in self.sections)
-        return get_args(self.annotation) if get_origin(self.annotation) is Literal else ()
+        if get_origin(self.annotation) is Literal:
+            return get_args(self.annotation)
+        return tuple(name for member in self._members for name in member.names)
 
     @property
     def _members(self) -> tuple[Slot, ...]:

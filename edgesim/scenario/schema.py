@@ -44,6 +44,15 @@ class FleetSection(Section):
         default="auto", description="share of a GPU for each actor; auto: equal shares of all"
     )
 
+    @model_validator(mode="after")
+    def _shares_are_of_gpus(self) -> Self:
+        if self.accelerator == "cpu" and self.gpus_per_actor != "auto":
+            raise ContradictionError(
+                "gpus_per_actor",
+                f"is {self.gpus_per_actor:g}; must be auto or absent for accelerator: cpu",
+            )
+        return self
+
 
 class Scenario(Section):
     """One scenario file, checked, with every default filled in."""
@@ -64,6 +73,16 @@ class Scenario(Section):
     training: TrainingSection
     gossip: Gossip
     evaluation: EvaluationSection = EvaluationSection()
+
+    @model_validator(mode="after")
+    def _integers_are_the_processors(self) -> Self:
+        switches = self.model.quantization
+        if switches and switches.backend == "int8_cpu" and self.fleet.accelerator == "cuda":
+            raise ContradictionError(
+                "model.quantization.backend",
+                "is int8_cpu; must be auto or reference for fleet.accelerator: cuda",
+            )
+        return self
 
     @model_validator(mode="after")
     def _rotating_has_its_devices(self) -> Self:

@@ -63,7 +63,7 @@ def make_module(ready):
         ready.scenario.model.name,
         image_shape=ready.data.image_shape,
         num_classes=ready.data.num_classes,
-        layers=full_precision(ready.scenario.model.norm),
+        layers=full_precision(ready.scenario.model.norm_used),
         generator=generator,
     ).double()
 

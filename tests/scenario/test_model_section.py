@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import NoneType
 from typing import get_args, get_type_hints
 
 import pytest
@@ -14,7 +13,7 @@ from edgesim.models.norms import NORMS
 from edgesim.quant.arithmetic import Gate
 from edgesim.quant.settings import QuantizationSettings
 from edgesim.scenario import dump_scenario, load_scenario
-from edgesim.scenario.model import ModelSection, QuantizationSection
+from edgesim.scenario.model import QuantizationSection
 
 INT8 = "model.precision=int8"
 
@@ -28,9 +27,7 @@ def test_norms_are_those_that_can_be_built():
 
 
 def test_gates_and_initialisations_are_those_of_the_models():
-    choices, nothing = get_args(ModelSection.model_fields["gate"].annotation)
-    assert set(get_args(choices)) == set(get_args(Gate))
-    assert nothing is NoneType
+    assert set(slot_at("model", "gate").names) == set(get_args(Gate))
     assert set(slot_at("model", "initialization").names) == set(get_args(Initialization))
 
 
@@ -46,7 +43,8 @@ def test_switches_and_their_values_are_those_of_the_settings():
 def test_defaults_are_a_plain_model_in_fp32(tmp_path):
     model = model_of(tmp_path)
     assert model.precision == "fp32"
-    assert model.norm == "evonorm_s0"
+    assert model.norm is None
+    assert model.norm_used == "evonorm_s0"
     assert model.gate is None
     assert model.initialization == "full_precision"
     assert model.quantization is None
@@ -155,3 +153,32 @@ def test_switches_survive_a_scenario_that_is_written_and_read(tmp_path):
 )
 def test_a_choice_that_can_not_be_heeded_is_refused(overrides, tmp_path):
     error_of(write(tmp_path, LEAST), *overrides)
+
+
+@pytest.mark.parametrize(("precision", "norm"), [("fp32", "evonorm_s0"), ("int8", "range_evonorm")])
+def test_the_norm_is_the_precisions_own_unless_another_is_named(tmp_path, precision, norm):
+    assert model_of(tmp_path, f"model.precision={precision}").norm_used == norm
+    named = model_of(tmp_path, f"model.precision={precision}", "model.norm=batch")
+    assert named.norm_used == "batch"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [
+        (
+            (INT8, "model.quantization={backend: int8_cpu, zero_point: float_offset}"),
+            "model.quantization.backend is int8_cpu; must be auto or reference",
+        ),
+        (
+            (INT8, "model.quantization.backend=int8_cpu", "fleet.accelerator=cuda"),
+            "model.quantization.backend is int8_cpu; must be auto or reference",
+        ),
+        (
+            ("fleet.accelerator=cpu", "fleet.gpus_per_actor=0.5"),
+            "fleet.gpus_per_actor is 0.5; must be auto or absent for accelerator: cpu",
+        ),
+        ((INT8, "model.quantization.range_momentum=1"), "model.quantization.range_momentum is"),
+    ],
+)
+def test_what_can_not_work_is_refused_when_it_is_read(tmp_path, overrides, key):
+    assert key in error_of(write(tmp_path, LEAST), *overrides)

@@ -69,7 +69,7 @@ def test_smoke_scenarios_use_every_choice_of_algorithm_graph_partition_and_compr
     assert {s.data.partition.kind for s in scenarios} == choices("data", "partition")
     compressors = {getattr(s.gossip, "compressor", None) for s in scenarios} - {None}
     assert {c.kind for c in compressors} == choices("gossip", "compressor")
-    assert {s.model.norm for s in scenarios} == choices("model", "norm")
+    assert {s.model.norm_used for s in scenarios} == choices("model", "norm")
     kinds = {s.training.optimizer.momentum_kind for s in scenarios}
     assert kinds == choices("training", "optimizer", "momentum_kind")
 

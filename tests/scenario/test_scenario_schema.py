@@ -37,7 +37,7 @@ def test_defaults_are_the_documented_ones():
     assert scenario.fleet.devices_per_actor == 1
     assert scenario.data.source == "digits"
     assert scenario.data.augment == "none"
-    assert (scenario.model.precision, scenario.model.norm) == ("fp32", "evonorm_s0")
+    assert (scenario.model.precision, scenario.model.norm_used) == ("fp32", "evonorm_s0")
     optimizer = scenario.training.optimizer
     assert (optimizer.momentum, optimizer.nesterov, optimizer.weight_decay) == (0.9, True, 0.0)
     assert optimizer.momentum_kind == "local"
