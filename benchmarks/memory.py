@@ -16,7 +16,7 @@ from rich.table import Table
 
 from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.step_memory import StepMemory, measure_step_memory
-from edgesim.models import EightBit, Layers, build_model, full_precision
+from edgesim.models import EightBit, Layers, build_model, full_precision, seed_dropout_
 from edgesim.quant.backends import choose_backend, describe_backend, make_backend
 from edgesim.quant.settings import QuantizationSettings
 from edgesim.scenario.model import QuantizationSection
@@ -32,9 +32,7 @@ def step_memory(name: str, layers: Layers, side: int, batch: int) -> StepMemory:
     module = build_model(
         name, image_shape=(3, side, side), num_classes=10, layers=layers, generator=generator
     )
-    for dropout in module.modules():
-        if hasattr(dropout, "generator"):
-            dropout.generator = generator
+    seed_dropout_(module, 1)
     model = FlatModel(module)
     images = torch.randn(batch, 3, side, side, generator=generator)
     momentum = torch.zeros_like(model.parameters)
@@ -50,7 +48,9 @@ def main() -> None:
     arithmetic = make_backend(backend, SETTINGS)
     eight_bit = EightBit("range_evonorm", arithmetic, SETTINGS, conv_bias=True)
     columns = ("model", "batch", "step", "activations", "paper", "ratio", "faithful", "ratio")
-    table = Table(*columns, title=f"bytes held at the peak of a step; {describe_backend(backend)}")
+    table = Table(
+        *columns, title=f"bytes held between the passes of a step; {describe_backend(backend)}"
+    )
     figures: dict[str, dict[str, dict[str, int]]] = {}
     for name, (side, batch) in CASES.items():
         int8 = step_memory(name, eight_bit, side, batch)

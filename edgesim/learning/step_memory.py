@@ -1,7 +1,8 @@
-"""Bytes that a training step really holds, counted from the tensors that exist.
+"""Bytes that a training step holds between its passes, counted from the tensors that exist.
 
 Activations are counted by autograd's own hooks: what is saved for the backward pass, each storage
-once however many functions saved it. What lives only while one layer computes is not counted.
+once however many functions saved it. What lives only while one layer or block computes, in fp32 in
+either precision, comes on top and is not counted here.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class StepMemory:
         parameters: the fp32 values that the optimizer updates.
         gradients: of the parameters.
         optimizer: state of the local optimizer.
-        weight_codes: 8-bit weights kept from the forward to the backward pass.
+        weight_codes: symmetric 8-bit weights kept from the forward to the backward pass; codes on
+            other grids count as activations.
         activations: saved for the backward pass, by type of number.
     """
 

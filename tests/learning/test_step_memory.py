@@ -5,9 +5,10 @@ from torch import nn
 
 from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.step_memory import measure_step_memory
-from edgesim.models import EightBit, build_model
+from edgesim.models import EightBit, build_model, full_precision
 from edgesim.quant.reference import Reference
 from edgesim.quant.settings import QuantizationSettings
+from edgesim.scenario.model import QuantizationSection
 
 
 class Flatten(nn.Module):
@@ -45,18 +46,29 @@ def test_a_storage_saved_twice_is_counted_once():
     assert measure(Twice(), 4, 3, 2, 2).activations == once.activations
 
 
+def eight_bit():
+    settings = QuantizationSettings(**QuantizationSection().model_dump(exclude={"backend"}))
+    return EightBit("range_evonorm", Reference(has_integer_zero=True), settings, conv_bias=True)
+
+
+def test_resnet20_in_8_bits_holds_less_than_a_third_of_fp32():
+    """R§6: 3.35 to 3.6 times less by the paper's accounting, against a norm that saves its input.
+
+    The fp32 model's EvoNorm-S0 saves its gate too.
+    """
+    held = {}
+    for name, layers in (("fp32", full_precision("evonorm_s0")), ("int8", eight_bit())):
+        generator = torch.Generator().manual_seed(1)
+        model = build_model(
+            "resnet20", image_shape=(3, 32, 32), num_classes=10, layers=layers, generator=generator
+        )
+        held[name] = measure(model, 32, 3, 32, 32)
+    assert held["fp32"].paper > 3.4 * held["int8"].paper
+    assert held["fp32"].faithful > 3.4 * held["int8"].faithful
+
+
 def test_eight_bits_hold_a_byte_for_each_input_of_a_product_or_norm():
-    settings = QuantizationSettings(
-        zero_point="integer",
-        weight_range="per_tensor",
-        weight_gradient="fp32",
-        activation_rounding="nearest",
-        evaluation_rounding="nearest",
-        gradient_rounding="stochastic",
-        ranges="local",
-        range_momentum=0.1,
-    )
-    layers = EightBit("range_evonorm", Reference(has_integer_zero=True), settings, conv_bias=True)
+    layers = eight_bit()
     generator = torch.Generator().manual_seed(1)
     model = build_model(
         "small_cnn", image_shape=(1, 8, 8), num_classes=10, layers=layers, generator=generator
