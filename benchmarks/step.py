@@ -56,8 +56,10 @@ _PARTS = {
     "range_evonorm_backward": "norms",
     "residual_sum": "quantization and sums",
     "quantize": "quantization and sums",
-    "requantize": "quantization and sums",
-    "requantize_whole": "weights and parameters",
+    "quantize_by_samples": "quantization and sums",
+    "quantize_whole": "quantization and sums",
+    "requantize_whole": "quantization and sums",
+    "requantize_parameters": "weights and parameters",
     "quantize_weight": "weights and parameters",
     "sample_range": "ranges",
     "full_range": "ranges",
@@ -150,8 +152,8 @@ def make_step(
         OPTIMIZER.step_(state, x, gradient, 0.01)
 
     def seeded_step() -> None:
-        seed_dropout_(module, 1)
-        seed_rounding_(module, 1)
+        seed_dropout_(model.leaves, 1)
+        seed_rounding_(model.leaves, 1)
         step()
 
     return seeded_step

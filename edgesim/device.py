@@ -143,8 +143,8 @@ class Device:
         """
         wall_start, cpu_start = perf_counter(), thread_time()
         state, rate = self._gossip_state, self._learning_rates.at(self._epoch())
-        seed_dropout_(model.model, self._seed_of(Purpose.DROPOUT))
-        seed_rounding_(model.model, self._seed_of(Purpose.ROUNDING))
+        seed_dropout_(model.leaves, self._seed_of(Purpose.DROPOUT))
+        seed_rounding_(model.leaves, self._seed_of(Purpose.ROUNDING))
         images_NCHW, labels_N = self._batches.batch(self.round_index)
         model.load_(state.debiased(), self._buffers)
         try:

@@ -112,7 +112,7 @@ class FullPrecision:
 
 
 class RepeatableMaxPool2d(CompactMaxPool2d):
-    """Maximum pooling: torch's on a CPU; ours on a GPU, where torch's gradients are not repeatable."""
+    """Maximum pooling: torch's on a CPU; ours on a GPU, where its gradient is not repeatable."""
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         """Shape (N, C, H', W')."""

@@ -22,6 +22,7 @@ from edgesim.quant.noise import rounding_noise
 CODES = 255  # the largest code of 8 bits
 LARGEST_WEIGHT_CODE = 127  # symmetric: -128 is not used, so that -w has a code if w has one
 SMALLEST_SCALE = 1e-8  # R§1.1: a constant tensor has no range
+LARGEST_RANGE = 3.4e38  # float32 ends there
 
 # Operations on float32 scalars round to float32, as those of all back ends do.
 _ZERO, _ONE, _STEPS = np.float32(0), np.float32(1), np.float32(CODES)
@@ -100,6 +101,19 @@ def grid_of(low: float, high: float, *, has_integer_zero: bool) -> Grid:
         return Grid(float(scale), 0.0, float(lowest))
     zero_point = round(float(-lowest * (_ONE / scale)))
     return Grid(float(scale), float(min(max(zero_point, 0), CODES)), 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Quantized:
+    """An 8-bit tensor.
+
+    Attributes:
+        codes: uint8, contiguous.
+        grid: what they stand for.
+    """
+
+    codes: Tensor
+    grid: Grid
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,10 @@ from typing import Literal, Protocol
 
 from torch import Tensor
 
-from edgesim.quant.affine import Grid, QuantizedWeight
+from edgesim.quant.affine import Grid, Quantized, QuantizedWeight
 
 Gate = Literal["sigmoid", "hard_sigmoid"]
+Range = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +114,11 @@ class Arithmetic(Protocol):
         """Which kernels of which library do the work."""
         ...
 
-    def sample_range(self, x_NHWC: Tensor) -> tuple[float, float]:
+    def sample_range(self, x_NHWC: Tensor) -> Range:
         """Mean over samples of their minima, and of their maxima; not finite if x is not."""
         ...
 
-    def full_range(self, x: Tensor) -> tuple[float, float]:
+    def full_range(self, x: Tensor) -> Range:
         """Minimum and maximum; not finite if x is not."""
         ...
 
@@ -125,15 +126,25 @@ class Arithmetic(Protocol):
         """Codes as `Grid.quantize` gives them."""
         ...
 
-    def requantize(self, x: Tensor, grid: Grid, seed: int | None) -> Tensor:
-        """The numbers of the codes of x."""
+    def quantize_by_samples(self, x_NHWC: Tensor, seed: int | None) -> tuple[Quantized, Range]:
+        """Codes of x on the grid of its `sample_range`, and that range.
+
+        Where the range is not finite, codes and grid mean nothing.
+        """
         ...
 
-    def requantize_whole(self, x: Tensor) -> tuple[Tensor, tuple[float, float]]:
-        """The numbers of the nearest codes of x on the grid of its range, and that range.
+    def quantize_whole(self, x: Tensor, seed: int | None) -> tuple[Quantized, Range]:
+        """As `quantize_by_samples`, on the grid of the `full_range`."""
+        ...
 
-        Where the range is not finite, the numbers mean nothing.
-        """
+    def requantize_whole(self, x: Tensor, seed: int | None) -> tuple[Tensor, Range]:
+        """The numbers of the codes of `quantize_whole`, and the range."""
+        ...
+
+    def requantize_parameters(
+        self, parameters: tuple[Tensor, ...]
+    ) -> tuple[tuple[Tensor, ...], tuple[Range, ...]]:
+        """As `requantize_whole`, to nearest, each of several parameters of one shape."""
         ...
 
     def quantize_weight(self, weight_OIhw: Tensor, *, per_out_channel: bool) -> QuantizedWeight:
@@ -201,11 +212,9 @@ class Arithmetic(Protocol):
         gamma: Tensor,
         shape: RangeNormShape,
         saved: tuple[Tensor, ...],
-        g_NHWC: Tensor,
-        g_grid: Grid,
-        seed: int | None,
+        g: Quantized,
     ) -> RangeEvoNormBackward:
-        """Gradients for g, which is quantized first."""
+        """Gradients for g."""
         ...
 
     def range_batch_norm(
@@ -221,9 +230,7 @@ class Arithmetic(Protocol):
         gamma: Tensor,
         beta: Tensor,
         saved: tuple[Tensor, ...],
-        g_NHWC: Tensor,
-        g_grid: Grid,
-        seed: int | None,
+        g: Quantized,
     ) -> RangeBatchNormBackward:
-        """Gradients for g, which is quantized first."""
+        """Gradients for g, whose codes may be overwritten."""
         ...

@@ -20,7 +20,7 @@ from typing import Protocol
 from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
-from edgesim.quant.affine import Grid, QuantizedWeight
+from edgesim.quant.affine import Grid, Quantized, QuantizedWeight
 from edgesim.quant.arithmetic import Geometry, RangeNormShape
 from edgesim.quant.site import Site
 
@@ -30,24 +30,24 @@ def convolution(
     weight_OIhw: Tensor,
     bias: Tensor | None,
     *,
-    grid: Grid,
+    x: Quantized,
     geometry: Geometry,
     site: Site,
 ) -> Tensor:
     """Convolution in 8 bits; fully connected layers are 1x1 convolutions of one pixel.
 
     Args:
-        x_NCHW: float32, in any memory layout; fast if channels_last.
+        x_NCHW: gets the gradient; its numbers are not read.
         weight_OIhw: float32 master weights.
         bias: shape (O,), or None.
-        grid: of the input's codes.
+        x: codes of `x_NCHW`, NHWC.
         geometry: of the convolution.
         site: the layer.
 
     Raises:
         NonFiniteError: weights are not finite; in the backward pass: the gradient is not.
     """
-    y: Tensor = _Convolution.apply(x_NCHW, weight_OIhw, bias, grid, geometry, site)  # type: ignore[no-untyped-call]
+    y: Tensor = _Convolution.apply(x_NCHW, weight_OIhw, bias, x, geometry, site)  # type: ignore[no-untyped-call]
     return y
 
 
@@ -65,24 +65,24 @@ def range_evonorm(
     gamma: Tensor,
     beta: Tensor,
     *,
-    grid: Grid,
+    x: Quantized,
     shape: RangeNormShape,
     site: Site,
 ) -> Tensor:
-    """Range EvoNorm on codes, with 8-bit parameters and gradient (R§2)."""
-    y: Tensor = _RangeEvoNorm.apply(x_NCHW, v, gamma, beta, grid, shape, site)  # type: ignore[no-untyped-call]
+    """Range EvoNorm on codes, with 8-bit parameters and gradient (R§2); arguments as above."""
+    y: Tensor = _RangeEvoNorm.apply(x_NCHW, v, gamma, beta, x, shape, site)  # type: ignore[no-untyped-call]
     return y
 
 
 def range_batch_norm(
-    x_NCHW: Tensor, gamma: Tensor, beta: Tensor, *, grid: Grid, site: Site
+    x_NCHW: Tensor, gamma: Tensor, beta: Tensor, *, x: Quantized, site: Site
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Range BatchNorm of a batch on codes, then ReLU (R§2).
 
     Returns:
         The result, and the batch's mean and scale, shape (C,), which have no gradient.
     """
-    result: tuple[Tensor, Tensor, Tensor] = _RangeBatchNorm.apply(x_NCHW, gamma, beta, grid, site)  # type: ignore[no-untyped-call]
+    result: tuple[Tensor, Tensor, Tensor] = _RangeBatchNorm.apply(x_NCHW, gamma, beta, x, site)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -111,27 +111,29 @@ class _Convolution(Function):
         x_NCHW: Tensor,
         weight_OIhw: Tensor,
         bias: Tensor | None,
-        grid: Grid,
+        x: Quantized,
         geometry: Geometry,
         site: Site,
     ) -> Tensor:
-        arithmetic = site.arithmetic
-        codes = arithmetic.quantize(_rows(x_NCHW), grid, site.activation_seed)
         weight = site.quantize_weight(weight_OIhw)
-        b_hat = None if bias is None else site.requantize_parameter(bias)
-        ctx.site, ctx.grid, ctx.geometry = site, grid, geometry
+        b_hat = None if bias is None else site.requantize_parameters(bias)[0]
+        ctx.site, ctx.grid, ctx.geometry = site, x.grid, geometry
         ctx.weight_grid, ctx.has_bias = weight.grid, bias is not None
         ctx.input_size = (x_NCHW.shape[2], x_NCHW.shape[3])
-        ctx.save_for_backward(codes, weight.codes, weight.scales)
-        return _images(arithmetic.convolve(codes, grid, weight, b_hat, geometry))
+        ctx.save_for_backward(x.codes, weight.codes, weight.scales)
+        return _images(site.arithmetic.convolve(x.codes, x.grid, weight, b_hat, geometry))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: _ConvolutionContext, g_NCHW: Tensor) -> tuple[Tensor | None, ...]:
-        site, geometry, g = ctx.site, ctx.geometry, _rows(g_NCHW)
+        site, geometry, g = ctx.site, ctx.geometry, rows(g_NCHW)
         codes, weight_codes, scales = ctx.saved_tensors
         weight = QuantizedWeight(weight_codes, scales, ctx.weight_grid)
-        g_grid = site.gradient_grid(g)
+        g_8 = None
+        if ctx.needs_input_grad[0]:
+            g_8 = site.quantize_gradient(g * scales if len(scales) > 1 else g)
+        else:
+            site.require_finite(site.arithmetic.full_range(g), "gradients")
 
         g_for_weights = site.round_for_weights(g)
         g_weight = site.arithmetic.weight_gradient(
@@ -140,13 +142,10 @@ class _Convolution(Function):
         g_bias = g_for_weights.sum((0, 1, 2)) if ctx.has_bias else None
 
         g_x = None
-        if ctx.needs_input_grad[0]:
-            if len(scales) > 1:
-                g = g * scales
-                g_grid = site.gradient_grid(g)
-            g_codes = site.arithmetic.quantize(g, g_grid, site.gradient_seed)
+        if g_8 is not None:
+            size = ctx.input_size
             g_x = _images(
-                site.arithmetic.input_gradient(g_codes, g_grid, weight, geometry, ctx.input_size)
+                site.arithmetic.input_gradient(g_8.codes, g_8.grid, weight, geometry, size)
             )
         return g_x, g_weight, g_bias, None, None, None
 
@@ -157,14 +156,13 @@ class _ResidualSum(Function):
         ctx: _Context, a_NCHW: Tensor, b_NCHW: Tensor, a_grid: Grid, b_grid: Grid, site: Site
     ) -> Tensor:
         ctx.site = site
-        a, b = _rows(a_NCHW), _rows(b_NCHW)
+        a, b = rows(a_NCHW), rows(b_NCHW)
         return _images(site.arithmetic.residual_sum(a, a_grid, b, b_grid, site.activation_seeds))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: _Context, g_NCHW: Tensor) -> tuple[Tensor | None, ...]:
-        site, g = ctx.site, _rows(g_NCHW)
-        g_hat = _images(site.arithmetic.requantize(g, site.gradient_grid(g), site.gradient_seed))
+        g_hat = _images(ctx.site.requantize_gradient(rows(g_NCHW)))
         return g_hat, g_hat, None, None, None
 
 
@@ -177,36 +175,27 @@ class _RangeEvoNorm(Function):
     @staticmethod
     def forward(
         ctx: _RangeEvoNormContext,
-        x_NCHW: Tensor,
+        _x_NCHW: Tensor,
         v: Tensor,
         gamma: Tensor,
         beta: Tensor,
-        grid: Grid,
+        x: Quantized,
         shape: RangeNormShape,
         site: Site,
     ) -> Tensor:
-        codes = site.arithmetic.quantize(_rows(x_NCHW), grid, site.activation_seed)
-        v_hat, gamma_hat, beta_hat = (site.requantize_parameter(p) for p in (v, gamma, beta))
-        result = site.arithmetic.range_evonorm(codes, grid, v_hat, gamma_hat, beta_hat, shape)
-        ctx.site, ctx.grid, ctx.shape = site, grid, shape
-        ctx.save_for_backward(codes, v_hat, gamma_hat, *result.saved)
+        v_hat, gamma_hat, beta_hat = site.requantize_parameters(v, gamma, beta)
+        result = site.arithmetic.range_evonorm(x.codes, x.grid, v_hat, gamma_hat, beta_hat, shape)
+        ctx.site, ctx.grid, ctx.shape = site, x.grid, shape
+        ctx.save_for_backward(x.codes, v_hat, gamma_hat, *result.saved)
         return _images(result.y)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: _RangeEvoNormContext, g_NCHW: Tensor) -> tuple[Tensor | None, ...]:
-        site, g = ctx.site, _rows(g_NCHW)
+        site, g = ctx.site, ctx.site.quantize_gradient(rows(g_NCHW))
         codes, v_hat, gamma_hat, *saved = ctx.saved_tensors
         gradients = site.arithmetic.range_evonorm_backward(
-            codes,
-            ctx.grid,
-            v_hat,
-            gamma_hat,
-            ctx.shape,
-            tuple(saved),
-            g,
-            site.gradient_grid(g),
-            site.gradient_seed,
+            codes, ctx.grid, v_hat, gamma_hat, ctx.shape, tuple(saved), g
         )
         g_x = _images(gradients.x)
         return g_x, gradients.v, gradients.gamma, gradients.beta, None, None, None
@@ -222,17 +211,16 @@ class _RangeBatchNorm(Function):
     @staticmethod
     def forward(
         ctx: _RangeBatchNormContext,
-        x_NCHW: Tensor,
+        _x_NCHW: Tensor,
         gamma: Tensor,
         beta: Tensor,
-        grid: Grid,
+        x: Quantized,
         site: Site,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        codes = site.arithmetic.quantize(_rows(x_NCHW), grid, site.activation_seed)
-        gamma_hat, beta_hat = site.requantize_parameter(gamma), site.requantize_parameter(beta)
-        result = site.arithmetic.range_batch_norm(codes, grid, gamma_hat, beta_hat)
-        ctx.site, ctx.grid = site, grid
-        ctx.save_for_backward(codes, gamma_hat, beta_hat, *result.saved)
+        gamma_hat, beta_hat = site.requantize_parameters(gamma, beta)
+        result = site.arithmetic.range_batch_norm(x.codes, x.grid, gamma_hat, beta_hat)
+        ctx.site, ctx.grid = site, x.grid
+        ctx.save_for_backward(x.codes, gamma_hat, beta_hat, *result.saved)
         mean, scale = result.mean.clone(), result.scale.clone()
         ctx.mark_non_differentiable(mean, scale)
         return _images(result.y), mean, scale
@@ -242,22 +230,15 @@ class _RangeBatchNorm(Function):
     def backward(
         ctx: _RangeBatchNormContext, g_NCHW: Tensor, *_: Tensor
     ) -> tuple[Tensor | None, ...]:
-        site, g = ctx.site, _rows(g_NCHW)
+        site, g = ctx.site, ctx.site.quantize_gradient(rows(g_NCHW))
         codes, gamma_hat, beta_hat, *saved = ctx.saved_tensors
         gradients = site.arithmetic.range_batch_norm_backward(
-            codes,
-            ctx.grid,
-            gamma_hat,
-            beta_hat,
-            tuple(saved),
-            g,
-            site.gradient_grid(g),
-            site.gradient_seed,
+            codes, ctx.grid, gamma_hat, beta_hat, tuple(saved), g
         )
         return _images(gradients.x), gradients.gamma, gradients.beta, None, None
 
 
-def _rows(x_NCHW: Tensor) -> Tensor:
+def rows(x_NCHW: Tensor) -> Tensor:
     """NHWC, contiguous; a view of what is channels_last."""
     return x_NCHW.permute(0, 2, 3, 1).contiguous()
 

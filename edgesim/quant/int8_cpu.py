@@ -11,9 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from edgesim.quant.affine import Grid, QuantizedWeight
+from edgesim.quant.affine import Grid, Quantized, QuantizedWeight
 from edgesim.quant.arithmetic import (
     Geometry,
+    Range,
     RangeBatchNormBackward,
     RangeBatchNormForward,
     RangeEvoNormBackward,
@@ -30,6 +31,8 @@ from edgesim.quant.range_evonorm import EPSILON, kappa
 from edgesim.quant.reference import weight_gradient
 
 Floats = NDArray[np.float32]
+_EvoNormSettings = range_evonorm.Settings
+_Layer = tuple[tuple[int, ...], torch.Size, Geometry]  # image size, shape of the weights
 
 
 class Int8Cpu:
@@ -42,15 +45,16 @@ class Int8Cpu:
     description = "numba kernels: 16-bit multiply-adds, 32-bit sums"
 
     def __init__(self) -> None:
-        self._convolutions: dict[ConvolutionShape, Convolution] = {}
-        self._weight_gradients: dict[ConvolutionShape, WeightGradient] = {}
+        self._convolutions: dict[_Layer, Convolution] = {}
+        self._weight_gradients: dict[_Layer, WeightGradient | None] = {}
+        self._evonorms: dict[tuple[torch.Size, RangeNormShape], _EvoNormSettings] = {}
 
-    def sample_range(self, x_NHWC: Tensor) -> tuple[float, float]:
+    def sample_range(self, x_NHWC: Tensor) -> Range:
         """Mean over samples of their minima, and of their maxima."""
         low, high = quantize.sample_range(x_NHWC.numpy()).tolist()
         return low, high
 
-    def full_range(self, x: Tensor) -> tuple[float, float]:
+    def full_range(self, x: Tensor) -> Range:
         """Minimum and maximum."""
         low, high = quantize.full_range(x.detach().numpy()).tolist()
         return low, high
@@ -64,20 +68,33 @@ class Int8Cpu:
             quantize.quantize_stochastic(x.numpy(), _array(grid), seed, codes.numpy())
         return codes
 
-    def requantize(self, x: Tensor, grid: Grid, seed: int | None) -> Tensor:
-        """The numbers of the codes of x."""
-        values = torch.empty(x.shape)
-        if seed is None:
-            quantize.requantize_nearest(x.detach().numpy(), _array(grid), values.numpy())
-        else:
-            quantize.requantize_stochastic(x.detach().numpy(), _array(grid), seed, values.numpy())
-        return values
+    def quantize_by_samples(self, x_NHWC: Tensor, seed: int | None) -> tuple[Quantized, Range]:
+        """Codes of x on the grid of its `sample_range`, and that range."""
+        codes = torch.empty(x_NHWC.shape, dtype=torch.uint8)
+        found = quantize.quantize_by_samples(x_NHWC.numpy(), seed, codes.numpy())
+        return _quantized(codes, found)
 
-    def requantize_whole(self, x: Tensor) -> tuple[Tensor, tuple[float, float]]:
-        """The numbers of the nearest codes of x on the grid of its range, and that range."""
+    def quantize_whole(self, x: Tensor, seed: int | None) -> tuple[Quantized, Range]:
+        """Codes of x on the grid of its `full_range`, and that range."""
+        codes = torch.empty(x.shape, dtype=torch.uint8)
+        return _quantized(codes, quantize.quantize_whole(x.numpy(), seed, codes.numpy()))
+
+    def requantize_whole(self, x: Tensor, seed: int | None) -> tuple[Tensor, Range]:
+        """The numbers of the codes of `quantize_whole`, and the range."""
         values = torch.empty(x.shape)
-        low, high = quantize.requantize_whole(x.detach().numpy(), values.numpy()).tolist()
+        found = quantize.requantize_whole(x.detach().numpy(), seed, values.numpy())
+        low, high, _, _ = found.tolist()
         return values, (low, high)
+
+    def requantize_parameters(
+        self, parameters: tuple[Tensor, ...]
+    ) -> tuple[tuple[Tensor, ...], tuple[Range, ...]]:
+        """As `requantize_whole`, to nearest, each of several parameters of one shape."""
+        values = np.empty((len(parameters), parameters[0].numel()), np.float32)
+        for row, parameter in zip(values, parameters, strict=True):
+            row[:] = parameter.detach().numpy()
+        ranges = tuple((low, high) for low, high, _, _ in quantize.requantize_rows(values).tolist())
+        return torch.from_numpy(values).unbind(), ranges
 
     def quantize_weight(self, weight_OIhw: Tensor, *, per_out_channel: bool) -> QuantizedWeight:
         """Codes of a weight tensor, symmetric, channels_last in memory."""
@@ -106,15 +123,16 @@ class Int8Cpu:
         geometry: Geometry,
     ) -> Tensor:
         """Convolution of what the codes stand for."""
-        convolution = self._convolution(codes_NHWC.shape[1:3], weight, geometry)
+        convolution = self._convolution(tuple(codes_NHWC.shape[1:3]), weight, geometry)
         shape = convolution.shape
         y = torch.empty((len(codes_NHWC), shape.out_height, shape.out_width, shape.out_channels))
-        scale_O = (weight.scales * grid.scale).expand(shape.out_channels).contiguous()
+        scale_O = np.empty(shape.out_channels, np.float32)
+        np.multiply(weight.scales.numpy(), np.float32(grid.scale), out=scale_O)
         convolution.convolve(
             codes_NHWC.numpy(),
             int(grid.zero_point),
             convolution.pack_forward(weight.codes.numpy()),
-            scale_O.numpy(),
+            scale_O,
             None if bias is None else bias.numpy(),
             y.numpy(),
         )
@@ -148,19 +166,22 @@ class Int8Cpu:
         self, codes_NHWC: Tensor, grid: Grid, g_NHWO: Tensor, weight: Tensor, geometry: Geometry
     ) -> Tensor:
         """Gradient at the weights."""
-        shape = _shape(codes_NHWC.shape[1:3], weight.shape, geometry)
-        if not WeightGradient.suits(shape):
+        layer = tuple(codes_NHWC.shape[1:3]), weight.shape, geometry
+        if layer not in self._weight_gradients:
+            shape = _shape(*layer)
+            kernel = WeightGradient(shape) if WeightGradient.suits(shape) else None
+            self._weight_gradients[layer] = kernel
+        kernel = self._weight_gradients[layer]
+        if kernel is None:
             centered = torch.empty(codes_NHWC.shape)
             whole_steps = np.array([1.0, grid.zero_point], np.float32)
             quantize.dequantize(codes_NHWC.numpy(), whole_steps, centered.numpy())
             return weight_gradient(centered, g_NHWO, weight.shape, geometry).mul_(grid.scale)
-        if shape not in self._weight_gradients:
-            self._weight_gradients[shape] = WeightGradient(shape)
         g_weight = torch.empty(weight.shape)
-        self._weight_gradients[shape].compute(
-            codes_NHWC.numpy(), int(grid.zero_point), g_NHWO.numpy(), g_weight.numpy()
-        )
-        return g_weight.mul_(grid.scale)
+        sums = g_weight.numpy()
+        kernel.compute(codes_NHWC.numpy(), int(grid.zero_point), g_NHWO.numpy(), sums)
+        sums *= np.float32(grid.scale)
+        return g_weight
 
     def range_evonorm(
         self,
@@ -178,7 +199,7 @@ class Int8Cpu:
             v.numpy(),
             gamma.numpy(),
             beta.numpy(),
-            _evonorm_settings(codes_NHWC, shape),
+            self._evonorm(codes_NHWC, shape),
         )
         saved = (torch.from_numpy(scales.s), torch.from_numpy(scales.s_hat))
         return RangeEvoNormForward(torch.from_numpy(y), saved)
@@ -191,22 +212,19 @@ class Int8Cpu:
         gamma: Tensor,
         shape: RangeNormShape,
         saved: tuple[Tensor, ...],
-        g_NHWC: Tensor,
-        g_grid: Grid,
-        seed: int | None,
+        g: Quantized,
     ) -> RangeEvoNormBackward:
-        """Gradients for g, which is quantized first."""
+        """Gradients for g."""
         s, s_hat = (scale.numpy() for scale in saved)
         gradients = range_evonorm.range_evonorm_backward(
             codes_NHWC.numpy(),
             _array(grid),
             v.numpy(),
             gamma.numpy(),
-            _evonorm_settings(codes_NHWC, shape),
+            self._evonorm(codes_NHWC, shape),
             range_evonorm.Scales(s, s_hat),
-            g_NHWC.numpy(),
-            _array(g_grid),
-            seed,
+            g.codes.numpy(),
+            _array(g.grid),
         )
         return RangeEvoNormBackward(
             x=torch.from_numpy(gradients.x),
@@ -234,11 +252,9 @@ class Int8Cpu:
         gamma: Tensor,
         beta: Tensor,
         saved: tuple[Tensor, ...],
-        g_NHWC: Tensor,
-        g_grid: Grid,
-        seed: int | None,
+        g: Quantized,
     ) -> RangeBatchNormBackward:
-        """Gradients for g, which is quantized first."""
+        """Gradients for g."""
         mean, s, s_hat = (moment.numpy() for moment in saved)
         gradients = range_batch_norm.range_batch_norm_backward(
             codes_NHWC.numpy(),
@@ -247,9 +263,8 @@ class Int8Cpu:
             gamma.numpy(),
             beta.numpy(),
             _batch_settings(codes_NHWC),
-            g_NHWC.numpy(),
-            _array(g_grid),
-            seed,
+            g.codes.numpy(),
+            _array(g.grid),
         )
         return RangeBatchNormBackward(
             x=torch.from_numpy(gradients.x),
@@ -258,16 +273,25 @@ class Int8Cpu:
         )
 
     def _convolution(
-        self, input_size: tuple[int, int] | torch.Size, weight: QuantizedWeight, geometry: Geometry
+        self, input_size: tuple[int, ...], weight: QuantizedWeight, geometry: Geometry
     ) -> Convolution:
-        shape = _shape(input_size, weight.codes.shape, geometry)
-        if shape not in self._convolutions:
-            self._convolutions[shape] = Convolution(shape)
-        return self._convolutions[shape]
+        layer = input_size, weight.codes.shape, geometry
+        if layer not in self._convolutions:
+            self._convolutions[layer] = Convolution(_shape(*layer))
+        return self._convolutions[layer]
+
+    def _evonorm(self, codes_NHWC: Tensor, shape: RangeNormShape) -> _EvoNormSettings:
+        place = codes_NHWC.shape[1:], shape
+        if place not in self._evonorms:
+            entries = codes_NHWC[0].numel() // shape.groups // shape.chunks
+            self._evonorms[place] = _EvoNormSettings(
+                groups=shape.groups, chunks=shape.chunks, kappa=kappa(entries), epsilon=EPSILON
+            )
+        return self._evonorms[place]
 
 
 def _shape(
-    input_size: tuple[int, int] | torch.Size, weight_shape: torch.Size, geometry: Geometry
+    input_size: tuple[int, ...], weight_shape: torch.Size, geometry: Geometry
 ) -> ConvolutionShape:
     out_channels, channels_of_group = weight_shape[:2]
     return ConvolutionShape(
@@ -282,16 +306,15 @@ def _shape(
     )
 
 
+def _quantized(codes: Tensor, found_4: Floats) -> tuple[Quantized, Range]:
+    """Of range and grid as kernels give them."""
+    low, high, scale, zero_point = found_4.tolist()
+    return Quantized(codes, Grid(scale, zero_point, 0.0)), (low, high)
+
+
 def _array(grid: Grid) -> Floats:
     """A grid as kernels want it."""
     return np.array([grid.scale, grid.zero_point], np.float32)
-
-
-def _evonorm_settings(codes_NHWC: Tensor, shape: RangeNormShape) -> range_evonorm.Settings:
-    entries = codes_NHWC[0].numel() // shape.groups // shape.chunks
-    return range_evonorm.Settings(
-        groups=shape.groups, chunks=shape.chunks, kappa=kappa(entries), epsilon=EPSILON
-    )
 
 
 def _batch_settings(codes_NHWC: Tensor) -> range_batch_norm.Settings:

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from edgesim.quant import autograd
-from edgesim.quant.affine import Grid
-from edgesim.quant.arithmetic import Arithmetic, Geometry
+from edgesim.quant.affine import Grid, Quantized
+from edgesim.quant.arithmetic import Arithmetic, Geometry, Range
 from edgesim.quant.noise import derive
 from edgesim.quant.settings import QuantizationSettings
 from edgesim.quant.site import Site
@@ -27,7 +27,7 @@ class Noise:
 
 
 class InputQuantizer(nn.Module):
-    """The 8-bit grid of one input of one layer.
+    """Brings one input of one layer to 8 bits.
 
     In training the grid is that of the batch, from the mean of its samples' minima to the mean of
     their maxima (R§1.2). In evaluation it is that of the running range, or of the batch as long as
@@ -65,22 +65,39 @@ class InputQuantizer(nn.Module):
         seed = derive(self.noise.seed, self.place)
         return Site(self.arithmetic, self.settings, self.layer, seed, self.training)
 
-    def forward(self, x_NCHW: Tensor) -> Grid:
-        """The grid of an input; in training, its range enters the running one.
+    def forward(self, x_NCHW: Tensor, site: Site) -> Quantized:
+        """An input in 8 bits, NHWC; in training, its range enters the running one.
+
+        Args:
+            x_NCHW: float32, in any memory layout; fast if channels_last.
+            site: from `site`.
 
         Raises:
             NonFiniteError: the input holds NaN or infinity.
         """
-        x_NHWC = x_NCHW.detach().permute(0, 2, 3, 1).contiguous()
-        extremes = self.arithmetic.sample_range(x_NHWC)
-        grid = self.site().grid(extremes, "activations")
+        x_NHWC = autograd.rows(x_NCHW.detach())
         if not self.training:
-            running = self.low.item(), self.high.item()
-            return self.site().grid(running, "running ranges") if any(running) else grid
+            grid = self.grid(x_NCHW, site)
+            return Quantized(self.arithmetic.quantize(x_NHWC, grid, site.activation_seed), grid)
+        x, extremes = self.arithmetic.quantize_by_samples(x_NHWC, site.activation_seed)
+        site.require_finite(extremes, "activations")
+        self._remember(extremes)
+        return x
+
+    def grid(self, x_NCHW: Tensor, site: Site) -> Grid:
+        """As `forward`, the grid alone."""
+        extremes = self.arithmetic.sample_range(autograd.rows(x_NCHW.detach()))
+        grid = site.grid(extremes, "activations")
+        if self.training:
+            self._remember(extremes)
+            return grid
+        running = self.low.item(), self.high.item()
+        return site.grid(running, "running ranges") if any(running) else grid
+
+    def _remember(self, extremes: Range) -> None:
         old_weight = self.settings.range_momentum
         for running_extreme, extreme in zip((self.low, self.high), extremes, strict=True):
             running_extreme.fill_(old_weight * running_extreme.item() + (1 - old_weight) * extreme)
-        return grid
 
 
 class QuantizedConv2d(nn.Conv2d):
@@ -105,13 +122,14 @@ class QuantizedConv2d(nn.Conv2d):
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         """Convolution of what 8 bits hold of the input and the weights, float32."""
+        site = self.input.site()
         return autograd.convolution(
             x_NCHW,
             self.weight,
             self.bias,
-            grid=self.input(x_NCHW),
+            x=self.input(x_NCHW, site),
             geometry=self.geometry,
-            site=self.input.site(),
+            site=site,
         )
 
 
@@ -132,14 +150,14 @@ class QuantizedLinear(nn.Linear):
 
     def forward(self, x_NC: Tensor) -> Tensor:
         """Product with what 8 bits hold of the weights, shape (N, out_features), float32."""
-        x_NC11 = x_NC[:, :, None, None]
+        site, x_NC11 = self.input.site(), x_NC[:, :, None, None]
         y_NO11 = autograd.convolution(
             x_NC11,
             self.weight[:, :, None, None],
             self.bias,
-            grid=self.input(x_NC11),
+            x=self.input(x_NC11, site),
             geometry=self.geometry,
-            site=self.input.site(),
+            site=site,
         )
         return y_NO11.flatten(1)
 
@@ -154,12 +172,13 @@ class QuantizedSum(nn.Module):
 
     def forward(self, branch_NCHW: Tensor, shortcut_NCHW: Tensor) -> Tensor:
         """Entry by entry, shape of both, float32."""
+        site = self.input.site()
         return autograd.residual_sum(
             branch_NCHW,
             shortcut_NCHW,
-            a_grid=self.input(branch_NCHW),
-            b_grid=self.shortcut(shortcut_NCHW),
-            site=self.input.site(),
+            a_grid=self.input.grid(branch_NCHW, site),
+            b_grid=self.shortcut.grid(shortcut_NCHW, site),
+            site=site,
         )
 
 

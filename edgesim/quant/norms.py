@@ -52,15 +52,16 @@ class QuantizedRangeEvoNorm(nn.Module):
         Raises:
             ValueError: a sample's group has a single entry.
         """
-        chunks = chunks_of(x_NCHW[0].numel() // self.groups)
+        site = self.input.site()
+        chunks = chunks_of(x_NCHW.numel() // len(x_NCHW) // self.groups)
         return autograd.range_evonorm(
             x_NCHW,
             self.v,
             self.gamma,
             self.beta,
-            grid=self.input(x_NCHW),
+            x=self.input(x_NCHW, site),
             shape=RangeNormShape(self.groups, chunks),
-            site=self.input.site(),
+            site=site,
         )
 
     def extra_repr(self) -> str:
@@ -99,24 +100,22 @@ class QuantizedRangeBatchNorm(nn.Module):
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         """Normalised and rectified activations, shape of the input, float32."""
-        grid, site = self.input(x_NCHW), self.input.site()
+        site = self.input.site()
+        x = self.input(x_NCHW, site)
         if self.training:
             y, mean, scale = autograd.range_batch_norm(
-                x_NCHW, self.gamma, self.beta, grid=grid, site=site
+                x_NCHW, self.gamma, self.beta, x=x, site=site
             )
             self.running_mean.lerp_(mean, 1 - OLD_WEIGHT)
             self.running_scale.lerp_(scale, 1 - OLD_WEIGHT)
             return y
         with torch.no_grad():
-            x_NHWC = x_NCHW.permute(0, 2, 3, 1).contiguous()
-            codes = site.arithmetic.quantize(x_NHWC, grid, site.activation_seed)
+            parameters = self.running_scale, self.gamma, self.beta
             y_NHWC = range_batch_norm.apply(
-                grid.centered(codes),
-                grid.factor,
+                x.grid.centered(x.codes),
+                x.grid.factor,
                 self.running_mean,
-                site.requantize_parameter(self.running_scale),
-                site.requantize_parameter(self.gamma),
-                site.requantize_parameter(self.beta),
+                *site.requantize_parameters(*parameters),
             )
         return y_NHWC.permute(0, 3, 1, 2)
 

@@ -8,8 +8,6 @@ codes pass that from 64 channels with 3x3 kernels on; sums of wide layers may th
 
 from __future__ import annotations
 
-from math import isfinite
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -17,9 +15,17 @@ from torch.nn import functional
 from torch.nn.grad import conv2d_input, conv2d_weight
 
 from edgesim.quant import range_batch_norm, range_evonorm
-from edgesim.quant.affine import Grid, QuantizedWeight, grid_of, quantize_weight
+from edgesim.quant.affine import (
+    LARGEST_RANGE,
+    Grid,
+    Quantized,
+    QuantizedWeight,
+    grid_of,
+    quantize_weight,
+)
 from edgesim.quant.arithmetic import (
     Geometry,
+    Range,
     RangeBatchNormBackward,
     RangeBatchNormForward,
     RangeEvoNormBackward,
@@ -41,14 +47,14 @@ class Reference:
     def __init__(self, *, has_integer_zero: bool) -> None:
         self._has_integer_zero = has_integer_zero
 
-    def sample_range(self, x_NHWC: Tensor) -> tuple[float, float]:
+    def sample_range(self, x_NHWC: Tensor) -> Range:
         """Mean over samples of their minima, and of their maxima."""
         lows, highs = torch.aminmax(x_NHWC.flatten(1), dim=1)
         means = torch.stack([lows, highs]).mean(1, dtype=torch.float64).to(torch.float32)
         low, high = means.tolist()
         return low, high
 
-    def full_range(self, x: Tensor) -> tuple[float, float]:
+    def full_range(self, x: Tensor) -> Range:
         """Minimum and maximum."""
         low, high = torch.stack(torch.aminmax(x)).tolist()
         return low, high
@@ -57,17 +63,25 @@ class Reference:
         """Codes."""
         return grid.quantize(x, seed)
 
-    def requantize(self, x: Tensor, grid: Grid, seed: int | None) -> Tensor:
-        """The numbers of the codes of x."""
-        return grid.dequantize(grid.quantize(x, seed))
+    def quantize_by_samples(self, x_NHWC: Tensor, seed: int | None) -> tuple[Quantized, Range]:
+        """Codes of x on the grid of its `sample_range`, and that range."""
+        return self._quantize_in(self.sample_range(x_NHWC), x_NHWC, seed)
 
-    def requantize_whole(self, x: Tensor) -> tuple[Tensor, tuple[float, float]]:
-        """The numbers of the nearest codes of x on the grid of its range, and that range."""
-        low, high = self.full_range(x)
-        if not isfinite(high - low):
-            return x, (low, high)
-        grid = grid_of(low, high, has_integer_zero=self._has_integer_zero)
-        return self.requantize(x, grid, None), (low, high)
+    def quantize_whole(self, x: Tensor, seed: int | None) -> tuple[Quantized, Range]:
+        """Codes of x on the grid of its `full_range`, and that range."""
+        return self._quantize_in(self.full_range(x), x, seed)
+
+    def requantize_whole(self, x: Tensor, seed: int | None) -> tuple[Tensor, Range]:
+        """The numbers of the codes of `quantize_whole`, and the range."""
+        quantized, extremes = self.quantize_whole(x, seed)
+        return quantized.grid.dequantize(quantized.codes), extremes
+
+    def requantize_parameters(
+        self, parameters: tuple[Tensor, ...]
+    ) -> tuple[tuple[Tensor, ...], tuple[Range, ...]]:
+        """As `requantize_whole`, to nearest, each of several parameters."""
+        values, ranges = zip(*(self.requantize_whole(p, None) for p in parameters), strict=True)
+        return values, ranges
 
     def quantize_weight(self, weight_OIhw: Tensor, *, per_out_channel: bool) -> QuantizedWeight:
         """Codes of a weight tensor."""
@@ -82,7 +96,8 @@ class Reference:
     ) -> Tensor:
         """Sum of the numbers of the codes of a and b."""
         a_seed, b_seed = seeds or (None, None)
-        return self.requantize(a, a_grid, a_seed) + self.requantize(b, b_grid, b_seed)
+        a_hat = a_grid.dequantize(a_grid.quantize(a, a_seed))
+        return a_hat + b_grid.dequantize(b_grid.quantize(b, b_seed))
 
     def convolve(
         self,
@@ -161,11 +176,9 @@ class Reference:
         gamma: Tensor,
         shape: RangeNormShape,
         saved: tuple[Tensor, ...],
-        g_NHWC: Tensor,
-        g_grid: Grid,
-        seed: int | None,
+        g: Quantized,
     ) -> RangeEvoNormBackward:
-        """Gradients for g, which is quantized first."""
+        """Gradients for g."""
         return range_evonorm.backward(
             grid.centered(codes_NHWC),
             grid.factor,
@@ -174,7 +187,7 @@ class Reference:
             shape,
             "hard_sigmoid",
             range_evonorm.Saved(*saved),
-            self.requantize(g_NHWC, g_grid, seed),
+            g.grid.dequantize(g.codes),
         )
 
     def range_batch_norm(
@@ -194,22 +207,28 @@ class Reference:
         gamma: Tensor,
         beta: Tensor,
         saved: tuple[Tensor, ...],
-        g_NHWC: Tensor,
-        g_grid: Grid,
-        seed: int | None,
+        g: Quantized,
     ) -> RangeBatchNormBackward:
-        """Gradients for g, which is quantized first."""
+        """Gradients for g."""
         return range_batch_norm.backward(
             grid.centered(codes_NHWC),
             grid.factor,
             gamma,
             beta,
             range_batch_norm.Saved(*saved),
-            self.requantize(g_NHWC, g_grid, seed),
+            g.grid.dequantize(g.codes),
         )
 
     def _quantize_scale(self, s: Tensor) -> Tensor:
-        return self.requantize_whole(s)[0]
+        return self.requantize_whole(s, None)[0]
+
+    def _quantize_in(self, extremes: Range, x: Tensor, seed: int | None) -> tuple[Quantized, Range]:
+        low, high = extremes
+        if high - low < LARGEST_RANGE:
+            grid = grid_of(low, high, has_integer_zero=self._has_integer_zero)
+        else:
+            grid = Grid(1.0, 0.0, 0.0)
+        return Quantized(grid.quantize(x, seed), grid), extremes
 
 
 def weight_gradient(

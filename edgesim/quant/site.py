@@ -9,14 +9,13 @@ from typing import assert_never
 import torch
 from torch import Tensor
 
-from edgesim.quant.affine import Grid, QuantizedWeight, grid_of
-from edgesim.quant.arithmetic import Arithmetic
+from edgesim.quant.affine import LARGEST_RANGE, Grid, Quantized, QuantizedWeight, grid_of
+from edgesim.quant.arithmetic import Arithmetic, Range
 from edgesim.quant.errors import NonFiniteError
 from edgesim.quant.noise import derive
 from edgesim.quant.settings import QuantizationSettings
 
 _GRADIENT, _SECOND_OPERAND = 1, 2  # places of noise within a layer; 0 is the first operand
-LARGEST_RANGE = 3.4e38  # float32 ends there; not true of NaN, nor where an extreme is infinite
 _LARGEST_EXPONENT = 127  # of a power of two in float32
 _FP16_EXPONENT = 14  # fp16 ends at 2^16: the largest entry is brought to [2^13, 2^14)
 
@@ -42,16 +41,15 @@ class Site:
     @property
     def activation_seeds(self) -> tuple[int, int] | None:
         """Seeds for the first and the second input; None to round to nearest."""
-        settings = self.settings
-        rounding = settings.activation_rounding if self.training else settings.evaluation_rounding
-        if rounding == "nearest":
-            return None
-        return derive(self.seed, 0), derive(self.seed, _SECOND_OPERAND)
+        first = self.activation_seed
+        return None if first is None else (first, derive(self.seed, _SECOND_OPERAND))
 
     @property
     def activation_seed(self) -> int | None:
         """Seed for the only input."""
-        return self.activation_seeds[0] if self.activation_seeds else None
+        settings = self.settings
+        rounding = settings.activation_rounding if self.training else settings.evaluation_rounding
+        return None if rounding == "nearest" else derive(self.seed, 0)
 
     @property
     def gradient_seed(self) -> int | None:
@@ -60,7 +58,7 @@ class Site:
             return None
         return derive(self.seed, _GRADIENT)
 
-    def grid(self, extremes: tuple[float, float], tensor: str) -> Grid:
+    def grid(self, extremes: Range, tensor: str) -> Grid:
         """Grid of a range.
 
         Args:
@@ -70,21 +68,34 @@ class Site:
         Raises:
             NonFiniteError: the range is not one of finite numbers.
         """
-        self._require_finite(extremes, tensor)
+        self.require_finite(extremes, tensor)
         return grid_of(*extremes, has_integer_zero=self.settings.has_integer_zero)
 
-    def _require_finite(self, extremes: tuple[float, float], tensor: str) -> None:
+    def require_finite(self, extremes: Range, tensor: str) -> None:
+        """Let the range of a tensor pass.
+
+        Raises:
+            NonFiniteError: the range is not one of finite numbers.
+        """
         low, high = extremes
-        if not high - low < LARGEST_RANGE:
+        if not high - low < LARGEST_RANGE:  # nor is NaN
             raise NonFiniteError(self.layer, tensor)
 
-    def gradient_grid(self, g: Tensor) -> Grid:
-        """Grid of a gradient at the output: from its exact minimum to its exact maximum.
+    def quantize_gradient(self, g: Tensor) -> Quantized:
+        """A gradient at the output on the grid from its exact minimum to its exact maximum.
 
         Raises:
             NonFiniteError: the gradient holds NaN or infinity.
         """
-        return self.grid(self.arithmetic.full_range(g), "gradients")
+        quantized, extremes = self.arithmetic.quantize_whole(g, self.gradient_seed)
+        self.require_finite(extremes, "gradients")
+        return quantized
+
+    def requantize_gradient(self, g: Tensor) -> Tensor:
+        """The numbers of the codes of `quantize_gradient`."""
+        values, extremes = self.arithmetic.requantize_whole(g, self.gradient_seed)
+        self.require_finite(extremes, "gradients")
+        return values
 
     def quantize_weight(self, weight_OIhw: Tensor) -> QuantizedWeight:
         """Codes of a layer's weights.
@@ -93,21 +104,22 @@ class Site:
             NonFiniteError: the weights hold NaN or infinity.
         """
         if not self.settings.has_integer_zero:  # scales of such grids don't tell
-            self._require_finite(self.arithmetic.full_range(weight_OIhw), "weights")
+            self.require_finite(self.arithmetic.full_range(weight_OIhw), "weights")
         weight = self.arithmetic.quantize_weight(
             weight_OIhw, per_out_channel=self.settings.weight_range == "per_out_channel"
         )
-        self._require_finite((0.0, weight.scales.sum().item()), "weights")
+        self.require_finite((0.0, sum(weight.scales.tolist())), "weights")
         return weight
 
-    def requantize_parameter(self, parameter: Tensor) -> Tensor:
-        """The numbers of an 8-bit parameter (bias, scale, shift or slope), rounded to nearest.
+    def requantize_parameters(self, *parameters: Tensor) -> tuple[Tensor, ...]:
+        """The numbers of 8-bit parameters of one shape, rounded to nearest, each on its own grid.
 
         Raises:
-            NonFiniteError: the parameter holds NaN or infinity.
+            NonFiniteError: a parameter holds NaN or infinity.
         """
-        values, extremes = self.arithmetic.requantize_whole(parameter)
-        self._require_finite(extremes, "parameters")
+        values, ranges = self.arithmetic.requantize_parameters(parameters)
+        for extremes in ranges:
+            self.require_finite(extremes, "parameters")
         return values
 
     def round_for_weights(self, g: Tensor) -> Tensor:
@@ -126,6 +138,6 @@ class Site:
                 power = 2.0 ** min(exponent, _LARGEST_EXPONENT)
                 return (g * power).to(torch.float16).to(g.dtype).div_(power)
             case "int8":
-                return self.arithmetic.requantize(g, self.gradient_grid(g), self.gradient_seed)
+                return self.requantize_gradient(g)
             case kind:
                 assert_never(kind)

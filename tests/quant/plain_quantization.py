@@ -7,8 +7,10 @@ Symbols: as in edgesim.quant.affine; k: codes of weights   A grid is (scale, zer
 from __future__ import annotations
 
 import numpy as np
+import torch
 
-from edgesim.quant.affine import Grid
+from edgesim.quant import autograd
+from edgesim.quant.affine import Grid, Quantized
 from edgesim.quant.reference import Reference
 from edgesim.quant.settings import QuantizationSettings
 from edgesim.quant.site import Site
@@ -160,3 +162,9 @@ def site(seed: int = 0, **changes) -> Site:
     chosen = settings(**changes)
     arithmetic = Reference(has_integer_zero=chosen.has_integer_zero)
     return Site(arithmetic, chosen, layer="layer", seed=seed, training=True)
+
+
+def coded(x_NCHW: torch.Tensor, grid: Grid, site: Site) -> Quantized:
+    """The input of a layer in 8 bits, by its back end, on a grid that need not be the input's."""
+    x_NHWC = autograd.rows(x_NCHW.detach())
+    return Quantized(site.arithmetic.quantize(x_NHWC, grid, site.activation_seed), grid)

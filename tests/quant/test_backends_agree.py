@@ -1,6 +1,7 @@
 """The integer back end against the plain one: integers exactly, floats to 1e-5, on every layer."""
 
 import numpy as np
+import plain_quantization as plain
 import pytest
 import torch
 
@@ -71,9 +72,25 @@ def test_ranges_codes_and_their_numbers_are_equal(shape, seed):
         low_high, expected = both(ask)
         assert low_high == expected
     grid = grid_of(*REFERENCE.full_range(x / 2), has_integer_zero=True)  # half is off the grid
-    for ask in (lambda a: a.quantize(x, grid, seed), lambda a: a.requantize(x, grid, seed)):
-        actual, expected = both(ask)
-        assert torch.equal(actual, expected)
+    assert torch.equal(*both(lambda a: a.quantize(x, grid, seed)))
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+@pytest.mark.parametrize("shape", [(1, 1), (5, 3), (2, 7, 5, 3), (3, 8, 8, 16)])
+def test_codes_on_the_grid_of_the_range_are_those_of_two_calls(shape, seed):
+    x = normal(*shape)
+    for arithmetic in (INT8, REFERENCE):
+        for ask, range_of in (
+            (arithmetic.quantize_by_samples, REFERENCE.sample_range),
+            (arithmetic.quantize_whole, REFERENCE.full_range),
+        ):
+            quantized, extremes = ask(x, seed)
+            assert extremes == range_of(x)
+            assert quantized.grid == grid_of(*extremes, has_integer_zero=True)
+            assert torch.equal(quantized.codes, REFERENCE.quantize(x, quantized.grid, seed))
+        values, whole = arithmetic.requantize_whole(x, seed)
+        assert whole == extremes
+        assert torch.equal(values, quantized.grid.dequantize(quantized.codes))
 
 
 @pytest.mark.parametrize("seeds", [None, (3, 4)])
@@ -97,7 +114,8 @@ def test_convolutions_and_their_gradients_agree(sizes, image, weight_range):
     def run(arithmetic):
         leaves = [t.clone().requires_grad_() for t in (x_NCHW, weight, bias)]
         place = site(arithmetic, weight_range=weight_range)
-        y = autograd.convolution(*leaves, grid=grid, geometry=geometry, site=place)
+        x = plain.coded(x_NCHW, grid, place)
+        y = autograd.convolution(*leaves, x=x, geometry=geometry, site=place)
         y.backward(normal(*y.shape, seed=4))
         return y.detach(), [leaf.grad for leaf in leaves]
 
@@ -132,7 +150,9 @@ def test_range_evonorm_agrees(shape_NCHW):
 
     def run(arithmetic):
         leaves = [t.clone().requires_grad_() for t in (x_NCHW, *parameters)]
-        y = autograd.range_evonorm(*leaves, grid=grid, shape=shape, site=site(arithmetic))
+        place = site(arithmetic)
+        x = plain.coded(x_NCHW, grid, place)
+        y = autograd.range_evonorm(*leaves, x=x, shape=shape, site=place)
         y.backward(normal(*y.shape, seed=4))
         return y.detach(), [leaf.grad for leaf in leaves]
 
@@ -150,7 +170,9 @@ def test_range_batch_norm_agrees(shape_NCHW):
 
     def run(arithmetic):
         leaves = [t.clone().requires_grad_() for t in (x_NCHW, *parameters)]
-        y, *moments = autograd.range_batch_norm(*leaves, grid=grid, site=site(arithmetic))
+        place = site(arithmetic)
+        x = plain.coded(x_NCHW, grid, place)
+        y, *moments = autograd.range_batch_norm(*leaves, x=x, site=place)
         y.backward(normal(*y.shape, seed=4))
         return y.detach(), moments, [leaf.grad for leaf in leaves]
 
@@ -166,7 +188,13 @@ def test_what_is_not_finite_has_no_finite_range():
         x = normal(3, 4, 4, 2)
         x[1, 2, 3, 0] = bad
         for arithmetic in (INT8, REFERENCE):
-            for low, high in (arithmetic.full_range(x), arithmetic.sample_range(x)):
+            for low, high in (
+                arithmetic.full_range(x),
+                arithmetic.sample_range(x),
+                arithmetic.quantize_by_samples(x, None)[1],
+                arithmetic.quantize_whole(x, 3)[1],
+                arithmetic.requantize_whole(x, 3)[1],
+            ):
                 assert not np.isfinite(high - low)
 
 
@@ -206,6 +234,16 @@ def test_codes_and_scales_of_weights_are_equal(shape, per_out_channel):
 
 def test_numbers_of_whole_tensors_and_their_ranges_are_equal():
     for x in (normal(17), normal(17) + 9, torch.zeros(3), torch.full((4,), -2.5)):
-        (ours, our_range), (theirs, their_range) = both(lambda a, x=x: a.requantize_whole(x))
+        (ours, our_range), (theirs, their_range) = both(lambda a, x=x: a.requantize_whole(x, None))
         assert torch.equal(ours, theirs)
         assert our_range == their_range
+
+
+def test_parameters_together_are_as_each_on_its_own():
+    parameters = (normal(17), normal(17, seed=2) + 9, torch.zeros(17), torch.full((17,), -2.5))
+    for arithmetic in (INT8, REFERENCE):
+        together = arithmetic.requantize_parameters(parameters)
+        for parameter, values, extremes in zip(parameters, *together, strict=True):
+            expected, expected_range = arithmetic.requantize_whole(parameter, None)
+            assert torch.equal(values, expected)
+            assert extremes == expected_range

@@ -56,7 +56,8 @@ class Case:
         x = images(self.x).requires_grad_()
         w = torch.from_numpy(self.w).requires_grad_()
         b = None if self.b is None else torch.from_numpy(self.b).requires_grad_()
-        y = autograd.convolution(x, w, b, grid=self.grid, geometry=self.geometry, site=site)
+        x_8 = plain.coded(x, self.grid, site)
+        y = autograd.convolution(x, w, b, x=x_8, geometry=self.geometry, site=site)
         wanted = [t for t in (x, w, b) if t is not None]
         g_x, g_w, *g_b = torch.autograd.grad(y, wanted, images(self.g))
         return rows(y), rows(g_x), g_w.numpy(), g_b[0].numpy() if g_b else None
@@ -331,9 +332,9 @@ def test_the_first_layer_computes_no_gradient_at_the_images():
     site = plain.site()
     first = type(site)(NoInputGradient(has_integer_zero=True), site.settings, "first", 0, True)
     w = torch.from_numpy(case.w).requires_grad_()
-    y = autograd.convolution(
-        images(case.x), w, None, grid=case.grid, geometry=case.geometry, site=first
-    )
+    x = images(case.x)
+    x_8 = plain.coded(x, case.grid, first)
+    y = autograd.convolution(x, w, None, x=x_8, geometry=case.geometry, site=first)
     y.backward(images(case.g))
     np.testing.assert_array_equal(w.grad.numpy(), case.run(site)[2])
 
@@ -341,15 +342,15 @@ def test_the_first_layer_computes_no_gradient_at_the_images():
 @pytest.mark.parametrize("zero_point", ["integer", "float_offset"])
 def test_a_byte_an_entry_is_saved_for_the_backward_pass(zero_point):
     case = Case(CASES["3x3"])
-    saved = []
+    saved, x, site = [], images(case.x).requires_grad_(), plain.site(zero_point=zero_point)
     with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
         autograd.convolution(
-            images(case.x).requires_grad_(),
+            x,
             torch.from_numpy(case.w).requires_grad_(),
             torch.from_numpy(case.b).requires_grad_(),
-            grid=case.grid,
+            x=plain.coded(x, case.grid, site),
             geometry=case.geometry,
-            site=plain.site(zero_point=zero_point),
+            site=site,
         )
     scale_bytes = 4
     assert sum(t.nbytes for t in saved) == case.x.size + case.w.size + scale_bytes
@@ -374,7 +375,9 @@ def test_layers_of_one_pixel_are_matrix_products():
 def test_a_graph_can_be_used_twice():
     case = Case(CASES["3x3"])
     x, w = images(case.x).requires_grad_(), torch.from_numpy(case.w).requires_grad_()
-    y = autograd.convolution(x, w, None, grid=case.grid, geometry=case.geometry, site=plain.site())
+    site = plain.site()
+    x_8 = plain.coded(x, case.grid, site)
+    y = autograd.convolution(x, w, None, x=x_8, geometry=case.geometry, site=site)
     first = torch.autograd.grad(y, [x, w], images(case.g), retain_graph=True)
     second = torch.autograd.grad(y, [x, w], images(case.g))
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
@@ -387,8 +390,8 @@ def test_memory_layout_changes_no_bit():
         x = images(case.x).contiguous(memory_format=memory_format).requires_grad_()
         w = torch.from_numpy(case.w).requires_grad_()
         g = images(case.g).contiguous(memory_format=memory_format)
-        y = autograd.convolution(
-            x, w, None, grid=case.grid, geometry=case.geometry, site=plain.site()
-        )
+        site = plain.site()
+        x_8 = plain.coded(x, case.grid, site)
+        y = autograd.convolution(x, w, None, x=x_8, geometry=case.geometry, site=site)
         results.append([y, *torch.autograd.grad(y, [x, w], g)])
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))

@@ -58,7 +58,8 @@ def activations(kind, seed=0, samples=3):
 
 def grid_for(layer, x):
     """Grid that a layer takes for its first input."""
-    return layer.input(x[:, :, None, None] if x.dim() == 2 else x)
+    x_NCHW = x[:, :, None, None] if x.dim() == 2 else x
+    return layer.input(x_NCHW, layer.input.site()).grid
 
 
 def call(layer, kind, x):
@@ -118,7 +119,7 @@ def test_the_range_of_a_batch_is_the_mean_of_its_samples_and_clips_beyond():
     x[0, 0, 0, 0], x[1, 0, 0, 0] = 1.0, 3.0
     layer = make("sum")
     y = layer(x, torch.zeros_like(x))
-    assert layer.input(x).scale == np.float32(2) / np.float32(255)
+    assert layer.input.grid(x, layer.input.site()).scale == np.float32(2) / np.float32(255)
     assert float(y.max()) == pytest.approx(2.0)
 
 
@@ -188,9 +189,10 @@ def test_range_momentum_is_the_weight_of_the_old_range():
 
 def test_forgotten_ranges_are_unseen():
     quantizer = make("conv").input
-    quantizer(activations("conv"))
+    quantizer(activations("conv"), quantizer.site())
     quantizer.reset_ranges()
-    assert quantizer.eval()(torch.ones(1, 8, 2, 2)) == plain.grid_of(0.0, 1.0)
+    grid = quantizer.eval().grid(torch.ones(1, 8, 2, 2), quantizer.site())
+    assert grid == plain.grid_of(0.0, 1.0)
 
 
 def test_range_batch_norm_is_evaluated_with_running_statistics_in_8_bits():

@@ -36,6 +36,9 @@ class Eight:
         )
         return torch.from_numpy(numbers).double()
 
+    def coded(self):
+        return plain.coded(self.x, self.grid, self.site)
+
     def x_hat(self):
         return torch.from_numpy(
             plain.numbers_of(plain.codes_of(self.x.numpy(), self.grid), self.grid)
@@ -63,7 +66,7 @@ def test_range_evonorm_in_8_bits_is_the_formula_on_numbers_of_codes(shape, integ
     leaves = [t.clone().requires_grad_() for t in (case.x, *case.parameters)]
     chunks = chunks_of(case.x[0].numel() // 8)
     y = autograd.range_evonorm(
-        *leaves, grid=case.grid, shape=RangeNormShape(8, chunks), site=case.site
+        *leaves, x=case.coded(), shape=RangeNormShape(8, chunks), site=case.site
     )
     gradients = torch.autograd.grad(y, leaves, case.upstream)
 
@@ -79,7 +82,7 @@ def test_range_evonorm_in_8_bits_is_the_formula_on_numbers_of_codes(shape, integ
 def test_range_batch_norm_in_8_bits_is_the_formula_on_numbers_of_codes(integer_zero):
     case = Eight((3, 8, 5, 7), integer_zero=integer_zero)
     leaves = [t.clone().requires_grad_() for t in (case.x, *case.parameters[1:])]
-    y, mean, scale = autograd.range_batch_norm(*leaves, grid=case.grid, site=case.site)
+    y, mean, scale = autograd.range_batch_norm(*leaves, x=case.coded(), site=case.site)
     assert not mean.requires_grad
     assert not scale.requires_grad
     gradients = torch.autograd.grad(y, leaves, case.upstream)
@@ -99,7 +102,7 @@ def test_norms_in_8_bits_save_a_byte_an_entry_and_little_else():
     leaves = [t.clone().requires_grad_() for t in (case.x, *case.parameters)]
     saved = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
-        autograd.range_evonorm(*leaves, grid=case.grid, shape=RangeNormShape(8, 16), site=case.site)
+        autograd.range_evonorm(*leaves, x=case.coded(), shape=RangeNormShape(8, 16), site=case.site)
     codes = [t for t in saved if t.numel() == case.x.numel()]
     assert [t.dtype for t in codes] == [torch.uint8]
     # Places of extremes: 2 x 16 of 512 entries of a group, 4 bytes each; scales and parameters.

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numba import njit
 
 UInt8 = npt.NDArray[np.uint8]
 Int8 = npt.NDArray[np.int8]
@@ -21,5 +22,11 @@ def aligned(size: int, dtype: type[np.generic]) -> npt.NDArray[Any]:
     """Uninitialised memory from the start of a cache line: no vector load straddles two."""
     length = size * np.dtype(dtype).itemsize
     memory = np.empty(length + _LINE, np.uint8)
-    start = -memory.ctypes.data % _LINE
+    start = _first_of_line(memory)
     return memory[start : start + length].view(dtype)
+
+
+@njit(nogil=True, cache=True)
+def _first_of_line(memory: UInt8) -> int:
+    # Compiled, this is one load; numpy takes longer to say where an array is than to make one.
+    return -memory.ctypes.data % _LINE

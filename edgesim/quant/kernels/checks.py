@@ -18,7 +18,7 @@ def require(
     Raises:
         KernelError: it is not one.
     """
-    if array.dtype == dtype and array.shape == shape and array.flags.c_contiguous:
+    if array.dtype.type is dtype and array.shape == shape and array.flags.c_contiguous:
         return
     layout = "contiguous" if array.flags.c_contiguous else "strided"
     raise KernelError(

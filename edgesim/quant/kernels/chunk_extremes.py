@@ -63,18 +63,29 @@ def chunk_extremes(codes_NPC: UInt8, groups: int, chunks: int) -> Extremes:
     K = C // groups
     assert K * groups == C
     assert K * P % chunks == 0
-    B = gcd(P, K * P // chunks)
-    T = pixels_of_a_row(B, C, _MOST_LANES)
     lowest = np.empty((N, groups, chunks), np.int64)
     highest = np.empty((N, groups, chunks), np.int64)
-    _chunk_extremes(codes_NPC.reshape(N, P // T, T * C), K, P // B, lowest, highest)
+    write_chunk_extremes(codes_NPC, lowest, highest)
     return Extremes(lowest, highest)
 
 
+@njit(nogil=True, cache=True)
+def write_chunk_extremes(codes_NPC: UInt8, lowest_NGJ: Int64, highest_NGJ: Int64) -> None:
+    """As `chunk_extremes`, for compiled functions; `Extremes` are written."""
+    N, P, C = codes_NPC.shape
+    K = C // lowest_NGJ.shape[1]
+    B = gcd(P, K * P // lowest_NGJ.shape[2])
+    T = pixels_of_a_row(B, C, _MOST_LANES)
+    _chunk_extremes(codes_NPC.reshape(N, P // T, T * C), K, P // B, lowest_NGJ, highest_NGJ)
+
+
+@njit(nogil=True, cache=True)
 def pixels_of_a_row(pixels: int, channels: int, most_lanes: int) -> int:
     """The most pixels that divide `pixels` and have at most so many entries; at least one."""
-    fitting = min(pixels, max(1, most_lanes // channels))
-    return next(count for count in range(fitting, 0, -1) if pixels % count == 0)
+    count = min(pixels, max(1, most_lanes // channels))
+    while pixels % count:
+        count -= 1
+    return count
 
 
 @njit(nogil=True, cache=True)

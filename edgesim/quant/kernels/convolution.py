@@ -159,7 +159,7 @@ def _check(
     kind: type[np.generic],
     shape: tuple[int, ...],
 ) -> None:
-    if array.dtype != kind or array.shape != shape:
+    if array.dtype.type is not kind or array.shape != shape:
         raise KernelError(
             f"{what} of a convolution are {array.dtype} of shape {array.shape}; must be "
             f"{np.dtype(kind)} of shape {shape}"

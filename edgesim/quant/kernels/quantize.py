@@ -8,7 +8,6 @@ Symbols:
     u: noise of stochastic rounding, in [0, 1)   i: place of an entry   L: number of entries
     H: L / 2 rounded up: one hash serves the entries i and H + i
 A grid is float32 [s, z]; a range is float32 [lowest, highest], or [NaN, NaN] of what is not finite.
-Compiled functions call only those of their own file: numba's cache does not see changes elsewhere.
 """
 
 from __future__ import annotations
@@ -22,26 +21,16 @@ from numpy.typing import NDArray
 from edgesim.quant.kernels.arrays import Float32, Int32, UInt8
 from edgesim.quant.kernels.checks import require
 from edgesim.quant.kernels.intrinsics import larger, smaller
-
-UInt32 = NDArray[np.uint32]
+from edgesim.quant.kernels.noise import BLOCK, multiples_of_golden, write_noise
 
 _ZERO = np.float32(0)
 _ONE = np.float32(1)
 _LARGEST_CODE = np.float32(255)
 _SMALLEST_SCALE = np.float32(1e-8)  # R§1.1: a constant tensor has no range
-_PER_HASH_STEP = np.float32(1 / 65536)
 
 _ALL_BUT_SIGN = np.int32(0x7FFFFFFF)
 _INFINITY = np.int32(0x7F800000)  # bits of +infinity; those of NaN are larger still
 _MINUS_INFINITY = np.int32(-0x7F800001)  # of -infinity, by `_ordered`; those of -NaN are smaller
-
-_BLOCK = 512  # of noise: stays in the first-level cache
-_GOLDEN = np.uint32(0x9E3779B9)  # as noise.py has it, with the hash
-_FIRST_FACTOR = np.uint32(0x7FEB352D)
-_SECOND_FACTOR = np.uint32(0x846CA68B)
-_LOW_BITS = np.uint32(0xFFFF)
-_15 = np.uint32(15)
-_16 = np.uint32(16)
 
 
 def sample_range(x: Float32) -> Float32:
@@ -77,12 +66,23 @@ def make_grid(range_: Float32) -> Float32:
     return grid
 
 
-def quantize(x: Float32, grid: Float32, seed: int | None, out: UInt8) -> None:
-    """Codes into `out`: with a seed as `quantize_stochastic`, with None as `quantize_nearest`."""
-    if seed is None:
-        quantize_nearest(x, grid, out)
-    else:
-        quantize_stochastic(x, grid, seed, out)
+def quantize_by_samples(x: Float32, seed: int | None, out: UInt8) -> Float32:
+    """Codes into `out` on the grid of the `sample_range`, which is found on the way.
+
+    Args:
+        x: contiguous, not empty; the first axis is the sample's.
+        seed: of stochastic rounding, 32 bits; None rounds to nearest.
+        out: contiguous, shape of x; left as it is where the grid is not finite.
+
+    Returns:
+        range and grid, shape (4,).
+    """
+    return _quantize_on_own_grid(x, len(x), seed, out)
+
+
+def quantize_whole(x: Float32, seed: int | None, out: UInt8) -> Float32:
+    """As `quantize_by_samples`, with the `full_range`."""
+    return _quantize_on_own_grid(x, 1, seed, out)
 
 
 def quantize_nearest(x: Float32, grid: Float32, out: UInt8) -> None:
@@ -131,18 +131,25 @@ def requantize_stochastic(x: Float32, grid: Float32, seed: int, out: Float32) ->
     _requantize_stochastic(x.reshape(-1), grid, np.uint32(seed), out.reshape(-1))
 
 
-def requantize_whole(x: Float32, out: Float32) -> Float32:
-    """The numbers of the nearest codes of x on the grid of its own range, which is returned.
-
-    Args:
-        x: contiguous, not empty; where it is not finite, neither the range nor `out` is.
-        out: contiguous, shape of x.
-    """
+def requantize_whole(x: Float32, seed: int | None, out: Float32) -> Float32:
+    """The numbers of the codes of `quantize_whole`; where x is not finite, `out` is not either."""
     _require_same_shape(x, np.float32, out, np.float32)
-    range_ = np.empty(2, np.float32)
-    flat = x.reshape(-1)
-    _requantize_whole(flat, flat.view(np.int32).reshape(1, -1), range_, out.reshape(-1))
-    return range_
+    found, flat = np.empty(4, np.float32), x.reshape(-1)
+    bits_1L = flat.view(np.int32).reshape(1, -1)
+    requantize_found(flat, bits_1L, *_noise_of(seed), found, out.reshape(-1))
+    return found
+
+
+def requantize_rows(x: Float32) -> Float32:
+    """As `requantize_whole`, to nearest, each row of a contiguous matrix in its place.
+
+    Returns:
+        ranges and grids, shape (rows, 4).
+    """
+    require("x", x, np.float32, x.shape)
+    found = np.empty((len(x), 4), np.float32)
+    _requantize_rows(x, x.view(np.int32), found)
+    return found
 
 
 def residual_sum(a: Float32, b: Float32, a_grid: Float32, b_grid: Float32, out: Float32) -> None:
@@ -165,6 +172,19 @@ def residual_sum_stochastic(
     _residual_sum_stochastic(
         a.reshape(-1), b.reshape(-1), a_grid, b_grid, a_seed, b_seed, out.reshape(-1)
     )
+
+
+def _quantize_on_own_grid(x: Float32, samples: int, seed: int | None, out: UInt8) -> Float32:
+    _require_same_shape(x, np.float32, out, np.uint8)
+    found, flat = np.empty(4, np.float32), x.reshape(-1)
+    bits_NL = flat.view(np.int32).reshape(samples, -1)
+    _quantize_found(flat, bits_NL, *_noise_of(seed), found, out.reshape(-1))
+    return found
+
+
+def _noise_of(seed: int | None) -> tuple[bool, np.uint32]:
+    """Whether there is noise, and its seed."""
+    return seed is not None, np.uint32(seed or 0)
 
 
 def _require_same_shape(
@@ -246,14 +266,6 @@ def _requantize_nearest(x: Float32, grid: Float32, out: Float32) -> None:
 
 
 @njit(nogil=True, cache=True)
-def _requantize_whole(x: Float32, bits_1L: Int32, range_: Float32, out: Float32) -> None:
-    grid = np.empty(2, np.float32)
-    _sample_range(bits_1L, range_)
-    _make_grid(range_, grid)
-    _requantize_nearest(x, grid, out)
-
-
-@njit(nogil=True, cache=True)
 def _dequantize(codes: UInt8, grid: Float32, out: Float32) -> None:
     scale, z = grid[0], grid[1]
     for i in range(len(codes)):
@@ -267,27 +279,6 @@ def _residual_sum(a: Float32, b: Float32, a_grid: Float32, b_grid: Float32, out:
     for i in range(len(a)):
         a_value = (_nearest(a[i], a_inverse, a_z) - a_z) * a_scale
         out[i] = a_value + (_nearest(b[i], b_inverse, b_z) - b_z) * b_scale
-
-
-@njit(nogil=True, cache=True)
-def _multiples_of_golden() -> UInt32:
-    multiples = np.empty(_BLOCK, np.uint32)
-    for i in range(_BLOCK):
-        multiples[i] = np.uint32(np.uint32(i) * _GOLDEN)
-    return multiples
-
-
-@njit(nogil=True, cache=True)
-def _noise(start: int, seed: np.uint32, multiples: UInt32, low: Float32, high: Float32) -> None:
-    """Noise of a block of entries, and of their partners in the second half of the tensor."""
-    first = np.uint32(np.uint32(np.uint32(start) * _GOLDEN) + seed)
-    for i in range(len(multiples)):
-        word = np.uint32(multiples[i] + first)
-        word = np.uint32(np.uint32(word ^ (word >> _16)) * _FIRST_FACTOR)
-        word = np.uint32(np.uint32(word ^ (word >> _15)) * _SECOND_FACTOR)
-        word = np.uint32(word ^ (word >> _16))
-        low[i] = np.float32(np.int32(word & _LOW_BITS)) * _PER_HASH_STEP
-        high[i] = np.float32(np.int32(word >> _16)) * _PER_HASH_STEP
 
 
 @njit(nogil=True, cache=True)
@@ -314,11 +305,11 @@ def _add_stochastic_values(x: Float32, u: Float32, grid: Float32, out: Float32) 
 @njit(nogil=True, cache=True)
 def _quantize_stochastic(x: Float32, grid: Float32, seed: np.uint32, out: UInt8) -> None:
     half = (len(x) + 1) // 2
-    low, high = np.empty(_BLOCK, np.float32), np.empty(_BLOCK, np.float32)
-    multiples = _multiples_of_golden()
-    for i in range(0, half, _BLOCK):
-        _noise(i, seed, multiples, low, high)
-        stop = min(i + _BLOCK, half)
+    low, high = np.empty(BLOCK, np.float32), np.empty(BLOCK, np.float32)
+    multiples = multiples_of_golden()
+    for i in range(0, half, BLOCK):
+        write_noise(i, seed, multiples, low, high)
+        stop = min(i + BLOCK, half)
         _stochastic_codes(x[i:stop], low, grid, out[i:stop])
         _stochastic_codes(x[half + i : half + stop], high, grid, out[half + i : half + stop])
 
@@ -326,11 +317,11 @@ def _quantize_stochastic(x: Float32, grid: Float32, seed: np.uint32, out: UInt8)
 @njit(nogil=True, cache=True)
 def _requantize_stochastic(x: Float32, grid: Float32, seed: np.uint32, out: Float32) -> None:
     half = (len(x) + 1) // 2
-    low, high = np.empty(_BLOCK, np.float32), np.empty(_BLOCK, np.float32)
-    multiples = _multiples_of_golden()
-    for i in range(0, half, _BLOCK):
-        _noise(i, seed, multiples, low, high)
-        stop = min(i + _BLOCK, half)
+    low, high = np.empty(BLOCK, np.float32), np.empty(BLOCK, np.float32)
+    multiples = multiples_of_golden()
+    for i in range(0, half, BLOCK):
+        write_noise(i, seed, multiples, low, high)
+        stop = min(i + BLOCK, half)
         _stochastic_values(x[i:stop], low, grid, out[i:stop])
         _stochastic_values(x[half + i : half + stop], high, grid, out[half + i : half + stop])
 
@@ -346,14 +337,50 @@ def _residual_sum_stochastic(
     out: Float32,
 ) -> None:
     half = (len(a) + 1) // 2
-    low, high = np.empty(_BLOCK, np.float32), np.empty(_BLOCK, np.float32)
-    multiples = _multiples_of_golden()
-    for i in range(0, half, _BLOCK):
-        stop = min(i + _BLOCK, half)
+    low, high = np.empty(BLOCK, np.float32), np.empty(BLOCK, np.float32)
+    multiples = multiples_of_golden()
+    for i in range(0, half, BLOCK):
+        stop = min(i + BLOCK, half)
         top, end = half + i, half + stop
-        _noise(i, a_seed, multiples, low, high)
+        write_noise(i, a_seed, multiples, low, high)
         _stochastic_values(a[i:stop], low, a_grid, out[i:stop])
         _stochastic_values(a[top:end], high, a_grid, out[top:end])
-        _noise(i, b_seed, multiples, low, high)
+        write_noise(i, b_seed, multiples, low, high)
         _add_stochastic_values(b[i:stop], low, b_grid, out[i:stop])
         _add_stochastic_values(b[top:end], high, b_grid, out[top:end])
+
+
+@njit(nogil=True, cache=True)
+def _quantize_found(
+    x: Float32, bits_NL: Int32, is_noisy: bool, seed: np.uint32, found_4: Float32, out: UInt8
+) -> None:
+    range_, grid = found_4[:2], found_4[2:]
+    _sample_range(bits_NL, range_)
+    _make_grid(range_, grid)
+    if not np.isfinite(grid[0]):
+        return
+    if is_noisy:
+        _quantize_stochastic(x, grid, seed, out)
+    else:
+        _quantize_nearest(x, grid, out)
+
+
+@njit(nogil=True, cache=True)
+def requantize_found(
+    x: Float32, bits_1L: Int32, is_noisy: bool, seed: np.uint32, found_4: Float32, out: Float32
+) -> None:
+    """As `requantize_whole`, for compiled functions: `bits_1L` is x, all is flat."""
+    range_, grid = found_4[:2], found_4[2:]
+    _sample_range(bits_1L, range_)
+    _make_grid(range_, grid)
+    if is_noisy:
+        _requantize_stochastic(x, grid, seed, out)
+    else:
+        _requantize_nearest(x, grid, out)
+
+
+@njit(nogil=True, cache=True)
+def _requantize_rows(x_RL: Float32, bits_RL: Int32, found_R4: Float32) -> None:
+    for r in range(len(x_RL)):
+        bits_1L = bits_RL[r : r + 1]
+        requantize_found(x_RL[r], bits_1L, False, np.uint32(0), found_R4[r], x_RL[r])

@@ -36,33 +36,44 @@ def quantize_weights(weights_OIkk: Float32, *, per_out_channel: bool) -> tuple[I
     """
     require("weights", weights_OIkk, np.float32, weights_OIkk.shape)
     O, I, height, width = weights_OIkk.shape  # noqa: E741 (the legend's)
-    largest = np.empty(O, np.int32)
-    _largest(weights_OIkk.view(np.int32).reshape(O, -1), largest)
-    if not per_out_channel:
-        largest = largest.max(keepdims=True)
-    scales = np.maximum(largest.view(np.float32) / _LARGEST_CODE, _SMALLEST_SCALE)
+    scales = np.empty(O if per_out_channel else 1, np.float32)
     codes_OTI = np.empty((O, height * width, I), np.int8)
-    inverses = np.broadcast_to(_ONE / scales, O).copy()
-    _quantize(weights_OIkk.reshape(O, I, -1), inverses, codes_OTI)
+    _quantize(weights_OIkk.reshape(O, I, -1), scales, codes_OTI)
     return codes_OTI.reshape(O, height, width, I).transpose(0, 3, 1, 2), scales
 
 
 @njit(nogil=True, cache=True)
-def _largest(bits_OL: Int32, largest_O: Int32) -> None:
-    """Largest magnitudes, as integers: those of what is not finite are larger than all others."""
-    for o in range(bits_OL.shape[0]):
-        largest = np.int32(0)
-        for i in range(bits_OL.shape[1]):
-            largest = max(largest, np.int32(bits_OL[o, i] & _ALL_BUT_SIGN))
-        largest_O[o] = largest
+def _quantize(weights_OIT: Float32, scales: Float32, codes_OTI: Int8) -> None:
+    channels = len(weights_OIT) // len(scales)  # that share a scale
+    bits_OL = weights_OIT.view(np.int32).reshape(len(weights_OIT), -1)
+    for i in range(len(scales)):
+        first, behind = i * channels, (i + 1) * channels
+        scale = _largest(bits_OL[first:behind]) / _LARGEST_CODE
+        if scale < _SMALLEST_SCALE:  # NaN is not, and stays
+            scale = _SMALLEST_SCALE
+        scales[i] = scale
+        inverse = _ONE / scale
+        for o in range(first, behind):
+            _quantize_channel(weights_OIT[o], inverse, codes_OTI[o])
 
 
 @njit(nogil=True, cache=True)
-def _quantize(weights_OIT: Float32, inverse_O: Float32, codes_OTI: Int8) -> None:
-    for o in range(weights_OIT.shape[0]):
-        inverse = inverse_O[o]
-        for t in range(weights_OIT.shape[2]):
-            for i in range(weights_OIT.shape[1]):
-                step = np.rint(weights_OIT[o, i, t] * inverse)
-                step = min(max(step, -_LARGEST_CODE), _LARGEST_CODE)
-                codes_OTI[o, t, i] = np.int8(np.int32(step))
+def _largest(bits_OL: Int32) -> np.float32:
+    """Largest magnitude, as integers: that of what is not finite is larger than all others."""
+    largest = np.zeros(1, np.int32)
+    for o in range(bits_OL.shape[0]):
+        of_channel = np.int32(0)
+        for i in range(bits_OL.shape[1]):
+            of_channel = max(of_channel, np.int32(bits_OL[o, i] & _ALL_BUT_SIGN))
+        largest[0] = max(largest[0], of_channel)
+    magnitude: np.float32 = largest.view(np.float32)[0]
+    return magnitude
+
+
+@njit(nogil=True, cache=True)
+def _quantize_channel(weights_IT: Float32, inverse: np.float32, codes_TI: Int8) -> None:
+    for t in range(weights_IT.shape[1]):
+        for i in range(weights_IT.shape[0]):
+            step = np.rint(weights_IT[i, t] * inverse)
+            step = min(max(step, -_LARGEST_CODE), _LARGEST_CODE)
+            codes_TI[t, i] = np.int8(np.int32(step))

@@ -35,7 +35,6 @@ from edgesim.quant.kernels.intrinsics import larger
 from edgesim.quant.kernels.quantize import (
     full_range,
     make_grid,
-    quantize,
     requantize_nearest,
 )
 
@@ -140,11 +139,10 @@ def range_batch_norm_backward(
     gamma: Float32,
     beta: Float32,
     settings: Settings,
-    g_NHWC: Float32,
+    g_codes_NHWC: UInt8,
     g_grid: Float32,
-    seed: int | None,
 ) -> Gradients:
-    """Gradients for g, which is quantized first; straight through the rounding of s.
+    """Gradients for g; straight through the rounding of s.
 
     They go through mean and range too, which are the batch's. A chunk's range moves with its first
     maximum and its first minimum.
@@ -156,23 +154,20 @@ def range_batch_norm_backward(
         gamma: as used.
         beta: as used.
         settings: of the layer and the batch.
-        g_NHWC: gradient at y, contiguous, finite.
-        g_grid: on which g is rounded: that of its `full_range`.
-        seed: of stochastic rounding of g; None rounds to nearest.
+        g_codes_NHWC: of the gradient at y, contiguous; overwritten.
+        g_grid: of these codes.
 
     Raises:
         KernelError: an array is of another kind.
     """
     _check(codes_NHWC, moments, gamma, beta)
-    require("g", g_NHWC, np.float32, codes_NHWC.shape)
+    require("codes of g", g_codes_NHWC, np.uint8, codes_NHWC.shape)
     C = codes_NHWC.shape[3]
     entries = codes_NHWC.size // C
-    g_codes = np.empty(codes_NHWC.shape, np.uint8)
-    quantize(g_NHWC, g_grid, seed, g_codes)
     rows = _rows(codes_NHWC)
     sums_2C = np.zeros((2, C))
     per_channel = moments.mean, moments.s_hat, gamma, beta
-    g_rows = g_codes.reshape(rows)
+    g_rows = g_codes_NHWC.reshape(rows)
     _mask_and_sum(codes_NHWC.reshape(rows), grid, *per_channel, g_rows, g_grid, sums_2C)
     g_beta, g_y_x = sums_2C * g_grid[0]
     slope = gamma * moments.s_hat

@@ -8,8 +8,6 @@ Symbols:
     y = n s_hat gamma + beta
 Shapes:
     N: samples   P: pixels   G: groups   K: channels in a group   C = G K   J: chunks of a group
-    row: some pixels with all of their channels; R = entries of a row, r = number of rows
-    Whatever varies by channel is repeated to a row: inner loops are long for few channels.
 
 Forward results are those of float32 operations one by one, in the order of the formulas.
 """
@@ -17,38 +15,22 @@ Forward results are those of float32 operations one by one, in the order of the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from edgesim.quant.kernels.arrays import Float32, Int64, UInt8
 from edgesim.quant.kernels.checks import require
-from edgesim.quant.kernels.chunk_extremes import (
-    CHANNEL_SHIFT,
-    CODE_SHIFT,
-    PIXEL_MASK,
-    PLACE_MASK,
-    chunk_extremes,
-    pixels_of_a_row,
+from edgesim.quant.kernels.chunk_extremes import pixels_of_a_row, write_chunk_extremes
+from edgesim.quant.kernels.quantize import requantize_found
+from edgesim.quant.kernels.range_evonorm_passes import (
+    add_range_gradients,
+    backward_but_ranges,
+    normalize,
+    write_scales,
 )
-from edgesim.quant.kernels.intrinsics import larger, smaller
-from edgesim.quant.kernels.quantize import (
-    full_range,
-    make_grid,
-    quantize,
-    requantize_nearest,
-)
-
-Float64 = NDArray[np.float64]
 
 _MOST_LANES = 128  # of a row: with its sums and parameters it stays in the first-level cache
-_MOST_ROWS = 128  # that are summed in float32 before the sums go on in float64
-_ZERO = np.float32(0)
-_HALF = np.float32(0.5)
-_ONE = np.float32(1)
-_SIXTH = np.float32(1 / 6)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,24 +91,10 @@ def range_evonorm(
     """
     _check(codes_NHWC, v, gamma)
     require("beta", beta, np.float32, v.shape)
-    N, C = codes_NHWC.shape[0], codes_NHWC.shape[3]
-    s = np.empty((N, settings.groups), np.float32)
-    extremes = chunk_extremes(codes_NHWC.reshape(N, -1, C), settings.groups, settings.chunks)
-    constants = np.array([1 / settings.chunks, settings.kappa, settings.epsilon], np.float32)
-    _scales(extremes.lowest, extremes.highest, grid, constants, s)
-    s_hat = np.empty_like(s)
-    requantize_nearest(s, make_grid(full_range(s)), s_hat)
-    y = np.empty(codes_NHWC.shape, np.float32)
-    rows = _rows(codes_NHWC)
-    _normalize(
-        codes_NHWC.reshape(rows),
-        grid,
-        v,
-        gamma,
-        beta,
-        s_hat,
-        y.reshape(rows),
-    )
+    s = np.empty((len(codes_NHWC), settings.groups), np.float32)
+    s_hat, y = np.empty_like(s), np.empty(codes_NHWC.shape, np.float32)
+    constants = settings.kappa, settings.epsilon
+    _forward(codes_NHWC, grid, v, gamma, beta, settings.chunks, *constants, s, s_hat, y)
     return y, Scales(s, s_hat)
 
 
@@ -137,11 +105,10 @@ def range_evonorm_backward(
     gamma: Float32,
     settings: Settings,
     scales: Scales,
-    g_NHWC: Float32,
+    g_codes_NHWC: UInt8,
     g_grid: Float32,
-    seed: int | None,
 ) -> Gradients:
-    """Gradients for g, which is quantized first; straight through the rounding of the scales.
+    """Gradients for g; straight through the rounding of the scales.
 
     A chunk's range moves with its first maximum and its first minimum in (channel, pixel) order.
 
@@ -152,39 +119,32 @@ def range_evonorm_backward(
         gamma: as used, shape (C,).
         settings: of the layer.
         scales: from the forward pass.
-        g_NHWC: gradient at y, contiguous, finite.
-        g_grid: on which g is rounded: that of its `full_range`.
-        seed: of stochastic rounding of g; None rounds to nearest.
+        g_codes_NHWC: of the gradient at y, contiguous.
+        g_grid: of these codes.
 
     Raises:
         KernelError: an array is of another kind.
     """
     _check(codes_NHWC, v, gamma)
-    require("g", g_NHWC, np.float32, codes_NHWC.shape)
-    N, C = codes_NHWC.shape[0], codes_NHWC.shape[3]
-    g_codes = np.empty(codes_NHWC.shape, np.uint8)
-    quantize(g_NHWC, g_grid, seed, g_codes)
-    g_s_hat = np.empty((N, settings.groups))
+    require("codes of g", g_codes_NHWC, np.uint8, codes_NHWC.shape)
     g_x = np.empty(codes_NHWC.shape, np.float32)
-    g_parameters = np.zeros((3, C))
-    rows = _rows(codes_NHWC)
+    g_v, g_gamma, g_beta = np.empty((3, len(v)), np.float32)
     _backward(
-        codes_NHWC.reshape(rows),
+        codes_NHWC,
         grid,
-        g_codes.reshape(rows),
+        g_codes_NHWC,
         g_grid,
         v,
         gamma,
-        gamma * g_grid[0],
+        settings.chunks,
+        settings.kappa,
+        scales.s,
         scales.s_hat,
-        g_x.reshape(rows),
-        g_parameters,
-        g_s_hat,
+        g_x,
+        g_v,
+        g_gamma,
+        g_beta,
     )
-    g_R = g_s_hat * scales.s * scales.s * (-settings.kappa / settings.chunks)
-    extremes = chunk_extremes(codes_NHWC.reshape(N, -1, C), settings.groups, settings.chunks)
-    _add_range_gradients(g_R, extremes.lowest, extremes.highest, g_x.reshape(N, -1), C)
-    g_v, g_gamma, g_beta = g_parameters.astype(np.float32)
     return Gradients(g_x, g_v, g_gamma, g_beta)
 
 
@@ -194,6 +154,7 @@ def _check(codes_NHWC: UInt8, v: Float32, gamma: Float32) -> None:
     require("gamma", gamma, np.float32, codes_NHWC.shape[3:])
 
 
+@njit(nogil=True, cache=True)
 def _rows(codes_NHWC: UInt8) -> tuple[int, int, int]:
     """Shape of the codes as rows of each sample."""
     N, H, W, C = codes_NHWC.shape
@@ -202,199 +163,72 @@ def _rows(codes_NHWC: UInt8) -> tuple[int, int, int]:
 
 
 @njit(nogil=True, cache=True)
-def _scales(
-    lowest_NGJ: Int64, highest_NGJ: Int64, grid: Float32, constants: Float32, s_NG: Float32
-) -> None:
-    N, G, J = lowest_NGJ.shape
-    scale, chunk_share, kappa, epsilon = grid[0], constants[0], constants[1], constants[2]
-    for n in range(N):
-        for g in range(G):
-            range_sum = 0
-            for j in range(J):
-                range_sum += highest_NGJ[n, g, j] >> CODE_SHIFT
-                range_sum -= lowest_NGJ[n, g, j] >> CODE_SHIFT
-            R = (np.float32(range_sum) * chunk_share) * scale
-            s_NG[n, g] = _ONE / (R * kappa + epsilon)
+def _extremes(codes_NHWC: UInt8, groups: int, chunks: int) -> tuple[Int64, Int64]:
+    N, H, W, C = codes_NHWC.shape
+    lowest = np.empty((N, groups, chunks), np.int64)
+    highest = np.empty((N, groups, chunks), np.int64)
+    write_chunk_extremes(codes_NHWC.reshape(N, H * W, C), lowest, highest)
+    return lowest, highest
 
 
 @njit(nogil=True, cache=True)
-def _repeat(of_groups: Float32, factors: Float32, row_R: Float32) -> None:
-    """Fill a row with values by channel, each multiplied by that of its group."""
-    C, G = len(factors), len(of_groups)
-    for first in range(0, len(row_R), C):
-        for g in range(G):
-            start = first + g * (C // G)
-            for k in range(C // G):
-                row_R[start + k] = of_groups[g] * factors[g * (C // G) + k]
-
-
-@njit(nogil=True, cache=True)
-def _normalize(
-    codes_NrR: UInt8,
+def _forward(
+    codes_NHWC: UInt8,
     grid: Float32,
     v: Float32,
     gamma: Float32,
     beta: Float32,
+    chunks: int,
+    kappa: float,
+    epsilon: float,
+    s_NG: Float32,
     s_hat_NG: Float32,
-    y_NrR: Float32,
+    y_NHWC: Float32,
 ) -> None:
-    R, C = codes_NrR.shape[2], len(v)
-    one, ones = np.ones(1, np.float32), np.ones(C, np.float32)
-    v_R, gamma_R = np.empty(R, np.float32), np.empty(R, np.float32)
-    beta_R, s_hat_R = np.empty(R, np.float32), np.empty(R, np.float32)
-    _repeat(one, v, v_R)
-    _repeat(one, gamma, gamma_R)
-    _repeat(one, beta, beta_R)
-    for n in range(len(codes_NrR)):
-        _repeat(s_hat_NG[n], ones, s_hat_R)
-        _normalize_sample(codes_NrR[n], grid, v_R, gamma_R, beta_R, s_hat_R, y_NrR[n])
-
-
-@njit(nogil=True, cache=True)
-def _normalize_sample(
-    codes_rR: UInt8,
-    grid: Float32,
-    v_R: Float32,
-    gamma_R: Float32,
-    beta_R: Float32,
-    s_hat_R: Float32,
-    y_rR: Float32,
-) -> None:
-    scale, z = grid[0], grid[1]
-    for r in range(codes_rR.shape[0]):
-        for i in range(codes_rR.shape[1]):
-            x = (np.float32(codes_rR[r, i]) - z) * scale
-            n = x * _gate((x * v_R[i]) * _SIXTH + _HALF)
-            y_rR[r, i] = (n * s_hat_R[i]) * gamma_R[i] + beta_R[i]
-
-
-@njit(nogil=True, cache=True)
-def _gate(t: np.float32) -> np.float32:
-    return smaller(larger(t, _ZERO), _ONE)
+    lowest, highest = _extremes(codes_NHWC, s_NG.shape[1], chunks)
+    write_scales(lowest, highest, grid, np.float32(kappa), np.float32(epsilon), s_NG)
+    s, found = s_NG.reshape(-1), np.empty(4, np.float32)
+    bits_1L = s.view(np.int32).reshape(1, -1)
+    requantize_found(s, bits_1L, False, np.uint32(0), found, s_hat_NG.reshape(-1))
+    rows = _rows(codes_NHWC)
+    normalize(codes_NHWC.reshape(rows), grid, v, gamma, beta, s_hat_NG, y_NHWC.reshape(rows))
 
 
 @njit(nogil=True, cache=True)
 def _backward(
-    codes_NrR: UInt8,
+    codes_NHWC: UInt8,
     grid: Float32,
-    g_codes_NrR: UInt8,
+    g_codes_NHWC: UInt8,
     g_grid: Float32,
     v: Float32,
     gamma: Float32,
-    slopes: Float32,
+    chunks: int,
+    kappa: float,
+    s_NG: Float32,
     s_hat_NG: Float32,
-    g_x_NrR: Float32,
-    g_parameters_3C: Float64,
-    g_s_hat_NG: Float64,
+    g_x_NHWC: Float32,
+    g_v: Float32,
+    g_gamma: Float32,
+    g_beta: Float32,
 ) -> None:
-    """All but what the ranges add to gradients at x."""
-    num_rows, R, C = codes_NrR.shape[1], codes_NrR.shape[2], len(v)
-    v_R, slope_R = np.empty(R, np.float32), np.empty(R, np.float32)
-    _repeat(np.ones(1, np.float32), v, v_R)
-    sums_3R = np.empty((3, R), np.float32)
-    sums_3C = np.empty((3, C), np.float64)
-    for n in range(len(codes_NrR)):
-        _repeat(s_hat_NG[n], slopes, slope_R)
-        _clear(sums_3C)
-        for start in range(0, num_rows, _MOST_ROWS):
-            _clear(sums_3R)
-            _backward_rows(
-                codes_NrR[n],
-                g_codes_NrR[n],
-                start,
-                min(start + _MOST_ROWS, num_rows),
-                grid,
-                g_grid[1],
-                v_R,
-                slope_R,
-                g_x_NrR[n],
-                sums_3R[0],
-                sums_3R[1],
-                sums_3R[2],
-            )
-            _add_lanes(sums_3R, g_grid[0], sums_3C)
-        _add_parameter_gradients(sums_3C, gamma, s_hat_NG[n], g_parameters_3C, g_s_hat_NG[n])
-
-
-@njit(nogil=True, cache=True)
-def _backward_rows(
-    codes_rR: UInt8,
-    g_codes_rR: UInt8,
-    start: int,
-    stop: int,
-    grid: Float32,
-    g_z: np.float32,
-    v_R: Float32,
-    slope_R: Float32,
-    g_x_rR: Float32,
-    sum_gn_R: Float32,
-    sum_gxx_R: Float32,
-    sum_g_R: Float32,
-) -> None:
-    """Gradients of some rows but for the ranges', and sums by lane in units of g's scale.
-
-    Inside the gate, n = x (x v / 6 + 1/2), and dn/dx = h + x v / 6; outside, dn/dx = h.
-    """
-    scale, z = grid[0], grid[1]
-    for r in range(start, stop):
-        for i in range(codes_rR.shape[1]):
-            x = (np.float32(codes_rR[r, i]) - z) * scale
-            g = np.float32(g_codes_rR[r, i]) - g_z
-            a = (x * v_R[i]) * _SIXTH
-            t = a + _HALF
-            h = _gate(t)
-            is_inside = t == h
-            gx = g * x
-            g_x_rR[r, i] = (g * slope_R[i]) * (h + (a if is_inside else _ZERO))
-            sum_gn_R[i] += gx * h
-            sum_gxx_R[i] += gx * x if is_inside else _ZERO
-            sum_g_R[i] += g  # exact: whole numbers
-
-
-@njit(nogil=True, cache=True)
-def _clear(sums: NDArray[np.floating[Any]]) -> None:
-    for i in range(sums.shape[0]):
-        for j in range(sums.shape[1]):
-            sums[i, j] = 0
-
-
-@njit(nogil=True, cache=True)
-def _add_lanes(sums_3R: Float32, factor: np.float32, sums_3C: Float64) -> None:
-    C = sums_3C.shape[1]
-    for i in range(3):
-        for first in range(0, sums_3R.shape[1], C):
-            for c in range(C):
-                sums_3C[i, c] += sums_3R[i, first + c] * np.float64(factor)
-
-
-@njit(nogil=True, cache=True)
-def _add_parameter_gradients(
-    sums_3C: Float64, gamma: Float32, s_hat_G: Float32, g_parameters_3C: Float64, g_s_hat_G: Float64
-) -> None:
-    """Add a sample's to those at v, gamma and beta, and fill in that at its s_hat."""
-    G = len(s_hat_G)
-    K = len(gamma) // G
-    for g in range(G):
-        s_hat = np.float64(s_hat_G[g])
-        g_s_hat_G[g] = 0
-        for c in range(g * K, (g + 1) * K):
-            g_s_hat_G[g] += sums_3C[0, c] * gamma[c]
-            g_parameters_3C[0, c] += sums_3C[1, c] * (s_hat * gamma[c] / 6)
-            g_parameters_3C[1, c] += sums_3C[0, c] * s_hat
-            g_parameters_3C[2, c] += sums_3C[2, c]
-
-
-@njit(nogil=True, cache=True)
-def _add_range_gradients(
-    g_R_NG: Float64, lowest_NGJ: Int64, highest_NGJ: Int64, g_x_NL: Float32, C: int
-) -> None:
-    """A chunk's range grows with its maximum, and shrinks with its minimum."""
-    N, G, J = lowest_NGJ.shape
-    for n in range(N):
-        for g in range(G):
-            g_R, first = np.float32(g_R_NG[n, g]), g * (C // G)
-            for j in range(J):
-                place = (highest_NGJ[n, g, j] & PLACE_MASK) ^ PLACE_MASK
-                g_x_NL[n, (place & PIXEL_MASK) * C + first + (place >> CHANNEL_SHIFT)] += g_R
-                place = lowest_NGJ[n, g, j] & PLACE_MASK
-                g_x_NL[n, (place & PIXEL_MASK) * C + first + (place >> CHANNEL_SHIFT)] -= g_R
+    (N, G), C = s_NG.shape, len(v)
+    g_s_hat, g_parameters = np.empty((N, G)), np.zeros((3, C))
+    rows = _rows(codes_NHWC)
+    backward_but_ranges(
+        codes_NHWC.reshape(rows),
+        grid,
+        g_codes_NHWC.reshape(rows),
+        g_grid,
+        v,
+        gamma,
+        gamma * g_grid[0],
+        s_hat_NG,
+        g_x_NHWC.reshape(rows),
+        g_parameters,
+        g_s_hat,
+    )
+    g_R = g_s_hat * s_NG * s_NG * (-kappa / chunks)
+    lowest, highest = _extremes(codes_NHWC, G, chunks)
+    add_range_gradients(g_R, lowest, highest, g_x_NHWC.reshape(N, -1), C)
+    for c in range(C):
+        g_v[c], g_gamma[c], g_beta[c] = g_parameters[0, c], g_parameters[1, c], g_parameters[2, c]

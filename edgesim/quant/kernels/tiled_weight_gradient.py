@@ -73,6 +73,7 @@ class TiledWeightGradient:
             self._image = self._grid[0] * m + 2, self._grid[1] * m + 2
         else:
             self._image = shape.height + 2 * shape.padding, shape.width + 2 * shape.padding
+        self._plans: dict[int, tuple[int, ...]] = {}  # by number of samples
         self._columns = padded_to(shape.out_channels, HALF), padded_to(shape.channels, V_PANEL)
 
     def run(self, codes_NHWC: UInt8, zero_point: int, g_NHWO: Float32, out_OCT: Float32) -> None:
@@ -80,10 +81,19 @@ class TiledWeightGradient:
 
         The sums are taken in an order that depends on the shape and the number of samples alone.
         """
+        samples = len(codes_NHWC)
+        if samples not in self._plans:
+            self._plans[samples] = self._plan(samples)
+        plan = self._plans[samples]
+        memory = aligned(plan[-1], np.float32)
+        _run(codes_NHWC, zero_point, g_NHWO, plan, memory, out_OCT)
+
+    def _plan(self, samples: int) -> tuple[int, ...]:
+        """All that `_run` must know, in its order."""
         shape, m = self._shape, self._m
         O, C = self._columns  # noqa: E741 (the symbol of the legend)
         positions = self._n**2 or shape.kernel**2
-        rows, chunks = self._chunk(len(codes_NHWC), positions)
+        rows, chunks = self._chunk(samples, positions)
         height, width = self._grid[0] * m, self._grid[1] * m
         capacity = padded_to(rows * self._grid[1], UNROLLED)
         u_step, v_step = O * capacity + _LINE, C * capacity + _LINE
@@ -91,24 +101,18 @@ class TiledWeightGradient:
         block = min(_BLOCK[0], panels[0]), min(_BLOCK[1], panels[1])
         blocks = 1 if chunks == 1 else -(-panels[0] // block[0]) * -(-panels[1] // block[1])
         is_whole = (height, width, O) == (shape.out_height, shape.out_width, shape.out_channels)
-        _run(
-            codes_NHWC,
-            zero_point,
-            g_NHWO,
-            (self._n, shape.kernel, shape.stride, shape.padding),
-            (*self._grid, rows, capacity),
-            self._image[1],
-            self._columns,
-            block,
-            np.full(self._image[0] * self._image[1] * C, zero_point, np.uint8),
-            np.zeros(0 if is_whole else height * width * O, np.float32),
-            aligned(self._n * max(self._image[1] * C, width * O), np.float32),
-            aligned(u_step * (positions if self._n else 1), np.float32),
-            aligned(v_step * positions, np.float32),
-            aligned(blocks * positions * block[0] * block[1] * PANEL_SUMS, np.float32),
-            u_step if self._n else 0,
-            v_step,
-            out_OCT,
+        line = padded_to(self._n * max(self._image[1] * C, width * O), _LINE)
+        U, V = u_step * (positions if self._n else 1), v_step * positions
+        M = blocks * positions * block[0] * block[1] * PANEL_SUMS
+        return (
+            *(self._n, shape.kernel, shape.stride, shape.padding),
+            *(*self._grid, rows, capacity),
+            *self._image,
+            *(O, C),
+            *block,
+            *(u_step if self._n else 0, v_step),
+            *(0 if is_whole else height * width * O, line, line + U, line + U + V),
+            line + U + V + M,
         )
 
     def _chunk(self, samples: int, positions: int) -> tuple[int, int]:
@@ -134,25 +138,20 @@ def _run(
     codes_NHWC: UInt8,
     zero_point: int,
     g_NHWO: Float32,
-    geometry: tuple[int, int, int, int],
-    chunk: tuple[int, int, int, int],
-    width: int,
-    columns: tuple[int, int],
-    block: tuple[int, int],
-    image: UInt8,
-    gradient: Float32,
-    line: Float32,
-    U: Float32,
-    V: Float32,
-    M: Float32,
-    u_step: int,
-    v_step: int,
+    plan: tuple[int, ...],
+    memory: Float32,
     out_OCT: Float32,
 ) -> None:
-    n, kernel, _, _ = geometry
+    n, kernel, stride, padding, grid_height, grid_width, rows, capacity = plan[:8]
+    height, width, O, C, u_block, v_block, u_step, v_step = plan[8:16]  # noqa: E741
+    gradient_size, first_u, first_v, first_m, _ = plan[16:]
+    geometry, chunk = (n, kernel, stride, padding), (grid_height, grid_width, rows, capacity)
+    columns, block = (O, C), (u_block, v_block)
+    image = np.full(height * width * C, np.uint8(zero_point), np.uint8)
+    gradient = np.zeros(gradient_size, np.float32)
+    line, U = memory[:first_u], memory[first_u:first_v]
+    V, M = memory[first_v:first_m], memory[first_m:]
     positions = n * n if n else kernel * kernel
-    grid_height, grid_width, rows, capacity = chunk
-    O, C = columns  # noqa: E741
     panels = (O + U_PANEL - 1) // U_PANEL, C // V_PANEL
     blocks = (panels[1] + block[1] - 1) // block[1]  # along V
     block_size = positions * block[0] * block[1] * PANEL_SUMS
