@@ -22,6 +22,7 @@ class Purpose(IntEnum):
     DROPOUT = 5
     TOPOLOGY = 6
     ROUNDING = 7
+    EVALUATION_ROUNDING = 8
 
 
 def seed_sequence(

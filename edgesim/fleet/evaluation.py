@@ -21,6 +21,8 @@ from edgesim.device import DivergedError, Snapshot
 from edgesim.errors import EdgesimError
 from edgesim.learning.flat_model import Evaluation, FlatModel
 from edgesim.quant.errors import NonFiniteError
+from edgesim.quant.layers import seed_rounding_
+from edgesim.streams import Purpose, torch_seed
 
 CONSENSUS = -1  # number that stands for the consensus model in tables
 
@@ -68,6 +70,7 @@ class Evaluator:
         models: models to compute with, one per thread.
         make_batches: gives a pass over the test samples, the same each time.
         rounds_per_epoch: to express rounds in epochs.
+        seed: of the scenario, for activations that are rounded at random.
     """
 
     def __init__(
@@ -75,9 +78,11 @@ class Evaluator:
         models: Sequence[FlatModel],
         make_batches: Callable[[], Iterable[tuple[Tensor, Tensor]]],
         rounds_per_epoch: int,
+        seed: int,
     ) -> None:
         self._make_batches = make_batches
         self._rounds_per_epoch = rounds_per_epoch
+        self._seed = seed
         self._models: SimpleQueue[FlatModel] = SimpleQueue()
         for model in models:
             self._models.put(model)
@@ -124,7 +129,7 @@ class Evaluator:
         model = self._models.get()
         try:
             model.load_(debiased(snapshot), snapshot.buffers)
-            return model.evaluate(self._batches_until_closed())
+            return model.evaluate(self._batches_until_closed(model, snapshot))
         except NonFiniteError as error:
             subject = "averaged" if snapshot.device == CONSENSUS else f"device {snapshot.device}'s"
             raise DivergedError(
@@ -134,8 +139,15 @@ class Evaluator:
         finally:
             self._models.put(model)
 
-    def _batches_until_closed(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for batch in self._make_batches():
+    def _batches_until_closed(
+        self, model: FlatModel, snapshot: Snapshot
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """The batches; each is rounded with noise of its own."""
+        subject = snapshot.device - CONSENSUS
+        purpose, round_index = Purpose.EVALUATION_ROUNDING, snapshot.round_index
+        seed = torch_seed(self._seed, purpose, subject, round_index)
+        for number, batch in enumerate(self._make_batches()):
             if self._is_closed.is_set():
                 raise EvaluationStoppedError("the evaluation was stopped")
+            seed_rounding_(model.leaves, seed + number)
             yield batch

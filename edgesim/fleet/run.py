@@ -275,6 +275,7 @@ def _make_recorder(
             test.images_NHWC, test.labels, evaluation.batch_size, data.mean, data.std
         ),
         prepared.training.rounds_per_epoch,
+        prepared.scenario.seed,
     )
     return Recorder(
         directory,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from typing import Literal, assert_never
 
 from edgesim.quant.arithmetic import Arithmetic
@@ -40,13 +41,23 @@ def choose_backend(
 
 
 def make_backend(name: BackendName, settings: QuantizationSettings) -> Arithmetic:
-    """A back end, for the use of one thread at a time."""
+    """A back end, for the use of one thread at a time.
+
+    Raises:
+        BackendError: it was chosen on another machine, and can't serve on this one.
+    """
     match name:
         case "reference":
             return Reference(has_integer_zero=settings.has_integer_zero)
         case "int8_cpu":
             from edgesim.quant.int8_cpu import Int8Cpu  # loads numba: half a second
 
+            obstacle = _obstacle_to_int8_cpu(settings, "cpu")
+            if obstacle is not None:
+                raise BackendError(
+                    f"{platform.node()}: the fleet computes with int8_cpu, but {obstacle}; set "
+                    "model.quantization.backend: reference"
+                )
             return Int8Cpu()
         case _:
             assert_never(name)

@@ -95,7 +95,9 @@ class InputQuantizer(nn.Module):
         return site.grid(running, "running ranges") if any(running) else grid
 
     def _remember(self, extremes: Range) -> None:
-        old_weight = self.settings.range_momentum
+        # The first batch has nothing to be averaged with.
+        is_first = not (self.low.item() or self.high.item())
+        old_weight = 0.0 if is_first else self.settings.range_momentum
         for running_extreme, extreme in zip((self.low, self.high), extremes, strict=True):
             running_extreme.fill_(old_weight * running_extreme.item() + (1 - old_weight) * extreme)
 

@@ -18,7 +18,8 @@ from edgesim.assembly import (
     make_flat_model,
 )
 from edgesim.compression import TopK, decode
-from edgesim.device import DivergedError
+from edgesim.device import DivergedError, Snapshot
+from edgesim.fleet.evaluation import Evaluator
 from edgesim.models import NORMS
 from edgesim.quant.layers import InputQuantizer
 
@@ -185,3 +186,26 @@ def test_gossiped_ranges_are_the_models_and_no_optimizer_moves_them(tmp_path):
 def test_a_fleet_with_gossiped_ranges_trains_to_the_same_bits_twice(tmp_path):
     first = train(tmp_path, "first", *GOSSIPED, "training.rounds=3", inline=True)
     assert_same_bits(first, train(tmp_path, "second", *GOSSIPED, "training.rounds=3", inline=True))
+
+
+def test_evaluation_at_random_has_noise_of_its_own_in_each_batch_and_round(tmp_path):
+    ready = prepared(tmp_path, *NOISY)
+    model = make_flat_model(ready.scenario, ready.data, PLAIN)
+    quantizer = next(m for m in model.leaves if isinstance(m, InputQuantizer))
+    images = torch.zeros(2, 1, 8, 8)
+    images[0] = 1.0
+    batches = [(images, torch.zeros(2, dtype=torch.int64))] * 3
+    seeds = []
+
+    def passes():
+        for batch in batches:
+            yield batch
+            seeds.append(quantizer.noise.seed)
+
+    evaluator = Evaluator([model], passes, 1, ready.scenario.seed)
+    for round_index in (1, 2):
+        x = model.parameters.clone()
+        snapshot = Snapshot(0, round_index, x, 1.0, model.buffers.clone())
+        evaluator.evaluate([snapshot], devices_too=True)
+    evaluator.close()
+    assert len(seeds) == len(set(seeds)) == 2 * 2 * 3  # rounds, models, batches

@@ -89,11 +89,12 @@ def sample_range(x):
 
 
 @EVERY_LAYER
-def test_the_running_range_is_a_tenth_of_the_old_and_nine_of_the_batch(kind):
-    layer, expected = make(kind), torch.zeros(2)
+def test_the_running_range_is_a_tenth_of_the_old_and_nine_of_the_batch_but_first_the_batchs(kind):
+    layer, expected = make(kind), None
     for seed in range(3):
         call(layer, kind, activations(kind, seed))
-        expected = 0.1 * expected + 0.9 * torch.tensor(sample_range(activations(kind, seed)))
+        batch = torch.tensor(sample_range(activations(kind, seed)))
+        expected = batch if expected is None else 0.1 * expected + 0.9 * batch
     torch.testing.assert_close(running(layer.input), expected)
 
 
@@ -102,7 +103,7 @@ def test_both_inputs_of_a_sum_have_ranges_of_their_own():
     layer(x, 2 * x)
     torch.testing.assert_close(running(layer.shortcut), 2 * running(layer.input))
     low, high = sample_range(x)
-    torch.testing.assert_close(running(layer.input), 0.9 * torch.tensor([low, high]))
+    torch.testing.assert_close(running(layer.input), torch.tensor([low, high]))
 
 
 @EVERY_LAYER
@@ -183,7 +184,7 @@ def test_range_momentum_is_the_weight_of_the_old_range():
     extremes = [sample_range(activations("conv", seed)) for seed in (1, 2)]
     for seed in (1, 2):
         layer(activations("conv", seed))
-    expected = 0.25 * (0.75 * torch.tensor(extremes[0]) + torch.tensor(extremes[1]))
+    expected = 0.75 * torch.tensor(extremes[0]) + 0.25 * torch.tensor(extremes[1])
     torch.testing.assert_close(running(layer.input), expected)
 
 
