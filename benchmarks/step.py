@@ -7,7 +7,7 @@ plain formula compiled by torch. The 8-bit arms use Range EvoNorm: `fake_quant` 
 `reference`, `int8_cpu` the integer kernels. Times are processor time of the thread.
 
 Below the table: where the fastest int8_cpu step went, and the floor of its integer products: what
-they would take if all ran at the rate that the direct kernel reaches in the first cache. Winograd
+they would take if all ran at the rate that the direct kernel reaches in the caches. Winograd
 needs 2.25 times fewer for 3x3 kernels, and may come out below it.
 """
 
@@ -225,22 +225,23 @@ def _eight_bit(backend: BackendName) -> tuple[EightBit, TimedArithmetic]:
 
 
 def peak_macs_per_s() -> float:
-    """Multiply-adds a second of the integer kernel on an image that the first cache holds."""
+    """Multiply-adds a second of the direct integer kernel on images that the caches hold."""
     shape = ConvolutionShape(
         channels=64, out_channels=64, height=8, width=8, kernel=3, stride=1, padding=1, groups=1
     )
     convolution = Convolution(shape, method="direct")
     rng = np.random.default_rng(1)
-    codes = rng.integers(0, 256, (1, 8, 8, 64), dtype=np.uint8)
+    samples = 16
+    codes = rng.integers(0, 256, (samples, 8, 8, 64), dtype=np.uint8)
     packed = convolution.pack_forward(rng.integers(-127, 128, (64, 64, 3, 3), dtype=np.int8))
-    scales, out = np.ones(64, np.float32), np.empty((1, 8, 8, 64), np.float32)
-    best_s, calls = float("inf"), 50
+    scales, out = np.ones(64, np.float32), np.empty(codes.shape, np.float32)
+    best_s, calls = float("inf"), 10
     for _ in range(20):
         start = thread_time()
         for _ in range(calls):
             convolution.convolve(codes, 128, packed, scales, None, out)
         best_s = min(best_s, (thread_time() - start) / calls)
-    return 64 * 64 * 9 * 64 / best_s
+    return samples * 64 * 64 * 9 * 64 / best_s
 
 
 def measure(name: str, repeats: int, *, compile_too: bool) -> dict[str, Any]:
