@@ -14,8 +14,6 @@ from torch.autograd.function import Function, once_differentiable
 from edgesim.quant import range_batch_norm, range_evonorm
 from edgesim.quant.arithmetic import Gate, RangeNormShape
 
-OLD_WEIGHT = 0.1  # of running statistics; the batch's is 0.9 (R§2)
-
 
 class RangeEvoNorm(nn.Module):
     """y = gamma x gate(v x) / (kappa R + eps) + beta; initially gamma = v = 1, beta = 0.
@@ -93,8 +91,8 @@ class RangeBatchNormReLU(nn.Module):
             return y_NHWC.permute(0, 3, 1, 2)
         result: tuple[Tensor, Tensor, Tensor] = _RangeBatchNorm.apply(x_NCHW, self.gamma, self.beta)  # type: ignore[no-untyped-call]
         y, mean, scale = result
-        self.running_mean.lerp_(mean, 1 - OLD_WEIGHT)
-        self.running_scale.lerp_(scale, 1 - OLD_WEIGHT)
+        self.running_mean.lerp_(mean, 1 - range_batch_norm.OLD_WEIGHT)
+        self.running_scale.lerp_(scale, 1 - range_batch_norm.OLD_WEIGHT)
         return y
 
     def extra_repr(self) -> str:

@@ -11,8 +11,6 @@ from edgesim.quant.layers import InputQuantizer
 from edgesim.quant.range_evonorm import chunks_of
 from edgesim.quant.settings import QuantizationSettings
 
-OLD_WEIGHT = 0.1  # of running statistics; the batch's is 0.9 (R§2)
-
 
 class QuantizedRangeEvoNorm(nn.Module):
     """Range EvoNorm with hard sigmoid: norm and nonlinearity in one (arXiv 2111.09389, Eq. 2; R§2).
@@ -106,8 +104,8 @@ class QuantizedRangeBatchNorm(nn.Module):
             y, mean, scale = autograd.range_batch_norm(
                 x_NCHW, self.gamma, self.beta, x=x, site=site
             )
-            self.running_mean.lerp_(mean, 1 - OLD_WEIGHT)
-            self.running_scale.lerp_(scale, 1 - OLD_WEIGHT)
+            self.running_mean.lerp_(mean, 1 - range_batch_norm.OLD_WEIGHT)
+            self.running_scale.lerp_(scale, 1 - range_batch_norm.OLD_WEIGHT)
             return y
         with torch.no_grad():
             parameters = self.running_scale, self.gamma, self.beta

@@ -21,6 +21,8 @@ from torch import Tensor
 from edgesim.quant.arithmetic import RangeBatchNormBackward
 from edgesim.quant.range_evonorm import EPSILON, MOST_CHUNKS, kappa
 
+OLD_WEIGHT = 0.1  # of running statistics; the batch's is 0.9 (R§2)
+
 
 @dataclass(frozen=True, slots=True)
 class Saved:

@@ -154,7 +154,7 @@ def test_requantizing_is_quantizing_and_back(x):
     out = np.empty(x.shape, F)
     kernels.requantize_nearest(x, grid, out)
     np.testing.assert_array_equal(out, numbers(nearest(x, grid), grid))
-    kernels.requantize_stochastic(x, grid, 9, out)
+    kernels.requantize_whole(x, 9, out)
     np.testing.assert_array_equal(out, numbers(stochastic(x, grid, 9), grid))
 
 

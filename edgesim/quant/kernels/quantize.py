@@ -125,12 +125,6 @@ def requantize_nearest(x: Float32, grid: Float32, out: Float32) -> None:
     _requantize_nearest(x.reshape(-1), grid, out.reshape(-1))
 
 
-def requantize_stochastic(x: Float32, grid: Float32, seed: int, out: Float32) -> None:
-    """The numbers of the codes of `quantize_stochastic`, in one pass."""
-    _require_same_shape(x, np.float32, out, np.float32)
-    _requantize_stochastic(x.reshape(-1), grid, np.uint32(seed), out.reshape(-1))
-
-
 def requantize_whole(x: Float32, seed: int | None, out: Float32) -> Float32:
     """The numbers of the codes of `quantize_whole`; where x is not finite, `out` is not either."""
     _require_same_shape(x, np.float32, out, np.float32)
