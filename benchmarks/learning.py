@@ -85,9 +85,9 @@ class Run:
         return [sys.executable, "-m", "edgesim", "run", path, "--inline", "--out", str(out), *sets]
 
 
-def runs(cases: list[str], arms: list[str], seeds: list[int]) -> Iterator[Run]:
+def runs(cases: list[str], skews: list[float], arms: list[str], seeds: list[int]) -> Iterator[Run]:
     """All runs, seed by seed, so that an unfinished table has the same seeds in all its cells."""
-    for case, seed, skew, arm in product(cases, seeds, SKEWS, arms):
+    for case, seed, skew, arm in product(cases, seeds, skews, arms):
         yield Run(case, skew, arm, seed)
 
 
@@ -135,13 +135,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="JSON file of the runs done")
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=["fp32", "int8"])
+    parser.add_argument("--skews", nargs="+", type=float, choices=SKEWS, default=list(SKEWS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--data", nargs="*", default=[], help="where data is: cifar10=PATH ...")
     arguments = parser.parse_args()
     data = dict(place.split("=", 1) for place in arguments.data)
     done = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
     console = Console(width=120)
-    for run in runs(arguments.only, arguments.arms, arguments.seeds):
+    for run in runs(arguments.only, arguments.skews, arguments.arms, arguments.seeds):
         if run.key not in done:
             done[run.key] = do(run, data)
             arguments.out.write_text(json.dumps(done, indent=2) + "\n")
