@@ -1,0 +1,42 @@
+"""What a step asks of a device, in counts that no clock and no price list changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """Operations and memory traffic of a step, or of several.
+
+    A multiply-accumulate (MAC) is one product and one addition. Its precision is that of its
+    operands; sums of 8-bit products are 32 bits wide, sums of 16-bit ones as well.
+
+    Attributes:
+        macs_int8: products of 8-bit codes.
+        macs_16bit: products with a 16-bit float operand.
+        macs_fp32: products of 32-bit floats.
+        elementwise_ops: additions, products, comparisons and the like outside of MACs.
+        traffic_bytes: bytes read from and written to memory, each operand of each layer once.
+    """
+
+    macs_int8: int = 0
+    macs_16bit: int = 0
+    macs_fp32: int = 0
+    elementwise_ops: int = 0
+    traffic_bytes: int = 0
+
+    @property
+    def macs(self) -> int:
+        """MACs of all precisions."""
+        return self.macs_int8 + self.macs_16bit + self.macs_fp32
+
+    def __add__(self, other: Work) -> Work:
+        """Work of both."""
+        return Work(
+            **{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(Work)}
+        )
+
+    def __mul__(self, times: int) -> Work:
+        """The same work several times."""
+        return Work(**{f.name: getattr(self, f.name) * times for f in fields(Work)})
