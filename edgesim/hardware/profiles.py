@@ -1,6 +1,6 @@
 """Device profiles: how fast a device computes and sends, what it holds, what it draws.
 
-All quantities are in SI units: operations, bytes and bits per second, bytes, seconds, watts, joules.
+All quantities are in SI: operations, bytes and bits per second, bytes, seconds, watts, joules.
 """
 
 from __future__ import annotations
