@@ -20,12 +20,16 @@ from edgesim.data.images import Dataset, LabelledImages
 from edgesim.data.partition import dirichlet, iid, label_skew
 from edgesim.data.sources import load_dataset
 from edgesim.device import Device
+from edgesim.equipment import device_hardware
 from edgesim.errors import ScenarioError
 from edgesim.gossip.algorithm import Algorithm
 from edgesim.gossip.choco import Choco, FixedGraphChoco
 from edgesim.gossip.dcd import Dcd
 from edgesim.gossip.deep_squeeze import DeepSqueeze
 from edgesim.gossip.gradient_push import GradientPush
+from edgesim.hardware.energy_tables import ENERGY_TABLES
+from edgesim.hardware.meter import Meter
+from edgesim.hardware.timeline import Hardware, Timeline
 from edgesim.learning.accelerator import Accelerator, choose_accelerator, open_device
 from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.optimizers import (
@@ -125,7 +129,7 @@ def make_schedule(scenario: Scenario) -> Schedule:
     kind, options = scenario.topology.builder_options()
     seed = torch_seed(scenario.seed, Purpose.TOPOLOGY)
     try:
-        return build_schedule(kind, scenario.fleet.devices, seed=seed, **options)
+        return build_schedule(kind, scenario.fleet.num_devices, seed=seed, **options)
     except TopologyError as error:
         raise ScenarioError(f"topology: {error}") from error
 
@@ -241,6 +245,7 @@ def make_devices(
         initial: the initial model, as `make_flat_model` gives it; its vectors are copied.
     """
     scenario, schedule = plan.scenario, plan.schedule
+    hardware = device_hardware(scenario, schedule)
     return [
         Device(
             index=device,
@@ -262,9 +267,16 @@ def make_devices(
             x=initial.parameters.cpu().clone(),
             num_trainable=initial.num_trainable,
             buffers=initial.buffers.cpu().clone(),
+            meter=_make_meter(scenario, hardware[device], device) if hardware else None,
         )
         for device, shard in shards.items()
     ]
+
+
+def _make_meter(scenario: Scenario, hardware: Hardware, device: int) -> Meter:
+    """Clock and energy of a device."""
+    table = ENERGY_TABLES.get(scenario.hardware.energy_table)
+    return Meter(Timeline(hardware, scenario.seed, device), table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +338,7 @@ def _check_sizes(scenario: Scenario, dataset: Dataset) -> None:
     limits = {
         "data.train_samples": (scenario.data.train_samples, num_train, "training"),
         "evaluation.samples": (scenario.evaluation.samples, num_test, "test"),
-        "fleet.devices": (scenario.fleet.devices, num_train, "training"),
+        "fleet.devices": (scenario.fleet.num_devices, num_train, "training"),
     }
     for key, (wanted, there, kind) in limits.items():
         if wanted is not None and wanted > there:
@@ -342,7 +354,7 @@ def _deal(scenario: Scenario, labels: NDArray[np.int64]) -> tuple[NDArray[np.int
     wanted = scenario.data.train_samples
     if wanted is not None and wanted < len(labels):
         chosen = np.sort(rng.permutation(len(labels))[:wanted])
-    section, devices = scenario.data.partition, scenario.fleet.devices
+    section, devices = scenario.data.partition, scenario.fleet.num_devices
     match section:
         case LabelSkewPartition():
             parts = label_skew(labels[chosen], devices, section.skew, scenario.seed)

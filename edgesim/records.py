@@ -6,8 +6,9 @@ or measured in that run.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,10 +36,44 @@ ROUNDS: tuple[Column, ...] = (
     Column("sent_overhead_bytes", "int64", "of these, scales and headers"),
     Column("received_bytes", "int64", "length of all messages absorbed in the round"),
     Column("messages_sent", "int32", "messages encoded in the round"),
+    Column("macs_int8", "int64", "multiply-accumulates of 8-bit codes in the round"),
+    Column("macs_16bit", "int64", "multiply-accumulates with a 16-bit float operand"),
+    Column("macs_fp32", "int64", "multiply-accumulates of 32-bit floats"),
+    Column("elementwise_ops", "int64", "operations of the round outside of these"),
+    Column("traffic_bytes", "int64", "bytes read from and written to memory in the round"),
     Column("compute_wall_s", "float64", "seconds of this machine from begin to end of computing"),
     Column("compute_cpu_s", "float64", "of these, seconds in which a core worked on it"),
     Column("wait_wall_s", "float64", "seconds of this machine spent waiting in the round"),
 )
+
+VIRTUAL_ROUNDS: tuple[Column, ...] = (
+    Column("virtual_time_s", "float64", "the device's virtual clock after the round"),
+    Column("virtual_compute_s", "float64", "virtual seconds of the round's step, awake"),
+    Column("virtual_wait_s", "float64", "virtual seconds of the round, awake and not computing"),
+    Column("retransmissions", "int64", "packets of the round's messages that were sent again"),
+    Column("retransmitted_bytes", "int64", "bytes of these, not in sent_bytes"),
+    Column("energy_j", "float64", "energy of the round, joules; the sum of the next four"),
+    Column("energy_compute_j", "float64", "of operations, or of the board while it computes"),
+    Column("energy_memory_j", "float64", "of memory traffic; 0 where the board's power has it"),
+    Column("energy_radio_j", "float64", "of bytes sent, retransmitted and received"),
+    Column("energy_idle_j", "float64", "of waiting"),
+)
+"""Columns of rounds.parquet where devices have profiles."""
+
+MESSAGES: tuple[Column, ...] = (
+    Column("round", "int64", "round in which it was sent, and in lockstep absorbed"),
+    Column("sender", "int32", "device"),
+    Column("receiver", "int32", "device"),
+    Column("bytes", "int64", "length of the encoded message"),
+)
+
+VIRTUAL_MESSAGES: tuple[Column, ...] = (
+    Column("retransmissions", "int64", "packets of it that were sent again"),
+    Column("retransmitted_bytes", "int64", "bytes of these"),
+    Column("departure_time_s", "float64", "virtual time at which its first bit is sent"),
+    Column("arrival_time_s", "float64", "virtual time at which its last bit can be received"),
+)
+"""Columns of messages.parquet where devices have profiles."""
 
 EVALUATIONS: tuple[Column, ...] = (
     Column("round", "int64", "rounds completed when the models were taken"),
@@ -54,6 +89,11 @@ EVALUATIONS: tuple[Column, ...] = (
     ),
 )
 
+VIRTUAL_EVALUATIONS: tuple[Column, ...] = (
+    Column("virtual_time_s", "float64", "clock of the device, or for consensus of the last one"),
+)
+"""Columns of evaluations.parquet where devices have profiles."""
+
 DEVICES: tuple[Column, ...] = (
     Column("device", "int32", "device, from 0"),
     Column("samples", "int64", "training samples in its shard"),
@@ -68,7 +108,7 @@ WALL_COLUMNS = ("compute_wall_s", "compute_cpu_s", "wait_wall_s")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundRecord:
-    """One row of rounds.parquet; fields as in `ROUNDS`."""
+    """One row of rounds.parquet; fields as in `ROUNDS`, None where devices have no clock."""
 
     device: int
     round: int
@@ -82,9 +122,45 @@ class RoundRecord:
     sent_overhead_bytes: int
     received_bytes: int
     messages_sent: int
+    macs_int8: int
+    macs_16bit: int
+    macs_fp32: int
+    elementwise_ops: int
+    traffic_bytes: int
     compute_wall_s: float
     compute_cpu_s: float
     wait_wall_s: float = 0.0
+    virtual_time_s: float | None = None
+    virtual_compute_s: float | None = None
+    virtual_wait_s: float | None = None
+    retransmissions: int | None = None
+    retransmitted_bytes: int | None = None
+    energy_j: float | None = None
+    energy_compute_j: float | None = None
+    energy_memory_j: float | None = None
+    energy_radio_j: float | None = None
+    energy_idle_j: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageRecord:
+    """One row of messages.parquet; fields as in `MESSAGES`, None where devices have no clock."""
+
+    round: int
+    sender: int
+    receiver: int
+    bytes: int
+    retransmissions: int | None
+    retransmitted_bytes: int | None
+    departure_time_s: float | None
+    arrival_time_s: float | None
+
+
+def columns_that_hold(
+    columns: tuple[Column, ...], virtual: tuple[Column, ...], first_row: Mapping[str, Any]
+) -> tuple[Column, ...]:
+    """Columns of a table, with those of virtual time if its rows have it."""
+    return columns + virtual if first_row[virtual[0].name] is not None else columns
 
 
 def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:

@@ -23,18 +23,24 @@ class Purpose(IntEnum):
     TOPOLOGY = 6
     ROUNDING = 7
     EVALUATION_ROUNDING = 8
+    LINK = 9
+    COMPUTE_TIME = 10
 
 
 def seed_sequence(
-    seed: int, purpose: Purpose, device: int = 0, index: int = 0
+    seed: int, purpose: Purpose, device: int = 0, index: int = 0, *, peer: int | None = None
 ) -> np.random.SeedSequence:
-    """Entropy for one purpose of one device in one round (or epoch)."""
-    return np.random.SeedSequence(seed, spawn_key=(int(purpose), device, index))
+    """Entropy for one purpose of one device, or of its edge to a peer, in one round (or epoch)."""
+    edge = () if peer is None else (peer,)
+    return np.random.SeedSequence(seed, spawn_key=(int(purpose), device, index, *edge))
 
 
-def stream(seed: int, purpose: Purpose, device: int = 0, index: int = 0) -> np.random.Generator:
-    """Generator for one purpose of one device in one round (or epoch)."""
-    return np.random.Generator(np.random.PCG64(seed_sequence(seed, purpose, device, index)))
+def stream(
+    seed: int, purpose: Purpose, device: int = 0, index: int = 0, *, peer: int | None = None
+) -> np.random.Generator:
+    """Generator for one purpose of a device, or of its edge to a peer, in one round (or epoch)."""
+    entropy = seed_sequence(seed, purpose, device, index, peer=peer)
+    return np.random.Generator(np.random.PCG64(entropy))
 
 
 def torch_seed(seed: int, purpose: Purpose, device: int = 0, index: int = 0) -> int:

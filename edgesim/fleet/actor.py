@@ -23,6 +23,7 @@ from edgesim.device import Letter
 from edgesim.errors import EdgesimError
 from edgesim.fleet.core_pool import CorePool
 from edgesim.fleet.host import Progress, build_host
+from edgesim.hardware.timeline import Stamp
 from edgesim.learning.allocator import keep_freed_memory
 
 Peer: TypeAlias = Any
@@ -74,9 +75,9 @@ class DeviceActor:
         await self._host.run()
 
     @ray.method(enable_task_events=False)
-    async def deliver(self, data: bytes) -> bool:
+    async def deliver(self, data: bytes, stamp: Stamp | None) -> bool:
         """Take in an encoded message from a peer; False asks for it again."""
-        return self._host.deliver(data)
+        return self._host.deliver(data, stamp)
 
     @ray.method(enable_task_events=False)
     async def progress(self) -> Progress:
@@ -89,7 +90,8 @@ class DeviceActor:
 
     async def _post(self, letter: Letter) -> bool:
         try:
-            accepted: bool = await self._peers[letter.receiver].deliver.remote(letter.data)
+            peer = self._peers[letter.receiver]
+            accepted: bool = await peer.deliver.remote(letter.data, letter.stamp)
         except RayActorError as error:
             raise ActorLostError(f"the actor of device {letter.receiver} was lost") from error
         return accepted

@@ -45,7 +45,13 @@ def consensus_of(snapshots: Sequence[Snapshot]) -> Snapshot:
         x=x,
         u=sum(snapshot.u for snapshot in ordered),
         buffers=(buffers / len(ordered)).to(ordered[0].buffers.dtype),
+        virtual_time_s=_last(snapshot.virtual_time_s for snapshot in ordered),
     )
+
+
+def _last(times_s: Iterable[float | None]) -> float | None:
+    """The latest of several clocks, if there are any."""
+    return max((time_s for time_s in times_s if time_s is not None), default=None)
 
 
 def debiased(snapshot: Snapshot) -> Tensor:
@@ -121,6 +127,7 @@ class Evaluator:
                 "accuracy": result.accuracy,
                 "loss": result.loss,
                 "consensus_distance": distance,
+                "virtual_time_s": snapshot.virtual_time_s,
             }
             for (snapshot, distance), result in zip(subjects, results, strict=True)
         ]

@@ -22,13 +22,14 @@ from typing import Protocol
 
 from edgesim.assembly import FleetPlan, make_devices, make_flat_model
 from edgesim.compression.errors import WireError
-from edgesim.compression.wire import Message, decode
+from edgesim.compression.wire import decode
+from edgesim.costs.metered_model import MeteredModel
 from edgesim.data.images import LabelledImages
-from edgesim.device import Device, Letter, Snapshot
+from edgesim.device import Arrival, Device, Letter, RoundReport, Snapshot
 from edgesim.errors import EdgesimError
 from edgesim.fleet.mailbox import Mailbox
 from edgesim.fleet.run_directory import RunDirectory
-from edgesim.learning.flat_model import FlatModel
+from edgesim.hardware.timeline import Stamp
 from edgesim.records import RoundRecord
 
 Post = Callable[[Letter], Awaitable[bool]]
@@ -51,8 +52,8 @@ class DeliveryError(EdgesimError):
 class Archive(Protocol):
     """Where a host leaves what it records; writes are atomic and may be repeated."""
 
-    def write_rounds(self, device: int, rows: Sequence[RoundRecord]) -> None:
-        """Keep consecutive rounds of one device."""
+    def write_rounds(self, device: int, reports: Sequence[RoundReport]) -> None:
+        """Keep consecutive rounds of one device, and the messages absorbed in them."""
         ...
 
     def write_snapshot(self, snapshot: Snapshot) -> None:
@@ -95,7 +96,7 @@ class Host:
     def __init__(
         self,
         devices: Sequence[Device],
-        models: Sequence[FlatModel],
+        models: Sequence[MeteredModel],
         *,
         post: Post,
         archive: Archive,
@@ -104,9 +105,9 @@ class Host:
         core: Core = nullcontext,
     ) -> None:
         self._devices = {device.index: device for device in devices}
-        self._layout = models[0].layout
+        self._layout = models[0].flat.layout
         self._num_models = len(models)
-        self._models: SimpleQueue[FlatModel] = SimpleQueue()
+        self._models: SimpleQueue[MeteredModel] = SimpleQueue()
         for model in models:
             self._models.put(model)
         self._post = post
@@ -116,7 +117,7 @@ class Host:
         self._core = core
         self._mailboxes = {index: Mailbox() for index in self._devices}
         self._arrivals = {index: asyncio.Event() for index in self._devices}
-        self._unwritten: dict[int, list[RoundRecord]] = {index: [] for index in self._devices}
+        self._unwritten: dict[int, list[RoundReport]] = {index: [] for index in self._devices}
         self._newest: dict[int, RoundRecord] = {}
         self._sent_bytes: dict[int, int] = dict.fromkeys(self._devices, 0)
         self._running: asyncio.Task[None] | None = None
@@ -147,15 +148,19 @@ class Host:
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait([self._running])
-        for index, rows in self._unwritten.items():
-            if rows:
-                self._archive.write_rounds(index, rows)
-                rows.clear()
+        for index, reports in self._unwritten.items():
+            if reports:
+                self._archive.write_rounds(index, reports)
+                reports.clear()
 
-    def deliver(self, data: bytes) -> bool:
+    def deliver(self, data: bytes, stamp: Stamp | None) -> bool:
         """Take in an encoded message; False asks the sender to send it again.
 
         Repeated delivery does no harm.
+
+        Args:
+            data: the message.
+            stamp: when it travels in virtual time.
         """
         try:
             message = decode(data, self._layout)
@@ -171,7 +176,7 @@ class Host:
                 message.round_index,
             )
             return False
-        if self._mailboxes[message.receiver].put(message):
+        if self._mailboxes[message.receiver].put(Arrival(message, stamp)):
             self._arrivals[message.receiver].set()
         return True
 
@@ -204,9 +209,9 @@ class Host:
                 await slot.acquire()
                 tasks.create_task(self._send(letter, slot))
             start = perf_counter()
-            messages = await self._collect(device)
+            arrivals = await self._collect(device)
             waited_s = perf_counter() - start
-            letters = await loop.run_in_executor(pool, self._turn, device, messages, waited_s)
+            letters = await loop.run_in_executor(pool, self._turn, device, arrivals, waited_s)
 
     async def _send(self, letter: Letter, slot: asyncio.Semaphore) -> None:
         """Post one letter until its receiver's host accepts it."""
@@ -221,49 +226,50 @@ class Host:
             f"{letter.sender} {POST_ATTEMPTS} times; its log says why"
         )
 
-    async def _collect(self, device: Device) -> list[Message]:
+    async def _collect(self, device: Device) -> list[Arrival]:
         """Wait until the next message of every in-neighbour of the round is here."""
         senders = device.in_neighbors()
         mailbox, arrival = self._mailboxes[device.index], self._arrivals[device.index]
         while not mailbox.has_next_from(senders):
             arrival.clear()
             await arrival.wait()
-        messages = mailbox.take_next_from(senders)
-        for message in messages:
+        arrivals = mailbox.take_next_from(senders)
+        for message in (arrival.message for arrival in arrivals):
             if message.round_index != device.round_index:
                 raise DeliveryError(
                     f"device {device.index} in round {device.round_index} received a message of "
                     f"round {message.round_index} from device {message.sender}"
                 )
-        return messages
+        return arrivals
 
     def _first_turn(self, device: Device) -> list[Letter]:
         """In a worker thread: a device's part of round 0 up to its messages."""
         with self._core():
             return self._train(device)
 
-    def _turn(self, device: Device, messages: list[Message], waited_s: float) -> list[Letter]:
+    def _turn(self, device: Device, arrivals: list[Arrival], waited_s: float) -> list[Letter]:
         """In a worker thread: end a round, record it, and begin the next one."""
         start = perf_counter()
         with self._core():
             waited_s += perf_counter() - start
-            record = replace(device.absorb(messages), wait_wall_s=waited_s)
+            report = device.absorb(arrivals)
+            report = replace(report, round=replace(report.round, wait_wall_s=waited_s))
             is_last = device.round_index == self._num_rounds
             due = device.snapshot() if device.round_index in self._snapshot_rounds else None
             letters = [] if is_last else self._train(device)
         if due is not None:
             self._archive.write_snapshot(due)
-        self._record(device, record, is_last=is_last)
+        self._record(device, report, is_last=is_last)
         return letters
 
-    def _record(self, device: Device, record: RoundRecord, *, is_last: bool) -> None:
-        rows = self._unwritten[device.index]
-        rows.append(record)
-        if len(rows) == ROWS_PER_PART or is_last:
-            self._archive.write_rounds(device.index, rows)
-            rows.clear()
-        self._sent_bytes[device.index] += record.sent_bytes
-        self._newest[device.index] = record
+    def _record(self, device: Device, report: RoundReport, *, is_last: bool) -> None:
+        reports = self._unwritten[device.index]
+        reports.append(report)
+        if len(reports) == ROWS_PER_PART or is_last:
+            self._archive.write_rounds(device.index, reports)
+            reports.clear()
+        self._sent_bytes[device.index] += report.round.sent_bytes
+        self._newest[device.index] = report.round
 
     def _train(self, device: Device) -> list[Letter]:
         model = self._models.get()
@@ -293,7 +299,7 @@ def build_host(
     models = [make_flat_model(plan.scenario, plan.data, plan.compute) for _ in range(num_threads)]
     return Host(
         make_devices(plan, shards, models[0]),
-        models,
+        [MeteredModel(model) for model in models],
         post=post,
         archive=RunDirectory(plan.run_directory),
         num_rounds=plan.training.num_rounds,

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from edgesim.fleet import host
 from edgesim.fleet.evaluation import CONSENSUS, EvaluationStoppedError, Evaluator
 from edgesim.fleet.run_directory import RunDirectory
-from edgesim.records import EVALUATIONS
+from edgesim.records import EVALUATIONS, VIRTUAL_EVALUATIONS, columns_that_hold
 
 POLL_INTERVAL_S = 0.5
 LOG_INTERVAL_S = 30.0  # between lines of progress where the output is no terminal
@@ -128,7 +128,8 @@ class Recorder:
         )
         rows = self._evaluator.evaluate(snapshots, devices_too=devices_too)
         self.rows.extend(rows)
-        self._directory.write_table("evaluations.parquet", self.rows, EVALUATIONS)
+        columns = columns_that_hold(EVALUATIONS, VIRTUAL_EVALUATIONS, self.rows[0])
+        self._directory.write_table("evaluations.parquet", self.rows, columns)
         self._pending.pop(0)
         if not is_final:  # the final models stay, under models/
             self._directory.drop_snapshots(round_index)

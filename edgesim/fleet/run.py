@@ -88,7 +88,7 @@ class InlineFleet:
         """Nothing outlives `run`."""
 
     async def _post(self, letter: Letter) -> bool:
-        return self._host.deliver(letter.data)
+        return self._host.deliver(letter.data, letter.stamp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +280,7 @@ def _make_recorder(
     return Recorder(
         directory,
         evaluator,
-        num_devices=prepared.scenario.fleet.devices,
+        num_devices=prepared.scenario.fleet.num_devices,
         num_rounds=prepared.training.num_rounds,
         evaluation_rounds=prepared.training.evaluation_rounds,
         device_models=evaluation.device_models,

@@ -1,8 +1,9 @@
 """The files of one run: parts and snapshots while it runs, tables when it has ended.
 
-    scenario.yaml  environment.json  rounds.parquet  evaluations.parquet  devices.parquet
-    summary.json   models/device-*.npz: final x, u and local statistics of each device
-    parts/         rounds of one device in one range of rounds, until they are merged
+    scenario.yaml  environment.json  rounds.parquet  messages.parquet  evaluations.parquet
+    devices.parquet  summary.json  models/device-*.npz: final x, u and local statistics
+    parts/         rounds of one device in one range of rounds, with the messages absorbed in them,
+                   until they are merged
     snapshots/     models that wait to be evaluated
 
 Every file is written beside its place, synced and renamed: readers never see half a file, and
@@ -17,6 +18,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from math import isnan, nan
 from pathlib import Path
 from threading import get_ident
 from typing import IO, Any
@@ -26,9 +28,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from edgesim.device import Snapshot
+from edgesim.device import RoundReport, Snapshot
 from edgesim.errors import EdgesimError
-from edgesim.records import ROUNDS, Column, RoundRecord, arrow_schema
+from edgesim.records import (
+    MESSAGES,
+    ROUNDS,
+    VIRTUAL_MESSAGES,
+    VIRTUAL_ROUNDS,
+    Column,
+    arrow_schema,
+    columns_that_hold,
+)
 
 
 class RunDirectoryError(EdgesimError, ValueError):
@@ -93,20 +103,33 @@ class RunDirectory:
         with _atomic(self.path / name) as file:
             pq.write_table(table, file)
 
-    def write_rounds(self, device: int, rows: Sequence[RoundRecord]) -> None:
-        """Write consecutive rounds of one device as a part of rounds.parquet."""
-        name = f"device-{device:06d}-round-{rows[0].round:09d}.parquet"
-        self.write_table(f"parts/{name}", [asdict(row) for row in rows], ROUNDS)
+    def write_rounds(self, device: int, reports: Sequence[RoundReport]) -> None:
+        """Write consecutive rounds of one device as a part of rounds.parquet and messages.parquet.
+
+        A part without messages has no file of them.
+        """
+        name = f"device-{device:06d}-round-{reports[0].round.round:09d}.parquet"
+        messages = [asdict(message) for report in reports for message in report.messages]
+        if messages:
+            columns = columns_that_hold(MESSAGES, VIRTUAL_MESSAGES, messages[0])
+            self.write_table(f"parts/messages-{name}", messages, columns)
+        rounds = [asdict(report.round) for report in reports]
+        columns = columns_that_hold(ROUNDS, VIRTUAL_ROUNDS, rounds[0])
+        self.write_table(f"parts/rounds-{name}", rounds, columns)
 
     def merge_rounds(self) -> None:
-        """Join all parts to rounds.parquet, ordered by round and device, and remove them."""
-        parts = sorted(self._parts.glob("*.parquet"))
-        schema = arrow_schema(ROUNDS)
-        tables = [pq.ParquetFile(part).read() for part in parts] or [schema.empty_table()]
-        merged = pa.concat_tables(tables).sort_by([("round", "ascending"), ("device", "ascending")])
-        with _atomic(self.path / "rounds.parquet") as file:
-            pq.write_table(merged, file)
+        """Join all parts to rounds.parquet and messages.parquet, in order, and remove them."""
+        self._merge("rounds", ROUNDS, ("round", "device"))
+        self._merge("messages", MESSAGES, ("round", "sender", "receiver"))
         shutil.rmtree(self._parts)
+
+    def _merge(self, table: str, columns: tuple[Column, ...], order: Sequence[str]) -> None:
+        parts = sorted(self._parts.glob(f"{table}-*.parquet"))
+        tables = [pq.ParquetFile(part).read() for part in parts]
+        tables = tables or [arrow_schema(columns).empty_table()]
+        merged = pa.concat_tables(tables).sort_by([(key, "ascending") for key in order])
+        with _atomic(self.path / f"{table}.parquet") as file:
+            pq.write_table(merged, file)
 
     def write_snapshot(self, snapshot: Snapshot) -> None:
         """Keep a model until it is evaluated."""
@@ -136,6 +159,7 @@ class RunDirectory:
         shutil.rmtree(self._snapshots)
 
     def _write_model(self, path: Path, snapshot: Snapshot) -> None:
+        time_s = nan if snapshot.virtual_time_s is None else snapshot.virtual_time_s
         with _atomic(path) as file:
             np.savez(
                 file,
@@ -145,17 +169,20 @@ class RunDirectory:
                 x=snapshot.x.cpu().numpy(),
                 u=snapshot.u,
                 buffers=snapshot.buffers.cpu().numpy(),
+                virtual_time_s=time_s,
             )
 
 
 def _read_model(path: Path) -> Snapshot:
     with np.load(path, allow_pickle=False) as file:
+        virtual_time_s = float(file["virtual_time_s"])
         return Snapshot(
             device=int(file["device"]),
             round_index=int(file["round_index"]),
             x=torch.from_numpy(file["x"]),
             u=float(file["u"]),
             buffers=torch.from_numpy(file["buffers"]),
+            virtual_time_s=None if isnan(virtual_time_s) else virtual_time_s,
         )
 
 

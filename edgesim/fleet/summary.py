@@ -32,6 +32,20 @@ _SUMMED = (
     "sent_overhead_bytes",
     "received_bytes",
     "messages_sent",
+    "macs_int8",
+    "macs_16bit",
+    "macs_fp32",
+    "elementwise_ops",
+    "traffic_bytes",
+    "retransmissions",
+    "retransmitted_bytes",
+    "energy_j",
+    "energy_compute_j",
+    "energy_memory_j",
+    "energy_radio_j",
+    "energy_idle_j",
+    "virtual_compute_s",
+    "virtual_wait_s",
     "compute_wall_s",
     "compute_cpu_s",
     "wait_wall_s",
@@ -79,11 +93,17 @@ def summarise(
         )
     accuracies = [row["accuracy"] for row in final if row["device"] != CONSENSUS]
     rounds = pq.ParquetFile(directory.path / "rounds.parquet").read()
-    totals = {column: pc.sum(rounds[column]).as_py() for column in _SUMMED}
+    totals = {
+        column: pc.sum(rounds[column]).as_py()
+        for column in _SUMMED
+        if column in rounds.column_names
+    }
+    if "virtual_time_s" in rounds.column_names:
+        totals["virtual_time_s"] = pc.max(rounds["virtual_time_s"]).as_py()
     return {
         "name": scenario.name,
         "seed": scenario.seed,
-        "devices": scenario.fleet.devices,
+        "devices": scenario.fleet.num_devices,
         "rounds": training.num_rounds,
         "epochs": training.num_rounds / training.rounds_per_epoch,
         "parameters": prepared.layout.numel,

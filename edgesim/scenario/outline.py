@@ -80,6 +80,12 @@ class Slot:
             return int if self.annotation is int else float
         return next((m.number for m in self._members if m.number), None)
 
+    def list_member(self, name: object) -> Slot | None:
+        """The list among several types, by the name that pydantic gives it in a location."""
+        if not str(name).startswith("tuple["):
+            return None
+        return next((member for member in self._members if member.item), None)
+
     def section_named(self, name: object) -> type[Section] | None:
         """The section that the discriminator's value `name` chooses."""
         return next((s for s in self.sections if name == self._name_of(s)), None)
@@ -155,6 +161,8 @@ def locate(location: Key) -> Place:
         elif slot.discriminator:
             section = slot.section_named(part)
             continue
+        elif list_slot := slot.list_member(part):
+            place = Place(place.key, list_slot, place.holder)
         elif slot.item and isinstance(part, int):
             place = Place((*place.key, part), slot.item, place.holder)
         else:

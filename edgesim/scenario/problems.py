@@ -18,6 +18,9 @@ from edgesim.scenario.strict_yaml import is_number, place_of
 _MOST_LINES = 2
 _LONGEST_VALUE = 60
 
+# Last part of the keys of quantities: a key without it says nothing about its number.
+_UNITS = ("s", "ms", "mbps", "mib", "w", "wh", "bytes", "gmacs_per_s", "gbytes_per_s")
+
 _EXPONENT_NUMBER = re.compile(r"([-+]?)(\d*)\.?(\d*)[eE]([-+]?)(\d+)")
 
 
@@ -87,7 +90,8 @@ def _problem(detail: ErrorDetails, value: object) -> _Problem:
         case "value_error":
             cause = detail["ctx"]["error"]
             assert isinstance(cause, ContradictionError)
-            return _Problem((*place.key, *cause.key.split(".")), cause.problem)
+            inner = (int(part) if part.isdigit() else part for part in cause.key.split("."))
+            return _Problem((*place.key, *inner), cause.problem)
     return _wrong_value(place.key, place.slot, _value_at(value, place.key))
 
 
@@ -95,6 +99,10 @@ def _unknown_key(place: Place, value: object) -> _Problem:
     *section_key, key = place.key
     names = tuple(place.holder.model_fields)
     guesses = nearest(str(key), names)
+    with_unit = tuple(name for name in names if name in {f"{key}_{unit}" for unit in _UNITS})
+    if with_unit:
+        remedy = f"the unit is missing: write {' or '.join(with_unit)}"
+        return _Problem(place.key, f"is an unknown key; {remedy}", with_unit, is_unknown=True)
     remedy = f"did you mean {' or '.join(guesses)}?" if guesses else f"known: {', '.join(names)}"
     choice = _choice(place.holder, _value_at(value, tuple(section_key)))
     return _Problem(place.key, f"is an unknown key{choice}; {remedy}", guesses, is_unknown=True)

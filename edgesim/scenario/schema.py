@@ -11,12 +11,22 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from edgesim.hardware.catalog import PROFILES
 from edgesim.scenario.data import DataSection
 from edgesim.scenario.gossip import Gossip
+from edgesim.scenario.hardware import (
+    DeviceGroup,
+    DutyCycleSection,
+    HardwareSection,
+    NetworkSection,
+    NotNegative,
+    ProfileName,
+)
 from edgesim.scenario.model import ModelSection
 from edgesim.scenario.section import ContradictionError, Count, MustBe, Natural, Rate, Section
 from edgesim.scenario.topology import Cycle, Topology
 from edgesim.scenario.training import EvaluationSection, TrainingSection
+from edgesim.similar import did_you_mean
 
 # DCD averages with one fixed W, equal in both directions, and has no push weights to mend another
 # (R§7). These graphs are symmetric; on the regular ones so are column-stochastic weights.
@@ -29,7 +39,25 @@ _ROTATING_DEVICES = 8  # the reference code's permutations are of 8 devices, R§
 class FleetSection(Section):
     """How many devices, and how they run."""
 
-    devices: Count = Field(description="number of devices")
+    devices: Annotated[
+        Count | Annotated[tuple[DeviceGroup, ...], Field(strict=False, min_length=1)],
+        MustBe(
+            "a whole number, at least 1, or a list such as [{profile: raspberry-pi-4b, count: 4}]"
+        ),
+    ] = Field(description="number of devices, or what they are, in a row")
+    profile: ProfileName | None = Field(
+        default=None,
+        description="what each device is (edgesim list devices); null: no clock and no energy",
+    )
+    compute_jitter: NotNegative = Field(
+        default=0.0, description="standard deviation of the logarithm of a step's time"
+    )
+    duty_cycle: DutyCycleSection | None = Field(
+        default=None, description="when devices are awake; null: always"
+    )
+    enforce_memory: Literal["warn", "refuse"] = Field(
+        default="refuse", description="what to do if a device's memory is too small for the run"
+    )
     pace: Literal["lockstep"] = Field(
         default="lockstep",
         description="a device enters a round when all messages of the last one are absorbed",
@@ -43,6 +71,38 @@ class FleetSection(Section):
     gpus_per_actor: Rate | Literal["auto"] = Field(
         default="auto", description="share of a GPU for each actor; auto: equal shares of all"
     )
+
+    @property
+    def num_devices(self) -> int:
+        """Number of devices."""
+        if isinstance(self.devices, int):
+            return self.devices
+        return sum(group.count for group in self.devices)
+
+    @property
+    def groups(self) -> tuple[DeviceGroup, ...]:
+        """What the devices are, in a row; empty where the scenario does not say."""
+        if not isinstance(self.devices, int):
+            return self.devices
+        if self.profile is None:
+            return ()
+        return (DeviceGroup(profile=self.profile, count=self.devices),)
+
+    @model_validator(mode="after")
+    def _one_way_to_name_profiles(self) -> Self:
+        if self.profile is not None and not isinstance(self.devices, int):
+            raise ContradictionError(
+                "profile", "is set beside a list of devices, which names the profile of each"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _clocks_need_profiles(self) -> Self:
+        if not self.groups:
+            for key in ("compute_jitter", "duty_cycle"):
+                if getattr(self, key):
+                    raise ContradictionError(key, "is set, but devices have no profile: add one")
+        return self
 
     @model_validator(mode="after")
     def _shares_are_of_gpus(self) -> Self:
@@ -67,7 +127,9 @@ class Scenario(Section):
     description: str = Field(default="", description="what the scenario is for")
     seed: Natural = Field(default=1, description="root of all randomness")
     fleet: FleetSection
+    hardware: HardwareSection = HardwareSection()
     topology: Topology
+    network: NetworkSection = NetworkSection()
     data: DataSection
     model: ModelSection
     training: TrainingSection
@@ -85,11 +147,42 @@ class Scenario(Section):
         return self
 
     @model_validator(mode="after")
+    def _profiles_exist(self) -> Self:
+        own = [profile.name for profile in self.hardware.profiles]
+        known = {*PROFILES, *own}
+        wanted = [
+            (f"hardware.profiles.{place}.based_on", profile.based_on)
+            for place, profile in enumerate(self.hardware.profiles)
+        ]
+        if isinstance(self.fleet.devices, int):
+            wanted.append(("fleet.profile", self.fleet.profile))
+        else:
+            wanted += [
+                (f"fleet.devices.{place}.profile", group.profile)
+                for place, group in enumerate(self.fleet.devices)
+            ]
+        for key, name in wanted:
+            allowed = PROFILES if key.endswith("based_on") else known
+            if name is not None and name not in allowed:
+                remedy = did_you_mean(name, allowed, "see `edgesim list devices`")
+                raise ContradictionError(key, f"is {name}, which is no profile; {remedy}")
+        return self
+
+    @model_validator(mode="after")
+    def _networks_need_radios(self) -> Self:
+        if self.network != NetworkSection() and not self.fleet.groups:
+            raise ContradictionError(
+                "network", "is set, but devices have no radios; name their fleet.profile"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _rotating_has_its_devices(self) -> Self:
-        if self.topology.kind == "rotating" and self.fleet.devices != _ROTATING_DEVICES:
+        if self.topology.kind == "rotating" and self.fleet.num_devices != _ROTATING_DEVICES:
             raise ContradictionError(
                 "fleet.devices",
-                f"is {self.fleet.devices}; must be {_ROTATING_DEVICES} for topology.kind: rotating",
+                f"is {self.fleet.num_devices}; must be {_ROTATING_DEVICES} for topology.kind: "
+                "rotating",
             )
         return self
 
@@ -115,9 +208,9 @@ class Scenario(Section):
     @model_validator(mode="after")
     def _every_device_can_have_a_sample(self) -> Self:
         samples = self.data.train_samples
-        if samples is not None and samples < self.fleet.devices:
+        if samples is not None and samples < self.fleet.num_devices:
             raise ContradictionError(
                 "data.train_samples",
-                f"is {samples}; must be at least fleet.devices, {self.fleet.devices}",
+                f"is {samples}; must be at least fleet.devices, {self.fleet.num_devices}",
             )
         return self

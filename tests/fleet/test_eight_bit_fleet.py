@@ -18,6 +18,7 @@ from edgesim.assembly import (
     make_flat_model,
 )
 from edgesim.compression import TopK, decode
+from edgesim.costs.metered_model import MeteredModel
 from edgesim.device import DivergedError, Snapshot
 from edgesim.fleet.evaluation import Evaluator
 from edgesim.models import NORMS
@@ -74,7 +75,7 @@ def test_every_device_round_and_layer_has_noise_of_its_own(tmp_path):
     for round_index in range(2):
         for device in devices:
             device.round_index = round_index
-            device.train(model)
+            device.train(MeteredModel(model))
             seeds += [quantizer.site().seed for quantizer in quantizers]
     assert len(seeds) == 2 * 4 * 7
     assert len(set(seeds)) == len(seeds)
@@ -123,7 +124,7 @@ def test_every_norm_trains_in_a_fleet(tmp_path, norm):
     model = make_flat_model(ready.scenario, ready.data, PLAIN)
     plan = FleetPlan(ready.scenario, ready.schedule, ready.data, ready.training, PLAIN, tmp_path)
     for device in make_devices(plan, dict(enumerate(ready.shards())), model):
-        assert len(device.train(model)) == 1
+        assert len(device.train(MeteredModel(model))) == 1
 
 
 @pytest.mark.parametrize("norm", ["range_evonorm", "range_batch", "evonorm_s0"])
@@ -173,7 +174,7 @@ def test_gossiped_ranges_are_the_models_and_no_optimizer_moves_them(tmp_path):
     plan = FleetPlan(ready.scenario, ready.schedule, ready.data, ready.training, PLAIN, tmp_path)
     model = make_flat_model(ready.scenario, ready.data, PLAIN)
     device = make_devices(plan, dict(enumerate(ready.shards())), model)[0]
-    letters = device.train(model)
+    letters = device.train(MeteredModel(model))
     sent = decode(letters[0].data, model.layout)
     ranges = model.parameters[model.num_trainable :]
     assert (ranges[0::2] < ranges[1::2]).all()
@@ -205,7 +206,7 @@ def test_evaluation_at_random_has_noise_of_its_own_in_each_batch_and_round(tmp_p
     evaluator = Evaluator([model], passes, 1, ready.scenario.seed)
     for round_index in (1, 2):
         x = model.parameters.clone()
-        snapshot = Snapshot(0, round_index, x, 1.0, model.buffers.clone())
+        snapshot = Snapshot(0, round_index, x, 1.0, model.buffers.clone(), None)
         evaluator.evaluate([snapshot], devices_too=True)
     evaluator.close()
     assert len(seeds) == len(set(seeds)) == 2 * 2 * 3  # rounds, models, batches

@@ -10,7 +10,7 @@ from edgesim.fleet.evaluation import consensus_of, debiased, distances_to
 
 
 def snapshot(device, x, u, buffers=()):
-    return Snapshot(device, 7, torch.tensor(x), u, torch.tensor(buffers, dtype=torch.float32))
+    return Snapshot(device, 7, torch.tensor(x), u, torch.tensor(buffers, dtype=torch.float32), None)
 
 
 SNAPSHOTS = [

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgesim.compression import Identity, Message
+from edgesim.device import Arrival
 from edgesim.fleet.mailbox import Mailbox
 from edgesim.learning.parameters import ParameterLayout
 
@@ -17,7 +18,7 @@ PAYLOAD = Identity(values="fp32").compress(torch.ones(2), LAYOUT, np.random.defa
 
 
 def message(sender, sequence):
-    return Message("choco", sender, 9, sequence, sequence, 0.5, 1.0, PAYLOAD)
+    return Arrival(Message("choco", sender, 9, sequence, sequence, 0.5, 1.0, PAYLOAD), None)
 
 
 def test_waits_for_every_sender():
@@ -27,7 +28,7 @@ def test_waits_for_every_sender():
     with pytest.raises(KeyError):
         box.take_next_from([1, 2])
     assert box.put(message(2, 0))
-    assert [m.sender for m in box.take_next_from([1, 2])] == [1, 2]
+    assert [a.message.sender for a in box.take_next_from([1, 2])] == [1, 2]
     assert len(box) == 0
 
 
@@ -37,7 +38,8 @@ def test_any_order_and_repetition_gives_each_message_once_in_sequence(arrivals):
     for sender, sequence in arrivals:
         box.put(message(sender, sequence))
         while box.has_next_from([1, 2]):
-            taken.append([(m.sender, m.sequence) for m in box.take_next_from([1, 2])])
+            messages = [arrival.message for arrival in box.take_next_from([1, 2])]
+            taken.append([(m.sender, m.sequence) for m in messages])
     assert taken == [[(1, q), (2, q)] for q in range(4)]
     assert len(box) == 0
     assert not box.put(message(1, 2)), "a message that was absorbed does not come back"

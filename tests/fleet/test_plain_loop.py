@@ -19,6 +19,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from edgesim.assembly import PLAIN, FleetPlan, make_devices, make_flat_model
 from edgesim.compression import Identity, TopK
+from edgesim.costs.metered_model import MeteredModel
 from edgesim.data.batches import BatchStream
 from edgesim.fleet.host import Host
 from edgesim.gossip import FixedGraphChoco
@@ -46,8 +47,8 @@ class Losses:
     def __init__(self):
         self.rows = []
 
-    def write_rounds(self, device, rows):
-        self.rows += [(row.round, row.device, row.loss) for row in rows]
+    def write_rounds(self, device, reports):
+        self.rows += [(r.round.round, r.round.device, r.round.loss) for r in reports]
 
     def write_snapshot(self, snapshot):
         raise AssertionError("no snapshot is due")
@@ -147,11 +148,11 @@ def fleet_in_double(ready, folder, eta, keep):
 
     async def conduct():
         async def post(letter):
-            return host.deliver(letter.data)
+            return host.deliver(letter.data, letter.stamp)
 
         host = Host(
             devices,
-            [model],
+            [MeteredModel(model)],
             post=post,
             archive=archive,
             num_rounds=ready.training.num_rounds,

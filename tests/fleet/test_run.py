@@ -14,7 +14,7 @@ from small_fleets import assert_same_bits, outcome, prepared, train
 from edgesim.device import DivergedError
 from edgesim.fleet.actor import ActorLostError
 from edgesim.fleet.run_directory import RunDirectoryError
-from edgesim.records import DEVICES, EVALUATIONS, ROUNDS
+from edgesim.records import DEVICES, EVALUATIONS, MESSAGES, ROUNDS
 from edgesim.scenario import load_scenario
 
 
@@ -58,7 +58,13 @@ def test_a_run_directory_is_complete_and_readable(inline_run):
     rounds = pd.read_parquet(path / "rounds.parquet")
     evaluations = pd.read_parquet(path / "evaluations.parquet")
     devices = pd.read_parquet(path / "devices.parquet")
-    for table, columns in ((rounds, ROUNDS), (evaluations, EVALUATIONS), (devices, DEVICES)):
+    messages = pd.read_parquet(path / "messages.parquet")
+    for table, columns in (
+        (rounds, ROUNDS),
+        (messages, MESSAGES),
+        (evaluations, EVALUATIONS),
+        (devices, DEVICES),
+    ):
         assert list(table.columns) == [column.name for column in columns]
         assert not table.isna().any().any()
     assert rounds[["round", "device"]].to_numpy().tolist() == [
@@ -76,6 +82,7 @@ def test_a_run_directory_is_complete_and_readable(inline_run):
         "devices.parquet",
         "environment.json",
         "evaluations.parquet",
+        "messages.parquet",
         "models",
         "rounds.parquet",
         "scenario.yaml",

@@ -99,7 +99,7 @@ from test_scenario_files import LEAST, error_of, write
         ("name: least", "name: Least!", "x.yaml:1: name is the text 'Least!'; must be lower-case"),
         ("name: least", "name: no", "x.yaml:1: name is false; must be lower-case letters"),
         ("name: least", "nmae: least", "x.yaml:1: nmae is an unknown key; did you mean name?"),
-        ("model:", "network: {loss: 0}\nmodel:", "x.yaml:7: network is an unknown key; known: na"),
+        ("model:", "sweep: {seeds: 3}\nmodel:", "x.yaml:7: sweep is an unknown key; did you"),
         ("fleet:", "<<: {seed: 1}\nfleet:", "x.yaml:2: << is an unknown key; known: name"),
         (
             "epochs: 1",
@@ -136,7 +136,40 @@ def test_a_wrong_value_in_a_file_is_refused_in_one_line(
         ("fleet.devices=-3", "fleet.devices is -3; must be a whole number, at least 1"),
         ("seed.x=1", "seed is a mapping; must be a whole number, at least 0"),
         ("gosip.averaging_rate=1", "gosip is an unknown key; did you mean gossip?"),
-        ("fleet.profile=phone", "fleet.profile is an unknown key; known: devices, pace, "),
+        ("fleet.recovery=3", "fleet.recovery is an unknown key; known: devices, profile, "),
+        (
+            "fleet.profile=raspbery-pi-4",
+            "fleet.profile is raspbery-pi-4, which is no profile; did you mean raspberry-pi-4b or",
+        ),
+        ("fleet.devices=[{count: 2}]", "fleet.devices[0].profile is missing; must be lower-case"),
+        (
+            "fleet.devices=[{profile: gap9, count: 0}]",
+            "fleet.devices[0].count is 0; must be a whole number, at least 1",
+        ),
+        (
+            "fleet.devices=[{profile: gap9, battery_wh: 0}]",
+            "fleet.devices[0].battery_wh is 0; must be a number above 0 or plugged_in or null",
+        ),
+        (
+            "fleet.devices=[{profile: gap9, memory: 4}]",
+            "fleet.devices[0].memory is an unknown key; the unit is missing: write memory_mib",
+        ),
+        (
+            "fleet.devices=[{profile: gap9, fp32_gmacs_per_s: -1}]",
+            "fleet.devices[0].fp32_gmacs_per_s is -1; must be a number above 0 or null",
+        ),
+        ("fleet.compute_jitter=0.1", "fleet.compute_jitter is set, but devices have no profile"),
+        ("network.latency_ms=5", "network is set, but devices have no radios; name their fleet"),
+        ("network.bandwidth=5", "network.bandwidth is an unknown key; the unit is missing: write"),
+        ("network.loss=1", "network.loss is 1; must be a number in [0, 1)"),
+        (
+            "hardware.profiles=[{name: mine, based_on: gap8}]",
+            "hardware.profiles[0].based_on is gap8, which is no profile; did you mean gap9?",
+        ),
+        (
+            "hardware.profiles=[{name: mine, memory_mib: 1}]",
+            "hardware.profiles[0].int8_gmacs_per_s is missing; a profile without based_on needs",
+        ),
         ("topology={}", "topology.kind is missing; must be one of directed_ring, "),
         ("seed=", "seed is empty; must be a whole number, at least 0"),
         ("seed=[", "not valid YAML: "),

@@ -1,4 +1,4 @@
-"""The command line: run, validate, list. The only module that prints or reads the environment."""
+"""The command line: run, validate, list. Nothing else prints or reads the environment."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.logging import RichHandler
 from rich.table import Table
 
+from edgesim.cli.listing import Catalog, catalog_table
 from edgesim.errors import EdgesimError, ScenarioError
 from edgesim.scenario.files import load_scenario
 
@@ -89,16 +90,13 @@ def validate(scenario: ScenarioPath, overrides: Overrides = None) -> None:
 
 @app.command("list")
 def list_(
-    what: Annotated[
-        Literal["topologies", "models", "datasets", "algorithms", "compressors", "scenarios"],
-        typer.Argument(help="What to list."),
-    ],
+    what: Annotated[Catalog, typer.Argument(help="What to list.")],
+    name: Annotated[
+        str | None, typer.Argument(help="A device: each of its numbers with its source.")
+    ] = None,
 ) -> None:
     """List what scenarios can name."""
-    table = Table("name", "what it is")
-    for name, description in _CATALOGS[what]():
-        table.add_row(name, description)
-    _out.print(table)
+    _out.print(catalog_table(what, name))
 
 
 def _prepare(path: Path, overrides: Sequence[str]) -> Prepared:
@@ -161,7 +159,7 @@ def _print_prepared(prepared: Prepared) -> None:
     sizes = [len(indices) for indices in prepared.indices]
     degrees = [degree for _, degree in graph.out_degree()]
     table = Table(title=f"{scenario.name}: nothing stands in its way", show_header=False)
-    table.add_row("devices", str(scenario.fleet.devices))
+    table.add_row("devices", str(scenario.fleet.num_devices))
     table.add_row("topology", scenario.topology.kind)
     table.add_row("out-neighbors in round 0", f"{min(degrees)} to {max(degrees)}")
     if prepared.schedule.is_static:
@@ -191,60 +189,14 @@ def _print_result(summary: dict[str, Any], path: Path) -> None:
         f"scales and headers {summary['sent_overhead_bytes']:,})",
     )
     table.add_row("rounds", f"{summary['rounds']:,} ({summary['epochs']:.4g} epochs)")
+    if "virtual_time_s" in summary:
+        table.add_row("virtual time", f"{summary['virtual_time_s']:,.1f} s")
+        table.add_row(
+            "energy",
+            f"{summary['energy_j']:,.1f} J (computing {summary['energy_compute_j']:,.1f}, memory "
+            f"{summary['energy_memory_j']:,.1f}, radio {summary['energy_radio_j']:,.1f}, waiting "
+            f"{summary['energy_idle_j']:,.1f})",
+        )
     table.add_row("wall time", f"{summary['wall_s']:.1f} s")
     table.add_row("files", str(path))
     _out.print(table)
-
-
-def _topologies() -> list[tuple[str, str]]:
-    from topologies import KINDS
-
-    return [(name, kind.description) for name, kind in KINDS.items()]
-
-
-def _models() -> list[tuple[str, str]]:
-    from edgesim.models.catalog import MODELS
-
-    return [(name, kind.description) for name, kind in MODELS.items()]
-
-
-def _datasets() -> list[tuple[str, str]]:
-    from edgesim.data.sources import SOURCES
-
-    return [(name, source.description) for name, source in SOURCES.items()]
-
-
-def _algorithms() -> list[tuple[str, str]]:
-    from edgesim.gossip.catalog import ALGORITHMS
-
-    return list(ALGORITHMS.items())
-
-
-def _compressors() -> list[tuple[str, str]]:
-    from edgesim.compression.catalog import COMPRESSORS
-
-    return [(name, kind.description) for name, kind in COMPRESSORS.items()]
-
-
-def _scenarios() -> list[tuple[str, str]]:
-    folder = Path("scenarios")
-    if not folder.is_dir():
-        raise ScenarioError(f"{folder.absolute()}: no such folder; call this beside scenarios/")
-    return [(str(path), _describe(path)) for path in sorted(folder.rglob("*.yaml"))]
-
-
-def _describe(path: Path) -> str:
-    try:
-        return load_scenario(path).description
-    except ScenarioError as error:
-        return f"not usable: {error}"
-
-
-_CATALOGS: dict[str, Callable[[], list[tuple[str, str]]]] = {
-    "topologies": _topologies,
-    "models": _models,
-    "datasets": _datasets,
-    "algorithms": _algorithms,
-    "compressors": _compressors,
-    "scenarios": _scenarios,
-}

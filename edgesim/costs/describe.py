@@ -1,0 +1,169 @@
+"""What each type of module is as a `Layer`: the one table of the layers that have counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from torch import Tensor, nn
+
+from edgesim.costs.errors import CostError
+from edgesim.costs.layer import Kind, Layer
+from edgesim.models.classifier import ImageClassifier
+from edgesim.models.dropout import SeededDropout
+from edgesim.models.evonorm import EvoNormS0
+from edgesim.models.layers import RepeatableMaxPool2d, ResidualSum
+from edgesim.models.mobilenet import InvertedResidual
+from edgesim.models.norms import BatchNormReLU, GroupNormReLU
+from edgesim.models.range_norms import RangeBatchNormReLU, RangeEvoNorm
+from edgesim.models.resnet import BasicBlock
+from edgesim.quant.arithmetic import Gate
+from edgesim.quant.layers import InputQuantizer, QuantizedConv2d, QuantizedLinear, QuantizedSum
+from edgesim.quant.max_pool import CompactMaxPool2d
+from edgesim.quant.norms import QuantizedRangeBatchNorm, QuantizedRangeEvoNorm
+
+_KINDS: dict[type[nn.Module], Kind] = {
+    nn.Conv2d: "convolution",
+    QuantizedConv2d: "convolution",
+    nn.Linear: "linear",
+    QuantizedLinear: "linear",
+    BatchNormReLU: "batch_norm",
+    GroupNormReLU: "group_norm",
+    EvoNormS0: "evonorm_s0",
+    RangeEvoNorm: "range_evonorm",
+    QuantizedRangeEvoNorm: "range_evonorm",
+    RangeBatchNormReLU: "range_batch_norm",
+    QuantizedRangeBatchNorm: "range_batch_norm",
+    ResidualSum: "residual_sum",
+    QuantizedSum: "residual_sum",
+    RepeatableMaxPool2d: "max_pool",
+    CompactMaxPool2d: "compact_max_pool",
+    SeededDropout: "dropout",
+    nn.ReLU: "relu",
+    nn.Flatten: "view",
+    nn.Identity: "view",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A module at whose calls a layer is counted.
+
+    Attributes:
+        module: to be hooked.
+        is_before: the layer comes before the modules within.
+        describe: the layer, from the first input and the output (or, before, that input again).
+    """
+
+    module: nn.Module
+    is_before: bool
+    describe: Callable[[Tensor, Tensor], Layer]
+
+
+def watched_modules(model: nn.Module) -> list[Watched]:
+    """Every place of a model where something is computed; the loss belongs to the whole model.
+
+    Raises:
+        CostError: a module of a type that has no counts.
+    """
+    found: list[Watched] = []
+    _visit(model, "", found)
+    found.append(Watched(model, False, partial(_plain_layer, "loss", "loss")))
+    return found
+
+
+def _visit(module: nn.Module, name: str, found: list[Watched]) -> None:
+    """A module and those within. Types are exact: a subclass may compute something else."""
+    kind = _KINDS.get(type(module))
+    if kind is not None:
+        found.append(Watched(module, False, partial(layer_of, name, module)))
+        return
+    within = f"{name}." if name else ""
+    match module:
+        case ImageClassifier():
+            copy = partial(_plain_layer, f"{within}images", "copy")
+            average = partial(_average, f"{within}average")
+            found.append(Watched(module.features, True, copy))
+            found.append(Watched(module.features, False, average))
+        case InvertedResidual(has_shortcut=False):
+            pass
+        case BasicBlock() | InvertedResidual():
+            found.append(Watched(module, True, partial(_plain_layer, f"{within}fork", "fork")))
+        case _ if type(module) is nn.Sequential:
+            pass
+        case _:
+            raise CostError(
+                f"{name or 'the model'}: modules of type {type(module).__name__} have no counts; "
+                "build the model of others, or add the type to edgesim/costs/describe.py"
+            )
+    for child, below in module.named_children():
+        _visit(below, within + child, found)
+
+
+def layer_of(name: str, module: nn.Module, x: Tensor, y: Tensor) -> Layer:
+    """The layer that a module of the table is in one call."""
+    kind, kernel, groups, gate, num_weights = _KINDS[type(module)], 1, 1, _gate(module), 0
+    match module:
+        case nn.Conv2d():
+            assert module.kernel_size[0] == module.kernel_size[1], "windows are square"
+            kernel, groups = module.kernel_size[0], module.groups
+            num_weights = module.weight.numel()
+        case nn.Linear():
+            num_weights = module.weight.numel()
+        case CompactMaxPool2d():
+            kernel = module.kernel_size
+        case nn.GroupNorm():
+            groups = module.num_groups
+        case EvoNormS0() | RangeEvoNorm() | QuantizedRangeEvoNorm():
+            groups = module.groups
+        case SeededDropout(p=0):
+            kind = "view"
+    quantizer = getattr(module, "input", None)
+    own = module.parameters(recurse=False)
+    return Layer(
+        name=name,
+        kind=kind,
+        input_shape=tuple(x.shape),
+        output_shape=tuple(y.shape),
+        settings=quantizer.settings if isinstance(quantizer, InputQuantizer) else None,
+        kernel=kernel,
+        groups=groups,
+        gate=gate,
+        num_weights=num_weights,
+        num_affine=sum(parameter.numel() for parameter in own) - num_weights,
+        needs_input_gradient=x.requires_grad,
+    )
+
+
+def _gate(module: nn.Module) -> Gate | None:
+    match module:
+        case RangeEvoNorm():
+            return module.gate
+        case QuantizedRangeEvoNorm():
+            return "hard_sigmoid"
+        case _:
+            return None
+
+
+def _plain_layer(name: str, kind: Kind, x: Tensor, y: Tensor) -> Layer:
+    """A layer that is no module of its own; of the loss, x is what the model was given."""
+    entries = y if kind == "loss" else x
+    return Layer(
+        name=name,
+        kind=kind,
+        input_shape=tuple(entries.shape),
+        output_shape=tuple(entries.shape),
+        needs_input_gradient=entries.requires_grad,
+    )
+
+
+def _average(name: str, _: Tensor, y_NFHW: Tensor) -> Layer:
+    """The average over the image that follows the features of a classifier."""
+    return Layer(
+        name=name,
+        kind="average",
+        input_shape=tuple(y_NFHW.shape),
+        output_shape=tuple(y_NFHW.shape[:2]),
+        needs_input_gradient=y_NFHW.requires_grad,
+    )

@@ -1,0 +1,80 @@
+"""What must be known of a layer in one step to count its work and its memory: shapes, no tensors.
+
+Two sources give the same layers: hooks on a model while it trains (`work_meter.py`), and the
+formulas of an architecture (`closed_form.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+from edgesim.quant.arithmetic import Gate
+from edgesim.quant.settings import QuantizationSettings
+
+Kind = Literal[
+    "convolution",
+    "linear",
+    "batch_norm",
+    "group_norm",
+    "evonorm_s0",
+    "range_evonorm",
+    "range_batch_norm",
+    "residual_sum",
+    "fork",
+    "max_pool",
+    "compact_max_pool",
+    "average",
+    "dropout",
+    "relu",
+    "copy",
+    "view",
+    "loss",
+]
+"""A `fork` is where a residual block's two branches leave; a `copy` brings the images into the
+memory layout of the convolutions; a `view` computes nothing."""
+
+PRODUCT_KINDS: frozenset[Kind] = frozenset({"convolution", "linear"})
+"""The kinds whose work is multiply-accumulates."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One layer as it runs in a step, its nonlinearity included where it is part of a norm.
+
+    Attributes:
+        name: where it stands in the model.
+        kind: what it does.
+        input_shape: samples first, then channels; of each of its inputs, if there are two.
+        output_shape: likewise.
+        settings: of its 8-bit arithmetic; None for fp32.
+        kernel: side of the window of a convolution or a pooling; otherwise 1.
+        groups: of channels, in convolutions and in norms that have groups; otherwise 1.
+        gate: of Range EvoNorm.
+        num_weights: entries of the weight tensor of a convolution or a linear layer.
+        num_affine: entries of its bias, or of all parameters of a norm.
+        needs_input_gradient: something before it is trained.
+    """
+
+    name: str
+    kind: Kind
+    input_shape: tuple[int, ...]
+    output_shape: tuple[int, ...]
+    settings: QuantizationSettings | None = None
+    kernel: int = 1
+    groups: int = 1
+    gate: Gate | None = None
+    num_weights: int = 0
+    num_affine: int = 0
+    needs_input_gradient: bool = True
+
+    @property
+    def input_entries(self) -> int:
+        """Entries of (each) input."""
+        return prod(self.input_shape)
+
+    @property
+    def output_entries(self) -> int:
+        """Entries of the output."""
+        return prod(self.output_shape)

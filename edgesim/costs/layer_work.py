@@ -1,0 +1,296 @@
+"""Work of one layer in one training step, by pass, from its shapes.
+
+MACs: each product of a convolution counts, those with padded zeros included. The gradients at the
+input and at the weights take as many as the forward pass (R§6). In 8 bits, forward pass and input
+gradient are products of codes; the weight gradient's precision is that of the layer gradient in it
+(R§1.3), which `QuantizationSettings.weight_gradient` chooses.
+
+Element-wise operations: additions, products, comparisons, roundings and functions (exp, ...) that
+the formulas ask for, one each, entry by entry; the table is `_FLOAT_OPS`. What is done once for a
+channel, a chunk or a sample's group is left out, and so are checks for divergence. Sums that both
+gradients need are counted at the weights'.
+
+Traffic: each pass reads each of its operands and writes its result once, in the type in which the
+step holds it between passes: codes in 1 byte, floats in 4, places of maxima in 1 or 8. Activations
+and their gradients are fp32 between layers in both precisions, because a grid is known only when
+all of a tensor is (R§1.2): an 8-bit layer reads fp32, writes codes, and writes fp32. What a layer
+saves for its backward pass is written once and read once. Caches are taken to hold nothing from
+pass to pass and everything within one. A norm computes both gradients in one pass, whose traffic is
+the input gradient's. Scales, and other numbers of which there is one a channel, are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import assert_never
+
+from edgesim.costs.layer import PRODUCT_KINDS, Kind, Layer
+from edgesim.hardware.work import Work
+from edgesim.quant.settings import QuantizationSettings, Rounding
+
+CODE_BYTES, FLOAT_BYTES, INDEX_BYTES = 1, 4, 8
+
+NOISE_OPS = 7  # quant/noise.py: 12 for a pair of entries (hash 10, halves 2), then each scaled
+RANGE_OPS = 2  # minimum and maximum, a comparison each
+DEQUANTIZE_OPS = 2  # (code - zero point) scale
+WEIGHT_CODE_OPS = 6  # |w|, maximum, product with 1 / scale, rounding, two ends
+_STEP_OPS = 5  # product with 1 / scale, zero point, rounding, two ends
+_RESCALE_OPS = 2  # sum of products of codes less the zero point's share, times the scales
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWork:
+    """Work of one layer in one step, by pass."""
+
+    layer: Layer
+    forward: Work
+    input_gradient: Work
+    weight_gradient: Work
+
+    @property
+    def total(self) -> Work:
+        """All passes."""
+        return self.forward + self.input_gradient + self.weight_gradient
+
+
+@dataclass(frozen=True)
+class StepWork:
+    """Work of forward and backward pass on one batch, in the order of the forward pass."""
+
+    layers: tuple[LayerWork, ...]
+
+    @classmethod
+    def of(cls, layers: Iterable[Layer]) -> StepWork:
+        """Work of layers in one step."""
+        return cls(tuple(work_of_layer(layer) for layer in layers))
+
+    @cached_property
+    def forward(self) -> Work:
+        """Forward pass of all layers."""
+        return sum((layer.forward for layer in self.layers), Work())
+
+    @cached_property
+    def input_gradient(self) -> Work:
+        """Gradients at the inputs of all layers."""
+        return sum((layer.input_gradient for layer in self.layers), Work())
+
+    @cached_property
+    def weight_gradient(self) -> Work:
+        """Gradients at the parameters of all layers."""
+        return sum((layer.weight_gradient for layer in self.layers), Work())
+
+    @cached_property
+    def total(self) -> Work:
+        """All passes of all layers."""
+        return self.forward + self.input_gradient + self.weight_gradient
+
+
+@dataclass(frozen=True, slots=True)
+class _ByPass:
+    """Operations, or bytes, by pass: per entry of a layer's output, or of a whole layer."""
+
+    forward: int
+    input_gradient: int
+    weight_gradient: int
+
+
+# x: input  y: output  g: gradient at y  gamma, beta, v: parameters  mu, r: mean, 1 / deviation
+# s: scale from the range  h: gate  n = x h
+_SIGMOID_OPS = 5  # v x, its sign, exp, + 1, reciprocal
+_FLOAT_OPS: dict[Kind, _ByPass] = {
+    # y = max(0, (x - mu) r gamma + beta). Forward: mean 1, variance 3 (x - mu, square, sum),
+    # x - mu, product, sum, maximum. Backward: g masked 2 and x - mu, product, sum, sum of g for the
+    # weights; then gamma r (g - mean - (x - mu) c): x - mu, product, two differences, product.
+    "batch_norm": _ByPass(8, 5, 6),
+    "group_norm": _ByPass(8, 5, 6),
+    # y = x h r gamma + beta, models/evonorm.py. Forward: mean 1, variance 3, gate 5, x h, product,
+    # sum. Backward: sum of g 1, g h x and its sum 3, its product with 1 - h 2, with x and sum 2;
+    # then g h + v (g x h (1 - h)): 2, - k (x - mu): 2, product and sum 2.
+    "evonorm_s0": _ByPass(12, 6, 8),
+    # y = (x - mu) s gamma + beta, rectified. Forward: range 2, mean 1, x - mu, two products, sum,
+    # maximum. Backward: the sign of y anew 5, masked g 1, g (x - mu) and its sum 2, sum of g 1;
+    # then the product with gamma s, its mean, the difference.
+    "range_batch_norm": _ByPass(8, 3, 9),
+    "residual_sum": _ByPass(1, 0, 0),  # both branches get the same gradient
+    "fork": _ByPass(0, 1, 0),  # the branches' gradients are added
+    "dropout": _ByPass(NOISE_OPS + 3, 1, 0),  # draw, comparison, mask by 1 / (1 - p), product
+    "relu": _ByPass(1, 1, 0),
+    # Log-softmax: maximum, difference, exp, sum, difference of the sum's logarithm. Backward:
+    # exp, difference of the label's 1, product with 1 / N.
+    "loss": _ByPass(5, 3, 0),
+    "copy": _ByPass(0, 0, 0),
+    "view": _ByPass(0, 0, 0),
+}
+# y = x h s gamma + beta, quant/range_evonorm.py. Forward: range 2, gate 5, x h, three. Backward:
+# gate and slope; g s gamma 2, its product with x slope 2, and with h, v, sum 3; g x h 2, its sum
+# for the range 2; at the weights two products with their sums 4, sum of g 1.
+_RANGE_EVONORM_OPS = {
+    "sigmoid": _ByPass(2 + _SIGMOID_OPS + 4, _SIGMOID_OPS + 2 + 11, 5),  # slope h (1 - h)
+    # Gate clip(v x / 6 + 1/2): 5 as well. Its slope: two comparisons, both, a sixth.
+    "hard_sigmoid": _ByPass(2 + 5 + 4, 5 + 4 + 11, 5),
+}
+
+
+def quantize_ops(rounding: Rounding) -> int:
+    """Operations to bring one entry to 8 bits, its share in finding the grid included."""
+    ops = RANGE_OPS + _STEP_OPS
+    return ops + NOISE_OPS + 1 if rounding == "stochastic" else ops
+
+
+def work_of_layer(layer: Layer) -> LayerWork:
+    """Work of one layer in one step."""
+    if layer.kind in PRODUCT_KINDS:
+        if layer.settings is None:
+            return _float_product(layer)
+        return _code_product(layer, layer.settings)
+    ops, traffic = _operations(layer), _traffic(layer)
+    passes = (
+        Work(elementwise_ops=ops.forward, traffic_bytes=traffic.forward),
+        Work(elementwise_ops=ops.input_gradient, traffic_bytes=traffic.input_gradient),
+        Work(elementwise_ops=ops.weight_gradient, traffic_bytes=traffic.weight_gradient),
+    )
+    # A norm's backward pass computes the gradient at its input in any case.
+    if not layer.needs_input_gradient and not layer.num_affine:
+        return LayerWork(layer, passes[0], Work(), passes[2])
+    return LayerWork(layer, *passes)
+
+
+def num_products(layer: Layer) -> int:
+    """Products of one pass: each output sums over kernel and input channels of its group."""
+    return layer.output_entries * (layer.input_shape[1] // layer.groups) * layer.kernel**2
+
+
+def _float_product(layer: Layer) -> LayerWork:
+    macs, x, y = num_products(layer), layer.input_entries, layer.output_entries
+    bias_ops = y if layer.num_affine else 0
+    operands = x + layer.num_weights + y
+    forward = Work(
+        macs_fp32=macs,
+        elementwise_ops=bias_ops,
+        traffic_bytes=FLOAT_BYTES * (operands + layer.num_affine),
+    )
+    input_gradient = Work(macs_fp32=macs, traffic_bytes=FLOAT_BYTES * operands)
+    return LayerWork(
+        layer, forward, input_gradient if layer.needs_input_gradient else Work(), forward
+    )
+
+
+def _code_product(layer: Layer, settings: QuantizationSettings) -> LayerWork:
+    macs, x, y = num_products(layer), layer.input_entries, layer.output_entries
+    weights, bias_ops = layer.num_weights, y if layer.num_affine else 0
+    both = FLOAT_BYTES + CODE_BYTES
+    forward = Work(
+        macs_int8=macs,
+        elementwise_ops=x * quantize_ops(settings.activation_rounding)
+        + weights * WEIGHT_CODE_OPS
+        + y * _RESCALE_OPS
+        + bias_ops,
+        traffic_bytes=both * (x + weights) + FLOAT_BYTES * (y + layer.num_affine),
+    )
+    input_gradient = Work()
+    if layer.needs_input_gradient:
+        scaled = y if settings.weight_range == "per_out_channel" else 0
+        input_gradient = Work(
+            macs_int8=macs,
+            elementwise_ops=y * quantize_ops(settings.gradient_rounding)
+            + scaled
+            + x * _RESCALE_OPS,
+            traffic_bytes=both * y + CODE_BYTES * weights + FLOAT_BYTES * x,
+        )
+    g_ops, g_bytes = _gradient_for_weights(layer, settings)
+    weight_gradient = Work(
+        macs_int8=macs if settings.weight_gradient == "int8" else 0,
+        macs_16bit=macs if settings.weight_gradient in ("fp16", "bf16") else 0,
+        macs_fp32=macs if settings.weight_gradient == "fp32" else 0,
+        # Codes of x less their zero point; sums times the scale.
+        elementwise_ops=x + weights + y * g_ops + bias_ops,
+        traffic_bytes=CODE_BYTES * x + y * g_bytes + FLOAT_BYTES * (weights + layer.num_affine),
+    )
+    return LayerWork(layer, forward, input_gradient, weight_gradient)
+
+
+def _gradient_for_weights(layer: Layer, settings: QuantizationSettings) -> tuple[int, int]:
+    """Operations and bytes per entry of the layer gradient on its way to the weights' (R§1.3)."""
+    match settings.weight_gradient:
+        case "fp32":
+            return 0, FLOAT_BYTES
+        case "bf16":
+            return 1, FLOAT_BYTES
+        case "fp16":  # |g|, maximum, times a power of two, rounding, back: quant/site.py
+            return 5, FLOAT_BYTES
+        case "int8":
+            # The input gradient's codes serve both, unless they were scaled by channel.
+            if layer.needs_input_gradient and settings.weight_range == "per_tensor":
+                return 0, CODE_BYTES
+            return quantize_ops(settings.gradient_rounding), FLOAT_BYTES + CODE_BYTES
+        case kind:
+            assert_never(kind)
+
+
+def _operations(layer: Layer) -> _ByPass:
+    """Element-wise operations of a layer without products, in all."""
+    y = layer.output_entries
+    match layer.kind:
+        case "max_pool" | "compact_max_pool":
+            return _ByPass((layer.kernel**2 - 1) * y, y, 0)
+        case "average":  # sums, and a product with 1 / (H W): as many as there are inputs
+            return _ByPass(layer.input_entries, y, 0)
+        case "range_evonorm":
+            assert layer.gate is not None
+            ops = _RANGE_EVONORM_OPS[layer.gate]
+        case kind:
+            ops = _FLOAT_OPS[kind]
+    forward, backward = ops.forward, ops.input_gradient
+    settings = layer.settings
+    if settings is not None:
+        gradient = quantize_ops(settings.gradient_rounding) + DEQUANTIZE_OPS
+        codes = quantize_ops(settings.activation_rounding) + DEQUANTIZE_OPS
+        if layer.kind == "residual_sum":
+            forward, backward = forward + 2 * codes, backward + gradient
+        else:  # a norm, whose codes are numbers again in the backward pass
+            forward, backward = forward + codes, backward + gradient + DEQUANTIZE_OPS
+    return _ByPass(forward * y, backward * y, ops.weight_gradient * y)
+
+
+# Bytes per entry of the output, as operations above; what is read, then what is written.
+_FLOAT_TRAFFIC: dict[Kind, _ByPass] = {
+    "batch_norm": _ByPass(8, 16, 0),  # x, y; g, x, the sign of y, result
+    "group_norm": _ByPass(8, 16, 0),
+    "evonorm_s0": _ByPass(12, 16, 0),  # x, y and gate; g, x, gate, result
+    "range_evonorm": _ByPass(8, 12, 0),  # x, y; g, x, result
+    "range_batch_norm": _ByPass(8, 12, 0),
+    "residual_sum": _ByPass(12, 0, 0),
+    "fork": _ByPass(0, 12, 0),
+    "dropout": _ByPass(12, 12, 0),  # x, mask and y; g, mask, result
+    "relu": _ByPass(8, 12, 0),  # x, y; g, the sign of y, result
+    "copy": _ByPass(8, 0, 0),
+    "loss": _ByPass(8, 8, 0),  # logits, logarithms of probabilities; these, result
+    "view": _ByPass(0, 0, 0),
+}
+_CODE_TRAFFIC: dict[Kind, _ByPass] = {
+    "range_evonorm": _ByPass(9, 10, 0),  # x, its codes and y; g, its codes, those of x, result
+    "range_batch_norm": _ByPass(9, 10, 0),
+    "residual_sum": _ByPass(12, 8, 0),  # both inputs, y; g, its rounded numbers
+}
+
+
+def _traffic(layer: Layer) -> _ByPass:
+    """Bytes read and written by a layer without products, in all."""
+    x, y = layer.input_entries, layer.output_entries
+    match layer.kind:
+        case "max_pool" | "compact_max_pool":
+            place_bytes = CODE_BYTES if layer.kind == "compact_max_pool" else INDEX_BYTES
+            both = FLOAT_BYTES * (x + y) + place_bytes * y
+            return _ByPass(both, both, 0)
+        case "average":
+            return _ByPass(FLOAT_BYTES * (x + y), FLOAT_BYTES * (x + y), 0)
+        case kind:
+            table = _FLOAT_TRAFFIC if layer.settings is None else _CODE_TRAFFIC
+            per_entry, parameters = table[kind], FLOAT_BYTES * layer.num_affine
+    return _ByPass(
+        per_entry.forward * y + parameters,
+        per_entry.input_gradient * y + parameters,
+        per_entry.weight_gradient * y + parameters,
+    )

@@ -1,0 +1,99 @@
+"""Counts the work of training steps from the layers that really run.
+
+Hooks see the shapes of each layer's input and output during one real forward pass; what its
+backward pass will do follows from them, and from whether the input needs a gradient: the first
+layer's does not. A device meters its first step of each batch shape, and looks the others up:
+
+    with meter.watch(images.shape):
+        loss, gradient = model.loss_and_gradient(images, labels)
+    work = meter.work(images.shape).total
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from edgesim.costs.describe import Watched, watched_modules
+from edgesim.costs.errors import CostError
+from edgesim.costs.layer import Layer
+from edgesim.costs.layer_work import StepWork
+from edgesim.learning.flat_model import FlatModel
+
+
+class WorkMeter:
+    """Work of one model's training steps, by the shape of the batch.
+
+    Args:
+        model: is given hooks while its first step of a shape is watched, and none otherwise.
+
+    Raises:
+        CostError: the model has a module whose work is unknown.
+    """
+
+    def __init__(self, model: FlatModel) -> None:
+        self._watched = watched_modules(model.model)
+        self._work_by_shape: dict[tuple[int, ...], StepWork] = {}
+
+    def watch(self, images_shape: Sequence[int]) -> AbstractContextManager[None]:
+        """Within it, exactly one training step on a batch of that shape has to be run.
+
+        Does nothing for a shape that was watched before.
+
+        Raises:
+            CostError: at its end, unless one forward pass on that shape was run in training. An
+                error of the step itself passes, and the shape stays unknown.
+        """
+        shape = tuple(images_shape)
+        return nullcontext() if shape in self._work_by_shape else self._watch(shape)
+
+    def work(self, images_shape: Sequence[int]) -> StepWork:
+        """Work of one step on a batch of a shape that was watched.
+
+        Raises:
+            CostError: it was not.
+        """
+        shape = tuple(images_shape)
+        if shape not in self._work_by_shape:
+            raise CostError(f"no step on a batch of {shape} was watched; wrap one in watch()")
+        return self._work_by_shape[shape]
+
+    @contextmanager
+    def _watch(self, shape: tuple[int, ...]) -> Iterator[None]:
+        layers: list[Layer] = []
+        handles = [_hook(watched, layers) for watched in self._watched]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+        passes = [layer for layer in layers if layer.kind == "loss"]
+        if len(passes) != 1 or passes[0].input_shape[0] != shape[0]:
+            raise CostError(
+                f"{len(passes)} forward passes were watched; it must be one, on a batch of {shape}"
+            )
+        self._work_by_shape[shape] = StepWork.of(layers)
+
+
+def _hook(watched: Watched, layers: list[Layer]) -> RemovableHandle:
+    """Let each call of a module add to the layers."""
+
+    def note(x: Tensor, y: Tensor) -> None:
+        if not (watched.module.training and torch.is_grad_enabled()):
+            raise CostError("an evaluation was watched; only training steps can be")
+        layers.append(watched.describe(x, y))
+
+    def before(_: nn.Module, inputs: tuple[Any, ...]) -> None:
+        note(inputs[0], inputs[0])
+
+    def after(_: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ANN401
+        note(inputs[0], output)
+
+    if watched.is_before:
+        return watched.module.register_forward_pre_hook(before)
+    return watched.module.register_forward_hook(after)

@@ -1,0 +1,200 @@
+"""The hardware of a scenario's devices: its words become profiles, links and clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from edgesim.errors import ScenarioError
+from edgesim.hardware.catalog import PROFILES
+from edgesim.hardware.duty_cycle import ALWAYS_AWAKE, DutyCycle
+from edgesim.hardware.links import Link
+from edgesim.hardware.profiles import DeviceProfile, Radio
+from edgesim.hardware.timeline import Hardware
+from edgesim.scenario.hardware import (
+    DeviceGroup,
+    NetworkSection,
+    ProfileKeys,
+    ProfileSection,
+    given,
+)
+from edgesim.scenario.schema import Scenario
+from topologies import Schedule
+
+MIB = 2**20
+JOULES_PER_WH = 3600.0
+
+# Scenario key -> field of the profile, and SI units in one of the key's.
+_FIGURES: dict[str, tuple[str, float]] = {
+    "int8_gmacs_per_s": ("int8_macs_per_s", 1e9),
+    "bits16_gmacs_per_s": ("bits16_macs_per_s", 1e9),
+    "fp32_gmacs_per_s": ("fp32_macs_per_s", 1e9),
+    "memory_mib": ("memory_bytes", MIB),
+    "memory_gbytes_per_s": ("memory_bandwidth", 1e9),
+    "idle_power_w": ("idle_power_w", 1.0),
+    "active_power_w": ("active_power_w", 1.0),
+    "battery_wh": ("battery_j", JOULES_PER_WH),
+}
+_RADIO_FIGURES: dict[str, tuple[str, float]] = {
+    "bandwidth_mbps": ("bandwidth_bps", 1e6),
+    "send_uj_per_byte": ("send_j_per_byte", 1e-6),
+    "receive_uj_per_byte": ("receive_j_per_byte", 1e-6),
+}
+_LINK_KEYS = ("bandwidth_mbps", "latency_ms", "jitter_ms", "loss")
+
+
+def device_profiles(scenario: Scenario) -> tuple[DeviceProfile, ...]:
+    """Profile of each device, overrides applied; empty where the scenario names none."""
+    own = {section.name: _own_profile(section) for section in scenario.hardware.profiles}
+    profiles: list[DeviceProfile] = []
+    for group in scenario.fleet.groups:
+        base = own[group.profile] if group.profile in own else PROFILES[group.profile].profile
+        profiles += [_with_figures(base, group)] * group.count
+    return tuple(profiles)
+
+
+def device_hardware(scenario: Scenario, schedule: Schedule) -> tuple[Hardware, ...]:
+    """What each device's clock needs; empty where the scenario names no profiles.
+
+    Raises:
+        ScenarioError: a link of the graph file has a figure that can't be.
+    """
+    profiles, groups = device_profiles(scenario), _group_of_devices(scenario)
+    return tuple(
+        Hardware(
+            profile=profile,
+            links={
+                receiver: _link(scenario.network, profiles, schedule, device, receiver)
+                for receiver in _receivers(schedule, device)
+            },
+            is_half_duplex=_is_half_duplex(scenario.network, profile),
+            compute_jitter=_first(group.compute_jitter, scenario.fleet.compute_jitter),
+            duty_cycle=_duty_cycle(scenario, group),
+        )
+        for device, (profile, group) in enumerate(zip(profiles, groups, strict=True))
+    )
+
+
+def _group_of_devices(scenario: Scenario) -> list[DeviceGroup]:
+    return [group for group in scenario.fleet.groups for _ in range(group.count)]
+
+
+def _receivers(schedule: Schedule, device: int) -> list[int]:
+    """Devices that this one may ever send to."""
+    if schedule.period is None:
+        return [other for other in range(schedule.num_devices) if other != device]
+    return sorted(
+        {
+            receiver
+            for round_index in range(0, schedule.period, schedule.hold)
+            for receiver, _ in schedule.out_edges(device, round_index)
+        }
+    )
+
+
+def _link(
+    network: NetworkSection,
+    profiles: tuple[DeviceProfile, ...],
+    schedule: Schedule,
+    sender: int,
+    receiver: int,
+) -> Link:
+    """A link as the network section has it, unless the graph file says otherwise."""
+    own = _link_of_file(schedule, sender, receiver)
+    radios_mbps = min(profiles[d].radio.bandwidth_bps for d in (sender, receiver)) / 1e6
+    bandwidth_mbps = own.get("bandwidth_mbps", network.bandwidth_mbps or radios_mbps)
+    return Link(
+        bandwidth_bps=min(bandwidth_mbps, radios_mbps) * 1e6,
+        latency_s=own.get("latency_ms", network.latency_ms) / 1e3,
+        jitter_s=own.get("jitter_ms", network.jitter_ms) / 1e3,
+        loss=own.get("loss", network.loss),
+        packet_bytes=network.packet_bytes,
+    )
+
+
+def _link_of_file(schedule: Schedule, sender: int, receiver: int) -> dict[str, float]:
+    """Figures that the graph of a static schedule has for a link.
+
+    Raises:
+        ScenarioError: one of them can't be.
+    """
+    if not schedule.is_static:
+        return {}
+    attributes: Mapping[str, Any] = schedule.graph(0).edges[sender, receiver]
+    figures = {key: attributes[key] for key in _LINK_KEYS if key in attributes}
+    for key, figure in figures.items():
+        must_be = {"bandwidth_mbps": "a number above 0", "loss": "a number in [0, 1)"}
+        is_number = isinstance(figure, int | float) and not isinstance(figure, bool)
+        if not (
+            is_number
+            and 0 <= figure < float("inf")
+            and (key != "bandwidth_mbps" or figure > 0)
+            and (key != "loss" or figure < 1)
+        ):
+            raise ScenarioError(
+                f"topology.path: {key} of the link {sender} -> {receiver} is {figure!r}; "
+                f"must be {must_be.get(key, 'a number, at least 0')}"
+            )
+    return figures
+
+
+def _is_half_duplex(network: NetworkSection, profile: DeviceProfile) -> bool:
+    return profile.radio.is_half_duplex if network.half_duplex is None else network.half_duplex
+
+
+def _duty_cycle(scenario: Scenario, group: DeviceGroup) -> DutyCycle:
+    section = group.duty_cycle or scenario.fleet.duty_cycle
+    return DutyCycle(**section.model_dump()) if section else ALWAYS_AWAKE
+
+
+def _own_profile(section: ProfileSection) -> DeviceProfile:
+    """Profile of the scenario's own."""
+    if section.based_on is not None:
+        base = PROFILES[section.based_on].profile
+        description = section.description or f"{section.based_on}, changed"
+        return replace(_with_figures(base, section), name=section.name, description=description)
+    radio = section.radio
+    assert radio is not None, "the schema asks for all figures"
+    return DeviceProfile(
+        name=section.name,
+        description=section.description,
+        radio=Radio(
+            name=radio.name or "radio",
+            is_half_duplex=bool(radio.half_duplex),
+            **_in_si(radio.model_dump(exclude_none=True), _RADIO_FIGURES),
+        ),
+        **_in_si(given(section), _FIGURES),
+    )
+
+
+def _with_figures(base: DeviceProfile, section: ProfileKeys) -> DeviceProfile:
+    """A profile with those figures replaced that a section sets."""
+    radio = base.radio
+    if section.radio is not None:
+        values = section.radio.model_dump(exclude_none=True)
+        changes: dict[str, Any] = dict(_in_si(values, _RADIO_FIGURES))
+        if "half_duplex" in values:
+            changes["is_half_duplex"] = values["half_duplex"]
+        if "name" in values:
+            changes["name"] = values["name"]
+        radio = replace(radio, **changes)
+    return replace(base, radio=radio, **_in_si(given(section), _FIGURES))
+
+
+def _in_si(values: Mapping[str, Any], figures: Mapping[str, tuple[str, float]]) -> dict[str, Any]:
+    """Fields of a profile from keys of a scenario."""
+    fields: dict[str, Any] = {}
+    for key, value in values.items():
+        if key in figures:
+            field, unit = figures[key]
+            if value == "plugged_in":
+                fields[field] = None
+            else:
+                fields[field] = int(value * unit) if field == "memory_bytes" else value * unit
+    return fields
+
+
+def _first(*choices: float | None) -> float:
+    """The first that is given."""
+    return next(choice for choice in choices if choice is not None)

@@ -1,0 +1,177 @@
+"""What the catalog says of a device: its profile, and beside every number where it is from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from edgesim.hardware.profiles import DeviceProfile, Radio
+
+Evidence = Literal["measured", "vendor", "derived"]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Why a number is believed.
+
+    Attributes:
+        evidence: measured by somebody, stated by the vendor, or derived from other numbers.
+        citation: what was measured or stated where. A derived number's citation opens with its
+            arithmetic, up to a colon; where that rests on a figure for which no document was
+            found, "Estimate: " comes first.
+    """
+
+    evidence: Evidence
+    citation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number with its source."""
+
+    value: float
+    source: Source
+
+
+def measured(value: float, citation: str) -> Figure:
+    """A number that somebody measured."""
+    return Figure(value, Source("measured", citation))
+
+
+def vendor(value: float, citation: str) -> Figure:
+    """A number that the vendor states."""
+    return Figure(value, Source("vendor", citation))
+
+
+def derived(value: float, citation: str) -> Figure:
+    """A number computed from others; the citation opens with the arithmetic."""
+    return Figure(value, Source("derived", citation))
+
+
+def estimated(value: float, citation: str) -> Figure:
+    """A derived number that rests on a figure without a document."""
+    return derived(value, f"Estimate: {citation}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourcedRadio:
+    """A `Radio` whose numbers carry their sources."""
+
+    name: str
+    bandwidth_bps: Figure
+    send_j_per_byte: Figure
+    receive_j_per_byte: Figure
+    is_half_duplex: bool
+
+
+class Row(NamedTuple):
+    """One number of a device, for a table."""
+
+    quantity: str
+    value: str
+    evidence: Evidence
+    citation: str
+
+
+# Key of a source, how tables call the quantity, its unit.
+_QUANTITIES: tuple[tuple[str, str, str], ...] = (
+    ("int8_macs_per_s", "int8 rate", "MAC/s"),
+    ("bits16_macs_per_s", "16-bit float rate", "MAC/s"),
+    ("fp32_macs_per_s", "fp32 rate", "MAC/s"),
+    ("memory_bytes", "memory", "MiB"),
+    ("memory_bandwidth", "memory bandwidth", "B/s"),
+    ("idle_power_w", "idle power", "W"),
+    ("active_power_w", "active power", "W"),
+    ("battery_j", "battery", "J"),
+    ("radio.bandwidth_bps", "radio bandwidth", "bit/s"),
+    ("radio.send_j_per_byte", "radio, sending", "J/B"),
+    ("radio.receive_j_per_byte", "radio, receiving", "J/B"),
+)
+_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "u"))
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogEntry:
+    """A device of the catalog.
+
+    Attributes:
+        profile: its numbers.
+        sources: source of every number by its field's name, "radio." in front of a radio's.
+    """
+
+    profile: DeviceProfile
+    sources: Mapping[str, Source]
+
+    def value(self, key: str) -> float:
+        """The number that the source of this key is for."""
+        _, in_radio, field = key.rpartition("radio.")
+        number: float = getattr(self.profile.radio if in_radio else self.profile, field)
+        return number
+
+    def rows(self) -> list[Row]:
+        """Every number with its unit and its source, in a fixed order."""
+        return [
+            Row(quantity, _with_unit(self.value(key), unit), source.evidence, source.citation)
+            for key, quantity, unit in _QUANTITIES
+            if (source := self.sources.get(key)) is not None
+        ]
+
+
+def catalog_entry(
+    *,
+    name: str,
+    description: str,
+    int8_macs_per_s: Figure,
+    bits16_macs_per_s: Figure,
+    fp32_macs_per_s: Figure,
+    memory_bytes: Figure,
+    memory_bandwidth: Figure,
+    idle_power_w: Figure,
+    active_power_w: Figure,
+    radio: SourcedRadio,
+    battery_j: Figure | None = None,
+) -> CatalogEntry:
+    """Split figures into a profile and the sources of its numbers; the words are a profile's."""
+    figures = {
+        "int8_macs_per_s": int8_macs_per_s,
+        "bits16_macs_per_s": bits16_macs_per_s,
+        "fp32_macs_per_s": fp32_macs_per_s,
+        "memory_bytes": memory_bytes,
+        "memory_bandwidth": memory_bandwidth,
+        "idle_power_w": idle_power_w,
+        "active_power_w": active_power_w,
+        "radio.bandwidth_bps": radio.bandwidth_bps,
+        "radio.send_j_per_byte": radio.send_j_per_byte,
+        "radio.receive_j_per_byte": radio.receive_j_per_byte,
+    }
+    if battery_j is not None:
+        figures["battery_j"] = battery_j
+    profile = DeviceProfile(
+        name=name,
+        description=description,
+        int8_macs_per_s=int8_macs_per_s.value,
+        bits16_macs_per_s=bits16_macs_per_s.value,
+        fp32_macs_per_s=fp32_macs_per_s.value,
+        memory_bytes=int(memory_bytes.value),
+        memory_bandwidth=memory_bandwidth.value,
+        idle_power_w=idle_power_w.value,
+        active_power_w=active_power_w.value,
+        radio=Radio(
+            name=radio.name,
+            bandwidth_bps=radio.bandwidth_bps.value,
+            send_j_per_byte=radio.send_j_per_byte.value,
+            receive_j_per_byte=radio.receive_j_per_byte.value,
+            is_half_duplex=radio.is_half_duplex,
+        ),
+        battery_j=None if battery_j is None else battery_j.value,
+    )
+    return CatalogEntry(profile, {key: figure.source for key, figure in figures.items()})
+
+
+def _with_unit(value: float, unit: str) -> str:
+    """Four digits with the largest prefix that leaves at least 1; nano for what is smaller."""
+    if unit == "MiB":
+        return f"{value / 2**20:g} MiB"  # the unit of the scenario's key
+    scale, prefix = next((pair for pair in _PREFIXES if value >= pair[0]), (1e-9, "n"))
+    return f"{value / scale:.4g} {prefix}{unit}"

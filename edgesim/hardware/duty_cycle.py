@@ -1,0 +1,74 @@
+"""When a device is awake: always, or for a part of each period."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, floor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DutyCycle:
+    """Awake for the first part of each period, asleep for the rest.
+
+    Work that is not done when the device falls asleep goes on when it wakes up.
+
+    Attributes:
+        period_s: from one awakening to the next.
+        awake_s: awake time in each period, above 0 and at most `period_s`.
+        offset_s: when the first of the periods begins; they have gone on for ever.
+    """
+
+    period_s: float
+    awake_s: float
+    offset_s: float
+
+    @property
+    def is_sleepless(self) -> bool:
+        """Whether it never sleeps; then no sum of periods may blur a time."""
+        return self.awake_s == self.period_s
+
+    def awakening(self, time_s: float) -> float:
+        """The time itself if the device is awake then, or else when it wakes up next."""
+        if self.is_sleepless:
+            return time_s
+        period, into_s = self._place(time_s)
+        return time_s if into_s < self.awake_s else self._start_s(period + 1)
+
+    def after(self, time_s: float, awake_s: float) -> float:
+        """When `awake_s` seconds of awake time have passed since `time_s`."""
+        if self.is_sleepless:
+            return time_s + awake_s
+        period, into_s = self._place(time_s)
+        if into_s >= self.awake_s:
+            period, into_s = period + 1, 0.0
+        elif awake_s <= self.awake_s - into_s:
+            return time_s + awake_s
+        # Counted from the start of that waking time; one that is used up to its end ends there.
+        total_s = into_s + awake_s
+        periods = max(ceil(total_s / self.awake_s) - 1, 0)
+        return self._start_s(period + periods) + (total_s - periods * self.awake_s)
+
+    def awake_between(self, start_s: float, end_s: float) -> float:
+        """Awake seconds between two times."""
+        if self.is_sleepless:
+            return end_s - start_s
+        return self._awake_before(end_s) - self._awake_before(start_s)
+
+    def _awake_before(self, time_s: float) -> float:
+        """Awake seconds from `offset_s` until a time; negative before it."""
+        period, into_s = self._place(time_s)
+        return period * self.awake_s + min(into_s, self.awake_s)
+
+    def _place(self, time_s: float) -> tuple[int, float]:
+        """Number of the period that holds a time, and seconds since it began."""
+        period = floor((time_s - self.offset_s) / self.period_s)
+        # Divisions round: the start of a period must not fall into the one before.
+        period += time_s >= self._start_s(period + 1)
+        return period, time_s - self._start_s(period)
+
+    def _start_s(self, period: int) -> float:
+        return self.offset_s + period * self.period_s
+
+
+ALWAYS_AWAKE = DutyCycle(period_s=1.0, awake_s=1.0, offset_s=0.0)
+"""A device that never sleeps."""

@@ -1,0 +1,170 @@
+"""The virtual clock of one device in lockstep: when it computes, sends, waits and goes on.
+
+    step      takes compute_s(work) of its profile, times a seeded factor
+    send      messages leave one after the other, as soon as the step is done and the radio is free
+    arrive    each when its link has carried it (links.py)
+    round     ends when the messages of all in-neighbours have arrived; then the next step begins
+
+Half-duplex radios do one thing at a time: a device first sends what a round has it send, then takes
+in that round's messages one by one, in the order in which their first bits could arrive; until
+then they wait in the network. What sleeps (duty_cycle.py) neither computes nor sends nor receives.
+
+Wall-clock time has no part in it. A device needs to know only its own past and the stamps of the
+messages that it takes in, so nobody keeps a common clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import exp
+
+from edgesim.hardware.duty_cycle import ALWAYS_AWAKE, DutyCycle
+from edgesim.hardware.links import Link, pass_over
+from edgesim.hardware.profiles import DeviceProfile
+from edgesim.hardware.work import Work
+from edgesim.streams import Purpose, stream
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """When a message travels, in virtual time; goes beside the message, not in its bytes.
+
+    Attributes:
+        start_s: its first bit leaves the sender.
+        first_bit_s: its first bit can reach the receiver.
+        arrival_s: its last bit reaches a receiver that listens.
+        air_s: seconds that a radio is busy with it.
+        lost_packets: packets that were sent again.
+        lost_bytes: bytes of these.
+    """
+
+    start_s: float
+    first_bit_s: float
+    arrival_s: float
+    air_s: float
+    lost_packets: int
+    lost_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """What a device is made of, as far as its clock goes.
+
+    Attributes:
+        profile: rates and powers.
+        links: by receiver; all that the device may ever send to.
+        is_half_duplex: of its radio, as the scenario has it.
+        compute_jitter: standard deviation of the logarithm of the factor on a step's time.
+        duty_cycle: when it is awake.
+    """
+
+    profile: DeviceProfile
+    links: Mapping[int, Link]
+    is_half_duplex: bool
+    compute_jitter: float = 0.0
+    duty_cycle: DutyCycle = ALWAYS_AWAKE
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTime:
+    """Where the virtual time of one round went.
+
+    Attributes:
+        end_s: the device's clock after the round.
+        compute_s: awake seconds of the step.
+        wait_s: awake seconds between the step and the end of the round.
+    """
+
+    end_s: float
+    compute_s: float
+    wait_s: float
+
+
+@dataclass(slots=True)
+class Timeline:
+    """The clock of one device.
+
+    Each round: `step`, then `send` for each message, then `end_round`.
+
+    Attributes:
+        hardware: of the device.
+        seed: of the scenario.
+        device: its number.
+        now_s: its clock, from 0.
+    """
+
+    hardware: Hardware
+    seed: int
+    device: int
+    now_s: float = 0.0
+    _compute_s: float = 0.0
+    _radio_free_s: float = 0.0
+    _last_arrival_s: dict[int, float] = field(default_factory=dict)
+
+    def step(self, work: Work, round_index: int) -> None:
+        """Compute for as long as the work takes; messages can leave at the end of it."""
+        self._compute_s = self.hardware.profile.compute_s(work) * self._factor(round_index)
+        self.now_s = self.hardware.duty_cycle.after(self.now_s, self._compute_s)
+
+    def send(self, receiver: int, num_bytes: int, sequence: int) -> Stamp:
+        """Put a message on the air behind those that are on it already."""
+        awake, link = self.hardware.duty_cycle, self.hardware.links[receiver]
+        passage = pass_over(
+            link,
+            num_bytes,
+            seed=self.seed,
+            sender=self.device,
+            receiver=receiver,
+            sequence=sequence,
+        )
+        start_s = awake.awakening(max(self.now_s, self._radio_free_s))
+        self._radio_free_s = awake.after(start_s, passage.air_s)
+        arrival_s = self._radio_free_s + passage.delay_s
+        # A message does not overtake an earlier one of the same link, however much it is delayed.
+        arrival_s = max(arrival_s, self._last_arrival_s.get(receiver, 0.0))
+        self._last_arrival_s[receiver] = arrival_s
+        return Stamp(
+            start_s,
+            start_s + passage.delay_s,
+            arrival_s,
+            passage.air_s,
+            passage.lost_packets,
+            passage.lost_bytes,
+        )
+
+    def end_round(self, arrived: Sequence[tuple[int, Stamp]]) -> RoundTime:
+        """Wait for the messages of the round.
+
+        Args:
+            arrived: sender and stamp of each.
+        """
+        step_end_s, awake = self.now_s, self.hardware.duty_cycle
+        if self.hardware.is_half_duplex:
+            done_s = [self._listen(stamp) for _, stamp in sorted(arrived, key=_first_bit)]
+        else:
+            done_s = [stamp.arrival_s for _, stamp in arrived]
+        self.now_s = awake.awakening(max([step_end_s, *done_s]))
+        wait_s = awake.awake_between(step_end_s, self.now_s)
+        return RoundTime(self.now_s, self._compute_s, wait_s)
+
+    def _listen(self, stamp: Stamp) -> float:
+        """Take in one message when the radio is free; returns when it is here."""
+        awake = self.hardware.duty_cycle
+        start_s = awake.awakening(max(stamp.first_bit_s, self._radio_free_s))
+        self._radio_free_s = max(awake.after(start_s, stamp.air_s), stamp.arrival_s)
+        return self._radio_free_s
+
+    def _factor(self, round_index: int) -> float:
+        """Factor on a step's time, with median 1."""
+        jitter = self.hardware.compute_jitter
+        if not jitter:
+            return 1.0
+        rng = stream(self.seed, Purpose.COMPUTE_TIME, self.device, round_index)
+        return exp(jitter * rng.standard_normal())
+
+
+def _first_bit(arrived: tuple[int, Stamp]) -> tuple[float, int]:
+    """Order in which a half-duplex radio takes messages in; the sender decides between equals."""
+    sender, stamp = arrived
+    return stamp.first_bit_s, sender

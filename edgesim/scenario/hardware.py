@@ -1,0 +1,167 @@
+"""What devices are made of: their profiles, duty cycles, and the network between them.
+
+Every key names its unit.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from edgesim.scenario.section import ContradictionError, Count, MustBe, Positive, Section
+
+NotNegative = Annotated[float, Field(ge=0)]
+"""A number, at least 0."""
+
+ProfileName = Annotated[
+    str,
+    Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=60),
+    MustBe("lower-case letters, digits and '-', a letter or digit first, at most 60"),
+]
+
+_RADIO_KEYS = ("bandwidth_mbps", "send_uj_per_byte", "receive_uj_per_byte", "half_duplex")
+
+
+class RadioSection(Section):
+    """Radio of a profile; what is absent is that of the profile it is based on."""
+
+    name: str | None = Field(default=None, description="technology")
+    bandwidth_mbps: Positive | None = Field(default=None, description="million bits per second")
+    send_uj_per_byte: NotNegative | None = Field(
+        default=None, description="microjoules above idle to send a byte"
+    )
+    receive_uj_per_byte: NotNegative | None = Field(
+        default=None, description="microjoules above idle to receive a byte"
+    )
+    half_duplex: bool | None = Field(default=None, description="can't send while it receives")
+
+
+class ProfileKeys(Section):
+    """Figures of a device; what is absent is that of the profile it is based on."""
+
+    int8_gmacs_per_s: Positive | None = Field(
+        default=None, description="billions of 8-bit multiply-accumulates per second"
+    )
+    bits16_gmacs_per_s: Positive | None = Field(
+        default=None, description="billions of 16-bit float multiply-accumulates per second"
+    )
+    fp32_gmacs_per_s: Positive | None = Field(
+        default=None, description="billions of fp32 multiply-accumulates per second"
+    )
+    memory_mib: Positive | None = Field(
+        default=None, description="memory that training can use, MiB"
+    )
+    memory_gbytes_per_s: Positive | None = Field(
+        default=None, description="billion bytes per second between memory and processor"
+    )
+    idle_power_w: NotNegative | None = Field(default=None, description="watts while it waits")
+    active_power_w: Positive | None = Field(
+        default=None, description="watts while it computes, idle power included"
+    )
+    battery_wh: Positive | Literal["plugged_in"] | None = Field(
+        default=None, description="energy it can spend, watt-hours, or plugged_in"
+    )
+    radio: RadioSection | None = Field(default=None, description="how it reaches its neighbours")
+
+
+class ProfileSection(ProfileKeys):
+    """A profile of the user's own."""
+
+    name: ProfileName = Field(description="as fleet.profile or an item of fleet.devices names it")
+    description: str = Field(default="", description="one line for people")
+    based_on: ProfileName | None = Field(
+        default=None, description="profile whose figures hold where none is given here"
+    )
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        if self.based_on is None:
+            optional = {"battery_wh", "radio"}
+            figures = [key for key in ProfileKeys.model_fields if key not in optional]
+            missing = [key for key in figures if getattr(self, key) is None]
+            missing += [
+                f"radio.{key}"
+                for key in _RADIO_KEYS
+                if self.radio is None or getattr(self.radio, key) is None
+            ]
+            if missing:
+                raise ContradictionError(
+                    missing[0],
+                    f"is missing; a profile without based_on needs {', '.join(missing)}",
+                )
+        return self
+
+
+class DutyCycleSection(Section):
+    """A device that sleeps for a part of each period."""
+
+    period_s: Positive = Field(description="seconds from one awakening to the next")
+    awake_s: Positive = Field(description="awake seconds of each period")
+    offset_s: float = Field(default=0.0, description="virtual time of one of the awakenings")
+
+    @model_validator(mode="after")
+    def _fits_the_period(self) -> Self:
+        if self.awake_s > self.period_s:
+            raise ContradictionError(
+                "awake_s", f"is {self.awake_s:g}; must be at most period_s, {self.period_s:g}"
+            )
+        return self
+
+
+class DeviceGroup(ProfileKeys):
+    """Devices of one kind; figures given here replace those of the profile."""
+
+    profile: ProfileName = Field(description="one of `edgesim list devices`, or of hardware")
+    count: Count = Field(default=1, description="how many in a row")
+    compute_jitter: NotNegative | None = Field(
+        default=None, description="scatter of step times; null: fleet.compute_jitter"
+    )
+    duty_cycle: DutyCycleSection | None = Field(
+        default=None, description="when it is awake; null: fleet.duty_cycle"
+    )
+
+
+class HardwareSection(Section):
+    """Profiles of the user's own, and what energy is counted by."""
+
+    profiles: Annotated[tuple[ProfileSection, ...], Field(strict=False)] = Field(
+        default=(), description="profiles beside those of `edgesim list devices`"
+    )
+    energy_table: Literal["profile", "horowitz_45nm", "jouppi_7nm"] = Field(
+        default="profile",
+        description="what computing costs: the profile's active power, or energies of operations",
+    )
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        names = [profile.name for profile in self.profiles]
+        for place, name in enumerate(names):
+            if name in names[:place]:
+                raise ContradictionError(
+                    f"profiles.{place}.name", f"is {name}, as of an earlier one; rename one"
+                )
+        return self
+
+
+class NetworkSection(Section):
+    """Links between devices; a graph file may say otherwise for single links."""
+
+    bandwidth_mbps: Positive | None = Field(
+        default=None, description="of each link, at most; null: as fast as both radios"
+    )
+    latency_ms: NotNegative = Field(default=0.0, description="from last bit sent to last received")
+    jitter_ms: NotNegative = Field(default=0.0, description="most that is added to the latency")
+    loss: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.0, description="probability that a packet is lost and sent again"
+    )
+    packet_bytes: Count = Field(default=1460, description="payload of a packet")
+    half_duplex: bool | None = Field(
+        default=None, description="radios can't send while they receive; null: as their profiles"
+    )
+
+
+def given(section: ProfileKeys) -> dict[str, Any]:
+    """The figures of a profile that a section sets, without the radio's."""
+    keys = (key for key in ProfileKeys.model_fields if key != "radio")
+    return {key: getattr(section, key) for key in keys if getattr(section, key) is not None}

@@ -1,0 +1,126 @@
+"""Formulas of architectures against the layers that really ran, and against published counts."""
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from cost_models import CASES, SETTINGS, batch_of, flat_model, fp32, int8
+
+from edgesim.costs.closed_form import closed_form
+from edgesim.costs.errors import CostError
+from edgesim.costs.layer_plan import ModelForm
+from edgesim.costs.work_meter import WorkMeter
+from edgesim.models import MODELS, NORMS
+
+
+def form_of(name, image_shape, settings=None, norm=None):
+    default = "evonorm_s0" if settings is None else "range_evonorm"
+    return ModelForm(
+        name=name,
+        image_shape=image_shape,
+        num_classes=10,
+        norm=norm or default,
+        settings=settings,
+    )
+
+
+@cache
+def ran(name, image_shape, batch_size, precision):
+    """The model, and the work of a step that was run."""
+    model = flat_model(name, image_shape, fp32() if precision == "fp32" else int8())
+    meter = WorkMeter(model)
+    images, labels = batch_of(image_shape, batch_size)
+    with meter.watch(images.shape):
+        model.loss_and_gradient(images, labels)
+    return model, meter.work(images.shape)
+
+
+def formulas(name, image_shape, batch_size, precision):
+    settings = None if precision == "fp32" else SETTINGS
+    return closed_form(form_of(name, image_shape, settings), batch_size)
+
+
+def test_every_model_of_the_catalog_is_compared():
+    assert {name for name, _, _ in CASES} == set(MODELS)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[1][1]}x{case[1][2]}")
+def test_counted_macs_equal_the_closed_form(case, precision):
+    (_, counted), by_formula = ran(*case, precision), formulas(*case, precision)
+    assert counted.forward.macs == by_formula.macs.forward
+    assert counted.input_gradient.macs == by_formula.macs.input_gradient
+    assert counted.weight_gradient.macs == by_formula.macs.weight_gradient
+    assert counted.total.macs == by_formula.macs.total
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[1][1]}x{case[1][2]}")
+def test_the_layers_that_ran_are_those_of_the_formulas(case, precision):
+    """So all their work is known before training: element-wise operations and traffic as well."""
+    (model, counted), by_formula = ran(*case, precision), formulas(*case, precision)
+    assert tuple(work.layer for work in counted.layers) == by_formula.layers
+    assert counted.total == by_formula.step_work.total
+    assert by_formula.num_trainable == model.num_trainable
+    assert by_formula.flat_shapes == model.layout.shapes
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_formulas_know_every_norm(norm, precision):
+    make, settings = (fp32, None) if precision == "fp32" else (int8, SETTINGS)
+    model = flat_model("small_cnn", (1, 9, 11), make(norm=norm))
+    meter = WorkMeter(model)
+    images, labels = batch_of((1, 9, 11), 2)
+    with meter.watch(images.shape):
+        model.loss_and_gradient(images, labels)
+    by_formula = closed_form(form_of("small_cnn", (1, 9, 11), settings, norm), 2)
+    assert tuple(w.layer for w in meter.work(images.shape).layers) == by_formula.layers
+
+
+def test_gossiped_ranges_follow_the_trained_parameters():
+    settings = replace(SETTINGS, ranges="gossiped")
+    model = flat_model("resnet20", (3, 8, 8), int8(settings))
+    by_formula = closed_form(form_of("resnet20", (3, 8, 8), settings), 1)
+    assert by_formula.num_quantizers == 61  # R§1.5
+    assert by_formula.flat_shapes == model.layout.shapes
+
+
+# R§5; forward MACs there are printed to four digits.
+PUBLISHED = [
+    ("resnet20", 32, 273_258, 40.81e6),
+    ("resnet54", 32, 760_458, 111.6e6),
+    ("resnet18", 224, 11_186_442, None),
+    ("vgg11", 32, 9_496_522, None),
+    ("mobilenet_v2", 32, 2_314_466, None),
+    ("small_cnn", 32, 24_458, 2.8e6),
+]
+
+
+@pytest.mark.parametrize(("name", "side", "parameters", "macs"), PUBLISHED)
+def test_published_counts(name, side, parameters, macs):
+    by_formula = closed_form(form_of(name, (3, side, side)), 4)
+    assert by_formula.num_trainable == parameters
+    if macs is not None:
+        assert by_formula.forward_macs_per_sample == pytest.approx(macs, rel=1e-2)
+
+
+def test_resnet20_macs_and_activations_are_those_by_hand():
+    """Sum over stages of width w on s x s pixels; R§5, R§6."""
+    stem = 9 * 3 * 16 * 32 * 32
+    first = 6 * 9 * 16 * 16 * 32 * 32
+    second = 16 * 16 * (9 * 16 * 32 + 5 * 9 * 32 * 32 + 16 * 32)
+    third = 8 * 8 * (9 * 32 * 64 + 5 * 9 * 64 * 64 + 32 * 64)
+    forward = stem + first + second + third + 64 * 10
+    by_formula = closed_form(form_of("resnet20", (3, 32, 32)), 32)
+    assert by_formula.forward_macs_per_sample == forward == 40_813_184
+    assert by_formula.paper_macs == 3 * 32 * forward == 3_918_065_664  # R§6: 3.918 GMAC
+    assert by_formula.macs.total == 32 * (3 * forward - stem)
+    # R§6 counts the 10 logits, which the loss reads, among either.
+    assert by_formula.product_inputs + by_formula.norm_inputs + 10 == 412_746
+    assert by_formula.outputs + 10 == 487_434
+
+
+def test_a_model_without_formulas_is_refused():
+    with pytest.raises(CostError, match="no formulas for a model named 'alexnet'"):
+        closed_form(form_of("alexnet", (3, 32, 32)), 1)

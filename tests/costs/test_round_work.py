@@ -1,0 +1,139 @@
+"""Work of optimizers and gossip, statement by statement."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pytest
+
+from edgesim.compression.compressors import (
+    QSGD,
+    Identity,
+    MinMaxUInt8,
+    RandomK,
+    SignScale,
+    TopK,
+)
+from edgesim.costs.errors import CostError
+from edgesim.costs.round_work import gossip_work, optimizer_work
+from edgesim.gossip import Choco, Dcd, DeepSqueeze, FixedGraphChoco, GradientPush
+from edgesim.hardware.work import Work
+from edgesim.learning.optimizers import QuasiGlobalMomentum, Sgd
+from edgesim.learning.parameters import ParameterLayout
+
+LAYOUT = ParameterLayout.from_shapes([(100, 9), (100,)])
+D = 1000
+FP32 = Identity(values="fp32")
+DEBIAS = Work(elementwise_ops=D, traffic_bytes=8 * D)
+
+
+def hyper(nesterov):
+    return {"momentum": 0.9, "nesterov": nesterov, "weight_decay": 1e-4}
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "ops", "vectors"),
+    [
+        (Sgd(**hyper(True)), 8, 5),
+        (Sgd(**hyper(False)), 6, 5),
+        (QuasiGlobalMomentum(**hyper(True)), 2 + 3 + 2 + 3 + 1 + 2, 10),
+        (QuasiGlobalMomentum(**hyper(False)), 2 + 2 + 2 + 3 + 1 + 2, 10),
+    ],
+)
+def test_an_optimizer_passes_over_its_vectors(optimizer, ops, vectors):
+    expected = Work(elementwise_ops=ops * 77, traffic_bytes=4 * vectors * 77)
+    assert optimizer_work(optimizer, 77) == expected
+
+
+def algorithm(kind, compressor=FP32):
+    rate = {} if kind is Dcd else {"averaging_rate": 1.0}
+    return kind(compressor=compressor, layout=LAYOUT, **rate)
+
+
+def vectors(ops, passes):
+    return Work(elementwise_ops=ops * D, traffic_bytes=4 * passes * D)
+
+
+COMPRESS = vectors(0, 2)  # fp32: read, written
+ADD, ADD_SCALED = vectors(1, 3), vectors(2, 3)  # message and target read, target written
+
+
+@pytest.mark.parametrize(("out_degree", "in_degree"), [(0, 0), (1, 1), (2, 3), (0, 2)])
+def test_gossip_counts_each_statement_of_its_algorithm(out_degree, in_degree):
+    sends = min(out_degree, 1)
+    subtract = vectors(1, 3)
+
+    def work(kind):
+        return gossip_work(algorithm(kind), D, out_degree, in_degree)
+
+    fixed = (subtract + COMPRESS + ADD + ADD_SCALED) * sends
+    assert work(FixedGraphChoco) == fixed + ADD_SCALED * in_degree + ADD_SCALED + DEBIAS
+    per_edge = (subtract + COMPRESS + ADD + ADD_SCALED) * out_degree
+    assert work(Choco) == per_edge + (ADD + ADD_SCALED) * in_degree + DEBIAS
+    squeezed = (ADD + COMPRESS + ADD + ADD_SCALED) * sends
+    assert work(DeepSqueeze) == squeezed + ADD_SCALED * in_degree + DEBIAS
+    pushed = (COMPRESS + ADD_SCALED) * sends
+    assert work(GradientPush) == pushed + ADD_SCALED * in_degree + DEBIAS
+    step = subtract + ADD_SCALED * in_degree + ADD_SCALED + COMPRESS + ADD
+    assert work(Dcd) == step + vectors(0, 2) + ADD * in_degree
+
+
+def compressed_once(compressor):
+    """Work of one gradient push to nobody that listens, less what is not of the message."""
+    work = gossip_work(algorithm(GradientPush, compressor), D, 1, 0)
+    return work.elementwise_ops - D, work.traffic_bytes - 8 * D
+
+
+@pytest.mark.parametrize(
+    ("compressor", "ops", "code_bytes"),
+    [
+        (FP32, 0, 4000),
+        (Identity(values="fp16"), 1 + 1, 2000),
+        (Identity(values="int8"), 4 + 1, 1000),
+        (MinMaxUInt8(), 7 + 2, 1000),
+        (SignScale(), 3 + 3, 125),
+        (QSGD(bits=3), 3 + 7 + 4 + 1, 500),
+    ],
+)
+def test_value_codes_cost_their_operations_and_weigh_their_bits(compressor, ops, code_bytes):
+    # x read, codes written; then codes and x read, x written, with a product and a sum.
+    expected = (ops + 2) * D, 4000 + code_bytes + code_bytes + 8000
+    assert compressed_once(compressor) == expected
+
+
+def test_a_sparse_message_costs_its_selection_and_touches_what_it_keeps():
+    # Half of 900 and of 100 entries; at rank 1/2 quickselect compares 2 (1 + ln 2) times an entry.
+    kept, comparisons = 500, round((1 + 1 + 2 * (1 + 0.6931471805599453)) * D)
+    held = (4 + 8) * kept
+    assert compressed_once(TopK(keep=0.5, values="fp32")) == (
+        comparisons + 2 * kept,
+        4 * D + held + held + 8 * kept,
+    )
+    random_ops, _ = compressed_once(RandomK(keep=0.5, values="fp32"))
+    assert random_ops == comparisons + 2 * kept + 6 * D  # keys: noise of 7 operations, not |x|
+
+
+def test_stronger_compression_never_costs_more():
+    work = [
+        gossip_work(algorithm(DeepSqueeze, TopK(keep=keep, values="int8")), D, 2, 2)
+        for keep in (0.01, 0.1, 0.5)
+    ]
+    for less, more in pairwise(work):
+        assert less.elementwise_ops < more.elementwise_ops
+        assert less.traffic_bytes < more.traffic_bytes
+
+
+@dataclass
+class Unknown:
+    layout: ParameterLayout = LAYOUT
+    compressor: object = FP32
+
+
+def test_what_has_no_counts_is_refused_by_name():
+    with pytest.raises(CostError, match="optimizer of type Unknown"):
+        optimizer_work(Unknown(), 10)
+    with pytest.raises(CostError, match="algorithm of type Unknown"):
+        gossip_work(Unknown(), D, 1, 1)
+    with pytest.raises(CostError, match="compressor of type Unknown"):
+        gossip_work(algorithm(DeepSqueeze, Unknown()), D, 1, 1)
+    with pytest.raises(CostError, match="999 entries, but the layout has 1000"):
+        gossip_work(algorithm(DeepSqueeze), 999, 1, 1)
