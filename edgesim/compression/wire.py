@@ -1,12 +1,13 @@
 """Messages as bytes: the only definition of a message's size.
 
     header    61 bytes, see `HEADER`, then the algorithm's name in ASCII
+    notes     of leave-taking alone: uint32, how many; then as many uint32
     scales    float32, per tensor as many as the value code has
     indices   see index_code.py; empty for a dense payload
     values    K codes, packed end to end
 
-All numbers are little-endian. The checksum is the CRC-32 of body, header and name without the
-checksum itself, in this order: a payload sent on several edges is summed over its body only once.
+All numbers are little-endian. The checksum is the CRC-32 of body, header, name and notes without
+the checksum itself, in this order: a payload sent on several edges is summed over its body once.
 
 Symbols:
     D: entries of the flat vector   K: entries in the payload
@@ -19,7 +20,7 @@ import re
 import struct
 import zlib
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,14 +33,23 @@ from edgesim.compression.value_codes import ValueCode, value_code
 from edgesim.learning.parameters import ParameterLayout
 
 MAGIC = b"ESIM"
-VERSION = 1
+VERSION = 2
 DENSE, SPARSE = 0, 1
 
-# magic, version, dense or sparse, value code, its bits, length of the name; sender, receiver,
-# sequence, round; weight, push weight; layout digest, K, index bytes, message bytes, checksum
+Kind: TypeAlias = Literal["share", "handover", "copy", "farewell"]
+"""What a message is: a share of gossip, or one of the last messages of a device that leaves: all
+that it holds, a public copy that it held, or that nothing more will come."""
+
+_KINDS: tuple[Kind, ...] = get_args(Kind)
+_KIND_FACTOR = 16  # kind and selection share a byte
+
+# magic, version, dense or sparse and 16 times the kind, value code, its bits, length of the name;
+# sender, receiver, sequence, round; weight, push weight; layout digest, K, index bytes, message
+# bytes, checksum
 HEADER = struct.Struct("<4sBBBBB4I2d5I")
 
 _CHECKSUM = struct.Struct("<I")  # the header's last field
+_COUNT = struct.Struct("<I")  # of the notes
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 
 
@@ -48,7 +58,7 @@ class _Header(NamedTuple):
 
     magic: bytes
     version: int
-    selection: int
+    form: int
     value_code: int
     value_bits: int
     name_bytes: int
@@ -109,6 +119,8 @@ class Message:
         weight: w, the share of the sender's mass that travels on this edge.
         push_weight: u of the sender.
         payload: the compressed vector.
+        kind: what the message is.
+        notes: whole numbers that go with a message of leave-taking; a share has none.
 
     Raises:
         WireError: a number that the header cannot hold, or that no receiver would accept.
@@ -122,6 +134,8 @@ class Message:
     weight: float
     push_weight: float
     payload: Payload
+    kind: Kind = "share"
+    notes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.algorithm):
@@ -134,6 +148,12 @@ class Message:
             number = getattr(self, field)
             if not (math.isfinite(number) and number >= 0):
                 raise WireError(f"{field} is {number}; must be finite and not negative")
+        if self.kind not in _KINDS:
+            raise WireError(f"kind is {self.kind!r}; must be one of {', '.join(_KINDS)}")
+        if self.kind == "share" and self.notes:
+            raise WireError(f"a share with {len(self.notes)} notes; must have none")
+        if any(not 0 <= note < 2**32 for note in self.notes):
+            raise WireError("a note is no whole number below 2**32")
 
     @property
     def byte_counts(self) -> ByteCounts:
@@ -143,7 +163,7 @@ class Message:
             values=len(sections.values),
             indices=len(sections.indices),
             scales=len(sections.scales),
-            header=HEADER.size + len(self.algorithm),
+            header=HEADER.size + len(self.algorithm) + len(_encoded_notes(self)),
         )
 
     @property
@@ -166,7 +186,8 @@ def encode(message: Message) -> bytes:
         *_Header(
             magic=MAGIC,
             version=VERSION,
-            selection=DENSE if payload.indices is None else SPARSE,
+            form=(DENSE if payload.indices is None else SPARSE)
+            + _KIND_FACTOR * _KINDS.index(message.kind),
             value_code=payload.code.wire_id,
             value_bits=payload.code.bits,
             name_bytes=len(name),
@@ -183,6 +204,7 @@ def encode(message: Message) -> bytes:
             checksum=0,
         )
     )[: -_CHECKSUM.size]
+    name += _encoded_notes(message)
     checksum = _CHECKSUM.pack(zlib.crc32(name, zlib.crc32(header, sections.checksum)))
     body = (sections.scales.data, sections.indices.data, sections.values.data)
     return b"".join((header, checksum, name, *body))
@@ -191,7 +213,8 @@ def encode(message: Message) -> bytes:
 def message_checksum(data: bytes | bytearray | memoryview) -> int:
     """The checksum that a message of at least header length should have."""
     view = memoryview(data)
-    body_at = HEADER.size + view[8]
+    header = _Header._make(HEADER.unpack_from(view))
+    body_at = HEADER.size + header.name_bytes + _note_bytes(view, header)
     checksum = zlib.crc32(view[body_at:])
     checksum = zlib.crc32(view[: HEADER.size - _CHECKSUM.size], checksum)
     return zlib.crc32(view[HEADER.size : body_at], checksum)
@@ -210,10 +233,11 @@ def decode(
     except TypeError as error:
         raise WireError(f"a message must be contiguous bytes: {error}") from None
     header = _checked_header(view, layout)
-    body_at = HEADER.size + header.name_bytes
+    notes_at = HEADER.size + header.name_bytes
+    body_at = notes_at + _note_bytes(view, header)
     code = value_code(header.value_code, header.value_bits)
     try:
-        algorithm = str(view[HEADER.size : body_at], "ascii")
+        algorithm = str(view[HEADER.size : notes_at], "ascii")
     except UnicodeDecodeError:
         raise WireError("the algorithm's name is not ASCII") from None
     return Message(
@@ -225,7 +249,25 @@ def decode(
         weight=header.weight,
         push_weight=header.push_weight,
         payload=_payload(np.frombuffer(view[body_at:], np.uint8), header, code, layout),
+        kind=_KINDS[header.form // _KIND_FACTOR],
+        notes=tuple(np.frombuffer(view[notes_at:body_at], "<u4")[1:].tolist()),
     )
+
+
+def _encoded_notes(message: Message) -> bytes:
+    """Count and notes of a message of leave-taking; nothing for a share."""
+    if message.kind == "share":
+        return b""
+    return struct.pack(f"<I{len(message.notes)}I", len(message.notes), *message.notes)
+
+
+def _note_bytes(view: memoryview, header: _Header) -> int:
+    """Bytes that count and notes take, as far as the message goes."""
+    start = HEADER.size + header.name_bytes
+    if header.form < _KIND_FACTOR or len(view) < start + _COUNT.size:
+        return 0
+    (count,) = _COUNT.unpack_from(view, start)
+    return min(_COUNT.size * (1 + int(count)), len(view) - start)
 
 
 def _checked_header(view: memoryview, layout: ParameterLayout) -> _Header:
@@ -237,10 +279,14 @@ def _checked_header(view: memoryview, layout: ParameterLayout) -> _Header:
         raise WireError(f"a message starts with {MAGIC!r}, not with {header.magic!r}")
     if header.version != VERSION:
         raise WireError(f"version {header.version} of the format; this program reads {VERSION}")
+    if header.form >= _KIND_FACTOR * len(_KINDS):
+        raise WireError(f"no message is of form {header.form}")
     if header.message_bytes != len(view) or len(view) <= HEADER.size + header.name_bytes:
         raise WireError(f"{header.message_bytes} bytes announced, {len(view)} arrived")
     if header.checksum != message_checksum(view):
         raise WireError("the checksum is wrong: the message was damaged on its way")
+    if header.form >= _KIND_FACTOR:
+        _check_notes(view, header)
     if header.layout_digest != layout.digest:
         raise WireError(
             f"layout {header.layout_digest:08x} is not this model's {layout.digest:08x}: "
@@ -249,12 +295,20 @@ def _checked_header(view: memoryview, layout: ParameterLayout) -> _Header:
     return header
 
 
+def _check_notes(view: memoryview, header: _Header) -> None:
+    """Refuse notes that are announced and not there."""
+    start, there = HEADER.size + header.name_bytes, _note_bytes(view, header)
+    if not there or there != _COUNT.size * (1 + int(_COUNT.unpack_from(view, start)[0])):
+        raise WireError("the message is too short for its notes")
+
+
 def _payload(body: Bytes, header: _Header, code: ValueCode, layout: ParameterLayout) -> Payload:
     """The payload of a body that has exactly the lengths its header calls for."""
     num_values = header.num_values
-    is_dense = header.selection == DENSE
-    if header.selection not in {DENSE, SPARSE} or (is_dense and header.index_bytes):
-        raise WireError(f"neither dense nor sparse: {header.selection}")
+    selection = header.form % _KIND_FACTOR
+    is_dense = selection == DENSE
+    if selection not in {DENSE, SPARSE} or (is_dense and header.index_bytes):
+        raise WireError(f"neither dense nor sparse: {selection}")
     if num_values > layout.numel or (is_dense and num_values != layout.numel):
         raise WireError(f"{num_values} entries for a vector of {layout.numel}")
     scale_bytes = 4 * code.scales_per_tensor * layout.num_tensors

@@ -79,8 +79,14 @@ def payloads(draw):
 
 
 uint32 = st.integers(0, 2**32 - 1)
+kinds_and_notes = st.tuples(st.just("share"), st.just(())) | st.tuples(
+    st.sampled_from(["handover", "copy", "farewell"]), st.lists(uint32, max_size=5).map(tuple)
+)
 messages = st.builds(
-    Message,
+    lambda kind_and_notes, **fields: Message(
+        kind=kind_and_notes[0], notes=kind_and_notes[1], **fields
+    ),
+    kind_and_notes=kinds_and_notes,
     algorithm=st.sampled_from(["choco", "deep_squeeze", "dcd"]),
     sender=uint32,
     receiver=uint32,

@@ -28,7 +28,7 @@ from edgesim.compression import (
 from edgesim.compression.wire import HEADER
 from edgesim.learning.parameters import ParameterLayout
 
-HEADER_FIELDS = ("algorithm", "sender", "receiver", "sequence", "round_index")
+HEADER_FIELDS = ("algorithm", "sender", "receiver", "sequence", "round_index", "kind", "notes")
 
 
 @given(messages)
