@@ -20,7 +20,7 @@ from edgesim.data.images import Dataset, LabelledImages
 from edgesim.data.partition import dirichlet, iid, label_skew
 from edgesim.data.sources import load_dataset
 from edgesim.device import Device
-from edgesim.equipment import device_hardware
+from edgesim.equipment import device_hardware, has_batteries
 from edgesim.errors import ScenarioError
 from edgesim.gossip.algorithm import Algorithm
 from edgesim.gossip.choco import Choco, FixedGraphChoco
@@ -55,7 +55,7 @@ from edgesim.scenario.gossip import (
 from edgesim.scenario.model import QuantizationSection
 from edgesim.scenario.schema import Scenario
 from edgesim.streams import Purpose, stream, torch_seed
-from topologies import Schedule, TopologyError, build_schedule
+from topologies import Schedule, TopologyError, build_schedule, possible_receivers
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +148,12 @@ def make_compressor(scenario: Scenario) -> Compressor:
 def make_algorithm(
     scenario: Scenario, layout: ParameterLayout, schedule: Schedule
 ) -> Algorithm[Any]:
-    """Gossip algorithm; CHOCO in its two-buffer form where the graph is fixed."""
+    """Gossip algorithm; CHOCO in its two-buffer form where the graph is fixed and nobody leaves."""
     compressor, gossip = make_compressor(scenario), scenario.gossip
     match gossip:
         case ChocoGossip():
-            kind = FixedGraphChoco if schedule.is_static else Choco
+            is_fixed = schedule.is_static and not has_batteries(scenario)
+            kind = FixedGraphChoco if is_fixed else Choco
             return kind(averaging_rate=gossip.averaging_rate, compressor=compressor, layout=layout)
         case DeepSqueezeGossip():
             return DeepSqueeze(
@@ -268,6 +269,7 @@ def make_devices(
             num_trainable=initial.num_trainable,
             buffers=initial.buffers.cpu().clone(),
             meter=_make_meter(scenario, hardware[device], device) if hardware else None,
+            possible_receivers=possible_receivers(schedule, device),
         )
         for device, shard in shards.items()
     ]
@@ -321,6 +323,11 @@ def prepare(scenario: Scenario) -> Prepared:
     )
     _check_sizes(scenario, dataset)
     schedule = make_schedule(scenario)
+    if scenario.gossip.algorithm == "dcd" and has_batteries(scenario):
+        raise ScenarioError(
+            "gossip.algorithm is dcd, which needs the same graph for ever, but a device with a "
+            "battery leaves when it is empty; set its battery_wh: plugged_in, or choose choco"
+        )
     data = DataSpec(dataset.image_shape, dataset.num_classes, dataset.mean, dataset.std)
     try:
         check_model(scenario.model.name, data.image_shape, make_layers(scenario, PLAIN))

@@ -20,7 +20,7 @@ from edgesim.scenario.hardware import (
     given,
 )
 from edgesim.scenario.schema import Scenario
-from topologies import Schedule
+from topologies import Schedule, possible_receivers
 
 MIB = 2**20
 JOULES_PER_WH = 3600.0
@@ -66,7 +66,7 @@ def device_hardware(scenario: Scenario, schedule: Schedule) -> tuple[Hardware, .
             profile=profile,
             links={
                 receiver: _link(scenario.network, profiles, schedule, device, receiver)
-                for receiver in _receivers(schedule, device)
+                for receiver in possible_receivers(schedule, device)
             },
             is_half_duplex=_is_half_duplex(scenario.network, profile),
             compute_jitter=_first(group.compute_jitter, scenario.fleet.compute_jitter),
@@ -76,21 +76,13 @@ def device_hardware(scenario: Scenario, schedule: Schedule) -> tuple[Hardware, .
     )
 
 
+def has_batteries(scenario: Scenario) -> bool:
+    """Whether a device may have to leave."""
+    return any(profile.battery_j is not None for profile in device_profiles(scenario))
+
+
 def _group_of_devices(scenario: Scenario) -> list[DeviceGroup]:
     return [group for group in scenario.fleet.groups for _ in range(group.count)]
-
-
-def _receivers(schedule: Schedule, device: int) -> list[int]:
-    """Devices that this one may ever send to."""
-    if schedule.period is None:
-        return [other for other in range(schedule.num_devices) if other != device]
-    return sorted(
-        {
-            receiver
-            for round_index in range(0, schedule.period, schedule.hold)
-            for receiver, _ in schedule.out_edges(device, round_index)
-        }
-    )
 
 
 def _link(

@@ -61,9 +61,10 @@ VIRTUAL_ROUNDS: tuple[Column, ...] = (
 """Columns of rounds.parquet where devices have profiles."""
 
 MESSAGES: tuple[Column, ...] = (
-    Column("round", "int64", "round in which it was sent, and in lockstep absorbed"),
+    Column("round", "int64", "round of the sender in which it was sent"),
     Column("sender", "int32", "device"),
     Column("receiver", "int32", "device"),
+    Column("kind", "string", "'share' of gossip; 'handover', 'copy' or 'farewell' of who leaves"),
     Column("bytes", "int64", "length of the encoded message"),
 )
 
@@ -149,6 +150,7 @@ class MessageRecord:
     round: int
     sender: int
     receiver: int
+    kind: str
     bytes: int
     retransmissions: int | None
     retransmitted_bytes: int | None

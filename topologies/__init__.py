@@ -32,13 +32,21 @@ from topologies.one_peer import (
     RandomMatching,
     RotatingPermutations,
 )
-from topologies.schedules import Cycle, Schedule, Static, check_schedule
+from topologies.schedules import (
+    Cycle,
+    OutEdges,
+    Schedule,
+    Static,
+    check_schedule,
+    possible_receivers,
+)
 
 __all__ = [
     "KINDS",
     "ROTATING_PERMUTATIONS",
     "Cycle",
     "OnePeerExponential",
+    "OutEdges",
     "RandomMatching",
     "RotatingPermutations",
     "Schedule",
@@ -59,6 +67,7 @@ __all__ = [
     "metropolis",
     "mixing_matrix",
     "period_gap",
+    "possible_receivers",
     "random_regular",
     "ring",
     "spectral_gap",

@@ -181,6 +181,14 @@ class Cycle:
         return tuple(Static(graph) for graph in self.graphs)
 
 
+def possible_receivers(schedule: Schedule, device: int) -> tuple[int, ...]:
+    """Devices that this one may send to in any round, increasing."""
+    if schedule.period is None:
+        return tuple(other for other in range(schedule.num_devices) if other != device)
+    rounds = range(0, schedule.period, schedule.hold)
+    return tuple(sorted({peer for r in rounds for peer, _ in schedule.out_edges(device, r)}))
+
+
 def check_schedule(schedule: Schedule) -> None:
     """Make sure that what any device learns can reach every other, again in every period.
 

@@ -78,3 +78,8 @@ class Layer:
     def output_entries(self) -> int:
         """Entries of the output."""
         return prod(self.output_shape)
+
+    @property
+    def starts_shortcut(self) -> bool:
+        """It is the first on the shortcut of a residual block, by the models' names for these."""
+        return self.name.endswith(".shortcut.0")

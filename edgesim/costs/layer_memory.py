@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from edgesim.costs.layer import PRODUCT_KINDS, Kind, Layer
-from edgesim.costs.layer_work import CODE_BYTES, FLOAT_BYTES, INDEX_BYTES
+from edgesim.costs.widths import CODE_BYTES, FLOAT_BYTES, INDEX_BYTES
 from edgesim.quant.backends import BackendName
 from edgesim.quant.range_batch_norm import chunking
 from edgesim.quant.range_evonorm import chunks_of
@@ -36,8 +36,9 @@ class LayerMemory:
         kept: what else it reads: codes, gates, statistics, places of extremes.
         kept_weights: 8-bit codes of weights, and the numbers of 8-bit parameters, that it reads.
         passing_weights: 8-bit parameters that only the forward pass reads.
-        before_codes: g, times scales by channel, until it is quantized.
-        beside_gradient: copies, codes and rounded numbers of g in the layer's backward pass.
+        before_codes: g, copied or times scales by channel, until it is quantized.
+        gradient_codes: g in 8 bits.
+        rounded_gradient: g as the weights see it, if that is not g.
         activation_gradient: gradient between a norm and a ReLU that autograd knows apart.
         input_gradient: gradient at x; 0 where g is handed on as it is, or none is needed.
         parameter_gradients: of its parameters, until they are added to the flat gradient.
@@ -50,7 +51,8 @@ class LayerMemory:
     kept_weights: int = 0
     passing_weights: int = 0
     before_codes: int = 0
-    beside_gradient: int = 0
+    gradient_codes: int = 0
+    rounded_gradient: int = 0
     activation_gradient: int = 0
     input_gradient: int
     parameter_gradients: int
@@ -67,21 +69,21 @@ def memory_of_layer(layer: Layer, backend: BackendName, *, is_last_feature: bool
     """
     if layer.settings is None:
         return _in_floats(layer)
-    copied = is_last_feature and prod(layer.output_shape[2:]) > 1
-    beside = FLOAT_BYTES * layer.output_entries if copied else 0
     if layer.kind in PRODUCT_KINDS:
         return _code_product(layer, layer.settings)
+    is_copied = is_last_feature and prod(layer.output_shape[2:]) > 1
+    copied = FLOAT_BYTES * layer.output_entries if is_copied else 0
     if layer.kind == "residual_sum":
         return LayerMemory(
             output=FLOAT_BYTES * layer.output_entries,
             keeps_input=False,
             keeps_output=False,
             kept=0,
-            beside_gradient=beside,
+            before_codes=copied,
             input_gradient=FLOAT_BYTES * layer.output_entries,
             parameter_gradients=0,
         )
-    return _code_norm(layer, backend, beside)
+    return _code_norm(layer, backend, copied)
 
 
 def _in_floats(layer: Layer) -> LayerMemory:
@@ -140,8 +142,8 @@ def _code_product(layer: Layer, settings: QuantizationSettings) -> LayerMemory:
         kept_weights=CODE_BYTES * layer.num_weights + FLOAT_BYTES * (O if has_scales else 1),
         passing_weights=FLOAT_BYTES * layer.num_affine,
         before_codes=FLOAT_BYTES * y if has_scales and needs_gradient else 0,
-        beside_gradient=(CODE_BYTES * y if needs_gradient else 0)
-        + (0 if settings.weight_gradient == "fp32" else FLOAT_BYTES * y),  # rounded for the weights
+        gradient_codes=CODE_BYTES * y if needs_gradient else 0,
+        rounded_gradient=0 if settings.weight_gradient == "fp32" else FLOAT_BYTES * y,
         input_gradient=FLOAT_BYTES * x if needs_gradient else 0,
         parameter_gradients=FLOAT_BYTES * (layer.num_weights + layer.num_affine),
     )
@@ -166,14 +168,15 @@ def _code_norm(layer: Layer, backend: BackendName, copied: int) -> LayerMemory:
         kept=CODE_BYTES * y + kept + extremes,
         kept_weights=parameters - passing,
         passing_weights=passing,
-        beside_gradient=copied + CODE_BYTES * y,
+        before_codes=copied,
+        gradient_codes=CODE_BYTES * y,
         input_gradient=FLOAT_BYTES * y,
         parameter_gradients=parameters,
     )
 
 
 def _extremes_by_group(layer: Layer) -> int:
-    """Places of the highest and lowest entry of each chunk, in the shortest type (Range EvoNorm)."""
+    """Places of the extremes of each chunk, in the shortest type: Range EvoNorm."""
     entries = prod(layer.input_shape[1:]) // layer.groups
     chunks = chunks_of(entries)
     length = entries // chunks
@@ -182,6 +185,6 @@ def _extremes_by_group(layer: Layer) -> int:
 
 
 def _extremes_by_channel(layer: Layer) -> int:
-    """Likewise of Range BatchNorm, whose chunks go through the batch."""
+    """Likewise of Range BatchNorm, whose chunks go through the batch, in 8 bytes."""
     chunks, _ = chunking(layer.input_entries // layer.input_shape[1])
     return 2 * INDEX_BYTES * chunks * layer.input_shape[1]

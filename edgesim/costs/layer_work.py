@@ -27,10 +27,9 @@ from functools import cached_property
 from typing import assert_never
 
 from edgesim.costs.layer import PRODUCT_KINDS, Kind, Layer
+from edgesim.costs.widths import CODE_BYTES, FLOAT_BYTES, INDEX_BYTES
 from edgesim.hardware.work import Work
 from edgesim.quant.settings import QuantizationSettings, Rounding
-
-CODE_BYTES, FLOAT_BYTES, INDEX_BYTES = 1, 4, 8
 
 NOISE_OPS = 7  # quant/noise.py: 12 for a pair of entries (hash 10, halves 2), then each scaled
 RANGE_OPS = 2  # minimum and maximum, a comparison each

@@ -24,9 +24,11 @@ from edgesim.compression.compressors import Compressor
 from edgesim.compression.payload import Payload
 from edgesim.compression.wire import Message, decode, encode
 from edgesim.costs.memory_table import MemoryTable
+from edgesim.costs.message_form import CountedAlgorithm
 from edgesim.costs.step_watch import watch_step
 from edgesim.costs.storage_ledger import StorageLedger
-from edgesim.gossip.algorithm import Algorithm, OutEdge, Share
+from edgesim.gossip.algorithm import Algorithm, GossipState, OutEdge, Share
+from edgesim.gossip.dcd import Dcd
 from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.optimizers import Optimizer
 from edgesim.learning.parameters import ParameterLayout
@@ -41,7 +43,7 @@ class MeasuredMemory:
 
     Attributes:
         at_peak: when it was most in all.
-        message_bytes: length of each of its encoded messages in that round.
+        message_bytes: length of its longest encoded message; of one kind, they are nearly equal.
     """
 
     at_peak: MemoryTable
@@ -53,14 +55,15 @@ def measure_device_memory(
     model: FlatModel,
     batch: tuple[Tensor, Tensor],
     optimizer: Optimizer,
-    algorithm: Algorithm[Any],
+    algorithm: CountedAlgorithm,
     out_edges: Sequence[OutEdge],
     in_weights: Mapping[int, float],
 ) -> MeasuredMemory:
-    """Memory at the peak of the second round of a device; the first brings its state into being.
+    """Memory at the peak of a round of a device whose gossip is under way.
 
-    Runs both as a device does, on its own vectors; instead of messages of its in-neighbours it
-    takes its own. The model is changed as by training, and has to have its seeds.
+    Gossips once, which brings all of its vectors into being, then runs a round as a device does;
+    instead of messages of its in-neighbours it takes its own. The model is changed as by training,
+    and has to have its seeds.
 
     Args:
         model: that the device computes with.
@@ -71,28 +74,35 @@ def measure_device_memory(
         in_weights: weight of each in-edge, by sender.
     """
     device = _Device(model, batch, optimizer, algorithm, in_weights)
-    device.train(out_edges, StorageLedger())
+    device.send(out_edges, StorageLedger())
     device.absorb(device.messages_to_itself())
+    device.unbalance()
     ledger = StorageLedger()
     device.show(ledger)
     waiting = device.messages_to_itself()
     ledger.see([message.payload for message in waiting], "mailbox")
-    if waiting:  # the last of them, while it was read
-        ledger.see(encode(waiting[-1]), "receive_buffers")
-    device.train(out_edges, ledger)
+    received = encode(waiting[-1]) if waiting else b""  # one more, that is being read
+    ledger.see(received, "receive_buffers")
+    device.train(ledger)
+    device.send(out_edges, ledger)
     device.absorb(waiting)
-    return MeasuredMemory(MemoryTable.of(ledger.at_peak), device.message_bytes)
+    message_bytes = max(map(len, [received, *device.letters]))
+    return MeasuredMemory(MemoryTable.of(ledger.at_peak), message_bytes)
 
 
 class _Device:
-    """The vectors of `edgesim.device.Device`, and its steps in their order."""
+    """The vectors of `edgesim.device.Device`, and its steps in their order.
+
+    Attributes:
+        letters: encoded messages of the newest round.
+    """
 
     def __init__(
         self,
         model: FlatModel,
         batch: tuple[Tensor, Tensor],
         optimizer: Optimizer,
-        algorithm: Algorithm[Any],
+        algorithm: CountedAlgorithm,
         in_weights: Mapping[int, float],
     ) -> None:
         self._model = model
@@ -103,8 +113,8 @@ class _Device:
         self._buffers = model.buffers.clone()
         x = model.parameters.clone()
         self._momentum = optimizer.init(x[: model.num_trainable])
-        self._gossip = algorithm.init(x, in_weights)
-        self._letters: list[bytes] = []
+        self._gossip: GossipState = algorithm.init(x, in_weights)
+        self.letters: list[bytes] = []
 
     def show(self, ledger: StorageLedger) -> None:
         """All that is held from round to round."""
@@ -116,14 +126,17 @@ class _Device:
         ledger.see(self._buffers, "weights")
         ledger.see(self._momentum, "optimizer")
         ledger.see(self._gossip, "gossip_state")
-        ledger.see(self._letters, "send_buffers")
+        ledger.see(self.letters, "send_buffers")
 
-    def train(self, out_edges: Sequence[OutEdge], ledger: StorageLedger) -> None:
-        """A training step at z = x/u, then the messages of the round."""
+    def train(self, ledger: StorageLedger) -> None:
+        """A training step at z = x/u."""
         model, state, trainable = self._model, self._gossip, self._model.num_trainable
         images_NCHW, labels_N = self._batch
         ledger.see([images_NCHW, labels_N], "activations")
-        model.load_(state.debiased(), self._buffers)
+        z = state.debiased()
+        ledger.see(z, "master_copy")
+        model.load_(z, self._buffers)
+        del z
         with watch_step(model, ledger):
             _, gradient = model.loss_and_gradient(images_NCHW, labels_N)
         self._buffers.copy_(model.buffers)
@@ -131,15 +144,23 @@ class _Device:
         self._optimizer.step_(self._momentum, x, gradient[:trainable], _RATE)
         ledger.see(self._momentum, "optimizer")
         state.x[trainable:] = model.parameters[trainable:] * state.u
+
+    def send(self, out_edges: Sequence[OutEdge], ledger: StorageLedger) -> None:
+        """The messages of the round."""
         compressor = _SeenCompressor(self._algorithm.compressor, ledger)
-        algorithm = replace(self._algorithm, compressor=compressor)
-        shares = algorithm.send_(state, out_edges, np.random.default_rng(_SEED))
+        algorithm: Algorithm[Any] = replace(self._algorithm, compressor=compressor)
+        shares = algorithm.send_(self._gossip, out_edges, np.random.default_rng(_SEED))
         letters = []
         for share in shares:
             letters.append(encode(self._message(share, _SELF, share.peer)))
             ledger.see([share.payload, letters[-1]], "send_buffers")
-        ledger.forget(self._letters, "send_buffers")
-        self._letters = letters
+        ledger.forget(self.letters, "send_buffers")
+        self.letters = letters
+
+    def unbalance(self) -> None:
+        """Move u from 1, where x/u would need no memory beside x; most graphs and roundings do."""
+        if not isinstance(self._algorithm, Dcd):
+            self._gossip.u *= 1.5
 
     def messages_to_itself(self) -> list[Message]:
         """One for each in-edge, decoded, of the size of those that it sends."""
@@ -151,17 +172,11 @@ class _Device:
             for sender, weight in self._in_weights.items()
         ]
 
-    @property
-    def message_bytes(self) -> int:
-        """Length of the messages sent last, which are of one length or nearly; 0 without any."""
-        return max(map(len, self._letters), default=0)
-
     def absorb(self, messages: Sequence[Message]) -> None:
-        """The end of the round."""
+        """Gossip's end of the round; the optimizer's takes no memory of its own."""
         shares = [Share(m.sender, m.weight, m.push_weight, m.payload) for m in messages]
-        self._algorithm.absorb_(self._gossip, shares)
-        x = self._gossip.x[: self._model.num_trainable]
-        self._optimizer.after_gossip_(self._momentum, x, self._gossip.u, _RATE)
+        algorithm: Algorithm[Any] = self._algorithm
+        algorithm.absorb_(self._gossip, shares)
 
     def _message(self, share: Share, sender: int, receiver: int) -> Message:
         return Message(

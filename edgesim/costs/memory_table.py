@@ -51,7 +51,7 @@ class MemoryTable:
     @classmethod
     def of(cls, bytes_by_component: Mapping[Component, int]) -> MemoryTable:
         """A table of what is there; the rest is 0."""
-        return cls(**bytes_by_component)
+        return cls(**{str(component): held for component, held in bytes_by_component.items()})
 
     @property
     def by_component(self) -> dict[str, int]:

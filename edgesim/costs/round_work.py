@@ -12,7 +12,6 @@ Symbols:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import log
 from typing import Any
 
@@ -25,9 +24,11 @@ from edgesim.compression.compressors import (
     SignScale,
     TopK,
 )
-from edgesim.compression.selection import kept_counts
+from edgesim.compression.value_codes import ValueFormat
 from edgesim.costs.errors import CostError
-from edgesim.costs.layer_work import FLOAT_BYTES, INDEX_BYTES, NOISE_OPS
+from edgesim.costs.layer_work import NOISE_OPS
+from edgesim.costs.message_form import CountedAlgorithm, MessageForm
+from edgesim.costs.widths import FLOAT_BYTES, INDEX_BYTES
 from edgesim.gossip.algorithm import Algorithm
 from edgesim.gossip.choco import Choco, FixedGraphChoco
 from edgesim.gossip.dcd import Dcd
@@ -60,31 +61,6 @@ def optimizer_work(optimizer: Optimizer, num_trainable: int) -> Work:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Message:
-    """One message of a compressor.
-
-    Attributes:
-        entries: K.
-        held_bytes: codes and indices.
-        compress: select, quantize, write.
-        decode_ops: from code to number, per entry.
-    """
-
-    entries: int
-    held_bytes: int
-    compress: Work
-    decode_ops: int
-
-    def added(self, *, is_scaled: bool) -> Work:
-        """Work of adding it to a vector, times a factor or not."""
-        ops = self.decode_ops + (2 if is_scaled else 1)
-        return Work(
-            elementwise_ops=ops * self.entries,
-            traffic_bytes=self.held_bytes + 2 * FLOAT_BYTES * self.entries,
-        )
-
-
 def gossip_work(algorithm: Algorithm[Any], numel: int, out_degree: int, in_degree: int) -> Work:
     """Work of one round's gossip on one device, z = x/u of the next step included.
 
@@ -97,34 +73,34 @@ def gossip_work(algorithm: Algorithm[Any], numel: int, out_degree: int, in_degre
     Raises:
         CostError: an algorithm or compressor of unknown work, or a layout of another length.
     """
-    if not isinstance(algorithm, Choco | FixedGraphChoco | DeepSqueeze | GradientPush | Dcd):
+    if not isinstance(algorithm, CountedAlgorithm):
         raise CostError(f"an algorithm of type {type(algorithm).__name__} has no counts")
     if algorithm.layout.numel != numel:
         raise CostError(f"{numel} entries, but the layout has {algorithm.layout.numel}")
-    message = _message(algorithm.compressor, algorithm.layout)
-    plain, scaled = message.added(is_scaled=False), message.added(is_scaled=True)
+    message = _Message(algorithm.compressor, algorithm.layout)
+    compress, plain, scaled = message.compress(), message.add(), message.add_times()
     debias = _vector(numel, ops=1, passes=2)
     is_sending = min(out_degree, 1)
     match algorithm:
         case FixedGraphChoco():
-            send = _vector(numel, ops=1, passes=3) + message.compress + plain  # q = C(x - h), h
+            send = _vector(numel, ops=1, passes=3) + compress + plain  # q = C(x - h), h += q
             send += _vector(numel, ops=2, passes=3)  # x -= eta (1 - w) h
             absorb = scaled * in_degree + _vector(numel, ops=2, passes=3)  # S, x += eta S
             return send * is_sending + absorb + debias
         case Choco():
             edge = _vector(numel, ops=2, passes=3)  # x -= eta w h or x += eta w h
-            send = _vector(numel, ops=1, passes=3) + message.compress + plain + edge
+            send = _vector(numel, ops=1, passes=3) + compress + plain + edge
             return send * out_degree + (plain + edge) * in_degree + debias
         case DeepSqueeze():
             # v = delta + x, c = C(v), delta = v - c, x -= eta (1 - w) c
-            send = _vector(numel, ops=1, passes=3) + message.compress + plain + scaled
+            send = _vector(numel, ops=1, passes=3) + compress + plain + scaled
             return send * is_sending + scaled * in_degree + debias
         case GradientPush():
-            return (message.compress + scaled) * is_sending + scaled * in_degree + debias
+            return (compress + scaled) * is_sending + scaled * in_degree + debias
         case Dcd():
             # t = x - h + sum_e w_e h[e] - (1 - w) h, q = C(t), h += q, x = h; u is 1 throughout
             send = _vector(numel, ops=1, passes=3) + _vector(numel, ops=2, passes=3)
-            send += _vector(numel, ops=2, passes=3) * in_degree + message.compress + plain
+            send += _vector(numel, ops=2, passes=3) * in_degree + compress + plain
             return send + _vector(numel, ops=0, passes=2) + plain * in_degree
 
 
@@ -133,44 +109,72 @@ def _vector(numel: int, *, ops: int, passes: int) -> Work:
     return Work(elementwise_ops=ops * numel, traffic_bytes=passes * FLOAT_BYTES * numel)
 
 
-def _message(compressor: Compressor, layout: ParameterLayout) -> _Message:
-    """Work of compressing one vector of that layout."""
-    entries, selection_ops, is_sparse = layout.numel, 0, False
+class _Message:
+    """Work on one message of a compressor."""
+
+    def __init__(self, compressor: Compressor, layout: ParameterLayout) -> None:
+        self._form = MessageForm.of(compressor, layout)
+        self._numel = layout.numel
+        self._selection_ops = _selection_ops(compressor, layout.numel)
+        self._code_ops, self._decode_ops = _code_ops(compressor)
+        indices = INDEX_BYTES * self._form.entries if self._form.is_sparse else 0
+        self._held_bytes = self._form.value_bytes + indices
+
+    def compress(self) -> Work:
+        """Select and quantize the entries of a vector."""
+        return Work(
+            elementwise_ops=self._selection_ops + self._code_ops * self._form.entries,
+            traffic_bytes=FLOAT_BYTES * self._numel + self._held_bytes,
+        )
+
+    def add(self) -> Work:
+        """Add the message to a vector."""
+        return self._added(ops=1)
+
+    def add_times(self) -> Work:
+        """Add the message times a factor."""
+        return self._added(ops=2)
+
+    def _added(self, ops: int) -> Work:
+        return Work(
+            elementwise_ops=(self._decode_ops + ops) * self._form.entries,
+            traffic_bytes=self._held_bytes + 2 * FLOAT_BYTES * self._form.entries,
+        )
+
+
+def _code_ops(compressor: Compressor) -> tuple[int, int]:
+    """Operations to quantize an entry, and to decode it."""
     match compressor:
-        case TopK() | RandomK():
-            entries, is_sparse = int(kept_counts(compressor.keep, layout).sum()), True
-            # Keys (|x|, or random numbers), the key of rank K, then a comparison of each with it.
-            keys = 1 if isinstance(compressor, TopK) else NOISE_OPS
-            selection_ops = round((keys + 1 + _quickselect(compressor.keep)) * layout.numel)
-            code_ops, decode_ops, bits = _FORMAT_OPS[compressor.values]
-        case Identity():
-            code_ops, decode_ops, bits = _FORMAT_OPS[compressor.values]
         case MinMaxUInt8():  # minimum, maximum, x a, rounding, - L, two ends; (q + L) / a
-            code_ops, decode_ops, bits = 7, 2, 8
+            return 7, 2
         case SignScale():  # |x| and its sum, sign; 2 q - 1 and the magnitude
-            code_ops, decode_ops, bits = 3, 3, 1
-        case QSGD():  # square and sum, x / step, noise and its sum, rounding, two ends
-            code_ops, decode_ops, bits = 3 + NOISE_OPS + 4, 1, compressor.bits + 1
+            return 3, 3
+        case QSGD():  # square and sum, x / step, noise and its sum, rounding, two ends; q step
+            return 3 + NOISE_OPS + 4, 1
+        case TopK() | RandomK() | Identity():
+            return _FORMAT_OPS[compressor.values]
         case _:
             raise CostError(f"a compressor of type {type(compressor).__name__} has no counts")
-    held_bytes = -(-entries * bits // 8) + (INDEX_BYTES * entries if is_sparse else 0)
-    compress = Work(
-        elementwise_ops=selection_ops + code_ops * entries,
-        traffic_bytes=FLOAT_BYTES * layout.numel + held_bytes,
-    )
-    return _Message(entries, held_bytes, compress, decode_ops)
 
 
-# By value format: operations to quantize an entry, to decode it, and bits. int8: |x|, maximum,
-# x / step, rounding, and back a product; fp16: a rounding, and back.
-_FORMAT_OPS = {"fp32": (0, 0, 32), "fp64": (1, 0, 64), "fp16": (1, 1, 16), "int8": (4, 1, 8)}
+# int8: |x|, maximum, x / step, rounding, and back a product; fp16: a rounding, and back.
+_FORMAT_OPS: dict[ValueFormat, tuple[int, int]] = {
+    "fp32": (0, 0),
+    "fp64": (1, 0),
+    "fp16": (1, 1),
+    "int8": (4, 1),
+}
 
 
-def _quickselect(keep: float) -> float:
-    """Comparisons per entry to find the key of that rank: 2 (1 + entropy of the rank, in nats).
+def _selection_ops(compressor: Compressor, numel: int) -> int:
+    """Operations to find the entries that are kept.
 
-    Mean over orders, for long vectors: D. E. Knuth, "Mathematical analysis of algorithms", IFIP
-    Congress 1971.
+    Keys (|x|, or random numbers), the key of rank K, then a comparison of each key with it.
+    Quickselect takes 2 (1 + entropy of the rank) comparisons an entry, in nats, in the mean over
+    orders of a long vector: D. E. Knuth, "Mathematical analysis of algorithms", IFIP Congress 1971.
     """
-    entropy = -sum(p * log(p) for p in (keep, 1 - keep) if p > 0)
-    return 2 * (1 + entropy)
+    if not isinstance(compressor, TopK | RandomK):
+        return 0
+    key_ops = 1 if isinstance(compressor, TopK) else NOISE_OPS
+    entropy = -sum(p * log(p) for p in (compressor.keep, 1 - compressor.keep) if p > 0)
+    return round((key_ops + 1 + 2 * (1 + entropy)) * numel)

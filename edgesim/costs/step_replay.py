@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from edgesim.costs.layer import Layer
 from edgesim.costs.layer_memory import LayerMemory, memory_of_layer
-from edgesim.costs.layer_work import FLOAT_BYTES, INDEX_BYTES
 from edgesim.costs.memory_table import Component
+from edgesim.costs.widths import FLOAT_BYTES, INDEX_BYTES
 from edgesim.quant.backends import BackendName
 
 
@@ -72,6 +72,21 @@ class _Books:
             self._peak, self.at_peak = self.now.total(), dict(self.now)
 
 
+class _ResidualBlock:
+    """A residual block between its fork and its sum, in either direction.
+
+    Attributes:
+        input: the block's input; backward: what waits to be added to the other branch's gradient.
+        branch: output of the branch while the shortcut is computed.
+    """
+
+    __slots__ = ("branch", "input")
+
+    def __init__(self, block_input: _Block) -> None:
+        self.input = block_input
+        self.branch: _Block | None = None
+
+
 class _Replay:
     """One step."""
 
@@ -79,8 +94,7 @@ class _Replay:
         self._steps = list(zip(layers, memories, strict=True))
         self._books = _Books()
         self._kept: list[list[_Block]] = []  # by layer: what its backward pass reads
-        self._block_inputs: list[_Block] = []
-        self._branch_outputs: list[_Block] = []  # of blocks whose shortcut is computed
+        self._residual_blocks: list[_ResidualBlock] = []
 
     def run(self) -> Mapping[Component, int]:
         """Both passes."""
@@ -89,46 +103,96 @@ class _Replay:
         return self._books.at_peak
 
     def _forward(self) -> None:
-        books, first = self._books, self._steps[0][0]
-        labels = INDEX_BYTES * first.input_shape[0]
-        x = books.take("activations", FLOAT_BYTES * first.input_entries + labels)
+        books, images = self._books, self._steps[0][0]
+        labels = INDEX_BYTES * images.input_shape[0]
+        x = books.take("activations", FLOAT_BYTES * images.input_entries + labels)
         x.readers += 1  # whoever gave the batch to the model
         in_frames: list[_Block] = []
         for layer, memory in self._steps:
-            if layer.kind == "average":  # the features are there; their frame held the images
+            if layer.kind == "average":
                 books.release(*in_frames)
                 in_frames = [_held(x)]
             if layer.kind == "loss":
                 books.release(*in_frames)
-            x = self._through(layer, memory, x)
+            x = self._forward_through(layer, memory, x)
             if layer.kind in ("copy", "average"):
                 in_frames.append(_held(x))
 
-    def _through(self, layer: Layer, memory: LayerMemory, x: _Block) -> _Block:
-        """A layer's forward pass; gives its output."""
-        books = self._books
+    def _forward_through(self, layer: Layer, memory: LayerMemory, x: _Block) -> _Block:
+        """One layer; gives its output."""
+        books, blocks = self._books, self._residual_blocks
         if layer.kind == "fork":
-            self._block_inputs.append(_held(x))
-            self._kept.append([])
-            return x
+            blocks.append(_ResidualBlock(_held(x)))
         if layer.starts_shortcut:
-            self._branch_outputs.append(x)
-            x = _held(self._block_inputs[-1])
+            blocks[-1].branch, x = x, _held(blocks[-1].input)
         kept = [books.take("weights", memory.kept_weights), books.take("activations", memory.kept)]
         passing = books.take("weights", memory.passing_weights)
-        hands_on = layer.kind in ("view", "loss")
-        y = _held(x) if hands_on else books.take("activations", memory.output)
+        y = books.take("activations", memory.output) if memory.output else _held(x)
         books.look()
-        kept += [_held(x)] if memory.keeps_input else []
-        kept += [_held(y)] if memory.keeps_output else []
+        if memory.keeps_input:
+            kept.append(_held(x))
+        if memory.keeps_output:
+            kept.append(_held(y))
         self._kept.append(kept)
         books.release(x, passing)
         if layer.kind == "residual_sum":
-            self._end_block(layer)
+            block = blocks.pop()
+            books.release(block.input, *([block.branch] if block.branch else []))
         return y
 
-    def _end_block(self, layer: Layer) -> None:
-        """The frames of a residual block are left."""
-        if self._branch_outputs and layer.has_shortcut:
-            self._books.release(self._branch_outputs.pop())
-        self._books.release(self._block_inputs.pop())
+    def _backward(self) -> None:
+        g: _Block | None = None
+        for (layer, memory), kept in zip(reversed(self._steps), reversed(self._kept), strict=True):
+            if layer.kind != "copy":
+                g = self._backward_through(layer, memory, kept, g)
+
+    def _backward_through(
+        self, layer: Layer, memory: LayerMemory, kept: list[_Block], g: _Block | None
+    ) -> _Block:
+        """One layer; gives the gradient at its input."""
+        books = self._books
+        if g is None:  # the loss, whose own gradient is 1
+            g = books.take("layer_gradients", 0)
+        if layer.kind == "fork":
+            return self._join_gradients(layer, g)
+        if memory.activation_gradient:
+            at_norm = books.take("layer_gradients", memory.activation_gradient)
+            books.look()
+            books.release(g, kept.pop())  # the sign of the output is not needed any more
+            g = at_norm
+        codes = books.take("layer_gradients", memory.gradient_codes)
+        before_codes = books.take("layer_gradients", memory.before_codes)
+        is_result = layer.kind == "residual_sum"  # what comes of the quantizer
+        g_x = books.take("layer_gradients", memory.input_gradient if is_result else 0)
+        books.look()
+        books.release(before_codes)
+        rounded = books.take("layer_gradients", memory.rounded_gradient)
+        if not is_result:
+            g_x = books.take("layer_gradients", memory.input_gradient)
+        of_parameters = books.take("gradients", memory.parameter_gradients)
+        books.look()
+        if not memory.input_gradient and layer.needs_input_gradient:  # handed on as it is
+            g_x = _held(g)
+        books.release(g, codes, rounded, of_parameters, *kept)
+        return self._at_block_ends(layer, g_x)
+
+    def _at_block_ends(self, layer: Layer, g_x: _Block) -> _Block:
+        """Both branches get the gradient of a sum; the shortcut's is computed first, and waits."""
+        if layer.kind == "residual_sum":
+            self._residual_blocks.append(_ResidualBlock(_held(g_x)))
+        if layer.starts_shortcut:
+            block = self._residual_blocks[-1]
+            block.input, g_x = g_x, block.input
+        return g_x
+
+    def _join_gradients(self, layer: Layer, g: _Block) -> _Block:
+        """The gradients of both branches, added."""
+        both = self._books.take("layer_gradients", FLOAT_BYTES * layer.input_entries)
+        self._books.release(g, self._residual_blocks.pop().input)
+        return both
+
+
+def _held(block: _Block) -> _Block:
+    """The same block with one reader more."""
+    block.readers += 1
+    return block

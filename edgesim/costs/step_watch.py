@@ -12,7 +12,11 @@ from torch.autograd.graph import Node, saved_tensors_hooks
 from edgesim.costs.memory_table import Component
 from edgesim.costs.storage_ledger import StorageLedger
 from edgesim.learning.flat_model import FlatModel
-from edgesim.quant.arithmetic import Arithmetic
+from edgesim.quant.arithmetic import (
+    Arithmetic,
+    RangeBatchNormBackward,
+    RangeEvoNormBackward,
+)
 from edgesim.quant.layers import InputQuantizer
 
 _OF_WEIGHTS: dict[str, Component] = {  # results of the back end that are no activations
@@ -36,7 +40,7 @@ def watch_step(model: FlatModel, ledger: StorageLedger) -> Iterator[None]:
             undo.callback(module.register_forward_hook(step.after_module).remove)
             if isinstance(module, InputQuantizer):
                 undo.callback(setattr, module, "arithmetic", module.arithmetic)
-                module.arithmetic = cast(Arithmetic, _SeenArithmetic(module.arithmetic, step))
+                module.arithmetic = cast("Arithmetic", _SeenArithmetic(module.arithmetic, step))
         undo.callback(model.model.register_forward_hook(step.after_model).remove)
         undo.enter_context(saved_tensors_hooks(step.save, lambda tensor: tensor))
         yield
@@ -47,16 +51,16 @@ class _Step:
 
     def __init__(self, ledger: StorageLedger) -> None:
         self._ledger = ledger
-        self._pass: Component = "activations"
+        self._direction: Component = "activations"
 
     def see(self, value: object, component: Component | None = None) -> None:
         """Anything that may have tensors in it; by default of the pass under way."""
-        self._ledger.see(value, component or self._pass)
+        self._ledger.see(value, component or self._direction)
 
     def before_module(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
         """Hook of every module: what it is given."""
         del module
-        self._pass = "activations"
+        self._direction = "activations"
         self.see(inputs)
 
     def after_module(self, module: nn.Module, inputs: tuple[Any, ...], output: object) -> None:
@@ -83,7 +87,7 @@ class _Step:
         ]
 
         def see_gradients(at_inputs: Sequence[Tensor], at_outputs: Sequence[Tensor]) -> None:
-            self._pass = "layer_gradients"
+            self._direction = "layer_gradients"
             self.see(tuple(at_outputs))
             for gradient, component in zip(at_inputs, components, strict=False):
                 self.see(gradient, component)
@@ -106,6 +110,9 @@ class _SeenArithmetic:
         def operation(*operands: object, **options: object) -> object:
             self._step.see(operands)
             result = found(*operands, **options)
+            if isinstance(result, RangeEvoNormBackward | RangeBatchNormBackward):
+                self._step.see(result.x)
+                self._step.see(result, "gradients")
             self._step.see(result, _OF_WEIGHTS.get(name))
             return result
 

@@ -19,12 +19,12 @@ from ray.exceptions import RayActorError
 
 from edgesim.assembly import FleetPlan
 from edgesim.data.images import LabelledImages
-from edgesim.device import Letter
 from edgesim.errors import EdgesimError
 from edgesim.fleet.core_pool import CorePool
 from edgesim.fleet.host import Progress, build_host
 from edgesim.hardware.timeline import Stamp
 from edgesim.learning.allocator import keep_freed_memory
+from edgesim.mail import Letter
 
 Peer: TypeAlias = Any
 """Handle of a DeviceActor; Ray does not type the answers of asynchronous actor methods."""
@@ -77,7 +77,7 @@ class DeviceActor:
     @ray.method(enable_task_events=False)
     async def deliver(self, data: bytes, stamp: Stamp | None) -> bool:
         """Take in an encoded message from a peer; False asks for it again."""
-        return self._host.deliver(data, stamp)
+        return await self._host.deliver(data, stamp)
 
     @ray.method(enable_task_events=False)
     async def progress(self) -> Progress:

@@ -31,9 +31,10 @@ def consensus_of(snapshots: Sequence[Snapshot]) -> Snapshot:
     """The consensus model as a snapshot: sum(x), sum(u), mean of the local statistics.
 
     Sums run in double precision in the order of devices, so the result does not depend on who
-    finished first. Batch-norm statistics are never gossiped; their plain mean is used.
+    finished first. Batch-norm statistics are never gossiped; their plain mean is used. Devices that
+    have left, with u = 0, have no part in it.
     """
-    ordered = sorted(snapshots, key=lambda s: s.device)
+    ordered = _present(snapshots)
     x = torch.zeros_like(ordered[0].x, dtype=torch.float64)
     buffers = torch.zeros_like(ordered[0].buffers, dtype=torch.float64)
     for snapshot in ordered:
@@ -47,6 +48,11 @@ def consensus_of(snapshots: Sequence[Snapshot]) -> Snapshot:
         buffers=(buffers / len(ordered)).to(ordered[0].buffers.dtype),
         virtual_time_s=_last(snapshot.virtual_time_s for snapshot in ordered),
     )
+
+
+def _present(snapshots: Sequence[Snapshot]) -> list[Snapshot]:
+    """Snapshots of devices that have not left, in the order of devices."""
+    return sorted((s for s in snapshots if s.u > 0), key=lambda s: s.device)
 
 
 def _last(times_s: Iterable[float | None]) -> float | None:
@@ -104,13 +110,13 @@ class Evaluator:
         """Rows of evaluations.parquet for the models of one round.
 
         Args:
-            snapshots: one per device, all of the same round.
+            snapshots: one per device, all of the same round; devices that have left get no row.
             devices_too: evaluate each device's model beside the consensus model.
 
         Raises:
             EvaluationStoppedError: `close` was called meanwhile.
         """
-        ordered = sorted(snapshots, key=lambda s: s.device)
+        ordered = _present(snapshots)
         center = consensus_of(ordered)
         distances = distances_to(center, ordered)
         spread = sqrt(sum(d * d for d in distances) / len(distances))

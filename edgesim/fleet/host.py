@@ -22,14 +22,16 @@ from typing import Protocol
 
 from edgesim.assembly import FleetPlan, make_devices, make_flat_model
 from edgesim.compression.errors import WireError
-from edgesim.compression.wire import decode
+from edgesim.compression.wire import Message, decode, encode
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.data.images import LabelledImages
-from edgesim.device import Arrival, Device, Letter, RoundReport, Snapshot
+from edgesim.device import Device, RoundReport, Snapshot
 from edgesim.errors import EdgesimError
 from edgesim.fleet.mailbox import Mailbox
 from edgesim.fleet.run_directory import RunDirectory
 from edgesim.hardware.timeline import Stamp
+from edgesim.mail import Arrival, Letter
+from edgesim.membership import Edge, Will, is_will
 from edgesim.records import RoundRecord
 
 Post = Callable[[Letter], Awaitable[bool]]
@@ -116,6 +118,8 @@ class Host:
         self._snapshot_rounds = snapshot_rounds
         self._core = core
         self._mailboxes = {index: Mailbox() for index in self._devices}
+        self._device_at = {index: index for index in self._devices}
+        self._heirs: dict[int, int] = {}
         self._arrivals = {index: asyncio.Event() for index in self._devices}
         self._unwritten: dict[int, list[RoundReport]] = {index: [] for index in self._devices}
         self._newest: dict[int, RoundRecord] = {}
@@ -153,10 +157,11 @@ class Host:
                 self._archive.write_rounds(index, reports)
                 reports.clear()
 
-    def deliver(self, data: bytes, stamp: Stamp | None) -> bool:
+    async def deliver(self, data: bytes, stamp: Stamp | None) -> bool:
         """Take in an encoded message; False asks the sender to send it again.
 
-        Repeated delivery does no harm.
+        What is for a device that has left goes on to its heir, whose host then answers. Repeated
+        delivery does no harm.
 
         Args:
             data: the message.
@@ -167,8 +172,8 @@ class Host:
         except WireError as error:
             _log.warning("refused a message of %d bytes: %s", len(data), error)
             return False
-        device = self._devices.get(message.receiver)
-        if device is None or not device.expects(message):
+        index = self._device_at.get(message.receiver)
+        if index is None or not self._can_be_due(message, self._devices[index]):
             _log.warning(
                 "refused a message of device %d to device %d, round %d: none is due here",
                 message.sender,
@@ -176,9 +181,28 @@ class Host:
                 message.round_index,
             )
             return False
-        if self._mailboxes[message.receiver].put(Arrival(message, stamp)):
-            self._arrivals[message.receiver].set()
+        heir = self._heirs.get(index)
+        if heir is not None:
+            return await self._post(Letter(message.sender, heir, message.sequence, data, stamp))
+        if message.kind == "handover":
+            self._expect_mail_of(index, Will.from_notes(message.notes))
+        if self._mailboxes[index].put(Arrival(message, stamp)):
+            self._arrivals[index].set()
         return True
+
+    def _can_be_due(self, message: Message, device: Device) -> bool:
+        """Whether the message is one that the device will absorb in some round."""
+        has_sound_notes = {
+            "handover": is_will(message.notes),
+            "copy": len(message.notes) == 2,
+        }
+        return device.expects(message) and has_sound_notes.get(message.kind, True)
+
+    def _expect_mail_of(self, index: int, will: Will) -> None:
+        """Take messages to the addresses of a device that leaves, for its heir."""
+        self._device_at.update(dict.fromkeys(will.addresses, index))
+        taken = {edge: seq for edge, seq in will.sequences.items() if seq is not None}
+        self._mailboxes[index].take_over(taken)
 
     def progress(self) -> Progress:
         """How far the devices are; may be asked at any time."""
@@ -194,6 +218,9 @@ class Host:
         )
 
     def _rounds_done(self, index: int) -> int:
+        """Rounds that need not be waited for: a device that has left owes none."""
+        if self._devices[index].has_left:
+            return self._num_rounds
         newest = self._newest.get(index)
         return 0 if newest is None else newest.round + 1
 
@@ -203,7 +230,7 @@ class Host:
         """One device from its first round to its last."""
         loop = asyncio.get_running_loop()
         letters = await loop.run_in_executor(pool, self._first_turn, device)
-        for _ in range(self._num_rounds):
+        while not device.has_left and device.round_index < self._num_rounds:
             for letter in letters:
                 slot = self._free_slots[letter.sender, letter.receiver]
                 await slot.acquire()
@@ -212,6 +239,23 @@ class Host:
             arrivals = await self._collect(device)
             waited_s = perf_counter() - start
             letters = await loop.run_in_executor(pool, self._turn, device, arrivals, waited_s)
+        if device.has_left and letters:
+            await self._take_leave(device, letters)
+
+    async def _take_leave(self, device: Device, letters: list[Letter]) -> None:
+        """Send the last letters of a device, then forward its mail to the receiver of the first."""
+        heir = letters[0].receiver
+        for letter in letters:
+            slot = self._free_slots[letter.sender, letter.receiver]
+            await slot.acquire()
+            await self._send(letter, slot)
+        self._heirs[device.index] = heir
+        for arrival in self._mailboxes[device.index].empty():
+            message = arrival.message
+            slot = asyncio.Semaphore(0)  # released once, and not used again
+            data = encode(message)
+            letter = Letter(message.sender, heir, message.sequence, data, arrival.stamp)
+            await self._send(letter, slot)
 
     async def _send(self, letter: Letter, slot: asyncio.Semaphore) -> None:
         """Post one letter until its receiver's host accepts it."""
@@ -227,20 +271,33 @@ class Host:
         )
 
     async def _collect(self, device: Device) -> list[Arrival]:
-        """Wait until the next message of every in-neighbour of the round is here."""
-        senders = device.in_neighbors()
-        mailbox, arrival = self._mailboxes[device.index], self._arrivals[device.index]
-        while not mailbox.has_next_from(senders):
+        """Wait until the next message of every in-edge of the round is here, and take them.
+
+        A message may say that more belong to the round: those to a device that has left.
+        """
+        arrivals: list[Arrival] = []
+        edges = device.in_edges()
+        while edges:
+            taken = await self._take(device.index, edges)
+            for message in (arrival.message for arrival in taken):
+                if message.kind == "share" and message.round_index != device.round_index:
+                    raise DeliveryError(
+                        f"device {device.index} in round {device.round_index} received a message "
+                        f"of round {message.round_index} from device {message.sender}"
+                    )
+            arrivals += taken
+            edges = device.take_note([arrival.message for arrival in taken])
+        return arrivals
+
+    async def _take(self, index: int, edges: Sequence[Edge]) -> list[Arrival]:
+        """Wait for one message on each edge, or several where an edge occurs several times."""
+        mailbox, arrival = self._mailboxes[index], self._arrivals[index]
+        if len(set(edges)) < len(edges):
+            return [taken for edge in edges for taken in await self._take(index, [edge])]
+        while not mailbox.has_next_of(edges):
             arrival.clear()
             await arrival.wait()
-        arrivals = mailbox.take_next_from(senders)
-        for message in (arrival.message for arrival in arrivals):
-            if message.round_index != device.round_index:
-                raise DeliveryError(
-                    f"device {device.index} in round {device.round_index} received a message of "
-                    f"round {message.round_index} from device {message.sender}"
-                )
-        return arrivals
+        return mailbox.take_next_of(edges)
 
     def _first_turn(self, device: Device) -> list[Letter]:
         """In a worker thread: a device's part of round 0 up to its messages."""
@@ -252,14 +309,22 @@ class Host:
         start = perf_counter()
         with self._core():
             waited_s += perf_counter() - start
-            report = device.absorb(arrivals)
+            device.absorb(arrivals)
+            is_last = device.round_index + 1 == self._num_rounds
+            letters = []
+            if device.is_exhausted and not is_last:
+                letters = device.leave(self._mailboxes[device.index].next_sequences)
+            report = device.report()
             report = replace(report, round=replace(report.round, wait_wall_s=waited_s))
-            is_last = device.round_index == self._num_rounds
             due = device.snapshot() if device.round_index in self._snapshot_rounds else None
-            letters = [] if is_last else self._train(device)
+            if not (is_last or device.has_left):
+                letters = self._train(device)
         if due is not None:
             self._archive.write_snapshot(due)
-        self._record(device, report, is_last=is_last)
+        if device.has_left:
+            for round_index in sorted(r for r in self._snapshot_rounds if r > device.round_index):
+                self._archive.write_snapshot(device.snapshot_after_leaving(round_index))
+        self._record(device, report, is_last=is_last or device.has_left)
         return letters
 
     def _record(self, device: Device, report: RoundReport, *, is_last: bool) -> None:

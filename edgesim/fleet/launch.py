@@ -22,7 +22,7 @@ from edgesim.errors import EdgesimError
 from edgesim.fleet.actor import ActorLostError, DeviceActor, core_folder
 from edgesim.fleet.host import Progress
 from edgesim.learning.accelerator import num_local_gpus
-from topologies import Schedule
+from topologies import possible_receivers
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
@@ -252,7 +252,9 @@ class RayFleet:
 
     def _peers(self, devices: range) -> dict[int, Any]:
         return {
-            peer: self._actor_of[peer] for peer in possible_receivers(self._plan.schedule, devices)
+            peer: self._actor_of[peer]
+            for device in devices
+            for peer in possible_receivers(self._plan.schedule, device)
         }
 
     def _raise_failure(self, runs: Sequence[asyncio.Future[None]]) -> None:
@@ -271,18 +273,6 @@ class RayFleet:
             if isinstance(error, RayTaskError) and isinstance(error.cause, EdgesimError):
                 raise error.cause from None
             raise error
-
-
-def possible_receivers(schedule: Schedule, devices: Sequence[int]) -> set[int]:
-    """Devices that some of `devices` may send to in any round."""
-    if schedule.period is None:
-        return set(range(schedule.num_devices))
-    return {
-        receiver
-        for round_index in range(0, schedule.period, schedule.hold)
-        for device in devices
-        for receiver, _ in schedule.out_edges(device, round_index)
-    }
 
 
 def _name(devices: range) -> str:

@@ -24,7 +24,6 @@ from rich.console import Console
 from edgesim.assembly import Compute, FleetPlan, Prepared, choose_compute, make_flat_model
 from edgesim.data.batches import evaluation_batches
 from edgesim.data.images import LabelledImages
-from edgesim.device import Letter
 from edgesim.fleet.evaluation import Evaluator
 from edgesim.fleet.host import Progress, build_host
 from edgesim.fleet.recorder import Recorder
@@ -32,6 +31,7 @@ from edgesim.fleet.run_directory import RunDirectory
 from edgesim.fleet.summary import summarise, write_devices
 from edgesim.learning.accelerator import num_local_gpus
 from edgesim.learning.allocator import keep_freed_memory
+from edgesim.mail import Letter
 from edgesim.models.dropout import seed_dropout_
 from edgesim.quant.backends import describe_backend
 from edgesim.scenario.files import dump_scenario
@@ -88,7 +88,7 @@ class InlineFleet:
         """Nothing outlives `run`."""
 
     async def _post(self, letter: Letter) -> bool:
-        return self._host.deliver(letter.data, letter.stamp)
+        return await self._host.deliver(letter.data, letter.stamp)
 
 
 @dataclass(frozen=True, slots=True)

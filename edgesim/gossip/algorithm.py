@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from torch import Tensor
 
 from edgesim.compression.payload import Payload
+from edgesim.learning.parameters import ParameterLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +41,19 @@ class Share:
         weight: w_e, the mixing weight that the sender chose for this edge.
         push_weight: u of the sender when it sent.
         payload: the compressed vector.
+        address: of a share that arrived: which device it was sent to, if that one has left and
+            its mail is forwarded; None if it was sent to the device that absorbs it.
     """
 
     peer: int
     weight: float
     push_weight: float
     payload: Payload
+    address: int | None = None
+
+
+InEdge: TypeAlias = tuple[int, int | None]
+"""Sender, and the address as in `Share`."""
 
 
 @dataclass(slots=True)
@@ -59,6 +67,10 @@ class GossipState:
 
     x: Tensor
     u: float
+
+    def received_copies(self) -> dict[InEdge, Tensor]:
+        """Public copies by in-edge, where the algorithm keeps them; what is put in is kept."""
+        return {}
 
     def debiased(self) -> Tensor:
         """Z = x/u, the model that is trained and evaluated; shares memory with x while u is 1."""
@@ -74,6 +86,11 @@ class Algorithm(Protocol[State]):
     @property
     def name(self) -> str:
         """Name as in a scenario."""
+        ...
+
+    @property
+    def layout(self) -> ParameterLayout:
+        """Layout of the vectors."""
         ...
 
     def init(self, x: Tensor, in_weights: Mapping[int, float]) -> State:

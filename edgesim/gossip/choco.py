@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from edgesim.compression.compressors import Compressor
-from edgesim.gossip.algorithm import GossipState, OutEdge, Share
+from edgesim.gossip.algorithm import GossipState, InEdge, OutEdge, Share
 from edgesim.learning.parameters import ParameterLayout
 
 
@@ -29,11 +29,15 @@ class ChocoState(GossipState):
 
     Attributes:
         sent: h[e] of out-edges by receiver.
-        received: h[e] of in-edges by sender.
+        received: h[e] of in-edges by sender and address.
     """
 
     sent: dict[int, Tensor] = field(default_factory=dict)
-    received: dict[int, Tensor] = field(default_factory=dict)
+    received: dict[InEdge, Tensor] = field(default_factory=dict)
+
+    def received_copies(self) -> dict[InEdge, Tensor]:
+        """Public copies of in-edges, which an heir goes on with."""
+        return self.received
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +76,8 @@ class Choco:
         """h[e] += q; x += eta w_e h[e]; u += eta w_e u_sender."""
         eta = self.averaging_rate
         for share in received:
-            h = state.received.setdefault(share.peer, torch.zeros_like(state.x))
+            edge = share.peer, share.address
+            h = state.received.setdefault(edge, torch.zeros_like(state.x))
             share.payload.add_to_(h)
             state.x.add_(h, alpha=eta * share.weight)
             state.u += eta * share.weight * share.push_weight

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from edgesim.hardware.energy import Activity, Energy, price
 from edgesim.hardware.energy_tables import EnergyTable
-from edgesim.hardware.timeline import Stamp, Timeline
+from edgesim.hardware.timeline import RoundTime, Stamp, Timeline
 from edgesim.hardware.work import Work
 
 
@@ -36,16 +36,23 @@ class RoundCosts:
 class Meter:
     """Clock and energy of one device.
 
-    Each round: `step`, then `send` for each message, then `end_round`.
+    Each round: `step`, then `send` for each message, then `end_round`; maybe `send` for messages of
+    leave-taking; then `settle`.
 
     Attributes:
         timeline: its clock.
         table: energies of operations; None for the profile's powers.
+        spent_j: energy of all rounds that are settled.
+        costliest_j: energy of the costliest of them.
     """
 
     timeline: Timeline
     table: EnergyTable | None
+    spent_j: float = 0.0
+    costliest_j: float = 0.0
     _work: Work = field(default_factory=Work)
+    _time: RoundTime | None = None
+    _received_bytes: int = 0
     _sent_bytes: int = 0
     _stamps: list[Stamp] = field(default_factory=list)
 
@@ -56,7 +63,7 @@ class Meter:
 
     def step(self, work: Work, round_index: int) -> None:
         """Do all the computing of a round."""
-        self._work, self._sent_bytes, self._stamps = work, 0, []
+        self._work, self._sent_bytes, self._stamps, self._time = work, 0, [], None
         self.timeline.step(work, round_index)
 
     def send(self, receiver: int, num_bytes: int, sequence: int) -> Stamp:
@@ -66,27 +73,52 @@ class Meter:
         self._stamps.append(stamp)
         return stamp
 
-    def end_round(self, arrived: Sequence[tuple[int, Stamp]], received_bytes: int) -> RoundCosts:
+    def end_round(self, arrived: Sequence[tuple[int, Stamp]], received_bytes: int) -> None:
         """Wait for the messages of the round.
 
         Args:
             arrived: sender and stamp of each.
             received_bytes: of all of them.
         """
-        time = self.timeline.end_round(arrived)
-        lost_bytes = sum(stamp.lost_bytes for stamp in self._stamps)
-        activity = Activity(
-            work=self._work,
-            sent_bytes=self._sent_bytes + lost_bytes,
-            received_bytes=received_bytes,
-            compute_s=time.compute_s,
-            wait_s=time.wait_s,
-        )
+        self._time = self.timeline.end_round(arrived)
+        self._received_bytes = received_bytes
+
+    def lasts(self, num_rounds: int) -> bool:
+        """Whether the battery would last for more rounds like the costliest so far."""
+        battery_j, round_j = self.timeline.hardware.profile.battery_j, self._energy().total_j
+        if battery_j is None:
+            return True
+        return self.spent_j + round_j + num_rounds * max(round_j, self.costliest_j) <= battery_j
+
+    def settle(self) -> RoundCosts:
+        """Close the round that has ended."""
+        time, energy = self._round_time(), self._energy()
+        self.spent_j += energy.total_j
+        self.costliest_j = max(self.costliest_j, energy.total_j)
         return RoundCosts(
             end_s=time.end_s,
             compute_s=time.compute_s,
             wait_s=time.wait_s,
             lost_packets=sum(stamp.lost_packets for stamp in self._stamps),
-            lost_bytes=lost_bytes,
-            energy=price(activity, self.timeline.hardware.profile, self.table),
+            lost_bytes=self._lost_bytes(),
+            energy=energy,
         )
+
+    def _energy(self) -> Energy:
+        """Energy of the round that has ended, as far as it is known."""
+        time = self._round_time()
+        activity = Activity(
+            work=self._work,
+            sent_bytes=self._sent_bytes + self._lost_bytes(),
+            received_bytes=self._received_bytes,
+            compute_s=time.compute_s,
+            wait_s=time.wait_s,
+        )
+        return price(activity, self.timeline.hardware.profile, self.table)
+
+    def _lost_bytes(self) -> int:
+        return sum(stamp.lost_bytes for stamp in self._stamps)
+
+    def _round_time(self) -> RoundTime:
+        assert self._time is not None, "follows end_round"
+        return self._time

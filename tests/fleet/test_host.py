@@ -10,9 +10,10 @@ import pytest
 from small_fleets import prepared
 
 from edgesim.assembly import PLAIN, FleetPlan
-from edgesim.device import DivergedError, Letter
+from edgesim.device import DivergedError
 from edgesim.fleet.host import DeliveryError, build_host
 from edgesim.fleet.run_directory import RunDirectory
+from edgesim.mail import Letter
 
 
 class FaultyNetwork:
@@ -29,16 +30,16 @@ class FaultyNetwork:
         if self.random.random() < 0.2:
             damaged = bytearray(letter.data)
             damaged[self.random.randrange(len(damaged))] ^= 1 << self.random.randrange(8)
-            return host.deliver(bytes(damaged), letter.stamp)
+            return await host.deliver(bytes(damaged), letter.stamp)
         if self.random.random() < 0.3:
             task = asyncio.create_task(self._repeat(host, letter))
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
-        return host.deliver(letter.data, letter.stamp)
+        return await host.deliver(letter.data, letter.stamp)
 
     async def _repeat(self, host, letter):
         await asyncio.sleep(self.random.random() * 0.02)
-        host.deliver(letter.data, letter.stamp)
+        await host.deliver(letter.data, letter.stamp)
 
 
 def run_hosts(folder, seed, groups, monkeypatch, *overrides):
@@ -114,7 +115,7 @@ def test_divergence_names_device_round_and_remedy(tmp_path):
 
     async def conduct():
         async def post(letter):
-            return host.deliver(letter.data, letter.stamp)
+            return await host.deliver(letter.data, letter.stamp)
 
         host = build_host(plan, dict(enumerate(ready.shards())), post, num_threads=1)
         await host.run()
@@ -134,10 +135,10 @@ def test_a_host_refuses_what_is_no_message_and_what_is_not_for_it(tmp_path):
         shards = ready.shards()
         host = build_host(plan, {0: shards[0]}, post, num_threads=1)
         other = build_host(plan, {1: shards[1]}, post, num_threads=1)
-        assert host.deliver(b"nonsense", None) is False
+        assert await host.deliver(b"nonsense", None) is False
         device = next(iter(other._devices.values()))
         [letter] = device.train(other._models.get())
         assert letter.receiver == 2
-        assert host.deliver(letter.data, letter.stamp) is False
+        assert await host.deliver(letter.data, letter.stamp) is False
 
     asyncio.run(conduct())

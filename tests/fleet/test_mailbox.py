@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgesim.compression import Identity, Message
-from edgesim.device import Arrival
 from edgesim.fleet.mailbox import Mailbox
 from edgesim.learning.parameters import ParameterLayout
+from edgesim.mail import Arrival
 
 LAYOUT = ParameterLayout.from_shapes([(2,)])
 PAYLOAD = Identity(values="fp32").compress(torch.ones(2), LAYOUT, np.random.default_rng(0))
@@ -24,11 +24,11 @@ def message(sender, sequence):
 def test_waits_for_every_sender():
     box = Mailbox()
     assert box.put(message(1, 0))
-    assert not box.has_next_from([1, 2])
+    assert not box.has_next_of([(1, 9), (2, 9)])
     with pytest.raises(KeyError):
-        box.take_next_from([1, 2])
+        box.take_next_of([(1, 9), (2, 9)])
     assert box.put(message(2, 0))
-    assert [a.message.sender for a in box.take_next_from([1, 2])] == [1, 2]
+    assert [a.message.sender for a in box.take_next_of([(1, 9), (2, 9)])] == [1, 2]
     assert len(box) == 0
 
 
@@ -37,9 +37,29 @@ def test_any_order_and_repetition_gives_each_message_once_in_sequence(arrivals):
     box, taken = Mailbox(), []
     for sender, sequence in arrivals:
         box.put(message(sender, sequence))
-        while box.has_next_from([1, 2]):
-            messages = [arrival.message for arrival in box.take_next_from([1, 2])]
+        while box.has_next_of([(1, 9), (2, 9)]):
+            messages = [arrival.message for arrival in box.take_next_of([(1, 9), (2, 9)])]
             taken.append([(m.sender, m.sequence) for m in messages])
     assert taken == [[(1, q), (2, q)] for q in range(4)]
     assert len(box) == 0
     assert not box.put(message(1, 2)), "a message that was absorbed does not come back"
+
+
+def test_a_mailbox_goes_on_where_another_one_stopped():
+    """What came twice, to the old address and forwarded, is taken once."""
+    box = Mailbox()
+    for sequence in (3, 4):
+        box.put(message(1, sequence))
+    box.take_over({(1, 9): 4})
+    assert not box.put(message(1, 3))
+    assert [a.message.sequence for a in box.take_next_of([(1, 9)])] == [4]
+    assert box.next_sequences == {(1, 9): 5}
+
+
+def test_a_mailbox_is_emptied_in_the_order_of_edges_and_sequences():
+    box = Mailbox()
+    for sender, sequence in [(2, 1), (1, 1), (2, 0), (1, 0)]:
+        box.put(message(sender, sequence))
+    left = [(a.message.sender, a.message.sequence) for a in box.empty()]
+    assert left == [(1, 0), (1, 1), (2, 0), (2, 1)]
+    assert len(box) == 0

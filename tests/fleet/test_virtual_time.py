@@ -16,8 +16,10 @@ from edgesim.hardware.work import Work
 from edgesim.records import VIRTUAL_EVALUATIONS, VIRTUAL_MESSAGES, VIRTUAL_ROUNDS
 
 MIXED = (
-    "fleet.devices=[{profile: raspberry-pi-4b, count: 2}, {profile: gap9}, "
-    "{profile: jetson-nano, compute_jitter: 0.2, duty_cycle: {period_s: 0.5, awake_s: 0.2}}]",
+    (
+        "fleet.devices=[{profile: raspberry-pi-4b, count: 2}, {profile: gap9}, "
+        "{profile: jetson-nano, compute_jitter: 0.2, duty_cycle: {period_s: 0.5, awake_s: 0.2}}]"
+    ),
     "topology.kind=ring",
     "network={latency_ms: 3, jitter_ms: 5, loss: 0.05, packet_bytes: 500}",
 )

@@ -1,0 +1,179 @@
+"""Memory of a device by component, predicted, by two conventions.
+
+`paper_memory` counts as the paper does (R§6): 8-bit weights and activations, fp32 gradients and
+momentum, no fp32 master copy, nothing for gossip and messages. What of the activations is held, the
+paper doesn't say; here it is the inputs of all convolutions, linear layers and norms and the
+logits, which gives 3.58 for ResNet-20 at batch 32, from which a master copy would take 0.23. With
+all outputs instead it were 3.64, with inputs of convolutions alone 3.60 (R§6: the paper has 3.5).
+
+`MemoryModel` counts what a device of this program really holds at the peak of its round, and by
+`memory_meter.py` can be seen to. fp32 between layers is part of it, and both x and z = x/u.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from edgesim.costs.closed_form import ClosedForm
+from edgesim.costs.errors import CostError
+from edgesim.costs.layer import Kind
+from edgesim.costs.memory_table import Component, MemoryTable
+from edgesim.costs.message_form import CountedAlgorithm, MessageForm
+from edgesim.costs.step_replay import peak_of_step
+from edgesim.costs.widths import FLOAT_BYTES, INDEX_BYTES
+from edgesim.gossip.choco import Choco, FixedGraphChoco
+from edgesim.gossip.dcd import Dcd
+from edgesim.gossip.deep_squeeze import DeepSqueeze
+from edgesim.learning.optimizers import Optimizer, QuasiGlobalMomentum, Sgd
+from edgesim.quant.backends import BackendName
+
+_RUNNING_STATISTICS: frozenset[Kind] = frozenset({"batch_norm", "range_batch_norm"})
+
+
+def paper_memory(model: ClosedForm) -> MemoryTable:
+    """Memory of a training step by the paper's convention."""
+    is_fp32 = model.form.settings is None
+    number_bytes, parameters = FLOAT_BYTES if is_fp32 else 1, model.num_trainable
+    held = model.product_inputs + model.norm_inputs + model.form.num_classes
+    return MemoryTable(
+        weights=number_bytes * parameters,
+        gradients=FLOAT_BYTES * parameters,
+        optimizer=FLOAT_BYTES * parameters,
+        activations=number_bytes * held * model.batch_size,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryModel:
+    """Predicts what a device holds, from formulas alone.
+
+    Attributes:
+        model: with the batch.
+        backend: of 8-bit arithmetic; None in fp32.
+        optimizer: of the device.
+        algorithm: of the device, with a layout of the model's shapes.
+        out_degree: most messages that it sends in a round; on changing graphs CHOCO keeps a copy
+            for each neighbour that it has ever had, and it is their number that counts.
+        in_degree: most messages that it takes in a round; likewise.
+        message_bytes: length of an encoded message.
+    """
+
+    model: ClosedForm
+    backend: BackendName | None
+    optimizer: Optimizer
+    algorithm: CountedAlgorithm
+    out_degree: int
+    in_degree: int
+    message_bytes: int
+
+    def __post_init__(self) -> None:
+        if self.algorithm.layout.shapes != self.model.flat_shapes:
+            raise CostError("the algorithm's layout has other shapes than the model")
+
+    def faithful(self) -> MemoryTable:
+        """At the peak of the round."""
+        moments = self.in_loading(), self.in_step(), self.in_sending()
+        return max(moments, key=lambda table: table.total)
+
+    def in_loading(self) -> MemoryTable:
+        """When z = x/u is computed and written into the model; DCD's u is 1 throughout."""
+        z = 0 if isinstance(self.algorithm, Dcd) else FLOAT_BYTES * self._numel
+        return self._with({"master_copy": z, "activations": self._batch_bytes()})
+
+    def in_step(self) -> MemoryTable:
+        """At the peak of the forward and backward pass."""
+        return self._with(peak_of_step(self.model.layers, self.backend or "reference"))
+
+    def in_sending(self) -> MemoryTable:
+        """When the new messages are made, while the last ones may not all have left."""
+        form = MessageForm.of(self.algorithm.compressor, self.algorithm.layout)
+        payloads = self._payloads()
+        operand = 0
+        if payloads and isinstance(self.algorithm, Choco | FixedGraphChoco | Dcd):
+            operand = FLOAT_BYTES * self._numel  # the difference that is compressed
+        sections = 0
+        if self.out_degree:
+            sections = form.section_bytes(self.message_bytes, self.algorithm.name)
+        letters = self.message_bytes * self.out_degree
+        made = payloads * form.payload_bytes + max(operand, payloads * sections + letters)
+        return self._with(
+            {
+                "optimizer": self._half_step(),
+                "activations": self._batch_bytes(),
+                "send_buffers": made,
+            }
+        )
+
+    def _with(self, held: Mapping[Component, int]) -> MemoryTable:
+        """Together with what is there in the whole round."""
+        return MemoryTable.of(self._always() + Counter(held))
+
+    def _always(self) -> Counter[Component]:
+        vector, trained = FLOAT_BYTES * self._numel, FLOAT_BYTES * self.model.num_trainable
+        is_fp32 = self.model.form.settings is None
+        form = MessageForm.of(self.algorithm.compressor, self.algorithm.layout)
+        return Counter(
+            {
+                "weights": self._statistics() + (vector if is_fp32 else 0),
+                "master_copy": vector if is_fp32 else 2 * vector,
+                "gradients": vector,
+                "optimizer": trained,
+                "gossip_state": self._copies() * vector,
+                "send_buffers": self.out_degree * self.message_bytes,
+                "receive_buffers": self.message_bytes if self.in_degree else 0,
+                "mailbox": self.in_degree * form.payload_bytes,
+            }
+        )
+
+    @property
+    def _numel(self) -> int:
+        return self.algorithm.layout.numel
+
+    def _batch_bytes(self) -> int:
+        """Images and labels."""
+        images = FLOAT_BYTES * self.model.layers[0].input_entries
+        return images + INDEX_BYTES * self.model.batch_size
+
+    def _statistics(self) -> int:
+        """Bytes of the model's buffers, and of the device's own ones of these that are floats."""
+        settings = self.model.form.settings
+        is_local = settings is not None and settings.ranges == "local"
+        floats, counters = 2 * self.model.num_quantizers if is_local else 0, 0
+        for layer in self.model.layers:
+            if layer.kind in _RUNNING_STATISTICS:
+                floats += 2 * layer.input_shape[1]
+                counters += layer.kind == "batch_norm"  # torch counts its batches
+        return 2 * FLOAT_BYTES * floats + INDEX_BYTES * counters
+
+    def _copies(self) -> int:
+        """Vectors of the algorithm beside x."""
+        match self.algorithm:
+            case FixedGraphChoco():
+                return 2
+            case Choco():
+                return self.out_degree + self.in_degree
+            case DeepSqueeze():
+                return 1
+            case Dcd():
+                return 1 + self.in_degree
+            case _:
+                return 0
+
+    def _payloads(self) -> int:
+        """Compressed vectors of one round."""
+        if isinstance(self.algorithm, Choco):
+            return self.out_degree
+        return 1 if self.out_degree or isinstance(self.algorithm, Dcd) else 0
+
+    def _half_step(self) -> int:
+        """What the optimizer keeps from the local step to the end of gossip."""
+        match self.optimizer:
+            case Sgd():
+                return 0
+            case QuasiGlobalMomentum():
+                return FLOAT_BYTES * self.model.num_trainable
+            case _:
+                kind = type(self.optimizer).__name__
+                raise CostError(f"an optimizer of type {kind} has no counts")

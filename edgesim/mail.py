@@ -1,0 +1,90 @@
+"""Messages on their way, and the outbox that numbers, encodes and counts them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from edgesim.compression.wire import ByteCounts, Message, encode
+from edgesim.hardware.meter import Meter
+from edgesim.hardware.timeline import Stamp
+from edgesim.records import MessageRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """An encoded message on its way.
+
+    Attributes:
+        sender: with receiver the edge.
+        receiver: see there.
+        sequence: its place on that edge.
+        data: all that the message weighs on a real network.
+        stamp: when it travels in virtual time; None where devices have no clock.
+    """
+
+    sender: int
+    receiver: int
+    sequence: int
+    data: bytes
+    stamp: Stamp | None
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A message that has arrived, and when; the stamp as of its letter."""
+
+    message: Message
+    stamp: Stamp | None
+
+
+@dataclass(slots=True)
+class Outbox:
+    """Turns the messages of one device into letters.
+
+    Attributes:
+        meter: of the device; None where it has no clock.
+        sent: bytes of the messages since the last `clear`.
+        records: one for each of these.
+    """
+
+    meter: Meter | None
+    sent: ByteCounts = field(default_factory=lambda: ByteCounts(0, 0, 0, 0))
+    records: list[MessageRecord] = field(default_factory=list)
+    _next_sequence: dict[int, int] = field(default_factory=dict)
+
+    def next_sequence(self, receiver: int) -> int:
+        """Number of the next message to a receiver."""
+        return self._next_sequence.get(receiver, 0)
+
+    def post(self, message: Message, round_index: int) -> Letter:
+        """Put a message on the air.
+
+        Args:
+            message: with the next sequence of its edge.
+            round_index: round of the device in which it is sent, for the records.
+        """
+        receiver, sequence = message.receiver, message.sequence
+        assert sequence == self.next_sequence(receiver), "messages of an edge are numbered"
+        self._next_sequence[receiver] = sequence + 1
+        data, stamp = encode(message), None
+        if self.meter is not None:
+            stamp = self.meter.send(receiver, len(data), sequence)
+        self.sent += message.byte_counts
+        self.records.append(
+            MessageRecord(
+                round=round_index,
+                sender=message.sender,
+                receiver=receiver,
+                kind=message.kind,
+                bytes=len(data),
+                retransmissions=stamp.lost_packets if stamp else None,
+                retransmitted_bytes=stamp.lost_bytes if stamp else None,
+                departure_time_s=stamp.start_s if stamp else None,
+                arrival_time_s=stamp.arrival_s if stamp else None,
+            )
+        )
+        return Letter(message.sender, receiver, sequence, data, stamp)
+
+    def clear(self) -> None:
+        """Begin to count anew."""
+        self.sent, self.records = ByteCounts(0, 0, 0, 0), []

@@ -1,0 +1,147 @@
+"""Devices of a fleet that really runs hold what the formulas say, and count what they say."""
+
+import asyncio
+
+import pandas as pd
+import pytest
+import yaml
+
+from edgesim.assembly import PLAIN, FleetPlan, make_devices, make_flat_model, prepare
+from edgesim.compression import TopK
+from edgesim.costs.closed_form import closed_form
+from edgesim.costs.layer_plan import ModelForm
+from edgesim.costs.memory import MemoryModel
+from edgesim.costs.metered_model import MeteredModel
+from edgesim.costs.step_watch import watch_step
+from edgesim.costs.storage_ledger import StorageLedger
+from edgesim.fleet.host import Host
+from edgesim.gossip import FixedGraphChoco
+from edgesim.learning.optimizers import Sgd
+from edgesim.learning.parameters import ParameterLayout
+from edgesim.scenario import load_scenario
+
+SCENARIO = {
+    "name": "held",
+    "seed": 3,
+    "fleet": {"devices": 2},
+    "topology": {"kind": "directed_ring"},
+    "data": {
+        "source": "digits",
+        "train_samples": 96,
+        "partition": {"kind": "iid"},
+        "batch_size": 16,
+    },
+    "model": {"name": "small_cnn"},
+    "training": {"rounds": 3, "optimizer": {"lr": 0.05}},
+    "gossip": {
+        "algorithm": "choco",
+        "averaging_rate": 0.2,
+        "compressor": {"kind": "top_k", "keep": 0.2},
+    },
+    "evaluation": {"every_rounds": 3, "samples": 50},
+}
+OF_MESSAGES = {"send_buffers", "receive_buffers", "mailbox"}
+
+
+class Reports:
+    """An archive in memory."""
+
+    def __init__(self):
+        self.rounds = []
+
+    def write_rounds(self, device, reports):
+        self.rounds += [report.round for report in reports]
+
+    def write_snapshot(self, snapshot):
+        raise AssertionError("no snapshot is due")
+
+
+def run(ready, folder, peaks):
+    """A fleet in which each device's last training step is watched."""
+    plan = FleetPlan(ready.scenario, ready.schedule, ready.data, ready.training, PLAIN, folder)
+    model = MeteredModel(make_flat_model(ready.scenario, ready.data, PLAIN))
+    devices = make_devices(plan, dict(enumerate(ready.shards())), model.flat)
+    archive = Reports()
+
+    def watch(device):
+        train = device.train
+
+        def watched_train(model):
+            if device.round_index + 1 < ready.training.num_rounds:
+                return train(model)
+            ledger, flat = StorageLedger(), model.flat
+            ledger.see([flat.parameters, device._gossip_state.x], "master_copy")
+            ledger.see([flat.gradient], "gradients")
+            ledger.see(device._optimizer_state, "optimizer")
+            ledger.see(device._gossip_state, "gossip_state")
+            ledger.see([device._buffers, *flat.model.buffers()], "weights")
+            with watch_step(flat, ledger):
+                letters = train(model)
+            peaks.append(sum(ledger.at_peak.values()))
+            return letters
+
+        device.train = watched_train
+
+    for device in devices:
+        watch(device)
+
+    async def conduct():
+        async def post(letter):
+            return await host.deliver(letter.data, letter.stamp)
+
+        host = Host(
+            devices,
+            [model],
+            post=post,
+            archive=archive,
+            num_rounds=ready.training.num_rounds,
+            snapshot_rounds=frozenset(),
+        )
+        await host.run()
+
+    asyncio.run(asyncio.wait_for(conduct(), 200))
+    return archive.rounds
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_a_running_device_holds_and_counts_what_the_formulas_say(tmp_path, precision):
+    path = tmp_path / "scenario.yaml"
+    path.write_text(yaml.safe_dump(SCENARIO))
+    overrides = [f"model.precision={precision}"]
+    if precision == "int8":
+        overrides.append("model.quantization={backend: reference}")
+    ready = prepare(load_scenario(path, overrides))
+    peaks = []
+    rounds = pd.DataFrame(run(ready, tmp_path, peaks))
+
+    model = make_flat_model(ready.scenario, ready.data, PLAIN).model
+    quantizer = getattr(model.head, "input", None)
+    by_formula = closed_form(
+        ModelForm(
+            name="small_cnn",
+            image_shape=ready.data.image_shape,
+            num_classes=ready.data.num_classes,
+            norm=ready.scenario.model.norm_used,
+            settings=quantizer.settings if quantizer else None,
+        ),
+        16,
+    )
+    algorithm = FixedGraphChoco(
+        averaging_rate=0.2,
+        compressor=TopK(keep=0.2, values=precision),
+        layout=ParameterLayout.from_shapes(by_formula.flat_shapes),
+    )
+    predicted = MemoryModel(
+        model=by_formula,
+        backend="reference",
+        optimizer=Sgd(momentum=0.9, nesterov=True, weight_decay=1e-4),
+        algorithm=algorithm,
+        out_degree=1,
+        in_degree=1,
+        message_bytes=1000,
+    ).in_step()
+    held = sum(b for c, b in predicted.by_component.items() if c not in OF_MESSAGES)
+    assert len(peaks) == 2
+    assert peaks == pytest.approx([held, held], rel=0.02)
+    macs = rounds[["macs_int8", "macs_16bit", "macs_fp32"]].sum(axis=1)
+    assert set(macs) == {by_formula.macs.total}

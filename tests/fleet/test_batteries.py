@@ -1,0 +1,169 @@
+"""Devices whose battery ends leave: nothing is lost, and the others go on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from small_fleets import assert_same_bits, outcome, prepared, train
+from test_host import run_hosts
+
+from edgesim.assembly import PLAIN, make_flat_model
+from edgesim.errors import ScenarioError
+
+STILL = (
+    "training.optimizer.lr=1.0e-30",
+    "training.rounds=16",
+    "evaluation={every_rounds: 16, samples: 10}",
+)
+ROUND_WH = 0.0166 / 3600  # of the Raspberry Pi in the small scenario
+
+
+def fleet(*rounds: float | None) -> str:
+    """Raspberry Pis whose batteries last for so many rounds; None: plugged in."""
+    keys = [f", battery_wh: {ROUND_WH * number:.9f}" if number else "" for number in rounds]
+    return f"fleet.devices=[{', '.join(f'{{profile: raspberry-pi-4b{key}}}' for key in keys)}]"
+
+
+FLEETS = {
+    "one leaves": fleet(None, 7.5, None, None),
+    "two leave, one after the other": fleet(None, 7.5, 11.5, None),
+    "neighbours leave in turn": fleet(None, 7.5, 7.5, None),
+    "an heir leaves and then its heir": fleet(4.5, 8.5, 12.5, None),
+    "one is left": fleet(5.5, 8.5, None, 4.5),
+    "all leave": fleet(7.5, 9.5, 5.5, 4.5),
+}
+GOSSIPS = {
+    "choco": "gossip={algorithm: choco, averaging_rate: 0.3, compressor: {kind: top_k, keep: 0.2}}",
+    "deepsqueeze": (
+        "gossip={algorithm: deepsqueeze, averaging_rate: 0.3, compressor: {kind: top_k, keep: 0.2}}"
+    ),
+    "gradient push": "gossip={algorithm: gradient_push}",
+}
+GRAPHS = ("directed_ring", "ring", "complete", "one_peer_exponential", "random_matching")
+CASES = [
+    (devices, graph, list(GOSSIPS)[(row + column) % len(GOSSIPS)])
+    for row, devices in enumerate(FLEETS)
+    for column, graph in enumerate(GRAPHS)
+]
+
+
+@pytest.mark.parametrize(("devices", "graph", "gossip"), CASES)
+def test_no_mass_is_lost_whoever_leaves(tmp_path, devices, graph, gossip):
+    """Without learning, sum(x) and sum(u) stay those of the start."""
+    ready = prepared(tmp_path)
+    x_0 = make_flat_model(ready.scenario, ready.data, PLAIN).parameters.double().numpy()
+    settings = (*STILL, FLEETS[devices], GOSSIPS[gossip], f"topology.kind={graph}")
+    run = train(tmp_path, "run", *settings, inline=True)
+    _, _, weights = outcome(run)
+    ends = [f"device-{device:06d}" for device in range(4)]
+    assert sum(weights[f"{end}/u"] for end in ends) == pytest.approx(4, abs=1e-12)
+    total = sum(weights[f"{end}/x"].astype(np.float64) for end in ends)
+    np.testing.assert_allclose(total, 4 * x_0, atol=2e-5)
+    rounds = pd.read_parquet(run.path / "rounds.parquet")
+    assert len(rounds) < 4 * 16, "somebody left"
+    assert (rounds.groupby("device")["round"].max() < 15).sum() == devices_that_leave(devices)
+
+
+def devices_that_leave(devices: str) -> int:
+    return FLEETS[devices].count("battery_wh")
+
+
+def test_those_who_leave_hand_over_and_are_not_heard_of_again(tmp_path):
+    run = train(tmp_path, "run", *STILL, FLEETS["one leaves"], inline=True)
+    rounds = pd.read_parquet(run.path / "rounds.parquet")
+    last = rounds.groupby("device")["round"].max()
+    assert last[1] < 10
+    assert (last.drop(1) == 15).all()
+    messages = pd.read_parquet(run.path / "messages.parquet")
+    leaving = messages[messages["kind"] != "share"]
+    # On a directed ring the heir is the only receiver; CHOCO has one public copy, of one in-edge.
+    assert leaving[["round", "sender", "receiver", "kind"]].to_numpy().tolist() == [
+        [last[1], 1, 2, "handover"],
+        [last[1], 1, 2, "copy"],
+    ]
+    shares = messages[messages["kind"] == "share"]
+    # Who sends to it goes on sending: its mail is forwarded.
+    assert shares[(shares["sender"] == 0) & (shares["receiver"] == 1)]["round"].max() == 15
+    assert shares[shares["sender"] == 1]["round"].max() == last[1]
+    sums = messages.groupby(["round", "sender"])["bytes"].sum()
+    np.testing.assert_array_equal(sums, rounds["sent_bytes"])
+    assert messages["bytes"].sum() == rounds["received_bytes"].sum()
+
+
+def test_a_battery_lasts_to_its_end_and_not_beyond(tmp_path):
+    """What was drawn stays within it; as many rounds again as there are devices would not have."""
+    run = train(tmp_path, "run", *STILL, FLEETS["two leave, one after the other"], inline=True)
+    rounds = pd.read_parquet(run.path / "rounds.parquet")
+    for device, battery_j in ((1, 3.5 * ROUND_WH * 3600), (2, 6.5 * ROUND_WH * 3600)):
+        drawn = rounds[rounds["device"] == device]["energy_j"]
+        leaving_j = drawn.iloc[-1] - drawn.iloc[-2]  # last letters
+        assert drawn.sum() - leaving_j < battery_j
+        assert drawn.sum() + 4 * drawn.max() > battery_j
+
+
+def test_an_undirected_neighbour_is_told_and_no_longer_waits(tmp_path):
+    run = train(tmp_path, "run", *STILL, FLEETS["one leaves"], "topology.kind=ring", inline=True)
+    messages = pd.read_parquet(run.path / "messages.parquet")
+    leaving = messages[messages["kind"] != "share"]
+    assert leaving.groupby("kind")["receiver"].apply(list).to_dict() == {
+        "copy": [0, 0],
+        "farewell": [2],
+        "handover": [0],
+    }
+    # The heir sends nothing to the address that it inherited.
+    left = leaving["round"].iloc[0]
+    to_left = messages[(messages["receiver"] == 1) & (messages["round"] > left + 1)]
+    assert set(to_left["sender"]) == {2}
+
+
+def test_a_fleet_that_loses_devices_goes_on_learning(tmp_path):
+    """Shards are even, so that what is left still reads digits."""
+    run = train(
+        tmp_path,
+        "run",
+        fleet(None, 40, None, None, 60, None),
+        "training.rounds=120",
+        "training.optimizer.lr=0.1",
+        "data={source: digits, partition: {kind: iid}, batch_size: 32}",
+        "evaluation={every_rounds: 150}",
+        "gossip={algorithm: choco, averaging_rate: 1}",
+        inline=True,
+    )
+    rounds = pd.read_parquet(run.path / "rounds.parquet")
+    assert sorted(rounds.groupby("device")["round"].max())[1] < 149
+    assert run.summary["consensus_accuracy"] > 0.8
+
+
+@pytest.mark.parametrize("name", ["one leaves", "an heir leaves and then its heir", "all leave"])
+@pytest.mark.parametrize("graph", ["directed_ring", "ring", "random_matching"])
+def test_faults_of_the_network_do_not_change_a_bit(tmp_path, monkeypatch, name, graph):
+    """Damage, repetition, reordering and any packing, with letters under way as devices leave."""
+    settings = (FLEETS[name], f"topology.kind={graph}", "training.rounds=16")
+    packings = [[[0, 1, 2, 3]], [[0], [1], [2], [3]], [[0, 2], [1, 3]]]
+    ends = [
+        run_hosts(tmp_path / str(seed), seed, groups, monkeypatch, *settings)
+        for seed, groups in enumerate(packings)
+    ]
+    for end in ends[1:]:
+        for device in range(4):
+            np.testing.assert_array_equal(end[device], ends[0][device])
+
+
+@pytest.mark.ray
+def test_leaving_is_the_same_inline_and_with_actors(tmp_path, ray_address):
+    settings = (FLEETS["two leave, one after the other"], "training.rounds=16")
+    assert_same_bits(
+        train(tmp_path, "inline", *settings, inline=True),
+        train(tmp_path, "each", *settings, address=ray_address),
+    )
+
+
+def test_dcd_has_no_place_for_devices_that_leave(tmp_path):
+    with pytest.raises(ScenarioError, match=r"dcd, which needs .* battery_wh: plugged_in"):
+        prepared(
+            tmp_path,
+            FLEETS["one leaves"],
+            "gossip={algorithm: dcd, compressor: {kind: identity}}",
+            "topology.kind=ring",
+        )
