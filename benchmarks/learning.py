@@ -41,15 +41,26 @@ COMMON = (
     "gossip={algorithm: choco, averaging_rate: 1, compressor: {kind: identity, values: fp32}}",
     "evaluation={device_models: never}",
 )
+# The paper's 0.1 is for 200 epochs. In a run of three it shakes a ring of Range EvoNorms, in fp32
+# as in int8, more than it can mend in what is left (docs/results.md).
+RATES = (
+    "training.optimizer.lr=0.03",
+    "training.schedule.warmup_factor=0.3333",
+)
 CASES = {
     "digits": ("quickstart.yaml", ()),
     "fashion_mnist": (
         "cifar10_ring8.yaml",
-        ("data.source=fashion_mnist", "training.epochs=3", "training.schedule.milestones=[2]"),
+        (
+            *RATES,
+            "data.source=fashion_mnist",
+            "training.epochs=3",
+            "training.schedule.milestones=[2]",
+        ),
     ),
     "cifar10": (
         "cifar10_ring8.yaml",
-        ("training.epochs=5", "training.schedule.milestones=[3,4]"),
+        (*RATES, "training.epochs=5", "training.schedule.milestones=[3,4]"),
     ),
 }
 

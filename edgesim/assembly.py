@@ -20,7 +20,7 @@ from edgesim.data.images import Dataset, LabelledImages
 from edgesim.data.partition import dirichlet, iid, label_skew
 from edgesim.data.sources import load_dataset
 from edgesim.device import Device
-from edgesim.equipment import device_hardware, has_batteries
+from edgesim.equipment import check_links, device_hardware, has_batteries
 from edgesim.errors import ScenarioError
 from edgesim.gossip.algorithm import Algorithm
 from edgesim.gossip.choco import Choco, FixedGraphChoco
@@ -55,7 +55,7 @@ from edgesim.scenario.gossip import (
 from edgesim.scenario.model import QuantizationSection
 from edgesim.scenario.schema import Scenario
 from edgesim.streams import Purpose, stream, torch_seed
-from topologies import Schedule, TopologyError, build_schedule, possible_receivers
+from topologies import Schedule, TopologyError, build_schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +269,6 @@ def make_devices(
             num_trainable=initial.num_trainable,
             buffers=initial.buffers.cpu().clone(),
             meter=_make_meter(scenario, hardware[device], device) if hardware else None,
-            possible_receivers=possible_receivers(schedule, device),
         )
         for device, shard in shards.items()
     ]
@@ -323,6 +322,7 @@ def prepare(scenario: Scenario) -> Prepared:
     )
     _check_sizes(scenario, dataset)
     schedule = make_schedule(scenario)
+    check_links(scenario, schedule)
     if scenario.gossip.algorithm == "dcd" and has_batteries(scenario):
         raise ScenarioError(
             "gossip.algorithm is dcd, which needs the same graph for ever, but a device with a "

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import isfinite
+from operator import itemgetter
 from time import perf_counter, thread_time
 from typing import Any
 
@@ -23,25 +24,25 @@ import torch
 from torch import Tensor
 
 from edgesim.compression.errors import CompressionError
-from edgesim.compression.lossless import nothing, whole
+from edgesim.compression.lossless import whole
 from edgesim.compression.payload import Payload
 from edgesim.compression.wire import Kind, Message
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.costs.round_work import gossip_work, optimizer_work
 from edgesim.data.batches import BatchStream
 from edgesim.errors import EdgesimError
-from edgesim.gossip.algorithm import Algorithm, InEdge, OutEdge, Share
+from edgesim.gossip.algorithm import Algorithm, OutEdge, Share
 from edgesim.hardware.meter import Meter, RoundCosts
 from edgesim.hardware.work import Work
 from edgesim.learning.optimizers import LearningRateSchedule, Optimizer
 from edgesim.mail import Arrival, Letter, Outbox
-from edgesim.membership import Edge, Membership, Will
+from edgesim.membership import Edge, Membership, WeightedEdge, Will
 from edgesim.models.dropout import seed_dropout_
 from edgesim.quant.errors import NonFiniteError
 from edgesim.quant.layers import seed_rounding_
 from edgesim.records import MessageRecord, RoundRecord
 from edgesim.streams import Purpose, stream, torch_seed
-from topologies import Schedule
+from topologies import Schedule, possible_receivers
 
 
 class DivergedError(EdgesimError):
@@ -104,7 +105,6 @@ class Device:
         num_trainable: entries of x that have a gradient; the others, at its end, are statistics.
         buffers: initial local statistics of the model; taken over.
         meter: of its virtual time and energy; None where it has no profile.
-        possible_receivers: devices that it may ever send to, who would miss it.
 
     Attributes:
         index: see above.
@@ -128,7 +128,6 @@ class Device:
         num_trainable: int,
         buffers: Tensor,
         meter: Meter | None,
-        possible_receivers: Sequence[int],
     ) -> None:
         self.index = index
         self.round_index = 0
@@ -148,7 +147,7 @@ class Device:
         self._outbox = Outbox(meter)
         self._figures: _RoundFigures | None = None
         self._meter = meter
-        self._possible_receivers = possible_receivers
+        self._update_work: dict[tuple[int, int], Work] = {}
         self._push_weight_at_step = 1.0
 
     def in_edges(self) -> list[Edge]:
@@ -199,7 +198,7 @@ class Device:
         work += self._work_beside_the_model()
         if self._meter is not None:
             self._meter.step(work, self.round_index)
-        letters = self._send()
+        letters = self._send(self.membership.out_edges(self.round_index), self.round_index)
         wall_s, cpu_s = perf_counter() - wall_start, thread_time() - cpu_start
         self._figures = _RoundFigures(loss, rate, wall_s, cpu_s, work)
         return letters
@@ -214,7 +213,7 @@ class Device:
         arrived = sorted(arrivals, key=lambda a: _place(a.message))
         messages = [arrival.message for arrival in arrived]
         state = self._gossip_state
-        self._adopt_copies([m for m in messages if m.kind == "copy"])
+        self._inherit_copies(messages)
         self._algorithm.absorb_(state, [self._share(m) for m in messages if m.kind == "share"])
         self._optimizer.after_gossip_(
             self._optimizer_state,
@@ -225,10 +224,7 @@ class Device:
         # After the optimizer, which would take a legacy for a movement of the model.
         for message in messages:
             if message.kind == "handover":
-                message.payload.add_to_(state.x)
-                state.u += message.push_weight
-            if message.kind != "share":
-                state.received_copies().pop(self._in_edge(message.sender, message.receiver), None)
+                self._inherit(message)
         figures.received_bytes = sum(m.wire_bytes for m in messages)
         if self._meter is not None:
             stamps = [(a.message.sender, a.stamp) for a in arrived if a.stamp is not None]
@@ -246,35 +242,36 @@ class Device:
         """
         num_devices = self.membership.schedule.num_devices
         is_its_own = (self.round_index + 1) % num_devices == self.index
-        return is_its_own and self._meter is not None and not self._meter.lasts(num_devices)
+        if self._meter is None or not is_its_own:
+            return False
+        legacy_bytes = self._gossip_state.x.nbytes * (1 + len(self._copies_for_heir()))
+        return not self._meter.lasts(num_devices, legacy_bytes)
 
     def leave(self, next_sequences: Mapping[Edge, int]) -> list[Letter]:
         """Leave for good, if somebody is there to take over; see `has_left` for whether.
 
-        All that the device holds goes to the first receiver of the next round. The last of all
-        devices has nobody to hand over to and keeps what it has. If there are receivers, but none
-        in the next round, the device stays.
+        In the next round the device sends its shares without a step before, and on the first edge,
+        in the place of a share, all that remains. The last of all devices has nobody to hand over
+        to and keeps what it has. If there are others, but no edge to them in the next round, the
+        device stays.
 
         Args:
             next_sequences: of the messages that would be absorbed next, by edge.
 
         Returns:
-            Last letters, the heir's first. They take the place of those of the next round.
+            Last letters, the heir's first, as of the next round.
         """
         next_round = self.round_index + 1
-        others = [d for d in self._possible_receivers if d not in self.membership.addresses]
-        heir = self.membership.heir(next_round)
-        self._has_heir = heir is not None
-        self.has_left = self._has_heir or not others
-        if heir is None:
+        edges = self.membership.out_edges(next_round)
+        own, schedule = self.membership.addresses, self.membership.schedule
+        is_last = all(d in own for a in own for d in possible_receivers(schedule, a))
+        self.has_left, self._has_heir = bool(edges) or is_last, bool(edges)
+        if not edges:
             return []
-        will = self.membership.will(
-            len(self._gossip_state.received_copies()), next_sequences, next_round
-        )
-        others.remove(heir)
-        bye = nothing(self._algorithm.layout)
-        farewells = [self._post(other, "farewell", bye, 0.0, 0.0) for other in others]
-        return [*self._hand_over(heir, will), *farewells]
+        heir, *others = edges
+        letters = self._send(others, next_round)
+        sequences = {**next_sequences, **self._outbox.next_sequences}
+        return [*self._hand_over(heir, sequences, next_round), *letters]
 
     def report(self) -> RoundReport:
         """End the round and say what happened in it."""
@@ -335,37 +332,56 @@ class Device:
 
     def _work_beside_the_model(self) -> Work:
         """Work of optimizer and gossip in this round."""
-        out_degree = len(self.membership.out_edges(self.round_index))
-        return optimizer_work(self._optimizer, self._num_trainable) + gossip_work(
-            self._algorithm, len(self._gossip_state.x), out_degree, len(self.in_edges())
-        )
+        degrees = len(self.membership.out_edges(self.round_index)), len(self.in_edges())
+        if degrees not in self._update_work:
+            numel = len(self._gossip_state.x)
+            self._update_work[degrees] = optimizer_work(
+                self._optimizer, self._num_trainable
+            ) + gossip_work(self._algorithm, numel, *degrees)
+        return self._update_work[degrees]
 
-    def _send(self) -> list[Letter]:
-        """Letters of the round."""
-        edges = [OutEdge(*edge) for edge in self.membership.out_edges(self.round_index)]
-        rng = stream(self._seed, Purpose.COMPRESS, self.index, self.round_index)
+    def _send(self, edges: Sequence[WeightedEdge], round_index: int) -> list[Letter]:
+        """Letters of a round to these neighbours."""
+        own = self.index
+        out_edges = [
+            OutEdge(e.receiver, e.weight, None if e.sender == own else e.sender) for e in edges
+        ]
+        rng = stream(self._seed, Purpose.COMPRESS, own, round_index)
         try:
-            shares = self._algorithm.send_(self._gossip_state, edges, rng)
+            shares = self._algorithm.send_(self._gossip_state, out_edges, rng)
         except CompressionError as error:
             raise self._diverged(str(error)) from error
-        return [self._post(s.peer, "share", s.payload, s.weight, s.push_weight) for s in shares]
+        return [
+            self._post(
+                (self._address(share.address), share.peer),
+                round_index,
+                "share",
+                share.payload,
+                weight=share.weight,
+                push_weight=share.push_weight,
+            )
+            for share in shares
+        ]
 
     def _post(
         self,
-        receiver: int,
+        edge: Edge,
+        round_index: int,
         kind: Kind,
         payload: Payload,
-        weight: float,
-        push_weight: float,
+        *,
+        weight: float = 0.0,
+        push_weight: float = 0.0,
         notes: tuple[int, ...] = (),
     ) -> Letter:
-        """Send a message; what is no share stands for the next round's."""
+        """Send a message on an edge."""
+        sender, receiver = edge
         message = Message(
             algorithm=self._algorithm.name,
-            sender=self.index,
+            sender=sender,
             receiver=receiver,
-            sequence=self._outbox.next_sequence(receiver),
-            round_index=self.round_index + (kind != "share"),
+            sequence=self._outbox.next_sequence(edge),
+            round_index=round_index,
             weight=weight,
             push_weight=push_weight,
             payload=payload,
@@ -374,29 +390,67 @@ class Device:
         )
         return self._outbox.post(message, self.round_index)
 
-    def _hand_over(self, heir: int, will: Will) -> list[Letter]:
-        """All that the heir needs: x and u, then the public copies of the in-edges."""
-        state, layout = self._gossip_state, self._algorithm.layout
+    def _hand_over(
+        self, heir: WeightedEdge, sequences: Mapping[Edge, int], round_index: int
+    ) -> list[Letter]:
+        """All that the heir needs: x and u, then the public copies."""
+        state, layout, edge = (
+            self._gossip_state,
+            self._algorithm.layout,
+            (heir.sender, heir.receiver),
+        )
+        copies, own = self._copies_for_heir(), self.membership.addresses
+        notes = Will(len(copies), own, sequences).to_notes()
         x = whole(state.x, layout)
-        letters = [self._post(heir, "handover", x, 1.0, state.u, will.to_notes())]
-        for (sender, address), copy in sorted(state.received_copies().items(), key=_by_edge):
-            notes = sender, self.index if address is None else address
-            letters.append(self._post(heir, "copy", whole(copy, layout), 0.0, 0.0, notes))
-        return letters
+        handover = self._post(
+            edge, round_index, "handover", x, weight=1.0, push_weight=state.u, notes=notes
+        )
+        return [
+            handover,
+            *(
+                self._post(edge, round_index, "copy", whole(copy, layout), notes=ends)
+                for ends, copy in copies
+            ),
+        ]
 
-    def _adopt_copies(self, messages: Sequence[Message]) -> None:
-        """Go on with the public copies of edges that were inherited."""
+    def _copies_for_heir(self) -> list[tuple[Edge, Tensor]]:
+        """Public copies of edges to and from others, by the addresses at both ends."""
+        sent, received = self._gossip_state.public_copies()
+        copies = {(self._address(own), peer): copy for (peer, own), copy in sent.items()}
+        copies |= {(peer, self._address(own)): copy for (peer, own), copy in received.items()}
+        own = self.membership.addresses
+        others = ((e, copy) for e, copy in copies.items() if not (e[0] in own and e[1] in own))
+        return sorted(others, key=itemgetter(0))
+
+    def _inherit_copies(self, messages: Sequence[Message]) -> None:
+        """Go on with the public copies of a device that has left."""
+        sent, received = self._gossip_state.public_copies()
+        leavers = {a for m in messages if m.kind == "handover" for a in _will(m).addresses}
         for message in messages:
-            edge = self._in_edge(*message.notes)
-            self._gossip_state.received_copies()[edge] = message.payload.decode()
+            if message.kind == "copy":
+                sender, receiver = message.notes
+                copy = message.payload.decode()
+                if sender in leavers:
+                    sent[receiver, sender] = copy
+                else:
+                    received[sender, receiver] = copy
+
+    def _inherit(self, message: Message) -> None:
+        """Add what a device held that has left, and go on counting its messages."""
+        state, will = self._gossip_state, _will(message)
+        message.payload.add_to_(state.x)
+        state.u += message.push_weight
+        self._outbox.next_sequences |= {
+            edge: sequence for edge, sequence in will.sequences.items() if edge[0] in will.addresses
+        }
 
     def _share(self, message: Message) -> Share:
         """What the algorithm must know of a message."""
-        peer, address = self._in_edge(message.sender, message.receiver)
-        return Share(peer, message.weight, message.push_weight, message.payload, address)
+        address = None if message.receiver == self.index else message.receiver
+        return Share(message.sender, message.weight, message.push_weight, message.payload, address)
 
-    def _in_edge(self, sender: int, address: int) -> InEdge:
-        return sender, None if address == self.index else address
+    def _address(self, own: int | None) -> int:
+        return self.index if own is None else own
 
     def _diverged(self, what: str) -> DivergedError:
         return DivergedError(
@@ -426,10 +480,8 @@ def _place(message: Message) -> tuple[int, int, int]:
     return message.sender, message.receiver, message.sequence
 
 
-def _by_edge(item: tuple[InEdge, Tensor]) -> tuple[int, int]:
-    """Order of public copies: by sender, the own address first."""
-    sender, address = item[0]
-    return sender, -1 if address is None else address
+def _will(message: Message) -> Will:
+    return Will.from_notes(message.notes)
 
 
 def _in_weights(schedule: Schedule, device: int) -> dict[int, float]:

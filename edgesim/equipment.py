@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from edgesim.errors import ScenarioError
@@ -20,7 +20,7 @@ from edgesim.scenario.hardware import (
     given,
 )
 from edgesim.scenario.schema import Scenario
-from topologies import Schedule, possible_receivers
+from topologies import Schedule
 
 MIB = 2**20
 JOULES_PER_WH = 3600.0
@@ -55,19 +55,12 @@ def device_profiles(scenario: Scenario) -> tuple[DeviceProfile, ...]:
 
 
 def device_hardware(scenario: Scenario, schedule: Schedule) -> tuple[Hardware, ...]:
-    """What each device's clock needs; empty where the scenario names no profiles.
-
-    Raises:
-        ScenarioError: a link of the graph file has a figure that can't be.
-    """
+    """What each device's clock needs; empty where the scenario names no profiles."""
     profiles, groups = device_profiles(scenario), _group_of_devices(scenario)
     return tuple(
         Hardware(
             profile=profile,
-            links={
-                receiver: _link(scenario.network, profiles, schedule, device, receiver)
-                for receiver in possible_receivers(schedule, device)
-            },
+            links=Links(scenario.network, profiles, schedule, device),
             is_half_duplex=_is_half_duplex(scenario.network, profile),
             compute_jitter=_first(group.compute_jitter, scenario.fleet.compute_jitter),
             duty_cycle=_duty_cycle(scenario, group),
@@ -85,24 +78,56 @@ def _group_of_devices(scenario: Scenario) -> list[DeviceGroup]:
     return [group for group in scenario.fleet.groups for _ in range(group.count)]
 
 
-def _link(
-    network: NetworkSection,
-    profiles: tuple[DeviceProfile, ...],
-    schedule: Schedule,
-    sender: int,
-    receiver: int,
-) -> Link:
-    """A link as the network section has it, unless the graph file says otherwise."""
-    own = _link_of_file(schedule, sender, receiver)
-    radios_mbps = min(profiles[d].radio.bandwidth_bps for d in (sender, receiver)) / 1e6
-    bandwidth_mbps = own.get("bandwidth_mbps", network.bandwidth_mbps or radios_mbps)
-    return Link(
-        bandwidth_bps=min(bandwidth_mbps, radios_mbps) * 1e6,
-        latency_s=own.get("latency_ms", network.latency_ms) / 1e3,
-        jitter_s=own.get("jitter_ms", network.jitter_ms) / 1e3,
-        loss=own.get("loss", network.loss),
-        packet_bytes=network.packet_bytes,
-    )
+@dataclass(frozen=True)
+class Links(Mapping[int, Link]):
+    """Links of one device to every other, each made when it is first asked for.
+
+    As the network section has them, unless the graph file says otherwise.
+    """
+
+    network: NetworkSection
+    profiles: tuple[DeviceProfile, ...]
+    schedule: Schedule
+    sender: int
+    _made: dict[int, Link] = field(default_factory=dict)
+
+    def __getitem__(self, receiver: int) -> Link:
+        if receiver not in self._made:
+            if receiver == self.sender or not 0 <= receiver < len(self.profiles):
+                raise KeyError(receiver)
+            self._made[receiver] = self._make(receiver)
+        return self._made[receiver]
+
+    def __iter__(self) -> Iterator[int]:
+        return (device for device in range(len(self.profiles)) if device != self.sender)
+
+    def __len__(self) -> int:
+        return len(self.profiles) - 1
+
+    def _make(self, receiver: int) -> Link:
+        own, network = _link_of_file(self.schedule, self.sender, receiver), self.network
+        radios_mbps = (
+            min(self.profiles[d].radio.bandwidth_bps for d in (self.sender, receiver)) / 1e6
+        )
+        bandwidth_mbps = own.get("bandwidth_mbps", network.bandwidth_mbps or radios_mbps)
+        return Link(
+            bandwidth_bps=min(bandwidth_mbps, radios_mbps) * 1e6,
+            latency_s=own.get("latency_ms", network.latency_ms) / 1e3,
+            jitter_s=own.get("jitter_ms", network.jitter_ms) / 1e3,
+            loss=own.get("loss", network.loss),
+            packet_bytes=network.packet_bytes,
+        )
+
+
+def check_links(scenario: Scenario, schedule: Schedule) -> None:
+    """Refuse figures of a graph file that can't be.
+
+    Raises:
+        ScenarioError: names link, figure and what it must be.
+    """
+    if scenario.topology.kind == "file":
+        for sender, receiver in schedule.graph(0).edges:
+            _link_of_file(schedule, sender, receiver)
 
 
 def _link_of_file(schedule: Schedule, sender: int, receiver: int) -> dict[str, float]:
@@ -111,7 +136,7 @@ def _link_of_file(schedule: Schedule, sender: int, receiver: int) -> dict[str, f
     Raises:
         ScenarioError: one of them can't be.
     """
-    if not schedule.is_static:
+    if not schedule.is_static or not schedule.graph(0).has_edge(sender, receiver):
         return {}
     attributes: Mapping[str, Any] = schedule.graph(0).edges[sender, receiver]
     figures = {key: attributes[key] for key in _LINK_KEYS if key in attributes}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from edgesim.compression.wire import ByteCounts, Message, encode
 from edgesim.hardware.meter import Meter
 from edgesim.hardware.timeline import Stamp
+from edgesim.membership import Edge
 from edgesim.records import MessageRecord
 
 
@@ -45,16 +46,17 @@ class Outbox:
         meter: of the device; None where it has no clock.
         sent: bytes of the messages since the last `clear`.
         records: one for each of these.
+        next_sequences: number of the next message, by edge on which there was one.
     """
 
     meter: Meter | None
     sent: ByteCounts = field(default_factory=lambda: ByteCounts(0, 0, 0, 0))
     records: list[MessageRecord] = field(default_factory=list)
-    _next_sequence: dict[int, int] = field(default_factory=dict)
+    next_sequences: dict[Edge, int] = field(default_factory=dict)
 
-    def next_sequence(self, receiver: int) -> int:
-        """Number of the next message to a receiver."""
-        return self._next_sequence.get(receiver, 0)
+    def next_sequence(self, edge: Edge) -> int:
+        """Number of the next message on an edge."""
+        return self.next_sequences.get(edge, 0)
 
     def post(self, message: Message, round_index: int) -> Letter:
         """Put a message on the air.
@@ -63,18 +65,18 @@ class Outbox:
             message: with the next sequence of its edge.
             round_index: round of the device in which it is sent, for the records.
         """
-        receiver, sequence = message.receiver, message.sequence
-        assert sequence == self.next_sequence(receiver), "messages of an edge are numbered"
-        self._next_sequence[receiver] = sequence + 1
+        edge, sequence = (message.sender, message.receiver), message.sequence
+        assert sequence == self.next_sequence(edge), "messages of an edge are numbered"
+        self.next_sequences[edge] = sequence + 1
         data, stamp = encode(message), None
         if self.meter is not None:
-            stamp = self.meter.send(receiver, len(data), sequence)
+            stamp = self.meter.send(edge, len(data), sequence)
         self.sent += message.byte_counts
         self.records.append(
             MessageRecord(
                 round=round_index,
                 sender=message.sender,
-                receiver=receiver,
+                receiver=message.receiver,
                 kind=message.kind,
                 bytes=len(data),
                 retransmissions=stamp.lost_packets if stamp else None,
@@ -83,7 +85,7 @@ class Outbox:
                 arrival_time_s=stamp.arrival_s if stamp else None,
             )
         )
-        return Letter(message.sender, receiver, sequence, data, stamp)
+        return Letter(*edge, sequence, data, stamp)
 
     def clear(self) -> None:
         """Begin to count anew."""

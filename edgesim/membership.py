@@ -1,35 +1,51 @@
-"""Who a device still exchanges messages with, as devices leave for good.
+"""Which edges a device answers for, as devices leave for good.
 
-A device that leaves hands all that it holds to one of its out-neighbours, its heir, and says
-farewell to the others that it may ever send to. It can't tell those who send to it: on a directed
-graph there is no way back. Whatever they go on sending is forwarded to the heir, as mail is. To an
-in-neighbour nothing changes, no mass is lost, and a ring of devices stays a ring.
+A device that leaves hands all that it holds to one of its out-neighbours, its heir, which takes its
+place on every edge: what is sent to the leaver is forwarded to the heir, as mail is, and the heir
+sends on the leaver's edges in its name. The two are one node from then on. No other device has to
+know; on a directed graph most could not be told. No mass is lost, and what was strongly connected
+stays so.
 
-Messages that are forwarded keep the address of the device that left. An edge is therefore a sender
-and an address; a device answers to its own address and to those it inherited.
+A device therefore answers to several addresses, its own and those that it inherited. An edge is a
+pair of addresses.
 
 Symbols:
-    t: round of the heir in which the handover is absorbed; the leaver's last round was t - 1
+    t: round of the heir in which the handover is absorbed; the leaver's last step was in t - 1
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from edgesim.compression.wire import Message
-from topologies import OutEdges, Schedule
+from topologies import Schedule
 
 Edge: TypeAlias = tuple[int, int]
-"""Sender, and the address that it sends to."""
+"""Address that sends, address that it sends to."""
 
-_ENDED = 2**32 - 1  # in the place of a sequence: nothing more comes on this edge
+_NOTES_OF_AN_EDGE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedEdge:
+    """An edge on which a device sends in some round.
+
+    Attributes:
+        sender: one of the device's addresses.
+        receiver: an address of another device.
+        weight: share of the device's mass that travels on it.
+    """
+
+    sender: int
+    receiver: int
+    weight: float
 
 
 @dataclass(slots=True)
 class Membership:
-    """A device's view of the fleet.
+    """The edges of one device.
 
     Attributes:
         index: of the device.
@@ -38,8 +54,7 @@ class Membership:
 
     index: int
     schedule: Schedule
-    _inherited: dict[int, int] = field(default_factory=dict)
-    _ended: set[Edge] = field(default_factory=set)
+    _inherited: set[int] = field(default_factory=set)
 
     @property
     def addresses(self) -> tuple[int, ...]:
@@ -48,16 +63,23 @@ class Membership:
 
     def in_edges(self, round_index: int) -> list[Edge]:
         """Edges on which a message of a round has to be absorbed, in increasing order."""
-        return [edge for address in self.addresses for edge in self._edges_to(address, round_index)]
+        return self._edges_to(self.addresses, round_index)
 
-    def out_edges(self, round_index: int) -> OutEdges:
-        """Receivers of a round with their weights; nothing is sent to oneself."""
+    def out_edges(self, round_index: int) -> list[WeightedEdge]:
+        """Edges on which messages of a round are sent; nothing is sent to oneself.
+
+        Several addresses share the mass of one device, so each sends that part of its weight.
+        """
         own = self.addresses
-        edges = self.schedule.out_edges(self.index, round_index)
-        return tuple((receiver, weight) for receiver, weight in edges if receiver not in own)
+        return [
+            WeightedEdge(address, receiver, weight / len(own))
+            for address in own
+            for receiver, weight in self.schedule.out_edges(address, round_index)
+            if receiver not in own
+        ]
 
     def expects(self, message: Message) -> bool:
-        """Whether the schedule has such a message, or somebody who takes leave sends it."""
+        """Whether the schedule has such a message, or somebody who leaves sends it."""
         senders = self.schedule.in_neighbors(message.receiver, message.round_index)
         return message.kind != "share" or message.sender in senders
 
@@ -67,46 +89,28 @@ class Membership:
         Returns:
             Edges on which a further message of the same round has to be waited for.
         """
-        edge = message.sender, message.receiver
-        if message.kind == "farewell":
-            self._ended.add(edge)
         if message.kind != "handover":
             return []
-        self._ended.add(edge)
         will = Will.from_notes(message.notes)
-        for address in will.addresses:
-            self._inherited[address] = round_index
-        self._ended |= {passed for passed, sequence in will.sequences.items() if sequence is None}
-        further = [
-            passed for address in will.addresses for passed in self._edges_to(address, round_index)
+        self._inherited.update(will.addresses)
+        # Also from this device itself: its messages to the leaver were sent before it knew.
+        mail = self._edges_to(will.addresses, round_index, except_from=will.addresses)
+        return [(message.sender, message.receiver)] * will.num_copies + mail
+
+    def _edges_to(
+        self,
+        addresses: Sequence[int],
+        round_index: int,
+        *,
+        except_from: Sequence[int] | None = None,
+    ) -> list[Edge]:
+        excluded = self.addresses if except_from is None else except_from
+        return [
+            (sender, address)
+            for address in addresses
+            for sender in self.schedule.in_neighbors(address, round_index)
+            if sender not in excluded
         ]
-        return [edge] * will.num_copies + further
-
-    def heir(self, round_index: int) -> int | None:
-        """The first receiver of a round, who could take over; None if there is none in it."""
-        return next((receiver for receiver, _ in self.out_edges(round_index)), None)
-
-    def will(self, num_copies: int, sequences: Mapping[Edge, int], round_index: int) -> Will:
-        """What the heir must know.
-
-        Args:
-            num_copies: public copies that follow the handover.
-            sequences: next sequence of each edge on which messages came.
-            round_index: first round that the heir has to answer for.
-        """
-        passed: dict[Edge, int | None] = {**sequences, **dict.fromkeys(self._ended)}
-        # What this device sent to an address that it inherited has all been absorbed by itself.
-        passed |= {(self.index, a): None for a, t in self._inherited.items() if t < round_index}
-        return Will(num_copies, self.addresses, passed)
-
-    def _edges_to(self, address: int, round_index: int) -> Iterator[Edge]:
-        for sender in self.schedule.in_neighbors(address, round_index):
-            # A device's own message to an address is out when it inherits it, and is the last.
-            is_own = sender == self.index
-            if is_own and self._inherited.get(address) != round_index:
-                continue
-            if (sender, address) not in self._ended:
-                yield sender, address
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,19 +120,19 @@ class Will:
     Attributes:
         num_copies: messages with public copies that follow on the same edge.
         addresses: the leaver's, which the heir answers to from now on.
-        sequences: next sequence by edge; None where nothing more comes. Edges that are absent
-            begin at 0.
+        sequences: next sequence by edge, of messages to and from these addresses. Edges that are
+            absent begin at 0.
     """
 
     num_copies: int
     addresses: tuple[int, ...]
-    sequences: Mapping[Edge, int | None]
+    sequences: Mapping[Edge, int]
 
     def to_notes(self) -> tuple[int, ...]:
         """The same as whole numbers: copies, addresses with their number, then edges."""
         notes = [self.num_copies, len(self.addresses), *self.addresses]
-        for (sender, address), sequence in sorted(self.sequences.items()):
-            notes += [sender, address, _ENDED if sequence is None else sequence]
+        for (sender, receiver), sequence in sorted(self.sequences.items()):
+            notes += [sender, receiver, sequence]
         return tuple(notes)
 
     @classmethod
@@ -140,12 +144,14 @@ class Will:
             num_copies,
             tuple(rest[:num_addresses]),
             {
-                (edges[at], edges[at + 1]): None if edges[at + 2] == _ENDED else edges[at + 2]
-                for at in range(0, len(edges), 3)
+                (edges[at], edges[at + 1]): edges[at + 2]
+                for at in range(0, len(edges), _NOTES_OF_AN_EDGE)
             },
         )
 
 
 def is_will(notes: Sequence[int]) -> bool:
     """Whether notes can be a will: nothing that comes from a network is trusted."""
-    return len(notes) >= 2 and len(notes) - 2 >= notes[1] and (len(notes) - 2 - notes[1]) % 3 == 0
+    if len(notes) < 2 or len(notes) - 2 < notes[1]:
+        return False
+    return (len(notes) - 2 - notes[1]) % _NOTES_OF_AN_EDGE == 0

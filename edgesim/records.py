@@ -64,7 +64,7 @@ MESSAGES: tuple[Column, ...] = (
     Column("round", "int64", "round of the sender in which it was sent"),
     Column("sender", "int32", "device"),
     Column("receiver", "int32", "device"),
-    Column("kind", "string", "'share' of gossip; 'handover', 'copy' or 'farewell' of who leaves"),
+    Column("kind", "string", "'share' of gossip; 'handover' or 'copy' of a device that leaves"),
     Column("bytes", "int64", "length of the encoded message"),
 )
 

@@ -1,4 +1,4 @@
-"""The command line: run, validate, list. Nothing else prints or reads the environment."""
+"""The command line: run, validate, cost, list. Nothing else prints or reads the environment."""
 
 from __future__ import annotations
 
@@ -86,6 +86,43 @@ def run(
 def validate(scenario: ScenarioPath, overrides: Overrides = None) -> None:
     """Check a scenario with its graph, data and model; start nothing and write nothing."""
     _print_prepared(_prepare(scenario, overrides or ()))
+
+
+@app.command()
+def cost(
+    scenario: ScenarioPath,
+    overrides: Overrides = None,
+    compare: Annotated[
+        Path | None,
+        typer.Option(metavar="OTHER", help="Scenario to set beside it; --set changes both."),
+    ] = None,
+    compare_overrides: Annotated[
+        list[str] | None,
+        typer.Option("--compare-set", metavar="KEY.PATH=VALUE", help="Change OTHER alone."),
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write all numbers, unrounded.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write figures (SVG) and a page.")
+    ] = None,
+    all_models: Annotated[
+        bool, typer.Option("--all-models", help="Compare every model of the catalog too.")
+    ] = False,
+) -> None:
+    """Say what a scenario costs each device, without training: memory, bytes, energy, time."""
+    from edgesim.cli.cost import show_costs
+
+    show_costs(
+        scenario,
+        overrides or (),
+        _out,
+        other=compare,
+        other_overrides=compare_overrides or (),
+        json_file=json_file,
+        out=out,
+        all_models=all_models,
+    )
 
 
 @app.command("list")

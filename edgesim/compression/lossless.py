@@ -1,4 +1,4 @@
-"""Payloads beside gossip: a whole vector without loss, and nothing at all."""
+"""A payload beside gossip: a whole vector, without loss."""
 
 from __future__ import annotations
 
@@ -24,17 +24,5 @@ def whole(x: Tensor, layout: ParameterLayout) -> Payload:
         indices=None,
         counts=np.array(layout.sizes, np.int64),
         codes=x.numpy().copy(),
-        scales=np.empty((layout.num_tensors, 0), np.float32),
-    )
-
-
-def nothing(layout: ParameterLayout) -> Payload:
-    """No entry of a vector."""
-    return Payload(
-        layout=layout,
-        code=PLAIN_CODES["fp32"],
-        indices=np.empty(0, np.int64),
-        counts=np.zeros(layout.num_tensors, np.int64),
-        codes=np.empty(0, np.float32),
         scales=np.empty((layout.num_tensors, 0), np.float32),
     )

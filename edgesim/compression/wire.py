@@ -36,9 +36,9 @@ MAGIC = b"ESIM"
 VERSION = 2
 DENSE, SPARSE = 0, 1
 
-Kind: TypeAlias = Literal["share", "handover", "copy", "farewell"]
+Kind: TypeAlias = Literal["share", "handover", "copy"]
 """What a message is: a share of gossip, or one of the last messages of a device that leaves: all
-that it holds, a public copy that it held, or that nothing more will come."""
+that it holds, or a public copy that it held."""
 
 _KINDS: tuple[Kind, ...] = get_args(Kind)
 _KIND_FACTOR = 16  # kind and selection share a byte

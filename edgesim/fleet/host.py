@@ -181,11 +181,15 @@ class Host:
                 message.round_index,
             )
             return False
+        if message.kind == "handover":  # from now on we answer for the leaver's addresses
+            will = Will.from_notes(message.notes)
+            self._device_at.update(dict.fromkeys(will.addresses, index))
         heir = self._heirs.get(index)
         if heir is not None:
             return await self._post(Letter(message.sender, heir, message.sequence, data, stamp))
         if message.kind == "handover":
-            self._expect_mail_of(index, Will.from_notes(message.notes))
+            mail = {e: seq for e, seq in will.sequences.items() if e[1] in will.addresses}
+            self._mailboxes[index].take_over(mail)
         if self._mailboxes[index].put(Arrival(message, stamp)):
             self._arrivals[index].set()
         return True
@@ -197,12 +201,6 @@ class Host:
             "copy": len(message.notes) == 2,
         }
         return device.expects(message) and has_sound_notes.get(message.kind, True)
-
-    def _expect_mail_of(self, index: int, will: Will) -> None:
-        """Take messages to the addresses of a device that leaves, for its heir."""
-        self._device_at.update(dict.fromkeys(will.addresses, index))
-        taken = {edge: seq for edge, seq in will.sequences.items() if seq is not None}
-        self._mailboxes[index].take_over(taken)
 
     def progress(self) -> Progress:
         """How far the devices are; may be asked at any time."""

@@ -18,6 +18,7 @@ from rich.console import Console
 
 from edgesim.assembly import FleetPlan
 from edgesim.data.images import LabelledImages
+from edgesim.equipment import has_batteries
 from edgesim.errors import EdgesimError
 from edgesim.fleet.actor import ActorLostError, DeviceActor, core_folder
 from edgesim.fleet.host import Progress
@@ -251,6 +252,8 @@ class RayFleet:
                 )
 
     def _peers(self, devices: range) -> dict[int, Any]:
+        if has_batteries(self._plan.scenario):  # whoever leaves may be succeeded by anybody
+            return {**self._actor_of}
         return {
             peer: self._actor_of[peer]
             for device in devices

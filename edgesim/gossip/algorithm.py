@@ -26,10 +26,18 @@ from edgesim.learning.parameters import ParameterLayout
 
 @dataclass(frozen=True, slots=True)
 class OutEdge:
-    """An active edge to a neighbour and the share of the sender's mass that travels on it."""
+    """An active edge to a neighbour and the share of the sender's mass that travels on it.
+
+    Attributes:
+        receiver: at the other end.
+        weight: w_e.
+        address: in whose name it is sent, if that is a device that has left and whose place the
+            sender took; None for the sender itself.
+    """
 
     receiver: int
     weight: float
+    address: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +49,8 @@ class Share:
         weight: w_e, the mixing weight that the sender chose for this edge.
         push_weight: u of the sender when it sent.
         payload: the compressed vector.
-        address: of a share that arrived: which device it was sent to, if that one has left and
-            its mail is forwarded; None if it was sent to the device that absorbs it.
+        address: at this end of the edge, if that is a device that has left and whose place this
+            one took; None for the device itself.
     """
 
     peer: int
@@ -52,8 +60,8 @@ class Share:
     address: int | None = None
 
 
-InEdge: TypeAlias = tuple[int, int | None]
-"""Sender, and the address as in `Share`."""
+OwnEdge: TypeAlias = tuple[int, int | None]
+"""An edge as one of its ends sees it: the peer, and the own address as in `Share`."""
 
 
 @dataclass(slots=True)
@@ -68,9 +76,12 @@ class GossipState:
     x: Tensor
     u: float
 
-    def received_copies(self) -> dict[InEdge, Tensor]:
-        """Public copies by in-edge, where the algorithm keeps them; what is put in is kept."""
-        return {}
+    def public_copies(self) -> tuple[dict[OwnEdge, Tensor], dict[OwnEdge, Tensor]]:
+        """Public copies of out-edges and of in-edges that an heir has to go on with.
+
+        The state's own, where the algorithm keeps such copies: what is put in is kept.
+        """
+        return {}, {}
 
     def debiased(self) -> Tensor:
         """Z = x/u, the model that is trained and evaluated; shares memory with x while u is 1."""

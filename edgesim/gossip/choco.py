@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from edgesim.compression.compressors import Compressor
-from edgesim.gossip.algorithm import GossipState, InEdge, OutEdge, Share
+from edgesim.gossip.algorithm import GossipState, OutEdge, OwnEdge, Share
 from edgesim.learning.parameters import ParameterLayout
 
 
@@ -28,16 +28,16 @@ class ChocoState(GossipState):
     """Public copies, one per edge, each equal bit for bit to the copy at the edge's other end.
 
     Attributes:
-        sent: h[e] of out-edges by receiver.
-        received: h[e] of in-edges by sender and address.
+        sent: h[e] of out-edges.
+        received: h[e] of in-edges.
     """
 
-    sent: dict[int, Tensor] = field(default_factory=dict)
-    received: dict[InEdge, Tensor] = field(default_factory=dict)
+    sent: dict[OwnEdge, Tensor] = field(default_factory=dict)
+    received: dict[OwnEdge, Tensor] = field(default_factory=dict)
 
-    def received_copies(self) -> dict[InEdge, Tensor]:
-        """Public copies of in-edges, which an heir goes on with."""
-        return self.received
+    def public_copies(self) -> tuple[dict[OwnEdge, Tensor], dict[OwnEdge, Tensor]]:
+        """Both kinds."""
+        return self.sent, self.received
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +63,12 @@ class Choco:
         eta, x, u = self.averaging_rate, state.x, state.u
         shares = []
         for edge in out_edges:
-            h = state.sent.setdefault(edge.receiver, torch.zeros_like(x))
+            h = state.sent.setdefault((edge.receiver, edge.address), torch.zeros_like(x))
             q = self.compressor.compress(x - h, self.layout, rng)
             q.add_to_(h)
-            shares.append(Share(edge.receiver, edge.weight, u, q))
+            shares.append(Share(edge.receiver, edge.weight, u, q, edge.address))
         for edge in out_edges:
-            x.sub_(state.sent[edge.receiver], alpha=eta * edge.weight)
+            x.sub_(state.sent[edge.receiver, edge.address], alpha=eta * edge.weight)
             state.u -= eta * edge.weight * u
         return shares
 
@@ -76,8 +76,7 @@ class Choco:
         """h[e] += q; x += eta w_e h[e]; u += eta w_e u_sender."""
         eta = self.averaging_rate
         for share in received:
-            edge = share.peer, share.address
-            h = state.received.setdefault(edge, torch.zeros_like(state.x))
+            h = state.received.setdefault((share.peer, share.address), torch.zeros_like(state.x))
             share.payload.add_to_(h)
             state.x.add_(h, alpha=eta * share.weight)
             state.u += eta * share.weight * share.push_weight

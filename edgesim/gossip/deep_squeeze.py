@@ -55,7 +55,7 @@ class DeepSqueeze:
         leaving = self.averaging_rate * sum(edge.weight for edge in out_edges)
         c.add_to_(x, scale=-leaving)
         state.u -= leaving * u
-        return [Share(edge.receiver, edge.weight, u, c) for edge in out_edges]
+        return [Share(edge.receiver, edge.weight, u, c, edge.address) for edge in out_edges]
 
     def absorb_(self, state: DeepSqueezeState, received: Sequence[Share]) -> None:
         """X += eta w_e c; u += eta w_e u_sender."""

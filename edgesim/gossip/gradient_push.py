@@ -49,7 +49,7 @@ class GradientPush:
         leaving = self.averaging_rate * sum(edge.weight for edge in out_edges)
         message.add_to_(x, scale=-leaving)
         state.u -= leaving * u
-        return [Share(edge.receiver, edge.weight, u, message) for edge in out_edges]
+        return [Share(edge.receiver, edge.weight, u, message, edge.address) for edge in out_edges]
 
     def absorb_(self, state: GossipState, received: Sequence[Share]) -> None:
         """X += eta w_e x~_sender; u += eta w_e u_sender."""

@@ -66,9 +66,9 @@ class Meter:
         self._work, self._sent_bytes, self._stamps, self._time = work, 0, [], None
         self.timeline.step(work, round_index)
 
-    def send(self, receiver: int, num_bytes: int, sequence: int) -> Stamp:
-        """Send a message of the round."""
-        stamp = self.timeline.send(receiver, num_bytes, sequence)
+    def send(self, edge: tuple[int, int], num_bytes: int, sequence: int) -> Stamp:
+        """Send a message of the round; see `Timeline.send`."""
+        stamp = self.timeline.send(edge, num_bytes, sequence)
         self._sent_bytes += num_bytes
         self._stamps.append(stamp)
         return stamp
@@ -83,12 +83,19 @@ class Meter:
         self._time = self.timeline.end_round(arrived)
         self._received_bytes = received_bytes
 
-    def lasts(self, num_rounds: int) -> bool:
-        """Whether the battery would last for more rounds like the costliest so far."""
-        battery_j, round_j = self.timeline.hardware.profile.battery_j, self._energy().total_j
-        if battery_j is None:
+    def lasts(self, num_rounds: int, last_bytes: int) -> bool:
+        """Whether the battery would last for more rounds like the costliest so far.
+
+        Args:
+            num_rounds: how many.
+            last_bytes: to be sent after them.
+        """
+        profile, round_j = self.timeline.hardware.profile, self._energy().total_j
+        if profile.battery_j is None:
             return True
-        return self.spent_j + round_j + num_rounds * max(round_j, self.costliest_j) <= battery_j
+        rounds_j = num_rounds * max(round_j, self.costliest_j)
+        last_j = last_bytes * profile.radio.send_j_per_byte
+        return self.spent_j + round_j + rounds_j + last_j <= profile.battery_j
 
     def settle(self) -> RoundCosts:
         """Close the round that has ended."""

@@ -53,7 +53,7 @@ class Hardware:
 
     Attributes:
         profile: rates and powers.
-        links: by receiver; all that the device may ever send to.
+        links: by receiver.
         is_half_duplex: of its radio, as the scenario has it.
         compute_jitter: standard deviation of the logarithm of the factor on a step's time.
         duty_cycle: when it is awake.
@@ -100,21 +100,28 @@ class Timeline:
     now_s: float = 0.0
     _compute_s: float = 0.0
     _radio_free_s: float = 0.0
-    _last_arrival_s: dict[int, float] = field(default_factory=dict)
+    _last_arrival_s: dict[tuple[int, int], float] = field(default_factory=dict)
 
     def step(self, work: Work, round_index: int) -> None:
         """Compute for as long as the work takes; messages can leave at the end of it."""
         self._compute_s = self.hardware.profile.compute_s(work) * self._factor(round_index)
         self.now_s = self.hardware.duty_cycle.after(self.now_s, self._compute_s)
 
-    def send(self, receiver: int, num_bytes: int, sequence: int) -> Stamp:
-        """Put a message on the air behind those that are on it already."""
-        awake, link = self.hardware.duty_cycle, self.hardware.links[receiver]
+    def send(self, edge: tuple[int, int], num_bytes: int, sequence: int) -> Stamp:
+        """Put a message on the air behind those that are on it already.
+
+        Args:
+            edge: sender and receiver; the sender is this device, or one whose place it took.
+            num_bytes: of the message.
+            sequence: its number on the edge.
+        """
+        awake, (sender, receiver) = self.hardware.duty_cycle, edge
+        link = self.hardware.links[receiver]
         passage = pass_over(
             link,
             num_bytes,
             seed=self.seed,
-            sender=self.device,
+            sender=sender,
             receiver=receiver,
             sequence=sequence,
         )
@@ -122,8 +129,8 @@ class Timeline:
         self._radio_free_s = awake.after(start_s, passage.air_s)
         arrival_s = self._radio_free_s + passage.delay_s
         # A message does not overtake an earlier one of the same link, however much it is delayed.
-        arrival_s = max(arrival_s, self._last_arrival_s.get(receiver, 0.0))
-        self._last_arrival_s[receiver] = arrival_s
+        arrival_s = max(arrival_s, self._last_arrival_s.get(edge, 0.0))
+        self._last_arrival_s[edge] = arrival_s
         return Stamp(
             start_s,
             start_s + passage.delay_s,

@@ -77,7 +77,7 @@ def test_recorded_times_are_those_of_clocks_run_anew_from_the_recorded_work(tmp_
             work = Work(macs_fp32=int(row["macs_fp32"]), traffic_bytes=int(row["traffic_bytes"]))
             clock.step(work, r)
             for j, _ in ready.schedule.out_edges(i, r):
-                stamp = clock.send(j, int(sizes.loc[(r, i, j), "bytes"]), r)
+                stamp = clock.send((i, j), int(sizes.loc[(r, i, j), "bytes"]), r)
                 assert sizes.loc[(r, i, j), "arrival_time_s"] == stamp.arrival_s
                 inbox[j].append((i, stamp))
         for i, clock in enumerate(clocks):

@@ -79,7 +79,7 @@ def carried_mass(fleet, letter):
     """What the receiver will add: eta w h for CHOCO, eta w times the content for the others."""
     message = decode(letter, LAYOUT)
     if fleet.algorithm.name == "choco":
-        vector = fleet.states[message.sender].sent[message.receiver].numpy().copy()
+        vector = fleet.states[message.sender].sent[message.receiver, None].numpy().copy()
     else:
         vector = message.payload.decode().double().numpy()
     share = ETA * message.weight
@@ -96,7 +96,7 @@ def test_choco_receivers_hold_bit_equal_public_copies(compressor):
     for _ in range(15):
         fleet.absorb(fleet.send(oracle.random_weights(n, rng)))
         for j, state in enumerate(fleet.states):
-            for i, h in state.sent.items():
+            for (i, _), h in state.sent.items():
                 assert h.equal(fleet.states[i].received[j, None])
 
 

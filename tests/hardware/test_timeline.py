@@ -34,8 +34,8 @@ def test_messages_leave_one_after_the_other_and_arrive_a_latency_later():
     """1 MB at 8 Mbit/s is 1 s on the air; the second message waits for the first."""
     clock = Timeline(hardware({1: link(latency_s=0.25), 2: link(latency_s=0.5)}), 1, 0)
     clock.step(SECOND, 0)
-    first = clock.send(1, 10**6, 0)
-    second = clock.send(2, 2 * 10**6, 0)
+    first = clock.send((0, 1), 10**6, 0)
+    second = clock.send((0, 2), 2 * 10**6, 0)
     assert (first.start_s, first.air_s, first.arrival_s) == (1.0, 1.0, 2.25)
     assert (second.start_s, second.air_s, second.arrival_s) == (2.0, 2.0, 4.5)
 
@@ -47,7 +47,7 @@ def test_two_devices_of_unequal_speed_wait_for_each_other():
     for r in range(3):
         fast.step(SECOND, r)
         slow.step(SECOND * 3, r)
-        to_slow, to_fast = fast.send(1, 10**6, r), slow.send(0, 10**6, r)
+        to_slow, to_fast = fast.send((0, 1), 10**6, r), slow.send((1, 0), 10**6, r)
         fast_round = fast.end_round([(1, to_fast)])
         slow_round = slow.end_round([(0, to_slow)])
         # The slow device never waits: the other's message is there when its step ends.
@@ -62,7 +62,7 @@ def test_a_busy_uplink_delays_the_next_round_but_not_the_computing():
     clock = Timeline(hardware({1: link()}), 1, 0)
     for r in range(4):
         clock.step(SECOND, r)
-        assert clock.send(1, 2 * 10**6, r).start_s == 1.0 + 2.0 * r
+        assert clock.send((0, 1), 2 * 10**6, r).start_s == 1.0 + 2.0 * r
         assert clock.end_round([]).end_s == 1.0 + r
 
 
@@ -72,20 +72,20 @@ def test_a_half_duplex_radio_sends_first_and_then_listens_to_one_at_a_time():
     clock = Timeline(radio, 1, 0)
     early = Timeline(hardware({0: link()}), 1, 1)
     late = Timeline(hardware({0: link(latency_s=0.5)}), 1, 2)
-    arrived = [(2, late.send(0, 10**6, 0)), (1, early.send(0, 2 * 10**6, 0))]
+    arrived = [(2, late.send((2, 0), 10**6, 0)), (1, early.send((1, 0), 2 * 10**6, 0))]
     clock.step(SECOND, 0)
-    clock.send(3, 10**6, 0)
+    clock.send((0, 3), 10**6, 0)
     # free at 2; the first bit of device 1 came first: 2 to 4; then device 2: 4 to 5
     assert clock.end_round(arrived) == RoundTime(end_s=5.0, compute_s=1.0, wait_s=4.0)
     clock.step(SECOND, 1)
-    assert clock.send(3, 10**6, 1).start_s == 6.0
+    assert clock.send((0, 3), 10**6, 1).start_s == 6.0
 
 
 def test_a_half_duplex_radio_that_is_free_receives_while_the_other_sends():
     clock = Timeline(hardware({}, is_half_duplex=True), 1, 0)
     sender = Timeline(hardware({0: link(latency_s=0.25)}), 1, 1)
     sender.step(SECOND * 2, 0)
-    stamp = sender.send(0, 10**6, 0)
+    stamp = sender.send((1, 0), 10**6, 0)
     clock.step(SECOND, 0)
     assert clock.end_round([(1, stamp)]).end_s == stamp.arrival_s == 3.25
 
@@ -96,7 +96,7 @@ def test_messages_of_one_link_do_not_overtake_each_other():
     arrivals = []
     for r in range(50):
         clock.step(SECOND, r)
-        arrivals.append(clock.send(1, 1000, r).arrival_s)
+        arrivals.append(clock.send((0, 1), 1000, r).arrival_s)
         clock.end_round([])
     assert arrivals == sorted(arrivals)
     assert arrivals[-1] - arrivals[0] > 10
@@ -105,7 +105,7 @@ def test_messages_of_one_link_do_not_overtake_each_other():
 def test_lost_packets_cost_bytes_and_time():
     """10.5 packets; with loss p each is sent 1/(1-p) times in the mean."""
     clock = Timeline(hardware({1: link(loss=0.2)}), 1, 0)
-    stamps = [clock.send(1, 10_500, sequence) for sequence in range(2000)]
+    stamps = [clock.send((0, 1), 10_500, sequence) for sequence in range(2000)]
     for stamp in stamps:
         assert stamp.air_s == pytest.approx((10_500 + stamp.lost_bytes) / 1e6, rel=1e-12)
         assert stamp.lost_bytes in {

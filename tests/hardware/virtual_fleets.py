@@ -78,7 +78,7 @@ def run_timelines(fleet: VirtualFleet) -> list[list[float]]:
         for i, clock in enumerate(clocks):
             clock.step(Work(macs_fp32=fleet.macs[i, r]), r)
             for receiver in sorted(fleet.graph.successors(i)):
-                stamp = clock.send(receiver, fleet.message_bytes[i, r], r)
+                stamp = clock.send((i, receiver), fleet.message_bytes[i, r], r)
                 inbox[receiver].append((i, stamp))
         for i, clock in enumerate(clocks):
             ends[i].append(clock.end_round(inbox[i]).end_s)

@@ -1,0 +1,98 @@
+"""What `edgesim cost` prints and writes: the study of a scenario, without training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from edgesim.errors import EdgesimError, ScenarioError
+from edgesim.scenario.files import load_scenario
+
+if TYPE_CHECKING:
+    from edgesim.study.iteration import IterationCosts
+    from edgesim.study.table import Table as StudyTable
+
+
+def show_costs(
+    path: Path,
+    overrides: Sequence[str],
+    console: Console,
+    *,
+    other: Path | None,
+    other_overrides: Sequence[str],
+    json_file: Path | None,
+    out: Path | None,
+    all_models: bool,
+) -> None:
+    """Print the study of a scenario, and write what is asked for.
+
+    Args:
+        path: of the scenario.
+        overrides: of both scenarios.
+        console: to print on.
+        other: scenario to set beside it.
+        other_overrides: of that one alone.
+        json_file: gets all numbers.
+        out: folder that gets figures and a page.
+        all_models: whether to compare all models of the catalog too.
+
+    Raises:
+        ScenarioError: a scenario can't be studied.
+        StudyError: a file can't be written.
+    """
+    from edgesim.study.report import study, write_folder, write_json  # loads torch
+
+    if other is None and other_overrides:
+        raise ScenarioError("--compare-set changes the scenario of --compare: add one")
+    scenario = load_scenario(path, overrides)
+    beside = None if other is None else _costs_of(other, [*overrides, *other_overrides])
+    try:
+        found = study(scenario, beside, all_models=all_models)
+    except EdgesimError as error:
+        raise _named(path, error) from error
+    for table in found.short_tables():
+        _print(table, console)
+    if json_file is not None:
+        write_json(found, json_file)
+        console.print(f"all numbers: {json_file}", markup=False, highlight=False)
+    if out is not None:
+        *_, index = write_folder(found, out)
+        console.print(f"figures and page: {index}", markup=False, highlight=False)
+
+
+def _costs_of(path: Path, overrides: Sequence[str]) -> IterationCosts:
+    from edgesim.study.iteration import iteration_costs
+
+    scenario = load_scenario(path, overrides)
+    try:
+        return iteration_costs(scenario)
+    except EdgesimError as error:
+        raise _named(path, error) from error
+
+
+def _named(path: Path, error: EdgesimError) -> EdgesimError:
+    """What is found later than by reading names the file too."""
+    return ScenarioError(f"{path}: {error}") if isinstance(error, ValueError) else error
+
+
+def _print(table: StudyTable, console: Console) -> None:
+    shown = Table(
+        *table.columns,
+        title=Text(table.title, style="bold underline"),
+        title_justify="left",
+        show_header=any(table.columns),
+        box=None,
+        padding=(0, 2, 0, 0),
+        pad_edge=False,
+    )
+    for row in table.rows:
+        shown.add_row(*map(Text, row))
+    console.print(shown)
+    for note in table.notes:
+        console.print(Text(note, style="dim"), soft_wrap=False)
+    console.print()

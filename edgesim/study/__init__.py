@@ -1,0 +1,1 @@
+"""What a scenario costs before anything is trained: per device and iteration, and in 8 bits."""

@@ -1,0 +1,48 @@
+"""The comparison for every model of the catalog, at the image sizes that it is for."""
+
+from __future__ import annotations
+
+from edgesim.quant.settings import QuantizationSettings
+from edgesim.study.comparison import (
+    PAPER_BATCH,
+    PAPER_OPTIMIZER,
+    Comparison,
+    Setting,
+    compare_precisions,
+)
+
+# Name and side of the image: CIFAR's for all, Imagenette's too where R§5 trains on it.
+CASES: tuple[tuple[str, int], ...] = (
+    ("small_cnn", 32),
+    ("resnet20", 32),
+    ("resnet54", 32),
+    ("mobilenet_v2", 32),
+    ("vgg11", 32),
+    ("vgg11", 224),
+    ("resnet18", 32),
+    ("resnet18", 224),
+)
+
+
+def compare_catalog(settings: QuantizationSettings) -> tuple[Comparison, ...]:
+    """Every model, at the paper's batch, for a device of a directed ring.
+
+    Args:
+        settings: of 8-bit arithmetic.
+    """
+    return tuple(
+        compare_precisions(
+            Setting(
+                name=name,
+                image_shape=(3, side, side),
+                num_classes=10,
+                batch_size=PAPER_BATCH,
+                settings=settings,
+                optimizer=PAPER_OPTIMIZER,
+                out_degree=1,
+                in_degree=1,
+                is_fixed_graph=True,
+            )
+        )
+        for name, side in CASES
+    )

@@ -1,0 +1,260 @@
+"""A model in fp32 against the same model in 8 bits: the paper's Fig. 3, and what it leaves out.
+
+As in the paper, fp32 has the norm EvoNorm-S0 and 8 bits have Range EvoNorm. Every algorithm is
+compared at 0, 90 and 99 % compression, of which gradient push knows only the first. All of it
+follows from formulas (`edgesim.costs`) and from messages that are really encoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Literal
+
+from torch import Tensor
+
+from edgesim.compression.compressors import Compressor, Identity, TopK
+from edgesim.costs.closed_form import ClosedForm, closed_form
+from edgesim.costs.layer_plan import ModelForm
+from edgesim.costs.memory import MemoryModel, paper_memory
+from edgesim.costs.memory_table import MemoryTable
+from edgesim.costs.message_form import CountedAlgorithm
+from edgesim.costs.round_work import gossip_work, optimizer_work
+from edgesim.gossip.choco import Choco, FixedGraphChoco
+from edgesim.gossip.dcd import Dcd
+from edgesim.gossip.deep_squeeze import DeepSqueeze
+from edgesim.gossip.gradient_push import GradientPush
+from edgesim.hardware.energy_tables import ENERGY_TABLES
+from edgesim.hardware.work import Work
+from edgesim.learning.optimizers import Optimizer, Sgd
+from edgesim.learning.parameters import ParameterLayout
+from edgesim.models.norms import Norm
+from edgesim.quant.settings import QuantizationSettings, WeightGradient
+from edgesim.study.energy_costs import SiliconEnergy, silicon_energy
+from edgesim.study.message_costs import MessageCosts, compress_noise, message_costs, noise
+from edgesim.study.subject import Subject, default_settings, device_backend
+
+Precision = Literal["fp32", "int8"]
+Compression = Literal["0 %", "90 %", "99 %"]
+AlgorithmName = Literal["choco", "deepsqueeze", "gradient_push", "dcd"]
+
+PRECISIONS: tuple[Precision, ...] = ("fp32", "int8")
+COMPRESSIONS: dict[Compression, float] = {"0 %": 1.0, "90 %": 0.1, "99 %": 0.01}
+"""Share of each tensor that is sent."""
+
+WEIGHT_GRADIENTS: tuple[WeightGradient, ...] = ("int8", "fp16", "fp32")
+_NORMS: dict[Precision, Norm] = {"fp32": "evonorm_s0", "int8": "range_evonorm"}
+_RATE = 1.0  # averaging rate, of which no cost depends
+_Maker = Callable[[Compressor, ParameterLayout], CountedAlgorithm]
+
+# R§5; the common optimizer of the paper's experiments.
+PAPER_OPTIMIZER = Sgd(momentum=0.9, nesterov=True, weight_decay=1e-4)
+PAPER_BATCH = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What a comparison holds fixed.
+
+    Attributes:
+        name: of the model.
+        image_shape: channels, height and width.
+        num_classes: labels.
+        batch_size: samples of a step.
+        settings: of 8-bit arithmetic; its weight gradient is that of the rows on gossip.
+        optimizer: of the device.
+        out_degree: messages that the device sends in a round.
+        in_degree: messages that it takes.
+        is_fixed_graph: whether CHOCO can make do with two buffers.
+    """
+
+    name: str
+    image_shape: tuple[int, int, int]
+    num_classes: int
+    batch_size: int
+    settings: QuantizationSettings
+    optimizer: Optimizer
+    out_degree: int
+    in_degree: int
+    is_fixed_graph: bool
+
+    def form(
+        self, precision: Precision, weight_gradient: WeightGradient | None = None
+    ) -> ModelForm:
+        """The model in one arithmetic."""
+        settings = None if precision == "fp32" else self.settings
+        if settings is not None and weight_gradient is not None:
+            settings = replace(settings, weight_gradient=weight_gradient)
+        return ModelForm(
+            name=self.name,
+            image_shape=self.image_shape,
+            num_classes=self.num_classes,
+            norm=_NORMS[precision],
+            settings=settings,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One device's costs by one algorithm, compression and precision.
+
+    Attributes:
+        message: that it sends.
+        work: of an iteration.
+        gossip: of it, gossip.
+        memory: at the peak of a round.
+        energy: of an iteration by table, sums of 8-bit products as in the paper, traffic with DRAM.
+    """
+
+    message: MessageCosts
+    work: Work
+    gossip: Work
+    memory: MemoryTable
+    energy: Mapping[str, SiliconEnergy]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GossipRow:
+    """fp32 against 8 bits by one algorithm and compression."""
+
+    algorithm: AlgorithmName
+    compression: Compression
+    fp32: Side
+    int8: Side
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """fp32 against 8 bits.
+
+    Attributes:
+        setting: what both have in common.
+        fp32: counts of the model in fp32.
+        int8: counts in 8 bits, by the precision of the weight gradient.
+        fp32_memory: of a training step by the paper's convention.
+        int8_memory: likewise.
+        rows: by algorithm and compression.
+    """
+
+    setting: Setting
+    fp32: ClosedForm
+    int8: Mapping[WeightGradient, ClosedForm]
+    fp32_memory: MemoryTable
+    int8_memory: MemoryTable
+    rows: tuple[GossipRow, ...]
+
+    def row(self, algorithm: AlgorithmName, compression: Compression) -> GossipRow:
+        """One of the rows."""
+        wanted = algorithm, compression
+        return next(row for row in self.rows if (row.algorithm, row.compression) == wanted)
+
+
+def setting_of(subject: Subject) -> Setting:
+    """What a scenario's comparison holds fixed: all but precision, norm and gossip."""
+    schedule, form = subject.schedule, subject.model.form
+    degrees = [
+        (len(schedule.out_edges(device, 0)), len(schedule.in_neighbors(device, 0)))
+        for device in range(schedule.num_devices)
+    ]
+    out_degree, in_degree = max(degrees, key=sum)
+    return Setting(
+        name=form.name,
+        image_shape=form.image_shape,
+        num_classes=form.num_classes,
+        batch_size=subject.model.batch_size,
+        settings=form.settings or default_settings(),
+        optimizer=subject.optimizer,
+        out_degree=out_degree,
+        in_degree=in_degree,
+        is_fixed_graph=not isinstance(subject.algorithm, Choco),
+    )
+
+
+def compare_precisions(setting: Setting) -> Comparison:
+    """fp32 against 8 bits in one setting."""
+    fp32 = closed_form(setting.form("fp32"), setting.batch_size)
+    int8 = {
+        kind: closed_form(setting.form("int8", kind), setting.batch_size)
+        for kind in WEIGHT_GRADIENTS
+    }
+    own = closed_form(setting.form("int8"), setting.batch_size)
+    x = noise(max(sum(map(prod, model.flat_shapes)) for model in (fp32, own)))
+    sides = {"fp32": _sides(setting, fp32, "fp32", x), "int8": _sides(setting, own, "int8", x)}
+    return Comparison(
+        setting=setting,
+        fp32=fp32,
+        int8=int8,
+        fp32_memory=paper_memory(fp32),
+        int8_memory=paper_memory(own),
+        rows=tuple(
+            GossipRow(
+                algorithm=a, compression=c, fp32=sides["fp32"][a, c], int8=sides["int8"][a, c]
+            )
+            for a, c in sides["fp32"]
+        ),
+    )
+
+
+def _sides(
+    setting: Setting, model: ClosedForm, precision: Precision, x: Tensor
+) -> dict[tuple[AlgorithmName, Compression], Side]:
+    """All algorithms and compressions of one precision."""
+    layout = ParameterLayout.from_shapes(model.flat_shapes)
+    step = model.step_work.total + optimizer_work(setting.optimizer, model.num_trainable)
+    sides = {}
+    for compression, keep in COMPRESSIONS.items():
+        compressor: Compressor = (
+            Identity(values=precision) if keep == 1.0 else TopK(keep=keep, values=precision)
+        )
+        payload = compress_noise(compressor, layout, x)
+        for name, make in _algorithms(setting).items():
+            if name == "gradient_push" and keep != 1.0:
+                continue  # always uncompressed (R§3.2)
+            algorithm = make(compressor, layout)
+            message = message_costs(compressor, payload, name)
+            sides[name, compression] = _side(setting, model, algorithm, message, step)
+    return sides
+
+
+def _side(
+    setting: Setting,
+    model: ClosedForm,
+    algorithm: CountedAlgorithm,
+    message: MessageCosts,
+    step: Work,
+) -> Side:
+    degrees = setting.out_degree, setting.in_degree
+    gossip = gossip_work(algorithm, algorithm.layout.numel, *degrees)
+    work = step + gossip
+    memory = MemoryModel(
+        model=model,
+        backend=device_backend(model.form.settings),
+        optimizer=setting.optimizer,
+        algorithm=algorithm,
+        out_degree=setting.out_degree,
+        in_degree=setting.in_degree,
+        message_bytes=message.encoded.total,
+    )
+    return Side(
+        message=message,
+        work=work,
+        gossip=gossip,
+        memory=memory.faithful(),
+        energy={name: silicon_energy(work, table) for name, table in ENERGY_TABLES.items()},
+    )
+
+
+def _algorithms(setting: Setting) -> dict[AlgorithmName, _Maker]:
+    """DCD on a graph with links one way has the costs of one with as many links both ways."""
+    choco = FixedGraphChoco if setting.is_fixed_graph else Choco
+    return {
+        "choco": lambda c, layout: choco(averaging_rate=_RATE, compressor=c, layout=layout),
+        "deepsqueeze": lambda c, layout: DeepSqueeze(
+            averaging_rate=_RATE, compressor=c, layout=layout
+        ),
+        "gradient_push": lambda c, layout: GradientPush(
+            averaging_rate=_RATE, compressor=c, layout=layout
+        ),
+        "dcd": lambda c, layout: Dcd(compressor=c, layout=layout),
+    }

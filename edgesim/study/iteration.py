@@ -1,0 +1,310 @@
+"""What one iteration costs each device of a scenario: work, memory, bytes, energy, time.
+
+An iteration is a round of a device: a step on a full batch, then gossip. What a device does in
+changing rounds is given as the mean over a period of the schedule; memory is the most of them.
+Batteries are taken to be full: a device that leaves changes its neighbours' work and memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+
+from edgesim.costs.layer_work import StepWork
+from edgesim.costs.memory import MemoryModel, paper_memory
+from edgesim.costs.memory_table import MemoryTable
+from edgesim.costs.round_work import gossip_work, optimizer_work
+from edgesim.equipment import device_hardware, device_profiles
+from edgesim.hardware.energy import Activity
+from edgesim.hardware.profiles import DeviceProfile
+from edgesim.hardware.work import Work
+from edgesim.scenario.schema import Scenario
+from edgesim.study.energy_costs import IterationEnergy, energies_of_activity, energies_of_work
+from edgesim.study.message_costs import MessageCosts, compress_noise, message_costs, noise
+from edgesim.study.neighbours import Neighbours, neighbours_of_devices
+from edgesim.study.rhythm import DeviceRhythm, FleetRhythm, fleet_rhythm
+from edgesim.study.subject import Subject, subject_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IterationWork:
+    """Work of one iteration: three passes over the batch, then two over the parameters."""
+
+    forward: Work
+    input_gradient: Work
+    weight_gradient: Work
+    optimizer: Work
+    gossip: Work
+
+    @property
+    def by_part(self) -> Mapping[str, Work]:
+        """By name, in the order of the attributes."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @property
+    def total(self) -> Work:
+        """All of it."""
+        return sum(self.by_part.values(), Work())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceTime:
+    """Time of one iteration, in seconds.
+
+    Attributes:
+        int8_s: products of 8-bit codes at the profile's rate.
+        bits16_s: products of 16-bit floats, likewise.
+        fp32_s: products of 32-bit floats, likewise.
+        memory_s: memory traffic at the profile's bandwidth.
+        roofline_s: the longer of arithmetic and memory: the time of a step.
+        rhythm: how it fares in the fleet.
+    """
+
+    int8_s: float
+    bits16_s: float
+    fp32_s: float
+    memory_s: float
+    roofline_s: float
+    rhythm: DeviceRhythm
+
+    @property
+    def arithmetic_s(self) -> float:
+        """Products of all precisions."""
+        return self.int8_s + self.bits16_s + self.fp32_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceCosts:
+    """One device.
+
+    Attributes:
+        device: its number.
+        profile: what it is; None where the scenario doesn't say.
+        messages_sent: messages in a round, in the mean.
+        messages_received: likewise.
+        work: of an iteration.
+        paper_memory: by the paper's convention.
+        faithful_memory: at the peak of a round.
+        energy: by every price list.
+        time: of an iteration; None without a profile.
+    """
+
+    device: int
+    profile: DeviceProfile | None
+    messages_sent: float
+    messages_received: float
+    work: IterationWork
+    paper_memory: MemoryTable
+    faithful_memory: MemoryTable
+    energy: tuple[IterationEnergy, ...]
+    time: DeviceTime | None
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether its memory is large enough; None if that is not known."""
+        if self.profile is None:
+            return None
+        return self.faithful_memory.total <= self.profile.memory_bytes
+
+    def energy_by(
+        self, table: str, accumulate: str = "paper", memory: str = "dram"
+    ) -> IterationEnergy:
+        """Energy by one price list."""
+        wanted = table, accumulate, memory
+        return next(e for e in self.energy if (e.table, e.accumulate, e.memory) == wanted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IterationCosts:
+    """All devices of a scenario.
+
+    Attributes:
+        subject: what is studied.
+        message: that any of them sends.
+        devices: in their order.
+        rhythm: of the fleet; None without profiles.
+    """
+
+    subject: Subject
+    message: MessageCosts
+    devices: tuple[DeviceCosts, ...]
+    rhythm: FleetRhythm | None
+
+    @property
+    def heaviest(self) -> DeviceCosts:
+        """The first of the devices that hold the most."""
+        return max(self.devices, key=lambda d: (d.faithful_memory.total, -d.device))
+
+    @property
+    def energy_table(self) -> str:
+        """Price list of the scenario; without profiles, which have powers, the first table."""
+        wanted = self.subject.scenario.hardware.energy_table
+        tables = [entry.table for entry in self.devices[0].energy]
+        return wanted if wanted in tables else tables[0]
+
+    @property
+    def sent_bytes(self) -> float:
+        """Bytes that the fleet sends in an iteration, without what is lost."""
+        return sum(d.messages_sent for d in self.devices) * self.message.encoded.total
+
+    @property
+    def energy_j(self) -> float:
+        """Joules of the fleet in an iteration, by the scenario's price list."""
+        return sum(d.energy_by(self.energy_table).total_j for d in self.devices)
+
+
+def iteration_costs(scenario: Scenario) -> IterationCosts:
+    """What an iteration costs.
+
+    Raises:
+        ScenarioError, DataError: the scenario can't work, or its images' size is not known.
+    """
+    subject = subject_of(scenario)
+    algorithm = subject.algorithm
+    layout = algorithm.layout
+    payload = compress_noise(algorithm.compressor, layout, noise(layout.numel))
+    message = message_costs(algorithm.compressor, payload, algorithm.name)
+    neighbours = neighbours_of_devices(subject)
+    hardware = device_hardware(scenario, subject.schedule)
+    works = _Works(subject)
+    rhythm = None
+    if hardware:
+        rhythm = fleet_rhythm(
+            hardware, subject.schedule, works.in_round, message.encoded.total, scenario.seed
+        )
+    memories = _Memories(subject, message.encoded.total)
+    profiles = device_profiles(scenario)
+    devices = tuple(
+        _device_costs(
+            device,
+            works.mean(own),
+            memories.faithful(own),
+            message.encoded.total,
+            own,
+            paper=memories.paper,
+            profile=profiles[device] if profiles else None,
+            rhythm=rhythm.devices[device] if rhythm else None,
+        )
+        for device, own in enumerate(neighbours)
+    )
+    return IterationCosts(subject=subject, message=message, devices=devices, rhythm=rhythm)
+
+
+class _Works:
+    """Work of rounds, by the number of messages in them."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self._step: StepWork = subject.model.step_work
+        self._optimizer = optimizer_work(subject.optimizer, subject.model.num_trainable)
+        self._gossip: dict[tuple[int, int], Work] = {}
+        self._means: dict[tuple[tuple[int, int], ...], IterationWork] = {}
+        self._rounds: dict[tuple[int, int], Work] = {}
+
+    def in_round(self, device: int, round_index: int) -> Work:
+        """All work of a device in a round."""
+        schedule = self._subject.schedule
+        sent = len(schedule.out_edges(device, round_index))
+        degrees = sent, len(schedule.in_neighbors(device, round_index))
+        if degrees not in self._rounds:
+            self._rounds[degrees] = self._step.total + self._optimizer + self._of_gossip(degrees)
+        return self._rounds[degrees]
+
+    def mean(self, neighbours: Neighbours) -> IterationWork:
+        """By part, in the mean of the rounds."""
+        degrees = neighbours.degrees
+        if degrees not in self._means:
+            self._means[degrees] = IterationWork(
+                forward=self._step.forward,
+                input_gradient=self._step.input_gradient,
+                weight_gradient=self._step.weight_gradient,
+                optimizer=self._optimizer,
+                gossip=_mean([self._of_gossip(pair) for pair in degrees]),
+            )
+        return self._means[degrees]
+
+    def _of_gossip(self, degrees: tuple[int, int]) -> Work:
+        if degrees not in self._gossip:
+            algorithm = self._subject.algorithm
+            self._gossip[degrees] = gossip_work(algorithm, algorithm.layout.numel, *degrees)
+        return self._gossip[degrees]
+
+
+def _mean(works: list[Work]) -> Work:
+    """Mean, to whole operations and bytes."""
+    total = asdict(sum(works, Work()))
+    return Work(**{name: round(count / len(works)) for name, count in total.items()})
+
+
+class _Memories:
+    """Memory, by the number of neighbours that it is held for."""
+
+    def __init__(self, subject: Subject, message_bytes: int) -> None:
+        self.paper = paper_memory(subject.model)
+        self._subject = subject
+        self._message_bytes = message_bytes
+        self._faithful: dict[tuple[int, int], MemoryTable] = {}
+
+    def faithful(self, neighbours: Neighbours) -> MemoryTable:
+        """At the peak of a round."""
+        copies = neighbours.out_copies, neighbours.in_copies
+        if copies not in self._faithful:
+            subject = self._subject
+            self._faithful[copies] = MemoryModel(
+                model=subject.model,
+                backend=subject.backend,
+                optimizer=subject.optimizer,
+                algorithm=subject.algorithm,
+                out_degree=copies[0],
+                in_degree=copies[1],
+                message_bytes=self._message_bytes,
+            ).faithful()
+        return self._faithful[copies]
+
+
+def _device_costs(
+    device: int,
+    work: IterationWork,
+    faithful: MemoryTable,
+    message_bytes: int,
+    neighbours: Neighbours,
+    *,
+    paper: MemoryTable,
+    profile: DeviceProfile | None,
+    rhythm: DeviceRhythm | None,
+) -> DeviceCosts:
+    total, time = work.total, None
+    if profile is None or rhythm is None:
+        energy = energies_of_work(total)
+    else:
+        time = _device_time(total, profile, rhythm)
+        activity = Activity(
+            work=total,
+            sent_bytes=round(neighbours.messages_sent * message_bytes + rhythm.lost_bytes),
+            received_bytes=round(neighbours.messages_received * message_bytes),
+            compute_s=rhythm.compute_s,
+            wait_s=rhythm.wait_s,
+        )
+        energy = energies_of_activity(activity, profile)
+    return DeviceCosts(
+        device=device,
+        profile=profile,
+        messages_sent=neighbours.messages_sent,
+        messages_received=neighbours.messages_received,
+        work=work,
+        paper_memory=paper,
+        faithful_memory=faithful,
+        energy=energy,
+        time=time,
+    )
+
+
+def _device_time(work: Work, profile: DeviceProfile, rhythm: DeviceRhythm) -> DeviceTime:
+    return DeviceTime(
+        int8_s=work.macs_int8 / profile.int8_macs_per_s,
+        bits16_s=work.macs_16bit / profile.bits16_macs_per_s,
+        fp32_s=work.macs_fp32 / profile.fp32_macs_per_s,
+        memory_s=work.traffic_bytes / profile.memory_bandwidth,
+        roofline_s=profile.compute_s(work),
+        rhythm=rhythm,
+    )

@@ -1,0 +1,174 @@
+"""The whole study of a scenario: what is computed for it, and its forms for people and programs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from edgesim.scenario.schema import Scenario
+from edgesim.study.as_json import (
+    FORMAT,
+    comparison_record,
+    price_records,
+    scenario_record,
+    side_by_side_record,
+)
+from edgesim.study.catalog_figures import catalog_pictures
+from edgesim.study.catalog_study import compare_catalog
+from edgesim.study.charts import Picture
+from edgesim.study.comparison import Comparison, compare_precisions, setting_of
+from edgesim.study.comparison_tables import catalog_tables, comparison_tables
+from edgesim.study.errors import StudyError
+from edgesim.study.fleet_figure import fleet_picture
+from edgesim.study.iteration import IterationCosts, iteration_costs
+from edgesim.study.model_figures import model_pictures
+from edgesim.study.page import page
+from edgesim.study.precision_ratios import precision_ratios, time_ratios
+from edgesim.study.ratio import Ratio
+from edgesim.study.scenario_tables import overview_table, scenario_tables
+from edgesim.study.side_by_side import Pair, side_by_side, side_by_side_table
+from edgesim.study.side_by_side_figure import side_by_side_picture
+from edgesim.study.table import Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """What was found out.
+
+    Attributes:
+        costs: of the scenario.
+        comparison: of its model, fp32 against 8 bits.
+        ratios: of that.
+        catalog: the same for every model; empty if it was not asked for.
+        other: costs of another scenario; None if none was given.
+    """
+
+    costs: IterationCosts
+    comparison: Comparison
+    ratios: tuple[Ratio, ...]
+    catalog: tuple[Comparison, ...]
+    other: IterationCosts | None
+
+    @property
+    def pairs(self) -> tuple[Pair, ...]:
+        """Both scenarios side by side."""
+        return side_by_side(self.costs, self.other) if self.other else ()
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Of the scenario and of the other one."""
+        first = self.costs.subject.scenario.name
+        second = self.other.subject.scenario.name if self.other else ""
+        return first, second if second != first else "other"
+
+    def tables(self) -> tuple[Table, ...]:
+        """All of them."""
+        tables = [*scenario_tables(self.costs), *comparison_tables(self.comparison, self.ratios)]
+        if self.other is not None:
+            overview, *others = scenario_tables(self.other)
+            tables += [overview, *(replace(t, title=f"other: {t.title}") for t in others)]
+            tables.append(side_by_side_table(self.names, self.pairs))
+        if self.catalog:
+            tables += catalog_tables(self.catalog)
+        return tuple(tables)
+
+    def short_tables(self) -> tuple[Table, ...]:
+        """For the terminal: beside another scenario only what both have in common."""
+        if self.other is None:
+            return self.tables()
+        catalog = catalog_tables(self.catalog) if self.catalog else ()
+        overviews = overview_table(self.costs), overview_table(self.other)
+        return (*overviews, side_by_side_table(self.names, self.pairs), *catalog)
+
+    def pictures(self) -> tuple[Picture, ...]:
+        """All of them."""
+        pictures = list(model_pictures(self.comparison))
+        if self.costs.rhythm is not None:
+            pictures.append(fleet_picture(self.costs))
+        if self.other is not None:
+            pictures.append(side_by_side_picture(self.names, self.pairs))
+        if self.catalog:
+            pictures += catalog_pictures(self.catalog)
+        return tuple(pictures)
+
+    def record(self) -> dict[str, Any]:
+        """All numbers, for JSON."""
+        return {
+            "format": FORMAT,
+            "scenario": scenario_record(self.costs),
+            "comparison": comparison_record(self.comparison, self.ratios),
+            "prices": price_records(),
+            "models": [
+                comparison_record(comparison, precision_ratios(comparison))
+                for comparison in self.catalog
+            ],
+            "other": scenario_record(self.other) if self.other else None,
+            "side_by_side": side_by_side_record(self.pairs),
+        }
+
+
+def study(scenario: Scenario, other: IterationCosts | None = None, *, all_models: bool) -> Study:
+    """Find out what a scenario costs.
+
+    Args:
+        scenario: to study.
+        other: another one, studied before.
+        all_models: compare all models of the catalog too.
+
+    Raises:
+        ScenarioError, DataError: the scenario can't work, or its images' size is not known.
+    """
+    costs = iteration_costs(scenario)
+    setting = setting_of(costs.subject)
+    comparison = compare_precisions(setting)
+    profiles = [device.profile for device in costs.devices if device.profile is not None]
+    return Study(
+        costs=costs,
+        comparison=comparison,
+        ratios=(*precision_ratios(comparison), *time_ratios(comparison, profiles)),
+        catalog=compare_catalog(setting.settings) if all_models else (),
+        other=other,
+    )
+
+
+def write_json(found: Study, path: Path) -> None:
+    """Write all numbers.
+
+    Raises:
+        StudyError: the file can't be written.
+    """
+    text = json.dumps(found.record(), indent=1, allow_nan=False)
+    _write(path, text + "\n")
+
+
+def write_folder(found: Study, folder: Path) -> tuple[Path, ...]:
+    """Write every figure as SVG, and a page with these and the tables.
+
+    Raises:
+        StudyError: the folder can't be made or written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _not_writable(folder, error) from error
+    pictures = found.pictures()
+    paths = [folder / f"{picture.name}.svg" for picture in pictures]
+    for path, picture in zip(paths, pictures, strict=True):
+        _write(path, picture.svg)
+    title = f"{found.costs.subject.scenario.name}: what it costs"
+    index = folder / "index.html"
+    _write(index, page(title, pictures, found.tables()))
+    return (*paths, index)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise _not_writable(path, error) from error
+
+
+def _not_writable(path: Path, error: OSError) -> StudyError:
+    return StudyError(f"{path}: can't be written ({error.strerror}); name another place")

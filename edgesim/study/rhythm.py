@@ -1,0 +1,220 @@
+"""The steady rhythm of a fleet in lockstep: its clocks, run for some rounds without training.
+
+In lockstep every device is held up by its in-neighbours, so once the fleet has settled all devices
+take the same time for a round: the longest mean of any cycle of waiting. How long it takes to
+settle is not known beforehand; whether it has can be seen by this.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from edgesim.hardware.timeline import Hardware, Stamp, Timeline
+from edgesim.hardware.work import Work
+from topologies import Schedule
+
+_LEAST_WARM_UP = 20
+_LEAST_ROUNDS = 120  # most short cycles of waiting go into it without rest
+_SLEEPS = 10  # periods of the longest duty cycle that are averaged over
+_MOST_STEPS = 200_000  # of all devices together: some seconds
+_ROUNDING = 1e-9  # of sums of times, as a share
+_SETTLED = 0.01  # most that devices' periods differ by, as a share of the longest
+
+WorkInRound = Callable[[int, int], Work]
+"""Work of a device (first) in a round (second)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRhythm:
+    """Where the time of a device goes, in the mean of a round.
+
+    Attributes:
+        period_s: from the end of one round to the end of the next.
+        compute_s: awake seconds of the step.
+        wait_s: awake seconds in which it did not compute.
+        air_s: seconds that its radio was busy with its own messages.
+        lost_bytes: bytes that were sent again.
+        waits_for: in-neighbour whose message ended most of its waits; None if it never waited.
+    """
+
+    period_s: float
+    compute_s: float
+    wait_s: float
+    air_s: float
+    lost_bytes: float
+    waits_for: int | None
+
+    @property
+    def utilisation(self) -> float:
+        """Share of the time in which it computes."""
+        return self.compute_s / self.period_s
+
+    @property
+    def sleep_s(self) -> float:
+        """Seconds asleep."""
+        rest_s = self.period_s - self.compute_s - self.wait_s
+        return rest_s if rest_s > _ROUNDING * self.period_s else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetRhythm:
+    """Rhythm of a fleet.
+
+    Attributes:
+        warm_up_rounds: that were run first.
+        num_rounds: that were averaged over.
+        devices: in their order.
+    """
+
+    warm_up_rounds: int
+    num_rounds: int
+    devices: tuple[DeviceRhythm, ...]
+
+    @property
+    def period_s(self) -> float:
+        """Of the slowest device, which is everybody's once the fleet has settled."""
+        return max(device.period_s for device in self.devices)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all devices have the same period."""
+        shortest = min(device.period_s for device in self.devices)
+        return self.period_s - shortest <= _SETTLED * self.period_s
+
+    @property
+    def busiest(self) -> int:
+        """Device with the largest share of computing: the one that others wait for."""
+        shares = [device.utilisation for device in self.devices]
+        return shares.index(max(shares))
+
+
+def fleet_rhythm(
+    hardware: Sequence[Hardware],
+    schedule: Schedule,
+    work: WorkInRound,
+    message_bytes: int,
+    seed: int,
+) -> FleetRhythm:
+    """Run the clocks of a fleet.
+
+    Args:
+        hardware: of each device.
+        schedule: whom each sends to.
+        work: of each step.
+        message_bytes: length of every message.
+        seed: of the scenario: jitter and losses are those of a run.
+    """
+    num_devices = len(hardware)
+    most_rounds = max(2, _MOST_STEPS // num_devices)
+    warm_up = min(max(_LEAST_WARM_UP, 2 * num_devices), most_rounds // 2)
+    period = schedule.period or 1
+    least = min(-(-_LEAST_ROUNDS // period) * period, most_rounds - warm_up)
+    fleet = _Fleet(
+        clocks=[Timeline(own, seed, device) for device, own in enumerate(hardware)],
+        schedule=schedule,
+        work=work,
+        message_bytes=message_bytes,
+    )
+    for round_index in range(warm_up):
+        fleet.run_round(round_index)
+    fleet.begin_to_count()
+    # A device that sleeps for hours must be seen asleep.
+    cycles_s = [own.duty_cycle.period_s for own in hardware if not own.duty_cycle.is_sleepless]
+    end_s = fleet.now_s + _SLEEPS * max(cycles_s, default=0.0)
+    round_index = warm_up
+    while round_index < warm_up + least or (fleet.now_s < end_s and round_index < most_rounds):
+        fleet.run_round(round_index)
+        round_index += 1
+    num_rounds = round_index - warm_up
+    return FleetRhythm(
+        warm_up_rounds=warm_up, num_rounds=num_rounds, devices=fleet.rhythms(num_rounds)
+    )
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Of one device."""
+
+    start_s: float = 0.0
+    compute_s: float = 0.0
+    wait_s: float = 0.0
+    air_s: float = 0.0
+    lost_bytes: int = 0
+    waited_for: Counter[int] = field(default_factory=Counter)
+
+
+@dataclass(slots=True)
+class _Fleet:
+    """Clocks of all devices, and what they add up."""
+
+    clocks: list[Timeline]
+    schedule: Schedule
+    work: WorkInRound
+    message_bytes: int
+    _sums: list[_Sums] = field(default_factory=list)
+    _next_sequence: Counter[tuple[int, int]] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.begin_to_count()
+
+    @property
+    def now_s(self) -> float:
+        """The clock of the device that is behind all others."""
+        return min(clock.now_s for clock in self.clocks)
+
+    def begin_to_count(self) -> None:
+        """Forget what was counted until now."""
+        self._sums = [_Sums(start_s=clock.now_s) for clock in self.clocks]
+
+    def run_round(self, round_index: int) -> None:
+        """One round of all devices."""
+        inboxes: list[list[tuple[int, Stamp]]] = [[] for _ in self.clocks]
+        for device, clock in enumerate(self.clocks):
+            clock.step(self.work(device, round_index), round_index)
+            for receiver, _ in self.schedule.out_edges(device, round_index):
+                inboxes[receiver].append((device, self._send(device, clock, receiver)))
+        for device, clock in enumerate(self.clocks):
+            inbox, sums = inboxes[device], self._sums[device]
+            time = clock.end_round(inbox)
+            sums.compute_s += time.compute_s
+            sums.wait_s += time.wait_s
+            if time.wait_s and inbox:
+                sums.waited_for[_last(inbox, clock.hardware)] += 1
+
+    def rhythms(self, num_rounds: int) -> tuple[DeviceRhythm, ...]:
+        """Means of what was counted."""
+        return tuple(
+            DeviceRhythm(
+                period_s=(clock.now_s - sums.start_s) / num_rounds,
+                compute_s=sums.compute_s / num_rounds,
+                wait_s=sums.wait_s / num_rounds,
+                air_s=sums.air_s / num_rounds,
+                lost_bytes=sums.lost_bytes / num_rounds,
+                waits_for=_most_frequent(sums.waited_for),
+            )
+            for clock, sums in zip(self.clocks, self._sums, strict=True)
+        )
+
+    def _send(self, sender: int, clock: Timeline, receiver: int) -> Stamp:
+        edge = sender, receiver
+        stamp = clock.send(edge, self.message_bytes, self._next_sequence[edge])
+        self._next_sequence[edge] += 1
+        self._sums[sender].air_s += stamp.air_s
+        self._sums[sender].lost_bytes += stamp.lost_bytes
+        return stamp
+
+
+def _last(inbox: Sequence[tuple[int, Stamp]], hardware: Hardware) -> int:
+    """Sender of the message that a device took in last."""
+    if hardware.is_half_duplex:  # these are taken one by one, by their first bits
+        return max(inbox, key=lambda arrived: (arrived[1].first_bit_s, arrived[0]))[0]
+    return max(inbox, key=lambda arrived: (arrived[1].arrival_s, -arrived[0]))[0]
+
+
+def _most_frequent(waited_for: Counter[int]) -> int | None:
+    """The lowest number of those that occur most often."""
+    if not waited_for:
+        return None
+    return min(waited_for, key=lambda device: (-waited_for[device], device))

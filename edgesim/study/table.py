@@ -1,0 +1,30 @@
+"""A table of text, the same for the terminal and for pages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of text under a title.
+
+    Attributes:
+        title: what it shows.
+        columns: names of the columns.
+        rows: as many cells each; a row with text in its first cell alone heads those below.
+        notes: what a reader must know to read it right, a line each.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        assert all(len(row) == len(self.columns) for row in self.rows), "one cell a column"
+
+
+def is_heading(row: tuple[str, ...]) -> bool:
+    """Whether a row heads those below it."""
+    return bool(row[0]) and not any(row[1:])
