@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import isfinite
-from operator import itemgetter
 from time import perf_counter, thread_time
 from typing import Any
 
@@ -24,7 +23,6 @@ import torch
 from torch import Tensor
 
 from edgesim.compression.errors import CompressionError
-from edgesim.compression.lossless import whole
 from edgesim.compression.payload import Payload
 from edgesim.compression.wire import Kind, Message
 from edgesim.costs.metered_model import MeteredModel
@@ -32,16 +30,24 @@ from edgesim.costs.round_work import gossip_work, optimizer_work
 from edgesim.data.batches import BatchStream
 from edgesim.errors import EdgesimError
 from edgesim.gossip.algorithm import Algorithm, OutEdge, Share
-from edgesim.hardware.meter import Meter, RoundCosts
+from edgesim.hardware.meter import Meter
 from edgesim.hardware.work import Work
 from edgesim.learning.optimizers import LearningRateSchedule, Optimizer
 from edgesim.mail import Arrival, Letter, Outbox
-from edgesim.membership import Edge, Membership, WeightedEdge, Will
+from edgesim.membership import Edge, Membership, WeightedEdge
 from edgesim.models.dropout import seed_dropout_
 from edgesim.quant.errors import NonFiniteError
 from edgesim.quant.layers import seed_rounding_
 from edgesim.records import MessageRecord, RoundRecord
+from edgesim.snapshot import Snapshot
 from edgesim.streams import Purpose, stream, torch_seed
+from edgesim.succession import (
+    copies_for_heir,
+    inherit_copies_,
+    inherit_mass_,
+    inherited_sequences,
+    legacy,
+)
 from topologies import Schedule, possible_receivers
 
 
@@ -55,26 +61,6 @@ class RoundReport:
 
     round: RoundRecord
     messages: tuple[MessageRecord, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """What is needed to evaluate a device's model, and to average it with the others'.
-
-    Attributes:
-        device: which one.
-        round_index: rounds that it has completed.
-        x: numerator, shape (D,); u: push weight; the model is x/u.
-        buffers: the model's local statistics, flat.
-        virtual_time_s: the device's clock; None where it has none.
-    """
-
-    device: int
-    round_index: int
-    x: Tensor
-    u: float
-    buffers: Tensor
-    virtual_time_s: float | None
 
 
 @dataclass(slots=True)
@@ -213,7 +199,7 @@ class Device:
         arrived = sorted(arrivals, key=lambda a: _place(a.message))
         messages = [arrival.message for arrival in arrived]
         state = self._gossip_state
-        self._inherit_copies(messages)
+        inherit_copies_(state, messages)
         self._algorithm.absorb_(state, [self._share(m) for m in messages if m.kind == "share"])
         self._optimizer.after_gossip_(
             self._optimizer_state,
@@ -224,7 +210,8 @@ class Device:
         # After the optimizer, which would take a legacy for a movement of the model.
         for message in messages:
             if message.kind == "handover":
-                self._inherit(message)
+                inherit_mass_(state, message)
+                self._outbox.next_sequences |= inherited_sequences(message)
         figures.received_bytes = sum(m.wire_bytes for m in messages)
         if self._meter is not None:
             stamps = [(a.message.sender, a.stamp) for a in arrived if a.stamp is not None]
@@ -244,7 +231,8 @@ class Device:
         is_its_own = (self.round_index + 1) % num_devices == self.index
         if self._meter is None or not is_its_own:
             return False
-        legacy_bytes = self._gossip_state.x.nbytes * (1 + len(self._copies_for_heir()))
+        copies = copies_for_heir(self._gossip_state, self.membership)
+        legacy_bytes = self._gossip_state.x.nbytes * (1 + len(copies))
         return not self._meter.lasts(num_devices, legacy_bytes)
 
     def leave(self, next_sequences: Mapping[Edge, int]) -> list[Letter]:
@@ -271,7 +259,20 @@ class Device:
         heir, *others = edges
         letters = self._send(others, next_round)
         sequences = {**next_sequences, **self._outbox.next_sequences}
-        return [*self._hand_over(heir, sequences, next_round), *letters]
+        last = [
+            self._post(
+                (heir.sender, heir.receiver),
+                next_round,
+                draft.kind,
+                draft.payload,
+                push_weight=draft.push_weight,
+                notes=draft.notes,
+            )
+            for draft in legacy(
+                self._gossip_state, self._algorithm.layout, self.membership, sequences
+            )
+        ]
+        return last + letters
 
     def report(self) -> RoundReport:
         """End the round and say what happened in it."""
@@ -292,7 +293,7 @@ class Device:
             received_bytes=figures.received_bytes,
             messages_sent=len(self._outbox.records),
             **asdict(figures.work),
-            **(_clock_columns(costs) if costs else {}),
+            **(costs.columns if costs else {}),
             compute_wall_s=figures.wall_s,
             compute_cpu_s=figures.cpu_s,
         )
@@ -390,60 +391,6 @@ class Device:
         )
         return self._outbox.post(message, self.round_index)
 
-    def _hand_over(
-        self, heir: WeightedEdge, sequences: Mapping[Edge, int], round_index: int
-    ) -> list[Letter]:
-        """All that the heir needs: x and u, then the public copies."""
-        state, layout, edge = (
-            self._gossip_state,
-            self._algorithm.layout,
-            (heir.sender, heir.receiver),
-        )
-        copies, own = self._copies_for_heir(), self.membership.addresses
-        notes = Will(len(copies), own, sequences).to_notes()
-        x = whole(state.x, layout)
-        handover = self._post(
-            edge, round_index, "handover", x, weight=1.0, push_weight=state.u, notes=notes
-        )
-        return [
-            handover,
-            *(
-                self._post(edge, round_index, "copy", whole(copy, layout), notes=ends)
-                for ends, copy in copies
-            ),
-        ]
-
-    def _copies_for_heir(self) -> list[tuple[Edge, Tensor]]:
-        """Public copies of edges to and from others, by the addresses at both ends."""
-        sent, received = self._gossip_state.public_copies()
-        copies = {(self._address(own), peer): copy for (peer, own), copy in sent.items()}
-        copies |= {(peer, self._address(own)): copy for (peer, own), copy in received.items()}
-        own = self.membership.addresses
-        others = ((e, copy) for e, copy in copies.items() if not (e[0] in own and e[1] in own))
-        return sorted(others, key=itemgetter(0))
-
-    def _inherit_copies(self, messages: Sequence[Message]) -> None:
-        """Go on with the public copies of a device that has left."""
-        sent, received = self._gossip_state.public_copies()
-        leavers = {a for m in messages if m.kind == "handover" for a in _will(m).addresses}
-        for message in messages:
-            if message.kind == "copy":
-                sender, receiver = message.notes
-                copy = message.payload.decode()
-                if sender in leavers:
-                    sent[receiver, sender] = copy
-                else:
-                    received[sender, receiver] = copy
-
-    def _inherit(self, message: Message) -> None:
-        """Add what a device held that has left, and go on counting its messages."""
-        state, will = self._gossip_state, _will(message)
-        message.payload.add_to_(state.x)
-        state.u += message.push_weight
-        self._outbox.next_sequences |= {
-            edge: sequence for edge, sequence in will.sequences.items() if edge[0] in will.addresses
-        }
-
     def _share(self, message: Message) -> Share:
         """What the algorithm must know of a message."""
         address = None if message.receiver == self.index else message.receiver
@@ -459,29 +406,9 @@ class Device:
         )
 
 
-def _clock_columns(costs: RoundCosts) -> dict[str, Any]:
-    """Columns of rounds.parquet that a device with a clock has."""
-    return {
-        "virtual_time_s": costs.end_s,
-        "virtual_compute_s": costs.compute_s,
-        "virtual_wait_s": costs.wait_s,
-        "retransmissions": costs.lost_packets,
-        "retransmitted_bytes": costs.lost_bytes,
-        "energy_j": costs.energy.total_j,
-        "energy_compute_j": costs.energy.compute_j,
-        "energy_memory_j": costs.energy.memory_j,
-        "energy_radio_j": costs.energy.radio_j,
-        "energy_idle_j": costs.energy.idle_j,
-    }
-
-
 def _place(message: Message) -> tuple[int, int, int]:
     """Order in which messages are absorbed."""
     return message.sender, message.receiver, message.sequence
-
-
-def _will(message: Message) -> Will:
-    return Will.from_notes(message.notes)
 
 
 def _in_weights(schedule: Schedule, device: int) -> dict[int, float]:

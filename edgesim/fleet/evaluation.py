@@ -17,11 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgesim.device import DivergedError, Snapshot
+from edgesim.device import DivergedError
 from edgesim.errors import EdgesimError
 from edgesim.learning.flat_model import Evaluation, FlatModel
 from edgesim.quant.errors import NonFiniteError
 from edgesim.quant.layers import seed_rounding_
+from edgesim.snapshot import Snapshot
 from edgesim.streams import Purpose, torch_seed
 
 CONSENSUS = -1  # number that stands for the consensus model in tables

@@ -25,7 +25,7 @@ from edgesim.compression.errors import WireError
 from edgesim.compression.wire import Message, decode, encode
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.data.images import LabelledImages
-from edgesim.device import Device, RoundReport, Snapshot
+from edgesim.device import Device, RoundReport
 from edgesim.errors import EdgesimError
 from edgesim.fleet.mailbox import Mailbox
 from edgesim.fleet.run_directory import RunDirectory
@@ -33,6 +33,7 @@ from edgesim.hardware.timeline import Stamp
 from edgesim.mail import Arrival, Letter
 from edgesim.membership import Edge, Will, is_will
 from edgesim.records import RoundRecord
+from edgesim.snapshot import Snapshot
 
 Post = Callable[[Letter], Awaitable[bool]]
 """Carries a letter to its receiver's host and says whether it was accepted there."""

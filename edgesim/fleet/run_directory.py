@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from edgesim.device import RoundReport, Snapshot
+from edgesim.device import RoundReport
 from edgesim.errors import EdgesimError
 from edgesim.records import (
     MESSAGES,
@@ -39,6 +39,7 @@ from edgesim.records import (
     arrow_schema,
     columns_that_hold,
 )
+from edgesim.snapshot import Snapshot
 
 
 class RunDirectoryError(EdgesimError, ValueError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from edgesim.hardware.energy import Activity, Energy, price
 from edgesim.hardware.energy_tables import EnergyTable
@@ -30,6 +31,22 @@ class RoundCosts:
     lost_packets: int
     lost_bytes: int
     energy: Energy
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The same by the columns of rounds.parquet."""
+        return {
+            "virtual_time_s": self.end_s,
+            "virtual_compute_s": self.compute_s,
+            "virtual_wait_s": self.wait_s,
+            "retransmissions": self.lost_packets,
+            "retransmitted_bytes": self.lost_bytes,
+            "energy_j": self.energy.total_j,
+            "energy_compute_j": self.energy.compute_j,
+            "energy_memory_j": self.energy.memory_j,
+            "energy_radio_j": self.energy.radio_j,
+            "energy_idle_j": self.energy.idle_j,
+        }
 
 
 @dataclass(slots=True)

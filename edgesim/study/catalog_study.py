@@ -10,6 +10,7 @@ from edgesim.study.comparison import (
     Setting,
     compare_precisions,
 )
+from edgesim.study.message_costs import NoiseMessages
 
 # Name and side of the image: CIFAR's for all, Imagenette's too where R§5 trains on it.
 CASES: tuple[tuple[str, int], ...] = (
@@ -30,19 +31,21 @@ def compare_catalog(settings: QuantizationSettings) -> tuple[Comparison, ...]:
     Args:
         settings: of 8-bit arithmetic.
     """
+    messages = NoiseMessages()
     return tuple(
-        compare_precisions(
-            Setting(
-                name=name,
-                image_shape=(3, side, side),
-                num_classes=10,
-                batch_size=PAPER_BATCH,
-                settings=settings,
-                optimizer=PAPER_OPTIMIZER,
-                out_degree=1,
-                in_degree=1,
-                is_fixed_graph=True,
-            )
-        )
-        for name, side in CASES
+        compare_precisions(_setting(name, side, settings), messages) for name, side in CASES
+    )
+
+
+def _setting(name: str, side: int, settings: QuantizationSettings) -> Setting:
+    return Setting(
+        name=name,
+        image_shape=(3, side, side),
+        num_classes=10,
+        batch_size=PAPER_BATCH,
+        settings=settings,
+        optimizer=PAPER_OPTIMIZER,
+        out_degree=1,
+        in_degree=1,
+        is_fixed_graph=True,
     )

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Literal
-
-from torch import Tensor
 
 from edgesim.compression.compressors import Compressor, Identity, TopK
 from edgesim.costs.closed_form import ClosedForm, closed_form
@@ -32,7 +29,7 @@ from edgesim.learning.parameters import ParameterLayout
 from edgesim.models.norms import Norm
 from edgesim.quant.settings import QuantizationSettings, WeightGradient
 from edgesim.study.energy_costs import SiliconEnergy, silicon_energy
-from edgesim.study.message_costs import MessageCosts, compress_noise, message_costs, noise
+from edgesim.study.message_costs import MessageCosts, NoiseMessages
 from edgesim.study.subject import Subject, default_settings, device_backend
 
 Precision = Literal["fp32", "int8"]
@@ -171,16 +168,24 @@ def setting_of(subject: Subject) -> Setting:
     )
 
 
-def compare_precisions(setting: Setting) -> Comparison:
-    """fp32 against 8 bits in one setting."""
+def compare_precisions(setting: Setting, messages: NoiseMessages | None = None) -> Comparison:
+    """fp32 against 8 bits in one setting.
+
+    Args:
+        setting: what both have in common.
+        messages: that were encoded before.
+    """
+    messages = messages or NoiseMessages()
     fp32 = closed_form(setting.form("fp32"), setting.batch_size)
     int8 = {
         kind: closed_form(setting.form("int8", kind), setting.batch_size)
         for kind in WEIGHT_GRADIENTS
     }
     own = closed_form(setting.form("int8"), setting.batch_size)
-    x = noise(max(sum(map(prod, model.flat_shapes)) for model in (fp32, own)))
-    sides = {"fp32": _sides(setting, fp32, "fp32", x), "int8": _sides(setting, own, "int8", x)}
+    sides = {
+        "fp32": _sides(setting, fp32, "fp32", messages),
+        "int8": _sides(setting, own, "int8", messages),
+    }
     return Comparison(
         setting=setting,
         fp32=fp32,
@@ -197,7 +202,7 @@ def compare_precisions(setting: Setting) -> Comparison:
 
 
 def _sides(
-    setting: Setting, model: ClosedForm, precision: Precision, x: Tensor
+    setting: Setting, model: ClosedForm, precision: Precision, messages: NoiseMessages
 ) -> dict[tuple[AlgorithmName, Compression], Side]:
     """All algorithms and compressions of one precision."""
     layout = ParameterLayout.from_shapes(model.flat_shapes)
@@ -207,13 +212,13 @@ def _sides(
         compressor: Compressor = (
             Identity(values=precision) if keep == 1.0 else TopK(keep=keep, values=precision)
         )
-        payload = compress_noise(compressor, layout, x)
-        for name, make in _algorithms(setting).items():
-            if name == "gradient_push" and keep != 1.0:
-                continue  # always uncompressed (R§3.2)
+        makers = _algorithms(setting)
+        if keep != 1.0:
+            del makers["gradient_push"]  # always uncompressed (R§3.2)
+        encoded = messages.costs(compressor, layout, list(makers))
+        for name, make in makers.items():
             algorithm = make(compressor, layout)
-            message = message_costs(compressor, payload, name)
-            sides[name, compression] = _side(setting, model, algorithm, message, step)
+            sides[name, compression] = _side(setting, model, algorithm, encoded[name], step)
     return sides
 
 

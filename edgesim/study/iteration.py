@@ -20,7 +20,7 @@ from edgesim.hardware.profiles import DeviceProfile
 from edgesim.hardware.work import Work
 from edgesim.scenario.schema import Scenario
 from edgesim.study.energy_costs import IterationEnergy, energies_of_activity, energies_of_work
-from edgesim.study.message_costs import MessageCosts, compress_noise, message_costs, noise
+from edgesim.study.message_costs import MessageCosts, NoiseMessages
 from edgesim.study.neighbours import Neighbours, neighbours_of_devices
 from edgesim.study.rhythm import DeviceRhythm, FleetRhythm, fleet_rhythm
 from edgesim.study.subject import Subject, subject_of
@@ -161,9 +161,8 @@ def iteration_costs(scenario: Scenario) -> IterationCosts:
     """
     subject = subject_of(scenario)
     algorithm = subject.algorithm
-    layout = algorithm.layout
-    payload = compress_noise(algorithm.compressor, layout, noise(layout.numel))
-    message = message_costs(algorithm.compressor, payload, algorithm.name)
+    name, layout = algorithm.name, algorithm.layout
+    message = NoiseMessages().costs(algorithm.compressor, layout, [name])[name]
     neighbours = neighbours_of_devices(subject)
     hardware = device_hardware(scenario, subject.schedule)
     works = _Works(subject)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,33 +49,43 @@ class MessageCosts:
     by_convention: Mapping[str, int]
 
 
-def noise(num_entries: int) -> Tensor:
-    """A vector of Gaussian noise, always the same; a shorter one is its beginning."""
-    rng = np.random.default_rng(_SEED)
-    return torch.from_numpy(rng.standard_normal(num_entries, np.float32))
+class NoiseMessages:
+    """Encodes messages of Gaussian noise, always the same; each kind of message once."""
+
+    def __init__(self) -> None:
+        self._noise = torch.empty(0)
+        self._found: dict[tuple[Compressor, ParameterLayout], dict[str, MessageCosts]] = {}
+
+    def costs(
+        self, compressor: Compressor, layout: ParameterLayout, algorithms: Sequence[str]
+    ) -> Mapping[str, MessageCosts]:
+        """Bytes of a message by the name of the algorithm, which travels in the header.
+
+        Args:
+            compressor: of gossip.
+            layout: of its vectors.
+            algorithms: names.
+        """
+        found = self._found.setdefault((compressor, layout), {})
+        missing = [name for name in algorithms if name not in found]
+        if missing:
+            rng = np.random.default_rng(_SEED)
+            payload = compressor.compress(self._vector(layout.numel), layout, rng)
+            found.update({name: _message_costs(compressor, payload, name) for name in missing})
+        return found
+
+    def _vector(self, num_entries: int) -> Tensor:
+        """Noise of any length: a shorter vector is the beginning of a longer one."""
+        if len(self._noise) < num_entries:
+            rng = np.random.default_rng(_SEED)
+            self._noise = torch.from_numpy(rng.standard_normal(num_entries, np.float32))
+        return self._noise[:num_entries]
 
 
-def compress_noise(compressor: Compressor, layout: ParameterLayout, x: Tensor) -> Payload:
-    """What a compressor makes of noise.
-
-    Args:
-        compressor: of gossip.
-        layout: of its vectors.
-        x: noise, at least as long as these.
-    """
-    return compressor.compress(x[: layout.numel], layout, np.random.default_rng(_SEED))
-
-
-def message_costs(compressor: Compressor, payload: Payload, algorithm_name: str) -> MessageCosts:
-    """Encode a message and count it.
-
-    Args:
-        compressor: that made the payload.
-        payload: of noise.
-        algorithm_name: of gossip; it travels in the header.
-    """
+def _message_costs(compressor: Compressor, payload: Payload, algorithm: str) -> MessageCosts:
+    """Encode a message and count it."""
     message = Message(
-        algorithm=algorithm_name,
+        algorithm=algorithm,
         sender=0,
         receiver=1,
         sequence=0,

@@ -19,10 +19,11 @@ from edgesim.assembly import (
 )
 from edgesim.compression import TopK, decode
 from edgesim.costs.metered_model import MeteredModel
-from edgesim.device import DivergedError, Snapshot
+from edgesim.device import DivergedError
 from edgesim.fleet.evaluation import Evaluator
 from edgesim.models import NORMS
 from edgesim.quant.layers import InputQuantizer
+from edgesim.snapshot import Snapshot
 
 EIGHT = ("model.precision=int8", "model.norm=range_evonorm", "model.quantization.backend=reference")
 NOISY = (  # whatever can be rounded at random is

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from edgesim.device import Snapshot
 from edgesim.fleet.evaluation import consensus_of, debiased, distances_to
+from edgesim.snapshot import Snapshot
 
 
 def snapshot(device, x, u, buffers=()):

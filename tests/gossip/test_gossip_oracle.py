@@ -71,7 +71,7 @@ def test_choco_on_changing_digraphs_equals_the_dense_recursion(case):
         np.testing.assert_allclose(fleet.X, X_want, rtol=0, atol=TOLERANCE)
         np.testing.assert_allclose(fleet.u, u_want, rtol=0, atol=TOLERANCE)
     for j, state in enumerate(fleet.states):
-        for i, h in state.sent.items():
+        for (i, _), h in state.sent.items():
             np.testing.assert_allclose(h.numpy(), H_want[i, j], rtol=0, atol=TOLERANCE)
 
 

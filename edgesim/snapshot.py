@@ -1,0 +1,27 @@
+"""A device's model at the end of a round, as evaluations need it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What is needed to evaluate a device's model, and to average it with the others'.
+
+    Attributes:
+        device: which one.
+        round_index: rounds that it has completed.
+        x: numerator, shape (D,); u: push weight; the model is x/u.
+        buffers: the model's local statistics, flat.
+        virtual_time_s: the device's clock; None where it has none.
+    """
+
+    device: int
+    round_index: int
+    x: Tensor
+    u: float
+    buffers: Tensor
+    virtual_time_s: float | None

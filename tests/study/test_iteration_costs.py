@@ -1,0 +1,246 @@
+"""What is foretold of an iteration against devices that run, and against counts by hand."""
+
+import pandas as pd
+import pytest
+import torch
+from rich.console import Console
+from study_scenarios import INT8, MIXED, small
+
+from edgesim.assembly import PLAIN, DataSpec, make_flat_model, make_optimizer, prepare
+from edgesim.compression.wire import HEADER
+from edgesim.costs.memory_meter import measure_device_memory
+from edgesim.costs.work_meter import WorkMeter
+from edgesim.data.errors import DataError
+from edgesim.data.sources import load_dataset
+from edgesim.errors import ScenarioError
+from edgesim.fleet.run import run_scenario
+from edgesim.gossip.algorithm import OutEdge
+from edgesim.hardware.energy import Activity, price
+from edgesim.hardware.energy_tables import ENERGY_TABLES
+from edgesim.models.dropout import seed_dropout_
+from edgesim.quant.layers import seed_rounding_
+from edgesim.scenario.data import DataSection
+from edgesim.study.iteration import iteration_costs
+from edgesim.study.known_data import data_shape
+
+PARAMETERS = 24_170  # small_cnn on grey images: 24,458 (R§5's way) less 2 x 144 weights
+DENSE = "gossip.compressor={kind: identity}"
+DIGITS = DataSpec(image_shape=(1, 8, 8), num_classes=10, mean=(0.5,), std=(0.5,))
+
+
+@pytest.fixture(scope="module", params=["fp32", "int8"])
+def both(request, tmp_path_factory):
+    """A fleet foretold, and its tables after it ran.
+
+    Images are large enough for the slow device's step to be longer than any message takes, so that
+    the fleet settles in a few rounds.
+    """
+    folder = tmp_path_factory.mktemp(request.param)
+    large = ("network.bandwidth_mbps=100", "data.image_size=24", "training.epochs=3")
+    overrides = (*MIXED, *large, DENSE)
+    scenario = small(folder, *overrides, *(INT8 if request.param == "int8" else ()))
+    foretold = iteration_costs(scenario)
+    with (folder / "log").open("w") as log:
+        console = Console(file=log)
+        run = run_scenario(prepare(scenario), folder / "run", inline=True, console=console)
+    return foretold, pd.read_parquet(run.path / "rounds.parquet"), run
+
+
+def test_a_fleet_works_and_sends_as_was_foretold(both):
+    foretold, rounds, _ = both
+    for device in foretold.devices:
+        own, work = rounds[rounds["device"] == device.device], device.work.total
+        for column in ("macs_int8", "macs_16bit", "macs_fp32", "elementwise_ops", "traffic_bytes"):
+            assert set(own[column]) == {getattr(work, column)}, column
+        assert set(own["sent_bytes"]) == {foretold.message.encoded.total * device.messages_sent}
+        assert set(own["messages_sent"]) == {device.messages_sent}
+    assert len(rounds) == 4 * foretold.subject.num_rounds == 4 * 3 * 3
+
+
+def test_a_fleet_keeps_the_time_that_was_foretold(both):
+    foretold, rounds, run = both
+    for device in foretold.devices:
+        own = rounds[rounds["device"] == device.device]
+        assert own["virtual_compute_s"].to_numpy() == pytest.approx(device.time.roofline_s)
+    ends = rounds.pivot_table(index="round", columns="device", values="virtual_time_s")
+    period_s = (ends.loc[8] - ends.loc[6]) / 2  # it has settled by then
+    assert period_s.to_numpy() == pytest.approx(foretold.rhythm.period_s, rel=1e-9)
+    assert run.summary["virtual_time_s"] == pytest.approx(9 * foretold.rhythm.period_s, rel=0.1)
+
+
+def test_a_fleet_spends_the_energy_that_was_foretold(both):
+    foretold, rounds, _ = both
+    last = rounds[rounds["round"] == 8].set_index("device")
+    for device in foretold.devices:
+        energy = device.energy_by("profile")
+        assert last.loc[device.device, "energy_compute_j"] == pytest.approx(energy.compute_j)
+        assert last.loc[device.device, "energy_radio_j"] == pytest.approx(energy.radio_j)
+        assert last.loc[device.device, "energy_idle_j"] == pytest.approx(energy.idle_j)
+        assert last.loc[device.device, "energy_j"] == pytest.approx(energy.total_j)
+
+
+def test_sparse_messages_are_of_nearly_the_foretold_length(tmp_path):
+    scenario = small(tmp_path, "training.rounds=2")
+    foretold = iteration_costs(scenario).message
+    with (tmp_path / "log").open("w") as log:
+        console = Console(file=log)
+        run = run_scenario(prepare(scenario), tmp_path / "run", inline=True, console=console)
+    sent = pd.read_parquet(run.path / "messages.parquet")["bytes"]
+    assert not foretold.is_exact
+    assert sent.to_numpy() == pytest.approx(foretold.encoded.total, rel=0.02)
+
+
+@pytest.mark.parametrize("overrides", [(), INT8], ids=["fp32", "int8"])
+def test_counted_layers_and_measured_memory_are_those_foretold(tmp_path, overrides):
+    """A real model on a real batch, for a device with one neighbour either way."""
+    scenario = small(tmp_path, *overrides)
+    costs = iteration_costs(scenario)
+    model, device = make_flat_model(scenario, DIGITS, PLAIN), costs.devices[0]
+    for seed_ in (seed_dropout_, seed_rounding_):
+        seed_(model.leaves, 1)
+    images, labels = torch.randn(16, 1, 8, 8), torch.arange(16) % 10
+    meter = WorkMeter(model)
+    with meter.watch(images.shape):
+        model.loss_and_gradient(images, labels)
+    counted = meter.work(images.shape)
+    assert counted.forward == device.work.forward
+    assert counted.input_gradient == device.work.input_gradient
+    assert counted.weight_gradient == device.work.weight_gradient
+    measured = measure_device_memory(
+        model=model,
+        batch=(images, labels),
+        optimizer=make_optimizer(scenario),
+        algorithm=costs.subject.algorithm,
+        out_edges=[OutEdge(1, 0.5)],
+        in_weights={3: 0.5},
+    )
+    assert device.faithful_memory.total == pytest.approx(measured.at_peak.total, rel=0.02)
+
+
+def test_dense_messages_are_known_to_the_byte(tmp_path):
+    header = HEADER.size + len("choco")
+    for values, value_bytes, scale_bytes in (("fp32", 4, 0), ("fp16", 2, 0), ("int8", 1, 4)):
+        dense = f"gossip.compressor={{kind: identity, values: {values}}}"
+        message = iteration_costs(small(tmp_path, dense)).message
+        # Four layers: three convolutions, each with a norm of three parameters, and a linear one.
+        by_hand = value_bytes * PARAMETERS + scale_bytes * (3 * (1 + 3) + 2) + header
+        assert message.encoded.total == by_hand
+        assert message.is_exact
+    assert message.by_convention["reference"] == 4 * (PARAMETERS + 1)
+
+
+@pytest.mark.parametrize(
+    "compressor",
+    ["{kind: qsgd, bits: 3}", "{kind: min_max_uint8}", "{kind: sign_scale}"],
+)
+def test_other_compressors_are_really_encoded_too(tmp_path, compressor):
+    message = iteration_costs(small(tmp_path, f"gossip.compressor={compressor}")).message
+    assert message.is_exact
+    assert message.encoded.indices == 0
+    bits = {"qsgd": 4, "min_max_uint8": 8, "sign_scale": 1}[message.compressor]
+    assert message.encoded.values == -(-bits * PARAMETERS // 8)
+    assert set(message.by_convention) == ({"reference"} if message.compressor == "qsgd" else set())
+
+
+def test_without_profiles_operations_have_prices_and_nothing_else(tmp_path):
+    costs = iteration_costs(small(tmp_path))
+    device, work = costs.devices[0], costs.devices[0].work.total
+    assert costs.rhythm is None
+    assert device.time is None
+    assert device.fits is None
+    assert costs.energy_table == "horowitz_45nm"
+    assert {entry.table for entry in device.energy} == set(ENERGY_TABLES)
+    energy = device.energy_by("horowitz_45nm")
+    # 4.6 pJ a MAC and 0.9 pJ another operation (R§6), 1.3 nJ for 8 bytes (Horowitz 2014).
+    by_hand = work.macs_fp32 * 4.6e-12 + work.elementwise_ops * 0.9e-12
+    assert energy.compute_j == pytest.approx(by_hand)
+    assert energy.memory_j == pytest.approx(work.traffic_bytes * 162.5e-12)
+    assert energy.radio_j is None
+    assert energy.total_j == energy.compute_j + energy.memory_j
+
+
+def test_every_price_list_agrees_with_the_one_that_runs_are_priced_by(tmp_path):
+    costs = iteration_costs(small(tmp_path, *MIXED, *INT8))
+    device = costs.devices[3]
+    rhythm = device.time.rhythm
+    activity = Activity(
+        work=device.work.total,
+        sent_bytes=costs.message.encoded.total,
+        received_bytes=costs.message.encoded.total,
+        compute_s=rhythm.compute_s,
+        wait_s=rhythm.wait_s,
+    )
+    assert len(device.energy) == 1 + len(ENERGY_TABLES) * 2 * 2
+    for entry in device.energy:
+        table = ENERGY_TABLES.get(entry.table)
+        priced = price(activity, device.profile, table, entry.accumulate, entry.memory)
+        assert entry.total_j == pytest.approx(priced.total_j, rel=1e-12)
+        assert entry.compute_j == pytest.approx(priced.compute_j, rel=1e-12)
+
+
+def test_the_slow_device_of_a_fleet_sets_the_pace(tmp_path):
+    """Three Raspberry Pi 4B and a Zero 2 W, whose arithmetic takes 1.5 times as long."""
+    costs = iteration_costs(small(tmp_path, *MIXED, "data.batch_size=48"))
+    steps_s = [device.time.roofline_s for device in costs.devices]
+    assert steps_s[3] > max(steps_s[:3])
+    assert costs.rhythm.busiest == 3
+    assert costs.rhythm.is_settled
+    work, profile = costs.devices[3].work.total, costs.devices[3].profile
+    time = costs.devices[3].time
+    assert time.arithmetic_s == pytest.approx(work.macs_fp32 / profile.fp32_macs_per_s)
+    assert time.memory_s == pytest.approx(work.traffic_bytes / profile.memory_bandwidth)
+    assert time.roofline_s == max(time.arithmetic_s, time.memory_s)
+
+
+def test_the_middle_of_a_star_does_more_than_its_ends(tmp_path):
+    middle, *ends = iteration_costs(small(tmp_path, "topology.kind=star")).devices
+    assert (middle.messages_sent, middle.messages_received) == (3, 3)
+    assert {(end.messages_sent, end.messages_received) for end in ends} == {(1, 1)}
+    assert middle.work.forward == ends[0].work.forward
+    assert middle.work.gossip.traffic_bytes > ends[0].work.gossip.traffic_bytes
+    # Messages of the last round, which may not have arrived, and one on its way in from each.
+    assert middle.faithful_memory.send_buffers > ends[0].faithful_memory.send_buffers
+    assert middle.faithful_memory.mailbox == 3 * ends[0].faithful_memory.mailbox
+
+
+def test_on_changing_graphs_choco_holds_a_copy_for_every_neighbour(tmp_path):
+    """Random matchings of five devices: one rests in each round, any two may meet."""
+    overrides = ("topology.kind=random_matching", "fleet.devices=5", "topology.hold=1")
+    devices = iteration_costs(small(tmp_path, *overrides)).devices
+    for device in devices:
+        assert device.faithful_memory.gossip_state == (4 + 4) * 4 * PARAMETERS
+    assert sum(device.messages_sent for device in devices) == pytest.approx(4.0)
+
+
+def test_training_is_counted_in_rounds_of_the_published_number_of_samples(tmp_path):
+    """1,442 digits to train on, 4 devices, batch 16: ceil(360.5 / 16) = 23 rounds an epoch."""
+    costs = iteration_costs(small(tmp_path, "data.train_samples=null"))
+    assert costs.subject.num_rounds == 4 * 23
+    prepared = prepare(small(tmp_path, "data.train_samples=null"))
+    assert prepared.training.num_rounds == costs.subject.num_rounds
+    assert iteration_costs(small(tmp_path, "training.rounds=7")).subject.num_rounds == 7
+
+
+def test_the_shapes_of_data_that_need_no_reading_are_right():
+    digits = load_dataset("digits", None)
+    known = data_shape(DataSection(source="digits", partition={"kind": "iid"}, batch_size=1))
+    assert known.image_shape == digits.image_shape
+    assert known.num_classes == digits.num_classes
+    assert known.num_train == len(digits.train)
+    larger = DataSection(
+        source="cifar10", partition={"kind": "iid"}, batch_size=1, image_size=64, path="nowhere"
+    )
+    assert data_shape(larger).image_shape == (3, 64, 64)
+
+
+def test_what_can_not_be_known_or_not_be_is_refused(tmp_path):
+    with pytest.raises(DataError, match=r"data\.image_size is missing"):
+        iteration_costs(small(tmp_path, "data.source=imagenette", "data.train_samples=null"))
+    with pytest.raises(DataError, match="only 1442 training samples; lower it"):
+        iteration_costs(small(tmp_path, "data.train_samples=2000"))
+    with pytest.raises(DataError, match=r"data\.path: .*nowhere"):
+        iteration_costs(small(tmp_path, "data.source=parquet", "data.path=nowhere"))
+    with pytest.raises(ScenarioError, match=r"model: vgg11 .* data\.image_size"):
+        iteration_costs(small(tmp_path, "model.name=vgg11"))
+    with pytest.raises(ScenarioError, match=r"fleet\.devices is 1500, .* lower it"):
+        iteration_costs(small(tmp_path, "fleet.devices=1500", "data.train_samples=null"))

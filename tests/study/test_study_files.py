@@ -1,0 +1,180 @@
+"""What a study writes: JSON that equals the tables, figures that are SVG, a page of its own."""
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+
+import pytest
+from study_scenarios import INT8, MIXED, small
+
+from edgesim.study.errors import StudyError
+from edgesim.study.fleet_figure import fleet_picture
+from edgesim.study.iteration import iteration_costs
+from edgesim.study.model_figures import memory_picture
+from edgesim.study.report import study, write_folder, write_json
+from edgesim.study.scenario_tables import scenario_tables
+from edgesim.study.table import is_heading
+from edgesim.study.units import percent, with_unit
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """A mixed fleet in 8 bits beside the same one in fp32."""
+    folder = tmp_path_factory.mktemp("study")
+    other = iteration_costs(small(folder, *MIXED))
+    return study(small(folder, *MIXED, *INT8), other, all_models=False)
+
+
+@pytest.fixture(scope="module")
+def record(found, tmp_path_factory):
+    path = tmp_path_factory.mktemp("json") / "costs.json"
+    write_json(found, path)
+    return json.loads(path.read_text())
+
+
+@pytest.fixture(scope="module")
+def written(found, tmp_path_factory):
+    """Folder with its figures and the page, made with the folders above it."""
+    folder = tmp_path_factory.mktemp("figures") / "below" / "it"
+    names = ["compute", "memory", "message", "energy", "fleet", "compare"]
+    paths = write_folder(found, folder)
+    assert [path.name for path in paths] == [*(f"{name}.svg" for name in names), "index.html"]
+    assert set(paths) == set(folder.iterdir())
+    return folder
+
+
+def numbers_in(value):
+    """All numbers of a record."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        return [number for part in value for number in numbers_in(part)]
+    return [value] if isinstance(value, int | float) and not isinstance(value, bool) else []
+
+
+@pytest.mark.parametrize("place", range(1, 6))
+def test_every_quantity_of_a_table_is_in_the_json(found, record, place):
+    """Rounded as there: computing, memory, messages, energy, time."""
+    table = scenario_tables(found.costs)[place]
+    numbers = numbers_in(record["scenario"])
+    known = {with_unit(number, unit) for number in numbers for unit in ("MiB", "B", "J", "s")}
+    known |= {with_unit(number, unit) for number in numbers for unit in ("MAC", "ops")}
+    known |= {percent(number) for number in numbers}
+    cells = [cell for row in table.rows if not is_heading(row) for cell in row[1:]]
+    quantities = [cell.removesuffix(" *") for cell in cells if re.match(r"[\d,.]+ [A-Za-z%]", cell)]
+    assert len(quantities) >= 8
+    assert not set(quantities) - known
+
+
+def test_parts_of_the_json_add_up(record):
+    for device in record["scenario"]["devices"]:
+        work, memory = dict(device["work"]), device["memory"]
+        total = work.pop("total")
+        for key, count in total.items():
+            assert count == sum(part[key] for part in work.values())
+        for table in (dict(memory["faithful"]), dict(memory["paper"])):
+            assert table.pop("total") == sum(table.values())
+        for energy in device["energy"]:
+            parts = ("compute_j", "memory_j", "radio_j", "idle_j")
+            assert energy["total_j"] == pytest.approx(sum(energy[part] for part in parts))
+        time = device["time"]
+        assert time["roofline_s"] == max(time["arithmetic_s"], time["memory_s"])
+    message = dict(record["scenario"]["message"]["encoded"])
+    assert message.pop("total") == sum(message.values())
+
+
+def test_the_keys_of_the_json_are_those_of_its_documentation(record):
+    """docs/cost.md promises them; a new set of keys needs a new format."""
+    assert record["format"] == 1
+    assert list(record) == [
+        *("format", "scenario", "comparison", "prices", "models", "other", "side_by_side"),
+    ]
+    device = record["scenario"]["devices"][0]
+    assert list(device) == [
+        *("device", "profile", "messages_sent", "messages_received", "sent_bytes"),
+        *("received_bytes", "work", "memory", "energy", "time"),
+    ]
+    assert list(device["work"]) == [
+        *("forward", "input_gradient", "weight_gradient", "optimizer", "gossip", "total"),
+    ]
+    assert [d["device"] for d in record["scenario"]["devices"]] == [0, 1, 2, 3]
+    assert [d["profile"] for d in record["scenario"]["devices"]][2:] == [
+        *("raspberry-pi-4b", "raspberry-pi-zero-2w"),
+    ]
+    assert {ratio["topic"] for ratio in record["comparison"]["ratios"]} == {
+        *("compute", "memory", "communication", "energy", "time"),
+    }
+
+
+def test_side_by_side_divides_the_two_scenarios(found, record):
+    ours, theirs = (record[key]["devices"][0] for key in ("scenario", "other"))
+    pairs = {(pair["topic"], pair["key"]): pair for pair in record["side_by_side"]}
+    held = pairs["memory", "faithful_total"]
+    assert held["first"] == ours["memory"]["faithful"]["total"]
+    assert held["second"] == theirs["memory"]["faithful"]["total"]
+    assert held["ratio"] == held["first"] / held["second"]
+    assert pairs["compute", "macs_int8"]["ratio"] is None  # there is none in fp32
+    by_width = pairs["compute", "macs_by_width"]
+    macs = ours["work"]["total"]
+    assert by_width["first"] == (8 * macs["macs_int8"] + 32 * macs["macs_fp32"]) / 32
+    assert pairs["fleet", "period_s"]["first"] == record["scenario"]["fleet"]["rhythm"]["period_s"]
+    assert "small / other" in [table.title for table in found.short_tables()]
+
+
+def test_a_scenario_beside_itself_differs_in_nothing(tmp_path):
+    costs = iteration_costs(small(tmp_path, *MIXED))
+    pairs = study(small(tmp_path, *MIXED), costs, all_models=False).pairs
+    assert len(pairs) > 25
+    assert {pair.ratio for pair in pairs} == {1.0}
+
+
+def test_figures_are_svg_with_labels(written):
+    for path in written.glob("*.svg"):
+        root = ET.fromstring(path.read_text(encoding="utf-8"))
+        assert root.tag == f"{SVG}svg"
+        assert root.get("viewBox")
+        texts = ["".join(text.itertext()) for text in root.iter(f"{SVG}text")]
+        assert len(texts) > 8, "axes and legends are labelled"
+        assert "date" not in path.read_text().lower()
+
+
+def test_figures_are_the_same_bytes_each_time(found, written):
+    again = memory_picture(found.comparison), fleet_picture(found.costs)
+    for picture in again:
+        assert (written / f"{picture.name}.svg").read_text(encoding="utf-8") == picture.svg
+
+
+class _Page(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.tags, self.ids, self.links = [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        for name, value in attributes:
+            if name == "id":
+                self.ids.append(value)
+            if name in ("src", "href", "xlink:href"):
+                self.links.append(value)
+
+
+def test_the_page_needs_no_other_file_and_has_all_figures_and_tables(found, written):
+    page = _Page()
+    page.feed((written / "index.html").read_text(encoding="utf-8"))
+    assert page.tags.count("svg") == 6
+    assert page.tags.count("table") == len(found.tables())
+    assert "script" not in page.tags
+    assert all(link.startswith("#") for link in page.links)
+    assert len(set(page.ids)) == len(page.ids), "figures share no ids"
+    assert {link[1:] for link in page.links} <= set(page.ids)
+
+
+def test_places_that_can_not_be_written_are_refused_with_a_remedy(found, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StudyError, match=r"nowhere.costs\.json: can't be written .*another place"):
+        write_json(found, tmp_path / "nowhere" / "costs.json")
+    with pytest.raises(StudyError, match="file: can't be written"):
+        write_folder(found, tmp_path / "file")
