@@ -8,6 +8,7 @@ Symbols:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from edgesim.hardware.energy_tables import ENERGY_TABLES, Accumulate, EnergyTable, Precision
@@ -39,17 +40,21 @@ def precision_ratios(comparison: Comparison) -> tuple[Ratio, ...]:
 
 
 def time_ratios(comparison: Comparison, profiles: Iterable[DeviceProfile]) -> tuple[Ratio, ...]:
-    """Time of a step on devices, each profile once."""
+    """Time of a step on devices, each profile once; one with other figures gets a number."""
     row = comparison.row("choco", "99 %")
-    found = []
-    for profile in {profile.name: profile for profile in profiles}.values():
+    found: list[Ratio] = []
+    namesakes: Counter[str] = Counter()
+    for profile in dict.fromkeys(profiles):
+        namesakes[profile.name] += 1
+        number = namesakes[profile.name]
+        name = profile.name if number == 1 else f"{profile.name}-{number}"
         fp32_s, int8_s = profile.compute_s(row.fp32.work), profile.compute_s(row.int8.work)
         found.append(
             Ratio(
                 topic="time",
-                key=f"step_{profile.name}",
+                key=f"step_{name}",
                 method="step, choco, top 1 %",
-                case=profile.name,
+                case=name,
                 value=fp32_s / int8_s,
                 formula=quotient_text(fp32_s, int8_s, "s"),
                 source="step: the longer of arithmetic and memory traffic at the profile's rates",

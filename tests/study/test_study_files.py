@@ -3,11 +3,14 @@
 import json
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import asdict
 from html.parser import HTMLParser
 
 import pytest
-from study_scenarios import INT8, MIXED, small
+from study_scenarios import INT8, MIXED, ROOT, small
 
+from edgesim.costs.memory_table import MemoryTable
+from edgesim.hardware.energy_tables import ENERGY_TABLES, HOROWITZ_45NM
 from edgesim.study.errors import StudyError
 from edgesim.study.fleet_figure import fleet_picture
 from edgesim.study.iteration import iteration_costs
@@ -107,6 +110,23 @@ def test_the_keys_of_the_json_are_those_of_its_documentation(record):
     assert {ratio["topic"] for ratio in record["comparison"]["ratios"]} == {
         *("compute", "memory", "communication", "energy", "time"),
     }
+
+
+def keys_of(value):
+    """All keys of a record, but those that name components, tables or conventions."""
+    if isinstance(value, list):
+        return {key for part in value for key in keys_of(part)}
+    if not isinstance(value, dict):
+        return set()
+    named = {*asdict(MemoryTable()), *asdict(HOROWITZ_45NM), *ENERGY_TABLES}
+    return (value.keys() - named).union(*map(keys_of, value.values()))
+
+
+def test_the_documentation_names_every_key(record):
+    text = (ROOT / "docs" / "cost.md").read_text(encoding="utf-8")
+    keys = keys_of(record)
+    assert len(keys) > 80
+    assert not {key for key in keys if f"`{key}`" not in text and f"`..{key}" not in text}
 
 
 def test_side_by_side_divides_the_two_scenarios(found, record):
