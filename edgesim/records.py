@@ -101,7 +101,26 @@ DEVICES: tuple[Column, ...] = (
     Column("label_counts", "list<int64>", "training samples of each class"),
     Column("parameters", "int64", "trainable parameters, D"),
     Column("shard_bytes", "int64", "bytes of its images and labels"),
+    Column("memory_bytes", "int64", "held at the peak of a round, predicted; the sum of the next"),
+    *(
+        Column(f"memory_{component}_bytes", "int64", f"of these, {meaning}")
+        for component, meaning in (
+            ("weights", "what products read, and the model's statistics"),
+            ("master_copy", "fp32 values that the optimizer and gossip change"),
+            ("gradients", "of the parameters"),
+            ("optimizer", "what the optimizer remembers"),
+            ("activations", "the batch, and what later layers and the backward pass read"),
+            ("layer_gradients", "of outputs, on their way back"),
+            ("gossip_state", "vectors of the algorithm beside x"),
+            ("send_buffers", "a compressed vector and encoded messages"),
+            ("receive_buffers", "an encoded message that is being read"),
+            ("mailbox", "messages that wait to be absorbed"),
+        )
+    ),
 )
+
+VIRTUAL_DEVICES: tuple[Column, ...] = (Column("profile", "string", "what the device is"),)
+"""Columns of devices.parquet where devices have profiles."""
 
 WALL_COLUMNS = ("compute_wall_s", "compute_cpu_s", "wait_wall_s")
 """Columns that depend on the machine; all others depend on the scenario alone."""

@@ -24,6 +24,7 @@ class Run:
     Attributes:
         path: the run directory.
         rounds: one row per device and round, ordered by round and device.
+        messages: one row per message, ordered by round, sender and receiver.
         evaluations: one row per evaluated model.
         devices: one row per device.
         summary: the figures of the closing table.
@@ -31,6 +32,7 @@ class Run:
 
     path: Path
     rounds: pd.DataFrame
+    messages: pd.DataFrame
     evaluations: pd.DataFrame
     devices: pd.DataFrame
     summary: dict[str, Any]
@@ -45,10 +47,11 @@ def load_run(path: str | Path) -> Run:
     import pandas as pd
 
     folder = Path(path)
-    wanted = ("rounds.parquet", "evaluations.parquet", "devices.parquet", "summary.json")
+    tables = ("rounds.parquet", "messages.parquet", "evaluations.parquet", "devices.parquet")
+    wanted = (*tables, "summary.json")
     missing = [name for name in wanted if not (folder / name).is_file()]
     if missing:
         raise ResultsError(f"{folder}: no finished run; it lacks {', '.join(missing)}")
-    rounds, evaluations, devices = (pd.read_parquet(folder / name) for name in wanted[:3])
+    rounds, messages, evaluations, devices = (pd.read_parquet(folder / name) for name in tables)
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    return Run(folder, rounds, evaluations, devices, summary)
+    return Run(folder, rounds, messages, evaluations, devices, summary)

@@ -140,13 +140,18 @@ def _prepare(path: Path, overrides: Sequence[str]) -> Prepared:
     """Read and check a scenario; what is found later than by reading names the file too."""
     scenario = load_scenario(path, overrides)
     from edgesim.assembly import prepare  # loads torch, which a refused file need not wait for
+    from edgesim.study.budget import check_memory
 
     try:
-        return prepare(scenario)
+        prepared = prepare(scenario)
+        shortage = check_memory(scenario)
     except EdgesimError as error:
         if not isinstance(error, ValueError):
             raise
         raise ScenarioError(f"{path}: {error}") from error
+    if shortage:
+        _err.print(f"{path}: {shortage}")
+    return prepared
 
 
 def main() -> None:

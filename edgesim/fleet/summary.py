@@ -21,9 +21,11 @@ from edgesim.compression.conventions import (
 from edgesim.compression.index_code import entropy_bytes
 from edgesim.compression.selection import kept_counts
 from edgesim.device import DivergedError
+from edgesim.equipment import device_profiles
 from edgesim.fleet.evaluation import CONSENSUS
 from edgesim.fleet.run_directory import RunDirectory
-from edgesim.records import DEVICES
+from edgesim.records import DEVICES, VIRTUAL_DEVICES, columns_that_hold
+from edgesim.study.budget import memory_of_devices
 
 _SUMMED = (
     "sent_bytes",
@@ -53,10 +55,10 @@ _SUMMED = (
 
 
 def write_devices(prepared: Prepared, directory: RunDirectory) -> None:
-    """Write devices.parquet: what each device was given."""
+    """Write devices.parquet: what each device was given, and what it holds."""
     train, num_classes = prepared.dataset.train, prepared.data.num_classes
     bytes_per_sample = train.images_NHWC[0].nbytes + train.labels.itemsize
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "device": device,
             "samples": len(indices),
@@ -66,7 +68,13 @@ def write_devices(prepared: Prepared, directory: RunDirectory) -> None:
         }
         for device, indices in enumerate(prepared.indices)
     ]
-    directory.write_table("devices.parquet", rows, DEVICES)
+    profiles = device_profiles(prepared.scenario)
+    for row, memory in zip(rows, memory_of_devices(prepared.scenario), strict=True):
+        row |= {f"memory_{name}_bytes": size for name, size in memory.by_component.items()}
+        row["memory_bytes"] = memory.total
+        row["profile"] = profiles[int(row["device"])].name if profiles else None
+    columns = columns_that_hold(DEVICES, VIRTUAL_DEVICES, rows[0])
+    directory.write_table("devices.parquet", rows, columns)
 
 
 def summarise(

@@ -18,7 +18,7 @@ from topologies import Schedule
 _LEAST_WARM_UP = 20
 _LEAST_ROUNDS = 120  # most short cycles of waiting go into it without rest
 _SLEEPS = 10  # periods of the longest duty cycle that are averaged over
-_MOST_STEPS = 200_000  # of all devices together: some seconds
+_MOST_EVENTS = 150_000  # steps and messages of all devices: some seconds
 _ROUNDING = 1e-9  # of sums of times, as a share
 _SETTLED = 0.01  # most that devices' periods differ by, as a share of the longest
 
@@ -107,7 +107,8 @@ def fleet_rhythm(
         seed: of the scenario: jitter and losses are those of a run.
     """
     num_devices = len(hardware)
-    most_rounds = max(2, _MOST_STEPS // num_devices)
+    events = num_devices + sum(len(schedule.out_edges(i, 0)) for i in range(num_devices))
+    most_rounds = max(2, _MOST_EVENTS // events)
     warm_up = min(max(_LEAST_WARM_UP, 2 * num_devices), most_rounds // 2)
     period = schedule.period or 1
     least = min(-(-_LEAST_ROUNDS // period) * period, most_rounds - warm_up)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from edgesim.hardware.energy_tables import ENERGY_TABLES
 from edgesim.study.energy_costs import BOARD, IterationEnergy
@@ -255,16 +255,16 @@ def _time_row(kind: Kind) -> tuple[str, ...]:
         with_unit(time.arithmetic_s, "s") + ("" if by_memory else " *"),
         with_unit(time.memory_s, "s") + (" *" if by_memory else ""),
         with_unit(time.rhythm.air_s, "s"),
-        _span([with_unit(rhythm.wait_s, "s") for rhythm in rhythms]),
-        _span([percent(rhythm.utilisation) for rhythm in rhythms]),
+        _span([rhythm.wait_s for rhythm in rhythms], lambda value: with_unit(value, "s")),
+        _span([rhythm.utilisation for rhythm in rhythms], percent),
         numbers(waits_for) or "nobody",
     )
 
 
-def _span(texts: Sequence[str]) -> str:
-    """What all devices of a kind have, or that of the first and how many differ."""
-    others = sum(text != texts[0] for text in texts)
-    return texts[0] + (f" ({others} differ)" if others else "")
+def _span(values: Sequence[float], text: Callable[[float], str]) -> str:
+    """What all devices of a kind have, or the least and the most of it."""
+    least, most = text(min(values)), text(max(values))
+    return least if least == most else f"{least} to {most}"
 
 
 def _rhythm_rows(costs: IterationCosts) -> Iterator[tuple[str, str]]:

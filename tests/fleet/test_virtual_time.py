@@ -14,6 +14,7 @@ from edgesim.hardware.energy_tables import ENERGY_TABLES
 from edgesim.hardware.timeline import Timeline
 from edgesim.hardware.work import Work
 from edgesim.records import VIRTUAL_EVALUATIONS, VIRTUAL_MESSAGES, VIRTUAL_ROUNDS
+from edgesim.study.budget import memory_of_devices
 
 MIXED = (
     (
@@ -192,3 +193,14 @@ def test_the_work_recorded_is_that_of_the_model(mixed):
     assert (rest == 0).all()
     assert samples.max() == 16
     assert (rounds[["macs_int8", "macs_16bit"]] == 0).all().all()
+
+
+def test_devices_have_their_memory_in_the_results(tmp_path):
+    """By component, and equal to what the refusal compares."""
+    run = train(tmp_path, "run", "fleet.profile=raspberry-pi-4b", inline=True)
+    devices = pd.read_parquet(run.path / "devices.parquet")
+    tables = memory_of_devices(prepared(tmp_path, "fleet.profile=raspberry-pi-4b").scenario)
+    assert devices["memory_bytes"].tolist() == [table.total for table in tables]
+    parts = [column for column in devices if column.startswith("memory_") and column.count("_") > 1]
+    assert (devices[parts].sum(axis=1) == devices["memory_bytes"]).all()
+    assert (devices["profile"] == "raspberry-pi-4b").all()

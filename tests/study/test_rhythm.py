@@ -113,7 +113,7 @@ def test_sleep_stretches_the_round():
 
 def test_a_fleet_that_could_not_settle_says_so(monkeypatch):
     """A slow device stops those behind it one after the other, a round each."""
-    monkeypatch.setattr(rhythm, "_MOST_STEPS", 20 * 12)
+    monkeypatch.setattr(rhythm, "_MOST_EVENTS", 2 * 20 * 12)
     hardware = [device(20, 10.0), *[device(20, 1.0)] * 19]
     assert not run(hardware).is_settled
     monkeypatch.undo()
