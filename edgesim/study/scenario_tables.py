@@ -191,7 +191,8 @@ def fleet_table(costs: IterationCosts) -> Table:
         hours = rounds * costs.rhythm.period_s / 3600
         rows.append(("virtual time of it", f"{plain(hours)} h"))
     rows += _battery_rows(costs)
-    return Table("the fleet", ("", ""), tuple(rows))
+    notes = () if costs.rhythm else ("Energy is that of computing and DRAM alone.",)
+    return Table("the fleet", ("", ""), tuple(rows), notes)
 
 
 def _whose(costs: IterationCosts, device: DeviceCosts) -> str:

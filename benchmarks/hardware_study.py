@@ -1,0 +1,203 @@
+"""Accuracy against virtual time, bytes and energy on eight Raspberry Pis (docs/results.md).
+
+{fp32, int8} x {0 %, 99 %} x {CHOCO, DeepSqueeze} of scenarios/study/cifar10_pi4.yaml, inline. In
+lockstep hardware changes no learning, so the fleet with one slow device is not trained again: its
+clocks run from the recorded work and messages. A run that is done is kept, and a repeated call goes
+on where the last one ended:
+
+    python benchmarks/hardware_study.py --out study --data CIFAR10 --figures docs/figures
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+
+import matplotlib as mpl
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+
+import edgesim
+from edgesim.assembly import make_schedule
+from edgesim.equipment import device_hardware
+from edgesim.hardware.timeline import Hardware, Stamp, Timeline
+from edgesim.hardware.work import Work
+from edgesim.results import Run
+from edgesim.scenario import load_scenario
+
+mpl.use("svg")
+from matplotlib import pyplot as plt
+
+ROOT = Path(__file__).parents[1]
+SCENARIO = ROOT / "scenarios" / "study" / "cifar10_pi4.yaml"
+SLOWDOWN = 10.0
+LEVELS = (0.25, 0.30, 0.35, 0.40)  # accuracies whose first crossing is reported
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One training run of the study."""
+
+    precision: str
+    compression: int
+    algorithm: str
+
+    @property
+    def name(self) -> str:
+        """Of its folder and of its line in the figures."""
+        return f"{self.algorithm}-{self.precision}-{self.compression}"
+
+    def settings(self) -> list[str]:
+        """Overrides of the scenario; averaging rates of R§3.7."""
+        if self.compression:
+            gossip = f"averaging_rate: 0.01, compressor: {{kind: top_k, keep: {0.01}}}"
+        else:
+            gossip = "averaging_rate: 1, compressor: {kind: identity}"
+        return [
+            f"model.precision={self.precision}",
+            f"gossip={{algorithm: {self.algorithm}, {gossip}}}",
+        ]
+
+
+VARIANTS = [
+    Variant(precision, compression, algorithm)
+    for algorithm, compression, precision in product(
+        ("choco", "deepsqueeze"), (0, 99), ("fp32", "int8")
+    )
+]
+
+
+def train(variant: Variant, out: Path, data: str, extra: list[str]) -> None:
+    """Do one run; an unfinished folder is begun anew under another name."""
+    folder = out / variant.name
+    settings = [f"data.path={data}", *variant.settings(), *extra]
+    sets = [word for setting in settings for word in ("--set", setting)]
+    command = [sys.executable, "-m", "edgesim", "run", str(SCENARIO), "--inline"]
+    unfinished = out / f".{variant.name}"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    subprocess.run(
+        [*command, "--out", str(unfinished), *sets], check=True, stdout=subprocess.DEVNULL
+    )
+    unfinished.rename(folder)
+
+
+def curve(run: Run) -> pd.DataFrame:
+    """Accuracy of the averaged model with what the fleet had spent until then."""
+    done = run.evaluations[run.evaluations["model"] == "consensus"].set_index("round")
+    sums = run.rounds.groupby("round")[["sent_bytes", "energy_j"]].sum().cumsum()
+    sums.index += 1  # rounds completed
+    joined = done[["accuracy", "virtual_time_s"]].join(sums)
+    start = pd.DataFrame(
+        {"accuracy": [0.1], "virtual_time_s": [0.0], "sent_bytes": [0], "energy_j": [0.0]},
+        index=[0],
+    )
+    return pd.concat([start, joined])
+
+
+def with_slow_device(run: Run, hardware: tuple[Hardware, ...]) -> Iterator[float]:
+    """Ends of the rounds of a fleet whose first device computes ten times slower, in seconds."""
+    first = hardware[0].profile
+    slow = replace(
+        first,
+        int8_macs_per_s=first.int8_macs_per_s / SLOWDOWN,
+        bits16_macs_per_s=first.bits16_macs_per_s / SLOWDOWN,
+        fp32_macs_per_s=first.fp32_macs_per_s / SLOWDOWN,
+        memory_bandwidth=first.memory_bandwidth / SLOWDOWN,
+    )
+    parts = [replace(hardware[0], profile=slow), *hardware[1:]]
+    clocks = [Timeline(part, seed=run.summary["seed"], device=i) for i, part in enumerate(parts)]
+    rounds = run.rounds.set_index(["round", "device"]).sort_index()
+    messages = dict(iter(run.messages.groupby("round")))
+    columns = ["macs_int8", "macs_16bit", "macs_fp32", "elementwise_ops", "traffic_bytes"]
+    for r in range(run.summary["rounds"]):
+        inbox: dict[int, list[tuple[int, Stamp]]] = {i: [] for i in range(len(clocks))}
+        for i, clock in enumerate(clocks):
+            work = {column: int(rounds.at[(r, i), column]) for column in columns}
+            clock.step(Work(**work), r)
+            own = messages[r][messages[r]["sender"] == i]
+            for receiver, size in zip(own["receiver"], own["bytes"], strict=True):
+                inbox[receiver].append((i, clock.send((i, receiver), int(size), r)))
+        yield max(clock.end_round(inbox[i]).end_s for i, clock in enumerate(clocks))
+
+
+def draw(curves: dict[str, pd.DataFrame], folder: Path) -> None:
+    """Three figures: accuracy against time, bytes and energy."""
+    mpl.rcParams["svg.hashsalt"] = "edgesim"
+    axes_of = {
+        "time": ("virtual_time_s", 3600.0, "virtual time, hours"),
+        "bytes": ("sent_bytes", 1e9, "sent by the fleet, GB"),
+        "energy": ("energy_j", 1e3, "energy of the fleet, kJ"),
+    }
+    for name, (column, unit, label) in axes_of.items():
+        figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
+        for number, (variant, points) in enumerate(curves.items()):
+            style = {"color": f"C{number // 2}", "linestyle": "--" if "int8" in variant else "-"}
+            axes.plot(
+                points[column] / unit, 100 * points["accuracy"], marker=".", label=variant, **style
+            )
+        axes.set(xlabel=label, ylabel="test accuracy of the averaged model, %", xscale="symlog")
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize="small")
+        figure.savefig(folder / f"study-{name}.svg", metadata={"Date": None})
+        plt.close(figure)
+
+
+def table(curves: dict[str, pd.DataFrame], slow_h: dict[str, float]) -> Table:
+    """Where each run ended, and what it took to come to an accuracy."""
+    columns = ("accuracy", "hours", "one slow", "GB", "kJ", *(f"h to {a:.0%}" for a in LEVELS))
+    shown = Table("run", *columns)
+    for name, points in curves.items():
+        last = points.iloc[-1]
+        reached = [points[points["accuracy"] >= level] for level in LEVELS]
+        shown.add_row(
+            name,
+            f"{last['accuracy']:.4f}",
+            f"{last['virtual_time_s'] / 3600:.3f}",
+            f"{slow_h[name]:.3f}",
+            f"{last['sent_bytes'] / 1e9:.4f}",
+            f"{last['energy_j'] / 1e3:.2f}",
+            *(f"{r['virtual_time_s'].iloc[0] / 3600:.3f}" if len(r) else "-" for r in reached),
+        )
+    return shown
+
+
+def main() -> None:
+    """Train what is not done yet, then draw and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True, help="folder of the runs")
+    parser.add_argument("--data", required=True, help="where CIFAR-10 is")
+    parser.add_argument("--figures", type=Path, help="folder for the figures")
+    parser.add_argument("--set", action="append", default=[], help="of every run, for trials")
+    parser.add_argument("--json", type=Path, help="write the curves to this file")
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    console = Console(width=130)
+    curves, slow_h = {}, {}
+    for variant in VARIANTS:
+        folder = arguments.out / variant.name
+        if not folder.exists():
+            train(variant, arguments.out, arguments.data, arguments.set)
+        run = edgesim.load_run(folder)
+        scenario = load_scenario(folder / "scenario.yaml")
+        hardware = device_hardware(scenario, make_schedule(scenario))
+        curves[variant.name] = curve(run)
+        slow_h[variant.name] = max(with_slow_device(run, hardware)) / 3600
+        console.print(f"{variant.name}: {run.summary['consensus_accuracy']:.4f}")
+    console.print(table(curves, slow_h))
+    if arguments.json:
+        content = {name: points.to_dict("list") for name, points in curves.items()}
+        arguments.json.write_text(json.dumps(content, indent=2) + "\n")
+    if arguments.figures:
+        draw(curves, arguments.figures)
+
+
+if __name__ == "__main__":
+    main()
