@@ -41,8 +41,8 @@ COMMON = (
     "gossip={algorithm: choco, averaging_rate: 1, compressor: {kind: identity, values: fp32}}",
     "evaluation={device_models: never}",
 )
-# The paper's 0.1 with a first epoch at a tenth of it is for 200 epochs. A run of three to five has no
-# time to mend what that shakes, least of all with Range EvoNorm, in fp32 as in int8
+# The paper's 0.1 with a first epoch at a tenth of it is for 200 epochs. A run of three to five has
+# no time to mend what that shakes, least of all with Range EvoNorm, in fp32 as in int8
 # (docs/results.md).
 SHORT = ("training.optimizer.lr=0.03", "training.schedule.warmup_epochs=0")
 CASES = {

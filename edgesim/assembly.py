@@ -20,7 +20,7 @@ from edgesim.data.images import Dataset, LabelledImages
 from edgesim.data.partition import dirichlet, iid, label_skew
 from edgesim.data.sources import load_dataset
 from edgesim.device import Device
-from edgesim.equipment import check_links, device_hardware, has_batteries
+from edgesim.equipment import check_hardware, device_hardware, has_batteries
 from edgesim.errors import ScenarioError
 from edgesim.gossip.algorithm import Algorithm
 from edgesim.gossip.choco import Choco, FixedGraphChoco
@@ -322,12 +322,7 @@ def prepare(scenario: Scenario) -> Prepared:
     )
     _check_sizes(scenario, dataset)
     schedule = make_schedule(scenario)
-    check_links(scenario, schedule)
-    if scenario.gossip.algorithm == "dcd" and has_batteries(scenario):
-        raise ScenarioError(
-            "gossip.algorithm is dcd, which needs the same graph for ever, but a device with a "
-            "battery leaves when it is empty; set its battery_wh: plugged_in, or choose choco"
-        )
+    check_hardware(scenario, schedule)
     data = DataSpec(dataset.image_shape, dataset.num_classes, dataset.mean, dataset.std)
     try:
         check_model(scenario.model.name, data.image_shape, make_layers(scenario, PLAIN))

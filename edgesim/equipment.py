@@ -119,15 +119,20 @@ class Links(Mapping[int, Link]):
         )
 
 
-def check_links(scenario: Scenario, schedule: Schedule) -> None:
-    """Refuse figures of a graph file that can't be.
+def check_hardware(scenario: Scenario, schedule: Schedule) -> None:
+    """Refuse hardware that can't be, or can't be with this gossip.
 
     Raises:
-        ScenarioError: names link, figure and what it must be.
+        ScenarioError: says which figure or which choice, and what to change.
     """
     if scenario.topology.kind == "file":
         for sender, receiver in schedule.graph(0).edges:
             _link_of_file(schedule, sender, receiver)
+    if scenario.gossip.algorithm == "dcd" and has_batteries(scenario):
+        raise ScenarioError(
+            "gossip.algorithm is dcd, which needs the same graph for ever, but a device with a "
+            "battery leaves when it is empty; set its battery_wh: plugged_in, or choose choco"
+        )
 
 
 def _link_of_file(schedule: Schedule, sender: int, receiver: int) -> dict[str, float]:

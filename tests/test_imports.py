@@ -20,6 +20,8 @@ import pytest
         ("edgesim.device", "sklearn"),
         ("edgesim.fleet.run", "ray"),
         ("edgesim.cli", "torch"),
+        ("edgesim.study.report", "matplotlib"),
+        ("edgesim.study.report", "ray"),
     ],
 )
 def test_import_does_not_load(module, forbidden):

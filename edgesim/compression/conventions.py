@@ -6,6 +6,33 @@ and the paper's 8-bit messages exist in no code (R§0, R§3.6).
 
 from __future__ import annotations
 
+from edgesim.compression.compressors import QSGD, Compressor, Identity, RandomK, TopK
+from edgesim.compression.selection import kept_counts
+from edgesim.learning.parameters import ParameterLayout
+
+
+def bytes_by_convention(compressor: Compressor, layout: ParameterLayout) -> dict[str, int]:
+    """One message as the reference code (`reference`, R§3.6) and the paper (`paper_8bit`, R§6) do.
+
+    Only conventions that have a rule for the compressor are given.
+    """
+    match compressor:
+        case TopK() | RandomK():
+            kept = int(kept_counts(compressor.keep, layout).sum())
+            return {
+                "reference": reference_sparse_bytes(kept),
+                "paper_8bit": paper_sparse8_bytes(kept, layout.num_tensors),
+            }
+        case QSGD():  # the reference's counter does not look at the number of levels
+            return {"reference": reference_dense_bytes(layout.numel)}
+        case Identity():
+            return {
+                "reference": reference_dense_bytes(layout.numel),
+                "paper_8bit": paper_dense8_bytes(layout.numel, layout.num_tensors),
+            }
+        case _:
+            return {}
+
 
 def reference_dense_bytes(num_entries: int) -> int:
     """The reference code's count of an uncompressed message: 4 (d + 1), push weight included."""

@@ -11,13 +11,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from edgesim.assembly import Prepared, make_compressor
-from edgesim.compression.compressors import QSGD, Identity, RandomK, TopK
-from edgesim.compression.conventions import (
-    paper_dense8_bytes,
-    paper_sparse8_bytes,
-    reference_dense_bytes,
-    reference_sparse_bytes,
-)
+from edgesim.compression.compressors import RandomK, TopK
+from edgesim.compression.conventions import bytes_by_convention
 from edgesim.compression.index_code import entropy_bytes
 from edgesim.compression.selection import kept_counts
 from edgesim.device import DivergedError
@@ -122,7 +117,9 @@ def summarise(
         "device_accuracy_mean": sum(accuracies) / len(accuracies) if accuracies else None,
         "device_accuracy_max": max(accuracies, default=None),
         **totals,
-        "message_bytes_by_convention": _message_bytes_by_convention(prepared),
+        "message_bytes_by_convention": bytes_by_convention(
+            make_compressor(prepared.scenario), prepared.layout
+        ),
         "index_entropy_bytes": totals["messages_sent"] * _index_entropy_bytes(prepared),
         "wall_s": wall_s,
     }
@@ -134,27 +131,3 @@ def _index_entropy_bytes(prepared: Prepared) -> float:
     if not isinstance(compressor, TopK | RandomK):
         return 0.0
     return entropy_bytes(kept_counts(compressor.keep, prepared.layout), prepared.layout)
-
-
-def _message_bytes_by_convention(prepared: Prepared) -> dict[str, int]:
-    """One message as the reference code and the paper would count it (R§3.6, R§6).
-
-    Only conventions that have a rule for the compressor in use are given.
-    """
-    layout, compressor = prepared.layout, make_compressor(prepared.scenario)
-    match compressor:
-        case TopK() | RandomK():
-            kept = int(kept_counts(compressor.keep, layout).sum())
-            return {
-                "reference": reference_sparse_bytes(kept),
-                "paper_8bit": paper_sparse8_bytes(kept, layout.num_tensors),
-            }
-        case QSGD():  # the reference's counter does not look at the number of levels
-            return {"reference": reference_dense_bytes(layout.numel)}
-        case Identity():
-            return {
-                "reference": reference_dense_bytes(layout.numel),
-                "paper_8bit": paper_dense8_bytes(layout.numel, layout.num_tensors),
-            }
-        case _:
-            return {}

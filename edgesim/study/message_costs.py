@@ -9,16 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgesim.compression.compressors import QSGD, Compressor, Identity, RandomK, TopK
-from edgesim.compression.conventions import (
-    paper_dense8_bytes,
-    paper_sparse8_bytes,
-    reference_dense_bytes,
-    reference_sparse_bytes,
-)
+from edgesim.compression.compressors import Compressor
+from edgesim.compression.conventions import bytes_by_convention
 from edgesim.compression.index_code import entropy_bytes
 from edgesim.compression.payload import Payload
-from edgesim.compression.selection import kept_counts
 from edgesim.compression.wire import ByteCounts, Message, encode
 from edgesim.learning.parameters import ParameterLayout
 
@@ -104,24 +98,5 @@ def _message_costs(compressor: Compressor, payload: Payload, algorithm: str) -> 
         encoded=counts,
         is_exact=not is_sparse,
         index_entropy_bytes=entropy_bytes(payload.counts, layout) if is_sparse else 0.0,
-        by_convention=_bytes_by_convention(compressor, layout),
+        by_convention=bytes_by_convention(compressor, layout),
     )
-
-
-def _bytes_by_convention(compressor: Compressor, layout: ParameterLayout) -> dict[str, int]:
-    match compressor:
-        case TopK() | RandomK():
-            kept = int(kept_counts(compressor.keep, layout).sum())
-            return {
-                "reference": reference_sparse_bytes(kept),
-                "paper_8bit": paper_sparse8_bytes(kept, layout.num_tensors),
-            }
-        case QSGD():  # the reference's counter does not look at the number of levels
-            return {"reference": reference_dense_bytes(layout.numel)}
-        case Identity():
-            return {
-                "reference": reference_dense_bytes(layout.numel),
-                "paper_8bit": paper_dense8_bytes(layout.numel, layout.num_tensors),
-            }
-        case _:
-            return {}

@@ -15,7 +15,7 @@ from edgesim.assembly import (
 from edgesim.costs.closed_form import ClosedForm, closed_form
 from edgesim.costs.layer_plan import ModelForm
 from edgesim.costs.message_form import CountedAlgorithm
-from edgesim.equipment import check_links
+from edgesim.equipment import check_hardware
 from edgesim.errors import ScenarioError
 from edgesim.learning.optimizers import Optimizer
 from edgesim.learning.parameters import ParameterLayout
@@ -75,7 +75,7 @@ def subject_of(scenario: Scenario) -> Subject:
         raise ScenarioError(f"model: {error}") from error
     form = _model_form(scenario.model.name, shape.image_shape, shape.num_classes, layers)
     model, schedule = closed_form(form, scenario.data.batch_size), make_schedule(scenario)
-    check_links(scenario, schedule)
+    check_hardware(scenario, schedule)
     algorithm = make_algorithm(scenario, ParameterLayout.from_shapes(model.flat_shapes), schedule)
     assert isinstance(algorithm, CountedAlgorithm), "all of the catalog's have counts"
     return Subject(
