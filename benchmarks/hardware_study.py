@@ -1,9 +1,9 @@
 """Accuracy against virtual time, bytes and energy on eight Raspberry Pis (docs/results.md).
 
-{fp32, int8} x {0 %, 99 %} x {CHOCO, DeepSqueeze} of scenarios/study/cifar10_pi4.yaml, inline. In
-lockstep hardware changes no learning, so the fleet with one slow device is not trained again: its
-clocks run from the recorded work and messages. A run that is done is kept, and a repeated call goes
-on where the last one ended:
+{fp32, int8} x {0 %, 99 %} x {CHOCO, DeepSqueeze} of scenarios/study/cifar10_pi4_10mbit.yaml,
+inline. In lockstep hardware changes no learning, so the fleet with one slow device is not trained
+again: its clocks run from the recorded work and messages. A run that is done is kept, and a
+repeated call goes on where the last one ended:
 
     python benchmarks/hardware_study.py --out study --data CIFAR10 --figures docs/figures
 """
@@ -37,7 +37,7 @@ mpl.use("svg")
 from matplotlib import pyplot as plt
 
 ROOT = Path(__file__).parents[1]
-SCENARIO = ROOT / "scenarios" / "study" / "cifar10_pi4.yaml"
+SCENARIO = ROOT / "scenarios" / "study" / "cifar10_pi4_10mbit.yaml"
 SLOWDOWN = 10.0
 LEVELS = (0.25, 0.30, 0.35, 0.40)  # accuracies whose first crossing is reported
 

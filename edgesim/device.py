@@ -43,6 +43,7 @@ from edgesim.snapshot import Snapshot
 from edgesim.streams import Purpose, stream, torch_seed
 from edgesim.succession import (
     copies_for_heir,
+    drop_internal_copies_,
     inherit_copies_,
     inherit_mass_,
     inherited_sequences,
@@ -72,6 +73,7 @@ class _RoundFigures:
     wall_s: float
     cpu_s: float
     work: Work
+    in_degree: int
     received_bytes: int = 0
 
 
@@ -130,10 +132,10 @@ class Device:
         self._num_trainable = num_trainable
         self._optimizer_state = optimizer.init(x[:num_trainable])
         self._gossip_state = algorithm.init(x, _in_weights(schedule, index))
-        self._outbox = Outbox(meter)
+        self._outbox = Outbox(index, meter)
         self._figures: _RoundFigures | None = None
         self._meter = meter
-        self._update_work: dict[tuple[int, int], Work] = {}
+        self._gossip_works: dict[tuple[int, int], Work] = {}
         self._push_weight_at_step = 1.0
 
     def in_edges(self) -> list[Edge]:
@@ -186,7 +188,7 @@ class Device:
             self._meter.step(work, self.round_index)
         letters = self._send(self.membership.out_edges(self.round_index), self.round_index)
         wall_s, cpu_s = perf_counter() - wall_start, thread_time() - cpu_start
-        self._figures = _RoundFigures(loss, rate, wall_s, cpu_s, work)
+        self._figures = _RoundFigures(loss, rate, wall_s, cpu_s, work, len(self.in_edges()))
         return letters
 
     def absorb(self, arrivals: Sequence[Arrival]) -> None:
@@ -212,11 +214,14 @@ class Device:
             if message.kind == "handover":
                 inherit_mass_(state, message)
                 self._outbox.next_sequences |= inherited_sequences(message)
+        drop_internal_copies_(state, self.membership)
         figures.received_bytes = sum(m.wire_bytes for m in messages)
         if self._meter is not None:
             stamps = [(a.message.sender, a.stamp) for a in arrived if a.stamp is not None]
             assert len(stamps) == len(arrived), "devices of one fleet all have clocks, or none has"
             self._meter.end_round(stamps, figures.received_bytes)
+        if len(arrived) > figures.in_degree:  # somebody left, and more came than was to be expected
+            self._work_more(self._gossip_work(0, len(arrived) - figures.in_degree))
         figures.wall_s += perf_counter() - wall_start
         figures.cpu_s += thread_time() - cpu_start
 
@@ -232,8 +237,8 @@ class Device:
         if self._meter is None or not is_its_own:
             return False
         copies = copies_for_heir(self._gossip_state, self.membership)
-        legacy_bytes = self._gossip_state.x.nbytes * (1 + len(copies))
-        return not self._meter.lasts(num_devices, legacy_bytes)
+        last_bytes = self._gossip_state.x.nbytes * (1 + len(copies)) + self._outbox.sent.total
+        return not self._meter.lasts(num_devices, last_bytes)
 
     def leave(self, next_sequences: Mapping[Edge, int]) -> list[Letter]:
         """Leave for good, if somebody is there to take over; see `has_left` for whether.
@@ -258,6 +263,7 @@ class Device:
             return []
         heir, *others = edges
         letters = self._send(others, next_round)
+        self._work_more(self._gossip_work(len(others), 0))
         sequences = {**next_sequences, **self._outbox.next_sequences}
         last = [
             self._post(
@@ -315,6 +321,10 @@ class Device:
             self._meter.now_s if self._meter else None,
         )
 
+    def snapshot_of_round(self) -> Snapshot:
+        """The same at the end of a round that was absorbed and is not yet reported."""
+        return replace(self.snapshot(), round_index=self.round_index + 1)
+
     def snapshot_after_leaving(self, round_index: int) -> Snapshot:
         """What an evaluation of a later round finds of a device that has left.
 
@@ -333,13 +343,23 @@ class Device:
 
     def _work_beside_the_model(self) -> Work:
         """Work of optimizer and gossip in this round."""
-        degrees = len(self.membership.out_edges(self.round_index)), len(self.in_edges())
-        if degrees not in self._update_work:
+        out_degree = len(self.membership.out_edges(self.round_index))
+        gossip = self._gossip_work(out_degree, len(self.in_edges()))
+        return optimizer_work(self._optimizer, self._num_trainable) + gossip
+
+    def _gossip_work(self, out_degree: int, in_degree: int) -> Work:
+        degrees = out_degree, in_degree
+        if degrees not in self._gossip_works:  # a millisecond each
             numel = len(self._gossip_state.x)
-            self._update_work[degrees] = optimizer_work(
-                self._optimizer, self._num_trainable
-            ) + gossip_work(self._algorithm, numel, *degrees)
-        return self._update_work[degrees]
+            self._gossip_works[degrees] = gossip_work(self._algorithm, numel, *degrees)
+        return self._gossip_works[degrees]
+
+    def _work_more(self, work: Work) -> None:
+        """Count work that a round turns out to have after its step."""
+        assert self._figures is not None, "within a round"
+        self._figures.work += work
+        if self._meter is not None:
+            self._meter.work_more(work)
 
     def _send(self, edges: Sequence[WeightedEdge], round_index: int) -> list[Letter]:
         """Letters of a round to these neighbours."""

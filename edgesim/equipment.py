@@ -13,6 +13,9 @@ from edgesim.hardware.links import Link
 from edgesim.hardware.profiles import DeviceProfile, Radio
 from edgesim.hardware.timeline import Hardware
 from edgesim.scenario.hardware import (
+    HIGHEST_LOSS,
+    LARGEST,
+    SLOWEST_MBPS,
     DeviceGroup,
     NetworkSection,
     ProfileKeys,
@@ -20,7 +23,7 @@ from edgesim.scenario.hardware import (
     given,
 )
 from edgesim.scenario.schema import Scenario
-from topologies import Schedule
+from topologies import Schedule, possible_receivers
 
 MIB = 2**20
 JOULES_PER_WH = 3600.0
@@ -41,7 +44,13 @@ _RADIO_FIGURES: dict[str, tuple[str, float]] = {
     "send_uj_per_byte": ("send_j_per_byte", 1e-6),
     "receive_uj_per_byte": ("receive_j_per_byte", 1e-6),
 }
-_LINK_KEYS = ("bandwidth_mbps", "latency_ms", "jitter_ms", "loss")
+# Attributes of links in graph files, and what one might write for them.
+_LINK_KEYS = {
+    "bandwidth_mbps": "bandwidth",
+    "latency_ms": "latency",
+    "jitter_ms": "jitter",
+    "loss": "loss",
+}
 
 
 def device_profiles(scenario: Scenario) -> tuple[DeviceProfile, ...]:
@@ -64,6 +73,7 @@ def device_hardware(scenario: Scenario, schedule: Schedule) -> tuple[Hardware, .
             is_half_duplex=_is_half_duplex(scenario.network, profile),
             compute_jitter=_first(group.compute_jitter, scenario.fleet.compute_jitter),
             duty_cycle=_duty_cycle(scenario, group),
+            worst_loss=_worst_loss(scenario, schedule, device),
         )
         for device, (profile, group) in enumerate(zip(profiles, groups, strict=True))
     )
@@ -125,9 +135,16 @@ def check_hardware(scenario: Scenario, schedule: Schedule) -> None:
     Raises:
         ScenarioError: says which figure or which choice, and what to change.
     """
-    if scenario.topology.kind == "file":
-        for sender, receiver in schedule.graph(0).edges:
-            _link_of_file(schedule, sender, receiver)
+    if scenario.topology.kind in ("file", "cycle"):
+        for round_index in range(0, schedule.period or 0, schedule.hold):
+            for sender, receiver in schedule.graph(round_index).edges:
+                _link_of_file(schedule, sender, receiver)
+    for device, profile in enumerate(device_profiles(scenario)):
+        if profile.active_power_w < profile.idle_power_w:
+            raise ScenarioError(
+                f"device {device} ({profile.name}): active_power_w is {profile.active_power_w:g}, "
+                f"less than idle_power_w, {profile.idle_power_w:g}, which it includes"
+            )
     if scenario.gossip.algorithm == "dcd" and has_batteries(scenario):
         raise ScenarioError(
             "gossip.algorithm is dcd, which needs the same graph for ever, but a device with a "
@@ -141,24 +158,45 @@ def _link_of_file(schedule: Schedule, sender: int, receiver: int) -> dict[str, f
     Raises:
         ScenarioError: one of them can't be.
     """
-    if not schedule.is_static or not schedule.graph(0).has_edge(sender, receiver):
-        return {}
-    attributes: Mapping[str, Any] = schedule.graph(0).edges[sender, receiver]
-    figures = {key: attributes[key] for key in _LINK_KEYS if key in attributes}
+    figures: dict[str, Any] = {}
+    for round_index in range(0, schedule.period or 0, schedule.hold):
+        graph = schedule.graph(round_index)
+        if graph.has_edge(sender, receiver):
+            attributes: Mapping[str, Any] = graph.edges[sender, receiver]
+            for key, name in _LINK_KEYS.items():
+                if name in attributes and name != key:
+                    raise ScenarioError(
+                        f"topology: {name} of the link {sender} -> {receiver} has no unit; "
+                        f"call it {key}"
+                    )
+            figures |= {key: attributes[key] for key in _LINK_KEYS if key in attributes}
     for key, figure in figures.items():
-        must_be = {"bandwidth_mbps": "a number above 0", "loss": "a number in [0, 1)"}
+        must_be = {
+            "bandwidth_mbps": f"a number, at least {SLOWEST_MBPS:g}",
+            "loss": f"a number in [0, {HIGHEST_LOSS:g}]",
+        }
         is_number = isinstance(figure, int | float) and not isinstance(figure, bool)
         if not (
             is_number
-            and 0 <= figure < float("inf")
-            and (key != "bandwidth_mbps" or figure > 0)
-            and (key != "loss" or figure < 1)
+            and figure >= 0
+            and (key != "bandwidth_mbps" or figure >= SLOWEST_MBPS)
+            and (key != "loss" or figure <= HIGHEST_LOSS)
+            and figure <= LARGEST
         ):
             raise ScenarioError(
-                f"topology.path: {key} of the link {sender} -> {receiver} is {figure!r}; "
+                f"topology: {key} of the link {sender} -> {receiver} is {figure!r}; "
                 f"must be {must_be.get(key, 'a number, at least 0')}"
             )
     return figures
+
+
+def _worst_loss(scenario: Scenario, schedule: Schedule, device: int) -> float:
+    """Highest loss of the links of a device; only one with a battery has to know it."""
+    losses = [
+        _link_of_file(schedule, device, peer).get("loss", 0.0)
+        for peer in (possible_receivers(schedule, device) if schedule.is_static else ())
+    ]
+    return max([scenario.network.loss, *losses])
 
 
 def _is_half_duplex(network: NetworkSection, profile: DeviceProfile) -> bool:

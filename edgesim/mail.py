@@ -16,9 +16,9 @@ class Letter:
     """An encoded message on its way.
 
     Attributes:
-        sender: with receiver the edge.
-        receiver: see there.
-        sequence: its place on that edge.
+        sender: address that sends it.
+        receiver: device that it is brought to: of its address, or who took that one's place.
+        sequence: its place on its edge.
         data: all that the message weighs on a real network.
         stamp: when it travels in virtual time; None where devices have no clock.
     """
@@ -43,12 +43,14 @@ class Outbox:
     """Turns the messages of one device into letters.
 
     Attributes:
+        device: whose outbox it is.
         meter: of the device; None where it has no clock.
         sent: bytes of the messages since the last `clear`.
         records: one for each of these.
         next_sequences: number of the next message, by edge on which there was one.
     """
 
+    device: int
     meter: Meter | None
     sent: ByteCounts = field(default_factory=lambda: ByteCounts(0, 0, 0, 0))
     records: list[MessageRecord] = field(default_factory=list)
@@ -75,6 +77,7 @@ class Outbox:
         self.records.append(
             MessageRecord(
                 round=round_index,
+                device=self.device,
                 sender=message.sender,
                 receiver=message.receiver,
                 kind=message.kind,

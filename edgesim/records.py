@@ -62,8 +62,9 @@ VIRTUAL_ROUNDS: tuple[Column, ...] = (
 
 MESSAGES: tuple[Column, ...] = (
     Column("round", "int64", "round of the sender in which it was sent"),
-    Column("sender", "int32", "device"),
-    Column("receiver", "int32", "device"),
+    Column("device", "int32", "device that sent it: the sender, or who took its place"),
+    Column("sender", "int32", "address at the sending end of the edge"),
+    Column("receiver", "int32", "address at the receiving end"),
     Column("kind", "string", "'share' of gossip; 'handover' or 'copy' of a device that leaves"),
     Column("bytes", "int64", "length of the encoded message"),
 )
@@ -167,6 +168,7 @@ class MessageRecord:
     """One row of messages.parquet; fields as in `MESSAGES`, None where devices have no clock."""
 
     round: int
+    device: int
     sender: int
     receiver: int
     kind: str

@@ -48,7 +48,9 @@ def legacy(
         next_sequences: numbers of the next messages on its edges, in and out.
     """
     copies = copies_for_heir(state, membership)
-    will = Will(len(copies), membership.addresses, next_sequences)
+    own = membership.addresses
+    passed = {e: number for e, number in next_sequences.items() if e[0] in own or e[1] in own}
+    will = Will(len(copies), own, passed)
     yield Draft("handover", whole(state.x, layout), state.u, will.to_notes())
     for ends, copy in copies:
         yield Draft("copy", whole(copy, layout), 0.0, ends)
@@ -81,6 +83,15 @@ def inherit_copies_(state: GossipState, messages: Sequence[Message]) -> None:
                 sent[receiver, sender] = copy
             else:
                 received[sender, receiver] = copy
+
+
+def drop_internal_copies_(state: GossipState, membership: Membership) -> None:
+    """Forget public copies of edges between a device's own addresses: nothing is sent on them."""
+    own = membership.addresses
+    if len(own) > 1:
+        for copies in state.public_copies():
+            for edge in [edge for edge in copies if edge[0] in own]:
+                del copies[edge]
 
 
 def inherit_mass_(state: GossipState, handover: Message) -> None:

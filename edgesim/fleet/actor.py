@@ -75,9 +75,9 @@ class DeviceActor:
         await self._host.run()
 
     @ray.method(enable_task_events=False)
-    async def deliver(self, data: bytes, stamp: Stamp | None) -> bool:
-        """Take in an encoded message from a peer; False asks for it again."""
-        return await self._host.deliver(data, stamp)
+    async def deliver(self, data: bytes, stamp: Stamp | None, to: int) -> bool:
+        """Take in an encoded message for a device here; False asks for it again."""
+        return await self._host.deliver(data, stamp, to)
 
     @ray.method(enable_task_events=False)
     async def progress(self) -> Progress:
@@ -91,7 +91,7 @@ class DeviceActor:
     async def _post(self, letter: Letter) -> bool:
         try:
             peer = self._peers[letter.receiver]
-            accepted: bool = await peer.deliver.remote(letter.data, letter.stamp)
+            accepted: bool = await peer.deliver.remote(letter.data, letter.stamp, letter.receiver)
         except RayActorError as error:
             raise ActorLostError(f"the actor of device {letter.receiver} was lost") from error
         return accepted

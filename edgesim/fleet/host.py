@@ -56,7 +56,7 @@ class Archive(Protocol):
     """Where a host leaves what it records; writes are atomic and may be repeated."""
 
     def write_rounds(self, device: int, reports: Sequence[RoundReport]) -> None:
-        """Keep consecutive rounds of one device, and the messages absorbed in them."""
+        """Keep consecutive rounds of one device, and the messages sent in them."""
         ...
 
     def write_snapshot(self, snapshot: Snapshot) -> None:
@@ -119,7 +119,6 @@ class Host:
         self._snapshot_rounds = snapshot_rounds
         self._core = core
         self._mailboxes = {index: Mailbox() for index in self._devices}
-        self._device_at = {index: index for index in self._devices}
         self._heirs: dict[int, int] = {}
         self._arrivals = {index: asyncio.Event() for index in self._devices}
         self._unwritten: dict[int, list[RoundReport]] = {index: [] for index in self._devices}
@@ -158,23 +157,25 @@ class Host:
                 self._archive.write_rounds(index, reports)
                 reports.clear()
 
-    async def deliver(self, data: bytes, stamp: Stamp | None) -> bool:
+    async def deliver(self, data: bytes, stamp: Stamp | None, to: int) -> bool:
         """Take in an encoded message; False asks the sender to send it again.
 
-        What is for a device that has left goes on to its heir, whose host then answers. Repeated
+        What comes for a device that has left goes on to its heir, whose host then answers. Repeated
         delivery does no harm.
 
         Args:
             data: the message.
             stamp: when it travels in virtual time.
+            to: device that it was brought to: the one that it is addressed to, or an heir. An heir
+                may not yet know that it is one; what is addressed to others then waits.
         """
         try:
             message = decode(data, self._layout)
         except WireError as error:
             _log.warning("refused a message of %d bytes: %s", len(data), error)
             return False
-        index = self._device_at.get(message.receiver)
-        if index is None or not self._can_be_due(message, self._devices[index]):
+        device = self._devices.get(to)
+        if device is None or not self._can_be_due(message, device):
             _log.warning(
                 "refused a message of device %d to device %d, round %d: none is due here",
                 message.sender,
@@ -182,17 +183,12 @@ class Host:
                 message.round_index,
             )
             return False
-        if message.kind == "handover":  # from now on we answer for the leaver's addresses
-            will = Will.from_notes(message.notes)
-            self._device_at.update(dict.fromkeys(will.addresses, index))
-        heir = self._heirs.get(index)
-        if heir is not None:
-            return await self._post(Letter(message.sender, heir, message.sequence, data, stamp))
-        if message.kind == "handover":
-            mail = {e: seq for e, seq in will.sequences.items() if e[1] in will.addresses}
-            self._mailboxes[index].take_over(mail)
-        if self._mailboxes[index].put(Arrival(message, stamp)):
-            self._arrivals[index].set()
+        if to in self._heirs:
+            return await self._post(
+                Letter(message.sender, self._heirs[to], message.sequence, data, stamp)
+            )
+        if self._mailboxes[to].put(Arrival(message, stamp)):
+            self._arrivals[to].set()
         return True
 
     def _can_be_due(self, message: Message, device: Device) -> bool:
@@ -279,6 +275,11 @@ class Host:
         while edges:
             taken = await self._take(device.index, edges)
             for message in (arrival.message for arrival in taken):
+                if message.kind == "handover":
+                    will = Will.from_notes(message.notes)
+                    mail = {e: seq for e, seq in will.sequences.items() if e[1] in will.addresses}
+                    self._mailboxes[device.index].take_over(mail)
+            for message in (arrival.message for arrival in taken):
                 if message.kind == "share" and message.round_index != device.round_index:
                     raise DeliveryError(
                         f"device {device.index} in round {device.round_index} received a message "
@@ -311,11 +312,12 @@ class Host:
             device.absorb(arrivals)
             is_last = device.round_index + 1 == self._num_rounds
             letters = []
+            is_due = device.round_index + 1 in self._snapshot_rounds
+            due = device.snapshot_of_round() if is_due else None
             if device.is_exhausted and not is_last:
                 letters = device.leave(self._mailboxes[device.index].next_sequences)
             report = device.report()
             report = replace(report, round=replace(report.round, wait_wall_s=waited_s))
-            due = device.snapshot() if device.round_index in self._snapshot_rounds else None
             if not (is_last or device.has_left):
                 letters = self._train(device)
         if due is not None:

@@ -88,7 +88,7 @@ class InlineFleet:
         """Nothing outlives `run`."""
 
     async def _post(self, letter: Letter) -> bool:
-        return await self._host.deliver(letter.data, letter.stamp)
+        return await self._host.deliver(letter.data, letter.stamp, letter.receiver)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
     scenario.yaml  environment.json  rounds.parquet  messages.parquet  evaluations.parquet
     devices.parquet  summary.json  models/device-*.npz: final x, u and local statistics
-    parts/         rounds of one device in one range of rounds, with the messages absorbed in them,
+    parts/         rounds of one device in one range of rounds, with the messages sent in them,
                    until they are merged
     snapshots/     models that wait to be evaluated
 

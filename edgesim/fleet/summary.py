@@ -7,6 +7,7 @@ from math import isfinite
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
@@ -103,6 +104,8 @@ def summarise(
     }
     if "virtual_time_s" in rounds.column_names:
         totals["virtual_time_s"] = pc.max(rounds["virtual_time_s"]).as_py()
+    messages = pq.ParquetFile(directory.path / "messages.parquet").read()
+    num_shares = pc.sum(pc.equal(messages["kind"], "share")).as_py() or 0
     return {
         "name": scenario.name,
         "seed": scenario.seed,
@@ -120,9 +123,17 @@ def summarise(
         "message_bytes_by_convention": bytes_by_convention(
             make_compressor(prepared.scenario), prepared.layout
         ),
-        "index_entropy_bytes": totals["messages_sent"] * _index_entropy_bytes(prepared),
+        "index_entropy_bytes": num_shares * _index_entropy_bytes(prepared),
+        "left_after_round": _left_after_round(rounds, training.num_rounds),
         "wall_s": wall_s,
     }
+
+
+def _left_after_round(rounds: pa.Table, num_rounds: int) -> dict[str, int]:
+    """Last round of each device that left before the end, by device."""
+    last = rounds.group_by("device").aggregate([("round", "max")]).to_pydict()
+    pairs = sorted(zip(last["device"], last["round_max"], strict=True))
+    return {str(device): last for device, last in pairs if last < num_rounds - 1}
 
 
 def _index_entropy_bytes(prepared: Prepared) -> float:

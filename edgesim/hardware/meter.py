@@ -100,18 +100,26 @@ class Meter:
         self._time = self.timeline.end_round(arrived)
         self._received_bytes = received_bytes
 
+    def work_more(self, work: Work) -> None:
+        """Do work that comes up after the round's messages: of leaving, and of succeeding."""
+        time = self._round_time()
+        compute_s = self.timeline.work_more(work)
+        self._work += work
+        self._time = RoundTime(self.timeline.now_s, time.compute_s + compute_s, time.wait_s)
+
     def lasts(self, num_rounds: int, last_bytes: int) -> bool:
         """Whether the battery would last for more rounds like the costliest so far.
 
         Args:
             num_rounds: how many.
-            last_bytes: to be sent after them.
+            last_bytes: to be sent after them; packets that get lost come on top, in the mean.
         """
         profile, round_j = self.timeline.hardware.profile, self._energy().total_j
         if profile.battery_j is None:
             return True
         rounds_j = num_rounds * max(round_j, self.costliest_j)
-        last_j = last_bytes * profile.radio.send_j_per_byte
+        tries = 1 / (1 - self.timeline.hardware.worst_loss)
+        last_j = tries * last_bytes * profile.radio.send_j_per_byte
         return self.spent_j + round_j + rounds_j + last_j <= profile.battery_j
 
     def settle(self) -> RoundCosts:

@@ -57,6 +57,7 @@ class Hardware:
         is_half_duplex: of its radio, as the scenario has it.
         compute_jitter: standard deviation of the logarithm of the factor on a step's time.
         duty_cycle: when it is awake.
+        worst_loss: highest loss of its links.
     """
 
     profile: DeviceProfile
@@ -64,6 +65,7 @@ class Hardware:
     is_half_duplex: bool
     compute_jitter: float = 0.0
     duty_cycle: DutyCycle = ALWAYS_AWAKE
+    worst_loss: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,12 @@ class Timeline:
         """Compute for as long as the work takes; messages can leave at the end of it."""
         self._compute_s = self.hardware.profile.compute_s(work) * self._factor(round_index)
         self.now_s = self.hardware.duty_cycle.after(self.now_s, self._compute_s)
+
+    def work_more(self, work: Work) -> float:
+        """Compute at the end of a round; returns the seconds that it takes."""
+        compute_s = self.hardware.profile.compute_s(work)
+        self.now_s = self.hardware.duty_cycle.after(self.now_s, compute_s)
+        return compute_s
 
     def send(self, edge: tuple[int, int], num_bytes: int, sequence: int) -> Stamp:
         """Put a message on the air behind those that are on it already.

@@ -9,10 +9,21 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from edgesim.scenario.section import ContradictionError, Count, MustBe, Positive, Section
+from edgesim.scenario.section import ContradictionError, Count, MustBe, Section
 
-NotNegative = Annotated[float, Field(ge=0)]
+LARGEST = 1e9  # of any figure in its unit; sums of times stay far from what floats can hold
+SMALLEST = 1e-6
+SLOWEST_MBPS = 1e-6
+HIGHEST_LOSS = 0.99  # of packets; each would be sent a hundred times
+
+NotNegative = Annotated[float, Field(ge=0, le=LARGEST)]
 """A number, at least 0."""
+
+Quantity = Annotated[float, Field(ge=SMALLEST, le=LARGEST)]
+"""A number that something is divided by."""
+
+Jitter = Annotated[float, Field(ge=0, le=3)]
+"""Standard deviation of a logarithm."""
 
 ProfileName = Annotated[
     str,
@@ -27,7 +38,7 @@ class RadioSection(Section):
     """Radio of a profile; what is absent is that of the profile it is based on."""
 
     name: str | None = Field(default=None, description="technology")
-    bandwidth_mbps: Positive | None = Field(default=None, description="million bits per second")
+    bandwidth_mbps: Quantity | None = Field(default=None, description="million bits per second")
     send_uj_per_byte: NotNegative | None = Field(
         default=None, description="microjoules above idle to send a byte"
     )
@@ -40,26 +51,26 @@ class RadioSection(Section):
 class ProfileKeys(Section):
     """Figures of a device; what is absent is that of the profile it is based on."""
 
-    int8_gmacs_per_s: Positive | None = Field(
+    int8_gmacs_per_s: Quantity | None = Field(
         default=None, description="billions of 8-bit multiply-accumulates per second"
     )
-    bits16_gmacs_per_s: Positive | None = Field(
+    bits16_gmacs_per_s: Quantity | None = Field(
         default=None, description="billions of 16-bit float multiply-accumulates per second"
     )
-    fp32_gmacs_per_s: Positive | None = Field(
+    fp32_gmacs_per_s: Quantity | None = Field(
         default=None, description="billions of fp32 multiply-accumulates per second"
     )
-    memory_mib: Positive | None = Field(
+    memory_mib: Quantity | None = Field(
         default=None, description="memory that training can use, MiB"
     )
-    memory_gbytes_per_s: Positive | None = Field(
+    memory_gbytes_per_s: Quantity | None = Field(
         default=None, description="billion bytes per second between memory and processor"
     )
     idle_power_w: NotNegative | None = Field(default=None, description="watts while it waits")
-    active_power_w: Positive | None = Field(
+    active_power_w: Quantity | None = Field(
         default=None, description="watts while it computes, idle power included"
     )
-    battery_wh: Positive | Literal["plugged_in"] | None = Field(
+    battery_wh: Quantity | Literal["plugged_in"] | None = Field(
         default=None, description="energy it can spend, watt-hours, or plugged_in"
     )
     radio: RadioSection | None = Field(default=None, description="how it reaches its neighbours")
@@ -96,9 +107,11 @@ class ProfileSection(ProfileKeys):
 class DutyCycleSection(Section):
     """A device that sleeps for a part of each period."""
 
-    period_s: Positive = Field(description="seconds from one awakening to the next")
-    awake_s: Positive = Field(description="awake seconds of each period")
-    offset_s: float = Field(default=0.0, description="virtual time of one of the awakenings")
+    period_s: Quantity = Field(description="seconds from one awakening to the next")
+    awake_s: Quantity = Field(description="awake seconds of each period")
+    offset_s: Annotated[float, Field(ge=-LARGEST, le=LARGEST)] = Field(
+        default=0.0, description="virtual time of one of the awakenings"
+    )
 
     @model_validator(mode="after")
     def _fits_the_period(self) -> Self:
@@ -114,7 +127,7 @@ class DeviceGroup(ProfileKeys):
 
     profile: ProfileName = Field(description="one of `edgesim list devices`, or of hardware")
     count: Count = Field(default=1, description="how many in a row")
-    compute_jitter: NotNegative | None = Field(
+    compute_jitter: Jitter | None = Field(
         default=None, description="scatter of step times; null: fleet.compute_jitter"
     )
     duty_cycle: DutyCycleSection | None = Field(
@@ -147,12 +160,12 @@ class HardwareSection(Section):
 class NetworkSection(Section):
     """Links between devices; a graph file may say otherwise for single links."""
 
-    bandwidth_mbps: Positive | None = Field(
+    bandwidth_mbps: Quantity | None = Field(
         default=None, description="of each link, at most; null: as fast as both radios"
     )
     latency_ms: NotNegative = Field(default=0.0, description="from last bit sent to last received")
     jitter_ms: NotNegative = Field(default=0.0, description="most that is added to the latency")
-    loss: Annotated[float, Field(ge=0, lt=1)] = Field(
+    loss: Annotated[float, Field(ge=0, le=HIGHEST_LOSS)] = Field(
         default=0.0, description="probability that a packet is lost and sent again"
     )
     packet_bytes: Count = Field(default=1460, description="payload of a packet")

@@ -212,7 +212,8 @@ def _describe_whole_range(constraints: tuple[object, ...]) -> str:
 
 
 def _describe_range(constraints: tuple[object, ...]) -> str:
-    ge, gt, le, lt = (_bound(constraints, name) for name in ("ge", "gt", "le", "lt"))
+    bounds = (_bound(constraints, name) for name in ("ge", "gt", "le", "lt"))
+    ge, gt, le, lt = (None if bound is None else f"{bound:g}" for bound in bounds)
     if (le, lt) != (None, None):
         left = f"({gt}" if ge is None else f"[{ge}"
         return f" in {left}, " + (f"{lt})" if le is None else f"{le}]")

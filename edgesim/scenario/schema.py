@@ -18,8 +18,8 @@ from edgesim.scenario.hardware import (
     DeviceGroup,
     DutyCycleSection,
     HardwareSection,
+    Jitter,
     NetworkSection,
-    NotNegative,
     ProfileName,
 )
 from edgesim.scenario.model import ModelSection
@@ -49,7 +49,7 @@ class FleetSection(Section):
         default=None,
         description="what each device is (edgesim list devices); null: no clock and no energy",
     )
-    compute_jitter: NotNegative = Field(
+    compute_jitter: Jitter = Field(
         default=0.0, description="standard deviation of the logarithm of a step's time"
     )
     duty_cycle: DutyCycleSection | None = Field(
@@ -149,6 +149,12 @@ class Scenario(Section):
     @model_validator(mode="after")
     def _profiles_exist(self) -> Self:
         own = [profile.name for profile in self.hardware.profiles]
+        for place, own_name in enumerate(own):
+            if own_name in PROFILES:
+                raise ContradictionError(
+                    f"hardware.profiles.{place}.name",
+                    f"is {own_name}, as of a profile of `edgesim list devices`; choose another",
+                )
         known = {*PROFILES, *own}
         wanted = [
             (f"hardware.profiles.{place}.based_on", profile.based_on)
@@ -165,7 +171,8 @@ class Scenario(Section):
             allowed = PROFILES if key.endswith("based_on") else known
             if name is not None and name not in allowed:
                 remedy = did_you_mean(name, allowed, "see `edgesim list devices`")
-                raise ContradictionError(key, f"is {name}, which is no profile; {remedy}")
+                kind = "profile of `edgesim list devices`" if allowed is PROFILES else "profile"
+                raise ContradictionError(key, f"is {name}, which is no {kind}; {remedy}")
         return self
 
     @model_validator(mode="after")
@@ -173,6 +180,10 @@ class Scenario(Section):
         if self.network != NetworkSection() and not self.fleet.groups:
             raise ContradictionError(
                 "network", "is set, but devices have no radios; name their fleet.profile"
+            )
+        if self.hardware != HardwareSection() and not self.fleet.groups:
+            raise ContradictionError(
+                "hardware", "is set, but no device has a profile; name it in fleet.profile"
             )
         return self
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from small_fleets import assert_same_bits, outcome, prepared, train
+from small_fleets import assert_same_bits, prepared, train
 from test_host import run_hosts
 
 from edgesim.assembly import PLAIN, make_flat_model
 from edgesim.errors import ScenarioError
+from edgesim.fleet.evaluation import Evaluator
+from edgesim.fleet.run_directory import RunDirectory
+from edgesim.records import WALL_COLUMNS
 
 STILL = (
     "training.optimizer.lr=1.0e-30",
     "training.rounds=16",
-    "evaluation={every_rounds: 16, samples: 10}",
+    "evaluation={every_rounds: 1, samples: 2}",
 )
 ROUND_WH = 0.0166 / 3600  # of the Raspberry Pi in the small scenario
 
@@ -49,17 +52,26 @@ CASES = [
 
 
 @pytest.mark.parametrize(("devices", "graph", "gossip"), CASES)
-def test_no_mass_is_lost_whoever_leaves(tmp_path, devices, graph, gossip):
-    """Without learning, sum(x) and sum(u) stay those of the start."""
+def test_no_mass_is_lost_whoever_leaves(tmp_path, monkeypatch, devices, graph, gossip):
+    """Without learning, sum(x) and sum(u) stay those of the start, after every round."""
+    taken = {}
+    evaluate = Evaluator.evaluate
+
+    def watch(self, snapshots, **options):
+        taken[snapshots[0].round_index] = snapshots
+        return evaluate(self, snapshots, **options)
+
+    monkeypatch.setattr(Evaluator, "evaluate", watch)
     ready = prepared(tmp_path)
     x_0 = make_flat_model(ready.scenario, ready.data, PLAIN).parameters.double().numpy()
     settings = (*STILL, FLEETS[devices], GOSSIPS[gossip], f"topology.kind={graph}")
     run = train(tmp_path, "run", *settings, inline=True)
-    _, _, weights = outcome(run)
-    ends = [f"device-{device:06d}" for device in range(4)]
-    assert sum(weights[f"{end}/u"] for end in ends) == pytest.approx(4, abs=1e-12)
-    total = sum(weights[f"{end}/x"].astype(np.float64) for end in ends)
-    np.testing.assert_allclose(total, 4 * x_0, atol=2e-5)
+    for round_index, snapshots in taken.items():
+        assert len(snapshots) == 4
+        assert sum(s.u for s in snapshots) == pytest.approx(4, abs=1e-12), round_index
+        total = sum(s.x.double().numpy() for s in snapshots)
+        np.testing.assert_allclose(total, 4 * x_0, atol=2e-5)
+    assert list(taken) == list(range(1, 17))
     rounds = pd.read_parquet(run.path / "rounds.parquet")
     assert len(rounds) < 4 * 16, "somebody left"
     assert (rounds.groupby("device")["round"].max() < 15).sum() == FLEETS[devices].count(
@@ -85,7 +97,7 @@ def test_those_who_leave_hand_over_and_are_not_heard_of_again(tmp_path):
     # Who sends to it goes on sending: its mail is forwarded.
     assert shares[(shares["sender"] == 0) & (shares["receiver"] == 1)]["round"].max() == 15
     assert shares[shares["sender"] == 1]["round"].max() == last[1]
-    sums = messages.groupby(["round", "sender"])["bytes"].sum()
+    sums = messages.groupby(["round", "device"])["bytes"].sum()
     np.testing.assert_array_equal(sums, rounds["sent_bytes"])
     assert messages["bytes"].sum() == rounds["received_bytes"].sum()
 
@@ -114,6 +126,9 @@ def test_the_heir_takes_the_leavers_place_on_every_edge(tmp_path):
     assert edges_of[left].count((1, 2)) == 2
     assert edges_of[left].count((1, 0)) == 1
     rounds = pd.read_parquet(run.path / "rounds.parquet")
+    sums = messages.groupby(["round", "device"])["bytes"].sum()
+    np.testing.assert_array_equal(sums, rounds["sent_bytes"])
+    assert run.summary["left_after_round"] == {"1": left}
     assert (rounds[rounds["round"] == left + 2].set_index("device")["messages_sent"] == 2).all()
 
 
@@ -148,6 +163,39 @@ def test_faults_of_the_network_do_not_change_a_bit(tmp_path, monkeypatch, name, 
     for end in ends[1:]:
         for device in range(4):
             np.testing.assert_array_equal(end[device], ends[0][device])
+
+
+@pytest.mark.parametrize("order", [(3, 5, 2, 1, 0, 4), (3, 0, 2, 1, 5, 4), (0, 4, 3, 1, 2, 5)])
+def test_heirs_that_leave_before_they_know_it_change_nothing(tmp_path, monkeypatch, order):
+    """Rings whose order is not that of the devices; who is ahead of whom is up to the network."""
+    links = tmp_path / "ring.csv"
+    pairs = zip(order, order[1:] + order[:1], strict=True)
+    links.write_text("source,target\n" + "".join(f"{a},{b}\n" for a, b in pairs))
+    settings = (
+        fleet(None, None, None, 10, 10, None),
+        f"topology={{kind: file, path: {links}}}",
+        "training.rounds=16",
+        "evaluation={every_rounds: 16, samples: 10}",
+    )
+    packings = [[list(range(6))], [[i] for i in range(6)], [[0, 3, 5], [1, 2, 4]]]
+    ends = [
+        run_hosts(tmp_path / str(seed), seed, groups, monkeypatch, *settings)
+        for seed, groups in enumerate(packings)
+    ]
+    frames = [merged_tables(tmp_path / str(seed) / "run") for seed in range(len(packings))]
+    for end, frame in zip(ends[1:], frames[1:], strict=True):
+        for device in range(6):
+            np.testing.assert_array_equal(end[device], ends[0][device])
+        for ours, first in zip(frame, frames[0], strict=True):
+            pd.testing.assert_frame_equal(ours, first, check_exact=True)
+
+
+def merged_tables(path):
+    """Rounds without wall times, and messages: bytes, times and energy to the bit."""
+    RunDirectory(path).merge_rounds()
+    rounds = pd.read_parquet(path / "rounds.parquet").drop(columns=list(WALL_COLUMNS))
+    assert len(rounds) < 6 * 16, "somebody left"
+    return rounds, pd.read_parquet(path / "messages.parquet")
 
 
 @pytest.mark.ray

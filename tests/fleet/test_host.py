@@ -30,16 +30,17 @@ class FaultyNetwork:
         if self.random.random() < 0.2:
             damaged = bytearray(letter.data)
             damaged[self.random.randrange(len(damaged))] ^= 1 << self.random.randrange(8)
-            return await host.deliver(bytes(damaged), letter.stamp)
+            return await host.deliver(bytes(damaged), letter.stamp, letter.receiver)
         if self.random.random() < 0.3:
             task = asyncio.create_task(self._repeat(host, letter))
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
-        return await host.deliver(letter.data, letter.stamp)
+        return await host.deliver(letter.data, letter.stamp, letter.receiver)
 
     async def _repeat(self, host, letter):
-        await asyncio.sleep(self.random.random() * 0.02)
-        await host.deliver(letter.data, letter.stamp)
+        # Some come again when the receiver is rounds further.
+        await asyncio.sleep(self.random.random() * self.random.choice([0.02, 0.02, 0.5]))
+        await host.deliver(letter.data, letter.stamp, letter.receiver)
 
 
 def run_hosts(folder, seed, groups, monkeypatch, *overrides):
@@ -115,7 +116,7 @@ def test_divergence_names_device_round_and_remedy(tmp_path):
 
     async def conduct():
         async def post(letter):
-            return await host.deliver(letter.data, letter.stamp)
+            return await host.deliver(letter.data, letter.stamp, letter.receiver)
 
         host = build_host(plan, dict(enumerate(ready.shards())), post, num_threads=1)
         await host.run()
@@ -135,10 +136,10 @@ def test_a_host_refuses_what_is_no_message_and_what_is_not_for_it(tmp_path):
         shards = ready.shards()
         host = build_host(plan, {0: shards[0]}, post, num_threads=1)
         other = build_host(plan, {1: shards[1]}, post, num_threads=1)
-        assert await host.deliver(b"nonsense", None) is False
+        assert await host.deliver(b"nonsense", None, 0) is False
         device = next(iter(other._devices.values()))
         [letter] = device.train(other._models.get())
         assert letter.receiver == 2
-        assert await host.deliver(letter.data, letter.stamp) is False
+        assert await host.deliver(letter.data, letter.stamp, letter.receiver) is False
 
     asyncio.run(conduct())

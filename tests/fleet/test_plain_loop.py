@@ -148,7 +148,7 @@ def fleet_in_double(ready, folder, eta, keep):
 
     async def conduct():
         async def post(letter):
-            return await host.deliver(letter.data, letter.stamp)
+            return await host.deliver(letter.data, letter.stamp, letter.receiver)
 
         host = Host(
             devices,

@@ -57,6 +57,7 @@ def test_bytes_of_rounds_are_the_sum_of_their_messages_edge_by_edge(mixed):
     for end, column in (("sender", "sent_bytes"), ("receiver", "received_bytes")):
         sums = messages.groupby(["round", end])["bytes"].sum()
         np.testing.assert_array_equal(sums, rounds[column])
+    assert (messages["device"] == messages["sender"]).all(), "nobody has left"
     lost = messages.groupby(["round", "sender"])[["retransmissions", "retransmitted_bytes"]].sum()
     np.testing.assert_array_equal(lost, rounds[lost.columns])
     assert rounds["retransmissions"].sum() > 0
@@ -125,7 +126,6 @@ def test_the_slowest_device_sets_the_pace_of_a_ring(tmp_path):
 def test_links_of_a_graph_file_may_be_unequal(tmp_path):
     """10 Mbit/s by the network section; one link of the file has 1 Mbit/s and 50 ms."""
     graph = nx.DiGraph([(i, (i + 1) % 4) for i in range(4)])
-    nx.write_graphml(graph, tmp_path / "plain.graphml")
     graph.edges[2, 3].update(bandwidth_mbps=1.0, latency_ms=50.0)
     nx.write_graphml(graph, tmp_path / "links.graphml")
     ready = prepared(

@@ -148,7 +148,7 @@ def test_a_wrong_value_in_a_file_is_refused_in_one_line(
         ),
         (
             "fleet.devices=[{profile: gap9, battery_wh: 0}]",
-            "fleet.devices[0].battery_wh is 0; must be a number above 0 or plugged_in or null",
+            "fleet.devices[0].battery_wh is 0; must be a number in [1e-06, 1e+09] or plugged",
         ),
         (
             "fleet.devices=[{profile: gap9, memory: 4}]",
@@ -156,15 +156,28 @@ def test_a_wrong_value_in_a_file_is_refused_in_one_line(
         ),
         (
             "fleet.devices=[{profile: gap9, fp32_gmacs_per_s: -1}]",
-            "fleet.devices[0].fp32_gmacs_per_s is -1; must be a number above 0 or null",
+            "fleet.devices[0].fp32_gmacs_per_s is -1; must be a number in [1e-06,",
         ),
         ("fleet.compute_jitter=0.1", "fleet.compute_jitter is set, but devices have no profile"),
         ("network.latency_ms=5", "network is set, but devices have no radios; name their fleet"),
         ("network.bandwidth=5", "network.bandwidth is an unknown key; the unit is missing: write"),
-        ("network.loss=1", "network.loss is 1; must be a number in [0, 1)"),
+        ("network.loss=1", "network.loss is 1; must be a number in [0, 0.99]"),
+        (
+            "fleet.devices=[{profile: gap9, compute_jitter: 1000}]",
+            "fleet.devices[0].compute_jitter is 1000; must be a number in [0, 3] or null",
+        ),
+        (
+            "fleet.devices=[{profile: gap9, memory_mib: 1.0e-8}]",
+            "fleet.devices[0].memory_mib is 1e-08; must be a number in [1e-06, 1e+09] or null",
+        ),
+        ("hardware.energy_table=jouppi_7nm", "hardware is set, but no device has a profile"),
+        (
+            "hardware.profiles=[{name: gap9, based_on: gap9}]",
+            "hardware.profiles[0].name is gap9, as of a profile of `edgesim list devices`",
+        ),
         (
             "hardware.profiles=[{name: mine, based_on: gap8}]",
-            "hardware.profiles[0].based_on is gap8, which is no profile; did you mean gap9?",
+            "hardware.profiles[0].based_on is gap8, which is no profile of `edgesim list",
         ),
         (
             "hardware.profiles=[{name: mine, memory_mib: 1}]",
