@@ -87,7 +87,7 @@ def run(ready, folder, peaks):
 
     async def conduct():
         async def post(letter):
-            return await host.deliver(letter.data, letter.stamp)
+            return await host.deliver(letter.data, letter.stamp, letter.receiver)
 
         host = Host(
             devices,
