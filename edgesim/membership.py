@@ -26,6 +26,7 @@ Edge: TypeAlias = tuple[int, int]
 """Address that sends, address that it sends to."""
 
 _NOTES_OF_AN_EDGE = 3
+_NOTES_OF_A_COPY = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,21 @@ class Membership:
         ]
 
     def expects(self, message: Message) -> bool:
-        """Whether the schedule has such a message, or somebody who leaves sends it."""
+        """Whether the schedule has such a message, or somebody who leaves can have sent it.
+
+        Nothing that comes from a network is trusted: devices and notes are checked.
+        """
+        named = {message.sender, message.receiver}
+        if message.kind == "handover":
+            if not is_will(message.notes):
+                return False
+            named.update(Will.from_notes(message.notes).addresses)
+        elif message.kind == "copy":
+            if len(message.notes) != _NOTES_OF_A_COPY:
+                return False
+            named.update(message.notes)
+        if max(named) >= self.schedule.num_devices:
+            return False
         senders = self.schedule.in_neighbors(message.receiver, message.round_index)
         return message.kind != "share" or message.sender in senders
 

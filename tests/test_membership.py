@@ -13,7 +13,7 @@ from edgesim.compression import Message
 from edgesim.compression.lossless import whole
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.membership import Membership, Will, is_will
-from topologies import Static, column_stochastic, erdos_renyi
+from topologies import Static, column_stochastic, directed_ring, erdos_renyi
 
 LAYOUT = ParameterLayout.from_shapes([(2,)])
 numbers = st.integers(0, 2**32 - 1)
@@ -73,3 +73,27 @@ def test_what_is_left_of_a_fleet_stays_connected_and_keeps_its_mass(n, seed):
         sent = sum(len(member.out_edges(t + 1)) for member in members.values())
         assert sent == sum(len(member.in_edges(t + 1)) for member in members.values())
     assert members.popitem()[1].out_edges(n) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "sender", "receiver", "notes"),
+    [
+        ("share", 0, 9, ()),
+        ("share", 9, 1, ()),
+        ("share", 2, 1, ()),  # no such edge
+        ("handover", 0, 1, (0,)),
+        ("handover", 0, 1, (0, 1, 9)),
+        ("copy", 0, 1, (0,)),
+        ("copy", 0, 1, (0, 9)),
+    ],
+)
+def test_messages_of_devices_and_edges_that_are_not_there_are_not_expected(
+    kind, sender, receiver, notes
+):
+    member = Membership(1, Static(column_stochastic(directed_ring(3))))
+    payload = whole(torch.zeros(2), LAYOUT)
+    sound = Message("choco", 0, 1, 0, 0, 0.0, 1.0, payload)
+    assert member.expects(sound)
+    assert not member.expects(
+        Message("choco", sender, receiver, 0, 0, 0.0, 1.0, payload, kind, notes)
+    )

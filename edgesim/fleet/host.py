@@ -22,7 +22,7 @@ from typing import Protocol
 
 from edgesim.assembly import FleetPlan, make_devices, make_flat_model
 from edgesim.compression.errors import WireError
-from edgesim.compression.wire import Message, decode, encode
+from edgesim.compression.wire import decode, encode
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.data.images import LabelledImages
 from edgesim.device import Device, RoundReport
@@ -31,7 +31,7 @@ from edgesim.fleet.mailbox import Mailbox
 from edgesim.fleet.run_directory import RunDirectory
 from edgesim.hardware.timeline import Stamp
 from edgesim.mail import Arrival, Letter
-from edgesim.membership import Edge, Will, is_will
+from edgesim.membership import Edge, Will
 from edgesim.records import RoundRecord
 from edgesim.snapshot import Snapshot
 
@@ -175,7 +175,7 @@ class Host:
             _log.warning("refused a message of %d bytes: %s", len(data), error)
             return False
         device = self._devices.get(to)
-        if device is None or not self._can_be_due(message, device):
+        if device is None or not device.expects(message):
             _log.warning(
                 "refused a message of device %d to device %d, round %d: none is due here",
                 message.sender,
@@ -190,14 +190,6 @@ class Host:
         if self._mailboxes[to].put(Arrival(message, stamp)):
             self._arrivals[to].set()
         return True
-
-    def _can_be_due(self, message: Message, device: Device) -> bool:
-        """Whether the message is one that the device will absorb in some round."""
-        has_sound_notes = {
-            "handover": is_will(message.notes),
-            "copy": len(message.notes) == 2,
-        }
-        return device.expects(message) and has_sound_notes.get(message.kind, True)
 
     def progress(self) -> Progress:
         """How far the devices are; may be asked at any time."""
