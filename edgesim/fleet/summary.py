@@ -22,6 +22,7 @@ from edgesim.fleet.evaluation import CONSENSUS
 from edgesim.fleet.run_directory import RunDirectory
 from edgesim.records import DEVICES, VIRTUAL_DEVICES, columns_that_hold
 from edgesim.study.budget import memory_of_devices
+from edgesim.study.known_data import DataShape
 
 _SUMMED = (
     "sent_bytes",
@@ -65,7 +66,9 @@ def write_devices(prepared: Prepared, directory: RunDirectory) -> None:
         for device, indices in enumerate(prepared.indices)
     ]
     profiles = device_profiles(prepared.scenario)
-    for row, memory in zip(rows, memory_of_devices(prepared.scenario), strict=True):
+    # The data's shape is known: files that have moved meanwhile must not fail a finished run.
+    shape = DataShape(prepared.data.image_shape, num_classes, len(train))
+    for row, memory in zip(rows, memory_of_devices(prepared.scenario, shape), strict=True):
         row |= {f"memory_{name}_bytes": size for name, size in memory.by_component.items()}
         row["memory_bytes"] = memory.total
         row["profile"] = profiles[int(row["device"])].name if profiles else None

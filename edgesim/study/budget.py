@@ -12,6 +12,7 @@ from edgesim.errors import ScenarioError
 from edgesim.hardware.profiles import DeviceProfile
 from edgesim.scenario.schema import Scenario
 from edgesim.streams import Purpose, stream
+from edgesim.study.known_data import DataShape
 from edgesim.study.neighbours import neighbours_of_devices
 from edgesim.study.subject import Subject, subject_of
 
@@ -33,9 +34,9 @@ class Shortage:
     needed: MemoryTable
 
 
-def memory_of_devices(scenario: Scenario) -> list[MemoryTable]:
-    """What each device of a scenario holds at the peak of a round."""
-    return _memory_of_devices(subject_of(scenario))
+def memory_of_devices(scenario: Scenario, shape: DataShape | None = None) -> list[MemoryTable]:
+    """What each device of a scenario holds at the peak of a round; `shape` as in `subject_of`."""
+    return _memory_of_devices(subject_of(scenario, shape))
 
 
 def check_memory(scenario: Scenario) -> str | None:

@@ -28,7 +28,7 @@ from edgesim.quant.backends import BackendName
 from edgesim.quant.settings import QuantizationSettings
 from edgesim.scenario.model import QuantizationSection
 from edgesim.scenario.schema import Scenario
-from edgesim.study.known_data import data_shape
+from edgesim.study.known_data import DataShape, data_shape
 from topologies import Schedule
 
 
@@ -55,14 +55,19 @@ class Subject:
     num_rounds: int
 
 
-def subject_of(scenario: Scenario) -> Subject:
+def subject_of(scenario: Scenario, shape: DataShape | None = None) -> Subject:
     """Put a scenario's words together.
+
+    Args:
+        scenario: what is studied.
+        shape: of its data, where they have been read; None to find out.
 
     Raises:
         ScenarioError: the model can't take the images, or the graph can't work.
         DataError: the images' size is not known.
     """
-    shape, layers = data_shape(scenario.data), make_layers(scenario, PLAIN)
+    shape = shape or data_shape(scenario.data)
+    layers = make_layers(scenario, PLAIN)
     num_devices = scenario.fleet.num_devices
     if num_devices > shape.num_train:
         raise ScenarioError(
