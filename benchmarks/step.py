@@ -233,13 +233,13 @@ def peak_macs_per_s() -> float:
     rng = np.random.default_rng(1)
     samples = 16
     codes = rng.integers(0, 256, (samples, 8, 8, 64), dtype=np.uint8)
-    packed = convolution.pack_forward(rng.integers(-127, 128, (64, 64, 3, 3), dtype=np.int8))
+    weights = rng.integers(-127, 128, (64, 3, 3, 64), dtype=np.int8).transpose(0, 3, 1, 2)
     scales, out = np.ones(64, np.float32), np.empty(codes.shape, np.float32)
     best_s, calls = float("inf"), 10
     for _ in range(20):
         start = thread_time()
         for _ in range(calls):
-            convolution.convolve(codes, 128, packed, scales, None, out)
+            convolution.convolve(codes, 128, 1.0, weights, scales, None, out)
         best_s = min(best_s, (thread_time() - start) / calls)
     return samples * 64 * 64 * 9 * 64 / best_s
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from edgesim.quant.affine import Grid, Quantized, QuantizedWeight
@@ -22,6 +21,7 @@ from edgesim.quant.arithmetic import (
     RangeNormShape,
 )
 from edgesim.quant.kernels import quantize, range_batch_norm, range_evonorm
+from edgesim.quant.kernels.arrays import Float32, UInt8
 from edgesim.quant.kernels.convolution import Convolution
 from edgesim.quant.kernels.geometry import ConvolutionShape
 from edgesim.quant.kernels.quantize_weights import quantize_weights
@@ -30,8 +30,8 @@ from edgesim.quant.range_batch_norm import chunking
 from edgesim.quant.range_evonorm import EPSILON, kappa
 from edgesim.quant.reference import weight_gradient
 
-Floats = NDArray[np.float32]
 _EvoNormSettings = range_evonorm.Settings
+_ONE = np.ones(1, np.float32)
 _Layer = tuple[tuple[int, ...], torch.Size, Geometry]  # image size, shape of the weights
 
 
@@ -61,30 +61,28 @@ class Int8Cpu:
 
     def quantize(self, x: Tensor, grid: Grid, seed: int | None) -> Tensor:
         """Codes."""
-        codes = torch.empty(x.shape, dtype=torch.uint8)
+        codes = np.empty(x.shape, np.uint8)
         if seed is None:
-            quantize.quantize_nearest(x.numpy(), _array(grid), codes.numpy())
+            quantize.quantize_nearest(x.numpy(), _array(grid), codes)
         else:
-            quantize.quantize_stochastic(x.numpy(), _array(grid), seed, codes.numpy())
-        return codes
+            quantize.quantize_stochastic(x.numpy(), _array(grid), seed, codes)
+        return torch.from_numpy(codes)
 
     def quantize_by_samples(self, x_NHWC: Tensor, seed: int | None) -> tuple[Quantized, Range]:
         """Codes of x on the grid of its `sample_range`, and that range."""
-        codes = torch.empty(x_NHWC.shape, dtype=torch.uint8)
-        found = quantize.quantize_by_samples(x_NHWC.numpy(), seed, codes.numpy())
-        return _quantized(codes, found)
+        codes = np.empty(x_NHWC.shape, np.uint8)
+        return _quantized(codes, quantize.quantize_by_samples(x_NHWC.numpy(), seed, codes))
 
     def quantize_whole(self, x: Tensor, seed: int | None) -> tuple[Quantized, Range]:
         """Codes of x on the grid of its `full_range`, and that range."""
-        codes = torch.empty(x.shape, dtype=torch.uint8)
-        return _quantized(codes, quantize.quantize_whole(x.numpy(), seed, codes.numpy()))
+        codes = np.empty(x.shape, np.uint8)
+        return _quantized(codes, quantize.quantize_whole(x.numpy(), seed, codes))
 
     def requantize_whole(self, x: Tensor, seed: int | None) -> tuple[Tensor, Range]:
         """The numbers of the codes of `quantize_whole`, and the range."""
-        values = torch.empty(x.shape)
-        found = quantize.requantize_whole(x.detach().numpy(), seed, values.numpy())
-        low, high, _, _ = found.tolist()
-        return values, (low, high)
+        values = np.empty(x.shape, np.float32)
+        found = quantize.requantize_whole(x.detach().numpy(), seed, values)
+        return torch.from_numpy(values), found[:2]
 
     def requantize_parameters(
         self, parameters: tuple[Tensor, ...]
@@ -106,13 +104,13 @@ class Int8Cpu:
         self, a: Tensor, a_grid: Grid, b: Tensor, b_grid: Grid, seeds: tuple[int, int] | None
     ) -> Tensor:
         """Sum of the numbers of the codes of a and b."""
-        y = torch.empty(a.shape)
+        y = np.empty(a.shape, np.float32)
         operands = (a.numpy(), b.numpy(), _array(a_grid), _array(b_grid))
         if seeds is None:
-            quantize.residual_sum(*operands, y.numpy())
+            quantize.residual_sum(*operands, y)
         else:
-            quantize.residual_sum_stochastic(*operands, seeds, y.numpy())
-        return y
+            quantize.residual_sum_stochastic(*operands, seeds, y)
+        return torch.from_numpy(y)
 
     def convolve(
         self,
@@ -123,20 +121,20 @@ class Int8Cpu:
         geometry: Geometry,
     ) -> Tensor:
         """Convolution of what the codes stand for."""
-        convolution = self._convolution(tuple(codes_NHWC.shape[1:3]), weight, geometry)
+        samples, height, width, _ = codes_NHWC.shape
+        convolution = self._convolution((height, width), weight, geometry)
         shape = convolution.shape
-        y = torch.empty((len(codes_NHWC), shape.out_height, shape.out_width, shape.out_channels))
-        scale_O = np.empty(shape.out_channels, np.float32)
-        np.multiply(weight.scales.numpy(), np.float32(grid.scale), out=scale_O)
+        y = np.empty((samples, shape.out_height, shape.out_width, shape.out_channels), np.float32)
         convolution.convolve(
             codes_NHWC.numpy(),
             int(grid.zero_point),
-            convolution.pack_forward(weight.codes.numpy()),
-            scale_O,
+            grid.scale,
+            weight.codes.numpy(),
+            weight.scales.numpy(),
             None if bias is None else bias.numpy(),
-            y.numpy(),
+            y,
         )
-        return y
+        return torch.from_numpy(y)
 
     def input_gradient(
         self,
@@ -149,24 +147,23 @@ class Int8Cpu:
         """Gradient at the input for a quantized gradient at the output."""
         convolution = self._convolution(input_size, weight, geometry)
         shape = convolution.shape
-        g_x = torch.empty((len(codes_NHWO), shape.height, shape.width, shape.channels))
-        factor = np.float32(grid.scale)
-        if len(weight.scales) == 1:
-            factor *= np.float32(weight.scales.item())
+        samples = codes_NHWO.shape[0]
+        g_x = np.empty((samples, shape.height, shape.width, shape.channels), np.float32)
         convolution.input_gradient(
             codes_NHWO.numpy(),
             int(grid.zero_point),
-            convolution.pack_input_gradient(weight.codes.numpy()),
-            float(factor),
-            g_x.numpy(),
+            grid.scale,
+            weight.codes.numpy(),
+            weight.scales.numpy() if weight.scales.numel() == 1 else _ONE,
+            g_x,
         )
-        return g_x
+        return torch.from_numpy(g_x)
 
     def weight_gradient(
         self, codes_NHWC: Tensor, grid: Grid, g_NHWO: Tensor, weight: Tensor, geometry: Geometry
     ) -> Tensor:
         """Gradient at the weights."""
-        layer = tuple(codes_NHWC.shape[1:3]), weight.shape, geometry
+        layer = (codes_NHWC.shape[1], codes_NHWC.shape[2]), weight.shape, geometry
         if layer not in self._weight_gradients:
             shape = _shape(*layer)
             kernel = WeightGradient(shape) if WeightGradient.suits(shape) else None
@@ -177,11 +174,15 @@ class Int8Cpu:
             whole_steps = np.array([1.0, grid.zero_point], np.float32)
             quantize.dequantize(codes_NHWC.numpy(), whole_steps, centered.numpy())
             return weight_gradient(centered, g_NHWO, weight.shape, geometry).mul_(grid.scale)
-        g_weight = torch.empty(weight.shape)
-        sums = g_weight.numpy()
-        kernel.compute(codes_NHWC.numpy(), int(grid.zero_point), g_NHWO.numpy(), sums)
-        sums *= np.float32(grid.scale)
-        return g_weight
+        g_weight = np.empty(weight.shape, np.float32)
+        kernel.compute(
+            codes_NHWC.numpy(),
+            int(grid.zero_point),
+            grid.scale,
+            g_NHWO.numpy(),
+            g_weight,
+        )
+        return torch.from_numpy(g_weight)
 
     def range_evonorm(
         self,
@@ -306,13 +307,13 @@ def _shape(
     )
 
 
-def _quantized(codes: Tensor, found_4: Floats) -> tuple[Quantized, Range]:
+def _quantized(codes: UInt8, found: quantize.Found) -> tuple[Quantized, Range]:
     """Of range and grid as kernels give them."""
-    low, high, scale, zero_point = found_4.tolist()
-    return Quantized(codes, Grid(scale, zero_point, 0.0)), (low, high)
+    low, high, scale, zero_point = found
+    return Quantized(torch.from_numpy(codes), Grid(scale, zero_point, 0.0)), (low, high)
 
 
-def _array(grid: Grid) -> Floats:
+def _array(grid: Grid) -> Float32:
     """A grid as kernels want it."""
     return np.array([grid.scale, grid.zero_point], np.float32)
 

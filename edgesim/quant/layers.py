@@ -95,11 +95,12 @@ class InputQuantizer(nn.Module):
         return site.grid(running, "running ranges") if any(running) else grid
 
     def _remember(self, extremes: Range) -> None:
+        low, high = self.low, self.high
+        was_low, was_high = low.item(), high.item()
         # The first batch has nothing to be averaged with.
-        is_first = not (self.low.item() or self.high.item())
-        old_weight = 0.0 if is_first else self.settings.range_momentum
-        for running_extreme, extreme in zip((self.low, self.high), extremes, strict=True):
-            running_extreme.fill_(old_weight * running_extreme.item() + (1 - old_weight) * extreme)
+        old_weight = self.settings.range_momentum if was_low or was_high else 0.0
+        low.fill_(old_weight * was_low + (1 - old_weight) * extremes[0])
+        high.fill_(old_weight * was_high + (1 - old_weight) * extremes[1])
 
 
 class QuantizedConv2d(nn.Conv2d):

@@ -84,13 +84,14 @@ def check_both_directions(
     bias = rng.normal(size=shape.out_channels).astype(np.float32)
     y, dx = np.full(y_shape, np.nan, np.float32), np.full(x_shape, np.nan, np.float32)
 
-    convolution.convolve(x, zero, convolution.pack_forward(w), scale, bias, y)
+    convolution.convolve(x, zero, 0.37, w, scale, bias, y)
     sums = convolved(x.astype(np.int64) - zero, w.astype(np.int64), shape)
-    np.testing.assert_array_equal(y, sums.astype(np.float32) * scale + bias)
+    scales = scale * np.float32(0.37)
+    np.testing.assert_array_equal(y, sums.astype(np.float32) * scales + bias)
 
-    convolution.input_gradient(g, zero, convolution.pack_input_gradient(w), 0.001, dx)
+    convolution.input_gradient(g, zero, 0.001, w, scale[:1], dx)
     sums = gradient(g.astype(np.int64) - zero, w.astype(np.int64), shape)
-    np.testing.assert_array_equal(dx, sums.astype(np.float32) * np.float32(0.001))
+    np.testing.assert_array_equal(dx, sums.astype(np.float32) * (scale[0] * np.float32(0.001)))
 
 
 LAYERS = {
@@ -169,25 +170,27 @@ def test_largest_sums_do_not_overflow(shape, zero_point, sign):
     x = np.full((1, shape.height, shape.width, shape.channels), 255 - zero_point, np.uint8)
     y = np.empty((1, shape.out_height, shape.out_width, shape.out_channels), np.float32)
     ones = np.ones(shape.out_channels, np.float32)
-    convolution.convolve(x, zero_point, convolution.pack_forward(w), ones, None, y)
+    convolution.convolve(x, zero_point, 1.0, w, ones, None, y)
     sums = convolved(x.astype(np.int64) - zero_point, w.astype(np.int64), shape)
     np.testing.assert_array_equal(y, sums.astype(np.float32))
 
 
 def test_weights_may_lie_anyhow_in_memory():
     shape = shape_of(16, 16, 4, 4, 3, 1, 1)
-    convolution = Convolution(shape)
-    w = weights_for(shape, np.random.default_rng(2))
-    for pack in (convolution.pack_forward, convolution.pack_input_gradient):
-        np.testing.assert_array_equal(pack(w), pack(np.ascontiguousarray(w)))
+    rng = np.random.default_rng(2)
+    w, x = weights_for(shape, rng), rng.integers(0, 256, (2, 4, 4, 16), dtype=np.uint8)
+    convolution, ones = Convolution(shape), np.ones(1, np.float32)
+    y, of_copy = np.empty((2, 2, 4, 4, 16), np.float32)
+    convolution.convolve(x, 9, 1.0, w, ones, None, y)
+    convolution.convolve(x, 9, 1.0, np.ascontiguousarray(w), ones, None, of_copy)
+    np.testing.assert_array_equal(y, of_copy)
 
 
 def test_no_samples_are_no_work():
     shape = shape_of(4, 4, 4, 4, 3, 1, 1)
-    convolution = Convolution(shape)
-    packed = convolution.pack_forward(weights_for(shape, np.random.default_rng(0)))
+    w = weights_for(shape, np.random.default_rng(0))
     x, y = np.empty((0, 4, 4, 4), np.uint8), np.empty((0, 4, 4, 4), np.float32)
-    convolution.convolve(x, 0, packed, np.ones(4, np.float32), None, y)
+    Convolution(shape).convolve(x, 0, 1.0, w, np.ones(4, np.float32), None, y)
 
 
 @pytest.mark.parametrize(
@@ -212,23 +215,22 @@ def test_method_that_does_not_fit_is_refused(method):
 
 
 def test_arrays_that_do_not_fit_are_refused():
-    shape = shape_of(4, 8, 5, 5, 3, 1, 1)
-    convolution = Convolution(shape)
-    packed = convolution.pack_forward(np.zeros((8, 4, 3, 3), np.int8))
+    convolve = Convolution(shape_of(4, 8, 5, 5, 3, 1, 1)).convolve
+    w = np.zeros((8, 4, 3, 3), np.int8)
     x, y = np.zeros((2, 5, 5, 4), np.uint8), np.empty((2, 5, 5, 8), np.float32)
     scale = np.ones(8, np.float32)
     with pytest.raises(KernelError, match="weights are int8 of shape"):
-        convolution.pack_forward(np.zeros((8, 4, 3, 1), np.int8))
+        convolve(x, 0, 1.0, w[..., :1], scale, None, y)
     with pytest.raises(KernelError, match="codes of a convolution are int8"):
-        convolution.convolve(x.view(np.int8), 0, packed, scale, None, y)
+        convolve(x.view(np.int8), 0, 1.0, w, scale, None, y)
     with pytest.raises(KernelError, match="not contiguous"):
-        convolution.convolve(x.transpose(0, 2, 1, 3), 0, packed, scale, None, y)
+        convolve(x.transpose(0, 2, 1, 3), 0, 1.0, w, scale, None, y)
     with pytest.raises(KernelError, match="output of a convolution"):
-        convolution.convolve(x, 0, packed, scale, None, y[:1])
-    with pytest.raises(KernelError, match="packed weights of a convolution"):
-        convolution.convolve(x, 0, packed[1:], scale, None, y)
+        convolve(x, 0, 1.0, w, scale, None, y[:1])
     with pytest.raises(KernelError, match="scales of a convolution"):
-        convolution.convolve(x, 0, packed, scale[:1], None, y)
+        convolve(x, 0, 1.0, w, scale[:2], None, y)
+    with pytest.raises(KernelError, match="biases of a convolution"):
+        convolve(x, 0, 1.0, w, scale, scale[:2], y)
 
 
 def test_the_probe_finds_the_instruction_where_it_is():

@@ -63,7 +63,7 @@ def arrays_for(shape: ConvolutionShape, samples: int, rng: np.random.Generator, 
 
 def computed(shape: ConvolutionShape, codes, zero_point: int, g) -> npt.NDArray[np.float32]:
     out = np.full(shape.weight_shape, np.nan, np.float32)
-    WeightGradient(shape).compute(codes, zero_point, g, out)
+    WeightGradient(shape).compute(codes, zero_point, 1.0, g, out)
     return out
 
 
@@ -165,7 +165,7 @@ def test_equal_inputs_give_equal_bits_in_threads(name):
     gradient = WeightGradient(shape)
     outs = [np.empty(shape.weight_shape, np.float32) for _ in range(8)]
     with ThreadPoolExecutor(4) as pool:
-        for future in [pool.submit(gradient.compute, codes, zero, g, out) for out in outs]:
+        for future in [pool.submit(gradient.compute, codes, zero, 0.3, g, out) for out in outs]:
             future.result()
     for out in outs[1:]:
         np.testing.assert_array_equal(out, outs[0])
@@ -201,13 +201,13 @@ def test_arrays_of_other_shape_or_type_are_refused():
     out = np.zeros(shape.weight_shape, np.float32)
     gradient = WeightGradient(shape)
     with pytest.raises(KernelError, match="codes"):
-        gradient.compute(codes[:, :-1], zero, g, out)
+        gradient.compute(codes[:, :-1], zero, 1.0, g, out)
     with pytest.raises(KernelError, match="gradient at the output"):
-        gradient.compute(codes, zero, g[:1], out)
+        gradient.compute(codes, zero, 1.0, g[:1], out)
     with pytest.raises(KernelError, match="gradient at the weights"):
-        gradient.compute(codes, zero, g, out.transpose(0, 1, 3, 2))
+        gradient.compute(codes, zero, 1.0, g, out.transpose(0, 1, 3, 2))
     with pytest.raises(KernelError, match="gradient at the weights"):
-        gradient.compute(codes, zero, g, out.astype(np.float64))
+        gradient.compute(codes, zero, 1.0, g, out.astype(np.float64))
 
 
 def test_only_what_gains_is_chosen():

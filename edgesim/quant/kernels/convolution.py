@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from edgesim.quant.kernels.arrays import Float32, Int8, Int16, UInt8
+from edgesim.quant.kernels.arrays import Float32, Int8, UInt8
 from edgesim.quant.kernels.depthwise import Depthwise
 from edgesim.quant.kernels.direct import Direct
 from edgesim.quant.kernels.errors import KernelError
@@ -31,6 +31,8 @@ from edgesim.quant.kernels.packing import weights_in_memory_order
 from edgesim.quant.kernels.winograd import Winograd
 
 Method = Literal["direct", "depthwise", "winograd"]
+
+_NO_BIAS = np.empty(0, np.float32)
 
 
 class Convolution:
@@ -52,38 +54,25 @@ class Convolution:
         self._forward = _choose(shape, forward_tables, method)
         self._gradient = _choose(shape, gradient_tables, method)
 
-    def pack_forward(self, weights_OIkk: Int8) -> Int16:
-        """Weights for `convolve`.
-
-        Args:
-            weights_OIkk: int8 in [-127, 127], shape (O, I, k, k). In channels_last memory nothing
-                is copied before packing.
-
-        Raises:
-            KernelError: other type or shape.
-        """
-        return self._forward.pack(weights_in_memory_order(weights_OIkk, self.shape.weight_shape))
-
-    def pack_input_gradient(self, weights_OIkk: Int8) -> Int16:
-        """Weights for `input_gradient`; arguments and errors of `pack_forward`."""
-        return self._gradient.pack(weights_in_memory_order(weights_OIkk, self.shape.weight_shape))
-
     def convolve(
         self,
         codes_NHWC: UInt8,
         zero_point: int,
-        packed: Int16,
-        scale_O: Float32,
+        scale: float,
+        weights_OIkk: Int8,
+        weight_scales: Float32,
         bias_O: Float32 | None,
         out_NHWO: Float32,
     ) -> None:
-        """Write float32(acc) * scale_O + bias_O, each operation rounded, into `out_NHWO`.
+        """Write float32(acc) * (weight_scales * scale) + bias_O into `out_NHWO`; all is rounded.
 
         Args:
             codes_NHWC: q, shape (N, H, W, C).
             zero_point: z, 0 to 255; padding has this code.
-            packed: from `pack_forward`.
-            scale_O: of the input times that of the weights, shape (O,).
+            scale: of the codes; rounded to float32.
+            weights_OIkk: int8 in [-127, 127], shape (O, I, k, k). In channels_last memory they are
+                not copied.
+            weight_scales: shape (O,), or (1,).
             bias_O: shape (O,), or None.
             out_NHWO: written, shape (N, output height, output width, O).
 
@@ -91,53 +80,64 @@ class Convolution:
             KernelError: an array of other type or shape, or not contiguous.
         """
         shape = self.shape
-        samples = len(codes_NHWC)
-        _check("codes", codes_NHWC, np.uint8, (samples, shape.height, shape.width, shape.channels))
-        out_shape = (samples, shape.out_height, shape.out_width, shape.out_channels)
-        _check("output", out_NHWO, np.float32, out_shape)
-        _check("packed weights", packed, np.int16, (self._forward.packed_size,))
-        _check("scales", scale_O, np.float32, (shape.out_channels,))
-        # x + 0 is x: one kernel is enough.
-        bias = np.zeros_like(scale_O) if bias_O is None else bias_O
-        _check("biases", bias, np.float32, (shape.out_channels,))
-        if samples:
-            out = out_NHWO.reshape(-1)
-            self._forward.run(codes_NHWC, zero_point, packed, scale_O, bias, out)
+        inputs = shape.height, shape.width, shape.channels
+        outputs = shape.out_height, shape.out_width, shape.out_channels
+        bias = _NO_BIAS if bias_O is None else bias_O
+        if bias_O is not None:
+            _check("biases", bias_O, np.float32, (shape.out_channels,))
+        operands = (codes_NHWC, inputs), (out_NHWO, outputs)
+        self._run(self._forward, operands, zero_point, scale, weights_OIkk, weight_scales, bias)
 
     def input_gradient(
         self,
         codes_NHWO: UInt8,
         zero_point: int,
-        packed: Int16,
         scale: float,
+        weights_OIkk: Int8,
+        weight_scales: Float32,
         out_NHWC: Float32,
     ) -> None:
-        """Write float32(acc) * scale, rounded twice, into `out_NHWC`.
+        """Write float32(acc) * (weight_scales * scale), rounded thrice, into `out_NHWC`.
 
         Here acc sums over all places at which an input was multiplied.
 
         Args:
             codes_NHWO: q of the gradient at the output, shape (N, output height, output width, O).
             zero_point: z, 0 to 255.
-            packed: from `pack_input_gradient`.
-            scale: of the gradient times that of the weights; rounded to float32.
+            scale: of the gradient; rounded to float32.
+            weights_OIkk: of `convolve`.
+            weight_scales: shape (1,), or (C,).
             out_NHWC: written, shape (N, H, W, C).
 
         Raises:
             KernelError: an array of other type or shape, or not contiguous.
         """
         shape = self.shape
-        samples = len(codes_NHWO)
-        codes_shape = (samples, shape.out_height, shape.out_width, shape.out_channels)
-        _check("codes", codes_NHWO, np.uint8, codes_shape)
-        out_shape = (samples, shape.height, shape.width, shape.channels)
-        _check("output", out_NHWC, np.float32, out_shape)
-        _check("packed weights", packed, np.int16, (self._gradient.packed_size,))
-        if samples:
-            scale_C = np.full(shape.channels, scale, np.float32)
-            out = out_NHWC.reshape(-1)
-            bias_C = np.zeros_like(scale_C)
-            self._gradient.run(codes_NHWO, zero_point, packed, scale_C, bias_C, out)
+        inputs = shape.out_height, shape.out_width, shape.out_channels
+        outputs = shape.height, shape.width, shape.channels
+        operands = (codes_NHWO, inputs), (out_NHWC, outputs)
+        self._run(
+            self._gradient, operands, zero_point, scale, weights_OIkk, weight_scales, _NO_BIAS
+        )
+
+    def _run(
+        self,
+        method: Direct | Depthwise | Winograd,
+        operands: tuple[tuple[UInt8, tuple[int, ...]], tuple[Float32, tuple[int, ...]]],
+        zero_point: int,
+        scale: float,
+        weights_OIkk: Int8,
+        weight_scales: Float32,
+        bias: Float32,
+    ) -> None:
+        (codes, inputs), (out, outputs) = operands
+        _check("codes", codes, np.uint8, (len(codes), *inputs))
+        _check("output", out, np.float32, (len(codes), *outputs))
+        scales = 1 if len(weight_scales) == 1 else outputs[2]
+        _check("scales", weight_scales, np.float32, (scales,))
+        weights = weights_in_memory_order(weights_OIkk, self.shape.weight_shape)
+        if len(codes):
+            method.run(codes, zero_point, weights, scale, weight_scales, bias, out)
 
 
 def _choose(

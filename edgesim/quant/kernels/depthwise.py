@@ -50,38 +50,22 @@ class Depthwise:
         # First base, pixels of a sample, first and last tap pair.
         self._phases = np.column_stack([tables.phases[:, :2], ends[:-1], ends[1:]])
 
-    @property
-    def packed_size(self) -> int:
-        """Entries of packed weights."""
-        return 2 * len(self._offsets) * self._tables.step
-
-    def pack(self, weights_CkkI: Int8) -> Int16:
-        """Weights, I = 1, as `run` reads them: phase, band, tap pair, channel, tap of the pair."""
-        tables = self._tables
-        taps_CT = np.zeros((tables.step, tables.group_step + 1), np.int16)
-        taps_CT[: tables.channels, :-1] = weights_CkkI.reshape(tables.channels, -1)
-        order = np.array(INTERLEAVED).ravel()
-        packed = []
-        for taps in self._taps:
-            # The last column, of zeros, makes their number even.
-            chosen = taps_CT[:, [*taps, *[-1] * (len(taps) % 2)]]
-            by_band = chosen.reshape(-1, LANES, len(chosen[0]) // 2, 2)[:, order]
-            packed.append(by_band.transpose(0, 2, 1, 3).ravel())
-        weights = aligned(self.packed_size, np.int16)
-        np.concatenate(packed, out=weights)
-        return weights
-
     def run(
         self,
         codes_NHWC: UInt8,
         zero_point: int,
-        packed: Int16,
-        scale: Float32,
+        weights_CkkI: Int8,
+        scale: float,
+        weight_scales: Float32,
         bias: Float32,
-        out: Float32,
+        out_NHWC: Float32,
     ) -> None:
-        """Write float32(sums) * scale + bias, both per channel, into `out`, flat."""
+        """As `Convolution.convolve`; weights are flat, and no biases are an empty array."""
         tables = self._tables
+        scale_C, bias_C = np.zeros((2, tables.step), np.float32)
+        scale_C[: tables.channels] = weight_scales * np.float32(scale)
+        if bias.size:
+            bias_C[: tables.channels] = bias
         # The last three pixels may be filled up with pixels of one sample more.
         block = min(tables.block, len(codes_NHWC) + 1)
         _run(
@@ -95,11 +79,27 @@ class Depthwise:
             tables.targets,
             self._phases,
             self._offsets,
-            packed,
-            np.pad(scale, (0, tables.step - tables.channels)),
-            np.pad(bias, (0, tables.step - tables.channels)),
-            out,
+            self._pack(weights_CkkI),
+            scale_C,
+            bias_C,
+            out_NHWC.reshape(-1),
         )
+
+    def _pack(self, weights_CkkI: Int8) -> Int16:
+        """Weights, I = 1, as (phase, band, tap pair, channel, tap of the pair)."""
+        tables = self._tables
+        taps_CT = np.zeros((tables.step, tables.group_step + 1), np.int16)
+        taps_CT[: tables.channels, :-1] = weights_CkkI.reshape(tables.channels, -1)
+        order = np.array(INTERLEAVED).ravel()
+        packed = []
+        for taps in self._taps:
+            # The last column, of zeros, makes their number even.
+            chosen = taps_CT[:, [*taps, *[-1] * (len(taps) % 2)]]
+            by_band = chosen.reshape(-1, LANES, len(chosen[0]) // 2, 2)[:, order]
+            packed.append(by_band.transpose(0, 2, 1, 3).ravel())
+        weights: Int16 = aligned(2 * len(self._offsets) * tables.step, np.int16)
+        np.concatenate(packed, out=weights)
+        return weights
 
     def _offsets_of(self, row: Phase, column: Phase) -> Int64:
         """Offsets of a phase's taps from a pixel's base, shape (tap pairs, 2)."""

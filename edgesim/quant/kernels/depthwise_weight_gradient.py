@@ -58,8 +58,15 @@ class DepthwiseWeightGradient:
         """Whether this way can be taken."""
         return shape.is_depthwise and shape.kernel == _KERNEL
 
-    def run(self, codes_NHWC: UInt8, zero_point: int, g_NHWO: Float32, out_OCT: Float32) -> None:
-        """Write the gradient, shape (C, 1, 9); other arguments as in `WeightGradient.compute`."""
+    def run(
+        self,
+        codes_NHWC: UInt8,
+        zero_point: int,
+        scale: float,
+        g_NHWO: Float32,
+        out_OIkk: Float32,
+    ) -> None:
+        """Write the gradient; arguments as in `WeightGradient.compute`."""
         shape, C = self._shape, self._channels
         height, width = (size + 2 * shape.padding for size in (shape.height, shape.width))
         copied = 0 if shape.channels == C else shape.out_height * shape.out_width * C
@@ -75,8 +82,9 @@ class DepthwiseWeightGradient:
             np.zeros(copied, np.float32),
             aligned(_KERNEL * width * C, np.float32),
             np.zeros(_KERNEL**2 * C, np.float32),
-            out_OCT,
+            out_OIkk.reshape(shape.channels, 1, -1),
         )
+        out_OIkk *= np.float32(scale)
 
 
 @instruction

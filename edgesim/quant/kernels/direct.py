@@ -7,6 +7,7 @@ from numba import njit
 
 from edgesim.quant.kernels.arrays import Float32, Int8, Int16, Int32, Int64, UInt8
 from edgesim.quant.kernels.geometry import Tables
+from edgesim.quant.kernels.inner import inner
 from edgesim.quant.kernels.instructions import LANES
 from edgesim.quant.kernels.multiply_add import (
     PIXELS,
@@ -15,6 +16,7 @@ from edgesim.quant.kernels.multiply_add import (
     sum_tile,
     sum_tile_scaled,
 )
+from edgesim.quant.kernels.operands import biases_of, scales_of, scratch_int16
 from edgesim.quant.kernels.packing import pack, packed_size
 from edgesim.quant.kernels.widening import widen
 
@@ -30,52 +32,90 @@ class Direct:
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
-
-    @property
-    def packed_size(self) -> int:
-        """Entries of packed weights."""
-        return packed_size(self._tables)
-
-    def pack(self, weights_OkkI: Int8) -> Int16:
-        """Weights, flat and in memory order, as `run` reads them."""
-        return pack(weights_OkkI, self._tables)
+        self._sizes = np.array(
+            [
+                *(tables.block, tables.image_size, *tables.padded),
+                *(tables.groups, tables.lanes, tables.panels),
+                *(tables.lane_step, tables.group_step, packed_size(tables)),
+            ],
+            np.int64,
+        )
 
     def run(
         self,
         codes_NHWC: UInt8,
         zero_point: int,
-        packed: Int16,
-        scale: Float32,
+        weights_OkkI: Int8,
+        scale: float,
+        weight_scales: Float32,
         bias: Float32,
-        out: Float32,
+        out_NHWO: Float32,
     ) -> None:
-        """Write float32(sums) * scale + bias, both per output channel, into `out`, flat."""
+        """As `Convolution.convolve`; weights are flat, and no biases are an empty array."""
         tables = self._tables
-        # The last tile may be filled up with pixels of one sample more.
-        block = min(tables.block, len(codes_NHWC) + 1)
-        # One more entry: the second factor of the last pair where terms are odd, times zero.
-        image = np.zeros(block * tables.image_size + 1, np.int16)
         _run(
             codes_NHWC,
             zero_point,
-            image,
-            tables.padded,
-            block,
+            weights_OkkI,
+            scale,
+            weight_scales,
+            bias,
+            out_NHWO,
+            self._sizes,
             tables.bases,
             tables.targets,
             tables.phases,
             tables.strips,
             tables.segments,
-            packed,
-            (tables.groups, tables.lanes, tables.panels),
-            scale,
-            bias,
-            out,
+            tables.terms,
         )
 
 
 @njit(nogil=True, cache=True)
 def _run(
+    codes_NHWC: UInt8,
+    zero_point: int,
+    weights_OkkI: Int8,
+    scale: float,
+    weight_scales: Float32,
+    bias: Float32,
+    out_NHWO: Float32,
+    sizes: Int64,
+    bases: Int64,
+    targets: Int64,
+    phases: Int64,
+    strips: Int64,
+    segments: Int64,
+    terms: Int64,
+) -> None:
+    groups, lanes, panels, lane_step, group_step, packed_size_ = sizes[6:]
+    packed = scratch_int16(packed_size_)
+    pack(weights_OkkI, phases, terms, (lanes, groups, lane_step, group_step), packed)
+    # The last tile may be filled up with pixels of one sample more.
+    block = min(sizes[0], len(codes_NHWC) + 1)
+    # One more entry: the second factor of the last pair where terms are odd, times zero.
+    image = np.zeros(block * sizes[1] + 1, np.int16)
+    _convolve(
+        codes_NHWC,
+        zero_point,
+        image,
+        (sizes[2], sizes[3], sizes[4], sizes[5]),
+        block,
+        bases,
+        targets,
+        phases,
+        strips,
+        segments,
+        packed,
+        (groups, lanes, panels),
+        scales_of(weight_scales, scale, groups * lanes),
+        biases_of(bias, groups * lanes),
+        out_NHWO.reshape(-1),
+    )
+
+
+@inner
+def _convolve(
     codes_NHWC: UInt8,
     zero_point: int,
     image: Int16,

@@ -10,11 +10,11 @@ Shapes:
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from edgesim.quant.kernels.arrays import Int8, Int16, Int64, aligned
+from edgesim.quant.kernels.arrays import Int8, Int16, Int64
 from edgesim.quant.kernels.errors import KernelError
 from edgesim.quant.kernels.geometry import Tables
+from edgesim.quant.kernels.inner import inner
 from edgesim.quant.kernels.instructions import LANES
 from edgesim.quant.kernels.packing_tiles import TERMS, pack_lanes, pack_terms
 
@@ -34,42 +34,24 @@ def weights_in_memory_order(weights_OIkk: Int8, shape: tuple[int, int, int, int]
 
 
 def packed_size(tables: Tables) -> int:
-    """Entries of what `pack` gives."""
+    """Entries of what `pack` writes."""
     return tables.groups * tables.panels * len(tables.terms) * 2 * LANES
 
 
-def pack(weights_OkkI: Int8, tables: Tables) -> Int16:
+@inner
+def pack(
+    weights: Int8, phases: Int64, terms: Int64, layout: tuple[int, int, int, int], packed: Int16
+) -> None:
     """Weights for the tiles; channels beyond the last are zeros.
 
     Args:
-        weights_OkkI: flat, in [-127, 127].
-        tables: of the convolution or the input gradient.
+        weights: as (O, k, k, I), flat, in [-127, 127].
+        phases: of the convolution or the input gradient, as `Tables` have them.
+        terms: likewise.
+        layout: `lanes`, `groups`, `lane_step` and `group_step`, likewise.
+        packed: written.
     """
-    packed = aligned(packed_size(tables), np.int16)
-    _pack(
-        weights_OkkI,
-        tables.phases,
-        tables.terms,
-        tables.lanes,
-        tables.groups,
-        tables.lane_step,
-        tables.group_step,
-        packed,
-    )
-    return packed
-
-
-@njit(nogil=True, cache=True)
-def _pack(
-    weights: Int8,
-    phases: Int64,
-    terms: Int64,
-    lanes: int,
-    groups: int,
-    lane_step: int,
-    group_step: int,
-    packed: Int16,
-) -> None:
+    lanes, groups, lane_step, group_step = layout
     at = 0
     for phase in range(phases.shape[0]):
         pair, pairs = phases[phase, 4], phases[phase, 5]
@@ -82,7 +64,7 @@ def _pack(
                 at += panel.size
 
 
-@njit(nogil=True, cache=True)
+@inner
 def pack_panel(
     weights: Int8, first: int, lanes: int, lane_step: int, terms: Int64, packed: Int16
 ) -> None:
@@ -113,7 +95,7 @@ def pack_panel(
         pair += 1
 
 
-@njit(nogil=True, cache=True)
+@inner
 def _pack_pair(
     weights: Int8, first: int, lanes: int, lane_step: int, terms: Int64, packed: Int16
 ) -> None:

@@ -23,6 +23,8 @@ from edgesim.quant.kernels.checks import require
 from edgesim.quant.kernels.intrinsics import larger, smaller
 from edgesim.quant.kernels.noise import BLOCK, multiples_of_golden, write_noise
 
+Found = tuple[float, float, float, float]  # range and grid: lowest, highest, s, z
+
 _ZERO = np.float32(0)
 _ONE = np.float32(1)
 _LARGEST_CODE = np.float32(255)
@@ -66,7 +68,7 @@ def make_grid(range_: Float32) -> Float32:
     return grid
 
 
-def quantize_by_samples(x: Float32, seed: int | None, out: UInt8) -> Float32:
+def quantize_by_samples(x: Float32, seed: int | None, out: UInt8) -> Found:
     """Codes into `out` on the grid of the `sample_range`, which is found on the way.
 
     Args:
@@ -75,14 +77,16 @@ def quantize_by_samples(x: Float32, seed: int | None, out: UInt8) -> Float32:
         out: contiguous, shape of x; left as it is where the grid is not finite.
 
     Returns:
-        range and grid, shape (4,).
+        range and grid: lowest, highest, s, z.
     """
-    return _quantize_on_own_grid(x, len(x), seed, out)
+    _require_same_shape(x, np.float32, out, np.uint8)
+    return _quantize_found(x, x.shape[0], seed is not None, seed or 0, out)
 
 
-def quantize_whole(x: Float32, seed: int | None, out: UInt8) -> Float32:
+def quantize_whole(x: Float32, seed: int | None, out: UInt8) -> Found:
     """As `quantize_by_samples`, with the `full_range`."""
-    return _quantize_on_own_grid(x, 1, seed, out)
+    _require_same_shape(x, np.float32, out, np.uint8)
+    return _quantize_found(x, 1, seed is not None, seed or 0, out)
 
 
 def quantize_nearest(x: Float32, grid: Float32, out: UInt8) -> None:
@@ -125,13 +129,10 @@ def requantize_nearest(x: Float32, grid: Float32, out: Float32) -> None:
     _requantize_nearest(x.reshape(-1), grid, out.reshape(-1))
 
 
-def requantize_whole(x: Float32, seed: int | None, out: Float32) -> Float32:
+def requantize_whole(x: Float32, seed: int | None, out: Float32) -> Found:
     """The numbers of the codes of `quantize_whole`; where x is not finite, `out` is not either."""
     _require_same_shape(x, np.float32, out, np.float32)
-    found, flat = np.empty(4, np.float32), x.reshape(-1)
-    bits_1L = flat.view(np.int32).reshape(1, -1)
-    requantize_found(flat, bits_1L, *_noise_of(seed), found, out.reshape(-1))
-    return found
+    return _requantize_found(x, seed is not None, seed or 0, out)
 
 
 def requantize_rows(x: Float32) -> Float32:
@@ -142,7 +143,7 @@ def requantize_rows(x: Float32) -> Float32:
     """
     require("x", x, np.float32, x.shape)
     found = np.empty((len(x), 4), np.float32)
-    _requantize_rows(x, x.view(np.int32), found)
+    _requantize_rows(x, found)
     return found
 
 
@@ -166,19 +167,6 @@ def residual_sum_stochastic(
     _residual_sum_stochastic(
         a.reshape(-1), b.reshape(-1), a_grid, b_grid, a_seed, b_seed, out.reshape(-1)
     )
-
-
-def _quantize_on_own_grid(x: Float32, samples: int, seed: int | None, out: UInt8) -> Float32:
-    _require_same_shape(x, np.float32, out, np.uint8)
-    found, flat = np.empty(4, np.float32), x.reshape(-1)
-    bits_NL = flat.view(np.int32).reshape(samples, -1)
-    _quantize_found(flat, bits_NL, *_noise_of(seed), found, out.reshape(-1))
-    return found
-
-
-def _noise_of(seed: int | None) -> tuple[bool, np.uint32]:
-    """Whether there is noise, and its seed."""
-    return seed is not None, np.uint32(seed or 0)
 
 
 def _require_same_shape(
@@ -345,27 +333,33 @@ def _residual_sum_stochastic(
 
 
 @njit(nogil=True, cache=True)
-def _quantize_found(
-    x: Float32, bits_NL: Int32, is_noisy: bool, seed: np.uint32, found_4: Float32, out: UInt8
-) -> None:
-    range_, grid = found_4[:2], found_4[2:]
-    _sample_range(bits_NL, range_)
+def _quantize_found(x: Float32, samples: int, is_noisy: bool, seed: int, out: UInt8) -> Found:
+    found = np.empty(4, np.float32)
+    range_, grid, flat = found[:2], found[2:], x.reshape(-1)
+    _sample_range(flat.view(np.int32).reshape(samples, -1), range_)
     _make_grid(range_, grid)
-    if not np.isfinite(grid[0]):
-        return
-    if is_noisy:
-        _quantize_stochastic(x, grid, seed, out)
-    else:
-        _quantize_nearest(x, grid, out)
+    if np.isfinite(grid[0]):
+        if is_noisy:
+            _quantize_stochastic(flat, grid, np.uint32(seed), out.reshape(-1))
+        else:
+            _quantize_nearest(flat, grid, out.reshape(-1))
+    return found[0], found[1], found[2], found[3]
+
+
+@njit(nogil=True, cache=True)
+def _requantize_found(x: Float32, is_noisy: bool, seed: int, out: Float32) -> Found:
+    found, flat = np.empty(4, np.float32), x.reshape(-1)
+    requantize_found(flat, is_noisy, np.uint32(seed), found, out.reshape(-1))
+    return found[0], found[1], found[2], found[3]
 
 
 @njit(nogil=True, cache=True)
 def requantize_found(
-    x: Float32, bits_1L: Int32, is_noisy: bool, seed: np.uint32, found_4: Float32, out: Float32
+    x: Float32, is_noisy: bool, seed: np.uint32, found_4: Float32, out: Float32
 ) -> None:
-    """As `requantize_whole`, for compiled functions: `bits_1L` is x, all is flat."""
+    """As `requantize_whole`, for compiled functions: arrays are flat."""
     range_, grid = found_4[:2], found_4[2:]
-    _sample_range(bits_1L, range_)
+    _sample_range(x.view(np.int32).reshape(1, -1), range_)
     _make_grid(range_, grid)
     if is_noisy:
         _requantize_stochastic(x, grid, seed, out)
@@ -374,7 +368,6 @@ def requantize_found(
 
 
 @njit(nogil=True, cache=True)
-def _requantize_rows(x_RL: Float32, bits_RL: Int32, found_R4: Float32) -> None:
+def _requantize_rows(x_RL: Float32, found_R4: Float32) -> None:
     for r in range(len(x_RL)):
-        bits_1L = bits_RL[r : r + 1]
-        requantize_found(x_RL[r], bits_1L, False, np.uint32(0), found_R4[r], x_RL[r])
+        requantize_found(x_RL[r], False, np.uint32(0), found_R4[r], x_RL[r])

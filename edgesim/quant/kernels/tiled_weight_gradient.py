@@ -19,11 +19,12 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from edgesim.quant.kernels.arrays import Float32, UInt8, aligned
+from edgesim.quant.kernels.arrays import Float32, Int64, UInt8
 from edgesim.quant.kernels.errors import KernelError
 from edgesim.quant.kernels.geometry import ConvolutionShape
 from edgesim.quant.kernels.inner import inner
 from edgesim.quant.kernels.instructions import HALF
+from edgesim.quant.kernels.operands import scratch_float32
 from edgesim.quant.kernels.outer_products import (
     PANEL_SUMS,
     U_PANEL,
@@ -73,10 +74,17 @@ class TiledWeightGradient:
             self._image = self._grid[0] * m + 2, self._grid[1] * m + 2
         else:
             self._image = shape.height + 2 * shape.padding, shape.width + 2 * shape.padding
-        self._plans: dict[int, tuple[int, ...]] = {}  # by number of samples
+        self._plans: dict[int, Int64] = {}  # by number of samples
         self._columns = padded_to(shape.out_channels, HALF), padded_to(shape.channels, V_PANEL)
 
-    def run(self, codes_NHWC: UInt8, zero_point: int, g_NHWO: Float32, out_OCT: Float32) -> None:
+    def run(
+        self,
+        codes_NHWC: UInt8,
+        zero_point: int,
+        scale: float,
+        g_NHWO: Float32,
+        out_OIkk: Float32,
+    ) -> None:
         """Write the gradient; other arguments as in `WeightGradient.compute`, one sample at least.
 
         The sums are taken in an order that depends on the shape and the number of samples alone.
@@ -84,11 +92,9 @@ class TiledWeightGradient:
         samples = len(codes_NHWC)
         if samples not in self._plans:
             self._plans[samples] = self._plan(samples)
-        plan = self._plans[samples]
-        memory = aligned(plan[-1], np.float32)
-        _run(codes_NHWC, zero_point, g_NHWO, plan, memory, out_OCT)
+        _run(codes_NHWC, zero_point, scale, g_NHWO, self._plans[samples], out_OIkk)
 
-    def _plan(self, samples: int) -> tuple[int, ...]:
+    def _plan(self, samples: int) -> Int64:
         """All that `_run` must know, in its order."""
         shape, m = self._shape, self._m
         O, C = self._columns  # noqa: E741 (the symbol of the legend)
@@ -104,7 +110,7 @@ class TiledWeightGradient:
         line = padded_to(self._n * max(self._image[1] * C, width * O), _LINE)
         U, V = u_step * (positions if self._n else 1), v_step * positions
         M = blocks * positions * block[0] * block[1] * PANEL_SUMS
-        return (
+        plan = (
             *(self._n, shape.kernel, shape.stride, shape.padding),
             *(*self._grid, rows, capacity),
             *self._image,
@@ -114,6 +120,7 @@ class TiledWeightGradient:
             *(0 if is_whole else height * width * O, line, line + U, line + U + V),
             line + U + V + M,
         )
+        return np.array(plan, np.int64)
 
     def _chunk(self, samples: int, positions: int) -> tuple[int, int]:
         """Rows of tiles of a chunk, and the number of chunks."""
@@ -137,14 +144,18 @@ def _tile_size(shape: ConvolutionShape) -> int:
 def _run(
     codes_NHWC: UInt8,
     zero_point: int,
+    scale: float,
     g_NHWO: Float32,
-    plan: tuple[int, ...],
-    memory: Float32,
-    out_OCT: Float32,
+    plan: Int64,
+    out_OIkk: Float32,
 ) -> None:
     n, kernel, stride, padding, grid_height, grid_width, rows, capacity = plan[:8]
     height, width, O, C, u_block, v_block, u_step, v_step = plan[8:16]  # noqa: E741
-    gradient_size, first_u, first_v, first_m, _ = plan[16:]
+    gradient_size, first_u, first_v, first_m, size = plan[16:]
+    out_OCT, memory = (
+        out_OIkk.reshape(out_OIkk.shape[0], out_OIkk.shape[1], -1),
+        scratch_float32(size),
+    )
     geometry, chunk = (n, kernel, stride, padding), (grid_height, grid_width, rows, capacity)
     columns, block = (O, C), (u_block, v_block)
     image = np.full(height * width * C, np.uint8(zero_point), np.uint8)
@@ -178,6 +189,9 @@ def _run(
                 )  # fmt: skip
                 if stop == total:
                     write_weights(M, at, us, vs, n, kernel * kernel, sums, out_OCT)
+    flat, factor = out_OIkk.reshape(-1), np.float32(scale)
+    for i in range(len(flat)):
+        flat[i] *= factor
 
 
 @inner

@@ -5,7 +5,7 @@ differ from the exact ones by rounding only, and depend on nothing but the argum
 give equal bits on the same processor.
 
 Symbols:
-    q: codes, uint8   z: zero point   g: gradient at the output, float32
+    q: codes, uint8   z: zero point   s: scale   g: gradient at the output, float32
 Shapes:
     N: samples   H, W: height, width   C: input channels   O: output channels   k: kernel
     I: input channels that an output channel sees. Activations are NHWC and contiguous.
@@ -63,9 +63,14 @@ class WeightGradient:
         return shape.channels >= _CHANNELS and shape.out_channels >= _OUT_CHANNELS
 
     def compute(
-        self, codes_NHWC: UInt8, zero_point: int, g_NHWO: Float32, out_OIkk: Float32
+        self,
+        codes_NHWC: UInt8,
+        zero_point: int,
+        scale: float,
+        g_NHWO: Float32,
+        out_OIkk: Float32,
     ) -> None:
-        """Write the sums of g (q - z) over samples and pixels into `out_OIkk`.
+        """Write the sums of g (q - z) over samples and pixels, times s, into `out_OIkk`.
 
         They are within 1e-5 of the largest one from the exact sums, mostly within 2e-6, where that
         one isn't what remains of terms much larger than itself.
@@ -73,6 +78,7 @@ class WeightGradient:
         Args:
             codes_NHWC: q, shape (N, H, W, C).
             zero_point: z, 0 to 255; padding has this code.
+            scale: s, rounded to float32; the sums are rounded before they are multiplied.
             g_NHWO: shape (N, output height, output width, O).
             out_OIkk: written, shape (O, I, k, k).
 
@@ -88,8 +94,7 @@ class WeightGradient:
         if not samples:
             out_OIkk.fill(0)
             return
-        out_OCT = out_OIkk.reshape(*out_OIkk.shape[:2], -1)
-        self._method.run(codes_NHWC, zero_point, g_NHWO, out_OCT)
+        self._method.run(codes_NHWC, zero_point, scale, g_NHWO, out_OIkk)
 
 
 def has_fused_multiply_add() -> bool:

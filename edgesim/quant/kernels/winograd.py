@@ -15,11 +15,13 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from edgesim.quant.kernels.arrays import Float32, Int8, Int16, Int64, UInt8, aligned
+from edgesim.quant.kernels.arrays import Float32, Int8, Int16, Int64, UInt8
 from edgesim.quant.kernels.errors import KernelError
 from edgesim.quant.kernels.geometry import MAX_TERMS, Axis, Tables
+from edgesim.quant.kernels.inner import inner
 from edgesim.quant.kernels.instructions import LANES
 from edgesim.quant.kernels.multiply_add import PIXELS, sum_rows
+from edgesim.quant.kernels.operands import biases_of, scales_of, scratch_int16
 from edgesim.quant.kernels.packing import pack_panel
 from edgesim.quant.kernels.widening import widen
 from edgesim.quant.kernels.winograd_transforms import (
@@ -54,17 +56,17 @@ class Winograd:
             )
         self._tables = tables
         rows, columns = tables.rows, tables.columns
-        self._padded = (rows.before, columns.before, _even(rows), _even(columns))
-        self._image_size = self._padded[2] * self._padded[3] * tables.channels
-        self._sample_tiles = -(-rows.out_size // 2) * -(-columns.out_size // 2)
-        is_wide = tables.channels >= _WIDE
-        self._chunk, self._group = _WIDE_CHUNK if is_wide else _CHUNK
-        self._block = max(
-            -(-self._chunk // self._sample_tiles), _IMAGE_BYTES // (2 * self._image_size)
-        )
-        self._bases = _for_block(_bases(tables, self._padded[3]), self._block, self._image_size)
+        padded = (rows.before, columns.before, _even(rows), _even(columns))
+        image_size = padded[2] * padded[3] * tables.channels
+        sample_tiles = -(-rows.out_size // 2) * -(-columns.out_size // 2)
+        chunk, group = _WIDE_CHUNK if tables.channels >= _WIDE else _CHUNK
+        block = max(-(-chunk // sample_tiles), _IMAGE_BYTES // (2 * image_size))
+        self._bases = _for_block(_bases(tables, padded[3]), block, image_size)
         out_size = rows.out_size * columns.out_size * tables.lanes
-        self._targets = _for_block(_targets(tables), self._block, out_size)
+        self._targets = _for_block(_targets(tables), block, out_size)
+        of_image = block, *padded, image_size
+        of_weights = tables.lanes, tables.lane_step
+        self._sizes = np.array([*of_image, *of_weights, sample_tiles, chunk, group], np.int64)
 
     @staticmethod
     def can_compute(tables: Tables) -> bool:
@@ -86,46 +88,29 @@ class Winograd:
         products = POSITIONS * -(-height // 2) * -(-width // 2)
         return Winograd.can_compute(tables) and products <= _WORTH * 9 * height * width
 
-    @property
-    def packed_size(self) -> int:
-        """Entries of packed weights."""
-        return self._tables.lanes * self._tables.channels * POSITIONS
-
-    def pack(self, weights_OkkI: Int8) -> Int16:
-        """U as `run` reads it: (panel, position, pair of channels, lane, channel of the pair)."""
-        tables = self._tables
-        packed = aligned(self.packed_size, np.int16)
-        direct = aligned(9 * tables.channels * LANES, np.int16)
-        _pack(weights_OkkI, tables.terms, tables.lane_step, direct, packed)
-        return packed
-
     def run(
         self,
         codes_NHWC: UInt8,
         zero_point: int,
-        packed: Int16,
-        scale: Float32,
+        weights_OkkI: Int8,
+        scale: float,
+        weight_scales: Float32,
         bias: Float32,
-        out: Float32,
+        out_NHWO: Float32,
     ) -> None:
-        """Write float32(sums) * scale + bias, both per output channel, into `out`, flat."""
-        block = min(self._block, len(codes_NHWC))
+        """As `Convolution.convolve`; weights are flat, and no biases are an empty array."""
         _run(
             codes_NHWC,
             zero_point,
-            np.zeros(block * self._image_size, np.int16),
-            self._padded,
-            block,
+            weights_OkkI,
+            scale,
+            weight_scales,
+            bias,
+            out_NHWO,
+            self._sizes,
             self._bases,
             self._targets,
-            self._sample_tiles,
-            self._chunk,
-            self._group,
-            aligned(POSITIONS * (self._chunk * self._tables.channels + 32), np.int16),
-            packed,
-            scale,
-            bias,
-            out,
+            self._tables.terms,
         )
 
 
@@ -168,9 +153,12 @@ def _targets(tables: Tables) -> Int64:
     return targets
 
 
-@njit(nogil=True, cache=True)
+@inner
 def _pack(weights: Int8, terms: Int64, lane_step: int, direct: Int16, packed: Int16) -> None:
-    """U, panel by panel; `direct` holds a panel of weights in between."""
+    """U as (panel, position, pair of channels, lane, channel of the pair), panel by panel.
+
+    `direct` holds a panel of weights in between.
+    """
     tap_step = direct.size // 9
     for panel in range(packed.size // (POSITIONS * tap_step)):
         pack_panel(weights, panel * LANES * lane_step, LANES, lane_step, terms, direct)
@@ -181,6 +169,45 @@ def _pack(weights: Int8, terms: Int64, lane_step: int, direct: Int16, packed: In
 
 @njit(nogil=True, cache=True)
 def _run(
+    codes_NHWC: UInt8,
+    zero_point: int,
+    weights_OkkI: Int8,
+    scale: float,
+    weight_scales: Float32,
+    bias: Float32,
+    out_NHWO: Float32,
+    sizes: Int64,
+    bases: Int64,
+    targets: Int64,
+    terms: Int64,
+) -> None:
+    image_size, lanes, lane_step, sample_tiles, chunk, group = sizes[5:]
+    C = codes_NHWC.shape[3]
+    packed = scratch_int16(lanes * C * POSITIONS)
+    _pack(weights_OkkI, terms, lane_step, scratch_int16(9 * C * LANES), packed)
+    block = min(sizes[0], len(codes_NHWC))
+    _convolve(
+        codes_NHWC,
+        zero_point,
+        np.zeros(block * image_size, np.int16),
+        (sizes[1], sizes[2], sizes[3], sizes[4]),
+        block,
+        bases,
+        targets,
+        sample_tiles,
+        chunk,
+        group,
+        # A cache line more than needed: steps of whole pages would compete for the same lines.
+        scratch_int16(POSITIONS * (chunk * C + 32)),
+        packed,
+        scales_of(weight_scales, scale, lanes),
+        biases_of(bias, lanes),
+        out_NHWO.reshape(-1),
+    )
+
+
+@inner
+def _convolve(
     codes_NHWC: UInt8,
     zero_point: int,
     image: Int16,
@@ -199,7 +226,6 @@ def _run(
 ) -> None:
     samples, _, _, C = codes_NHWC.shape
     panel_size = POSITIONS * C * LANES
-    # A cache line more than needed: steps of whole pages would all compete for the same lines.
     V_step, M_step = V.size // POSITIONS, chunk * LANES + 16
     M = np.empty(group * POSITIONS * M_step, np.int32)
     out_size = out.size // samples
