@@ -32,6 +32,16 @@ from topologies.one_peer import (
     RandomMatching,
     RotatingPermutations,
 )
+from topologies.presence import (
+    EVERYONE,
+    Absence,
+    Churn,
+    Joining,
+    Leaving,
+    Presence,
+    build_churn,
+)
+from topologies.random_absence import RandomAbsence
 from topologies.schedules import (
     Cycle,
     OutEdges,
@@ -39,20 +49,36 @@ from topologies.schedules import (
     Static,
     check_schedule,
     possible_receivers,
+    possible_senders,
 )
+from topologies.spans import FOREVER
+from topologies.trace_files import load_trace
+from topologies.traces import ContactTrace
+from topologies.with_presence import WithPresence
 
 __all__ = [
+    "EVERYONE",
+    "FOREVER",
     "KINDS",
     "ROTATING_PERMUTATIONS",
+    "Absence",
+    "Churn",
+    "ContactTrace",
     "Cycle",
+    "Joining",
+    "Leaving",
     "OnePeerExponential",
     "OutEdges",
+    "Presence",
+    "RandomAbsence",
     "RandomMatching",
     "RotatingPermutations",
     "Schedule",
     "Static",
     "TopologyError",
     "TopologyKind",
+    "WithPresence",
+    "build_churn",
     "build_schedule",
     "check_schedule",
     "chordal_grid",
@@ -64,10 +90,12 @@ __all__ = [
     "is_column_stochastic",
     "is_doubly_stochastic",
     "load_graph",
+    "load_trace",
     "metropolis",
     "mixing_matrix",
     "period_gap",
     "possible_receivers",
+    "possible_senders",
     "random_regular",
     "ring",
     "spectral_gap",

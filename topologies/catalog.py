@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
 
 import networkx as nx
 import numpy as np
@@ -13,11 +12,10 @@ import numpy as np
 from topologies import graphs
 from topologies.errors import TopologyError
 from topologies.files import load_graph
-from topologies.mixing import column_stochastic, metropolis
+from topologies.mixing import Weights, check_weights, column_stochastic, metropolis
 from topologies.one_peer import OnePeerExponential, RandomMatching, RotatingPermutations
 from topologies.schedules import Cycle, Schedule, Static, check_schedule
-
-Weights: TypeAlias = Literal["column_stochastic", "metropolis"]
+from topologies.trace_files import load_trace
 
 _ROTATING_DEVICES = RotatingPermutations(hold=1).num_devices
 
@@ -56,7 +54,7 @@ def build_schedule(kind: str, num_devices: int, *, seed: int, **options: object)
     try:
         check_schedule(schedule)
     except TopologyError as error:
-        what = str(options["path"]) if kind == "file" else f"{kind} of {num_devices} devices"
+        what = str(options.get("path", f"{kind} of {num_devices} devices"))
         raise TopologyError(f"{what}: {error}") from error
     return schedule
 
@@ -101,6 +99,27 @@ def _graph_of_file(num_devices: int, *, path: str | Path) -> nx.DiGraph[int]:
     return graph
 
 
+def _trace(
+    num_devices: int,
+    seed: int,
+    *,
+    path: str | Path,
+    seconds_per_round: float,
+    weights: Weights = "column_stochastic",
+    repeat: bool = False,
+    undirected: bool = False,
+) -> Schedule:
+    del seed
+    return load_trace(
+        Path(path),
+        num_devices,
+        seconds_per_round=seconds_per_round,
+        undirected=undirected,
+        repeat=repeat,
+        weights=weights,
+    )
+
+
 def _one_peer_exponential(
     num_devices: int, seed: int, *, weights: Weights = "column_stochastic", hold: int = 1
 ) -> Schedule:
@@ -112,7 +131,7 @@ def _one_peer_exponential(
 def _random_matching(
     num_devices: int, seed: int, *, weights: Weights = "column_stochastic", hold: int = 1
 ) -> Schedule:
-    _check_weights(weights)  # both kinds of weights are 1/2 here
+    check_weights(weights)  # both kinds of weights are 1/2 here
     return RandomMatching(num_devices, seed, hold)
 
 
@@ -150,17 +169,12 @@ def _cycle(
 
 
 def _weigh(graph: nx.DiGraph[int], weights: Weights) -> nx.DiGraph[int]:
-    _check_weights(weights)
+    check_weights(weights)
     return metropolis(graph) if weights == "metropolis" else column_stochastic(graph)
 
 
-def _check_weights(weights: str) -> None:
-    if weights not in get_args(Weights):
-        raise TopologyError(f"no weights {weights!r}; there are {', '.join(get_args(Weights))}")
-
-
 def _refuse_metropolis(kind: str, weights: Weights) -> None:
-    _check_weights(weights)
+    check_weights(weights)
     if weights == "metropolis":
         raise TopologyError(
             f"{kind}: its links go one way, and metropolis weights need both; "
@@ -218,6 +232,12 @@ KINDS: dict[str, TopologyKind] = {
         "a GraphML file (.graphml) or an edge list (.csv, .edgelist, .txt)",
         ("weights", "path"),
         ("path",),
+    ),
+    "trace": TopologyKind(
+        _trace,
+        "contacts from a file (.csv: time,source,target,duration in seconds)",
+        ("weights", "path", "seconds_per_round", "repeat", "undirected"),
+        ("path", "seconds_per_round"),
     ),
     "cycle": TopologyKind(
         _cycle, "static topologies in turn, each for `hold` rounds", ("graphs", "hold"), ("graphs",)

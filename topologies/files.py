@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from math import isfinite
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import ParseError
@@ -12,6 +14,12 @@ import networkx as nx
 
 from topologies.errors import TopologyError
 
+LINK_FIGURES = ("bandwidth_mbps", "latency_ms", "jitter_ms", "loss")
+"""Attributes of links that are numbers, with their units; `loss` is a share of packets."""
+
+_FOR_PEOPLE = ("name", "label", "description", "id", "key")  # of a link; kept, never used
+_LINK_ATTRIBUTES = ("multiplicity", *LINK_FIGURES, *_FOR_PEOPLE)
+
 
 def load_graph(path: Path) -> nx.DiGraph[int]:
     """Read a graph; by the file's ending it is one of these.
@@ -19,14 +27,17 @@ def load_graph(path: Path) -> nx.DiGraph[int]:
     - `.graphml`: directed or not. Links of an undirected file go both ways. Parallel links become
       one edge of that multiplicity.
     - `.csv`: a link `source,target` per line. A first line that starts with these two words may
-      name further columns, such as `source,target,latency_ms`: they become link attributes.
+      name further columns, such as `source,target,latency_ms`: they become link attributes, where
+      a cell is not empty.
     - `.edgelist`, `.txt`: `source target` per line, `#` starts a comment.
 
-    Edge lists are directed: a link that goes both ways takes two lines.
+    Edge lists are directed: a link that goes both ways takes two lines. A link may have the
+    attributes `multiplicity`, those of `LINK_FIGURES`, which are numbers, and for people `name`,
+    `label`, `description`, `id` and `key`.
 
     Returns:
         Nodes 0 to n-1 in the order of the file's names (by value if all are integers), with the
-        name as attribute `name`; further node and link attributes are kept.
+        name as attribute `name`; further node attributes and those of links are kept.
 
     Raises:
         TopologyError: the file is missing or broken; says which line.
@@ -80,7 +91,11 @@ def _read_csv(path: Path) -> nx.DiGraph[str]:
     rows = [(line, cells) for line, cells in lines if any(cells) and cells[0][:1] != "#"]
     columns = ["source", "target"]
     if rows and [cell.lower() for cell in rows[0][1][:2]] == columns:
-        columns += rows.pop(0)[1][2:]
+        line, cells = rows.pop(0)
+        columns += cells[2:]
+        _check_names(columns[2:], f"{path}, line {line}")
+        if len(set(columns)) < len(columns):
+            raise TopologyError(f"{path}, line {line}: names a column twice; remove one of them")
     return _graph_of_rows(path, rows, columns)
 
 
@@ -103,7 +118,8 @@ def _graph_of_rows(
         source, target = cells[:2]
         if graph.has_edge(source, target):
             raise TopologyError(f"{where}: the link {source} -> {target} occurs twice; remove one")
-        attributes = dict(zip(columns[2:], map(_number_or_text, cells[2:]), strict=True))
+        named = zip(columns[2:], cells[2:], strict=True)
+        attributes = {name: _number_or_text(cell) for name, cell in named if cell}
         _add_link(graph, source, target, attributes, where)
     return graph
 
@@ -114,20 +130,45 @@ def _add_link(
     """Add a link; one that is there already counts in its multiplicity."""
     if source == target:
         raise TopologyError(f"{where}: {source} sends to itself; remove that link")
-    if "weight" in attributes:
-        raise TopologyError(
-            f"{where}: weight of {source} -> {target} is decided by topology.weights, not by the "
-            "file; rename or remove it"
-        )
+    _check_names(attributes, where)
+    for name in LINK_FIGURES:
+        figure = attributes.get(name, 0)
+        # A truth value is an int to Python.
+        if not (type(figure) in (int, float) and isfinite(figure)):
+            raise TopologyError(
+                f"{where}: {name} of {source} -> {target} is {figure!r}; must be a number"
+            )
     multiplicity = attributes.get("multiplicity", 1)
     if type(multiplicity) is not int or multiplicity < 1:
         raise TopologyError(
             f"{where}: multiplicity of {source} -> {target} is {multiplicity!r}; must be a count"
         )
     if graph.has_edge(source, target):
-        graph.edges[source, target]["multiplicity"] += multiplicity
+        known = graph.edges[source, target]
+        for name in LINK_FIGURES:
+            if known.get(name) != attributes.get(name):
+                raise TopologyError(
+                    f"{where}: parallel links {source} -> {target} differ in {name}; "
+                    "make one link of them"
+                )
+        known["multiplicity"] += multiplicity
     else:
         graph.add_edge(source, target, **{**attributes, "multiplicity": multiplicity})
+
+
+def _check_names(names: Iterable[str], where: str) -> None:
+    """Refuse attributes of links that would go unheard."""
+    for name in names:
+        if name == "weight":
+            raise TopologyError(
+                f"{where}: the weight of links is decided by topology.weights, not by the file; "
+                "remove it"
+            )
+        if name not in _LINK_ATTRIBUTES:
+            meant = get_close_matches(name.lower(), _LINK_ATTRIBUTES, n=1)
+            known = ", ".join(_LINK_ATTRIBUTES)
+            remedy = f"did you mean {meant[0]}?" if meant else f"remove it; links have {known}"
+            raise TopologyError(f"{where}: links have no attribute {name!r}; {remedy}")
 
 
 def _number_nodes(named: nx.DiGraph[str]) -> nx.DiGraph[int]:

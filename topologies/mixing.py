@@ -8,12 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 from math import isfinite
+from typing import Literal, TypeAlias, get_args
 
 import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
 from topologies.errors import TopologyError
+
+Weights: TypeAlias = Literal["column_stochastic", "metropolis"]
+"""The two ways to weigh a graph, by the name that a scenario gives them."""
 
 _ROUNDING = 1e-12  # sums of up to thousands of weights in float64
 
@@ -63,6 +67,16 @@ def metropolis(graph: nx.DiGraph[int]) -> nx.DiGraph[int]:
         attributes["weight"] = multiplicity / (1 + max(links[sender], links[receiver]))
     nx.freeze(weighted)
     return weighted
+
+
+def check_weights(weights: str) -> None:
+    """Make sure that there is such a way to weigh a graph.
+
+    Raises:
+        TopologyError: there is none of that name.
+    """
+    if weights not in get_args(Weights):
+        raise TopologyError(f"no weights {weights!r}; there are {', '.join(get_args(Weights))}")
 
 
 def check_weighted(weighted: nx.DiGraph[int]) -> None:

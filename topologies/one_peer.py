@@ -7,15 +7,19 @@ two devices send to the same one, W = (I + P)/2 with a permutation P is doubly s
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import ClassVar
 
 import networkx as nx
 import numpy as np
 
 from topologies.errors import TopologyError
 from topologies.graphs import exponential_offsets
-from topologies.schedules import OutEdges, check_hold
+from topologies.presence import EVERYONE, Presence
+from topologies.schedules import OutEdges, check_hold, stages_of_rounds
+from topologies.spans import FOREVER
 
 ROTATING_PERMUTATIONS = (
     (1, 2, 3, 4, 5, 6, 7, 0),
@@ -39,6 +43,9 @@ class OnePeerSchedule(ABC):
 
     num_devices: int
     hold: int
+
+    seconds_per_round: ClassVar[None] = None
+    presence: ClassVar[Presence] = EVERYONE
 
     @property
     @abstractmethod
@@ -83,6 +90,34 @@ class OnePeerSchedule(ABC):
         """The sender to a device in a round, or nothing."""
         sender = self.sender(device, round_index // self.hold)
         return () if sender == device else (sender,)
+
+    def possible_receivers(self, device: int) -> tuple[int, ...]:
+        """Receivers of a device in all stages, increasing."""
+        return self._peers(device, self.receiver)
+
+    def possible_senders(self, device: int) -> tuple[int, ...]:
+        """Senders to a device in all stages, increasing."""
+        return self._peers(device, self.sender)
+
+    def is_ever_active(
+        self, sender: int, receiver: int, first_round: int = 0, end_round: int = FOREVER
+    ) -> bool:
+        """Whether a stage of these rounds has such an edge."""
+        if sender == receiver or self.num_stages is None:
+            return sender != receiver and first_round < end_round
+        stages = stages_of_rounds(first_round, end_round, self.hold, self.num_stages)
+        return any(self.receiver(sender, stage) == receiver for stage in stages)
+
+    def link_attributes(self, sender: int, receiver: int) -> Mapping[str, object]:  # noqa: ARG002
+        """Nothing: these graphs come from no file."""
+        return {}
+
+    def _peers(self, device: int, peer: Callable[[int, int], int]) -> tuple[int, ...]:
+        """Peers of a device in all stages; where these never repeat that is anybody."""
+        if self.num_stages is None:
+            return tuple(other for other in range(self.num_devices) if other != device)
+        peers = {peer(device, stage) for stage in range(self.num_stages)}
+        return tuple(sorted(peers - {device}))
 
 
 @dataclass(frozen=True)

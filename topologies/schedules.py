@@ -6,19 +6,22 @@ who sends to whom. Devices ask for their own edges only, which costs no graph.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
 import networkx as nx
 
 from topologies.errors import TopologyError
 from topologies.mixing import check_weighted
+from topologies.presence import EVERYONE, Presence
+from topologies.spans import FOREVER
 
 OutEdges: TypeAlias = tuple[tuple[int, float], ...]
 """Edges on which a device sends: (receiver, weight), sorted by receiver."""
 
-_APERIODIC_GRAPHS = 32  # of an aperiodic schedule, looked at by check_schedule
+_NOT_OF_LINKS = frozenset({"weight", "multiplicity"})  # attributes that say how to mix
 _NAMED_DEVICES = 5  # in a message
 
 
@@ -45,6 +48,14 @@ class Schedule(Protocol):
     def period(self) -> int | None:
         """Rounds after which the graphs repeat; None if they never do."""
 
+    @property
+    def seconds_per_round(self) -> float | None:
+        """Virtual seconds that a round stands for; None where graphs follow rounds, not time."""
+
+    @property
+    def presence(self) -> Presence:
+        """Who is there in which round; edges of those who are not are left out already."""
+
     def graph(self, round_index: int) -> nx.DiGraph[int]:
         """Graph of a round, with edge attribute `weight`; not to be changed."""
 
@@ -53,6 +64,23 @@ class Schedule(Protocol):
 
     def in_neighbors(self, device: int, round_index: int) -> tuple[int, ...]:
         """Senders to a device in a round, sorted."""
+
+    def possible_receivers(self, device: int) -> tuple[int, ...]:
+        """Devices that this one may send to in any round, increasing."""
+
+    def possible_senders(self, device: int) -> tuple[int, ...]:
+        """Devices that may send to this one in any round, increasing."""
+
+    def is_ever_active(
+        self, sender: int, receiver: int, first_round: int = 0, end_round: int = FOREVER
+    ) -> bool:
+        """Whether an edge may be active in a round from the first to the one before the end.
+
+        What is left to chance counts as possible.
+        """
+
+    def link_attributes(self, sender: int, receiver: int) -> Mapping[str, object]:
+        """What a graph file says of a link, whatever the round; empty where it says nothing."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +95,9 @@ class Static:
     """
 
     weighted: nx.DiGraph[int]
+
+    seconds_per_round: ClassVar[None] = None
+    presence: ClassVar[Presence] = EVERYONE
 
     def __post_init__(self) -> None:
         check_weighted(self.weighted)
@@ -103,6 +134,27 @@ class Static:
         """Senders to a device, sorted."""
         return self._in_neighbors[device]
 
+    def possible_receivers(self, device: int) -> tuple[int, ...]:
+        """Devices that this one sends to, increasing."""
+        return tuple(receiver for receiver, _ in self._out_edges[device])
+
+    def possible_senders(self, device: int) -> tuple[int, ...]:
+        """Devices that send to this one, increasing."""
+        return self._in_neighbors[device]
+
+    def is_ever_active(
+        self, sender: int, receiver: int, first_round: int = 0, end_round: int = FOREVER
+    ) -> bool:
+        """Whether there is such an edge, and there are such rounds."""
+        return first_round < end_round and self.weighted.has_edge(sender, receiver)
+
+    def link_attributes(self, sender: int, receiver: int) -> Mapping[str, object]:
+        """What the graph says of a link, beside how it mixes."""
+        if not self.weighted.has_edge(sender, receiver):
+            return {}
+        attributes: Mapping[str, object] = self.weighted.edges[sender, receiver]
+        return {name: attributes[name] for name in attributes.keys() - _NOT_OF_LINKS}
+
     @cached_property
     def _out_edges(self) -> tuple[OutEdges, ...]:
         links = self.weighted.adj
@@ -135,6 +187,9 @@ class Cycle:
 
     graphs: tuple[nx.DiGraph[int], ...]
     hold: int
+
+    seconds_per_round: ClassVar[None] = None
+    presence: ClassVar[Presence] = EVERYONE
 
     def __post_init__(self) -> None:
         check_hold(self.hold)
@@ -173,6 +228,30 @@ class Cycle:
         """Senders to a device in a round, sorted."""
         return self._stage(round_index).in_neighbors(device, round_index)
 
+    def possible_receivers(self, device: int) -> tuple[int, ...]:
+        """Devices that this one sends to in any of the graphs, increasing."""
+        return tuple(sorted({i for s in self._stages for i in s.possible_receivers(device)}))
+
+    def possible_senders(self, device: int) -> tuple[int, ...]:
+        """Devices that send to this one in any of the graphs, increasing."""
+        return tuple(sorted({j for s in self._stages for j in s.possible_senders(device)}))
+
+    def is_ever_active(
+        self, sender: int, receiver: int, first_round: int = 0, end_round: int = FOREVER
+    ) -> bool:
+        """Whether one of the graphs of these rounds has such an edge."""
+        return any(
+            self.graphs[stage].has_edge(sender, receiver)
+            for stage in stages_of_rounds(first_round, end_round, self.hold, len(self.graphs))
+        )
+
+    def link_attributes(self, sender: int, receiver: int) -> Mapping[str, object]:
+        """What the graphs say of a link; of two that disagree the later one."""
+        attributes: dict[str, object] = {}
+        for stage in self._stages:
+            attributes |= stage.link_attributes(sender, receiver)
+        return attributes
+
     def _stage(self, round_index: int) -> Static:
         return self._stages[round_index // self.hold % len(self._stages)]
 
@@ -183,38 +262,64 @@ class Cycle:
 
 def possible_receivers(schedule: Schedule, device: int) -> tuple[int, ...]:
     """Devices that this one may send to in any round, increasing."""
-    if schedule.period is None:
-        return tuple(other for other in range(schedule.num_devices) if other != device)
-    rounds = range(0, schedule.period, schedule.hold)
-    return tuple(sorted({peer for r in rounds for peer, _ in schedule.out_edges(device, r)}))
+    return schedule.possible_receivers(device)
 
 
-def check_schedule(schedule: Schedule) -> None:
-    """Make sure that what any device learns can reach every other, again in every period.
+def possible_senders(schedule: Schedule, device: int) -> tuple[int, ...]:
+    """Devices that may send to this one in any round, increasing."""
+    return schedule.possible_senders(device)
 
-    Of an aperiodic schedule the first 32 graphs are taken for a period.
+
+def check_schedule(schedule: Schedule, num_rounds: int | None = None) -> None:
+    """Make sure that what any device learns can reach every other.
+
+    The graphs of all rounds taken together must be strongly connected. Where they repeat, it then
+    reaches them again and again. What is left to chance counts as possible.
+
+    Args:
+        schedule: of a fleet.
+        num_rounds: of a run; later rounds then don't count.
 
     Raises:
-        TopologyError: the graphs of a period are not strongly connected, all taken together;
-            says which devices cannot be reached from which.
+        TopologyError: they are not; says which devices cannot be reached from which.
     """
-    period = schedule.period or _APERIODIC_GRAPHS * schedule.hold
-    union: nx.DiGraph[Any] = nx.DiGraph()
-    for round_index in range(0, period, schedule.hold):
-        graph = schedule.graph(round_index)
-        union.add_nodes_from(graph.nodes(data=True))
-        union.add_edges_from(graph.edges)
-        if nx.is_strongly_connected(union):
-            return
-    everyone = set(union)
-    unreached = everyone - nx.descendants(union, 0) - {0}
-    unheard = everyone - nx.ancestors(union, 0) - {0}
-    senders, receivers = ({0}, unreached) if unreached else (unheard, {0})
-    within = "" if schedule.is_static else f" within {period} rounds"
-    raise TopologyError(
-        f"not strongly connected: nothing that {_name(union, senders)} sends can reach "
-        f"{_name(union, receivers)}{within}; add links that way"
-    )
+
+    def receivers(device: int) -> list[int]:
+        peers = schedule.possible_receivers(device)
+        return [i for i in peers if num_rounds is None or is_active(device, i, 0, num_rounds)]
+
+    def senders(device: int) -> list[int]:
+        peers = schedule.possible_senders(device)
+        return [j for j in peers if num_rounds is None or is_active(j, device, 0, num_rounds)]
+
+    is_active = schedule.is_ever_active
+    unreached = _not_reached(schedule.num_devices, receivers)
+    unheard = _not_reached(schedule.num_devices, senders)
+    if unreached or unheard:
+        sources, targets = ({0}, unreached) if unreached else (unheard, {0})
+        names = schedule.graph(0)
+        raise TopologyError(
+            f"not strongly connected: nothing that {_name(names, sources)} sends can reach "
+            f"{_name(names, targets)}{_within(schedule, num_rounds)}"
+        )
+
+
+def stages_of_rounds(
+    first_round: int, end_round: int, hold: int, num_stages: int
+) -> tuple[int, ...]:
+    """Stages, of those that take turns for `hold` rounds each, which hold in any of the rounds.
+
+    Args:
+        first_round: first of the rounds.
+        end_round: first round after them.
+        hold: rounds of a stage, at least 1.
+        num_stages: after which the first is back, at least 1.
+    """
+    if first_round >= end_round:
+        return ()
+    first = first_round // hold
+    end = min((end_round - 1) // hold + 1, first + num_stages)
+    return tuple(stage % num_stages for stage in range(first, end))
 
 
 def check_hold(hold: int) -> None:
@@ -225,6 +330,26 @@ def check_hold(hold: int) -> None:
     """
     if hold < 1:
         raise TopologyError(f"hold is {hold}; must be at least 1 round")
+
+
+def _not_reached(num_devices: int, peers: Callable[[int], Iterable[int]]) -> set[int]:
+    """Devices that no path from device 0 leads to."""
+    missing, ahead = set(range(1, num_devices)), [0]
+    while ahead and missing:
+        found = missing.intersection(peers(ahead.pop()))
+        missing -= found
+        ahead.extend(found)
+    return missing
+
+
+def _within(schedule: Schedule, num_rounds: int | None) -> str:
+    """Which rounds were looked at, and the remedy."""
+    if num_rounds is not None and not schedule.is_static:
+        return f" within {num_rounds} rounds; add links that way, or train for more rounds"
+    if schedule.is_static:
+        return "; add links that way"
+    rounds = "any round" if schedule.period is None else f"{schedule.period} rounds"
+    return f" within {rounds}; add links that way"
 
 
 def _name(graph: nx.DiGraph[int], devices: set[int]) -> str:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from edgesim.scenario.hardware import Quantity
 from edgesim.scenario.section import Count, PathText, Probability, Section
 
 Weights = Literal["column_stochastic", "metropolis"]
@@ -115,6 +116,25 @@ class GraphFile(TopologyKind):
     path: PathText = Field(description="file, relative to the scenario file's folder")
 
 
+class ContactTrace(TopologyKind):
+    """Contacts from a file: which device can reach which, from when on and for how long."""
+
+    kind: Literal["trace"]
+    path: PathText = Field(
+        description="CSV file with the columns time, source, target, duration, times in seconds; "
+        "relative to the scenario file's folder"
+    )
+    seconds_per_round: Quantity = Field(
+        description="seconds of the trace that a round stands for; a contact is active in every "
+        "round that it overlaps"
+    )
+    repeat: bool = Field(
+        default=False,
+        description="after its last round the trace begins anew; false: no more contacts",
+    )
+    undirected: bool = Field(default=False, description="each contact goes both ways")
+
+
 StaticTopology = Annotated[
     DirectedRing
     | Ring
@@ -159,6 +179,7 @@ Topology = Annotated[
     | RandomMatching
     | Rotating
     | GraphFile
+    | ContactTrace
     | Cycle,
     Field(discriminator="kind"),
 ]

@@ -4,6 +4,8 @@ import networkx as nx
 import numpy as np
 from hypothesis import strategies as st
 
+from topologies import Absence, Churn, ContactTrace, Joining, Leaving, RandomAbsence, TopologyError
+
 
 @st.composite
 def digraphs(draw, max_devices=8, max_multiplicity=3):
@@ -40,3 +42,47 @@ def circulant_matrix(n, shares):
         for offset, share in shares.items():
             W[(j + offset) % n, j] += share
     return W
+
+
+@st.composite
+def contact_traces(draw, num_devices=5, max_rounds=40):
+    """Any contacts of some of the edges, repeated or not, with either weights."""
+    weights = draw(st.sampled_from(["column_stochastic", "metropolis"]))
+    pairs = [(j, i) for j in range(num_devices) for i in range(num_devices) if i != j]
+    contacts = {}
+    for j, i in draw(st.lists(st.sampled_from(pairs), min_size=1, max_size=12, unique=True)):
+        rounds = draw(st.sets(st.integers(0, max_rounds), min_size=2, max_size=12))
+        changes = sorted(rounds)[: len(rounds) // 2 * 2]
+        contacts[j, i] = changes
+        if weights == "metropolis":
+            contacts[i, j] = changes
+    return ContactTrace(num_devices, contacts, 10.0, draw(st.booleans()), weights)
+
+
+@st.composite
+def churns(draw, num_devices, max_rounds=60, *, with_chance=True):
+    """Any churn of which `Churn` has nothing to say."""
+    devices, rounds = st.integers(0, num_devices - 1), st.integers(0, max_rounds)
+    words = draw(
+        st.lists(
+            st.tuples(st.sampled_from("ajl"), devices, rounds, st.none() | st.integers(1, 20)),
+            max_size=8,
+        )
+    )
+    chance = None
+    if with_chance and draw(st.booleans()):
+        chance = RandomAbsence(draw(st.floats(0.05, 0.8)), draw(st.floats(4, 20)), draw(rounds))
+    churn = Churn(num_devices, chance=chance)
+    for kind, device, first, length in words:
+        entries = {
+            "absences": (*churn.absences, Absence(device, first, length and first + length)),
+            "joins": (*churn.joins, Joining(device, first + 1)),
+            "leaves": (*churn.leaves, Leaving(device, first + 1)),
+        }
+        (key,) = (key for key in entries if key[0] == kind)
+        old = {"absences": churn.absences, "joins": churn.joins, "leaves": churn.leaves}
+        try:
+            churn = Churn(num_devices, **(old | {key: entries[key]}), chance=chance)
+        except TopologyError:
+            continue  # this entry does not go with those before it
+    return churn

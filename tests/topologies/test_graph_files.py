@@ -58,6 +58,11 @@ class TestGraphML:
         assert graph.edges[0, 1]["latency_ms"] == graph.edges[1, 0]["latency_ms"] == 2.5
         assert "latency_ms" not in graph.edges[0, 2]
 
+    def test_numbers_of_links_for_people_are_kept(self, tmp_path):
+        labelled = UNDIRECTED.replace('<edge source="b"', '<edge id="e0" source="b"')
+        graph = load_graph(write(tmp_path, "net.graphml", labelled))
+        assert graph.edges[0, 1]["id"] == "e0"
+
     def test_parallel_links_count_as_multiplicity(self, tmp_path):
         graph = load_graph(write(tmp_path, "net.graphml", TWO_WIRES))
         assert links(graph) == {(0, 1): 1, (1, 0): 1, (0, 2): 2, (2, 0): 2}
@@ -78,6 +83,24 @@ class TestGraphML:
             (UNDIRECTED.replace("utf-8", "utf-x"), "is no valid GraphML: unknown encoding"),
             (UNDIRECTED.replace(">2.5<", ">fast<"), "is no valid GraphML: .*fast"),
             (UNDIRECTED.replace('"double"', '"quux"'), "is no valid GraphML: .*quux"),
+            (
+                UNDIRECTED.replace("latency_ms", "latency"),
+                "links have no attribute 'latency'; did you mean latency_ms",
+            ),
+            (UNDIRECTED.replace("latency_ms", "colour"), "no attribute 'colour'; remove it; links"),
+            (
+                UNDIRECTED.replace('"double"', '"string"'),
+                "latency_ms of .* is '2.5'; must be a num",
+            ),
+            (
+                UNDIRECTED.replace('"double"', '"boolean"').replace("2.5", "true"),
+                "latency_ms of .* is True; must be a number",
+            ),
+            (UNDIRECTED.replace("2.5", "inf"), "latency_ms of .* is inf; must be a number"),
+            (
+                UNDIRECTED.replace("</graph>", '<edge source="b" target="a"/></graph>'),
+                "parallel links .* differ in latency_ms; make one link of them",
+            ),
             (UNDIRECTED.replace('target="c"', 'target="a"'), "a sends to itself"),
             (re.sub("<edge.*", "", UNDIRECTED), "has no links"),
         ],
@@ -124,11 +147,17 @@ class TestEdgeLists:
         path = write(
             tmp_path,
             "net.csv",
-            'Source,Target,latency_ms,medium\na,b,20,"air, 2.4 GHz"\nb,a,2.5,\n',
+            'Source,Target,latency_ms,label\na,b,20,"air, 2.4 GHz"\nb,a,2.5,\n',
         )
         graph = load_graph(path)
-        assert graph.edges[0, 1] == {"latency_ms": 20, "medium": "air, 2.4 GHz", "multiplicity": 1}
-        assert graph.edges[1, 0] == {"latency_ms": 2.5, "medium": "", "multiplicity": 1}
+        assert graph.edges[0, 1] == {"latency_ms": 20, "label": "air, 2.4 GHz", "multiplicity": 1}
+        assert graph.edges[1, 0] == {"latency_ms": 2.5, "multiplicity": 1}
+
+    def test_csv_cells_that_are_empty_say_nothing(self, tmp_path):
+        path = write(tmp_path, "net.csv", "source,target,latency_ms,multiplicity\na,b,,\nb,a,1,2\n")
+        graph = load_graph(path)
+        assert graph.edges[0, 1] == {"multiplicity": 1}
+        assert graph.edges[1, 0] == {"latency_ms": 1, "multiplicity": 2}
 
     def test_csv_may_start_with_the_mark_that_spreadsheets_write(self, tmp_path):
         path = write(tmp_path, "net.csv", "\ufeffsource,target\na,b\nb,a\n")
@@ -143,7 +172,26 @@ class TestEdgeLists:
         [
             ("net.csv", "a,b\nb\n", r"line 2: \['b'\] is not of the form source, target"),
             ("net.csv", "a,b\nb,a,3\n", "line 2: .* is not of the form source, target"),
-            ("net.csv", "source,target,ms\na,b\n", "line 2: .* not of the form source, target, ms"),
+            (
+                "net.csv",
+                "source,target,loss\na,b\n",
+                "line 2: .* not of the form source, target, loss",
+            ),
+            ("net.csv", "source,target,ms\n", "line 1: links have no attribute 'ms'; remove it;"),
+            ("net.csv", "source,target,latency\n", "line 1: .* 'latency'; did you mean latency_ms"),
+            ("net.csv", "source,target,Loss\n", "line 1: .* 'Loss'; did you mean loss?"),
+            ("net.csv", "source,target,weight\n", "line 1: the weight of links is decided by"),
+            ("net.csv", "source,target,loss,loss\n", "line 1: names a column twice"),
+            (
+                "net.csv",
+                "source,target,loss\na,b,low\n",
+                "line 2: loss of a -> b is 'low'; must be",
+            ),
+            (
+                "net.csv",
+                "source,target,loss\na,b,nan\n",
+                "line 2: loss of a -> b is nan; must be a",
+            ),
             ("net.csv", "a,b\n,a\n", "line 2: .* is not of the form"),
             ("net.csv", 'a,b\n"b,a\n', "is no comma-separated text"),
             ("net.csv", "a,b\nb,b\n", "line 2: b sends to itself; remove that link"),

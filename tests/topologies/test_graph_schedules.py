@@ -3,7 +3,7 @@ import pickle
 import networkx as nx
 import numpy as np
 import pytest
-from graph_strategies import digraphs
+from graph_strategies import churns, contact_traces, digraphs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,12 +14,15 @@ from topologies import (
     RotatingPermutations,
     Static,
     TopologyError,
+    WithPresence,
     check_schedule,
     column_stochastic,
     complete,
     directed_ring,
     is_column_stochastic,
     mixing_matrix,
+    possible_receivers,
+    possible_senders,
     ring,
     star,
     torus,
@@ -39,14 +42,28 @@ def pad(graph, n):
     return graph
 
 
-SCHEDULES = st.one_of(
+def with_churn(schedules, **options):
+    return schedules.flatmap(
+        lambda schedule: st.builds(
+            WithPresence, st.just(schedule), churns(schedule.num_devices, **options)
+        )
+    )
+
+
+FIXED_SCHEDULES = st.one_of(
     digraphs().map(lambda graph: Static(column_stochastic(graph))),
     HOLDS.flatmap(cycles),
     st.builds(OnePeerExponential, st.integers(1, 20), HOLDS),
     st.builds(RotatingPermutations, HOLDS),
-    st.builds(RandomMatching, st.integers(1, 15), st.integers(0, 2**63 - 1), HOLDS),
+    contact_traces(),
 )
+MATCHINGS = st.builds(RandomMatching, st.integers(1, 15), st.integers(0, 2**63 - 1), HOLDS)
+PLAIN_SCHEDULES = FIXED_SCHEDULES | MATCHINGS
+SCHEDULES = PLAIN_SCHEDULES | with_churn(PLAIN_SCHEDULES)
+# Without chance, what can happen does.
+CERTAIN_SCHEDULES = FIXED_SCHEDULES | with_churn(FIXED_SCHEDULES, with_chance=False)
 ROUNDS = st.integers(0, 10**6)
+HORIZON = 81 + 40  # strategies plan no churn after round 80, and no period above 40 rounds
 
 
 class TestEverySchedule:
@@ -89,6 +106,43 @@ class TestEverySchedule:
     @given(schedule=SCHEDULES)
     def test_is_static_exactly_if_its_period_is_one_graph(self, schedule):
         assert schedule.is_static == (schedule.period == 1)
+
+
+class TestPossiblePeers:
+    """By the definition: edges of all rounds until everything repeats or has ended."""
+
+    @given(schedule=CERTAIN_SCHEDULES)
+    def test_are_exactly_those_of_any_round(self, schedule):
+        links = {(j, i) for t in range(HORIZON) for j, i in links_of(schedule, t)}
+        for device in range(schedule.num_devices):
+            receivers = tuple(sorted(i for j, i in links if j == device))
+            senders = tuple(sorted(j for j, i in links if i == device))
+            assert possible_receivers(schedule, device) == receivers
+            assert possible_senders(schedule, device) == senders
+
+    @given(schedule=CERTAIN_SCHEDULES, first=st.integers(0, 90), length=st.integers(-5, 90))
+    def test_an_edge_is_ever_active_exactly_if_it_is_in_one_of_the_rounds(
+        self, schedule, first, length
+    ):
+        links = {link for t in range(first, first + length) for link in links_of(schedule, t)}
+        for j in range(schedule.num_devices):
+            for i in range(schedule.num_devices):
+                is_link = (j, i) in links
+                assert schedule.is_ever_active(j, i, first, first + length) == is_link
+
+    @given(schedule=MATCHINGS, rounds=st.lists(ROUNDS, max_size=8))
+    def test_of_random_pairs_are_all_that_can_ever_meet(self, schedule, rounds):
+        for t in rounds:
+            for j, i in links_of(schedule, t):
+                assert schedule.is_ever_active(j, i, t, t + 1)
+                assert i in possible_receivers(schedule, j)
+                assert j in possible_senders(schedule, i)
+
+
+def links_of(schedule, round_index):
+    for device in range(schedule.num_devices):
+        for receiver, _ in schedule.out_edges(device, round_index):
+            yield device, receiver
 
 
 def edges(schedule, round_index):
@@ -198,6 +252,14 @@ class TestCheckSchedule:
     def test_says_who_cannot_be_heard(self):
         with pytest.raises(TopologyError, match="device 1 sends can reach device 0; add links"):
             check_schedule(Static(column_stochastic(nx.DiGraph([(0, 1)]))))
+
+    def test_does_not_count_what_comes_after_the_run(self):
+        parts = [pad(nx.DiGraph(links), n=3) for links in ([(0, 1), (1, 0)], [(1, 2), (2, 1)])]
+        schedule = Cycle(tuple(map(column_stochastic, parts)), hold=10)
+        check_schedule(schedule)
+        check_schedule(schedule, 11)
+        with pytest.raises(TopologyError, match=r"device 2 within 10 rounds; .*train for more"):
+            check_schedule(schedule, 10)
 
     def test_says_over_which_time_a_cycle_was_looked_at(self):
         halves = [column_stochastic(pad(nx.DiGraph([(0, 1), (1, 0)]), n=3))] * 2

@@ -33,6 +33,11 @@ def options(request, tmp_path):
         path = tmp_path / "net.csv"
         path.write_text("".join(f"{j},{i}\n" for j, i in ring(8).edges))
         return "file", {"path": str(path)}
+    if request.param == "trace":
+        path = tmp_path / "meetings.csv"
+        lines = "".join(f"0,{j},{i},1\n" for j, i in ring(8).edges)
+        path.write_text(f"time,source,target,duration\n{lines}")
+        return "trace", {"path": str(path), "seconds_per_round": 1, "repeat": True}
     return request.param, OPTIONS.get(request.param, {})
 
 
@@ -67,10 +72,12 @@ class TestEveryKind:
             build_schedule(kind, 8, seed=1, colour="red", **words)
 
     def test_a_missing_option_is_named(self, options):
-        kind, _ = options
-        for name in KINDS[kind].required:
+        kind, words = options
+        required = KINDS[kind].required
+        for name in required:
+            others = {other: words[other] for other in required if other != name}
             with pytest.raises(TopologyError, match=f"^{kind}: needs {name}$"):
-                build_schedule(kind, 8, seed=1)
+                build_schedule(kind, 8, seed=1, **others)
 
     def test_unknown_weights_are_refused(self, options):
         kind, words = options

@@ -1,0 +1,102 @@
+"""Section topology of kind: trace."""
+
+from pathlib import Path
+
+import pytest
+from test_scenario_files import LEAST, error_of, write
+
+from edgesim.assembly import make_schedule
+from edgesim.errors import ScenarioError
+from edgesim.scenario import load_scenario
+from topologies import possible_receivers
+
+BUSES = Path(__file__).resolve().parents[2] / "scenarios" / "traces" / "buses.yaml"
+RING = "time,source,target,duration\n0,0,1,5\n20,1,2,5\n40,2,3,5\n60,3,0,5\n"
+
+
+def scenario_of(tmp_path: Path, options: str = "", *overrides: str):
+    (tmp_path / "contacts.csv").write_text(RING)
+    topology = f"{{kind: trace, path: contacts.csv, seconds_per_round: 10{options}}}"
+    return load_scenario(write(tmp_path, LEAST.replace("{kind: ring}", topology)), list(overrides))
+
+
+def test_the_path_is_relative_to_the_scenario_and_rounds_have_their_seconds(tmp_path: Path):
+    schedule = make_schedule(scenario_of(tmp_path))
+    assert schedule.seconds_per_round == 10
+    assert [schedule.out_edges(0, t) for t in range(3)] == [((1, 0.5),), (), ()]
+    assert schedule.period is None
+
+
+def test_options_reach_the_schedule(tmp_path: Path):
+    options = ", repeat: true, undirected: true, weights: metropolis"
+    schedule = make_schedule(scenario_of(tmp_path, options))
+    assert schedule.period == 7
+    assert schedule.out_edges(1, 7) == ((0, 0.5),)
+
+
+@pytest.mark.parametrize(
+    ("options", "override", "error"),
+    [
+        ("", "fleet.devices=3", "contacts.csv, line 4: there is no device 3; the fleet has 0 to 2"),
+        (
+            "",
+            "fleet.devices=5",
+            "contacts.csv: not strongly connected: nothing that device 0 sends",
+        ),
+        (", weights: metropolis", "seed=1", "contacts.csv: metropolis weights need every contact"),
+        ("", "training.rounds=6", "devices 1, 2, 3 sends can reach device 0 within 6 rounds"),
+    ],
+)
+def test_a_trace_that_does_not_fit_the_fleet_is_refused(
+    options: str, override: str, error: str, tmp_path: Path
+):
+    with pytest.raises(ScenarioError) as refusal:
+        make_schedule(scenario_of(tmp_path, options, override))
+    message = str(refusal.value)
+    assert message.startswith("topology: ")
+    assert error in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("topology", "error"),
+    [
+        ("{kind: trace, path: c.csv}", "topology.seconds_per_round is missing; must be a number"),
+        (
+            "{kind: trace, path: c.csv, seconds_per_round: 0}",
+            "topology.seconds_per_round is 0; must be a number in [1e-06, 1e+09]",
+        ),
+        (
+            "{kind: trace, path: c.csv, seconds_per_round: 1, repeat: 3}",
+            "topology.repeat is 3; must be true or false",
+        ),
+        (
+            "{kind: trace, path: c.csv, seconds_per_round: 1, hold: 3}",
+            "topology.hold is an unknown key of kind: trace; known: kind, weights, path,",
+        ),
+        (
+            "{kind: cycle, graphs: [{kind: trace, path: c.csv, seconds_per_round: 1}]}",
+            "topology.graphs[0].kind is the text 'trace'; must be one of",
+        ),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_line(topology: str, error: str, tmp_path: Path):
+    message = error_of(write(tmp_path, LEAST.replace("{kind: ring}", topology)))
+    assert message.startswith(f"x.yaml:3: {error}")
+
+
+def test_dcd_refuses_a_trace(tmp_path: Path):
+    text = LEAST.replace("{kind: ring}", "{kind: trace, path: c.csv, seconds_per_round: 1}")
+    message = error_of(write(tmp_path, text), "gossip.algorithm=dcd", "topology.weights=metropolis")
+    assert "topology.kind is trace; gossip.algorithm: dcd needs a fixed graph" in message
+
+
+def test_buses_and_stops_can_tell_each_other_everything():
+    """The shipped example: numbers by sorted name, bus 4 joining in round 20."""
+    schedule = make_schedule(load_scenario(BUSES))
+    names = [name for _, name in schedule.graph(0).nodes(data="name")]
+    assert names == ["bus-1", "bus-2", "bus-3", "bus-4", "depot", "harbour", "market"]
+    assert schedule.presence.join_round(names.index("bus-4")) == 20
+    stops = {names.index(stop) for stop in ("depot", "harbour", "market")}
+    for bus in range(4):
+        assert stops <= set(possible_receivers(schedule, bus))

@@ -1,0 +1,83 @@
+"""Devices that come and go by chance: a chain of two states for each.
+
+# p: share of rounds in which a device is absent   L: mean length of an absence, in rounds
+# absent -> present with probability 1/L a round, present -> absent with p / ((1 - p) L): the chain
+# then is absent in a share p of the rounds, and begins so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import ceil, isfinite
+
+import numpy as np
+
+from topologies.errors import TopologyError
+from topologies.spans import is_on
+
+_FIRST_ROUNDS = 64  # that are drawn at once
+_LONGEST = 2**40  # rounds of a stay: no run gets there, and sums of them fit 64 bits
+
+
+@dataclass(frozen=True)
+class RandomAbsence:
+    """Absences of random lengths, of each device by itself; they follow from seed and device alone.
+
+    Args:
+        absence_probability: share of rounds in which a device is absent, in (0, 1).
+        mean_absence_rounds: mean length of an absence, at least 1.
+        seed: at least 0.
+
+    Raises:
+        TopologyError: a figure out of range, or absences so short and many that no chain has them.
+    """
+
+    absence_probability: float
+    mean_absence_rounds: float
+    seed: int
+    _drawn: dict[int, tuple[int, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        p, L = self.absence_probability, self.mean_absence_rounds
+        if not 0 < p < 1:
+            raise TopologyError(f"absence_probability is {p:g}; must be above 0 and below 1")
+        if not (isfinite(L) and L >= 1):
+            raise TopologyError(f"mean_absence_rounds is {L:g}; must be at least 1")
+        if p > (1 - p) * L:
+            raise TopologyError(
+                f"mean_absence_rounds is {L:g}; must be at least {p / (1 - p):g} for "
+                f"absence_probability: {p:g}, since a device is back for one round at least"
+            )
+
+    def is_absent(self, device: int, round_index: int) -> bool:
+        """Whether chance keeps a device away in a round."""
+        changes = self._drawn.get(device, ())
+        if not changes or changes[-1] <= round_index:
+            # From the start again, twice as far: whoever asks, in whatever order, and in several
+            # threads at once, gets the same.
+            changes = self._draw(device, max(_FIRST_ROUNDS, 2 * round_index))
+            self._drawn[device] = changes
+        return is_on(changes, round_index)
+
+    def _draw(self, device: int, last_round: int) -> tuple[int, ...]:
+        """Rounds in which a device goes or comes back, in turn, the last of them past a round."""
+        p, L = self.absence_probability, self.mean_absence_rounds
+        end_of_stay = p / ((1 - p) * L)
+        begins_absent = _generator(self.seed, device, 0).random() < p
+        num_stays = 1 + ceil(2 * last_round / (L + 1 / end_of_stay))
+        while True:
+            # Streams of their own, so that longer rows begin like shorter ones.
+            absences = _generator(self.seed, device, 1).geometric(1 / L, num_stays)
+            stays = _generator(self.seed, device, 2).geometric(end_of_stay, num_stays)
+            pairs = (absences, stays) if begins_absent else (stays, absences)
+            changes = np.cumsum(np.minimum(np.column_stack(pairs).ravel(), _LONGEST))
+            if changes[-1] > last_round:
+                return (0,) * begins_absent + tuple(changes.tolist())
+            num_stays *= 2
+
+
+def _generator(seed: int, device: int, use: int) -> np.random.Generator:
+    entropy = np.random.SeedSequence(seed, spawn_key=(device, use))
+    return np.random.Generator(np.random.PCG64(entropy))
