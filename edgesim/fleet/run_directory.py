@@ -1,35 +1,35 @@
-"""The files of one run: parts and snapshots while it runs, tables when it has ended.
+"""The files of one run: parts, snapshots, checkpoints while it runs, tables when it has ended.
 
+    run.json       format, version of edgesim, digest of what is trained
     scenario.yaml  environment.json  rounds.parquet  messages.parquet  evaluations.parquet
     devices.parquet  summary.json  models/device-*.npz: final x, u and local statistics
-    parts/         rounds of one device in one range of rounds, with the messages sent in them,
-                   until they are merged
+    parts/         by device: rounds from one on, and the messages sent in them, until the run ends
+    checkpoints/   by device: what it goes on from, until the run ends
     snapshots/     models that wait to be evaluated
 
-Every file is written beside its place, synced and renamed: readers never see half a file, and
-writing the same part again replaces it.
+On this machine or wherever `edgesim.storage` reaches. Readers never see half a file, and writing
+the same part again replaces it.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from importlib.metadata import version
+from io import BytesIO
 from math import isnan, nan
 from pathlib import Path
-from threading import get_ident
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from edgesim.device import RoundReport
 from edgesim.errors import EdgesimError
+from edgesim.fleet.part_merge import Part, merge_parts
 from edgesim.records import (
     MESSAGES,
     ROUNDS,
@@ -39,177 +39,311 @@ from edgesim.records import (
     arrow_schema,
     columns_that_hold,
 )
+from edgesim.reports import RoundReport
 from edgesim.snapshot import Snapshot
+from edgesim.storage import Store
+
+FORMAT_VERSION = 1
+"""Of the directory; a newer one is not gone on with."""
+
+_NUMBERED = re.compile(r".*-(\d+)\.\w+")
 
 
 class RunDirectoryError(EdgesimError, ValueError):
-    """A run directory that can't be made or written."""
+    """A folder that can't be a run's, or is none."""
 
 
 class RunDirectory:
-    """Paths and writers of one run; holds no state but its path, so any process may have its own.
+    """Paths and writers of one run; holds no state but its place, so any process may have its own.
+
+    All methods raise `StorageError` if the place can't be written or read.
 
     Args:
-        path: the directory; `create` makes it.
+        place: path, URI or store; `create` makes it.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._parts = path / "parts"
-        self._snapshots = path / "snapshots"
+    def __init__(self, place: str | Path | Store) -> None:
+        self._store = Store.at(place)
 
     @classmethod
-    def create(cls, path: Path) -> RunDirectory:
-        """Make the directory.
+    def create(cls, place: str | Path | Store, run_digest: str = "") -> RunDirectory:
+        """Make the directory of a new run.
+
+        Args:
+            place: where.
+            run_digest: names what is trained, with what.
 
         Raises:
-            RunDirectoryError: it holds something already, or can't be made.
+            RunDirectoryError: it holds something already.
         """
-        cls.check_free(path)
-        try:
-            for folder in (path / "parts", path / "snapshots", path / "models"):
-                folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RunDirectoryError(
-                f"{path}: can't be made ({error.strerror}); choose another --out"
-            ) from error
-        return cls(path.resolve())
+        cls.check_free(place)
+        directory = cls(place)
+        for folder in ("parts", "checkpoints", "snapshots", "models"):
+            directory._store.child(folder).make()
+        about = {"format": FORMAT_VERSION, "edgesim": version("edgesim"), "run_digest": run_digest}
+        directory.write_json("run.json", about)
+        return directory
 
     @staticmethod
-    def check_free(path: Path) -> None:
+    def check_free(place: str | Path | Store) -> None:
         """Make nothing yet.
 
         Raises:
-            RunDirectoryError: the path holds something already.
+            RunDirectoryError: the place holds something already.
         """
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        store = Store.at(place)
+        if not store.is_free():
             raise RunDirectoryError(
-                f"{path}: exists and is not an empty folder; choose another --out"
+                f"{store.url}: exists and is not an empty folder; choose another --out"
             )
+
+    @classmethod
+    def open_existing(cls, place: str | Path | Store) -> RunDirectory:
+        """The directory of a run that was begun; `read_json("run.json")` says by what.
+
+        Raises:
+            RunDirectoryError: it is none, has a newer format, or its run had not got going.
+        """
+        directory = cls(place)
+        if not directory.has("run.json"):
+            raise RunDirectoryError(f"{directory.place}: no run directory; it lacks run.json")
+        found = directory.read_json("run.json")
+        format_version = found.get("format")
+        if type(format_version) is not int or not isinstance(found.get("run_digest"), str):
+            raise RunDirectoryError(f"{directory.place}: no run directory: run.json is another's")
+        if format_version > FORMAT_VERSION:
+            raise RunDirectoryError(
+                f"{directory.place}: written by a newer edgesim ({found.get('edgesim')}, format "
+                f"{format_version}; this one reads {FORMAT_VERSION}); use that one"
+            )
+        missing = [n for n in ("scenario.yaml", "environment.json") if not directory.has(n)]
+        if missing:
+            raise RunDirectoryError(
+                f"{directory.place}: lacks {', '.join(missing)}: its run had not got going; start "
+                "it anew with another --out"
+            )
+        return directory
+
+    @property
+    def place(self) -> str:
+        """Path or URI of the directory."""
+        return self._store.url
+
+    @property
+    def path(self) -> Path:
+        """The directory on this machine.
+
+        Raises:
+            StorageError: it is elsewhere.
+        """
+        return self._store.path
+
+    def has(self, name: str) -> bool:
+        """Whether there is a file of this name."""
+        return self._store.exists(name)
+
+    def sweep_unfinished(self) -> None:
+        """Remove what writers left that were killed."""
+        self._store.sweep()
+
+    # --- files by name
 
     def write_text(self, name: str, text: str) -> None:
         """Write a text file."""
-        with _atomic(self.path / name) as file:
-            file.write(text.encode("utf-8"))
+        self._store.write(name, text.encode("utf-8"))
+
+    def read_text(self, name: str) -> str:
+        """Read a text file.
+
+        Raises:
+            RunDirectoryError: it is no text.
+        """
+        try:
+            return self._store.read(name).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise RunDirectoryError(f"{self.place}/{name}: damaged: it is no text") from error
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Write a JSON file; NaN and infinity are refused."""
         self.write_text(name, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
+    def read_json(self, name: str) -> dict[str, Any]:
+        """Read a JSON file back.
+
+        Raises:
+            RunDirectoryError: it is none.
+        """
+        try:
+            content = json.loads(self.read_text(name))
+        except json.JSONDecodeError as error:
+            raise RunDirectoryError(f"{self.place}/{name}: damaged: {error}") from error
+        if not isinstance(content, dict):
+            raise RunDirectoryError(f"{self.place}/{name}: damaged: it holds no keys")
+        return content
+
     def write_table(
         self, name: str, rows: Sequence[Mapping[str, Any]], columns: tuple[Column, ...]
     ) -> None:
         """Write a Parquet table of rows that hold every column."""
-        table = pa.Table.from_pylist(list(rows), schema=arrow_schema(columns))
-        with _atomic(self.path / name) as file:
-            pq.write_table(table, file)
+        self._store.write(name, _parquet(rows, columns))
+
+    def read_table(self, name: str) -> pa.Table:
+        """Read a Parquet table back.
+
+        Raises:
+            RunDirectoryError: it is none.
+        """
+        try:
+            return pq.ParquetFile(pa.BufferReader(self._store.read(name))).read()
+        except pa.ArrowInvalid as error:
+            raise RunDirectoryError(f"{self.place}/{name}: damaged: {error}") from error
+
+    def read_rows(self, name: str) -> list[dict[str, Any]]:
+        """Rows of a Parquet table; none if it is not there."""
+        return self.read_table(name).to_pylist() if self.has(name) else []
+
+    # --- rounds
 
     def write_rounds(self, device: int, reports: Sequence[RoundReport]) -> None:
         """Write consecutive rounds of one device as a part of rounds.parquet and messages.parquet.
 
         A part without messages has no file of them.
         """
-        name = f"device-{device:06d}-round-{reports[0].round.round:09d}.parquet"
+        folder, name = _parts_of(device), f"{reports[0].round.round:09d}.parquet"
         messages = [asdict(message) for report in reports for message in report.messages]
         if messages:
             columns = columns_that_hold(MESSAGES, VIRTUAL_MESSAGES, messages[0])
-            self.write_table(f"parts/messages-{name}", messages, columns)
+            data = _parquet(messages, columns)
+            self._store.write(f"{folder}/messages-{name}", data, durable=False)
         rounds = [asdict(report.round) for report in reports]
         columns = columns_that_hold(ROUNDS, VIRTUAL_ROUNDS, rounds[0])
-        self.write_table(f"parts/rounds-{name}", rounds, columns)
+        self._store.write(f"{folder}/rounds-{name}", _parquet(rounds, columns), durable=False)
 
-    def merge_rounds(self) -> None:
-        """Join all parts to rounds.parquet and messages.parquet, in order, and remove them."""
+    def drop_parts_from(self, device: int, round_index: int) -> None:
+        """Remove the parts of a device that begin at a round or later."""
+        names = self._store.names(f"{_parts_of(device)}/*-*.parquet")
+        self._store.delete(name for name in names if _number(name) >= round_index)
+
+    def merge_rounds(self, *, keep_parts: bool = False) -> None:
+        """Join all parts to rounds.parquet and messages.parquet, in order.
+
+        Args:
+            keep_parts: the run may yet be gone on with; otherwise `drop_recovery` follows.
+        """
+        # The last of each order tells apart who acted for one address in rounds of one number.
         self._merge("rounds", ROUNDS, ("round", "device"))
-        self._merge("messages", MESSAGES, ("round", "sender", "receiver"))
-        shutil.rmtree(self._parts)
+        self._merge("messages", MESSAGES, ("round", "sender", "receiver", "device"))
+        if not keep_parts:
+            self.drop_recovery()
 
     def _merge(self, table: str, columns: tuple[Column, ...], order: Sequence[str]) -> None:
-        parts = sorted(self._parts.glob(f"{table}-*.parquet"))
-        tables = [pq.ParquetFile(part).read() for part in parts]
-        tables = tables or [arrow_schema(columns).empty_table()]
-        merged = pa.concat_tables(tables).sort_by([(key, "ascending") for key in order])
-        with _atomic(self.path / f"{table}.parquet") as file:
-            pq.write_table(merged, file)
+        names = self._store.names(f"parts/*/{table}-*.parquet")
+        parts = [Part(_number(name), name) for name in sorted(names, key=_number)]
+        with self._store.writer(f"{table}.parquet") as file:
+            merge_parts(parts, self.read_table, order, arrow_schema(columns), file)
+
+    # --- checkpoints
+
+    def write_checkpoint(self, device: int, round_index: int, data: bytes) -> None:
+        """Keep a device as it is after so many rounds; its parts up to there are on disk, too."""
+        self._store.sync(_parts_of(device))
+        self._store.write(_checkpoint_name(device, round_index), data)
+
+    def checkpoint_rounds(self, device: int) -> list[int]:
+        """Rounds after which the device was kept, increasing."""
+        return sorted(map(_number, self._store.names(f"{_checkpoints_of(device)}/round-*.ckpt")))
+
+    def read_checkpoint(self, device: int, round_index: int) -> bytes:
+        """Read a checkpoint back; whether it is sound is for the reader to say."""
+        return self._store.read(_checkpoint_name(device, round_index))
+
+    def drop_checkpoints(self, device: int, rounds: Sequence[int]) -> None:
+        """Remove checkpoints of a device."""
+        self._store.delete(_checkpoint_name(device, round_index) for round_index in rounds)
+
+    def drop_recovery(self) -> None:
+        """Remove what only an unfinished run needs.
+
+        It can't be gone on with afterwards, nor if this is interrupted: its results must be there.
+        """
+        self._store.delete_tree("checkpoints")
+        self._store.delete_tree("parts")
+
+    # --- models
 
     def write_snapshot(self, snapshot: Snapshot) -> None:
         """Keep a model until it is evaluated."""
-        self._write_model(
-            self._snapshots / _snapshot_name(snapshot.round_index, snapshot.device), snapshot
+        time_s = nan if snapshot.virtual_time_s is None else snapshot.virtual_time_s
+        file = BytesIO()
+        np.savez(
+            file,
+            allow_pickle=False,
+            device=snapshot.device,
+            round_index=snapshot.round_index,
+            rounds_done=snapshot.rounds_done,
+            x=snapshot.x.cpu().numpy(),
+            u=snapshot.u,
+            buffers=snapshot.buffers.cpu().numpy(),
+            virtual_time_s=time_s,
         )
+        name = _snapshot_name(snapshot.round_index, f"{snapshot.device:06d}")
+        self._store.write(name, file.getvalue(), durable=False)
 
     def has_snapshots(self, round_index: int, num_devices: int) -> bool:
         """Whether all devices have left their model after `round_index` rounds."""
-        found = sum(1 for _ in self._snapshots.glob(_snapshot_name(round_index, None)))
-        return found == num_devices
+        return len(self._store.names(_snapshot_name(round_index, "*"))) == num_devices
 
     def read_snapshot(self, round_index: int, device: int) -> Snapshot:
         """Read a model back."""
-        return _read_model(self._snapshots / _snapshot_name(round_index, device))
+        data = self._store.read(_snapshot_name(round_index, f"{device:06d}"))
+        with np.load(BytesIO(data), allow_pickle=False) as file:
+            virtual_time_s = float(file["virtual_time_s"])
+            return Snapshot(
+                device=int(file["device"]),
+                round_index=int(file["round_index"]),
+                rounds_done=int(file["rounds_done"]),
+                x=torch.from_numpy(file["x"]),
+                u=float(file["u"]),
+                buffers=torch.from_numpy(file["buffers"]),
+                virtual_time_s=None if isnan(virtual_time_s) else virtual_time_s,
+            )
 
     def drop_snapshots(self, round_index: int) -> None:
         """Remove the models of a round, once evaluated."""
-        for path in self._snapshots.glob(_snapshot_name(round_index, None)):
-            path.unlink()
+        self._store.delete(self._store.names(_snapshot_name(round_index, "*")))
 
     def keep_final_models(self, round_index: int) -> None:
         """Keep the models of the last round as models/device-<index>.npz and end snapshots/."""
-        for path in self._snapshots.glob(_snapshot_name(round_index, None)):
-            device = _read_model(path).device
-            path.replace(self.path / "models" / f"device-{device:06d}.npz")
-        shutil.rmtree(self._snapshots)
-
-    def _write_model(self, path: Path, snapshot: Snapshot) -> None:
-        time_s = nan if snapshot.virtual_time_s is None else snapshot.virtual_time_s
-        with _atomic(path) as file:
-            np.savez(
-                file,
-                allow_pickle=False,
-                device=snapshot.device,
-                round_index=snapshot.round_index,
-                x=snapshot.x.cpu().numpy(),
-                u=snapshot.u,
-                buffers=snapshot.buffers.cpu().numpy(),
-                virtual_time_s=time_s,
-            )
+        for name in self._store.names(_snapshot_name(round_index, "*")):
+            self._store.move(name, f"models/device-{_number(name):06d}.npz")
+        self._store.delete_tree("snapshots")
 
 
-def _read_model(path: Path) -> Snapshot:
-    with np.load(path, allow_pickle=False) as file:
-        virtual_time_s = float(file["virtual_time_s"])
-        return Snapshot(
-            device=int(file["device"]),
-            round_index=int(file["round_index"]),
-            x=torch.from_numpy(file["x"]),
-            u=float(file["u"]),
-            buffers=torch.from_numpy(file["buffers"]),
-            virtual_time_s=None if isnan(virtual_time_s) else virtual_time_s,
-        )
+def _parts_of(device: int) -> str:
+    return f"parts/device-{device:06d}"
 
 
-def _snapshot_name(round_index: int, device: int | None) -> str:
-    return f"round-{round_index:09d}-device-{'*' if device is None else f'{device:06d}'}.npz"
+def _checkpoints_of(device: int) -> str:
+    return f"checkpoints/device-{device:06d}"
 
 
-@contextmanager
-def _atomic(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for writing that takes its name only when it is complete and on disk.
+def _checkpoint_name(device: int, round_index: int) -> str:
+    return f"{_checkpoints_of(device)}/round-{round_index:09d}.ckpt"
 
-    Raises:
-        RunDirectoryError: the file system refused.
-    """
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}-{get_ident()}.tmp")
-    try:
-        with unfinished.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    except OSError as error:
-        unfinished.unlink(missing_ok=True)
-        raise RunDirectoryError(
-            f"{path}: can't be written ({error.strerror}); see to space and permissions there"
-        ) from error
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
+
+def _snapshot_name(round_index: int, device: str) -> str:
+    return f"snapshots/round-{round_index:09d}-device-{device}.npz"
+
+
+def _number(name: str) -> int:
+    """The number at the end of a file's name."""
+    found = _NUMBERED.fullmatch(name)
+    assert found, "named by this module"
+    return int(found[1])
+
+
+def _parquet(rows: Sequence[Mapping[str, Any]], columns: tuple[Column, ...]) -> bytes:
+    file = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(list(rows), schema=arrow_schema(columns)), file)
+    data: bytes = file.getvalue().to_pybytes()
+    return data

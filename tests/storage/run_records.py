@@ -1,0 +1,63 @@
+"""Rounds, messages and models as a device would report them, with made-up figures."""
+
+from __future__ import annotations
+
+import torch
+
+from edgesim.records import MessageRecord, RoundRecord
+from edgesim.reports import RoundReport
+from edgesim.snapshot import Snapshot
+
+
+def report(device: int, round_index: int, *, receivers: tuple[int, ...] = ()) -> RoundReport:
+    """A round whose loss tells device and round."""
+    record = RoundRecord(
+        device=device,
+        round=round_index,
+        epoch=0,
+        loss=device + round_index / 1000,
+        learning_rate=0.1,
+        push_weight=1.0,
+        sent_bytes=10 * len(receivers),
+        sent_value_bytes=0,
+        sent_index_bytes=0,
+        sent_overhead_bytes=0,
+        received_bytes=0,
+        messages_sent=len(receivers),
+        macs_int8=0,
+        macs_16bit=0,
+        macs_fp32=0,
+        elementwise_ops=0,
+        traffic_bytes=0,
+        compute_wall_s=0.0,
+        compute_cpu_s=0.0,
+    )
+    messages = tuple(
+        MessageRecord(
+            round=round_index,
+            device=device,
+            sender=device,
+            receiver=receiver,
+            kind="share",
+            bytes=10,
+            retransmissions=None,
+            retransmitted_bytes=None,
+            departure_time_s=None,
+            arrival_time_s=None,
+        )
+        for receiver in receivers
+    )
+    return RoundReport(record, messages)
+
+
+def snapshot(device: int, round_index: int) -> Snapshot:
+    """A model of three numbers."""
+    return Snapshot(
+        device=device,
+        round_index=round_index,
+        rounds_done=round_index,
+        x=torch.tensor([device, round_index, 0.5]),
+        u=1.25,
+        buffers=torch.zeros(2),
+        virtual_time_s=None,
+    )
