@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from edgesim.hardware.energy import Activity, Energy, price
 from edgesim.hardware.energy_tables import EnergyTable
+from edgesim.hardware.free_clock import FreeClock
 from edgesim.hardware.timeline import RoundTime, Stamp, Timeline
 from edgesim.hardware.work import Work
 
@@ -53,17 +54,17 @@ class RoundCosts:
 class Meter:
     """Clock and energy of one device.
 
-    Each round: `step`, then `send` for each message, then `end_round`; maybe `send` for messages of
-    leave-taking; then `settle`.
+    Each round: `step`, then `send` for each message, then `end_round` in lockstep or
+    `end_free_round`; maybe `send` for messages of leave-taking; then `settle`.
 
     Attributes:
-        timeline: its clock.
+        timeline: its clock; a `FreeClock` at free pace.
         table: energies of operations; None for the profile's powers.
         spent_j: energy of all rounds that are settled.
         costliest_j: energy of the costliest of them.
     """
 
-    timeline: Timeline
+    timeline: Timeline | FreeClock
     table: EnergyTable | None
     spent_j: float = 0.0
     costliest_j: float = 0.0
@@ -97,7 +98,20 @@ class Meter:
             arrived: sender and stamp of each.
             received_bytes: of all of them.
         """
+        assert isinstance(self.timeline, Timeline), "at free pace: end_free_round"
         self._time = self.timeline.end_round(arrived)
+        self._received_bytes = received_bytes
+
+    def end_free_round(self, work: Work, received_bytes: int) -> None:
+        """Absorb the messages that the clock handed out.
+
+        Args:
+            work: of absorbing them.
+            received_bytes: of all of them.
+        """
+        assert isinstance(self.timeline, FreeClock), "in lockstep: end_round"
+        self._time = self.timeline.absorb(work)
+        self._work += work
         self._received_bytes = received_bytes
 
     def work_more(self, work: Work) -> None:
@@ -135,6 +149,19 @@ class Meter:
             lost_bytes=self._lost_bytes(),
             energy=energy,
         )
+
+    def state(self) -> dict[str, Any]:
+        """What the meter knows between two rounds, as values that JSON can hold."""
+        return {
+            "clock": self.timeline.state(),
+            "spent_j": self.spent_j,
+            "costliest_j": self.costliest_j,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` gave."""
+        self.timeline.restore(state["clock"])
+        self.spent_j, self.costliest_j = state["spent_j"], state["costliest_j"]
 
     def _energy(self) -> Energy:
         """Energy of the round that has ended, as far as it is known."""

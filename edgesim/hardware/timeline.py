@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp
+from typing import Any
 
 from edgesim.hardware.duty_cycle import ALWAYS_AWAKE, DutyCycle
 from edgesim.hardware.links import Link, pass_over
@@ -37,6 +38,9 @@ class Stamp:
         air_s: seconds that a radio is busy with it.
         lost_packets: packets that were sent again.
         lost_bytes: bytes of these.
+        handed_s: the sender's clock when it handed the message to its radio; free pace alone.
+        promise_s: the first bit of a later message of this edge reaches the receiver no earlier;
+            free pace alone (free_clock.py).
     """
 
     start_s: float
@@ -45,6 +49,8 @@ class Stamp:
     air_s: float
     lost_packets: int
     lost_bytes: int
+    handed_s: float = 0.0
+    promise_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,20 +100,31 @@ class Timeline:
         seed: of the scenario.
         device: its number.
         now_s: its clock, from 0.
+        radio_free_s: when its radio has done what it was given so far.
+        last_arrival_s: when the newest message of an edge arrives, by edge.
     """
 
     hardware: Hardware
     seed: int
     device: int
     now_s: float = 0.0
+    radio_free_s: float = 0.0
+    last_arrival_s: dict[tuple[int, int], float] = field(default_factory=dict)
     _compute_s: float = 0.0
-    _radio_free_s: float = 0.0
-    _last_arrival_s: dict[tuple[int, int], float] = field(default_factory=dict)
 
-    def step(self, work: Work, round_index: int) -> None:
-        """Compute for as long as the work takes; messages can leave at the end of it."""
-        self._compute_s = self.hardware.profile.compute_s(work) * self._factor(round_index)
+    def step_s(self, work: Work, round_index: int) -> float:
+        """Awake seconds that the step of a round takes; more work never takes less."""
+        return self.hardware.profile.compute_s(work) * self._factor(round_index)
+
+    def step(self, work: Work, round_index: int) -> float:
+        """Compute for as long as the work takes; messages can leave at the end of it.
+
+        Returns:
+            Awake seconds that it took.
+        """
+        self._compute_s = self.step_s(work, round_index)
         self.now_s = self.hardware.duty_cycle.after(self.now_s, self._compute_s)
+        return self._compute_s
 
     def work_more(self, work: Work) -> float:
         """Compute at the end of a round; returns the seconds that it takes."""
@@ -133,12 +150,12 @@ class Timeline:
             receiver=receiver,
             sequence=sequence,
         )
-        start_s = awake.awakening(max(self.now_s, self._radio_free_s))
-        self._radio_free_s = awake.after(start_s, passage.air_s)
-        arrival_s = self._radio_free_s + passage.delay_s
+        start_s = awake.awakening(max(self.now_s, self.radio_free_s))
+        self.radio_free_s = awake.after(start_s, passage.air_s)
+        arrival_s = self.radio_free_s + passage.delay_s
         # A message does not overtake an earlier one of the same link, however much it is delayed.
-        arrival_s = max(arrival_s, self._last_arrival_s.get(edge, 0.0))
-        self._last_arrival_s[edge] = arrival_s
+        arrival_s = max(arrival_s, self.last_arrival_s.get(edge, 0.0))
+        self.last_arrival_s[edge] = arrival_s
         return Stamp(
             start_s,
             start_s + passage.delay_s,
@@ -156,19 +173,37 @@ class Timeline:
         """
         step_end_s, awake = self.now_s, self.hardware.duty_cycle
         if self.hardware.is_half_duplex:
-            done_s = [self._listen(stamp) for _, stamp in sorted(arrived, key=_first_bit)]
+            done_s = [self.listen(stamp) for _, stamp in sorted(arrived, key=_first_bit)]
         else:
             done_s = [stamp.arrival_s for _, stamp in arrived]
         self.now_s = awake.awakening(max([step_end_s, *done_s]))
         wait_s = awake.awake_between(step_end_s, self.now_s)
         return RoundTime(self.now_s, self._compute_s, wait_s)
 
-    def _listen(self, stamp: Stamp) -> float:
-        """Take in one message when the radio is free; returns when it is here."""
-        awake = self.hardware.duty_cycle
-        start_s = awake.awakening(max(stamp.first_bit_s, self._radio_free_s))
-        self._radio_free_s = max(awake.after(start_s, stamp.air_s), stamp.arrival_s)
-        return self._radio_free_s
+    def listens_from_s(self, stamp: Stamp) -> float:
+        """When a half-duplex radio that has nothing else to do begins to take in a message."""
+        return self.hardware.duty_cycle.awakening(max(stamp.first_bit_s, self.radio_free_s))
+
+    def listen(self, stamp: Stamp) -> float:
+        """Take in one message when the half-duplex radio is free; returns when it is here."""
+        done_s = self.hardware.duty_cycle.after(self.listens_from_s(stamp), stamp.air_s)
+        self.radio_free_s = max(done_s, stamp.arrival_s)
+        return self.radio_free_s
+
+    def state(self) -> dict[str, Any]:
+        """What the clock knows between two rounds, as values that JSON can hold."""
+        return {
+            "now_s": self.now_s,
+            "radio_free_s": self.radio_free_s,
+            "last_arrival_s": [[*edge, at_s] for edge, at_s in sorted(self.last_arrival_s.items())],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` gave."""
+        self.now_s, self.radio_free_s = state["now_s"], state["radio_free_s"]
+        self.last_arrival_s = {
+            (sender, receiver): at_s for sender, receiver, at_s in state["last_arrival_s"]
+        }
 
     def _factor(self, round_index: int) -> float:
         """Factor on a step's time, with median 1."""
