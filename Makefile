@@ -5,8 +5,10 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEVELOPING := $(VENV)/.developing
 SCENARIO ?= scenarios/quickstart.yaml
+SCHEDULES ?= 500
+SEED ?= 1
 
-.PHONY: help demo test check bench
+.PHONY: help demo test check bench faults
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/:/' | column -t -s ':'
@@ -22,6 +24,9 @@ check: $(DEVELOPING)  ## style, types and the order of layers
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+faults: $(DEVELOPING)  ## fleets under SCHEDULES seeded schedules of faults, from SEED on
+	@OMP_NUM_THREADS=1 $(BIN)/python tests/faults/run_schedules.py --schedules $(SCHEDULES) --seed $(SEED)
 
 bench: $(DEVELOPING)  ## benchmarks that print ratios measured in one run
 	$(BIN)/python benchmarks/overhead.py

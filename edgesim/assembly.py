@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil
+from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any, assert_never
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from edgesim.compression.catalog import build_compressor
 from edgesim.compression.compressors import Compressor, Identity
 from edgesim.compression.value_codes import ValueFormat
 from edgesim.data.batches import BatchStream
-from edgesim.data.images import Dataset, LabelledImages
-from edgesim.data.partition import dirichlet, iid, label_skew
-from edgesim.data.sources import load_dataset
+from edgesim.data.images import LabelledImages
 from edgesim.device import Device
-from edgesim.equipment import check_hardware, device_hardware, has_batteries
+from edgesim.equipment import device_hardware, may_leave
 from edgesim.errors import ScenarioError
+from edgesim.free_device import FreeDevice
 from edgesim.gossip.algorithm import Algorithm
 from edgesim.gossip.choco import Choco, FixedGraphChoco
 from edgesim.gossip.dcd import Dcd
 from edgesim.gossip.deep_squeeze import DeepSqueeze
 from edgesim.gossip.gradient_push import GradientPush
 from edgesim.hardware.energy_tables import ENERGY_TABLES
+from edgesim.hardware.free_clock import FreeClock
 from edgesim.hardware.meter import Meter
 from edgesim.hardware.timeline import Hardware, Timeline
 from edgesim.learning.accelerator import Accelerator, choose_accelerator, open_device
@@ -39,13 +38,11 @@ from edgesim.learning.optimizers import (
     Sgd,
 )
 from edgesim.learning.parameters import ParameterLayout
-from edgesim.models.catalog import build_model, check_model, full_precision, norm_named
+from edgesim.models.catalog import build_model, full_precision, norm_named
 from edgesim.models.eight_bit import EightBit
-from edgesim.models.errors import ModelError
 from edgesim.models.layers import Layers
 from edgesim.quant.backends import BackendName, choose_backend, make_backend
 from edgesim.quant.settings import QuantizationSettings
-from edgesim.scenario.data import DirichletPartition, IidPartition, LabelSkewPartition
 from edgesim.scenario.gossip import (
     ChocoGossip,
     DcdGossip,
@@ -54,8 +51,16 @@ from edgesim.scenario.gossip import (
 )
 from edgesim.scenario.model import QuantizationSection
 from edgesim.scenario.schema import Scenario
-from edgesim.streams import Purpose, stream, torch_seed
-from topologies import Schedule, TopologyError, build_schedule
+from edgesim.streams import Purpose, torch_seed
+from edgesim.trainer import Trainer
+from topologies import (
+    Schedule,
+    TopologyError,
+    WithPresence,
+    build_churn,
+    build_schedule,
+    check_schedule,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +88,15 @@ class TrainingPlan:
         num_rounds: of every device.
         rounds_per_epoch: rounds in which the fleet sees about as many samples as it holds.
         evaluation_rounds: numbers of completed rounds after which models are evaluated, increasing;
-            the last is `num_rounds`.
+            the last is `num_rounds`. With an `evaluation_interval_s` numbers of intervals, but the
+            last.
+        evaluation_interval_s: virtual seconds between evaluations; None where they go by rounds.
     """
 
     num_rounds: int
     rounds_per_epoch: int
     evaluation_rounds: tuple[int, ...]
+    evaluation_interval_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,28 +118,44 @@ PLAIN = Compute("cpu", "reference")
 
 @dataclass(frozen=True, slots=True)
 class FleetPlan:
-    """All that a host needs, beside its shards, to build its devices; the same for all hosts."""
+    """All that a host needs, beside its shards, to build its devices; the same for all hosts.
+
+    Attributes:
+        run_directory: where the run leaves its files, a path or a URI.
+        run_digest: names what is trained, with what; checkpoints of another run are not read.
+    """
 
     scenario: Scenario
     schedule: Schedule
     data: DataSpec
     training: TrainingPlan
     compute: Compute
-    run_directory: Path
+    run_directory: Path | str
+    run_digest: str = ""
 
 
 def make_schedule(scenario: Scenario) -> Schedule:
-    """Schedule of graphs.
+    """Schedule of graphs, without the edges of devices that are absent.
 
     Raises:
-        ScenarioError: the graph can't work, with the reason.
+        ScenarioError: the graph or the churn can't work, with the reason.
     """
     kind, options = scenario.topology.builder_options()
+    num_devices, churn = scenario.fleet.num_devices, scenario.fleet.churn
     seed = torch_seed(scenario.seed, Purpose.TOPOLOGY)
+    key = "topology"
     try:
-        return build_schedule(kind, scenario.fleet.num_devices, seed=seed, **options)
+        schedule = build_schedule(kind, num_devices, seed=seed, **options)
+        if churn is not None:
+            key = "fleet.churn"
+            churn_seed = torch_seed(scenario.seed, Purpose.CHURN)
+            presence = build_churn(num_devices, seed=churn_seed, **churn.model_dump())
+            schedule = WithPresence(schedule, presence)
+        if churn is not None or schedule.seconds_per_round is not None:
+            check_schedule(schedule, scenario.training.rounds)
     except TopologyError as error:
-        raise ScenarioError(f"topology: {error}") from error
+        raise ScenarioError(f"{key}: {error}") from error
+    return schedule
 
 
 def make_compressor(scenario: Scenario) -> Compressor:
@@ -148,11 +172,12 @@ def make_compressor(scenario: Scenario) -> Compressor:
 def make_algorithm(
     scenario: Scenario, layout: ParameterLayout, schedule: Schedule
 ) -> Algorithm[Any]:
-    """Gossip algorithm; CHOCO in its two-buffer form where the graph is fixed and nobody leaves."""
+    """Gossip algorithm; CHOCO in its two-buffer form if each edge carries a message a round."""
     compressor, gossip = make_compressor(scenario), scenario.gossip
     match gossip:
         case ChocoGossip():
-            is_fixed = schedule.is_static and not has_batteries(scenario)
+            is_in_step = scenario.fleet.pace == "lockstep" and not may_leave(scenario)
+            is_fixed = schedule.is_static and is_in_step
             kind = FixedGraphChoco if is_fixed else Choco
             return kind(averaging_rate=gossip.averaging_rate, compressor=compressor, layout=layout)
         case DeepSqueezeGossip():
@@ -247,146 +272,50 @@ def make_devices(
     """
     scenario, schedule = plan.scenario, plan.schedule
     hardware = device_hardware(scenario, schedule)
+    is_free, horizon_s = scenario.fleet.pace == "free", scenario.training.virtual_time_s or inf
+    kind = partial(FreeDevice, horizon_s=horizon_s) if is_free else Device
     return [
-        Device(
+        kind(
             index=device,
             seed=scenario.seed,
-            batches=BatchStream(
-                shard,
-                scenario.data.batch_size,
-                scenario.data.augment,
-                plan.data.mean,
-                plan.data.std,
-                scenario.seed,
-                device,
-            ),
             schedule=schedule,
             algorithm=make_algorithm(scenario, initial.layout, schedule),
-            optimizer=make_optimizer(scenario),
-            learning_rates=make_learning_rates(scenario),
-            rounds_per_epoch=plan.training.rounds_per_epoch,
+            trainer=_make_trainer(plan, shard, initial, device),
+            num_rounds=plan.training.num_rounds,
             x=initial.parameters.cpu().clone(),
-            num_trainable=initial.num_trainable,
-            buffers=initial.buffers.cpu().clone(),
             meter=_make_meter(scenario, hardware[device], device) if hardware else None,
         )
         for device, shard in shards.items()
     ]
 
 
+def _make_trainer(
+    plan: FleetPlan, shard: LabelledImages, initial: FlatModel, device: int
+) -> Trainer:
+    scenario = plan.scenario
+    return Trainer(
+        device=device,
+        seed=scenario.seed,
+        batches=BatchStream(
+            shard,
+            scenario.data.batch_size,
+            scenario.data.augment,
+            plan.data.mean,
+            plan.data.std,
+            scenario.seed,
+            device,
+        ),
+        optimizer=make_optimizer(scenario),
+        learning_rates=make_learning_rates(scenario),
+        rounds_per_epoch=plan.training.rounds_per_epoch,
+        x=initial.parameters.cpu(),
+        num_trainable=initial.num_trainable,
+        buffers=initial.buffers.cpu().clone(),
+    )
+
+
 def _make_meter(scenario: Scenario, hardware: Hardware, device: int) -> Meter:
     """Clock and energy of a device."""
     table = ENERGY_TABLES.get(scenario.hardware.energy_table)
-    return Meter(Timeline(hardware, scenario.seed, device), table)
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A scenario that has passed every check, with its data; nothing is started or written yet."""
-
-    scenario: Scenario
-    schedule: Schedule
-    dataset: Dataset
-    indices: tuple[NDArray[np.int64], ...]
-    data: DataSpec
-    training: TrainingPlan
-    layout: ParameterLayout
-
-    def shards(self) -> list[LabelledImages]:
-        """Each device's own samples, in the order of devices."""
-        train = self.dataset.train
-        return [train.take(indices) for indices in self.indices]
-
-    def test_samples(self) -> LabelledImages:
-        """The samples that models are evaluated on."""
-        test, wanted = self.dataset.test, self.scenario.evaluation.samples
-        if wanted is None or wanted >= len(test.labels):
-            return test
-        # The same for every seed: accuracies of several seeds are compared with each other.
-        chosen = stream(0, Purpose.PARTITION, device=1).permutation(len(test.labels))[:wanted]
-        return test.take(chosen)
-
-
-def prepare(scenario: Scenario) -> Prepared:
-    """Check a scenario against its graph, data and model, and deal out the samples.
-
-    Raises:
-        ScenarioError, DataError, PartitionError: what can't work, where, and what to change.
-    """
-    section = scenario.data
-    dataset = load_dataset(
-        section.source,
-        Path(section.path) if section.path else None,
-        image_size=section.image_size,
-        download=section.download,
-    )
-    _check_sizes(scenario, dataset)
-    schedule = make_schedule(scenario)
-    check_hardware(scenario, schedule)
-    data = DataSpec(dataset.image_shape, dataset.num_classes, dataset.mean, dataset.std)
-    try:
-        check_model(scenario.model.name, data.image_shape, make_layers(scenario, PLAIN))
-    except ModelError as error:
-        raise ScenarioError(f"model: {error}") from error
-    layout = make_flat_model(scenario, data, PLAIN).layout
-    indices = _deal(scenario, dataset.train.labels)
-    training = _plan_training(scenario, [len(i) for i in indices])
-    return Prepared(scenario, schedule, dataset, indices, data, training, layout)
-
-
-def _check_sizes(scenario: Scenario, dataset: Dataset) -> None:
-    """Refuse samples that are not there, and more devices than samples before a graph is built."""
-    num_train, num_test = len(dataset.train), len(dataset.test)
-    limits = {
-        "data.train_samples": (scenario.data.train_samples, num_train, "training"),
-        "evaluation.samples": (scenario.evaluation.samples, num_test, "test"),
-        "fleet.devices": (scenario.fleet.num_devices, num_train, "training"),
-    }
-    for key, (wanted, there, kind) in limits.items():
-        if wanted is not None and wanted > there:
-            raise ScenarioError(
-                f"{key} is {wanted}, but there are only {there} {kind} samples; lower it"
-            )
-
-
-def _deal(scenario: Scenario, labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
-    """Indices of each device's samples."""
-    rng = stream(scenario.seed, Purpose.PARTITION)
-    chosen = np.arange(len(labels))
-    wanted = scenario.data.train_samples
-    if wanted is not None and wanted < len(labels):
-        chosen = np.sort(rng.permutation(len(labels))[:wanted])
-    section, devices = scenario.data.partition, scenario.fleet.num_devices
-    match section:
-        case LabelSkewPartition():
-            parts = label_skew(labels[chosen], devices, section.skew, scenario.seed)
-        case DirichletPartition():
-            parts = dirichlet(labels[chosen], devices, section.alpha, rng)
-        case IidPartition():
-            parts = iid(len(chosen), devices, rng)
-        case _:
-            assert_never(section)
-    return tuple(chosen[part] for part in parts)
-
-
-def _plan_training(scenario: Scenario, shard_sizes: Sequence[int]) -> TrainingPlan:
-    """Rounds, epochs and evaluations.
-
-    Every device takes one batch a round. An epoch is the mean number of batches in a shard: with
-    shards of equal size each device sees each of its samples once; with unequal ones a device with
-    few samples sees them more often.
-    """
-    section, evaluation = scenario.training, scenario.evaluation
-    mean_size = sum(shard_sizes) / len(shard_sizes)
-    rounds_per_epoch = ceil(mean_size / scenario.data.batch_size)
-    if section.rounds is not None:
-        num_rounds = section.rounds
-    else:
-        assert section.epochs is not None, "the schema asks for epochs or rounds"
-        num_rounds = section.epochs * rounds_per_epoch
-    if evaluation.every_rounds is not None:
-        interval = evaluation.every_rounds
-    else:
-        interval = (evaluation.every_epochs or num_rounds) * rounds_per_epoch
-    between = set(range(interval, num_rounds, interval))
-    return TrainingPlan(num_rounds, rounds_per_epoch, tuple(sorted(between | {num_rounds})))
+    timeline = Timeline(hardware, scenario.seed, device)
+    return Meter(FreeClock(timeline) if scenario.fleet.pace == "free" else timeline, table)

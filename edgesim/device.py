@@ -2,11 +2,15 @@
 
 A device is driven from outside, always in this order, once a round:
 
-    letters = device.train(model)          # local step, then what leaves on each active out-edge
+    device.step(model)                     # local step
+    letters = device.send()                # what leaves on each active out-edge
     device.take_note(messages)             # of leave-taking; says which further ones to wait for
     device.absorb(arrivals)                # what came in on each active in-edge
-    device.leave(next_sequences)           # only if `is_exhausted`: its last messages
+    device.leave(next_sequences)           # only if it `must_leave`: its last messages
     device.report()                        # what is recorded of the round
+
+A device that is absent in a round does nothing in it; one that has no mass yet takes no step.
+free_device.py has what is different at free pace.
 
 It keeps only flat vectors; the model it computes with is borrowed for the call.
 """
@@ -14,33 +18,27 @@ It keeps only flat vectors; the model it computes with is borrowed for the call.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from math import isfinite
-from time import perf_counter, thread_time
+from dataclasses import replace
+from math import nan
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from edgesim.compression.errors import CompressionError
-from edgesim.compression.payload import Payload
-from edgesim.compression.wire import Kind, Message
+from edgesim.compression.wire import Message
 from edgesim.costs.metered_model import MeteredModel
-from edgesim.costs.round_work import gossip_work, optimizer_work
-from edgesim.data.batches import BatchStream
-from edgesim.errors import EdgesimError
+from edgesim.costs.round_work import gossip_work
 from edgesim.gossip.algorithm import Algorithm, OutEdge, Share
 from edgesim.hardware.meter import Meter
 from edgesim.hardware.work import Work
-from edgesim.learning.optimizers import LearningRateSchedule, Optimizer
-from edgesim.mail import Arrival, Letter, Outbox
+from edgesim.mail import Arrival, Letter, Outbox, Promise
 from edgesim.membership import Edge, Membership, WeightedEdge
-from edgesim.models.dropout import seed_dropout_
-from edgesim.quant.errors import NonFiniteError
-from edgesim.quant.layers import seed_rounding_
-from edgesim.records import MessageRecord, RoundRecord
+from edgesim.reports import RoundFigures, RoundReport, Stopwatch
 from edgesim.snapshot import Snapshot
-from edgesim.streams import Purpose, stream, torch_seed
+from edgesim.state_tree import Arrays, pack, restore_, unpack
+from edgesim.streams import Purpose, stream
 from edgesim.succession import (
     copies_for_heir,
     drop_internal_copies_,
@@ -49,32 +47,8 @@ from edgesim.succession import (
     inherited_sequences,
     legacy,
 )
+from edgesim.trainer import DivergedError, Trainer
 from topologies import Schedule, possible_receivers
-
-
-class DivergedError(EdgesimError):
-    """Training left the finite numbers; says which device, when, and what to lower."""
-
-
-@dataclass(frozen=True, slots=True)
-class RoundReport:
-    """What is recorded of one round of one device: the round, and the messages it sent in it."""
-
-    round: RoundRecord
-    messages: tuple[MessageRecord, ...]
-
-
-@dataclass(slots=True)
-class _RoundFigures:
-    """Figures of the round under way."""
-
-    loss: float
-    learning_rate: float
-    wall_s: float
-    cpu_s: float
-    work: Work
-    in_degree: int
-    received_bytes: int = 0
 
 
 class Device:
@@ -83,15 +57,11 @@ class Device:
     Args:
         index: number of the device, from 0.
         seed: of the scenario.
-        batches: mini-batches of the device's shard, a pure function of the round.
         schedule: which graph holds in which round, for all devices.
         algorithm: gossip algorithm, a frozen object.
-        optimizer: local optimizer, a frozen object.
-        learning_rates: by epoch.
-        rounds_per_epoch: rounds that the fleet calls an epoch.
+        trainer: takes its local steps.
+        num_rounds: of the device.
         x: initial parameters, shape (D,), the same on all devices; taken over.
-        num_trainable: entries of x that have a gradient; the others, at its end, are statistics.
-        buffers: initial local statistics of the model; taken over.
         meter: of its virtual time and energy; None where it has no profile.
 
     Attributes:
@@ -106,37 +76,30 @@ class Device:
         *,
         index: int,
         seed: int,
-        batches: BatchStream,
         schedule: Schedule,
         algorithm: Algorithm[Any],
-        optimizer: Optimizer,
-        learning_rates: LearningRateSchedule,
-        rounds_per_epoch: int,
+        trainer: Trainer,
+        num_rounds: int,
         x: Tensor,
-        num_trainable: int,
-        buffers: Tensor,
         meter: Meter | None,
     ) -> None:
         self.index = index
         self.round_index = 0
-        self._seed = seed
-        self._batches = batches
         self.membership = Membership(index, schedule)
         self.has_left = False
+        self._seed = seed
         self._has_heir = False
         self._algorithm = algorithm
-        self._optimizer = optimizer
-        self._learning_rates = learning_rates
-        self._rounds_per_epoch = rounds_per_epoch
-        self._buffers = buffers
-        self._num_trainable = num_trainable
-        self._optimizer_state = optimizer.init(x[:num_trainable])
+        self._trainer = trainer
+        self._num_rounds = num_rounds
         self._gossip_state = algorithm.init(x, _in_weights(schedule, index))
-        self._outbox = Outbox(index, meter)
-        self._figures: _RoundFigures | None = None
+        if schedule.presence.join_round(index) > 0:  # it brings no mass: the first message does
+            self._gossip_state.x.zero_()
+            self._gossip_state.u = 0.0
+        self._outbox = Outbox(index, algorithm.name, meter)
+        self._figures: RoundFigures | None = None
         self._meter = meter
         self._gossip_works: dict[tuple[int, int], Work] = {}
-        self._push_weight_at_step = 1.0
 
     def in_edges(self) -> list[Edge]:
         """Edges on which a message of the current round has to be absorbed, increasing."""
@@ -158,37 +121,56 @@ class Device:
             for edge in self.membership.take_note(message, self.round_index)
         ]
 
-    def train(self, model: MeteredModel) -> list[Letter]:
-        """One local step at z = x/u, then the messages of this round.
+    @property
+    def is_done(self) -> bool:
+        """Whether there is no round left to do."""
+        return self.has_left or self.round_index >= self._num_rounds
+
+    @property
+    def is_in_last_round(self) -> bool:
+        """Whether the round under way is the last."""
+        return self.round_index + 1 >= self._num_rounds
+
+    @property
+    def listens_first(self) -> bool:
+        """Whether it must be known what reaches the device before it can send: at free pace."""
+        return False
+
+    def promises(self, sent: Sequence[Letter]) -> list[Promise]:  # noqa: ARG002
+        """What the device promises on edges on which nothing was sent: at free pace."""
+        return []
+
+    @property
+    def now_s(self) -> float:
+        """The device's clock, or 0 where it has none."""
+        return self._meter.now_s if self._meter else 0.0
+
+    def step(self, model: MeteredModel) -> None:
+        """One local step at z = x/u, if the device is there and has mass.
 
         Raises:
             DivergedError: the loss, an activation, a gradient or a parameter is not finite.
         """
-        wall_start, cpu_start = perf_counter(), thread_time()
-        state, rate = self._gossip_state, self._learning_rates.at(self._epoch())
-        flat, trainable = model.flat, self._num_trainable
-        seed_dropout_(flat.leaves, self._seed_of(Purpose.DROPOUT))
-        seed_rounding_(flat.leaves, self._seed_of(Purpose.ROUNDING))
-        images_NCHW, labels_N = self._batches.batch(self.round_index)
-        flat.load_(state.debiased(), self._buffers)
-        try:
-            loss, gradient, work = model.loss_and_gradient(images_NCHW, labels_N)
-        except NonFiniteError as error:
-            raise self._diverged(str(error)) from error
-        if not isfinite(loss):
-            raise self._diverged(f"the loss is {loss}")
-        self._buffers.copy_(flat.buffers)
-        self._push_weight_at_step = state.u
-        self._optimizer.step_(
-            self._optimizer_state, state.x[:trainable], gradient[:trainable], rate
-        )
-        state.x[trainable:] = flat.parameters[trainable:] * state.u
-        work += self._work_beside_the_model()
-        if self._meter is not None:
-            self._meter.step(work, self.round_index)
-        letters = self._send(self.membership.out_edges(self.round_index), self.round_index)
-        wall_s, cpu_s = perf_counter() - wall_start, thread_time() - cpu_start
-        self._figures = _RoundFigures(loss, rate, wall_s, cpu_s, work, len(self.in_edges()))
+        start = Stopwatch.start()
+        if self._is_present():
+            loss, rate, work = nan, 0.0, Work()
+            if self._gossip_state.u > 0:
+                rate = self._trainer.learning_rate(self.round_index)
+                loss, work = self._trainer.step_(self._gossip_state, model, self.round_index)
+            degrees = self._degrees()
+            work += self._gossip_work(*degrees)
+            self._figures = RoundFigures(loss, rate, work, in_degree=degrees[1])
+            if self._meter is not None:
+                self._meter.step(work, self.round_index)
+            self._figures.stopwatch += start.stop()
+
+    def send(self) -> list[Letter]:
+        """The messages of this round."""
+        if self._figures is None:
+            return []
+        start = Stopwatch.start()
+        letters = self._send(self._out_edges(), self.round_index)
+        self._figures.stopwatch += start.stop()
         return letters
 
     def absorb(self, arrivals: Sequence[Arrival]) -> None:
@@ -196,49 +178,56 @@ class Device:
 
         The order of `arrivals` does not matter: sums never depend on the order of arrival.
         """
-        assert self._figures is not None, "absorb follows train"
-        wall_start, cpu_start, figures = perf_counter(), thread_time(), self._figures
+        if self._figures is None:
+            assert not arrivals, "nobody sends to a device that is absent"
+            return
+        start, figures = Stopwatch.start(), self._figures
         arrived = sorted(arrivals, key=lambda a: _place(a.message))
-        messages = [arrival.message for arrival in arrived]
-        state = self._gossip_state
-        inherit_copies_(state, messages)
-        self._algorithm.absorb_(state, [self._share(m) for m in messages if m.kind == "share"])
-        self._optimizer.after_gossip_(
-            self._optimizer_state,
-            state.x[: self._num_trainable],
-            self._push_weight_at_step,
-            figures.learning_rate,
-        )
-        # After the optimizer, which would take a legacy for a movement of the model.
-        for message in messages:
-            if message.kind == "handover":
-                inherit_mass_(state, message)
-                self._outbox.next_sequences |= inherited_sequences(message)
-        drop_internal_copies_(state, self.membership)
-        figures.received_bytes = sum(m.wire_bytes for m in messages)
+        self._mix_in([arrival.message for arrival in arrived])
         if self._meter is not None:
             stamps = [(a.message.sender, a.stamp) for a in arrived if a.stamp is not None]
             assert len(stamps) == len(arrived), "devices of one fleet all have clocks, or none has"
             self._meter.end_round(stamps, figures.received_bytes)
         if len(arrived) > figures.in_degree:  # somebody left, and more came than was to be expected
             self._work_more(self._gossip_work(0, len(arrived) - figures.in_degree))
-        figures.wall_s += perf_counter() - wall_start
-        figures.cpu_s += thread_time() - cpu_start
+        figures.stopwatch += start.stop()
+
+    def _mix_in(self, messages: Sequence[Message]) -> None:
+        """Let messages work on the device's state, in the order given."""
+        assert self._figures is not None, "within a round"
+        state = self._gossip_state
+        inherit_copies_(state, messages)
+        self._algorithm.absorb_(state, [self._share(m) for m in messages if m.kind == "share"])
+        if self._figures.has_stepped:
+            self._trainer.after_gossip_(state, self.round_index)
+        # After the optimizer, which would take a legacy for a movement of the model.
+        for message in messages:
+            if message.kind == "handover":
+                inherit_mass_(state, message)
+                self._outbox.next_sequences |= inherited_sequences(message)
+        drop_internal_copies_(state, self.membership)
+        self._figures.received_bytes = sum(m.wire_bytes for m in messages)
 
     @property
-    def is_exhausted(self) -> bool:
+    def must_leave(self) -> bool:
         """Whether the device has to leave after the round that was absorbed.
 
-        A device leaves in a round of its own, one in as many as there are devices: two that left
-        at once could each be the other's heir. It leaves if it would not last until the next one.
+        Its stay is over, or its battery would not last until its next turn: a device leaves in a
+        round of its own, one in as many as there are devices, since two that left at once could
+        each be the other's heir.
         """
-        num_devices = self.membership.schedule.num_devices
-        is_its_own = (self.round_index + 1) % num_devices == self.index
-        if self._meter is None or not is_its_own:
+        schedule = self.membership.schedule
+        is_its_own = (self.round_index + 1) % schedule.num_devices == self.index
+        if not is_its_own or self.is_in_last_round or self._figures is None:
+            return False
+        end = schedule.presence.leave_round(self.index)
+        if end is not None and self.round_index + 1 >= end:
+            return True
+        if self._meter is None:
             return False
         copies = copies_for_heir(self._gossip_state, self.membership)
         last_bytes = self._gossip_state.x.nbytes * (1 + len(copies)) + self._outbox.sent.total
-        return not self._meter.lasts(num_devices, last_bytes)
+        return not self._meter.lasts(schedule.num_devices, last_bytes)
 
     def leave(self, next_sequences: Mapping[Edge, int]) -> list[Letter]:
         """Leave for good, if somebody is there to take over; see `has_left` for whether.
@@ -266,13 +255,14 @@ class Device:
         self._work_more(self._gossip_work(len(others), 0))
         sequences = {**next_sequences, **self._outbox.next_sequences}
         last = [
-            self._post(
+            self._outbox.write(
                 (heir.sender, heir.receiver),
                 next_round,
                 draft.kind,
                 draft.payload,
                 push_weight=draft.push_weight,
                 notes=draft.notes,
+                sent_in=self.round_index,
             )
             for draft in legacy(
                 self._gossip_state, self._algorithm.layout, self.membership, sequences
@@ -280,72 +270,89 @@ class Device:
         ]
         return last + letters
 
-    def report(self) -> RoundReport:
-        """End the round and say what happened in it."""
-        assert self._figures is not None, "report follows absorb"
+    def report(self) -> RoundReport | None:
+        """End the round and say what happened in it; None if the device was absent."""
         figures, sent = self._figures, self._outbox.sent
+        self.round_index += 1
+        if figures is None:
+            return None
         costs = self._meter.settle() if self._meter is not None else None
-        record = RoundRecord(
+        record = figures.record(
             device=self.index,
-            round=self.round_index,
-            epoch=self._epoch(),
-            loss=figures.loss,
-            learning_rate=figures.learning_rate,
+            round_index=self.round_index - 1,
+            epoch=self._trainer.epoch(self.round_index - 1),
             push_weight=self._gossip_state.u,
-            sent_bytes=sent.total,
-            sent_value_bytes=sent.values,
-            sent_index_bytes=sent.indices,
-            sent_overhead_bytes=sent.scales + sent.header,
-            received_bytes=figures.received_bytes,
+            sent=sent,
             messages_sent=len(self._outbox.records),
-            **asdict(figures.work),
-            **(costs.columns if costs else {}),
-            compute_wall_s=figures.wall_s,
-            compute_cpu_s=figures.cpu_s,
+            costs=costs,
         )
         report = RoundReport(record, tuple(self._outbox.records))
         self._figures = None
         self._outbox.clear()
-        self.round_index += 1
         return report
+
+    def state(self, arrays: Arrays) -> dict[str, Any]:
+        """All that the device is between two rounds, for a checkpoint; vectors go into `arrays`."""
+        return {
+            "round_index": self.round_index,
+            "has_left": self.has_left,
+            "has_heir": self._has_heir,
+            "addresses": list(self.membership.addresses),
+            "next_sequences": pack(self._outbox.next_sequences, arrays, "next_sequences"),
+            "gossip": pack(self._gossip_state, arrays, "gossip"),
+            "trainer": self._trainer.state(arrays),
+            "meter": None if self._meter is None else self._meter.state(),
+        }
+
+    def restore(self, state: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Become what `state` described."""
+        self.round_index = state["round_index"]
+        self.has_left, self._has_heir = state["has_left"], state["has_heir"]
+        self.membership.inherit(state["addresses"])
+        self._outbox.next_sequences = unpack(state["next_sequences"], arrays)
+        restore_(self._gossip_state, state["gossip"], arrays)
+        self._trainer.restore(state["trainer"], arrays)
+        if self._meter is not None:
+            self._meter.restore(state["meter"])
 
     def snapshot(self) -> Snapshot:
         """Copy of the model between two rounds."""
         state = self._gossip_state
         return Snapshot(
-            self.index,
-            self.round_index,
-            state.x.clone(),
-            state.u,
-            self._buffers.clone(),
-            self._meter.now_s if self._meter else None,
+            device=self.index,
+            round_index=self.round_index,
+            rounds_done=self.round_index,
+            x=state.x.clone(),
+            u=state.u,
+            buffers=self._trainer.buffers.clone(),
+            virtual_time_s=self._meter.now_s if self._meter else None,
         )
 
     def snapshot_of_round(self) -> Snapshot:
         """The same at the end of a round that was absorbed and is not yet reported."""
-        return replace(self.snapshot(), round_index=self.round_index + 1)
+        done = self.round_index + 1
+        return replace(self.snapshot(), round_index=done, rounds_done=done)
 
-    def snapshot_after_leaving(self, round_index: int) -> Snapshot:
-        """What an evaluation of a later round finds of a device that has left.
+    def final_snapshot(self, number: int) -> Snapshot:
+        """What an evaluation of that number finds of a device that has ended before it.
 
-        Nothing, if somebody took over; the last of all devices kept its model.
+        Nothing, if somebody took over; else the model that it ended with.
         """
         kept = self.snapshot()
         if self._has_heir:
             kept = replace(kept, x=torch.zeros_like(kept.x), u=0.0)
-        return replace(kept, round_index=round_index)
+        return replace(kept, round_index=number)
 
-    def _seed_of(self, purpose: Purpose) -> int:
-        return torch_seed(self._seed, purpose, self.index, self.round_index)
+    def _is_present(self) -> bool:
+        return self.membership.schedule.presence.is_present(self.index, self.round_index)
 
-    def _epoch(self) -> int:
-        return self.round_index // self._rounds_per_epoch
+    def _out_edges(self) -> list[WeightedEdge]:
+        """Edges on which the messages of this round are sent."""
+        return self.membership.out_edges(self.round_index)
 
-    def _work_beside_the_model(self) -> Work:
-        """Work of optimizer and gossip in this round."""
-        out_degree = len(self.membership.out_edges(self.round_index))
-        gossip = self._gossip_work(out_degree, len(self.in_edges()))
-        return optimizer_work(self._optimizer, self._num_trainable) + gossip
+    def _degrees(self) -> tuple[int, int]:
+        """Messages that the round's step is to send and to absorb, as far as its work goes."""
+        return len(self._out_edges()), len(self.in_edges())
 
     def _gossip_work(self, out_degree: int, in_degree: int) -> Work:
         degrees = out_degree, in_degree
@@ -371,45 +378,19 @@ class Device:
         try:
             shares = self._algorithm.send_(self._gossip_state, out_edges, rng)
         except CompressionError as error:
-            raise self._diverged(str(error)) from error
+            raise DivergedError.of(self.index, self.round_index, str(error)) from error
         return [
-            self._post(
+            self._outbox.write(
                 (self._address(share.address), share.peer),
                 round_index,
                 "share",
                 share.payload,
                 weight=share.weight,
                 push_weight=share.push_weight,
+                sent_in=self.round_index,
             )
             for share in shares
         ]
-
-    def _post(
-        self,
-        edge: Edge,
-        round_index: int,
-        kind: Kind,
-        payload: Payload,
-        *,
-        weight: float = 0.0,
-        push_weight: float = 0.0,
-        notes: tuple[int, ...] = (),
-    ) -> Letter:
-        """Send a message on an edge."""
-        sender, receiver = edge
-        message = Message(
-            algorithm=self._algorithm.name,
-            sender=sender,
-            receiver=receiver,
-            sequence=self._outbox.next_sequence(edge),
-            round_index=round_index,
-            weight=weight,
-            push_weight=push_weight,
-            payload=payload,
-            kind=kind,
-            notes=notes,
-        )
-        return self._outbox.post(message, self.round_index)
 
     def _share(self, message: Message) -> Share:
         """What the algorithm must know of a message."""
@@ -418,12 +399,6 @@ class Device:
 
     def _address(self, own: int | None) -> int:
         return self.index if own is None else own
-
-    def _diverged(self, what: str) -> DivergedError:
-        return DivergedError(
-            f"device {self.index} diverged in round {self.round_index}: {what}; "
-            "lower training.optimizer.lr or gossip.averaging_rate"
-        )
 
 
 def _place(message: Message) -> tuple[int, int, int]:

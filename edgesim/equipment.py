@@ -45,12 +45,7 @@ _RADIO_FIGURES: dict[str, tuple[str, float]] = {
     "receive_uj_per_byte": ("receive_j_per_byte", 1e-6),
 }
 # Attributes of links in graph files, and what one might write for them.
-_LINK_KEYS = {
-    "bandwidth_mbps": "bandwidth",
-    "latency_ms": "latency",
-    "jitter_ms": "jitter",
-    "loss": "loss",
-}
+_LINK_KEYS = ("bandwidth_mbps", "latency_ms", "jitter_ms", "loss")
 
 
 def device_profiles(scenario: Scenario) -> tuple[DeviceProfile, ...]:
@@ -80,8 +75,14 @@ def device_hardware(scenario: Scenario, schedule: Schedule) -> tuple[Hardware, .
 
 
 def has_batteries(scenario: Scenario) -> bool:
-    """Whether a device may have to leave."""
+    """Whether a device may run out of energy."""
     return any(profile.battery_j is not None for profile in device_profiles(scenario))
+
+
+def may_leave(scenario: Scenario) -> bool:
+    """Whether a device may leave for good: its battery is empty, or its stay is over."""
+    churn = scenario.fleet.churn
+    return has_batteries(scenario) or bool(churn and churn.leaves)
 
 
 def _group_of_devices(scenario: Scenario) -> list[DeviceGroup]:
@@ -135,10 +136,9 @@ def check_hardware(scenario: Scenario, schedule: Schedule) -> None:
     Raises:
         ScenarioError: says which figure or which choice, and what to change.
     """
-    if scenario.topology.kind in ("file", "cycle"):
-        for round_index in range(0, schedule.period or 0, schedule.hold):
-            for sender, receiver in schedule.graph(round_index).edges:
-                _link_of_file(schedule, sender, receiver)
+    for sender in range(schedule.num_devices if _reads_files(scenario) else 0):
+        for receiver in possible_receivers(schedule, sender):
+            _link_of_file(schedule, sender, receiver)
     for device, profile in enumerate(device_profiles(scenario)):
         if profile.active_power_w < profile.idle_power_w:
             raise ScenarioError(
@@ -150,26 +150,21 @@ def check_hardware(scenario: Scenario, schedule: Schedule) -> None:
             "gossip.algorithm is dcd, which needs the same graph for ever, but a device with a "
             "battery leaves when it is empty; set its battery_wh: plugged_in, or choose choco"
         )
+    if scenario.fleet.pace == "free" and has_batteries(scenario):
+        raise ScenarioError(
+            "fleet.pace is free, but a device with a battery leaves when it is empty, which takes "
+            "turns by rounds; set its battery_wh: plugged_in, or fleet.pace: lockstep"
+        )
 
 
 def _link_of_file(schedule: Schedule, sender: int, receiver: int) -> dict[str, float]:
-    """Figures that the graph of a static schedule has for a link.
+    """Figures that a graph file has for a link.
 
     Raises:
         ScenarioError: one of them can't be.
     """
-    figures: dict[str, Any] = {}
-    for round_index in range(0, schedule.period or 0, schedule.hold):
-        graph = schedule.graph(round_index)
-        if graph.has_edge(sender, receiver):
-            attributes: Mapping[str, Any] = graph.edges[sender, receiver]
-            for key, name in _LINK_KEYS.items():
-                if name in attributes and name != key:
-                    raise ScenarioError(
-                        f"topology: {name} of the link {sender} -> {receiver} has no unit; "
-                        f"call it {key}"
-                    )
-            figures |= {key: attributes[key] for key in _LINK_KEYS if key in attributes}
+    attributes = schedule.link_attributes(sender, receiver)
+    figures: dict[str, Any] = {key: attributes[key] for key in _LINK_KEYS if key in attributes}
     for key, figure in figures.items():
         must_be = {
             "bandwidth_mbps": f"a number, at least {SLOWEST_MBPS:g}",
@@ -190,11 +185,16 @@ def _link_of_file(schedule: Schedule, sender: int, receiver: int) -> dict[str, f
     return figures
 
 
+def _reads_files(scenario: Scenario) -> bool:
+    """Whether a graph file may have figures of links."""
+    return scenario.topology.kind in ("file", "cycle")
+
+
 def _worst_loss(scenario: Scenario, schedule: Schedule, device: int) -> float:
     """Highest loss of the links of a device; only one with a battery has to know it."""
     losses = [
         _link_of_file(schedule, device, peer).get("loss", 0.0)
-        for peer in (possible_receivers(schedule, device) if schedule.is_static else ())
+        for peer in (possible_receivers(schedule, device) if _reads_files(scenario) else ())
     ]
     return max([scenario.network.loss, *losses])
 

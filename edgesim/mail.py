@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from edgesim.compression.wire import ByteCounts, Message, encode
+from edgesim.compression.payload import Payload
+from edgesim.compression.wire import ByteCounts, Kind, Message, encode
 from edgesim.hardware.meter import Meter
 from edgesim.hardware.timeline import Stamp
 from edgesim.membership import Edge
@@ -16,18 +17,18 @@ class Letter:
     """An encoded message on its way.
 
     Attributes:
-        sender: address that sends it.
-        receiver: device that it is brought to: of its address, or who took that one's place.
+        edge: addresses that send and receive it.
         sequence: its place on its edge.
         data: all that the message weighs on a real network.
         stamp: when it travels in virtual time; None where devices have no clock.
+        to: device that it is brought to: the one that it is addressed to, or who took its place.
     """
 
-    sender: int
-    receiver: int
+    edge: Edge
     sequence: int
     data: bytes
     stamp: Stamp | None
+    to: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +39,29 @@ class Arrival:
     stamp: Stamp | None
 
 
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """That the rest of an edge's messages come no earlier than some time; at free pace.
+
+    Attributes:
+        edge: addresses that send and receive.
+        next_sequence: the first message of which it speaks.
+        earliest_s: its first bit and those of all later ones reach the receiver then or later;
+            infinity if there will be none.
+    """
+
+    edge: Edge
+    next_sequence: int
+    earliest_s: float
+
+
 @dataclass(slots=True)
 class Outbox:
     """Turns the messages of one device into letters.
 
     Attributes:
         device: whose outbox it is.
+        algorithm: of the messages.
         meter: of the device; None where it has no clock.
         sent: bytes of the messages since the last `clear`.
         records: one for each of these.
@@ -51,6 +69,7 @@ class Outbox:
     """
 
     device: int
+    algorithm: str
     meter: Meter | None
     sent: ByteCounts = field(default_factory=lambda: ByteCounts(0, 0, 0, 0))
     records: list[MessageRecord] = field(default_factory=list)
@@ -60,15 +79,43 @@ class Outbox:
         """Number of the next message on an edge."""
         return self.next_sequences.get(edge, 0)
 
-    def post(self, message: Message, round_index: int) -> Letter:
+    def write(
+        self,
+        edge: Edge,
+        round_index: int,
+        kind: Kind,
+        payload: Payload,
+        *,
+        weight: float = 0.0,
+        push_weight: float = 0.0,
+        notes: tuple[int, ...] = (),
+        sent_in: int,
+    ) -> Letter:
         """Put a message on the air.
 
         Args:
-            message: with the next sequence of its edge.
-            round_index: round of the device in which it is sent, for the records.
+            edge: sender and receiver.
+            round_index: round that the message belongs to.
+            kind: of message.
+            payload: what it carries.
+            weight: share of the sender's mass that travels on the edge.
+            push_weight: u of the sender.
+            notes: of leave-taking.
+            sent_in: round of the device in which it is sent, for the records.
         """
-        edge, sequence = (message.sender, message.receiver), message.sequence
-        assert sequence == self.next_sequence(edge), "messages of an edge are numbered"
+        sequence = self.next_sequence(edge)
+        message = Message(
+            algorithm=self.algorithm,
+            sender=edge[0],
+            receiver=edge[1],
+            sequence=sequence,
+            round_index=round_index,
+            weight=weight,
+            push_weight=push_weight,
+            payload=payload,
+            kind=kind,
+            notes=notes,
+        )
         self.next_sequences[edge] = sequence + 1
         data, stamp = encode(message), None
         if self.meter is not None:
@@ -76,7 +123,7 @@ class Outbox:
         self.sent += message.byte_counts
         self.records.append(
             MessageRecord(
-                round=round_index,
+                round=sent_in,
                 device=self.device,
                 sender=message.sender,
                 receiver=message.receiver,
@@ -88,7 +135,7 @@ class Outbox:
                 arrival_time_s=stamp.arrival_s if stamp else None,
             )
         )
-        return Letter(*edge, sequence, data, stamp)
+        return Letter(edge, sequence, data, stamp, edge[1])
 
     def clear(self) -> None:
         """Begin to count anew."""

@@ -15,7 +15,7 @@ Symbols:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -62,6 +62,10 @@ class Membership:
         """The device's own address and those it inherited, increasing."""
         return tuple(sorted({self.index, *self._inherited}))
 
+    def inherit(self, addresses: Iterable[int]) -> None:
+        """Answer to these addresses too."""
+        self._inherited.update(set(addresses) - {self.index})
+
     def in_edges(self, round_index: int) -> list[Edge]:
         """Edges on which a message of a round has to be absorbed, in increasing order."""
         return self._edges_to(self.addresses, round_index)
@@ -107,7 +111,7 @@ class Membership:
         if message.kind != "handover":
             return []
         will = Will.from_notes(message.notes)
-        self._inherited.update(will.addresses)
+        self.inherit(will.addresses)
         # Also from this device itself: its messages to the leaver were sent before it knew.
         mail = self._edges_to(will.addresses, round_index, except_from=will.addresses)
         return [(message.sender, message.receiver)] * will.num_copies + mail

@@ -60,6 +60,13 @@ VIRTUAL_ROUNDS: tuple[Column, ...] = (
 )
 """Columns of rounds.parquet where devices have profiles."""
 
+FREE_ROUNDS: tuple[Column, ...] = (
+    Column("messages_absorbed", "int32", "messages absorbed in the round"),
+    Column("staleness_rounds", "float64", "mean of own round minus the sender's, of these"),
+    Column("staleness_s", "float64", "mean of their ages, virtual seconds since they left"),
+)
+"""Columns of rounds.parquet at free pace."""
+
 MESSAGES: tuple[Column, ...] = (
     Column("round", "int64", "round of the sender in which it was sent"),
     Column("device", "int32", "device that sent it: the sender, or who took its place"),
@@ -161,6 +168,9 @@ class RoundRecord:
     energy_memory_j: float | None = None
     energy_radio_j: float | None = None
     energy_idle_j: float | None = None
+    messages_absorbed: int | None = None
+    staleness_rounds: float | None = None
+    staleness_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,10 +190,10 @@ class MessageRecord:
 
 
 def columns_that_hold(
-    columns: tuple[Column, ...], virtual: tuple[Column, ...], first_row: Mapping[str, Any]
+    columns: tuple[Column, ...], optional: tuple[Column, ...], first_row: Mapping[str, Any]
 ) -> tuple[Column, ...]:
-    """Columns of a table, with those of virtual time if its rows have it."""
-    return columns + virtual if first_row[virtual[0].name] is not None else columns
+    """Columns of a table, with those of the optional ones that its rows have."""
+    return columns + tuple(column for column in optional if first_row[column.name] is not None)
 
 
 def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:

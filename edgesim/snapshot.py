@@ -13,7 +13,9 @@ class Snapshot:
 
     Attributes:
         device: which one.
-        round_index: rounds that it has completed.
+        round_index: number of the evaluation that it is for: of completed rounds, or of
+            intervals of virtual time.
+        rounds_done: rounds that the device has completed.
         x: numerator, shape (D,); u: push weight; the model is x/u.
         buffers: the model's local statistics, flat.
         virtual_time_s: the device's clock; None where it has none.
@@ -21,6 +23,7 @@ class Snapshot:
 
     device: int
     round_index: int
+    rounds_done: int
     x: Tensor
     u: float
     buffers: Tensor

@@ -25,6 +25,7 @@ class Purpose(IntEnum):
     EVALUATION_ROUNDING = 8
     LINK = 9
     COMPUTE_TIME = 10
+    CHURN = 11
 
 
 def seed_sequence(

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from edgesim.assembly import prepare
 from edgesim.fleet.run import run_scenario
+from edgesim.preparation import prepare
 from edgesim.scenario import load_scenario
 
 SCENARIOS = Path(__file__).resolve().parent.parent / "scenarios"

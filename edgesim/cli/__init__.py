@@ -22,7 +22,7 @@ from edgesim.errors import EdgesimError, ScenarioError
 from edgesim.scenario.files import load_scenario
 
 if TYPE_CHECKING:
-    from edgesim.assembly import Prepared
+    from edgesim.preparation import Prepared
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 
@@ -79,7 +79,30 @@ def run(
         dashboard=dashboard,
         console=_out,
     )
-    _print_result(result.summary, result.path)
+    _print_result(result.summary, result.place)
+
+
+@app.command()
+def resume(
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="Directory of an interrupted run, or its URI.")
+    ],
+    inline: Annotated[
+        bool | None,
+        typer.Option("--inline/--ray", help="Without Ray, or with it; default: as it was."),
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Ray cluster to use; default: start one here.")
+    ] = None,
+    dashboard: Annotated[
+        bool, typer.Option(help="Start the Ray dashboard with a new cluster.")
+    ] = True,
+) -> None:
+    """Go on with a run that was interrupted, to the result that it would have had."""
+    from edgesim.fleet.run import resume_run
+
+    result = resume_run(run, inline=inline, address=address, dashboard=dashboard, console=_out)
+    _print_result(result.summary, result.place)
 
 
 @app.command()
@@ -139,7 +162,7 @@ def list_(
 def _prepare(path: Path, overrides: Sequence[str]) -> Prepared:
     """Read and check a scenario; what is found later than by reading names the file too."""
     scenario = load_scenario(path, overrides)
-    from edgesim.assembly import prepare  # loads torch, which a refused file need not wait for
+    from edgesim.preparation import prepare  # loads torch: a refused file need not wait for it
     from edgesim.study.budget import check_memory
 
     try:
@@ -214,7 +237,7 @@ def _print_prepared(prepared: Prepared) -> None:
     _out.print(table)
 
 
-def _print_result(summary: dict[str, Any], path: Path) -> None:
+def _print_result(summary: dict[str, Any], place: str) -> None:
     table = Table(title=f"{summary['name']} (seed {summary['seed']})", show_header=False)
     table.add_row("accuracy of the averaged model", f"{summary['consensus_accuracy']:.4f}")
     if summary["device_accuracy_min"] is not None:
@@ -240,5 +263,5 @@ def _print_result(summary: dict[str, Any], path: Path) -> None:
             f"{summary['energy_idle_j']:,.1f})",
         )
     table.add_row("wall time", f"{summary['wall_s']:.1f} s")
-    table.add_row("files", str(path))
+    table.add_row("files", place)
     _out.print(table)

@@ -121,6 +121,7 @@ class Message:
         payload: the compressed vector.
         kind: what the message is.
         notes: whole numbers that go with a message of leave-taking; a share has none.
+        arrived_bytes: length with which it arrived; None for one that was not decoded.
 
     Raises:
         WireError: a number that the header cannot hold, or that no receiver would accept.
@@ -136,6 +137,7 @@ class Message:
     payload: Payload
     kind: Kind = "share"
     notes: tuple[int, ...] = ()
+    arrived_bytes: int | None = None
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.algorithm):
@@ -168,19 +170,20 @@ class Message:
 
     @property
     def wire_bytes(self) -> int:
-        """Length of the encoded message."""
-        return self.byte_counts.total
+        """Length of the encoded message; one that arrived is not encoded again to know it."""
+        return self.byte_counts.total if self.arrived_bytes is None else self.arrived_bytes
 
 
 def encode(message: Message) -> bytes:
-    """Write a message; its length is `message.wire_bytes`.
+    """Write a message; its length is `message.byte_counts.total`.
 
     Raises:
         WireError: the message is longer than 4 GiB.
     """
     payload, sections = message.payload, message.payload.sections
-    if message.wire_bytes >= 2**32:
-        raise WireError(f"a message of {message.wire_bytes} bytes; must be below 2**32")
+    num_bytes = message.byte_counts.total
+    if num_bytes >= 2**32:
+        raise WireError(f"a message of {num_bytes} bytes; must be below 2**32")
     name = message.algorithm.encode("ascii")
     header = HEADER.pack(
         *_Header(
@@ -200,7 +203,7 @@ def encode(message: Message) -> bytes:
             layout_digest=payload.layout.digest,
             num_values=payload.num_values,
             index_bytes=len(sections.indices),
-            message_bytes=message.wire_bytes,
+            message_bytes=num_bytes,
             checksum=0,
         )
     )[: -_CHECKSUM.size]
@@ -251,6 +254,7 @@ def decode(
         payload=_payload(np.frombuffer(view[body_at:], np.uint8), header, code, layout),
         kind=_KINDS[header.form // _KIND_FACTOR],
         notes=tuple(np.frombuffer(view[notes_at:body_at], "<u4")[1:].tolist()),
+        arrived_bytes=len(view),
     )
 
 

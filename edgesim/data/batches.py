@@ -70,6 +70,11 @@ class BatchStream:
         """Rounds in which the device sees each of its samples once."""
         return -(-len(self._shard) // self._batch_size)
 
+    def size(self, round_index: int) -> int:
+        """Samples of a round's batch."""
+        start = round_index % self.batches_per_epoch * self._batch_size
+        return min(self._batch_size, len(self._shard) - start)
+
     def batch(self, round_index: int) -> tuple[Tensor, Tensor]:
         """Images and labels of a round.
 

@@ -2,29 +2,36 @@
 
 Peers call each other's `deliver`; the driver sees no message. Nothing here waits for a peer inside
 a step: `deliver` only fills a mailbox, and its answer says whether the bytes were readable.
+
+Ray starts a lost actor again, the driver builds its devices, and they go on from their checkpoints.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
+import socket
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import ray
 import torch
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayTaskError
 
 from edgesim.assembly import FleetPlan
 from edgesim.data.images import LabelledImages
 from edgesim.errors import EdgesimError
+from edgesim.fleet.build import build_host
 from edgesim.fleet.core_pool import CorePool
-from edgesim.fleet.host import Progress, build_host
-from edgesim.hardware.timeline import Stamp
+from edgesim.fleet.host import Host
+from edgesim.fleet.network import PeerUnavailableError, Receipt, Request
+from edgesim.fleet.progress import Progress, Waiting
+from edgesim.fleet.run_directory import RunDirectory
 from edgesim.learning.allocator import keep_freed_memory
-from edgesim.mail import Letter
+from edgesim.mail import Letter, Promise
 
 Peer: TypeAlias = Any
 """Handle of a DeviceActor; Ray does not type the answers of asynchronous actor methods."""
@@ -40,58 +47,144 @@ class ActorLostError(EdgesimError):
     """An actor that the fleet can't do without has ended."""
 
 
+class RunDirectoryUnreachableError(EdgesimError, ValueError):
+    """A machine of the fleet can't reach the files of the run."""
+
+
 class DeviceActor:
     """Hosts the devices of one process; wrapped by `ray.remote` in launch.py.
 
-    Args:
-        plan: of the whole fleet.
-        devices: numbers of the devices hosted here.
-        num_threads: devices that compute at the same time.
-        shards: the devices' shards, in the same order.
+    It is empty until `build`, also after a restart: its devices' data belong to the driver, which
+    brings them again.
     """
 
-    def __init__(
-        self,
-        plan: FleetPlan,
-        devices: Sequence[int],
-        num_threads: int,
-        *shards: LabelledImages,
-    ) -> None:
+    def __init__(self) -> None:
         torch.set_num_threads(1)
         keep_freed_memory()
         self._peers: Mapping[int, Peer] = {}
-        by_device = dict(zip(devices, shards, strict=True))
-        cores = CorePool(core_folder(plan), len(os.sched_getaffinity(0)))
-        self._host = build_host(
-            plan, by_device, self._post, num_threads=num_threads, core=cores.core
-        )
+        self._built: asyncio.Future[Host] = asyncio.get_running_loop().create_future()
 
-    async def connect(self, peers: Mapping[int, Peer]) -> None:
-        """Take the handles of the actors that host the out-neighbours, by neighbour."""
+    async def build(
+        self,
+        plan: FleetPlan,
+        shards: Mapping[int, ray.ObjectRef[LabelledImages]],
+        peers: Mapping[int, Peer],
+        num_threads: int,
+        recover: bool,
+    ) -> None:
+        """Build the devices; does nothing if that was done before.
+
+        Args:
+            plan: of the whole fleet.
+            shards: where the data of each device hosted here are.
+            peers: handles of the actors that host the neighbours, by neighbour.
+            num_threads: devices that compute at the same time.
+            recover: go on from checkpoints where there are any.
+
+        Raises:
+            RunDirectoryUnreachableError: the run's files can't be reached from here.
+        """
+        if self._built.done():
+            return
+        await asyncio.to_thread(_check_run_directory, plan)
         self._peers = peers
+        loaded = await asyncio.gather(*shards.values())
+        by_device = dict(zip(shards, loaded, strict=True))
+        cores = CorePool(core_folder(plan), len(os.sched_getaffinity(0)))
+        host = await asyncio.to_thread(
+            build_host,
+            plan,
+            by_device,
+            self,
+            num_threads=num_threads,
+            recover=recover,
+            core=cores.core,
+        )
+        self._built.set_result(host)
 
     async def run(self) -> None:
         """Run the devices to their last round."""
-        await self._host.run()
+        await (await self._built).run()
 
     @ray.method(enable_task_events=False)
-    async def deliver(self, data: bytes, stamp: Stamp | None, to: int) -> bool:
-        """Take in an encoded message for a device here; False asks for it again."""
-        return await self._host.deliver(data, stamp, to)
+    async def deliver(self, letter: Letter) -> Receipt:
+        """Take in a letter for a device here."""
+        return await (await self._built).deliver(letter)
+
+    @ray.method(enable_task_events=False)
+    async def take_promise(self, promise: Promise) -> None:
+        """Take in what a sender promises to a device here."""
+        await (await self._built).take_promise(promise)
+
+    @ray.method(enable_task_events=False)
+    async def answer(self, request: Request) -> None:
+        """Send letters of a device here again."""
+        await (await self._built).answer(request)
 
     @ray.method(enable_task_events=False)
     async def progress(self) -> Progress:
         """How far the devices are."""
-        return self._host.progress()
+        return (await self._built).progress()
+
+    @ray.method(enable_task_events=False)
+    async def waiting(self) -> list[Waiting]:
+        """Devices that wait for messages."""
+        return (await self._built).waiting()
+
+    async def stay(self) -> None:
+        """Never return: whoever awaits it learns of the loss of this actor."""
+        await asyncio.get_running_loop().create_future()
 
     async def stop(self) -> None:
         """End the run early and write what is recorded."""
-        await self._host.stop()
+        if self._built.done():
+            await self._built.result().stop()
 
-    async def _post(self, letter: Letter) -> bool:
+    async def post(self, letter: Letter) -> Receipt:
+        """Bring a letter to another device."""
+        receipt: Receipt = await self._answer(letter.to, "deliver", letter)
+        return receipt
+
+    async def promise(self, promise: Promise) -> None:
+        """Bring a promise to another device."""
+        await self._answer(promise.edge[1], "take_promise", promise)
+
+    async def ask(self, request: Request) -> None:
+        """Bring a request to another device."""
+        await self._answer(request.holder, "answer", request)
+
+    async def _answer(self, device: int, method: str, *args: object) -> Any:  # noqa: ANN401
+        """What the actor of another device answers.
+
+        Raises:
+            PeerUnavailableError: it is away; Ray starts it again, and the driver builds it.
+            EdgesimError: that the other device raised.
+        """
         try:
-            peer = self._peers[letter.receiver]
-            accepted: bool = await peer.deliver.remote(letter.data, letter.stamp, letter.receiver)
+            return await getattr(self._peers[device], method).remote(*args)
         except RayActorError as error:
-            raise ActorLostError(f"the actor of device {letter.receiver} was lost") from error
-        return accepted
+            raise PeerUnavailableError(f"the actor of device {device} is away") from error
+        except RayTaskError as error:
+            if isinstance(error.cause, EdgesimError):
+                raise error.cause from None
+            raise
+
+
+def _check_run_directory(plan: FleetPlan) -> None:
+    """An actor may find itself on another machine, and must not start anew there, unnoticed.
+
+    Raises:
+        RunDirectoryUnreachableError: the run's files are not there.
+    """
+    directory, node = RunDirectory(plan.run_directory), socket.gethostname()
+    remedy = "name one by --out that all nodes reach: a shared path, or s3://bucket/run"
+    try:
+        is_there = directory.has("run.json")
+        found = directory.read_json("run.json")["run_digest"] if is_there else None
+    except EdgesimError as error:
+        raise RunDirectoryUnreachableError(f"node {node}: {error}; {remedy}") from error
+    if found != plan.run_digest:
+        problem = "is another run's" if is_there else "is not there"
+        raise RunDirectoryUnreachableError(
+            f"the run directory {directory.place} {problem} on node {node}; {remedy}"
+        )

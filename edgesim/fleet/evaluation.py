@@ -17,13 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgesim.device import DivergedError
 from edgesim.errors import EdgesimError
 from edgesim.learning.flat_model import Evaluation, FlatModel
 from edgesim.quant.errors import NonFiniteError
 from edgesim.quant.layers import seed_rounding_
 from edgesim.snapshot import Snapshot
 from edgesim.streams import Purpose, torch_seed
+from edgesim.trainer import DivergedError
 
 CONSENSUS = -1  # number that stands for the consensus model in tables
 
@@ -44,6 +44,7 @@ def consensus_of(snapshots: Sequence[Snapshot]) -> Snapshot:
     return Snapshot(
         device=CONSENSUS,
         round_index=ordered[0].round_index,
+        rounds_done=sum(snapshot.rounds_done for snapshot in ordered) // len(ordered),
         x=x,
         u=sum(snapshot.u for snapshot in ordered),
         buffers=(buffers / len(ordered)).to(ordered[0].buffers.dtype),
@@ -127,8 +128,8 @@ class Evaluator:
         results = self._pool.map(self._evaluate_one, [snapshot for snapshot, _ in subjects])
         return [
             {
-                "round": snapshot.round_index,
-                "epoch": snapshot.round_index / self._rounds_per_epoch,
+                "round": snapshot.rounds_done,
+                "epoch": snapshot.rounds_done / self._rounds_per_epoch,
                 "model": "consensus" if snapshot.device == CONSENSUS else "device",
                 "device": snapshot.device,
                 "accuracy": result.accuracy,

@@ -1,86 +1,62 @@
 """The host drives the devices of one process through their rounds. Plain asyncio, no Ray.
 
-It knows its peers only through `post(letter)`, so the same host runs inside a Ray actor, inline in
-one process, and under a fault-injecting network in tests.
+It knows the rest of the fleet only through a `Network`, so the same host runs inside a Ray actor,
+inline in one process, and under a fault-injecting network in tests.
 
 Lockstep: a device enters round t+1 when the round-t messages of all its in-neighbours are absorbed.
 There is no barrier and no coordinator; each device waits for its own in-neighbours alone.
+
+Recovery: a host may be killed at any moment and built anew. It reads its devices' checkpoints,
+sends again what some receiver may lack, asks for what its devices lack, and does the lost rounds
+again; everybody ignores what was there before.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from queue import SimpleQueue
 from time import perf_counter
-from typing import Protocol
+from typing import ParamSpec, TypeVar
 
-from edgesim.assembly import FleetPlan, make_devices, make_flat_model
 from edgesim.compression.errors import WireError
 from edgesim.compression.wire import decode, encode
 from edgesim.costs.metered_model import MeteredModel
-from edgesim.data.images import LabelledImages
-from edgesim.device import Device, RoundReport
+from edgesim.device import Device
 from edgesim.errors import EdgesimError
+from edgesim.fleet.bookkeeper import Archive, Bookkeeper, Moments
+from edgesim.fleet.checkpoints import Checkpoints, DeviceRecords
+from edgesim.fleet.free_intake import FreeIntake
+from edgesim.fleet.intake import LockstepIntake
 from edgesim.fleet.mailbox import Mailbox
-from edgesim.fleet.run_directory import RunDirectory
-from edgesim.hardware.timeline import Stamp
-from edgesim.mail import Arrival, Letter
-from edgesim.membership import Edge, Will
-from edgesim.records import RoundRecord
-from edgesim.snapshot import Snapshot
+from edgesim.fleet.network import (
+    LettersLostError,
+    Network,
+    PeerUnavailableError,
+    Receipt,
+    Request,
+)
+from edgesim.fleet.post_office import LONGEST_PAUSE_S, PostOffice
+from edgesim.fleet.progress import Progress, Waiting
+from edgesim.fleet.promises import Inbox
+from edgesim.fleet.sent_log import SentLog
+from edgesim.free_device import FreeDevice
+from edgesim.mail import Arrival, Letter, Promise
+from edgesim.membership import Edge
+from topologies import possible_senders
 
-Post = Callable[[Letter], Awaitable[bool]]
-"""Carries a letter to its receiver's host and says whether it was accepted there."""
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 Core = Callable[[], AbstractContextManager[None]]
 """Gives the right to keep a core busy for one step."""
 
-POST_ATTEMPTS = 3
-MAX_IN_FLIGHT = 8  # letters on one edge whose acceptance is not known yet
-ROWS_PER_PART = 256  # rounds of one device in one part file of rounds.parquet
-
 _log = logging.getLogger(__name__)
-
-
-class DeliveryError(EdgesimError):
-    """A letter was refused at its receiver every time it was sent."""
-
-
-class Archive(Protocol):
-    """Where a host leaves what it records; writes are atomic and may be repeated."""
-
-    def write_rounds(self, device: int, reports: Sequence[RoundReport]) -> None:
-        """Keep consecutive rounds of one device, and the messages sent in them."""
-        ...
-
-    def write_snapshot(self, snapshot: Snapshot) -> None:
-        """Keep a model for whoever evaluates it."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far the devices of one host are.
-
-    Attributes:
-        num_devices: devices of the host.
-        rounds_done: rounds completed, summed over its devices.
-        slowest_round: fewest rounds that one of them has completed.
-        loss: mean over its devices of the loss of their newest round, or NaN before the first.
-        sent_bytes: bytes of all messages that they have encoded.
-    """
-
-    num_devices: int
-    rounds_done: int
-    slowest_round: int
-    loss: float
-    sent_bytes: int
 
 
 class Host:
@@ -89,11 +65,14 @@ class Host:
     Args:
         devices: the devices of this host.
         models: models to compute with, one per thread.
-        post: carries a letter to the host of its receiver.
+        network: carries letters to the hosts of their receivers.
         archive: takes records and snapshots.
         num_rounds: rounds of every device.
-        snapshot_rounds: numbers of completed rounds after which a device's model is kept.
+        moments: at which a device's model is kept.
+        checkpoints: writes and reads them; None for a fleet that nobody will want to recover.
+        recover: devices may have been further before; go on from their checkpoints.
         core: entered for each step; by default nobody else wants the cores.
+        executor: runs steps; by default as many threads as there are models.
     """
 
     def __init__(
@@ -101,80 +80,112 @@ class Host:
         devices: Sequence[Device],
         models: Sequence[MeteredModel],
         *,
-        post: Post,
+        network: Network,
         archive: Archive,
         num_rounds: int,
-        snapshot_rounds: frozenset[int],
+        moments: Moments,
+        checkpoints: Checkpoints | None = None,
+        recover: bool = False,
         core: Core = nullcontext,
+        executor: Executor | None = None,
     ) -> None:
         self._devices = {device.index: device for device in devices}
         self._layout = models[0].flat.layout
-        self._num_models = len(models)
         self._models: SimpleQueue[MeteredModel] = SimpleQueue()
         for model in models:
             self._models.put(model)
-        self._post = post
-        self._archive = archive
+        self._network = network
+        self._post_office = PostOffice(network)
         self._num_rounds = num_rounds
-        self._snapshot_rounds = snapshot_rounds
+        self._books = Bookkeeper(archive, moments, checkpoints)
+        self._checkpoints = checkpoints
+        self._recover = recover
         self._core = core
-        self._mailboxes = {index: Mailbox() for index in self._devices}
-        self._heirs: dict[int, int] = {}
-        self._arrivals = {index: asyncio.Event() for index in self._devices}
-        self._unwritten: dict[int, list[RoundReport]] = {index: [] for index in self._devices}
-        self._newest: dict[int, RoundRecord] = {}
-        self._sent_bytes: dict[int, int] = dict.fromkeys(self._devices, 0)
+        self._executor = executor or ThreadPoolExecutor(len(models), thread_name_prefix="device")
+        self._records = {device.index: self._new_records(device) for device in devices}
+        self._intakes = {device.index: self._make_intake(device) for device in devices}
+        self._is_ready = {index: asyncio.Event() for index in self._devices}
+        if not recover:
+            for ready in self._is_ready.values():
+                ready.set()
         self._running: asyncio.Task[None] | None = None
-        self._free_slots: defaultdict[tuple[int, int], asyncio.Semaphore] = defaultdict(
-            lambda: asyncio.Semaphore(MAX_IN_FLIGHT)
-        )
+        self._resending: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None
+
+    def _new_records(self, device: Device) -> DeviceRecords:
+        def read(round_index: int) -> list[Letter]:
+            assert self._checkpoints is not None, "letters are sealed in checkpoints alone"
+            return self._checkpoints.letters(device.index, round_index)
+
+        if isinstance(device, FreeDevice):
+            senders = device.membership.schedule.possible_senders(device.index)
+            inbox = Inbox(device.index, [(sender, device.index) for sender in senders])
+            return DeviceRecords(inbox, SentLog(read))
+        return DeviceRecords(Mailbox(), SentLog(read))
+
+    def _make_intake(self, device: Device) -> LockstepIntake | FreeIntake:
+        mailbox = self._records[device.index].mailbox
+        if isinstance(mailbox, Inbox):
+            assert isinstance(device, FreeDevice), "an inbox was made for it"
+            return FreeIntake(device, mailbox)
+
+        def inherit(edges: Iterable[Edge]) -> None:
+            if self._recover:  # they may have been here before, and are lost
+                self._spawn(self._ask(device, edges))
+
+        return LockstepIntake(device, mailbox, inherit)
 
     async def run(self) -> None:
         """Run all devices to their last round; all records are written when it returns.
+
+        Afterwards the host still answers: other devices may have to do rounds again.
 
         Raises:
             EdgesimError: of the first device that failed.
         """
         self._running = asyncio.create_task(self._run())
-        await self._running
+        try:
+            await self._running
+        except asyncio.CancelledError:
+            if self._failure is None:
+                raise
+            raise self._failure from None
 
     async def _run(self) -> None:
-        with ThreadPoolExecutor(self._num_models, thread_name_prefix="device") as pool:
-            try:
-                async with asyncio.TaskGroup() as tasks:
-                    for device in self._devices.values():
-                        tasks.create_task(self._drive(device, pool, tasks))
-            except* EdgesimError as errors:
-                raise _first(errors) from None
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for device in self._devices.values():
+                    tasks.create_task(self._drive(device, tasks))
+        except* EdgesimError as errors:
+            raise _first(errors) from None
 
     async def stop(self) -> None:
         """End a run early: let steps under way end, begin no other, write what is recorded."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait([self._running])
-        for index, reports in self._unwritten.items():
-            if reports:
-                self._archive.write_rounds(index, reports)
-                reports.clear()
+        await asyncio.to_thread(self.close)
+        self._books.flush()
 
-    async def deliver(self, data: bytes, stamp: Stamp | None, to: int) -> bool:
-        """Take in an encoded message; False asks the sender to send it again.
+    def close(self) -> None:
+        """End everything that the host has started."""
+        for task in self._resending:
+            task.cancel()
+        self._executor.shutdown()
+
+    async def deliver(self, letter: Letter) -> Receipt:
+        """Take in a letter, as soon as there is room for it; the receipt may ask for it again.
 
         What comes for a device that has left goes on to its heir, whose host then answers. Repeated
-        delivery does no harm.
-
-        Args:
-            data: the message.
-            stamp: when it travels in virtual time.
-            to: device that it was brought to: the one that it is addressed to, or an heir. An heir
-                may not yet know that it is one; what is addressed to others then waits.
+        delivery does no harm. Nothing in a letter's message is trusted.
         """
         try:
-            message = decode(data, self._layout)
+            message = decode(letter.data, self._layout)
         except WireError as error:
-            _log.warning("refused a message of %d bytes: %s", len(data), error)
-            return False
-        device = self._devices.get(to)
+            _log.warning("refused a message of %d bytes: %s", len(letter.data), error)
+            return Receipt(accepted=False)
+        index = letter.to
+        device = self._devices.get(index)
         if device is None or not device.expects(message):
             _log.warning(
                 "refused a message of device %d to device %d, round %d: none is due here",
@@ -182,117 +193,151 @@ class Host:
                 message.receiver,
                 message.round_index,
             )
-            return False
-        if to in self._heirs:
-            return await self._post(
-                Letter(message.sender, self._heirs[to], message.sequence, data, stamp)
-            )
-        if self._mailboxes[to].put(Arrival(message, stamp)):
-            self._arrivals[to].set()
-        return True
+            return Receipt(accepted=False)
+        await self._is_ready[index].wait()
+        edge = message.sender, message.receiver
+        records = self._records[index]
+        if records.heir is None:
+            await self._intakes[index].room(edge, message.sequence, letter.stamp)
+        if records.heir is not None:
+            return await self._post_office.deliver(replace(letter, to=records.heir))
+        self._intakes[index].put(Arrival(message, letter.stamp))
+        covered = self._checkpoints.covered(index, edge) if self._checkpoints else 0
+        return Receipt(accepted=True, covered=covered)
+
+    async def take_promise(self, promise: Promise) -> None:
+        """Take in what a sender promises of an edge, at free pace; may be repeated."""
+        receiver = promise.edge[1]
+        await self._is_ready[receiver].wait()
+        self._intakes[receiver].take_promise(promise)
+
+    async def answer(self, request: Request) -> None:
+        """Send letters again, beside whatever goes on; returns before they have arrived.
+
+        Raises:
+            LettersLostError: what is asked for is not there any more.
+        """
+        await self._is_ready[request.holder].wait()
+        records = self._records[request.holder]
+        letters = await self._in_thread(records.log.letters, request.edge, request.next_sequence)
+        self._spawn(self._post_office.send_again(_to(letters, request.asker), records.log))
+        self._post_office.promise_again(request.edge, self._spawn)
+        if records.heir is not None:  # goes on in the name of this device
+            sequence = max([request.next_sequence, *(letter.sequence + 1 for letter in letters)])
+            await self._pass_on(replace(request, holder=records.heir, next_sequence=sequence))
+
+    def waiting(self) -> list[Waiting]:
+        """Devices that wait for messages."""
+        return [
+            Waiting(index, self._devices[index].round_index, tuple(missing))
+            for index, intake in self._intakes.items()
+            if (missing := intake.missing)
+        ]
 
     def progress(self) -> Progress:
         """How far the devices are; may be asked at any time."""
         done = [self._rounds_done(index) for index in self._devices]
-        newest = list(self._newest.values())  # worker threads add to the mapping meanwhile
-        losses = [record.loss for record in newest]
+        losses = self._books.losses
         return Progress(
             num_devices=len(done),
             rounds_done=sum(done),
             slowest_round=min(done),
             loss=sum(losses) / len(losses) if losses else float("nan"),
-            sent_bytes=sum(self._sent_bytes.values()),
+            sent_bytes=sum(records.sent_bytes for records in self._records.values()),
         )
 
     def _rounds_done(self, index: int) -> int:
         """Rounds that need not be waited for: a device that has left owes none."""
-        if self._devices[index].has_left:
-            return self._num_rounds
-        newest = self._newest.get(index)
-        return 0 if newest is None else newest.round + 1
+        device = self._devices[index]
+        return self._num_rounds if device.has_left else device.round_index
 
-    async def _drive(
-        self, device: Device, pool: ThreadPoolExecutor, tasks: asyncio.TaskGroup
-    ) -> None:
+    async def _drive(self, device: Device, tasks: asyncio.TaskGroup) -> None:
         """One device from its first round to its last."""
-        loop = asyncio.get_running_loop()
-        letters = await loop.run_in_executor(pool, self._first_turn, device)
-        while not device.has_left and device.round_index < self._num_rounds:
-            for letter in letters:
-                slot = self._free_slots[letter.sender, letter.receiver]
-                await slot.acquire()
-                tasks.create_task(self._send(letter, slot))
+        records, intake = self._records[device.index], self._intakes[device.index]
+        if self._recover:
+            await self._go_on(device)
+        letters: list[Letter] = []
+        if not device.is_done:
+            letters = await self._in_thread(self._first_turn, device)
+        while not device.is_done:
+            intake.end_step()
+            if device.listens_first:
+                self._post_office.promise(device.promises(()), self._spawn)
+                await intake.before_sending()
+                letters = await self._in_thread(self._send, device)
+            # Before the letters, some of which may have to wait: others may wait for a promise.
+            self._post_office.promise(device.promises(letters), self._spawn)
+            await self._post_office.send(letters, records.log, tasks)
             start = perf_counter()
-            arrivals = await self._collect(device)
+            arrivals = await intake.collect()
             waited_s = perf_counter() - start
-            letters = await loop.run_in_executor(pool, self._turn, device, arrivals, waited_s)
+            letters = await self._in_thread(self._turn, device, arrivals, waited_s)
         if device.has_left and letters:
-            await self._take_leave(device, letters)
+            await self._take_leave(device, letters, tasks)
 
-    async def _take_leave(self, device: Device, letters: list[Letter]) -> None:
+    async def _go_on(self, device: Device) -> None:
+        """Go on where the device was when its checkpoint was written, and ask for what it lacks."""
+        records = self._records[device.index]
+        if self._checkpoints is not None:
+            await self._in_thread(self._checkpoints.restore, device, records)
+        self._is_ready[device.index].set()
+        self._post_office.promise(device.promises(()), self._spawn)
+        uncovered = await self._in_thread(records.log.uncovered)
+        self._spawn(self._post_office.send_again(uncovered, records.log))
+        addresses, schedule = device.membership.addresses, device.membership.schedule
+        edges = [
+            (sender, address)
+            for address in addresses
+            for sender in possible_senders(schedule, address)
+            if sender not in addresses
+        ]
+        if records.heir is None:
+            self._spawn(self._ask(device, edges))
+
+    async def _ask(self, device: Device, edges: Iterable[Edge]) -> None:
+        """Ask senders for all letters from the next on of each edge."""
+        await asyncio.gather(*(self._ask_on(device, edge) for edge in edges))
+
+    async def _ask_on(self, device: Device, edge: Edge) -> None:
+        """Ask until there is an answer, for what is lacking then."""
+        mailbox = self._records[device.index].mailbox
+        while True:
+            request = Request(edge, mailbox.next_sequences.get(edge, 0), edge[0], device.index)
+            try:
+                await self._network.ask(request)
+            except PeerUnavailableError:
+                await asyncio.sleep(LONGEST_PAUSE_S)
+            except LettersLostError:
+                if request.next_sequence == mailbox.next_sequences.get(edge, 0):
+                    raise
+                # Otherwise they came in another way while the request was on its way.
+            else:
+                return
+
+    async def _pass_on(self, request: Request) -> None:
+        """Ask a leaver's heir for what it sent in the leaver's name."""
+        while True:
+            try:
+                await self._network.ask(request)
+            except PeerUnavailableError:
+                await asyncio.sleep(LONGEST_PAUSE_S)
+            else:
+                return
+
+    async def _take_leave(
+        self, device: Device, letters: list[Letter], tasks: asyncio.TaskGroup
+    ) -> None:
         """Send the last letters of a device, then forward its mail to the receiver of the first."""
-        heir = letters[0].receiver
-        for letter in letters:
-            slot = self._free_slots[letter.sender, letter.receiver]
-            await slot.acquire()
-            await self._send(letter, slot)
-        self._heirs[device.index] = heir
-        for arrival in self._mailboxes[device.index].empty():
-            message = arrival.message
-            slot = asyncio.Semaphore(0)  # released once, and not used again
-            data = encode(message)
-            letter = Letter(message.sender, heir, message.sequence, data, arrival.stamp)
-            await self._send(letter, slot)
-
-    async def _send(self, letter: Letter, slot: asyncio.Semaphore) -> None:
-        """Post one letter until its receiver's host accepts it."""
-        try:
-            for _ in range(POST_ATTEMPTS):
-                if await self._post(letter):
-                    return
-        finally:
-            slot.release()
-        raise DeliveryError(
-            f"device {letter.receiver} refused message {letter.sequence} of device "
-            f"{letter.sender} {POST_ATTEMPTS} times; its log says why"
-        )
-
-    async def _collect(self, device: Device) -> list[Arrival]:
-        """Wait until the next message of every in-edge of the round is here, and take them.
-
-        A message may say that more belong to the round: those to a device that has left.
-        """
-        arrivals: list[Arrival] = []
-        edges = device.in_edges()
-        while edges:
-            taken = await self._take(device.index, edges)
-            for message in (arrival.message for arrival in taken):
-                if message.kind == "handover":
-                    will = Will.from_notes(message.notes)
-                    mail = {e: seq for e, seq in will.sequences.items() if e[1] in will.addresses}
-                    self._mailboxes[device.index].take_over(mail)
-            for message in (arrival.message for arrival in taken):
-                if message.kind == "share" and message.round_index != device.round_index:
-                    raise DeliveryError(
-                        f"device {device.index} in round {device.round_index} received a message "
-                        f"of round {message.round_index} from device {message.sender}"
-                    )
-            arrivals += taken
-            edges = device.take_note([arrival.message for arrival in taken])
-        return arrivals
-
-    async def _take(self, index: int, edges: Sequence[Edge]) -> list[Arrival]:
-        """Wait for one message on each edge, or several where an edge occurs several times."""
-        mailbox, arrival = self._mailboxes[index], self._arrivals[index]
-        if len(set(edges)) < len(edges):
-            return [taken for edge in edges for taken in await self._take(index, [edge])]
-        while not mailbox.has_next_of(edges):
-            arrival.clear()
-            await arrival.wait()
-        return mailbox.take_next_of(edges)
+        records, heir = self._records[device.index], letters[0].to
+        await asyncio.gather(*await self._post_office.send(letters, records.log, tasks))
+        records.heir = heir
+        mail = [_forwarded(arrival, heir) for arrival in self._intakes[device.index].leave()]
+        await self._post_office.send_again(mail, records.log)
+        await self._in_thread(self._books.save, device, records)
 
     def _first_turn(self, device: Device) -> list[Letter]:
-        """In a worker thread: a device's part of round 0 up to its messages."""
+        """In a worker thread: a device's part of a round up to its messages."""
+        self._books.begin(device)
         with self._core():
             return self._train(device)
 
@@ -302,68 +347,56 @@ class Host:
         with self._core():
             waited_s += perf_counter() - start
             device.absorb(arrivals)
-            is_last = device.round_index + 1 == self._num_rounds
-            letters = []
-            is_due = device.round_index + 1 in self._snapshot_rounds
-            due = device.snapshot_of_round() if is_due else None
-            if device.is_exhausted and not is_last:
-                letters = device.leave(self._mailboxes[device.index].next_sequences)
+            letters, records = [], self._records[device.index]
+            snapshots = self._books.end_round(device)
+            if device.must_leave:
+                letters = device.leave(records.mailbox.next_sequences)
+                records.log.add(letters)
             report = device.report()
-            report = replace(report, round=replace(report.round, wait_wall_s=waited_s))
-            if not (is_last or device.has_left):
+            if report is not None:
+                report = replace(report, round=replace(report.round, wait_wall_s=waited_s))
+                records.sent_bytes += report.round.sent_bytes
+            self._books.record(report, snapshots)
+            if not device.is_done:
+                self._books.save_if_due(device, records)
                 letters = self._train(device)
-        if due is not None:
-            self._archive.write_snapshot(due)
-        if device.has_left:
-            for round_index in sorted(r for r in self._snapshot_rounds if r > device.round_index):
-                self._archive.write_snapshot(device.snapshot_after_leaving(round_index))
-        self._record(device, report, is_last=is_last or device.has_left)
+        if device.is_done:
+            self._books.close(device)
         return letters
-
-    def _record(self, device: Device, report: RoundReport, *, is_last: bool) -> None:
-        reports = self._unwritten[device.index]
-        reports.append(report)
-        if len(reports) == ROWS_PER_PART or is_last:
-            self._archive.write_rounds(device.index, reports)
-            reports.clear()
-        self._sent_bytes[device.index] += report.round.sent_bytes
-        self._newest[device.index] = report.round
 
     def _train(self, device: Device) -> list[Letter]:
         model = self._models.get()
         try:
-            return device.train(model)
+            device.step(model)
         finally:
             self._models.put(model)
+        return [] if device.listens_first else self._send(device)
 
+    def _send(self, device: Device) -> list[Letter]:
+        letters = device.send()
+        if self._checkpoints is not None:  # before they are sent: nobody may miss one
+            self._records[device.index].log.add(letters)
+        return letters
 
-def build_host(
-    plan: FleetPlan,
-    shards: Mapping[int, LabelledImages],
-    post: Post,
-    *,
-    num_threads: int,
-    core: Core = nullcontext,
-) -> Host:
-    """Host for some of a fleet's devices.
+    async def _in_thread(
+        self, work: Callable[Parameters, Result], *args: Parameters.args, **kw: Parameters.kwargs
+    ) -> Result:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._executor, partial(work, *args, **kw))
 
-    Args:
-        plan: of the whole fleet.
-        shards: of the devices to host, by device.
-        post: carries a letter to the host of its receiver.
-        num_threads: devices that compute at the same time.
-        core: entered for each step.
-    """
-    models = [make_flat_model(plan.scenario, plan.data, plan.compute) for _ in range(num_threads)]
-    return Host(
-        make_devices(plan, shards, models[0]),
-        [MeteredModel(model) for model in models],
-        post=post,
-        archive=RunDirectory(plan.run_directory),
-        num_rounds=plan.training.num_rounds,
-        snapshot_rounds=frozenset(plan.training.evaluation_rounds),
-        core=core,
-    )
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        """Do something beside the rounds; what goes wrong in it ends the run."""
+        task = asyncio.create_task(work)
+        self._resending.add(task)
+        task.add_done_callback(self._spawned_has_ended)
+
+    def _spawned_has_ended(self, task: asyncio.Task[None]) -> None:
+        self._resending.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failure = self._failure or error
+            _log.warning("letters could not be sent again: %s", error)
+            if self._running is not None:
+                self._running.cancel()
 
 
 def _first(errors: BaseExceptionGroup[EdgesimError]) -> EdgesimError:
@@ -373,3 +406,13 @@ def _first(errors: BaseExceptionGroup[EdgesimError]) -> EdgesimError:
         error = error.exceptions[0]
     assert isinstance(error, EdgesimError)
     return error
+
+
+def _to(letters: Iterable[Letter], device: int) -> list[Letter]:
+    return [replace(letter, to=device) for letter in letters]
+
+
+def _forwarded(arrival: Arrival, heir: int) -> Letter:
+    message = arrival.message
+    edge = message.sender, message.receiver
+    return Letter(edge, message.sequence, encode(message), arrival.stamp, heir)

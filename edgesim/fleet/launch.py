@@ -1,122 +1,65 @@
-"""The fleet as Ray actors that call each other; this side only places, starts and ends them."""
+"""The fleet as Ray actors that call each other; this side places, starts, restarts and ends them.
+
+Ray starts a lost actor again, on its node or, if that is lost, on another; this side then builds
+its devices anew, and they go on from their checkpoints.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import shutil
-import socket
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from math import ceil
-from typing import TYPE_CHECKING, Any, Literal
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
 
 import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError
-from rich.console import Console
+from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from edgesim.assembly import FleetPlan
 from edgesim.data.images import LabelledImages
-from edgesim.equipment import has_batteries
+from edgesim.equipment import may_leave
 from edgesim.errors import EdgesimError
 from edgesim.fleet.actor import ActorLostError, DeviceActor, core_folder
-from edgesim.fleet.host import Progress
-from edgesim.learning.accelerator import num_local_gpus
-from topologies import possible_receivers
+from edgesim.fleet.cluster import AddressError, cluster_nodes, num_cluster_gpus, ray_session
+from edgesim.fleet.placement import (
+    FleetError,
+    Need,
+    Node,
+    NoRoomError,
+    cpu_share,
+    devices_by_actor,
+    devices_by_node,
+    gpu_share,
+    place,
+)
+from edgesim.fleet.progress import Progress, Waiting
+from topologies import possible_receivers, possible_senders
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
-NAMESPACE = "edgesim"
-CPU_STEP = 1e-4  # Ray counts CPUs in ten-thousandths
-CONNECT_TIMEOUT_S = 10.0
-START_REPORT_S = 20.0  # between words about actors that are not there yet
+__all__ = [
+    "AddressError",
+    "FleetError",
+    "NoRoomError",
+    "RayFleet",
+    "num_cluster_gpus",
+    "ray_session",
+]
+
+ROOM_TIMEOUT_S = 60.0  # for others, such as a run that has just ended, to make room
+NAME_TIMEOUT_S = 60.0  # for Ray to end the actors of a driver that was killed
+START_REPORT_S = 20.0  # between words about actors that are not there
+POLL_S = 0.5  # between attempts to reach, name or place an actor
+ANSWER_TIMEOUT_S = 10.0  # of an actor that is asked how far it is
+MAX_FRUITLESS_LOSSES = 20  # of one actor, without a round between them
+NAMED_ACTORS = 4  # in a message
+MAX_CALLS = 100_000  # that wait in one actor: letters wait there for room, and must not be counted
 
 _log = logging.getLogger(__name__)
-
-
-class FleetError(EdgesimError):
-    """The fleet can't be started."""
-
-
-class AddressError(FleetError, ValueError):
-    """There is no Ray cluster where the user said."""
-
-
-@contextmanager
-def ray_session(address: str | None, *, dashboard: bool, console: Console) -> Iterator[None]:
-    """Join a Ray cluster, or start one on this machine, and leave or end it afterwards.
-
-    Args:
-        address: of a running cluster ("auto" finds a local one); None starts a new one.
-        dashboard: start the dashboard with a new cluster.
-        console: told where the dashboard is.
-
-    Raises:
-        AddressError: there is no cluster at the address.
-        FleetError: Ray can't be started here.
-    """
-    if address is not None:
-        _check_reachable(address)
-    try:
-        context = ray.init(
-            address=address or "local",
-            namespace=NAMESPACE,
-            num_cpus=None if address else len(os.sched_getaffinity(0)),
-            include_dashboard=None if address else dashboard,
-            logging_level=logging.WARNING,
-        )
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
-        if address is None:
-            raise FleetError(f"Ray can't be started on this machine: {reason}") from error
-        raise AddressError(_no_cluster(address, reason)) from error
-    try:
-        if context.dashboard_url:
-            console.print(f"Ray dashboard: http://{context.dashboard_url}")
-        yield
-    finally:
-        ray.shutdown()
-
-
-def _check_reachable(address: str) -> None:
-    """Ray itself tries for minutes to reach an address that nobody listens at."""
-    host, colon, port = address.rpartition("://")[2].rpartition(":")
-    if not (colon and port.isdigit()):
-        return  # "auto" and the like, which Ray looks up
-    try:
-        socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S).close()
-    except (OSError, OverflowError) as error:
-        raise AddressError(_no_cluster(address, str(error))) from error
-
-
-def _no_cluster(address: str, reason: str) -> str:
-    return (
-        f"--address {address}: no Ray cluster there ({reason}); start one with `ray start --head`, "
-        "or leave --address away"
-    )
-
-
-def devices_by_actor(
-    num_devices: int, devices_per_actor: int | Literal["auto"], num_cpus: int
-) -> list[range]:
-    """Consecutive devices of each actor; `auto` makes one actor per CPU."""
-    if devices_per_actor == "auto":
-        size = ceil(num_devices / max(1, min(num_cpus, num_devices)))
-    else:
-        size = devices_per_actor
-    starts = range(0, num_devices, size)
-    return [range(start, min(start + size, num_devices)) for start in starts]
-
-
-def num_cluster_gpus() -> int:
-    """GPUs of the cluster that this process has joined, if torch can use them there."""
-    num_gpus = int(ray.cluster_resources().get("GPU", 0))
-    if not num_gpus:
-        return 0
-    probe = ray.remote(num_gpus=CPU_STEP, num_cpus=0)(num_local_gpus)
-    return num_gpus if ray.get(probe.remote()) else 0
 
 
 class RayFleet:
@@ -125,157 +68,264 @@ class RayFleet:
     Args:
         plan: of the whole fleet.
         shards: one per device, in order; each reaches its actor once, through the object store.
+        recover: go on from checkpoints where there are any.
 
     Raises:
+        NoRoomError: the cluster has no room for the actors.
         FleetError: Ray refuses an actor, such as one whose name is taken.
     """
 
-    def __init__(self, plan: FleetPlan, shards: Sequence[LabelledImages]) -> None:
-        num_cpus = int(ray.cluster_resources().get("CPU", 1))
+    def __init__(
+        self, plan: FleetPlan, shards: Sequence[LabelledImages], *, recover: bool = False
+    ) -> None:
         self._plan = plan
-        self._groups = devices_by_actor(
-            len(shards), plan.scenario.fleet.devices_per_actor, num_cpus
-        )
-        self._actors: list[ActorHandle[DeviceActor]] = []
+        self._actors: dict[range, ActorHandle[DeviceActor]] = {}
+        self._num_threads: dict[range, int] = {}
         try:
-            self._start(shards, num_cpus)
+            self._start(len(shards))
         except (ValueError, RayError) as error:
             self.close()
-            reason = str(error).splitlines()[0]
+            reason = _first_line(error)
             raise FleetError(f"Ray refused an actor of {plan.run_directory}: {reason}") from error
+        except BaseException:
+            self.close()
+            raise
+        # Held here, so that an actor that is started again finds them.
+        self._plan_ref = ray.put(plan)
+        self._shard_refs = [ray.put(shard) for shard in shards]
         self._actor_of = {
-            device: actor
-            for devices, actor in zip(self._groups, self._actors, strict=True)
-            for device in devices
+            device: actor for devices, actor in self._actors.items() for device in devices
         }
+        self._recovering = set(self._actors) if recover else set()
+        self._absent = set(self._actors)
+        self._unfinished = set(self._actors)
+        self._all_finished = asyncio.Event()
+        self._newest: dict[range, Progress] = {}
+        self._losses: dict[range, tuple[int, int]] = {}
 
-    def _start(self, shards: Sequence[LabelledImages], num_cpus: int) -> None:
-        """Create the actors; an equal fraction of the cluster's CPUs each spreads them evenly."""
-        share = min(1.0, num_cpus / len(self._groups))
-        gpu_share = self._gpu_share()
-        num_threads = max(1, num_cpus // len(self._groups))
-        actor_class = ray.remote(DeviceActor)
-        plan = ray.put(self._plan)
-        for devices in self._groups:
+    def _start(self, num_devices: int) -> None:
+        """Create the actors, each on the node that the scenario's placement gives it.
+
+        Only the first choice is bound to a node: an actor whose node is lost goes to another.
+        """
+        groups, nodes = self._find_room(num_devices)
+        run = PurePath(str(self._plan.run_directory)).name
+        deadline_s = time.monotonic() + NAME_TIMEOUT_S
+        for devices, node in zip(groups, nodes, strict=True):
             options = {
-                "name": f"{self._plan.run_directory.name}/{_name(devices)}",
-                "num_cpus": max(CPU_STEP, int(share / CPU_STEP) * CPU_STEP),
-                "num_gpus": gpu_share,
+                "name": f"{run}/{_name(devices)}",
+                "num_cpus": self._need.cpus,
+                "num_gpus": self._need.gpus,
+                "max_restarts": -1,
+                "max_concurrency": MAX_CALLS,
+                "scheduling_strategy": NodeAffinitySchedulingStrategy(node.node_id, soft=True),
             }
-            actor: Any = actor_class.options(**options).remote(
-                plan,
-                tuple(devices),
-                min(num_threads, len(devices)),
-                *(ray.put(shards[device]) for device in devices),
-            )
-            self._actors.append(actor)
+            num_threads = int(node.num_cpus) // nodes.count(node)
+            self._num_threads[devices] = max(1, min(num_threads, len(devices)))
+            self._actors[devices] = _create(options, deadline_s)
 
-    def _gpu_share(self) -> float:
-        """GPU of each actor: what the scenario says, or an equal share of all there are.
+    def _find_room(self, num_devices: int) -> tuple[list[range], list[Node]]:
+        """Devices of each actor and its node; waits a while for others to make room.
 
         Raises:
-            FleetError: the GPUs can't hold as many actors of that share.
+            NoRoomError: there is none.
         """
-        wanted = self._plan.scenario.fleet.gpus_per_actor
-        if self._plan.compute.accelerator == "cpu":
-            return 0.0
-        num_gpus = int(ray.cluster_resources().get("GPU", 0))
-        if wanted != "auto":
-            places = num_gpus * int(1 / wanted)
-            if places < len(self._groups):
-                raise FleetError(
-                    f"fleet.gpus_per_actor is {wanted:g}, so that {num_gpus} GPUs hold {places} of "
-                    f"{len(self._groups)} actors; lower it, or raise fleet.devices_per_actor"
-                )
-            return wanted
-        # A share must lie on one GPU: so many actors on each that all find a place.
-        actors_of_gpu = ceil(len(self._groups) / num_gpus)
-        return int(1 / actors_of_gpu / CPU_STEP) * CPU_STEP
+        deadline_s, is_told = time.monotonic() + ROOM_TIMEOUT_S, False
+        while True:
+            nodes = [node for node in cluster_nodes() if node.num_cpus > 0]
+            try:
+                return self._divide(num_devices, nodes)
+            except NoRoomError as error:
+                if time.monotonic() > deadline_s:
+                    raise
+                if not is_told:
+                    _log.warning("%s; waiting %g s for it", error, ROOM_TIMEOUT_S)
+                is_told = True
+            time.sleep(POLL_S)
+
+    def _divide(self, num_devices: int, nodes: Sequence[Node]) -> tuple[list[range], list[Node]]:
+        fleet = self._plan.scenario.fleet
+        if fleet.placement == "by_node":
+            both = zip(devices_by_node(num_devices, nodes), nodes, strict=True)
+            pairs = [(devices, node) for devices, node in both if devices]
+            groups, nodes = [devices for devices, _ in pairs], [node for _, node in pairs]
+        else:
+            num_cpus = int(sum(node.num_cpus for node in nodes))
+            groups = devices_by_actor(num_devices, fleet.devices_per_actor, num_cpus)
+        gpus = 0.0
+        if self._plan.compute.accelerator != "cpu":
+            gpus = gpu_share(nodes, len(groups), fleet.gpus_per_actor)
+        self._need = Need(cpu_share(nodes, len(groups)), gpus)
+        return groups, place(nodes, len(groups), self._need, fleet.placement)
 
     async def run(self) -> None:
         """Introduce neighbours to each other, then run all devices to their last round.
 
+        An actor that is lost meanwhile is started again by Ray and goes on.
+
         Raises:
             EdgesimError: of the first device that failed.
-            ActorLostError: an actor ended before its devices did.
+            ActorLostError: an actor can't be started again.
         """
-        runs: list[asyncio.Future[None]] = []
+        runs = [asyncio.ensure_future(self._supervise(devices)) for devices in self._actors]
+        finished = asyncio.ensure_future(self._all_finished.wait())
+        reporting = asyncio.ensure_future(self._report_absent())
         try:
-            await self._connect()
-            runs += [asyncio.ensure_future(actor.run.remote()) for actor in self._actors]
-            await asyncio.wait(runs, return_when=asyncio.FIRST_EXCEPTION)
+            # Until all have done their last round nobody goes: a device that is started again asks
+            # its neighbours for old letters, and they may be lost themselves.
+            await asyncio.wait((*runs, finished), return_when=asyncio.FIRST_COMPLETED)
             self._raise_failure(runs)
-        except RayActorError as error:
-            raise ActorLostError(f"an actor was lost at the start: {_first_line(error)}") from error
         finally:
-            for run in runs:
-                run.cancel()
-            await asyncio.gather(*runs, return_exceptions=True)
+            for task in (*runs, finished, reporting):
+                task.cancel()
+            await asyncio.gather(*runs, finished, reporting, return_exceptions=True)
+
+    async def _supervise(self, devices: range) -> None:
+        """Run the devices of one actor, again after each loss of it, for ever."""
+        actor: Any = self._actors[devices]  # Ray does not type asynchronous actor methods
+        while True:
+            try:
+                await actor.build.remote(
+                    self._plan_ref,
+                    {device: self._shard_refs[device] for device in devices},
+                    self._peers(devices),
+                    self._num_threads[devices],
+                    devices in self._recovering,
+                )
+                self._absent.discard(devices)
+                await actor.run.remote()
+                self._unfinished.discard(devices)
+                if not self._unfinished:
+                    self._all_finished.set()
+                await actor.stay.remote()
+            except ActorDiedError as error:
+                if devices in self._absent:  # Ray does not start it again
+                    raise ActorLostError(
+                        f"the actor {_name(devices)} was lost and can't be started again: "
+                        f"{_first_line(error)}"
+                    ) from error
+                self._note_loss(devices, error)
+            except RayActorError as error:
+                self._note_loss(devices, error)
+            await asyncio.sleep(POLL_S)
+
+    def _note_loss(self, devices: range, error: RayActorError) -> None:
+        """Say once that an actor is away; its devices have to do rounds again.
+
+        Raises:
+            ActorLostError: it is lost again and again.
+        """
+        if devices in self._absent:
+            return
+        self._absent.add(devices)
+        self._recovering.add(devices)
+        self._unfinished.add(devices)
+        reason, name = _loss(error), _name(devices)
+        newest = self._newest.get(devices)
+        rounds_done = newest.rounds_done if newest else 0
+        most_rounds, losses = self._losses.get(devices, (-1, 0))
+        losses = losses + 1 if rounds_done <= most_rounds else 1
+        if losses == MAX_FRUITLESS_LOSSES:
+            raise ActorLostError(
+                f"the actor {name} was lost {losses} times without a round between them ({reason}):"
+                " see its log in Ray's session folder, and whether its machine lacks memory"
+            )
+        self._losses[devices] = max(rounds_done, most_rounds), losses
+        _log.warning("the actor %s was lost (%s); it goes on from its checkpoints", name, reason)
+
+    async def _report_absent(self) -> None:
+        """Say now and then which actors are not there."""
+        while True:
+            await asyncio.sleep(START_REPORT_S)
+            if not self._absent:
+                continue
+            nodes = await asyncio.to_thread(cluster_nodes)
+            free = ", ".join(f"{node.free_cpus:g}" for node in nodes)
+            of_gpus = ", ".join(f"{node.free_gpus:g}" for node in nodes) if self._need.gpus else ""
+            _log.warning(
+                "waiting for %d of %d actors (%s): they are being started, or lack room; each "
+                "asks for %s, and the %d nodes have %s CPUs free%s",
+                len(self._absent),
+                len(self._actors),
+                _names(self._absent),
+                self._need,
+                len(nodes),
+                free,
+                f", {of_gpus} GPUs" if of_gpus else "",
+            )
+
+    async def waiting(self) -> list[Waiting]:
+        """Devices that wait for messages; actors that do not answer are left out."""
+        answers: dict[range, list[Waiting]] = await self._ask("waiting")
+        return [waiting for answer in answers.values() for waiting in answer]
 
     async def progress(self) -> list[Progress]:
-        """How far the devices of each actor are; actors that do not answer are left out."""
-        answers: list[Progress | BaseException] = await asyncio.gather(
-            *(actor.progress.remote() for actor in self._actors), return_exceptions=True
-        )
-        return [answer for answer in answers if not isinstance(answer, BaseException)]
+        """How far the devices of each actor are; the newest word of those that do not answer."""
+        self._newest.update(await self._ask("progress"))
+        return list(self._newest.values())
 
     async def stop(self) -> None:
         """End the run early; every host writes the rounds that it holds, as far as it can."""
-        await asyncio.gather(
-            *(actor.stop.remote() for actor in self._actors), return_exceptions=True
+        present = [actor for devices, actor in self._actors.items() if devices not in self._absent]
+        answers = await asyncio.gather(
+            *(actor.stop.remote() for actor in present), return_exceptions=True
         )
+        for error in answers:
+            if isinstance(error, BaseException) and not isinstance(error, RayActorError):
+                _log.warning("a host could not write its last rounds: %s", _cause(error))
 
     def close(self) -> None:
         """End all actors."""
-        for actor in self._actors:
+        for actor in self._actors.values():
             ray.kill(actor)
         shutil.rmtree(core_folder(self._plan), ignore_errors=True)  # absent before a first step
 
-    async def _connect(self) -> None:
-        """Hand each actor the handles of those it may send to; waits for all actors."""
-        waiting: set[asyncio.Future[None]] = {
-            asyncio.ensure_future(actor.connect.remote(self._peers(devices)))
-            for devices, actor in zip(self._groups, self._actors, strict=True)
+    async def _ask(self, method: str) -> dict[range, Any]:
+        """Answers of the actors that are there; none waits long for one that hangs."""
+        asked = {
+            devices: asyncio.ensure_future(getattr(actor, method).remote())
+            for devices, actor in self._actors.items()
+            if devices not in self._absent
         }
-        while waiting:
-            done, waiting = await asyncio.wait(waiting, timeout=START_REPORT_S)
-            for connected in done:
-                connected.result()
-            if waiting and not done:
-                free = ray.available_resources()
-                _log.warning(
-                    "waiting for %d of %d actors; the cluster has %g CPUs and %g GPUs free",
-                    len(waiting),
-                    len(self._actors),
-                    free.get("CPU", 0.0),
-                    free.get("GPU", 0.0),
-                )
+        if asked:
+            await asyncio.wait(asked.values(), timeout=ANSWER_TIMEOUT_S)
+        answers = {}
+        for devices, answer in asked.items():
+            if not answer.done():
+                answer.cancel()
+            elif not isinstance(answer.exception(), RayActorError):
+                answers[devices] = answer.result()
+        return answers
 
     def _peers(self, devices: range) -> dict[int, Any]:
-        if has_batteries(self._plan.scenario):  # whoever leaves may be succeeded by anybody
+        if may_leave(self._plan.scenario):  # whoever leaves may be succeeded by anybody
             return {**self._actor_of}
         return {
             peer: self._actor_of[peer]
             for device in devices
-            for peer in possible_receivers(self._plan.schedule, device)
+            for neighbors in (possible_receivers, possible_senders)
+            for peer in neighbors(self._plan.schedule, device)
         }
 
     def _raise_failure(self, runs: Sequence[asyncio.Future[None]]) -> None:
         """Raise what explains the end of a run best: a lost actor, then a device's error."""
-        errors = {
-            devices: error
-            for devices, run in zip(self._groups, runs, strict=True)
-            if run.done() and (error := run.exception()) is not None
-        }
-        for devices, error in errors.items():
-            if isinstance(error, RayActorError):
-                raise ActorLostError(
-                    f"the actor {_name(devices)} was lost: {_first_line(error)}"
-                ) from error
-        for error in errors.values():
-            if isinstance(error, RayTaskError) and isinstance(error.cause, EdgesimError):
-                raise error.cause from None
+        errors = [error for run in runs if run.done() and (error := run.exception()) is not None]
+        for error in sorted(errors, key=lambda e: not isinstance(e, ActorLostError)):
+            cause = _cause(error)
+            if isinstance(cause, EdgesimError):
+                raise cause from None
             raise error
+
+
+def _create(options: dict[str, Any], deadline_s: float) -> Any:  # noqa: ANN401 (untyped by Ray)
+    """Create an actor; its name may be free a little later only, if a driver was just killed."""
+    while True:
+        try:
+            return ray.remote(DeviceActor).options(**options).remote()
+        except ValueError:
+            if time.monotonic() > deadline_s:
+                raise
+        time.sleep(POLL_S)
 
 
 def _name(devices: range) -> str:
@@ -284,7 +334,24 @@ def _name(devices: range) -> str:
     return f"devices-{devices[0]}-{devices[-1]}"
 
 
-def _first_line(error: RayError) -> str:
-    """The first line of Ray's message that says something."""
+def _names(groups: Iterable[range]) -> str:
+    names = [_name(devices) for devices in sorted(groups, key=lambda devices: devices[0])]
+    hidden = len(names) - NAMED_ACTORS
+    return ", ".join(names[:NAMED_ACTORS]) + (f" and {hidden} more" if hidden > 0 else "")
+
+
+def _cause(error: BaseException) -> BaseException:
+    return error.cause if isinstance(error, RayTaskError) else error
+
+
+def _loss(error: RayActorError) -> str:
+    """What became of an actor, in the words of Ray without those that hold for any."""
+    if "node" in (line := _first_line(error)) and "died" in line:
+        return "its node is gone"
+    return "its process ended" if isinstance(error, ActorUnavailableError) else line
+
+
+def _first_line(error: Exception) -> str:
+    """The first line of a message that says something."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from edgesim.mail import Arrival
 from edgesim.membership import Edge
 
+WINDOW = 8  # messages of one edge that may wait; a sender that is further ahead has to wait
+
 
 class Mailbox:
     """Messages that have arrived and are not yet absorbed, by edge and sequence.
@@ -20,6 +22,13 @@ class Mailbox:
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    def has_room(self, edge: Edge, sequence: int) -> bool:
+        """Whether a message may come in: it is within the window of its edge, or was here before.
+
+        The message that is waited for always may, so that nobody waits for ever.
+        """
+        return sequence < self._next_sequence.get(edge, 0) + WINDOW
 
     def put(self, arrival: Arrival) -> bool:
         """Keep a message; False if it was here before."""

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from edgesim.fleet import host
+from edgesim.fleet import progress
 from edgesim.fleet.evaluation import CONSENSUS, EvaluationStoppedError, Evaluator
 from edgesim.fleet.run_directory import RunDirectory
 from edgesim.records import EVALUATIONS, VIRTUAL_EVALUATIONS, columns_that_hold
@@ -26,7 +26,7 @@ LOG_INTERVAL_S = 30.0  # between lines of progress where the output is no termin
 
 _log = logging.getLogger(__name__)
 
-Poll = Callable[[], Awaitable[Sequence[host.Progress]]]
+Poll = Callable[[], Awaitable[Sequence[progress.Progress]]]
 
 
 class Recorder:
@@ -69,6 +69,11 @@ class Recorder:
         """Rounds that every device has completed, when last asked."""
         return self._slowest_round
 
+    def go_on(self) -> None:
+        """Take over what was evaluated before the run was interrupted."""
+        self.rows = self._directory.read_rows("evaluations.parquet")
+        del self._pending[: sum(row["device"] == CONSENSUS for row in self.rows)]
+
     async def watch(self, poll: Poll) -> None:
         """Show progress and evaluate what is there, until told to stop.
 
@@ -106,7 +111,7 @@ class Recorder:
         self._is_stopping = True
         self._evaluator.close()
 
-    def _observe(self, parts: Sequence[host.Progress]) -> None:
+    def _observe(self, parts: Sequence[progress.Progress]) -> None:
         if parts:
             self._slowest_round = min(part.slowest_round for part in parts)
             self._display.show(parts, self._num_rounds)
@@ -166,7 +171,7 @@ class _Display:
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def show(self, parts: Sequence[host.Progress], num_rounds: int) -> None:
+    def show(self, parts: Sequence[progress.Progress], num_rounds: int) -> None:
         """Take over new figures."""
         losses = [part.loss for part in parts if part.rounds_done]
         done = sum(part.rounds_done for part in parts)

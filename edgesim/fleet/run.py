@@ -21,20 +21,21 @@ from typing import Any, Protocol
 import torch
 from rich.console import Console
 
-from edgesim.assembly import Compute, FleetPlan, Prepared, choose_compute, make_flat_model
+from edgesim.assembly import Compute, FleetPlan, choose_compute, make_flat_model
 from edgesim.data.batches import evaluation_batches
-from edgesim.data.images import LabelledImages
 from edgesim.fleet.evaluation import Evaluator
-from edgesim.fleet.host import Progress, build_host
+from edgesim.fleet.inline import InlineFleet
+from edgesim.fleet.progress import Progress, Waiting
 from edgesim.fleet.recorder import Recorder
-from edgesim.fleet.run_directory import RunDirectory
+from edgesim.fleet.run_directory import RunDirectory, RunDirectoryError
 from edgesim.fleet.summary import summarise, write_devices
+from edgesim.fleet.watchdog import watch
 from edgesim.learning.accelerator import num_local_gpus
 from edgesim.learning.allocator import keep_freed_memory
-from edgesim.mail import Letter
 from edgesim.models.dropout import seed_dropout_
+from edgesim.preparation import Prepared, prepare
 from edgesim.quant.backends import describe_backend
-from edgesim.scenario.files import dump_scenario
+from edgesim.scenario.files import dump_scenario, parse_scenario
 
 PACKAGES = (
     *("edgesim", "ray", "torch", "torchvision", "numpy", "numba", "llvmlite", "networkx"),
@@ -56,6 +57,10 @@ class Fleet(Protocol):
         """How far the devices of each host are."""
         ...
 
+    async def waiting(self) -> Sequence[Waiting]:
+        """Devices that wait for messages."""
+        ...
+
     async def stop(self) -> None:
         """End a run early and write the rounds recorded so far."""
         ...
@@ -65,43 +70,22 @@ class Fleet(Protocol):
         ...
 
 
-class InlineFleet:
-    """All devices on one host in this process; letters are handed over directly."""
-
-    def __init__(self, plan: FleetPlan, shards: Sequence[LabelledImages], num_threads: int) -> None:
-        threads = min(num_threads, len(shards))
-        self._host = build_host(plan, dict(enumerate(shards)), self._post, num_threads=threads)
-
-    async def run(self) -> None:
-        """Run all devices to their last round."""
-        await self._host.run()
-
-    async def progress(self) -> list[Progress]:
-        """How far the devices are."""
-        return [self._host.progress()]
-
-    async def stop(self) -> None:
-        """End a run early and write the rounds recorded so far."""
-        await self._host.stop()
-
-    def close(self) -> None:
-        """Nothing outlives `run`."""
-
-    async def _post(self, letter: Letter) -> bool:
-        return await self._host.deliver(letter.data, letter.stamp, letter.receiver)
-
-
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """Where a run's files are, and its summary as in summary.json."""
+    """Where a run's files are, a path or a URI, and its summary as in summary.json."""
 
-    path: Path
+    place: str
     summary: dict[str, Any]
+
+    @property
+    def path(self) -> Path:
+        """Where they are on this machine."""
+        return Path(self.place)
 
 
 def run_scenario(
     prepared: Prepared,
-    out: Path,
+    out: Path | str,
     *,
     inline: bool = False,
     address: str | None = None,
@@ -112,7 +96,7 @@ def run_scenario(
 
     Args:
         prepared: checked scenario with its data.
-        out: run directory, absent or empty.
+        out: run directory, absent or empty; a path, or a URI that fsspec knows.
         inline: run all devices in this process, without Ray.
         address: of a running Ray cluster; None starts one on this machine for the run.
         dashboard: start Ray's dashboard with it.
@@ -122,54 +106,151 @@ def run_scenario(
         RunDirectoryError: `out` can't be used.
         EdgesimError: the run failed; what was recorded until then is in `out`.
     """
-    start = perf_counter()
+    RunDirectory.check_free(out)
+    with _session(address, inline=inline, dashboard=dashboard, console=console) as mode:
+        compute = _choose_compute(prepared, mode, console)
+        directory = RunDirectory.create(out, prepared.digest(compute))
+        directory.write_text("scenario.yaml", dump_scenario(prepared.scenario))
+        directory.write_json("environment.json", _environment(mode, compute))
+        return _Run(prepared, directory, compute, mode, console).do(recover=False)
+
+
+def resume_run(
+    place: Path | str,
+    *,
+    inline: bool | None = None,
+    address: str | None = None,
+    dashboard: bool = False,
+    console: Console,
+) -> RunResult:
+    """Go on with a run that was interrupted, from what is in its directory, to the same result.
+
+    Args:
+        place: run directory.
+        inline: as in `run_scenario`; None as it was.
+        address: of a Ray cluster.
+        dashboard: see `run_scenario`.
+        console: where progress is shown.
+
+    Raises:
+        RunDirectoryError: there is no run to go on with, or this program can't go on with it.
+        EdgesimError: the run failed.
+    """
+    directory = RunDirectory.open_existing(place)
+    directory.sweep_unfinished()
+    if directory.has("summary.json"):
+        raise RunDirectoryError(f"{directory.place}: this run is finished; there is nothing to do")
+    text, environment = (
+        directory.read_text("scenario.yaml"),
+        directory.read_json("environment.json"),
+    )
+    prepared = prepare(parse_scenario(text, f"{directory.place}/scenario.yaml", Path()))
+    if inline is None:
+        inline = environment["mode"] == "inline" and address is None
+    with _session(address, inline=inline, dashboard=dashboard, console=console) as mode:
+        compute = _choose_compute(prepared, mode, console)
+        if prepared.digest(compute) != directory.read_json("run.json")["run_digest"]:
+            raise RunDirectoryError(
+                f"{directory.place}: data or arithmetic are not what this run began with "
+                f"({environment['accelerator']}, {environment['eight_bit_backend'] or 'fp32'}): "
+                "going on would give another result; bring them back, or start anew"
+            )
+        resumed = [*environment.get("resumed", []), _environment(mode, compute)]
+        directory.write_json("environment.json", {**environment, "resumed": resumed})
+        return _Run(prepared, directory, compute, mode, console).do(recover=True)
+
+
+@contextmanager
+def _session(
+    address: str | None, *, inline: bool, dashboard: bool, console: Console
+) -> Iterator[str]:
+    """What a run needs around it; gives its mode."""
     torch.set_num_threads(1)  # results must not depend on how many threads share a sum
     keep_freed_memory()
-    RunDirectory.check_free(out)
     if inline:
-        directory, recorder = _train(prepared, out, "inline", console)
-    else:
-        from edgesim.fleet import launch  # loads Ray, which inline runs do without
+        yield "inline"
+        return
+    from edgesim.fleet import launch  # loads Ray, which inline runs do without
 
-        with launch.ray_session(address, dashboard=dashboard, console=console):
-            directory, recorder = _train(prepared, out, "ray", console)
-    try:
-        recorder.finish()
-    finally:
-        recorder.close()
-    directory.keep_final_models(prepared.training.num_rounds)
-    write_devices(prepared, directory)
-    summary = summarise(prepared, directory, recorder.rows, perf_counter() - start)
-    directory.write_json("summary.json", summary)
-    return RunResult(directory.path, summary)
+    with launch.ray_session(address, dashboard=dashboard, console=console):
+        yield "ray"
 
 
-def _train(
-    prepared: Prepared, out: Path, mode: str, console: Console
-) -> tuple[RunDirectory, Recorder]:
-    """Run the fleet to its end; rounds.parquet is written however it ends."""
-    compute = _choose_compute(prepared, mode, console)
-    directory = RunDirectory.create(out)
-    directory.write_text("scenario.yaml", dump_scenario(prepared.scenario))
-    directory.write_json("environment.json", _environment(mode, compute))
-    if compute.backend:
-        console.print(f"8-bit arithmetic: {describe_backend(compute.backend)}")
-    if compute.backend == "int8_cpu":
-        _compile_kernels(prepared, compute, console)
-    num_cpus = len(os.sched_getaffinity(0))
-    recorder = _make_recorder(prepared, directory, compute, num_cpus, console)
-    try:
-        with _fleet(prepared, directory, compute, mode, num_cpus) as fleet:
-            asyncio.run(_conduct(fleet, recorder))
-    except BaseException:
-        recorder.close()
-        console.print(
-            f"stopped after round {recorder.rounds_done}; what was recorded is in {directory.path}"
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One attempt to bring a run to its end."""
+
+    prepared: Prepared
+    directory: RunDirectory
+    compute: Compute
+    mode: str
+    console: Console
+
+    def do(self, *, recover: bool) -> RunResult:
+        start = perf_counter()
+        recorder = self._train(recover=recover)
+        try:
+            recorder.finish()
+        finally:
+            recorder.close()
+        prepared, directory = self.prepared, self.directory
+        directory.keep_final_models(prepared.training.num_rounds)
+        write_devices(prepared, directory)
+        summary = summarise(prepared, directory, recorder.rows, perf_counter() - start)
+        directory.write_json("summary.json", summary)
+        directory.drop_recovery()
+        return RunResult(directory.place, summary)
+
+    def _train(self, *, recover: bool) -> Recorder:
+        """Run the fleet to its end; rounds.parquet is written however it ends."""
+        console, compute = self.console, self.compute
+        if compute.backend:
+            console.print(f"8-bit arithmetic: {describe_backend(compute.backend)}")
+        if compute.backend == "int8_cpu":
+            _compile_kernels(self.prepared, compute, console)
+        num_cpus = len(os.sched_getaffinity(0))
+        recorder = _make_recorder(self.prepared, self.directory, compute, num_cpus, console)
+        if recover:
+            recorder.go_on()
+        try:
+            with self._fleet(num_cpus, recover=recover) as fleet:
+                timeout_s = self.prepared.scenario.recovery.stall_timeout_s
+                asyncio.run(_conduct(fleet, recorder, timeout_s))
+        except BaseException:
+            recorder.close()
+            console.print(
+                f"stopped after round {recorder.rounds_done}; what was recorded is in "
+                f"{self.directory.place}; go on with: edgesim resume {self.directory.place}"
+            )
+            self.directory.merge_rounds(keep_parts=True)
+            raise
+        self.directory.merge_rounds(keep_parts=True)  # until summary.json says that all is there
+        return recorder
+
+    @contextmanager
+    def _fleet(self, num_cpus: int, *, recover: bool) -> Iterator[Fleet]:
+        """The fleet while it trains; nothing of it is left afterwards."""
+        prepared, compute = self.prepared, self.compute
+        plan = FleetPlan(
+            scenario=prepared.scenario,
+            schedule=prepared.schedule,
+            data=prepared.data,
+            training=prepared.training,
+            compute=compute,
+            run_directory=self.directory.place,
+            run_digest=prepared.digest(compute),
         )
-        raise
-    finally:
-        directory.merge_rounds()
-    return directory, recorder
+        fleet: Fleet
+        if self.mode == "inline":
+            fleet = InlineFleet(plan, prepared.shards(), num_cpus, recover=recover)
+        else:
+            from edgesim.fleet import launch
+
+            fleet = launch.RayFleet(plan, prepared.shards(), recover=recover)
+        try:
+            yield fleet
+        finally:
+            fleet.close()
 
 
 def _compile_kernels(prepared: Prepared, compute: Compute, console: Console) -> None:
@@ -199,48 +280,37 @@ def _choose_compute(prepared: Prepared, mode: str, console: Console) -> Compute:
     return compute
 
 
-@contextmanager
-def _fleet(
-    prepared: Prepared, directory: RunDirectory, compute: Compute, mode: str, num_cpus: int
-) -> Iterator[Fleet]:
-    """The fleet while it trains; nothing of it is left afterwards."""
-    plan = FleetPlan(
-        scenario=prepared.scenario,
-        schedule=prepared.schedule,
-        data=prepared.data,
-        training=prepared.training,
-        compute=compute,
-        run_directory=directory.path,
-    )
-    fleet: Fleet
-    if mode == "inline":
-        fleet = InlineFleet(plan, prepared.shards(), num_cpus)
-    else:
-        from edgesim.fleet import launch
-
-        fleet = launch.RayFleet(plan, prepared.shards())
-    try:
-        yield fleet
-    finally:
-        fleet.close()
-
-
-async def _conduct(fleet: Fleet, recorder: Recorder) -> None:
-    """Run the fleet under the eyes of the recorder.
+async def _conduct(fleet: Fleet, recorder: Recorder, stall_timeout_s: float) -> None:
+    """Run the fleet under the eyes of the recorder and the watchdog.
 
     Interrupted or failed, hosts still write the rounds that they hold.
     """
     _cancel_on_sigterm()
     watching = asyncio.create_task(recorder.watch(fleet.progress))
+    running = asyncio.create_task(fleet.run())
+    guarding = asyncio.create_task(watch(fleet, stall_timeout_s))
     try:
-        await fleet.run()
+        await asyncio.wait({running, guarding}, return_when=asyncio.FIRST_COMPLETED)
+        for ended in (task for task in (running, guarding) if task.done()):
+            ended.result()
     except BaseException:
+        await _cancel(running)
         recorder.close()
         await _stop(fleet)
         await asyncio.wait([watching])
         raise
+    finally:
+        await _cancel(guarding)
     recorder.stop_watching()
     await watching
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    """End a task; what it ends with is of no interest any more."""
+    task.cancel()
+    await asyncio.wait([task])
+    if not task.cancelled():
+        task.exception()
 
 
 async def _stop(fleet: Fleet) -> None:

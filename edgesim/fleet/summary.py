@@ -9,20 +9,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from edgesim.assembly import Prepared, make_compressor
+from edgesim.assembly import make_compressor
 from edgesim.compression.compressors import RandomK, TopK
 from edgesim.compression.conventions import bytes_by_convention
 from edgesim.compression.index_code import entropy_bytes
 from edgesim.compression.selection import kept_counts
-from edgesim.device import DivergedError
 from edgesim.equipment import device_profiles
 from edgesim.fleet.evaluation import CONSENSUS
 from edgesim.fleet.run_directory import RunDirectory
+from edgesim.preparation import Prepared
 from edgesim.records import DEVICES, VIRTUAL_DEVICES, columns_that_hold
 from edgesim.study.budget import memory_of_devices
 from edgesim.study.known_data import DataShape
+from edgesim.trainer import DivergedError
 
 _SUMMED = (
     "sent_bytes",
@@ -91,15 +91,16 @@ def summarise(
         wall_s: from launch to the last evaluation.
     """
     scenario, training = prepared.scenario, prepared.training
-    final = [row for row in evaluations if row["round"] == training.num_rounds]
-    consensus = next(row for row in final if row["device"] == CONSENSUS)
+    in_step = scenario.fleet.pace == "lockstep"  # at free pace devices end in rounds of their own
+    last = max(place for place, row in enumerate(evaluations) if row["device"] == CONSENSUS)
+    consensus, *of_devices = evaluations[last:]
     if not isfinite(consensus["loss"]):
         raise DivergedError(
             f"the averaged model ended with a loss of {consensus['loss']}; "
             "lower training.optimizer.lr or gossip.averaging_rate"
         )
-    accuracies = [row["accuracy"] for row in final if row["device"] != CONSENSUS]
-    rounds = pq.ParquetFile(directory.path / "rounds.parquet").read()
+    accuracies = [row["accuracy"] for row in of_devices]
+    rounds = directory.read_table("rounds.parquet")
     totals = {
         column: pc.sum(rounds[column]).as_py()
         for column in _SUMMED
@@ -107,14 +108,14 @@ def summarise(
     }
     if "virtual_time_s" in rounds.column_names:
         totals["virtual_time_s"] = pc.max(rounds["virtual_time_s"]).as_py()
-    messages = pq.ParquetFile(directory.path / "messages.parquet").read()
+    messages = directory.read_table("messages.parquet")
     num_shares = pc.sum(pc.equal(messages["kind"], "share")).as_py() or 0
     return {
         "name": scenario.name,
         "seed": scenario.seed,
         "devices": scenario.fleet.num_devices,
-        "rounds": training.num_rounds,
-        "epochs": training.num_rounds / training.rounds_per_epoch,
+        "rounds": consensus["round"],
+        "epochs": consensus["epoch"],
         "parameters": prepared.layout.numel,
         "consensus_accuracy": consensus["accuracy"],
         "consensus_loss": consensus["loss"],
@@ -127,7 +128,7 @@ def summarise(
             make_compressor(prepared.scenario), prepared.layout
         ),
         "index_entropy_bytes": num_shares * _index_entropy_bytes(prepared),
-        "left_after_round": _left_after_round(rounds, training.num_rounds),
+        "left_after_round": _left_after_round(rounds, training.num_rounds) if in_step else {},
         "wall_s": wall_s,
     }
 

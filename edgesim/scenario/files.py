@@ -31,14 +31,29 @@ def load_scenario(path: Path | str, overrides: Sequence[str] = ()) -> Scenario:
         ScenarioError: one or two lines, each with place, key, value and what would be right.
     """
     path = Path(path)
-    root = compose(_read(path), str(path))
+    return parse_scenario(_read(path), str(path), path.parent, overrides)
+
+
+def parse_scenario(text: str, name: str, folder: Path, overrides: Sequence[str] = ()) -> Scenario:
+    """The same from the text of a scenario file.
+
+    Args:
+        text: YAML.
+        name: of the file, for messages.
+        folder: that relative paths are relative to.
+        overrides: each `key.path=value`, as after `--set`.
+
+    Raises:
+        ScenarioError: see `load_scenario`.
+    """
+    root = compose(text, name)
     if root is None:
-        raise ScenarioError(f"{path}: is empty; must be {SCENARIO.must_be}")
+        raise ScenarioError(f"{name}: is empty; must be {SCENARIO.must_be}")
     if not isinstance(root, MappingNode):
         kind = "a list" if isinstance(root, SequenceNode) else "a single value"
-        raise ScenarioError(f"{path}:1: holds {kind}; must be {SCENARIO.must_be}")
+        raise ScenarioError(f"{name}:1: holds {kind}; must be {SCENARIO.must_be}")
     root = apply_overrides(root, overrides)
-    value = to_value(root, path.parent)
+    value = to_value(root, folder)
     try:
         return Scenario.model_validate(value)
     except ValidationError as error:

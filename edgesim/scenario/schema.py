@@ -12,6 +12,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from edgesim.hardware.catalog import PROFILES
+from edgesim.scenario.churn import ChurnSection
 from edgesim.scenario.data import DataSection
 from edgesim.scenario.gossip import Gossip
 from edgesim.scenario.hardware import (
@@ -23,6 +24,7 @@ from edgesim.scenario.hardware import (
     ProfileName,
 )
 from edgesim.scenario.model import ModelSection
+from edgesim.scenario.recovery import RecoverySection
 from edgesim.scenario.section import ContradictionError, Count, MustBe, Natural, Rate, Section
 from edgesim.scenario.topology import Cycle, Topology
 from edgesim.scenario.training import EvaluationSection, TrainingSection
@@ -55,12 +57,16 @@ class FleetSection(Section):
     duty_cycle: DutyCycleSection | None = Field(
         default=None, description="when devices are awake; null: always"
     )
+    churn: ChurnSection | None = Field(
+        default=None, description="which devices are there in which round; null: all, always"
+    )
     enforce_memory: Literal["warn", "refuse"] = Field(
         default="refuse", description="what to do if a device's memory is too small for the run"
     )
-    pace: Literal["lockstep"] = Field(
+    pace: Literal["lockstep", "free"] = Field(
         default="lockstep",
-        description="a device enters a round when all messages of the last one are absorbed",
+        description="lockstep: a device enters a round when all messages of the last one are "
+        "absorbed; free: it never waits, and absorbs what has arrived by its own clock",
     )
     devices_per_actor: Count | Literal["auto"] = Field(
         default=1, description="devices packed into one Ray actor; never changes a result"
@@ -70,6 +76,13 @@ class FleetSection(Section):
     )
     gpus_per_actor: Rate | Literal["auto"] = Field(
         default="auto", description="share of a GPU for each actor; auto: equal shares of all"
+    )
+
+    placement: Literal["auto", "spread", "pack", "by_node"] = Field(
+        default="auto",
+        description="nodes of a cluster that actors start on; auto: in proportion to their CPUs, "
+        "spread: as many on each, pack: on as few as hold them, by_node: one actor with many "
+        "devices on each; never changes a result",
     )
 
     @property
@@ -105,6 +118,36 @@ class FleetSection(Section):
         return self
 
     @model_validator(mode="after")
+    def _free_pace_needs_clocks(self) -> Self:
+        if self.pace == "free" and not self.groups:
+            raise ContradictionError(
+                "pace", "is free, but devices have no clocks; name what they are in fleet.profile"
+            )
+        if self.pace == "free" and self.churn is not None:
+            raise ContradictionError(
+                "churn",
+                "counts rounds, which at pace: free every device has its own; use "
+                "duty_cycle, or topology.kind: trace",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _churn_is_of_its_devices(self) -> Self:
+        if self.churn is not None:
+            self.churn.check_devices(self.num_devices)
+        return self
+
+    @model_validator(mode="after")
+    def _nodes_divide_devices(self) -> Self:
+        if self.placement == "by_node" and self.devices_per_actor not in (1, "auto"):
+            raise ContradictionError(
+                "devices_per_actor",
+                f"is {self.devices_per_actor}; must be auto or absent for placement: by_node, "
+                "where the devices of a node share one actor",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _shares_are_of_gpus(self) -> Self:
         if self.accelerator == "cpu" and self.gpus_per_actor != "auto":
             raise ContradictionError(
@@ -135,6 +178,7 @@ class Scenario(Section):
     training: TrainingSection
     gossip: Gossip
     evaluation: EvaluationSection = EvaluationSection()
+    recovery: RecoverySection = RecoverySection()
 
     @model_validator(mode="after")
     def _integers_are_the_processors(self) -> Self:
@@ -143,6 +187,19 @@ class Scenario(Section):
             raise ContradictionError(
                 "model.quantization.backend",
                 "is int8_cpu; must be auto or reference for fleet.accelerator: cuda",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _horizons_are_of_free_fleets(self) -> Self:
+        if self.training.virtual_time_s is not None and self.fleet.pace != "free":
+            raise ContradictionError(
+                "training.virtual_time_s", "is set; in lockstep give epochs or rounds alone"
+            )
+        every_s, end_s = self.evaluation.every_virtual_s, self.training.virtual_time_s
+        if every_s is not None and end_s is None:
+            raise ContradictionError(
+                "evaluation.every_virtual_s", "is set; it needs a training.virtual_time_s"
             )
         return self
 
@@ -201,6 +258,10 @@ class Scenario(Section):
     def _dcd_has_symmetric_weights(self) -> Self:
         if self.gossip.algorithm != "dcd":
             return self
+        if self.fleet.churn is not None:
+            raise ContradictionError(
+                "fleet.churn", "is set; gossip.algorithm: dcd needs the same graph in every round"
+            )
         kind = self.topology.kind
         if isinstance(self.topology, Cycle) or kind not in _SYMMETRIC_KINDS:
             raise ContradictionError(

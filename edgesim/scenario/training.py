@@ -78,6 +78,11 @@ class TrainingSection(Section):
         default=None, description="passes of the fleet over its data; or else rounds"
     )
     rounds: Count | None = Field(default=None, description="steps of each device; or else epochs")
+    virtual_time_s: Positive | None = Field(
+        default=None,
+        description="at free pace a device's first step that ends at this time or later is its "
+        "last; epochs or rounds are then the most that it does",
+    )
     optimizer: OptimizerSection = Field(description="local optimizer of each device")
     schedule: ScheduleSection = Field(
         default=ScheduleSection(), description="learning rate over the epochs"
@@ -95,13 +100,19 @@ class TrainingSection(Section):
 class EvaluationSection(Section):
     """When models are tested and on how much; the end of training always is an evaluation."""
 
-    alternatives: ClassVar[frozenset[str]] = frozenset({"every_epochs", "every_rounds"})
+    alternatives: ClassVar[frozenset[str]] = frozenset(
+        {"every_epochs", "every_rounds", "every_virtual_s"}
+    )
 
     every_epochs: Count | None = Field(
         default=1, description="epochs between evaluations; null: only at the end"
     )
     every_rounds: Count | None = Field(
         default=None, description="rounds between evaluations, instead of every_epochs"
+    )
+    every_virtual_s: Positive | None = Field(
+        default=None,
+        description="virtual seconds between evaluations, instead, of the models of that time",
     )
     samples: Count | None = Field(
         default=None, description="use the first N test samples of a fixed shuffle; null: all"
@@ -115,14 +126,21 @@ class EvaluationSection(Section):
     @model_validator(mode="before")
     @classmethod
     def _rounds_replace_the_default(cls, section: object) -> object:
-        if isinstance(section, dict) and section.get("every_rounds") is not None:
+        if isinstance(section, dict) and any(
+            section.get(key) is not None for key in ("every_rounds", "every_virtual_s")
+        ):
             return {"every_epochs": None, **section}
         return section
 
     @model_validator(mode="after")
     def _one_interval(self) -> Self:
-        if self.every_epochs is not None and self.every_rounds is not None:
+        intervals = [
+            key
+            for key in ("every_epochs", "every_rounds", "every_virtual_s")
+            if getattr(self, key) is not None
+        ]
+        if len(intervals) > 1:
             raise ContradictionError(
-                "every_rounds", "is set beside every_epochs; give one of the two"
+                intervals[1], f"is set beside {intervals[0]}; give one of the two"
             )
         return self

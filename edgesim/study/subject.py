@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from edgesim.assembly import (
-    PLAIN,
-    make_algorithm,
-    make_layers,
-    make_optimizer,
-    make_schedule,
-)
+from edgesim.assembly import PLAIN, make_algorithm, make_layers, make_optimizer, make_schedule
 from edgesim.costs.closed_form import ClosedForm, closed_form
 from edgesim.costs.layer_plan import ModelForm
 from edgesim.costs.message_form import CountedAlgorithm

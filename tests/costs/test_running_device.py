@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from edgesim.assembly import PLAIN, FleetPlan, make_devices, make_flat_model, prepare
+from edgesim.assembly import PLAIN, FleetPlan, make_devices, make_flat_model
 from edgesim.compression import TopK
 from edgesim.costs.closed_form import closed_form
 from edgesim.costs.layer_plan import ModelForm
@@ -14,10 +14,12 @@ from edgesim.costs.memory import MemoryModel
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.costs.step_watch import watch_step
 from edgesim.costs.storage_ledger import StorageLedger
+from edgesim.fleet.bookkeeper import Moments
 from edgesim.fleet.host import Host
 from edgesim.gossip import FixedGraphChoco
 from edgesim.learning.optimizers import Sgd
 from edgesim.learning.parameters import ParameterLayout
+from edgesim.preparation import prepare
 from edgesim.scenario import load_scenario
 
 SCENARIO = {
@@ -43,6 +45,13 @@ SCENARIO = {
 OF_MESSAGES = {"send_buffers", "receive_buffers", "mailbox"}
 
 
+class Loopback:
+    """A network that hands everything to one host at once."""
+
+    async def post(self, letter):
+        return await self.host.deliver(letter)
+
+
 class Reports:
     """An archive in memory."""
 
@@ -64,39 +73,38 @@ def run(ready, folder, peaks):
     archive = Reports()
 
     def watch(device):
-        train = device.train
+        step, trainer = device.step, device._trainer
 
-        def watched_train(model):
+        def watched_step(model):
             if device.round_index + 1 < ready.training.num_rounds:
-                return train(model)
+                step(model)
+                return
             ledger, flat = StorageLedger(), model.flat
             ledger.see([flat.parameters, device._gossip_state.x], "master_copy")
             ledger.see([flat.gradient], "gradients")
-            ledger.see(device._optimizer_state, "optimizer")
+            ledger.see(trainer._optimizer_state, "optimizer")
             ledger.see(device._gossip_state, "gossip_state")
-            ledger.see([device._buffers, *flat.model.buffers()], "weights")
+            ledger.see([trainer.buffers, *flat.model.buffers()], "weights")
             with watch_step(flat, ledger):
-                letters = train(model)
+                step(model)
             peaks.append(sum(ledger.at_peak.values()))
-            return letters
 
-        device.train = watched_train
+        device.step = watched_step
 
     for device in devices:
         watch(device)
 
     async def conduct():
-        async def post(letter):
-            return await host.deliver(letter.data, letter.stamp, letter.receiver)
-
+        network = Loopback()
         host = Host(
             devices,
             [model],
-            post=post,
+            network=network,
             archive=archive,
             num_rounds=ready.training.num_rounds,
-            snapshot_rounds=frozenset(),
+            moments=Moments(()),
         )
+        network.host = host
         await host.run()
 
     asyncio.run(asyncio.wait_for(conduct(), 200))

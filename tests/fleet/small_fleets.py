@@ -10,8 +10,8 @@ import pandas as pd
 import yaml
 from rich.console import Console
 
-from edgesim.assembly import Prepared, prepare
 from edgesim.fleet.run import RunResult, run_scenario
+from edgesim.preparation import Prepared, prepare
 from edgesim.records import WALL_COLUMNS
 from edgesim.scenario import load_scenario
 

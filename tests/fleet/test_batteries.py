@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from faulty_hosts import run_hosts
 from small_fleets import assert_same_bits, prepared, train
-from test_host import run_hosts
 
 from edgesim.assembly import PLAIN, make_flat_model
 from edgesim.errors import ScenarioError
@@ -152,12 +152,12 @@ def test_a_fleet_that_loses_devices_goes_on_learning(tmp_path):
 
 @pytest.mark.parametrize("name", ["one leaves", "an heir leaves and then its heir", "all leave"])
 @pytest.mark.parametrize("graph", ["directed_ring", "ring", "random_matching"])
-def test_faults_of_the_network_do_not_change_a_bit(tmp_path, monkeypatch, name, graph):
+def test_faults_of_the_network_do_not_change_a_bit(tmp_path, name, graph):
     """Damage, repetition, reordering and any packing, with letters under way as devices leave."""
     settings = (FLEETS[name], f"topology.kind={graph}", "training.rounds=16")
     packings = [[[0, 1, 2, 3]], [[0], [1], [2], [3]], [[0, 2], [1, 3]]]
     ends = [
-        run_hosts(tmp_path / str(seed), seed, groups, monkeypatch, *settings)
+        run_hosts(tmp_path / str(seed), seed, groups, *settings)
         for seed, groups in enumerate(packings)
     ]
     for end in ends[1:]:
@@ -166,7 +166,7 @@ def test_faults_of_the_network_do_not_change_a_bit(tmp_path, monkeypatch, name, 
 
 
 @pytest.mark.parametrize("order", [(3, 5, 2, 1, 0, 4), (3, 0, 2, 1, 5, 4), (0, 4, 3, 1, 2, 5)])
-def test_heirs_that_leave_before_they_know_it_change_nothing(tmp_path, monkeypatch, order):
+def test_heirs_that_leave_before_they_know_it_change_nothing(tmp_path, order):
     """Rings whose order is not that of the devices; who is ahead of whom is up to the network."""
     links = tmp_path / "ring.csv"
     pairs = zip(order, order[1:] + order[:1], strict=True)
@@ -179,7 +179,7 @@ def test_heirs_that_leave_before_they_know_it_change_nothing(tmp_path, monkeypat
     )
     packings = [[list(range(6))], [[i] for i in range(6)], [[0, 3, 5], [1, 2, 4]]]
     ends = [
-        run_hosts(tmp_path / str(seed), seed, groups, monkeypatch, *settings)
+        run_hosts(tmp_path / str(seed), seed, groups, *settings)
         for seed, groups in enumerate(packings)
     ]
     frames = [merged_tables(tmp_path / str(seed) / "run") for seed in range(len(packings))]

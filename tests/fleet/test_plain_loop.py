@@ -13,6 +13,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
+from loopback import Loopback
 from small_fleets import prepared
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
@@ -21,6 +22,7 @@ from edgesim.assembly import PLAIN, FleetPlan, make_devices, make_flat_model
 from edgesim.compression import Identity, TopK
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.data.batches import BatchStream
+from edgesim.fleet.bookkeeper import Moments
 from edgesim.fleet.host import Host
 from edgesim.gossip import FixedGraphChoco
 from edgesim.learning.flat_model import FlatModel
@@ -139,25 +141,25 @@ def fleet_in_double(ready, folder, eta, keep):
     compressor = Identity("fp64") if keep is None else TopK(keep, "fp64")
     algorithm = FixedGraphChoco(averaging_rate=eta, compressor=compressor, layout=initial.layout)
     for device, stream in zip(devices, streams(ready), strict=True):
-        device._batches = stream
+        device._trainer._batches = stream
         device._algorithm = algorithm
         device._gossip_state = algorithm.init(model.parameters.clone(), {})
-        device._optimizer_state = device._optimizer.init(model.parameters)
-        device._buffers = model.buffers.clone()
+        trainer = device._trainer
+        trainer._optimizer_state = trainer._optimizer.init(model.parameters)
+        trainer.buffers = model.buffers.clone()
     archive = Losses()
 
     async def conduct():
-        async def post(letter):
-            return await host.deliver(letter.data, letter.stamp, letter.receiver)
-
+        network = Loopback()
         host = Host(
             devices,
             [MeteredModel(model)],
-            post=post,
+            network=network,
             archive=archive,
             num_rounds=ready.training.num_rounds,
-            snapshot_rounds=frozenset(),
+            moments=Moments(()),
         )
+        network.host = host
         await host.run()
 
     asyncio.run(asyncio.wait_for(conduct(), 200))

@@ -85,6 +85,7 @@ def test_a_run_directory_is_complete_and_readable(inline_run):
         "messages.parquet",
         "models",
         "rounds.parquet",
+        "run.json",
         "scenario.yaml",
         "summary.json",
     ]

@@ -6,7 +6,7 @@ import torch
 from rich.console import Console
 from study_scenarios import INT8, MIXED, small
 
-from edgesim.assembly import PLAIN, DataSpec, make_flat_model, make_optimizer, prepare
+from edgesim.assembly import PLAIN, DataSpec, make_flat_model, make_optimizer
 from edgesim.compression.wire import HEADER
 from edgesim.costs.memory_meter import measure_device_memory
 from edgesim.costs.work_meter import WorkMeter
@@ -18,6 +18,7 @@ from edgesim.gossip.algorithm import OutEdge
 from edgesim.hardware.energy import Activity, price
 from edgesim.hardware.energy_tables import ENERGY_TABLES
 from edgesim.models.dropout import seed_dropout_
+from edgesim.preparation import prepare
 from edgesim.quant.layers import seed_rounding_
 from edgesim.scenario.data import DataSection
 from edgesim.study.iteration import iteration_costs

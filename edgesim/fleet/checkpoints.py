@@ -1,0 +1,240 @@
+"""Checkpoints of the devices of one host: what is in them, when they are written, which is read.
+
+A checkpoint holds a device between two rounds: its state, how far it has read on each edge, and the
+letters that it has sent since the checkpoint before. When it is written depends on this machine's
+clock, and never changes a result: whoever goes on from it does again what was done before.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Protocol
+
+from edgesim.checkpoint import Checkpoint, CheckpointError, decode, encode
+from edgesim.device import Device
+from edgesim.fleet.mailbox import Mailbox
+from edgesim.fleet.promises import Inbox
+from edgesim.fleet.sent_log import SentLog, describe_letter, read_letter
+from edgesim.mail import Letter
+from edgesim.membership import Edge
+from edgesim.state_tree import Arrays
+from edgesim.storage import StorageError
+
+MAX_LOG_BYTES = 8 * 2**20  # of letters in memory; then a checkpoint takes them to disk
+MAX_SHARE = 0.02  # of a host's time that checkpoints may take
+
+_log = logging.getLogger(__name__)
+
+
+class CheckpointFolder(Protocol):
+    """Where checkpoints lie; writes are atomic."""
+
+    def write_checkpoint(self, device: int, round_index: int, data: bytes) -> None:
+        """Keep a checkpoint."""
+        ...
+
+    def checkpoint_rounds(self, device: int) -> list[int]:
+        """Rounds of the device's checkpoints, increasing."""
+        ...
+
+    def read_checkpoint(self, device: int, round_index: int) -> bytes:
+        """Read one back."""
+        ...
+
+    def drop_checkpoints(self, device: int, rounds: list[int]) -> None:
+        """Remove those of these rounds."""
+        ...
+
+    def drop_parts_from(self, device: int, round_index: int) -> None:
+        """Remove records of rounds that the device will do again."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSettings:
+    """When checkpoints are written.
+
+    Attributes:
+        run_digest: names what is trained; a checkpoint of another run is not read.
+        every_s: seconds between two of a device; more where they would take too much time.
+        every_rounds: rounds between two, instead of seconds; None for seconds.
+    """
+
+    run_digest: str
+    every_s: float
+    every_rounds: int | None = None
+
+
+@dataclass(slots=True)
+class DeviceRecords:
+    """What a host keeps of one device beside the device itself.
+
+    Attributes:
+        mailbox: messages that wait to be absorbed.
+        log: letters that may be asked for again.
+        heir: who took the device's place; None while it is there.
+        sent_bytes: of all its messages.
+    """
+
+    mailbox: Mailbox | Inbox
+    log: SentLog
+    heir: int | None = None
+    sent_bytes: int = 0
+
+
+@dataclass(slots=True)
+class _Written:
+    """The newest checkpoint of a device.
+
+    Attributes:
+        round_index: of it.
+        at_s: when it was written, by this machine's clock.
+        watermarks: next sequence by edge in it.
+        covered: the same in the one before, which is read if this one is damaged.
+    """
+
+    round_index: int
+    at_s: float
+    watermarks: Mapping[Edge, int]
+    covered: Mapping[Edge, int] = field(default_factory=dict)
+
+
+class Checkpoints:
+    """Writes and reads the checkpoints of one host's devices.
+
+    Args:
+        folder: where they lie.
+        settings: when they are written.
+        num_devices: of this host.
+    """
+
+    def __init__(
+        self, folder: CheckpointFolder, settings: CheckpointSettings, num_devices: int
+    ) -> None:
+        self._folder = folder
+        self._settings = settings
+        self._num_devices = num_devices
+        self._start_s = perf_counter()
+        self._written: dict[int, _Written] = {}
+        self._cost_s = 0.0
+
+    def is_due(self, device: Device, log: SentLog) -> bool:
+        """Whether to write one of a device that stands between two rounds."""
+        last = self._written.get(device.index)
+        every = self._settings.every_rounds
+        if every is not None:
+            return device.round_index - (last.round_index if last else 0) >= every
+        passed_s = perf_counter() - (last.at_s if last else self._start_s)
+        # Whatever else is due, they must not take more than their share of the time.
+        if passed_s < self._cost_s * self._num_devices / MAX_SHARE:
+            return False
+        return passed_s >= self._settings.every_s or log.fresh_bytes > MAX_LOG_BYTES
+
+    def covered(self, device: int, edge: Edge) -> int:
+        """Letters of an edge below this sequence will not be asked for by the device."""
+        last = self._written.get(device)
+        return last.covered.get(edge, 0) if last else 0
+
+    def write(self, device: Device, records: DeviceRecords) -> None:
+        """Write a checkpoint of a device that stands between two rounds."""
+        start_s = perf_counter()
+        arrays: Arrays = {}
+        log, watermarks = records.log, dict(records.mailbox.next_sequences)
+        dropped = log.drop_covered()
+        fields = {
+            "device": device.state(arrays),
+            "watermarks": [[*edge, sequence] for edge, sequence in watermarks.items()],
+            "log": log.state(),
+            "letters": [describe_letter(letter) for letter in log.fresh],
+            "heir": records.heir,
+            "sent_bytes": records.sent_bytes,
+        }
+        index, round_index = device.index, device.round_index
+        checkpoint = Checkpoint(
+            device=index,
+            round_index=round_index,
+            run_digest=self._settings.run_digest,
+            fields=fields,
+            arrays=arrays,
+            blobs=[letter.data for letter in log.fresh],
+        )
+        self._folder.write_checkpoint(index, round_index, encode(checkpoint))
+        log.seal(round_index)
+        before = self._written.get(index)
+        self._written[index] = _Written(
+            round_index, perf_counter(), watermarks, before.watermarks if before else {}
+        )
+        if dropped:
+            self._folder.drop_checkpoints(index, dropped)
+        self._cost_s = perf_counter() - start_s
+
+    def restore(self, device: Device, records: DeviceRecords) -> bool:
+        """Set a new device to its newest sound checkpoint; False if it has none.
+
+        What was recorded or written after it is removed: it will be done again.
+        """
+        rounds = self._folder.checkpoint_rounds(device.index)
+        checkpoint = self._newest_sound(device.index, rounds)
+        round_index = checkpoint.round_index if checkpoint else 0
+        self._folder.drop_checkpoints(device.index, [r for r in rounds if r > round_index])
+        self._folder.drop_parts_from(device.index, round_index)
+        if checkpoint is None:
+            return False
+        fields = checkpoint.fields
+        device.restore(fields["device"], checkpoint.arrays)
+        watermarks = {(s, r): sequence for s, r, sequence in fields["watermarks"]}
+        records.mailbox.take_over(watermarks)
+        records.log.restore(fields["log"], rounds)
+        records.log.seal_letters(round_index, _letters(checkpoint))
+        records.heir, records.sent_bytes = fields["heir"], fields["sent_bytes"]
+        self._written[device.index] = _Written(round_index, perf_counter(), watermarks)
+        return True
+
+    def letters(self, device: int, round_index: int) -> list[Letter]:
+        """Letters in a checkpoint.
+
+        Raises:
+            CheckpointError: it is damaged.
+        """
+        return _letters(self._read(device, round_index))
+
+    def _newest_sound(self, device: int, rounds: list[int]) -> Checkpoint | None:
+        """The newest checkpoint that can be gone on from.
+
+        One whose older letters are needed and damaged can't: an older one has to write them anew.
+        """
+        for round_index in reversed(rounds):
+            try:
+                checkpoint = self._read(device, round_index)
+                older = SentLog(lambda r: self.letters(device, r))
+                older.restore(checkpoint.fields["log"], rounds)
+                older.uncovered()
+            except (CheckpointError, StorageError) as error:
+                _log.warning(
+                    "checkpoint of device %d after round %d can't be used: %s; going on from the "
+                    "one before it",
+                    device,
+                    round_index,
+                    error,
+                )
+                continue
+            return checkpoint
+        return None
+
+    def _read(self, device: int, round_index: int) -> Checkpoint:
+        checkpoint = decode(self._folder.read_checkpoint(device, round_index))
+        if checkpoint.run_digest != self._settings.run_digest:
+            raise CheckpointError("it belongs to another run")
+        if (checkpoint.device, checkpoint.round_index) != (device, round_index):
+            raise CheckpointError("it is of another device or round than its name says")
+        return checkpoint
+
+
+def _letters(checkpoint: Checkpoint) -> list[Letter]:
+    described = checkpoint.fields["letters"]
+    return [
+        read_letter(letter, data) for letter, data in zip(described, checkpoint.blobs, strict=True)
+    ]

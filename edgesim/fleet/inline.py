@@ -1,0 +1,67 @@
+"""A whole fleet on one host in this process: the same code as with Ray, without Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from edgesim.assembly import FleetPlan
+from edgesim.data.images import LabelledImages
+from edgesim.fleet.build import build_host
+from edgesim.fleet.network import Receipt, Request
+from edgesim.fleet.progress import Progress, Waiting
+from edgesim.mail import Letter, Promise
+
+
+class InlineFleet:
+    """All devices on one host; letters are handed over directly.
+
+    Args:
+        plan: of the fleet.
+        shards: one per device, in order.
+        num_threads: devices that compute at the same time.
+        recover: go on from checkpoints where there are any.
+    """
+
+    def __init__(
+        self,
+        plan: FleetPlan,
+        shards: Sequence[LabelledImages],
+        num_threads: int,
+        *,
+        recover: bool = False,
+    ) -> None:
+        threads = min(num_threads, len(shards))
+        by_device = dict(enumerate(shards))
+        self._host = build_host(plan, by_device, self, num_threads=threads, recover=recover)
+
+    async def run(self) -> None:
+        """Run all devices to their last round."""
+        await self._host.run()
+
+    async def progress(self) -> list[Progress]:
+        """How far the devices are."""
+        return [self._host.progress()]
+
+    async def waiting(self) -> list[Waiting]:
+        """Devices that wait for messages."""
+        return self._host.waiting()
+
+    async def stop(self) -> None:
+        """End a run early and write the rounds recorded so far."""
+        await self._host.stop()
+
+    def close(self) -> None:
+        """End everything that was started."""
+        self._host.close()
+
+    async def post(self, letter: Letter) -> Receipt:
+        """Bring a letter to a device."""
+        return await self._host.deliver(letter)
+
+    async def promise(self, promise: Promise) -> None:
+        """Bring a promise to a device."""
+        await self._host.take_promise(promise)
+
+    async def ask(self, request: Request) -> None:
+        """Bring a request to a device."""
+        await self._host.answer(request)

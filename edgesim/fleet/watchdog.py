@@ -1,0 +1,72 @@
+"""Ends a fleet that makes no progress, and says who waits for whom."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from time import monotonic
+from typing import Protocol
+
+from edgesim.errors import EdgesimError
+from edgesim.fleet.progress import Progress, Waiting
+
+POLLS_PER_TIMEOUT = 20
+NAMED_DEVICES = 8  # in the message
+
+
+class StalledError(EdgesimError):
+    """No device has ended a round for a long time."""
+
+
+class Watched(Protocol):
+    """A fleet that can be asked."""
+
+    async def progress(self) -> Sequence[Progress]:
+        """How far the devices of each host are."""
+        ...
+
+    async def waiting(self) -> Sequence[Waiting]:
+        """Devices that wait for messages."""
+        ...
+
+
+async def watch(fleet: Watched, timeout_s: float) -> None:
+    """Look on for ever.
+
+    Args:
+        fleet: that has to make progress.
+        timeout_s: seconds of this machine in which some device must end a round.
+
+    Raises:
+        StalledError: none did.
+    """
+    rounds_done, since_s = -1, monotonic()
+    while True:
+        await asyncio.sleep(timeout_s / POLLS_PER_TIMEOUT)
+        now_done = sum(part.rounds_done for part in await fleet.progress())
+        if now_done != rounds_done:
+            rounds_done, since_s = now_done, monotonic()
+        elif monotonic() - since_s > timeout_s:
+            raise StalledError(describe(await fleet.waiting(), timeout_s))
+
+
+def describe(waiting: Sequence[Waiting], timeout_s: float) -> str:
+    """Who waits for whom, in words; those first for whom others wait and who wait for nobody."""
+    waiting_devices = {who.device for who in waiting}
+    lines = [
+        f"device {who.device} in round {who.round_index} waits for "
+        + ", ".join(f"device {sender} (edge {sender} -> {receiver})" for sender, receiver in edges)
+        for who in sorted(waiting, key=lambda who: (who.round_index, who.device))
+        if (edges := who.edges)
+    ]
+    hidden = len(lines) - NAMED_DEVICES
+    missed = sorted({sender for who in waiting for sender, _ in who.edges} - waiting_devices)
+    if missed:
+        names = ", ".join(str(device) for device in missed[:NAMED_DEVICES])
+        lines = [f"device {names}: computing, or away, and waited for", *lines]
+    shown = "; ".join(lines[:NAMED_DEVICES]) or "no device waits for a message: all compute"
+    more = f"; and {hidden} more" if hidden > 0 else ""
+    return (
+        f"no device has ended a round for {timeout_s:g} s (recovery.stall_timeout_s): "
+        f"{shown}{more}; what was recorded is kept, `edgesim resume` goes on"
+    )

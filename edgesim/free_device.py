@@ -1,0 +1,140 @@
+"""A device at free pace: it never waits in virtual time, and absorbs what has arrived by its clock.
+
+Per round, driven from outside:
+
+    device.step(model)                     # local step, which ends at t
+    device.promises(())                    # if it `listens_first`: nothing leaves before t
+    device.listen(known)                   #     what its radio has begun to take in by t
+    letters = device.send()                # what leaves on each active out-edge
+    device.promises(letters)               # for edges on which nothing leaves
+    device.arrived(known)                  # which messages to absorb, in which order
+    device.absorb(arrivals)
+    device.report()
+
+After its last step a device takes in all that is still on its way to it, so that no mass is left on
+the road. hardware/free_clock.py says when what arrives, fleet/promises.py when that is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from typing import Any
+
+from edgesim.compression.wire import Message
+from edgesim.device import Device
+from edgesim.hardware.free_clock import FreeClock, Incoming, MessageKey
+from edgesim.mail import Arrival, Letter, Promise
+from edgesim.membership import WeightedEdge
+from edgesim.reports import Staleness, Stopwatch
+from topologies import possible_receivers
+
+
+class FreeDevice(Device):
+    """See above.
+
+    Args:
+        horizon_s: the step that ends at that virtual time or later is the last; infinity for none.
+        options: as of `Device`; its meter has a `FreeClock`.
+    """
+
+    def __init__(self, *, horizon_s: float, **options: Any) -> None:  # noqa: ANN401
+        super().__init__(**options)
+        self._horizon_s = horizon_s
+        self._receivers = possible_receivers(self.membership.schedule, self.index)
+        self._is_over = False
+
+    @property
+    def _clock(self) -> FreeClock:
+        assert self._meter is not None, "free pace needs a clock"
+        assert isinstance(self._meter.timeline, FreeClock), "chosen with the pace"
+        return self._meter.timeline
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is no round left to do."""
+        return self._is_over or super().is_done
+
+    @property
+    def is_in_last_round(self) -> bool:
+        """Whether the round under way is the last; known when its step has ended."""
+        return super().is_in_last_round or self.now_s >= self._horizon_s
+
+    @property
+    def listens_first(self) -> bool:
+        """Whether it must be known what reaches the device before it can send."""
+        return self._clock.listens_first
+
+    @property
+    def known_until_s(self) -> float:
+        """Time up to which the device must know of all messages before it absorbs any."""
+        return inf if self.is_in_last_round else self.now_s
+
+    def expects(self, message: Message) -> bool:
+        """Whether such a message can be due: of our algorithm, on an edge that there is."""
+        return (
+            message.algorithm == self._algorithm.name
+            and message.kind == "share"
+            and message.receiver == self.index
+            and message.sender in self.membership.schedule.possible_senders(self.index)
+        )
+
+    def promises(self, sent: Sequence[Letter]) -> list[Promise]:
+        """What the device promises on the edges on which nothing is sent now."""
+        spoken = {letter.edge for letter in sent}
+        edges = [(self.index, receiver) for receiver in self._receivers]
+        return [
+            Promise(edge, self._outbox.next_sequence(edge), self._clock.promise_s(edge))
+            for edge in edges
+            if edge not in spoken
+        ]
+
+    def listen(self, known: Sequence[Incoming]) -> None:
+        """Let the radio take in what it has begun to by now, before anything is sent."""
+        self._clock.listen(known)
+
+    def send(self) -> list[Letter]:
+        """The messages of this round, with promises about those of the next."""
+        next_round = self.round_index + 1
+        work = None if self.is_in_last_round else self._trainer.known_work(next_round)
+        self._clock.foresee(work, next_round)
+        return super().send()
+
+    def arrived(self, known: Sequence[Incoming]) -> list[MessageKey]:
+        """Messages to absorb in this round, in this order.
+
+        Args:
+            known: all that reach the device by the end of its step, or after its last step at all.
+        """
+        if self.is_in_last_round:
+            return self._clock.await_rest(known)
+        return self._clock.arrived(known)
+
+    def absorb(self, arrivals: Sequence[Arrival]) -> None:
+        """Mix in messages in the order given."""
+        assert self._figures is not None, "absorb follows step"
+        assert self._meter is not None, "free pace needs a clock"
+        start, figures = Stopwatch.start(), self._figures
+        figures.staleness = self._staleness(arrivals)
+        self._is_over = self.is_in_last_round
+        self._mix_in([arrival.message for arrival in arrivals])
+        work = self._gossip_work(0, len(arrivals))
+        figures.work += work
+        self._meter.end_free_round(work, figures.received_bytes)
+        figures.stopwatch += start.stop()
+
+    def _staleness(self, arrivals: Sequence[Arrival]) -> Staleness:
+        return Staleness.of(
+            [self.round_index - arrival.message.round_index for arrival in arrivals],
+            [self.now_s - a.stamp.start_s for a in arrivals if a.stamp is not None],
+        )
+
+    def _out_edges(self) -> list[WeightedEdge]:
+        """Edges of the round, or where the schedule follows time, of the time."""
+        seconds = self.membership.schedule.seconds_per_round
+        place = self.round_index if seconds is None else int(self.now_s / seconds)
+        return self.membership.out_edges(place)
+
+    def _degrees(self) -> tuple[int, int]:
+        """Absorbing is counted when it is known how much there is."""
+        return len(self._out_edges()), 0

@@ -1,0 +1,25 @@
+"""Section `recovery`: keeps a run safe from what happens to machines; never changes a result."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from edgesim.scenario.section import Count, Positive, Section
+
+
+class RecoverySection(Section):
+    """Checkpoints, restarts and the watchdog."""
+
+    checkpoint_every_s: Positive = Field(
+        default=30.0,
+        description="seconds of this machine between two checkpoints of a device, more where they "
+        "would take over 2 % of the time",
+    )
+    checkpoint_every_rounds: Count | None = Field(
+        default=None, description="rounds between two checkpoints of a device, instead of seconds"
+    )
+    stall_timeout_s: Positive = Field(
+        default=600.0,
+        description="seconds of this machine without a round of any device after which a run says "
+        "who waits for whom, and ends",
+    )

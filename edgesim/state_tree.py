@@ -1,0 +1,80 @@
+"""State of a device as plain data: what JSON can hold, and arrays beside it, and back.
+
+A tree is built of dataclasses, dicts, tuples, lists, tensors, numbers, text and None. Tensors go
+into the arrays by the path at which they stand; the rest keeps its shape. Dataclasses are filled in
+place, so that a state read back has the type that its owner gave it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def pack(tree: object, arrays: Arrays, path: str) -> Any:  # noqa: ANN401 (a JSON value)
+    """The tree as JSON can hold it.
+
+    Args:
+        tree: see above.
+        arrays: takes copies of the tensors, by path.
+        path: of the tree, unique among those packed into `arrays`.
+
+    Raises:
+        TypeError: something else than the above is in the tree.
+    """
+    match tree:
+        case Tensor():
+            arrays[path] = tree.detach().cpu().numpy().copy()
+            return {"tensor": path}
+        case bool() | int() | float() | str() | None:
+            return tree
+        case dict():
+            return {
+                "dict": [
+                    [pack(key, arrays, path), pack(value, arrays, f"{path}/{key}")]
+                    for key, value in tree.items()
+                ]
+            }
+        case tuple() | list():
+            kind = "tuple" if isinstance(tree, tuple) else "list"
+            return {kind: [pack(v, arrays, f"{path}/{place}") for place, v in enumerate(tree)]}
+        case _ if is_dataclass(tree) and not isinstance(tree, type):
+            return {
+                "fields": {
+                    field.name: pack(getattr(tree, field.name), arrays, f"{path}/{field.name}")
+                    for field in fields(tree)
+                }
+            }
+        case _:
+            raise TypeError(f"{path}: {type(tree).__name__} can't be packed")
+
+
+def unpack(packed: object, arrays: Mapping[str, NDArray[Any]]) -> Any:  # noqa: ANN401 (as packed)
+    """What was packed, in new tensors; of a dataclass, its fields by name."""
+    match packed:
+        case {"tensor": path}:
+            return torch.from_numpy(np.array(arrays[path]))
+        case {"dict": items}:
+            return {unpack(key, arrays): unpack(value, arrays) for key, value in items}
+        case {"tuple": values}:
+            return tuple(unpack(value, arrays) for value in values)
+        case {"list": values}:
+            return [unpack(value, arrays) for value in values]
+        case {"fields": by_name}:
+            return {name: unpack(value, arrays) for name, value in by_name.items()}
+        case _:
+            return packed
+
+
+def restore_(target: object, packed: object, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Fill a dataclass with what was packed of one of its type."""
+    for name, value in unpack(packed, arrays).items():
+        setattr(target, name, value)

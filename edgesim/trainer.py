@@ -1,0 +1,147 @@
+"""The local part of a device's round: batch, forward and backward pass, optimizer step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any
+
+from numpy.typing import NDArray
+from torch import Tensor
+
+from edgesim.costs.metered_model import MeteredModel
+from edgesim.costs.round_work import optimizer_work
+from edgesim.data.batches import BatchStream
+from edgesim.errors import EdgesimError
+from edgesim.gossip.algorithm import GossipState
+from edgesim.hardware.work import Work
+from edgesim.learning.optimizers import LearningRateSchedule, Optimizer
+from edgesim.models.dropout import seed_dropout_
+from edgesim.quant.errors import NonFiniteError
+from edgesim.quant.layers import seed_rounding_
+from edgesim.state_tree import Arrays, pack, restore_, unpack
+from edgesim.streams import Purpose, torch_seed
+
+
+class DivergedError(EdgesimError):
+    """Training left the finite numbers; says which device, when, and what to lower."""
+
+    @classmethod
+    def of(cls, device: int, round_index: int, what: str) -> DivergedError:
+        """Of a device in a round."""
+        return cls(
+            f"device {device} diverged in round {round_index}: {what}; "
+            "lower training.optimizer.lr or gossip.averaging_rate"
+        )
+
+
+class Trainer:
+    """Takes a device's local steps.
+
+    Args:
+        device: number of the device.
+        seed: of the scenario.
+        batches: mini-batches of the device's shard, a pure function of the round.
+        optimizer: a frozen object.
+        learning_rates: by epoch.
+        rounds_per_epoch: rounds that the fleet calls an epoch.
+        x: initial parameters, shape (D,).
+        num_trainable: entries of x that have a gradient; the others, at its end, are statistics.
+        buffers: initial local statistics of the model; taken over.
+
+    Attributes:
+        buffers: the model's local statistics, flat.
+    """
+
+    def __init__(
+        self,
+        *,
+        device: int,
+        seed: int,
+        batches: BatchStream,
+        optimizer: Optimizer,
+        learning_rates: LearningRateSchedule,
+        rounds_per_epoch: int,
+        x: Tensor,
+        num_trainable: int,
+        buffers: Tensor,
+    ) -> None:
+        self.buffers = buffers
+        self._device = device
+        self._seed = seed
+        self._batches = batches
+        self._optimizer = optimizer
+        self._optimizer_state = optimizer.init(x[:num_trainable])
+        self._learning_rates = learning_rates
+        self._rounds_per_epoch = rounds_per_epoch
+        self._num_trainable = num_trainable
+        self._push_weight = 1.0  # at the newest step
+        self._works: dict[int, Work] = {}  # of a step, by the size of its batch
+
+    def epoch(self, round_index: int) -> int:
+        """Epoch of a round."""
+        return round_index // self._rounds_per_epoch
+
+    def learning_rate(self, round_index: int) -> float:
+        """Learning rate of a round."""
+        return self._learning_rates.at(self.epoch(round_index))
+
+    def step_(
+        self, state: GossipState, model: MeteredModel, round_index: int
+    ) -> tuple[float, Work]:
+        """One step at z = x/u, in place in `state.x`; its loss and its work.
+
+        Raises:
+            DivergedError: the loss, an activation, a gradient or a parameter is not finite.
+        """
+        flat, trainable = model.flat, self._num_trainable
+        seed_dropout_(flat.leaves, self._seed_of(Purpose.DROPOUT, round_index))
+        seed_rounding_(flat.leaves, self._seed_of(Purpose.ROUNDING, round_index))
+        images_NCHW, labels_N = self._batches.batch(round_index)
+        flat.load_(state.debiased(), self.buffers)
+        try:
+            loss, gradient, work = model.loss_and_gradient(images_NCHW, labels_N)
+        except NonFiniteError as error:
+            raise DivergedError.of(self._device, round_index, str(error)) from error
+        if not isfinite(loss):
+            raise DivergedError.of(self._device, round_index, f"the loss is {loss}")
+        self.buffers.copy_(flat.buffers)
+        self._push_weight = state.u
+        self._optimizer.step_(
+            self._optimizer_state,
+            state.x[:trainable],
+            gradient[:trainable],
+            self.learning_rate(round_index),
+        )
+        state.x[trainable:] = flat.parameters[trainable:] * state.u
+        work += optimizer_work(self._optimizer, trainable)
+        self._works[len(labels_N)] = work
+        return loss, work
+
+    def after_gossip_(self, state: GossipState, round_index: int) -> None:
+        """Let the optimizer learn from what gossip did to x since the step."""
+        self._optimizer.after_gossip_(
+            self._optimizer_state,
+            state.x[: self._num_trainable],
+            self._push_weight,
+            self.learning_rate(round_index),
+        )
+
+    def known_work(self, round_index: int) -> Work:
+        """Work of a round's step if there was one like it, or else none: never too much."""
+        return self._works.get(self._batches.size(round_index), Work())
+
+    def state(self, arrays: Arrays) -> dict[str, Any]:
+        """What the trainer knows between two rounds; vectors go into `arrays`."""
+        return {
+            "optimizer": pack(self._optimizer_state, arrays, "optimizer"),
+            "buffers": pack(self.buffers, arrays, "buffers"),
+        }
+
+    def restore(self, state: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Become what `state` described."""
+        restore_(self._optimizer_state, state["optimizer"], arrays)
+        self.buffers = unpack(state["buffers"], arrays)
+
+    def _seed_of(self, purpose: Purpose, round_index: int) -> int:
+        return torch_seed(self._seed, purpose, self._device, round_index)

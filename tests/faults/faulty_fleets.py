@@ -1,0 +1,315 @@
+"""Fleets of many kinds, run undisturbed and under a seeded schedule of faults."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import cache
+
+import torch
+from faulty_network import Faults, FaultyNetwork, Node
+from memory_archive import CrashError, MemoryArchive
+from simulated_loop import InlineExecutor, run_simulated
+from tiny_model import HeavyModel, tiny_model
+
+from edgesim.assembly import PLAIN, FleetPlan, make_devices
+from edgesim.fleet.bookkeeper import Moments
+from edgesim.fleet.checkpoints import Checkpoints, CheckpointSettings
+from edgesim.fleet.host import Host
+from edgesim.preparation import prepare
+from edgesim.scenario.schema import Scenario
+
+BASE = {
+    "name": "faults",
+    "seed": 5,
+    "fleet": {"devices": 4},
+    "topology": {"kind": "directed_ring"},
+    "data": {
+        "source": "digits",
+        "train_samples": 60,
+        "partition": {"kind": "label_skew", "skew": 0.8},
+        "batch_size": 4,
+    },
+    "model": {"name": "small_cnn"},
+    "training": {"rounds": 8, "optimizer": {"lr": 0.05}},
+    "gossip": {
+        "algorithm": "choco",
+        "averaging_rate": 0.2,
+        "compressor": {"kind": "top_k", "keep": 0.1},
+    },
+    "evaluation": {"every_rounds": 3, "samples": 10},
+}
+
+SQUEEZE = {
+    "algorithm": "deepsqueeze",
+    "averaging_rate": 0.2,
+    "compressor": {"kind": "random_k", "keep": 0.2},
+}
+SLOW_AND_FAST = [
+    {"profile": "raspberry-pi-4b", "count": 2},
+    {"profile": "raspberry-pi-zero-2w", "count": 1},
+    {"profile": "jetson-nano", "count": 2},
+]
+FREE = {"devices": SLOW_AND_FAST, "pace": "free"}
+JITTER = {"bandwidth_mbps": 0.35, "latency_ms": 4.0, "jitter_ms": 3.0, "loss": 0.05}
+
+KINDS = {
+    "ring": {},
+    "ring squeezed": {"gossip": SQUEEZE},
+    "irregular": {"fleet": {"devices": 5}, "topology": {"kind": "exponential"}},
+    "dcd": {
+        "topology": {"kind": "ring"},
+        "gossip": {"algorithm": "dcd", "compressor": {"kind": "top_k", "keep": 0.3}},
+    },
+    "push": {
+        "topology": {"kind": "erdos_renyi", "probability": 0.6},
+        "gossip": {"algorithm": "gradient_push", "averaging_rate": 0.5},
+    },
+    "matching": {"topology": {"kind": "random_matching"}},
+    "one peer squeezed": {"topology": {"kind": "one_peer_exponential"}, "gossip": SQUEEZE},
+    "clocks": {"fleet": {"devices": SLOW_AND_FAST}, "network": JITTER},
+    "churn": {
+        "fleet": {
+            "devices": 5,
+            "churn": {
+                "absent": [{"device": 1, "from_round": 2, "until_round": 5}],
+                "joins": [{"device": 3, "round": 3}],
+            },
+        },
+        "topology": {"kind": "complete"},
+    },
+    "leaving": {
+        "fleet": {"devices": 4, "churn": {"leaves": [{"device": 2, "round": 3}]}},
+        "topology": {"kind": "ring"},
+        "training": {"rounds": 11, "optimizer": {"lr": 0.05}},
+    },
+    "free": {"fleet": FREE, "topology": {"kind": "exponential"}, "network": JITTER},
+    "free squeezed half-duplex": {
+        "fleet": FREE,
+        "topology": {"kind": "ring"},
+        "gossip": SQUEEZE,
+        "network": {**JITTER, "half_duplex": True},
+    },
+    "free changing": {
+        "fleet": FREE,
+        "topology": {"kind": "one_peer_exponential"},
+        "gossip": {"algorithm": "gradient_push", "averaging_rate": 0.5},
+        "network": {"bandwidth_mbps": 5.0},
+    },
+    "free until": {
+        "fleet": FREE,
+        "topology": {"kind": "exponential"},
+        "training": {"rounds": 16, "virtual_time_s": 0.006, "optimizer": {"lr": 0.01}},
+        "evaluation": {"every_virtual_s": 0.002, "samples": 10},
+    },
+}
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What happens to a fleet, all drawn from a seed."""
+
+    kind: str
+    seed: int
+    hosts: tuple[tuple[int, ...], ...]
+    every_rounds: int | None
+    faults: Faults
+    crashes: tuple[tuple[float, tuple[int, ...]], ...] = ()
+    crash_before: frozenset[int] = frozenset()
+    crash_after: frozenset[int] = frozenset()
+    damage: float = 0.0
+
+
+@dataclass
+class Undisturbed:
+    """What a fleet comes to, and how much there was to disturb."""
+
+    outcome: dict
+    num_writes: int
+    end_s: float
+
+
+@dataclass
+class Log:
+    """What was done to a fleet."""
+
+    crashes: int = 0
+    damaged: int = 0
+
+
+@cache
+def prepared(kind):
+    scenario = {**BASE, **KINDS[kind]}
+    return prepare(Scenario.model_validate(scenario))
+
+
+@cache
+def shards(kind):
+    return prepared(kind).shards()
+
+
+@cache
+def models():
+    """The initial model, whose vectors are copied, and the one that all devices borrow."""
+    return tiny_model(), HeavyModel(tiny_model())
+
+
+def draw(seed):
+    """The schedule of a seed."""
+    chance = random.Random(seed)
+    kind = chance.choice(sorted(KINDS))
+    devices = list(range(prepared(kind).scenario.fleet.num_devices))
+    chance.shuffle(devices)
+    cuts = sorted(chance.sample(range(1, len(devices)), chance.randrange(len(devices))))
+    hosts = [devices[a:b] for a, b in zip([0, *cuts], [*cuts, len(devices)], strict=True)]
+    calm = undisturbed(kind)
+    crashes = []
+    for _ in range(chance.choice([0, 1, 2, 3, 6])):
+        # Later than an undisturbed run: a run under faults takes longer.
+        at_s = chance.random() * calm.end_s * chance.choice([1, 4])
+        victims = chance.sample(range(len(hosts)), chance.randint(1, len(hosts)))
+        crashes.append((at_s, tuple(victims)))
+    writes = range(1, 3 * calm.num_writes)
+    return Schedule(
+        kind=kind,
+        seed=seed,
+        hosts=tuple(map(tuple, hosts)),
+        every_rounds=chance.choice([1, 1, 2, 3, None]),
+        faults=Faults(
+            damage=chance.choice([0, 0.2]),
+            repeat=chance.choice([0, 0.3]),
+            lose=chance.choice([0, 0.1]),
+            lose_answer=chance.choice([0, 0.2]),
+            longest_delay_s=chance.choice([0.001, 0.01, 0.1]),
+        ),
+        crashes=tuple(sorted(crashes)),
+        crash_before=frozenset(chance.sample(writes, min(len(writes), chance.choice([0, 0, 3])))),
+        crash_after=frozenset(chance.sample(writes, min(len(writes), chance.choice([0, 0, 3])))),
+        damage=chance.choice([0, 0.5]),
+    )
+
+
+@cache
+def undisturbed(kind):
+    """All devices on one host, on a network without faults."""
+    n = prepared(kind).scenario.fleet.num_devices
+    calm = Schedule(kind, 0, (tuple(range(n)),), 1, Faults())
+    outcome, archive, end_s, _ = run(calm)
+    return Undisturbed(outcome, archive.num_writes, end_s)
+
+
+def run(schedule):
+    """Run a fleet under a schedule of faults: outcome, archive, simulated seconds, log."""
+    torch.set_num_threads(1)
+    archive = MemoryArchive()
+    archive.crash_before, archive.crash_after = schedule.crash_before, schedule.crash_after
+    log = Log()
+    fleet = _FaultyFleet(schedule, archive, log)
+    end_s = run_simulated(fleet.run())
+    return archive.outcome(), archive, end_s, log
+
+
+@dataclass
+class _FaultyFleet:
+    schedule: Schedule
+    archive: MemoryArchive
+    log: Log
+    nodes: dict = field(default_factory=dict)
+
+    async def run(self):
+        self.random = random.Random(self.schedule.seed + 1)
+        self.shards = shards(self.schedule.kind)
+        own = [Node() for _ in self.schedule.hosts]
+        for node, devices in zip(own, self.schedule.hosts, strict=True):
+            self.nodes.update(dict.fromkeys(devices, node))
+        self.killed = [asyncio.Event() for _ in own]
+        self.done = [asyncio.Event() for _ in own]
+        lives = [asyncio.create_task(self._live(place, node)) for place, node in enumerate(own)]
+        killer = asyncio.create_task(self._kill())
+        waiting = [asyncio.create_task(self._all_done())]
+        try:
+            ended, _ = await asyncio.wait([*lives, *waiting], return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                task.result()
+            return asyncio.get_running_loop().time()
+        finally:
+            for task in (*lives, *waiting, killer):
+                task.cancel()
+            await asyncio.gather(*lives, *waiting, killer, return_exceptions=True)
+
+    async def _all_done(self):
+        while not all(done.is_set() for done in self.done):
+            for done in self.done:
+                await done.wait()
+
+    async def _kill(self):
+        for at_s, victims in self.schedule.crashes:
+            await asyncio.sleep(at_s - asyncio.get_running_loop().time())
+            for place in victims:
+                self.killed[place].set()
+
+    async def _live(self, place, node):
+        """One process after the other, until the last is not killed any more."""
+        devices, born = self.schedule.hosts[place], 0
+        while True:
+            network = FaultyNetwork(self.nodes, self.schedule.faults, self.random)
+            host = self._host(devices, network, recover=born > 0)
+            node.up(host)
+            born += 1
+            running = asyncio.create_task(host.run())
+            killed = asyncio.create_task(self.killed[place].wait())
+            await asyncio.wait({running, killed}, return_when=asyncio.FIRST_COMPLETED)
+            if running.done() and not _is_crash(running.exception()):
+                running.result()
+                self.done[place].set()
+                await killed  # it may still have to answer, or to die
+            self.log.crashes += 1
+            self.done[place].clear()
+            self.killed[place].clear()
+            await self._bury(node, host, network, running, killed)
+            for device in devices:
+                if self.random.random() < self.schedule.damage:
+                    self.log.damaged += self.archive.damage_newest(device, self.random)
+            await asyncio.sleep(self.random.random() * 0.2)
+
+    async def _bury(self, node, host, network, running, killed):
+        node.down()
+        tasks = {running, killed, *host._resending, *network.loose}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _host(self, devices, network, *, recover):
+        ready = prepared(self.schedule.kind)
+        plan = FleetPlan(ready.scenario, ready.schedule, ready.data, ready.training, PLAIN, "")
+        initial, metered = models()
+        settings = CheckpointSettings("run", 1e9, self.schedule.every_rounds)
+        return Host(
+            make_devices(plan, {d: self.shards[d] for d in devices}, initial),
+            [metered],
+            network=network,
+            archive=self.archive,
+            num_rounds=ready.training.num_rounds,
+            moments=Moments(ready.training.evaluation_rounds, ready.training.evaluation_interval_s),
+            checkpoints=Checkpoints(self.archive, settings, len(devices)),
+            recover=recover,
+            core=nullcontext,
+            executor=InlineExecutor(),
+        )
+
+
+def _is_crash(error):
+    if isinstance(error, BaseExceptionGroup):
+        return error.subgroup(CrashError) is not None
+    return isinstance(error, CrashError)
+
+
+def check(seed):
+    """Run the schedule of a seed; says what differs, or nothing."""
+    schedule = draw(seed)
+    outcome, _, _, log = run(schedule)
+    expected = undisturbed(schedule.kind).outcome
+    different = [key for key in expected if expected[key] != outcome[key]]
+    return schedule, log, different

@@ -1,0 +1,71 @@
+"""Whatever happens to hosts and their network, a fleet ends with the bits of an undisturbed run.
+
+`make faults` runs hundreds of schedules; here are some of each kind of fleet, and what the
+simulation itself has to hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from faulty_fleets import KINDS, check, draw, run, undisturbed
+from faulty_network import Faults
+from memory_archive import MemoryArchive
+from simulated_loop import StuckError, run_simulated
+
+FIRST_SEED, SCHEDULES = 1, 28
+
+
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SCHEDULES))
+def test_a_schedule_of_faults_does_not_change_a_bit(seed):
+    _, _, different = check(seed)
+    assert different == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_fleet_survives_the_loss_of_everything(kind):
+    """All processes die at once, twice, on a network at its worst."""
+    calm = undisturbed(kind)
+    devices = sum(draw_hosts(kind), ())
+    schedule = replace(
+        draw(1),
+        kind=kind,
+        hosts=(devices[:2], devices[2:]),
+        every_rounds=2,
+        faults=Faults(0.1, 0.2, 0.1, 0.1, longest_delay_s=0.01),
+        crashes=((0.5 * calm.end_s, (0, 1)), (1.2 * calm.end_s, (0, 1))),
+        crash_before=frozenset(),
+        crash_after=frozenset(),
+        damage=0.0,
+    )
+    outcome, _, _, log = run(schedule)
+    assert log.crashes >= 2
+    assert outcome == calm.outcome
+
+
+def draw_hosts(kind):
+    devices = {device for device, *_ in undisturbed(kind).outcome["rounds"]}
+    return [tuple(sorted(devices))]
+
+
+def test_a_seed_draws_the_same_schedule_again():
+    assert draw(7) == draw(7)
+    assert draw(7) != draw(8)
+
+
+def test_the_simulation_notices_who_waits_for_ever():
+    async def forever():
+        await asyncio.Event().wait()
+
+    with pytest.raises(StuckError):
+        run_simulated(forever())
+
+
+def test_the_outcome_sees_a_lost_and_an_altered_round():
+    archive = MemoryArchive()
+    calm = undisturbed("ring")
+    assert archive.outcome() != calm.outcome
+    rows = calm.outcome["rounds"]
+    assert {**calm.outcome, "rounds": rows[:-1]} != calm.outcome
