@@ -293,6 +293,8 @@ def _make_trainer(
     plan: FleetPlan, shard: LabelledImages, initial: FlatModel, device: int
 ) -> Trainer:
     scenario = plan.scenario
+    default = "model" if scenario.fleet.pace == "free" else "numerator"
+    steps_on = scenario.training.optimizer.step_on or default
     return Trainer(
         device=device,
         seed=scenario.seed,
@@ -311,6 +313,7 @@ def _make_trainer(
         x=initial.parameters.cpu(),
         num_trainable=initial.num_trainable,
         buffers=initial.buffers.cpu().clone(),
+        steps_on_model=steps_on == "model",
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -48,6 +49,11 @@ class Trainer:
         x: initial parameters, shape (D,).
         num_trainable: entries of x that have a gradient; the others, at its end, are statistics.
         buffers: initial local statistics of the model; taken over.
+        steps_on_model: a step moves z = x/u, not x: by gamma d, whatever u is. At free pace mass
+            gathers where it leaves slowly, in proportion to the time between two sends. A step on
+            x would move the models of quick devices by gamma d / u, far too much, and slow devices
+            would count for less; on z a device moves sum(x) by gamma u d at a rate of 1/u, and so
+            all count alike.
 
     Attributes:
         buffers: the model's local statistics, flat.
@@ -65,6 +71,7 @@ class Trainer:
         x: Tensor,
         num_trainable: int,
         buffers: Tensor,
+        steps_on_model: bool,
     ) -> None:
         self.buffers = buffers
         self._device = device
@@ -75,6 +82,7 @@ class Trainer:
         self._learning_rates = learning_rates
         self._rounds_per_epoch = rounds_per_epoch
         self._num_trainable = num_trainable
+        self._steps_on_model = steps_on_model
         self._push_weight = 1.0  # at the newest step
         self._works: dict[int, Work] = {}  # of a step, by the size of its batch
 
@@ -107,12 +115,12 @@ class Trainer:
             raise DivergedError.of(self._device, round_index, f"the loss is {loss}")
         self.buffers.copy_(flat.buffers)
         self._push_weight = state.u
-        self._optimizer.step_(
-            self._optimizer_state,
-            state.x[:trainable],
-            gradient[:trainable],
-            self.learning_rate(round_index),
-        )
+        x, u = state.x[:trainable], state.u
+        moved = x / u if self._steps_on_model else x
+        rate = self.learning_rate(round_index)
+        self._optimizer.step_(self._optimizer_state, moved, gradient[:trainable], rate)
+        if self._steps_on_model:
+            torch.mul(moved, u, out=x)
         state.x[trainable:] = flat.parameters[trainable:] * state.u
         work += optimizer_work(self._optimizer, trainable)
         self._works[len(labels_N)] = work
@@ -120,12 +128,11 @@ class Trainer:
 
     def after_gossip_(self, state: GossipState, round_index: int) -> None:
         """Let the optimizer learn from what gossip did to x since the step."""
-        self._optimizer.after_gossip_(
-            self._optimizer_state,
-            state.x[: self._num_trainable],
-            self._push_weight,
-            self.learning_rate(round_index),
-        )
+        x, u = state.x[: self._num_trainable], self._push_weight
+        if self._steps_on_model:
+            x, u = x / state.u, 1.0
+        rate = self.learning_rate(round_index)
+        self._optimizer.after_gossip_(self._optimizer_state, x, u, rate)
 
     def known_work(self, round_index: int) -> Work:
         """Work of a round's step if there was one like it, or else none: never too much."""

@@ -31,6 +31,7 @@ import torch
 from edgesim.errors import EdgesimError
 from edgesim.fleet.part_merge import Part, merge_parts
 from edgesim.records import (
+    FREE_ROUNDS,
     MESSAGES,
     ROUNDS,
     VIRTUAL_MESSAGES,
@@ -216,7 +217,7 @@ class RunDirectory:
             data = _parquet(messages, columns)
             self._store.write(f"{folder}/messages-{name}", data, durable=False)
         rounds = [asdict(report.round) for report in reports]
-        columns = columns_that_hold(ROUNDS, VIRTUAL_ROUNDS, rounds[0])
+        columns = columns_that_hold(ROUNDS, VIRTUAL_ROUNDS + FREE_ROUNDS, rounds[0])
         self._store.write(f"{folder}/rounds-{name}", _parquet(rounds, columns), durable=False)
 
     def drop_parts_from(self, device: int, round_index: int) -> None:

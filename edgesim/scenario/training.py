@@ -32,6 +32,12 @@ class OptimizerSection(Section):
         default="local", description="momentum of own gradients, or of the model's whole movement"
     )
 
+    step_on: Literal["numerator", "model"] | None = Field(
+        default=None,
+        description="what a step moves: the numerator x, as published, or the model z = x/u, so "
+        "that devices count alike whatever their pace; null: x in lockstep, z at free pace",
+    )
+
     @model_validator(mode="after")
     def _momentum_is_there(self) -> Self:
         if self.momentum == 0 and self.momentum_kind == "quasi_global":

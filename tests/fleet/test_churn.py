@@ -1,0 +1,124 @@
+"""Devices that are absent, join late or leave when their stay is over: no mass is lost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from small_fleets import assert_same_bits, prepared, train
+
+from edgesim.assembly import PLAIN, make_flat_model
+from edgesim.fleet.evaluation import Evaluator
+
+STILL = (
+    "training.optimizer.lr=1.0e-30",
+    "training.rounds=16",
+    "evaluation={every_rounds: 1, samples: 2}",
+)
+CHURNS = {
+    "an absence": "fleet.churn={absent: [{device: 1, from_round: 3, until_round: 9}]}",
+    "absences by chance": (
+        "fleet.churn={random: {absence_probability: 0.3, mean_absence_rounds: 2}}"
+    ),
+    "two join": "fleet.churn={joins: [{device: 2, round: 4}, {device: 0, round: 7}]}",
+    "one leaves": "fleet.churn={leaves: [{device: 1, round: 5}]}",
+    "all of it": (
+        "fleet.churn={joins: [{device: 3, round: 2}], leaves: [{device: 2, round: 6}], "
+        "absent: [{device: 0, from_round: 1, until_round: 3}]}"
+    ),
+}
+LATE = {"two join": 2, "all of it": 1}
+GOSSIPS = {
+    "choco": "gossip={algorithm: choco, averaging_rate: 0.3, compressor: {kind: top_k, keep: 0.2}}",
+    "deepsqueeze": (
+        "gossip={algorithm: deepsqueeze, averaging_rate: 0.3, compressor: {kind: top_k, keep: 0.2}}"
+    ),
+    "gradient push": "gossip={algorithm: gradient_push}",
+}
+
+
+@pytest.mark.parametrize("gossip", GOSSIPS)
+@pytest.mark.parametrize("churn", CHURNS)
+def test_no_mass_is_lost_or_made_whoever_comes_and_goes(tmp_path, monkeypatch, churn, gossip):
+    """Without learning sum(x) and sum(u) stay those of the devices that began."""
+    taken = {}
+    evaluate = Evaluator.evaluate
+
+    def watch(self, snapshots, **options):
+        taken[snapshots[0].round_index] = snapshots
+        return evaluate(self, snapshots, **options)
+
+    monkeypatch.setattr(Evaluator, "evaluate", watch)
+    ready = prepared(tmp_path)
+    x_0 = make_flat_model(ready.scenario, ready.data, PLAIN).parameters.double().numpy()
+    began = 4 - LATE.get(churn, 0)
+    settings = (*STILL, CHURNS[churn], GOSSIPS[gossip], "topology.kind=complete")
+    run = train(tmp_path, "run", *settings, inline=True)
+    assert list(taken) == list(range(1, 17))
+    for round_index, snapshots in taken.items():
+        assert sum(s.u for s in snapshots) == pytest.approx(began, abs=1e-12), round_index
+        total = sum(s.x.double().numpy() for s in snapshots)
+        np.testing.assert_allclose(total, began * x_0, atol=2e-5)
+    rounds = pd.read_parquet(run.path / "rounds.parquet")
+    assert len(rounds) < 4 * 16, "somebody was not there"
+
+
+def test_a_device_is_not_heard_of_while_it_is_absent(tmp_path):
+    run = train(
+        tmp_path,
+        "run",
+        CHURNS["an absence"],
+        "topology.kind=complete",
+        "training.rounds=12",
+        inline=True,
+    )
+    rounds = pd.read_parquet(run.path / "rounds.parquet")
+    own = rounds[rounds["device"] == 1]["round"].tolist()
+    assert own == [0, 1, 2, 9, 10, 11]
+    messages = pd.read_parquet(run.path / "messages.parquet")
+    away = messages[messages["round"].between(3, 8)]
+    assert 1 not in set(away["sender"]) | set(away["receiver"])
+    assert set(away["sender"]) == {0, 2, 3}
+    assert (rounds[rounds["round"].between(3, 8)]["messages_sent"] == 2).all()
+
+
+def test_a_device_that_joins_takes_its_first_step_once_it_has_mass(tmp_path):
+    run = train(
+        tmp_path,
+        "run",
+        "fleet.churn={joins: [{device: 2, round: 4}]}",
+        "topology.kind=ring",
+        "training.rounds=8",
+        inline=True,
+    )
+    rounds = pd.read_parquet(run.path / "rounds.parquet")
+    own = rounds[rounds["device"] == 2].set_index("round")
+    assert own.index.tolist() == [4, 5, 6, 7]
+    assert np.isnan(own.loc[4, "loss"])
+    assert own.loc[4, "macs_fp32"] < own.loc[5, "macs_fp32"]
+    assert own.loc[4, "push_weight"] > 0
+    assert own["loss"].loc[5:].notna().all()
+
+
+def test_a_device_whose_stay_is_over_is_succeeded_in_its_turn(tmp_path):
+    """Device 1 of 4 has its turn after rounds 0, 4 and 8; after round 4 it is gone from 5 on."""
+    run = train(
+        tmp_path,
+        "run",
+        CHURNS["one leaves"],
+        "topology.kind=ring",
+        "training.rounds=16",
+        inline=True,
+    )
+    messages = pd.read_parquet(run.path / "messages.parquet")
+    assert messages[messages["kind"] == "handover"]["round"].tolist() == [4]
+    assert run.summary["left_after_round"] == {"1": 4}
+
+
+@pytest.mark.ray
+def test_churn_is_the_same_inline_and_with_actors(tmp_path, ray_address):
+    settings = (CHURNS["all of it"], "topology.kind=complete", "training.rounds=12")
+    assert_same_bits(
+        train(tmp_path, "inline", *settings, inline=True),
+        train(tmp_path, "each", *settings, address=ray_address),
+    )

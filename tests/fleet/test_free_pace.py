@@ -1,0 +1,131 @@
+"""Fleets at free pace: the same bits however they are packed, staleness, mass, horizons."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from small_fleets import assert_same_bits, prepared, train
+
+from edgesim.errors import ScenarioError
+
+FREE = (
+    "fleet.devices=[{profile: raspberry-pi-5, count: 3}, {profile: raspberry-pi-4b}]",
+    "fleet.pace=free",
+)
+LONG = ("training.rounds=24", "training.optimizer.lr=0.01")
+STILL = ("training.optimizer.lr=1.0e-30", "training.rounds=12")
+GOSSIPS = {
+    "choco": "gossip={algorithm: choco, averaging_rate: 0.3, compressor: {kind: top_k, keep: 0.2}}",
+    "deepsqueeze": (
+        "gossip={algorithm: deepsqueeze, averaging_rate: 0.3, compressor: {kind: random_k, keep: "
+        "0.2}}"
+    ),
+    "gradient push": "gossip={algorithm: gradient_push, averaging_rate: 0.5}",
+}
+
+
+@pytest.fixture(scope="module")
+def inline_run(tmp_path_factory):
+    return train(tmp_path_factory.mktemp("free"), "run", *FREE, *LONG, inline=True)
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("per_actor", ["1", "3"])
+def test_packing_does_not_change_a_bit_at_free_pace(tmp_path, inline_run, ray_address, per_actor):
+    packed = train(
+        tmp_path, "run", *FREE, *LONG, f"fleet.devices_per_actor={per_actor}", address=ray_address
+    )
+    assert_same_bits(inline_run, packed)
+
+
+@pytest.mark.parametrize("half_duplex", ["false", "true"])
+@pytest.mark.parametrize("gossip", GOSSIPS)
+def test_no_mass_stays_on_the_road(tmp_path, gossip, half_duplex):
+    """After the last step all that was sent is taken in: sum(u) is the number of devices."""
+    settings = (GOSSIPS[gossip], f"network={{half_duplex: {half_duplex}, latency_ms: 30}}")
+    run = train(tmp_path, "run", *FREE, *STILL, *settings, inline=True)
+    ends = [dict(np.load(path)) for path in sorted((run.path / "models").glob("*.npz"))]
+    assert sum(float(end["u"]) for end in ends) == pytest.approx(4, abs=1e-12)
+    first = prepared(tmp_path)
+    from edgesim.assembly import PLAIN, make_flat_model
+
+    x_0 = make_flat_model(first.scenario, first.data, PLAIN).parameters.double().numpy()
+    total = sum(end["x"].astype(np.float64) for end in ends)
+    np.testing.assert_allclose(total, 4 * x_0, atol=2e-5)
+    messages = pd.read_parquet(run.path / "messages.parquet")
+    rounds = pd.read_parquet(run.path / "rounds.parquet")
+    assert rounds["messages_absorbed"].sum() == len(messages)
+    assert rounds["received_bytes"].sum() == messages["bytes"].sum()
+
+
+def test_nobody_waits_and_the_slow_device_is_behind(inline_run):
+    rounds = pd.read_parquet(inline_run.path / "rounds.parquet")
+    last = rounds["round"].max()
+    before_end = rounds[rounds["round"] < last]
+    assert (before_end["virtual_wait_s"] == 0).all()
+    ends = rounds[rounds["round"] == last - 1].set_index("device")["virtual_time_s"]
+    assert ends[3] > 1.5 * ends[:2].max(), "a Raspberry Pi 4 is slower than a 5"
+    # Ring 0 -> 1 -> 2 -> 3 -> 0: device 0 hears from the slow one, of rounds long past its own.
+    stale = before_end.groupby("device")["staleness_rounds"].mean()
+    assert stale[0] > 0
+    assert stale[3] < 0
+    assert (before_end["staleness_s"].dropna() > 0).all()
+
+
+def test_a_horizon_in_virtual_time_ends_devices_after_rounds_of_their_own(tmp_path):
+    run = train(
+        tmp_path,
+        "run",
+        *FREE,
+        "topology.kind=ring",
+        "training={rounds: 500, virtual_time_s: 0.12, optimizer: {lr: 0.02}}",
+        "evaluation={every_virtual_s: 0.03, samples: 20}",
+        inline=True,
+    )
+    rounds = pd.read_parquet(run.path / "rounds.parquet")
+    ended = rounds.groupby("device")["round"].max()
+    assert ended[3] < ended[0] < 499
+    step_ends = rounds.groupby("device")["virtual_time_s"].nth(-2)
+    assert (step_ends < 0.12 + 0.02).all()
+    evaluations = pd.read_parquet(run.path / "evaluations.parquet")
+    averaged = evaluations[evaluations["device"] == -1]
+    np.testing.assert_allclose(averaged["virtual_time_s"].iloc[:3], [0.03, 0.06, 0.09])
+    assert averaged["virtual_time_s"].iloc[3] >= 0.12
+    assert averaged["round"].is_monotonic_increasing
+    assert run.summary["left_after_round"] == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (("fleet.pace=free",), r"fleet\.pace is free, but devices have no clocks; name what"),
+        (
+            (*FREE, "fleet.churn={joins: [{device: 1, round: 2}]}"),
+            r"fleet\.churn counts rounds, which at pace: free every device has its own",
+        ),
+        (
+            ("training={rounds: 9, virtual_time_s: 5, optimizer: {lr: 0.1}}",),
+            r"training\.virtual_time_s is set; in lockstep give epochs or rounds alone",
+        ),
+        (
+            (*FREE, "evaluation={every_virtual_s: 5}"),
+            r"evaluation\.every_virtual_s is set; it needs a training\.virtual_time_s",
+        ),
+        (
+            ("fleet={pace: free, devices: [{profile: raspberry-pi-4b, battery_wh: 1, count: 4}]}",),
+            r"fleet\.pace is free, but a device with a battery leaves when it is empty",
+        ),
+        (
+            (
+                *FREE,
+                "training={rounds: 9, virtual_time_s: 5, optimizer: {lr: 0.1}}",
+                "evaluation={every_virtual_s: 0.1}",
+            ),
+            r"evaluation\.every_virtual_s is 0\.1: more evaluations than the 9 rounds",
+        ),
+    ],
+)
+def test_what_free_pace_can_not_do_is_refused(tmp_path, settings, message):
+    with pytest.raises(ScenarioError, match=message):
+        prepared(tmp_path, *settings)
