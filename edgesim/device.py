@@ -157,7 +157,7 @@ class Device:
             if self._gossip_state.u > 0:
                 rate = self._trainer.learning_rate(self.round_index)
                 loss, work = self._trainer.step_(self._gossip_state, model, self.round_index)
-            degrees = self._degrees()
+            degrees = self._degrees(work)
             work += self._gossip_work(*degrees)
             self._figures = RoundFigures(loss, rate, work, in_degree=degrees[1])
             if self._meter is not None:
@@ -350,8 +350,12 @@ class Device:
         """Edges on which the messages of this round are sent."""
         return self.membership.out_edges(self.round_index)
 
-    def _degrees(self) -> tuple[int, int]:
-        """Messages that the round's step is to send and to absorb, as far as its work goes."""
+    def _degrees(self, work: Work) -> tuple[int, int]:  # noqa: ARG002
+        """Messages that a round is to send and to absorb, as far as its work goes.
+
+        Args:
+            work: of its step.
+        """
         return len(self._out_edges()), len(self.in_edges())
 
     def _gossip_work(self, out_degree: int, in_degree: int) -> Work:

@@ -11,22 +11,27 @@ Per round, driven from outside:
     device.absorb(arrivals)
     device.report()
 
+A message leaves only if those of earlier rounds have left: else the round is a local step alone.
 After its last step a device takes in all that is still on its way to it, so that no mass is left on
 the road. hardware/free_clock.py says when what arrives, fleet/promises.py when that is known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any
+
+from numpy.typing import NDArray
 
 from edgesim.compression.wire import Message
 from edgesim.device import Device
 from edgesim.hardware.free_clock import FreeClock, Incoming, MessageKey
+from edgesim.hardware.work import Work
 from edgesim.mail import Arrival, Letter, Promise
 from edgesim.membership import WeightedEdge
 from edgesim.reports import Staleness, Stopwatch
+from edgesim.state_tree import Arrays
 from topologies import possible_receivers
 
 
@@ -43,6 +48,8 @@ class FreeDevice(Device):
         self._horizon_s = horizon_s
         self._receivers = possible_receivers(self.membership.schedule, self.index)
         self._is_over = False
+        self._edges: list[WeightedEdge] = []
+        self._sending_until_s = 0.0
 
     @property
     def _clock(self) -> FreeClock:
@@ -98,7 +105,19 @@ class FreeDevice(Device):
         next_round = self.round_index + 1
         work = None if self.is_in_last_round else self._trainer.known_work(next_round)
         self._clock.foresee(work, next_round)
-        return super().send()
+        letters = super().send()
+        if letters:
+            self._sending_until_s = self._clock.timeline.radio_free_s
+        return letters
+
+    def state(self, arrays: Arrays) -> dict[str, Any]:
+        """As of `Device`, with the radio's."""
+        return {**super().state(arrays), "sending_until_s": self._sending_until_s}
+
+    def restore(self, state: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Become what `state` described."""
+        super().restore(state, arrays)
+        self._sending_until_s = state["sending_until_s"]
 
     def arrived(self, known: Sequence[Incoming]) -> list[MessageKey]:
         """Messages to absorb in this round, in this order.
@@ -130,11 +149,17 @@ class FreeDevice(Device):
         )
 
     def _out_edges(self) -> list[WeightedEdge]:
-        """Edges of the round, or where the schedule follows time, of the time."""
-        seconds = self.membership.schedule.seconds_per_round
-        place = self.round_index if seconds is None else int(self.now_s / seconds)
-        return self.membership.out_edges(place)
+        """Edges on which the messages of this round are sent."""
+        return self._edges
 
-    def _degrees(self) -> tuple[int, int]:
-        """Absorbing is counted when it is known how much there is."""
-        return len(self._out_edges()), 0
+    def _degrees(self, work: Work) -> tuple[int, int]:
+        """Absorbing is counted when it is known how much there is.
+
+        A device whose radio still sends an earlier round's messages when the step has ended sends
+        none: over a link that is slower than the steps they would queue up without end.
+        """
+        end_s = self._clock.end_of_step_s(work, self.round_index)
+        seconds = self.membership.schedule.seconds_per_round
+        place = self.round_index if seconds is None else int(end_s / seconds)
+        self._edges = self.membership.out_edges(place) if self._sending_until_s <= end_s else []
+        return len(self._edges), 0

@@ -79,6 +79,11 @@ class FreeClock:
         """Whether what reaches the device by the end of a step decides when it can send."""
         return self.hardware.is_half_duplex
 
+    def end_of_step_s(self, work: Work, round_index: int) -> float:
+        """When a step of this work would end that began now."""
+        step_s = self.timeline.step_s(work, round_index)
+        return self.hardware.duty_cycle.after(self.now_s, step_s)
+
     def step(self, work: Work, round_index: int) -> float:
         """Compute for as long as the work takes; returns the awake seconds that it took."""
         self._compute_s, self._wait_s = self.timeline.step(work, round_index), 0.0
