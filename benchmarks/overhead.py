@@ -1,13 +1,18 @@
 """How much of the machine goes into training: fleets against plain loops, in one run.
 
-Eight devices train ResNet-20 at batch 32 on images of CIFAR's size, with CHOCO on a directed ring.
-The plain loop does the same steps and the same gossip arithmetic in one thread, without
-messages, actors or event loops. It is measured in two ways, both on the same cores: one loop whose
-operations use as many threads as there are cores, and one loop of one thread pinned to each core,
-all at once, which is the best that these cores can do. Ratios are against the better of the two.
+Two workloads, on images of CIFAR's size, in batches of 32, with CHOCO:
+    resnet20    8 devices on a directed ring
+    small_cnn   16 devices with 128 samples each on a ring: 4 rounds of one batch are an epoch
 
-Printed for each: steps per second after a warm-up of two rounds, and the share of wall x cores in
-which a core worked on a step. For the fleets, where the rest of wall x cores went.
+The plain loop does the same steps and the same gossip arithmetic in one thread, without messages,
+actors or event loops. It is measured in three ways: one loop on one core ("serial"), one loop whose
+operations use as many threads as there are cores, and one loop of one thread pinned to each core,
+all at once, which is the best that these cores can do. Throughputs are compared with the better of
+the last two; the time of a round of the small CNN, too small for threads, with the serial loop's.
+
+Printed for each: steps per second after a warm-up, and the share of wall x cores in which a core
+worked on a step. For the fleets, where the rest of wall x cores went. Other work on the machine
+disturbs the ratios: repeat, and look at the shares.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ import multiprocessing
 import os
 import tempfile
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -49,23 +54,69 @@ from edgesim.data.images import LabelledImages
 from edgesim.fleet import launch
 from edgesim.fleet.run_directory import RunDirectory
 from edgesim.gossip import OutEdge, Share
+from edgesim.learning.allocator import keep_freed_memory
 from edgesim.scenario import Scenario, load_scenario
 from edgesim.streams import Purpose, stream
 
-SAMPLES_PER_DEVICE = 512
-WARM_UP_ROUNDS = 2
 GATE_TIMEOUT_S = 900.0
 
 
-def make_scenario(folder: Path, devices: int, compressor: str, per_actor: int | str) -> Scenario:
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What is trained.
+
+    Attributes:
+        model: its name.
+        devices: of the fleet.
+        topology: kind of graph.
+        samples: of each device.
+        rounds: of each device.
+        warm_up_rounds: of these, not measured.
+        kinds: ways to do it that are measured.
+    """
+
+    model: str
+    devices: int
+    topology: str
+    samples: int
+    rounds: int
+    warm_up_rounds: int
+    kinds: tuple[str, ...]
+
+
+WORKLOADS = (
+    Workload(
+        "resnet20",
+        8,
+        "directed_ring",
+        512,
+        30,
+        2,
+        ("plain_per_core", "plain_threaded", "one_each", "packed"),
+    ),
+    Workload(
+        "small_cnn",
+        16,
+        "ring",
+        128,
+        120,
+        8,
+        ("plain_serial", "plain_per_core", "packed"),
+    ),
+)
+
+
+def make_scenario(
+    folder: Path, workload: Workload, compressor: str, per_actor: int | str
+) -> Scenario:
     """The scenario that is measured."""
     compressors = {"identity": {"kind": "identity"}, "top_k": {"kind": "top_k", "keep": 0.01}}
     document = {
         "name": "overhead",
-        "fleet": {"devices": devices, "devices_per_actor": per_actor},
-        "topology": {"kind": "directed_ring"},
+        "fleet": {"devices": workload.devices, "devices_per_actor": per_actor},
+        "topology": {"kind": workload.topology},
         "data": {"partition": {"kind": "iid"}, "batch_size": 32, "augment": "crop_flip"},
-        "model": {"name": "resnet20"},
+        "model": {"name": workload.model},
         "training": {"rounds": 1, "optimizer": {"lr": 0.01, "weight_decay": 0.0001}},
         "gossip": {
             "algorithm": "choco",
@@ -73,20 +124,20 @@ def make_scenario(folder: Path, devices: int, compressor: str, per_actor: int | 
             "compressor": compressors[compressor],
         },
     }
-    path = folder / f"overhead-{per_actor}.yaml"
+    path = folder / f"{workload.model}-{per_actor}.yaml"
     path.write_text(yaml.safe_dump(document))
     return load_scenario(path)
 
 
-def make_shards(devices: int) -> list[LabelledImages]:
+def make_shards(workload: Workload) -> list[LabelledImages]:
     """Random images: speed does not depend on what they show."""
-    rng = stream(1, Purpose.BATCH)
+    rng, samples = stream(1, Purpose.BATCH), workload.samples
     return [
         LabelledImages(
-            rng.integers(0, 256, (SAMPLES_PER_DEVICE, 32, 32, 3), dtype=np.uint8),
-            rng.integers(0, 10, SAMPLES_PER_DEVICE),
+            rng.integers(0, 256, (samples, 32, 32, 3), dtype=np.uint8),
+            rng.integers(0, 10, samples),
         )
-        for _ in range(devices)
+        for _ in range(workload.devices)
     ]
 
 
@@ -100,6 +151,7 @@ def make_plan(scenario: Scenario, rounds: int, folder: Path) -> FleetPlan:
 def plain_loop(  # in a process of its own
     plan: FleetPlan,
     shards: list[LabelledImages],
+    warm_up_rounds: int,
     cpus: set[int],
     gate: Barrier,
     answer: Queue[tuple[float, float]],
@@ -107,6 +159,7 @@ def plain_loop(  # in a process of its own
     """Do the steps of a whole fleet in one loop; answers wall and processor seconds."""
     os.sched_setaffinity(0, cpus)
     torch.set_num_threads(len(cpus))
+    keep_freed_memory()
     scenario, data = plan.scenario, plan.data
     model, schedule = make_flat_model(scenario, data, PLAIN), plan.schedule
     algorithm = make_algorithm(scenario, model.layout, schedule)
@@ -119,7 +172,7 @@ def plain_loop(  # in a process of its own
     ]
     wall, cpu = 0.0, 0.0
     for round_index in range(plan.training.num_rounds):
-        if round_index == WARM_UP_ROUNDS:
+        if round_index == warm_up_rounds:
             gate.wait(GATE_TIMEOUT_S)
             wall, cpu = perf_counter(), process_time()
         inboxes: list[list[Share]] = [[] for _ in shards]
@@ -138,13 +191,20 @@ def plain_loop(  # in a process of its own
 
 
 def measure_plain(
-    plan: FleetPlan, shards: list[LabelledImages], cpu_sets: list[set[int]]
+    plan: FleetPlan,
+    shards: list[LabelledImages],
+    warm_up_rounds: int,
+    cpu_sets: list[set[int]],
 ) -> tuple[float, float]:
     """Steps per second and busy share of plain loops, one for each set of cores, all at once."""
     context = multiprocessing.get_context("spawn")
     gate, answers = context.Barrier(len(cpu_sets)), context.Queue()
     processes = [
-        context.Process(target=plain_loop, args=(plan, shards, cpus, gate, answers), daemon=True)
+        context.Process(
+            target=plain_loop,
+            args=(plan, shards, warm_up_rounds, cpus, gate, answers),
+            daemon=True,
+        )
         for cpus in cpu_sets
     ]
     for process in processes:
@@ -152,8 +212,9 @@ def measure_plain(
     results = [answers.get(timeout=GATE_TIMEOUT_S) for _ in processes]
     for process in processes:
         process.join()
-    steps = (plan.training.num_rounds - WARM_UP_ROUNDS) * len(shards)
-    cores = sum(map(len, cpu_sets))
+    steps = (plan.training.num_rounds - warm_up_rounds) * len(shards)
+    cores, step_s = sum(map(len, cpu_sets)), sum(cpu for _, cpu in results) / len(results) / steps
+    print(f"    {step_s * 1e3:.1f} ms of a core per step")
     busy = sum(cpu for _, cpu in results) / (sum(wall for wall, _ in results) / len(results))
     return sum(steps / wall for wall, _ in results), busy / cores
 
@@ -184,17 +245,17 @@ class Spent:
 
 
 def measure_fleet(
-    plan: FleetPlan, shards: list[LabelledImages], console: Console
+    plan: FleetPlan, shards: list[LabelledImages], warm_up_rounds: int, console: Console
 ) -> tuple[float, float]:
     """Steps per second and busy share of a fleet of actors; prints where the rest went."""
-    directory = RunDirectory.create(plan.run_directory)
+    directory = RunDirectory.create(plan.run_directory, plan.run_digest)
     cores = len(os.sched_getaffinity(0))
 
     async def conduct(fleet: launch.RayFleet) -> tuple[float, int, Spent, Spent]:
         running = asyncio.create_task(fleet.run())
         while True:
             parts = await fleet.progress()
-            if parts and min(part.slowest_round for part in parts) >= WARM_UP_ROUNDS:
+            if parts and min(part.slowest_round for part in parts) >= warm_up_rounds:
                 break
             await asyncio.sleep(0.05)
         done = sum(part.rounds_done for part in parts)
@@ -212,7 +273,7 @@ def measure_fleet(
     rounds = pd.read_parquet(directory.path / "rounds.parquet")
     assert len(rounds) == plan.training.num_rounds * len(shards), "work was lost or repeated"
     steps = len(rounds) - done
-    step_s = rounds.loc[rounds["round"] >= WARM_UP_ROUNDS, "compute_cpu_s"].mean()
+    step_s = rounds.loc[rounds["round"] >= warm_up_rounds, "compute_cpu_s"].mean()
     whole = wall_s * cores
     shares = {
         "steps": steps * step_s / whole,
@@ -222,47 +283,77 @@ def measure_fleet(
     }
     shares["idle"] = 1 - sum(shares.values())
     spent = ", ".join(f"{what} {share:.3f}" for what, share in shares.items())
-    print(f"    of wall x cores: {spent}; {step_s * 1e3:.0f} ms of a core per step")
+    print(f"    of wall x cores: {spent}")
+    used_s = after.actors - before.actors + after.others - before.others
+    print(
+        f"    {used_s / steps * 1e3:.1f} ms of a core per step, {step_s * 1e3:.1f} of them its own"
+    )
     return steps / wall_s, shares["steps"]
+
+
+def measure(
+    kind: str, workload: Workload, compressor: str, folder: Path, console: Console
+) -> tuple[float, float]:
+    """Steps per second and busy share of one way to do a workload."""
+    per_actor = "auto" if kind == "packed" else 1
+    scenario = make_scenario(folder, workload, compressor, per_actor)
+    plan, shards = make_plan(scenario, workload.rounds, folder / "run"), make_shards(workload)
+    cpus, warm_up = sorted(os.sched_getaffinity(0)), workload.warm_up_rounds
+    cpu_sets = {
+        "plain_serial": [{cpus[0]}],
+        "plain_per_core": [{cpu} for cpu in cpus],
+        "plain_threaded": [set(cpus)],
+    }
+    if kind in cpu_sets:
+        return measure_plain(plan, shards, warm_up, cpu_sets[kind])
+    return measure_fleet(plan, shards, warm_up, console)
+
+
+def compare(
+    workload: Workload, compressor: str, repeats: int, console: Console
+) -> dict[str, float]:
+    """Measure a workload in all its ways, in turn; prints figures and returns ratios."""
+    print(f"{workload.model}, {workload.devices} devices, batch 32, {compressor}")
+    rates: dict[str, list[float]] = defaultdict(list)
+    for _ in range(repeats):
+        for kind in workload.kinds:
+            with tempfile.TemporaryDirectory() as folder:
+                rate, busy = measure(kind, workload, compressor, Path(folder), console)
+            rates[kind].append(rate)
+            print(f"  {kind:14s} {rate:6.2f} steps/s   compute / (wall x cores) {busy:.3f}")
+    plain = [rates[kind] for kind in ("plain_per_core", "plain_threaded") if kind in rates]
+    best = [max(turn) for turn in zip(*plain, strict=True)]
+    ratios = {}
+    for kind in ("one_each", "packed"):
+        if kind in rates:
+            pairs = zip(rates[kind], best, strict=True)
+            ratios[f"{workload.model} {kind}"] = median(fleet / plain for fleet, plain in pairs)
+            print(f"{kind}: {ratios[f'{workload.model} {kind}']:.3f} of the better plain loop")
+    if "plain_serial" in rates:
+        pairs = zip(rates["plain_serial"], rates["packed"], strict=True)
+        ratio = ratios[f"{workload.model} round"] = median(plain / fleet for plain, fleet in pairs)
+        print(f"packed: a round in {ratio:.3f} of the time that a serial loop needs")
+    return ratios
 
 
 def main() -> None:
     """Measure, print, and write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--devices", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=30)
+    models = [workload.model for workload in WORKLOADS]
+    parser.add_argument("--models", nargs="+", choices=models, default=models)
+    parser.add_argument("--rounds", type=int, help="of each device; default: by workload")
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--compressor", choices=["identity", "top_k"], default="top_k")
     parser.add_argument("--json", type=Path, metavar="FILE")
-    options = parser.parse_args()
-    cpus, shards, console = sorted(os.sched_getaffinity(0)), make_shards(options.devices), Console()
-    print(
-        f"{options.devices} devices, ResNet-20, batch 32, {options.compressor}, {len(cpus)} cores"
-    )
-    rates: dict[str, list[float]] = defaultdict(list)
-    with tempfile.TemporaryDirectory() as folder:
-        for repeat in range(options.repeats):
-            for kind in ("plain_per_core", "plain_threaded", "one_each", "packed"):
-                per_actor = "auto" if kind == "packed" else 1
-                scenario = make_scenario(
-                    Path(folder), options.devices, options.compressor, per_actor
-                )
-                plan = make_plan(scenario, options.rounds, Path(folder) / f"{kind}-{repeat}")
-                if kind == "plain_per_core":
-                    rate, busy = measure_plain(plan, shards, [{cpu} for cpu in cpus])
-                elif kind == "plain_threaded":
-                    rate, busy = measure_plain(plan, shards, [set(cpus)])
-                else:
-                    rate, busy = measure_fleet(plan, shards, console)
-                rates[kind].append(rate)
-                print(f"  {kind:14s} {rate:6.2f} steps/s   compute / (wall x cores) {busy:.3f}")
-    best = list(map(max, rates["plain_per_core"], rates["plain_threaded"]))
-    ratios = {
-        kind: median(fleet / plain for fleet, plain in zip(rates[kind], best, strict=True))
-        for kind in ("one_each", "packed")
-    }
-    for kind, ratio in ratios.items():
-        print(f"{kind}: {ratio:.3f} of the better plain loop's throughput")
+    options, console = parser.parse_args(), Console()
+    print(f"{len(os.sched_getaffinity(0))} cores")
+    ratios: dict[str, float] = {}
+    for workload in WORKLOADS:
+        if workload.model in options.models:
+            rounds = options.rounds or workload.rounds
+            ratios |= compare(
+                replace(workload, rounds=rounds), options.compressor, options.repeats, console
+            )
     if options.json:
         options.json.write_text(json.dumps(ratios) + "\n")
 

@@ -62,6 +62,7 @@ class DeviceActor:
         torch.set_num_threads(1)
         keep_freed_memory()
         self._peers: Mapping[int, Peer] = {}
+        self._own: frozenset[int] = frozenset()  # devices hosted here, which need no Ray to reach
         self._built: asyncio.Future[Host] = asyncio.get_running_loop().create_future()
 
     async def build(
@@ -91,6 +92,7 @@ class DeviceActor:
         loaded = await asyncio.gather(*shards.values())
         by_device = dict(zip(shards, loaded, strict=True))
         cores = CorePool(core_folder(plan), len(os.sched_getaffinity(0)))
+        self._own = frozenset(by_device)
         host = await asyncio.to_thread(
             build_host,
             plan,
@@ -154,12 +156,14 @@ class DeviceActor:
         await self._answer(request.holder, "answer", request)
 
     async def _answer(self, device: int, method: str, *args: object) -> Any:  # noqa: ANN401
-        """What the actor of another device answers.
+        """What the actor of another device answers; those of this actor are asked without Ray.
 
         Raises:
             PeerUnavailableError: it is away; Ray starts it again, and the driver builds it.
             EdgesimError: that the other device raised.
         """
+        if device in self._own:
+            return await getattr(self._built.result(), method)(*args)
         try:
             return await getattr(self._peers[device], method).remote(*args)
         except RayActorError as error:

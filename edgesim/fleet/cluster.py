@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import ray
@@ -14,10 +14,26 @@ from ray.exceptions import RayError
 from rich.console import Console
 
 from edgesim.fleet.placement import CPU_STEP, FleetError, Node
+from edgesim.fleet.shipping import (
+    NEEDED,
+    PACKAGES,
+    Software,
+    missing_packages,
+    modules_to_ship,
+    runtime_environment,
+    software_here,
+    software_of_nodes,
+    version_differences,
+)
 from edgesim.learning.accelerator import num_local_gpus
 
 NAMESPACE = "edgesim"
 CONNECT_TIMEOUT_S = 10.0
+RAY_FAILURES = (ConnectionError, ValueError, RuntimeError, RayError)
+_REMEDY_OF_TOKENS = (
+    "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH) to the cluster's, which "
+    "`ray get-auth-token` shows on its nodes"
+)
 _TOKEN_LOGGER = "ray._private.authentication.authentication_token_setup"  # noqa: S105 (a logger)
 
 
@@ -40,27 +56,81 @@ def ray_session(address: str | None, *, dashboard: bool, console: Console) -> It
     """
     if address is not None:
         _check_reachable(address)
-    else:  # a cluster of one's own asks for the token that Ray has made: nothing to tell
-        logging.getLogger(_TOKEN_LOGGER).setLevel(logging.ERROR)
+        dashboard_url = _join(address, [])
+    else:
+        dashboard_url = _start_here(dashboard=dashboard)
     try:
-        context = ray.init(
-            address=address or "local",
-            namespace=NAMESPACE,
-            num_cpus=None if address else len(os.sched_getaffinity(0)),
-            include_dashboard=None if address else dashboard,
-            logging_level=logging.WARNING,
-        )
-    except (ConnectionError, ValueError, RuntimeError, RayError) as error:
-        reason = _reason(error)
-        if address is None:
-            raise FleetError(f"Ray can't be started on this machine: {reason}") from error
-        raise AddressError(_no_cluster(address, reason)) from error
-    try:
-        if context.dashboard_url:
-            console.print(f"Ray dashboard: http://{context.dashboard_url}")
+        if address is not None and (modules := _modules_to_ship(console)):
+            ray.shutdown()  # what a job ships is said when it joins
+            _join(address, modules)
+        if dashboard_url:
+            console.print(f"Ray dashboard: http://{dashboard_url}")
         yield
     finally:
         ray.shutdown()
+
+
+def _start_here(*, dashboard: bool) -> str | None:
+    """Start a cluster; where its dashboard is."""
+    # A cluster of one's own asks for the token that Ray has made: nothing to tell.
+    logging.getLogger(_TOKEN_LOGGER).setLevel(logging.ERROR)
+    try:
+        context = ray.init(
+            address="local",
+            namespace=NAMESPACE,
+            num_cpus=len(os.sched_getaffinity(0)),
+            include_dashboard=dashboard,
+            logging_level=logging.WARNING,
+        )
+    except RAY_FAILURES as error:
+        raise FleetError(f"Ray can't be started on this machine: {_reason(error)}") from error
+    url: str | None = context.dashboard_url
+    return url
+
+
+def _join(address: str, modules: Sequence[str]) -> str | None:
+    """Join a cluster, with packages for its nodes; where its dashboard is."""
+    try:
+        context = ray.init(
+            address=address,
+            namespace=NAMESPACE,
+            runtime_env=runtime_environment(modules),
+            logging_level=logging.WARNING,
+        )
+    except RAY_FAILURES as error:
+        reason = _reason(error)
+        if "uthenticat" in reason or "AUTH_TOKEN" in reason:
+            sentence = reason.partition(". ")[0].rstrip(".")
+            raise AddressError(f"--address {address}: {sentence}; {_REMEDY_OF_TOKENS}") from error
+        if _has_port(address):  # somebody listens there
+            raise AddressError(
+                f"--address {address}: what listens there is no Ray cluster, or does not let this "
+                f"user in ({reason}); if it asks for a token, {_REMEDY_OF_TOKENS}"
+            ) from error
+        raise AddressError(_no_cluster(address, reason)) from error
+    url: str | None = context.dashboard_url
+    return url
+
+
+def _modules_to_ship(console: Console) -> list[str]:
+    """Packages that the nodes do not have as this process has them.
+
+    Raises:
+        FleetError: a node lacks what can't be shipped.
+    """
+    here = Software(*software_here(PACKAGES, NEEDED))
+    try:
+        nodes = software_of_nodes()
+    except RayError as error:
+        raise FleetError(f"a node of the cluster runs no task: {_reason(error)}") from error
+    if problem := missing_packages(nodes):
+        raise FleetError(problem)
+    for difference in version_differences(here, nodes):
+        console.print(difference)
+    modules = modules_to_ship(here, nodes)
+    if modules:
+        console.print("some nodes have another edgesim, or none: sending them this one")
+    return modules
 
 
 def _check_reachable(address: str) -> None:
@@ -70,13 +140,18 @@ def _check_reachable(address: str) -> None:
             f"--address {address}: a fleet can't be driven through a Ray client; run edgesim on a "
             "machine of the cluster with --address HOST:6379 or auto, or submit it as a Ray job"
         )
-    host, colon, port = address.rpartition(":")
-    if not (colon and port.isdigit()):
+    if not _has_port(address):
         return  # "auto" and the like, which Ray looks up
+    host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S).close()
     except (OSError, OverflowError) as error:
         raise AddressError(_no_cluster(address, str(error))) from error
+
+
+def _has_port(address: str) -> bool:
+    _, colon, port = address.rpartition(":")
+    return bool(colon) and port.isdigit()
 
 
 def _no_cluster(address: str, reason: str) -> str:

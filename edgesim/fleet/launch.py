@@ -15,7 +15,13 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import ray
-from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayError, RayTaskError
+from ray.exceptions import (
+    ActorDiedError,
+    ActorUnavailableError,
+    RayActorError,
+    RayError,
+    RayTaskError,
+)
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from edgesim.assembly import FleetPlan
@@ -145,6 +151,8 @@ class RayFleet:
 
     def _divide(self, num_devices: int, nodes: Sequence[Node]) -> tuple[list[range], list[Node]]:
         fleet = self._plan.scenario.fleet
+        if not nodes:
+            raise NoRoomError("no node of the cluster offers a CPU; add nodes")
         if fleet.placement == "by_node":
             both = zip(devices_by_node(num_devices, nodes), nodes, strict=True)
             pairs = [(devices, node) for devices, node in both if devices]

@@ -85,13 +85,17 @@ def cpu_share(nodes: Sequence[Node], num_actors: int) -> float:
 
     Without that room, those of a lost node would wait for it to come back.
     """
-    cpus = sorted(node.num_cpus for node in nodes if node.num_cpus > 0)
+    cpus = sorted(_steps(node.num_cpus) for node in nodes if node.num_cpus > 0)
     remaining = cpus[:-1] or cpus
-    shares = sorted({min(1.0, c / count) for c in remaining for count in range(1, num_actors + 1)})
+    counts = range(1, num_actors + 1)
+    shares = sorted({min(_steps(1.0), all_of // count) for all_of in remaining for count in counts})
+
+    def is_too_much(share: int) -> bool:
+        return share > 0 and sum(all_of // share for all_of in remaining) < num_actors
+
     # As the share grows fewer fit: the last share at which all do.
-    last = bisect_left(shares, True, key=lambda share: _places(remaining, share) < num_actors) - 1
-    share = shares[last] if shares else 0.0
-    return max(CPU_STEP, floor(share / CPU_STEP + 1e-6) * CPU_STEP)
+    last = bisect_left(shares, True, key=is_too_much) - 1
+    return max(1, shares[last] if last >= 0 else 0) * CPU_STEP
 
 
 def gpu_share(nodes: Sequence[Node], num_actors: int, wanted: float | Literal["auto"]) -> float:
@@ -160,7 +164,11 @@ def place(nodes: Sequence[Node], num_actors: int, need: Need, placement: Placeme
 
 
 def _places(capacities: Sequence[float], share: float) -> int:
-    return sum(floor(capacity / share + 1e-6) for capacity in capacities)
+    return sum(_steps(capacity) // _steps(share) for capacity in capacities)
+
+
+def _steps(amount: float) -> int:
+    return round(amount / CPU_STEP)
 
 
 def _shortage(nodes: Sequence[Node], places: int, num_actors: int, need: Need) -> str:

@@ -71,7 +71,9 @@ class Recorder:
 
     def go_on(self) -> None:
         """Take over what was evaluated before the run was interrupted."""
-        self.rows = self._directory.read_rows("evaluations.parquet")
+        optional = {column.name: None for column in VIRTUAL_EVALUATIONS}
+        rows = self._directory.read_rows("evaluations.parquet")
+        self.rows = [{**optional, **row} for row in rows]
         del self._pending[: sum(row["device"] == CONSENSUS for row in self.rows)]
 
     async def watch(self, poll: Poll) -> None:

@@ -218,9 +218,12 @@ class _Run:
                 asyncio.run(_conduct(fleet, recorder, timeout_s))
         except BaseException:
             recorder.close()
+            place = self.directory.place
             console.print(
-                f"stopped after round {recorder.rounds_done}; what was recorded is in "
-                f"{self.directory.place}; go on with: edgesim resume {self.directory.place}"
+                f"stopped after round {recorder.rounds_done}; what was recorded is in {place}",
+                f"go on with: edgesim resume {place}",
+                sep="\n",
+                soft_wrap=True,
             )
             self.directory.merge_rounds(keep_parts=True)
             raise

@@ -8,9 +8,10 @@ last checkpoint in memory, older ones in the files of their checkpoints.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from edgesim.compression.wire import HEADER
 from edgesim.fleet.network import LettersLostError
 from edgesim.hardware.timeline import Stamp
 from edgesim.mail import Letter
@@ -18,6 +19,25 @@ from edgesim.membership import Edge
 
 KEPT_CHECKPOINTS = 2
 """Newest checkpoints of a device that are kept whatever happens: the second, if one is damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A letter in memory; one payload sent on many edges is kept once.
+
+    Attributes:
+        letter: without its data.
+        head: first bytes of its data, which no two letters share.
+        tail: the others.
+    """
+
+    letter: Letter
+    head: bytes
+    tail: bytes
+
+    def whole(self) -> Letter:
+        """The letter as it was sent."""
+        return replace(self.letter, data=self.head + self.tail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,23 +57,31 @@ class SentLog:
 
     def __init__(self, read: Callable[[int], Sequence[Letter]]) -> None:
         self._read = read
-        self._fresh: list[Letter] = []
+        self._fresh: list[_Kept] = []
+        self._fresh_bytes = 0
         self._sealed: list[_Sealed] = []
         self._covered: dict[Edge, int] = {}
 
     @property
     def fresh(self) -> Sequence[Letter]:
         """Letters since the last checkpoint."""
-        return self._fresh
+        return [kept.whole() for kept in list(self._fresh)]
 
     @property
     def fresh_bytes(self) -> int:
-        """Bytes of these."""
-        return sum(len(letter.data) for letter in self._fresh)
+        """Bytes that these take in memory."""
+        return self._fresh_bytes
 
     def add(self, letters: Iterable[Letter]) -> None:
         """Keep letters before they are sent."""
-        self._fresh.extend(letters)
+        tail = b""
+        for letter in letters:
+            head, own_tail = letter.data[: HEADER.size], letter.data[HEADER.size :]
+            self._fresh_bytes += len(head)
+            if own_tail != tail:
+                tail = own_tail
+                self._fresh_bytes += len(tail)
+            self._fresh.append(_Kept(replace(letter, data=b""), head, tail))
 
     def cover(self, edge: Edge, sequence: int) -> None:
         """Learn that letters of an edge below a sequence will not be asked for."""
@@ -61,8 +89,8 @@ class SentLog:
 
     def seal(self, round_index: int) -> None:
         """The fresh letters are in the file of the checkpoint of this round."""
-        self.seal_letters(round_index, self._fresh)
-        self._fresh = []
+        self.seal_letters(round_index, (kept.letter for kept in self._fresh))
+        self._fresh, self._fresh_bytes = [], 0
 
     def seal_letters(self, round_index: int, letters: Iterable[Letter]) -> None:
         """These letters are in the file of the checkpoint of this round."""
@@ -95,7 +123,7 @@ class SentLog:
             for letter in self._read(sealed.round_index)
             if letter.edge == edge
         }
-        found |= {letter.sequence: letter for letter in list(self._fresh) if letter.edge == edge}
+        found |= {letter.sequence: letter for letter in self.fresh if letter.edge == edge}
         wanted = [found[sequence] for sequence in sorted(found) if sequence >= next_sequence]
         if wanted and wanted[0].sequence > next_sequence:
             raise LettersLostError(
@@ -115,7 +143,7 @@ class SentLog:
         ]
         return [
             letter
-            for letter in (*sealed, *self._fresh)
+            for letter in (*sealed, *self.fresh)
             if letter.sequence >= self._covered.get(letter.edge, 0)
         ]
 

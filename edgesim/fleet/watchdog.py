@@ -44,7 +44,7 @@ async def watch(fleet: Watched, timeout_s: float) -> None:
     while True:
         await asyncio.sleep(timeout_s / POLLS_PER_TIMEOUT)
         now_done = sum(part.rounds_done for part in await fleet.progress())
-        if now_done != rounds_done:
+        if now_done > rounds_done:  # rounds that are lost and done again are no progress
             rounds_done, since_s = now_done, monotonic()
         elif monotonic() - since_s > timeout_s:
             raise StalledError(describe(await fleet.waiting(), timeout_s))

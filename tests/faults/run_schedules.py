@@ -30,7 +30,7 @@ def judge(seed):
     logging.disable(logging.CRITICAL)  # what hosts say of the faults they are given
     try:
         schedule, log, different = check(seed)
-    except BaseException as error:  # noqa: BLE001 (whatever it is, the seed has failed)
+    except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
         reason = "".join(traceback.format_exception(error))[-LONGEST_REASON:]

@@ -1,0 +1,150 @@
+"""Same code on all nodes: what the nodes of a cluster run, and what has to be shipped to them.
+
+A node that has the driver's very code needs nothing. If one has not, all get the driver's packages
+as Ray's `py_modules`; what they depend on must be installed there. Data travel apart, as shards
+through Ray's object store, and credentials not at all: what is in a runtime environment can be read
+on the dashboard.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import cloudpickle
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+PACKAGES = ("edgesim", "topologies")
+NEEDED = ("torch", "numpy", "numba", "networkx", "pyarrow", "pydantic", "fsspec", "yaml", "sklearn")
+DECIDE_BITS = ("torch", "numpy", "numba")
+PASSED_ON = frozenset(
+    {"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_PROFILE"}
+)
+PROBE_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Software:
+    """What a Python process runs.
+
+    Attributes:
+        host: name of the machine.
+        code: digest of edgesim and topologies; None where they are not installed.
+        versions: of packages that are needed, by name; a package that is absent is not there.
+    """
+
+    host: str
+    code: str | None
+    versions: Mapping[str, str]
+
+
+def software_here(packages: Sequence[str], needed: Sequence[str]) -> tuple[str, str | None, Any]:
+    """Fields of `Software` of this process; needs nothing but the standard library.
+
+    It is sent to nodes that may have no edgesim, so it names nothing outside of itself.
+    """
+    import hashlib
+    import importlib.util
+    import platform
+    import socket
+    from importlib import metadata
+    from pathlib import Path
+
+    digest, found = hashlib.blake2b(digest_size=16), True
+    for package in packages:
+        spec = importlib.util.find_spec(package)
+        folders = list(spec.submodule_search_locations or ()) if spec else []
+        found = found and bool(folders)
+        for folder in folders:
+            for path in sorted(Path(folder).rglob("*.py")):
+                digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
+    versions = {"python": platform.python_version()}
+    owners = metadata.packages_distributions()
+    for module in needed:
+        if importlib.util.find_spec(module) is not None:
+            versions[module] = metadata.version(owners[module][0]) if module in owners else "?"
+    return socket.gethostname(), digest.hexdigest() if found else None, versions
+
+
+def software_of_nodes() -> list[Software]:
+    """What the nodes of the cluster run that this process has joined.
+
+    Raises:
+        GetTimeoutError: a node does not answer.
+    """
+    module = sys.modules[__name__]
+    cloudpickle.register_pickle_by_value(module)  # nodes may lack it
+    try:
+        probe = ray.remote(num_cpus=0, max_retries=0)(software_here)
+        asked = [
+            probe.options(
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            ).remote(PACKAGES, NEEDED)
+            for node in ray.nodes()
+            if node["Alive"]
+        ]
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
+    answers: list[tuple[str, str | None, Any]] = ray.get(asked, timeout=PROBE_TIMEOUT_S)
+    return [Software(*answer) for answer in answers]
+
+
+def missing_packages(nodes: Sequence[Software]) -> str | None:
+    """What nodes lack and can't be shipped, in words; None if that is nothing."""
+    for node in nodes:
+        missing = [package for package in NEEDED if package not in node.versions]
+        if missing:
+            return (
+                f"node {node.host} lacks {', '.join(missing)}; install there what edgesim depends "
+                "on, the same versions as here (docs/deploy.md)"
+            )
+    return None
+
+
+def version_differences(here: Software, nodes: Sequence[Software]) -> list[str]:
+    """Where the same seed may not give the same bits as on this machine, in words."""
+    return [
+        f"node {node.host} has {package} {node.versions[package]}, this machine "
+        f"{here.versions[package]}: the same bits are certain with the same versions alone"
+        for node in nodes
+        for package in DECIDE_BITS
+        if node.versions.get(package) != here.versions[package]
+    ]
+
+
+def modules_to_ship(here: Software, nodes: Sequence[Software]) -> list[str]:
+    """Folders of the packages that the nodes are to get; none if all have this code."""
+    if all(node.code == here.code for node in nodes):
+        return []
+    return [str(Path(sys.modules[package].__path__[0])) for package in PACKAGES]
+
+
+def variables_to_pass(environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables that say where things are; those that let somebody in are not among them."""
+    wanted = {
+        name: value
+        for name, value in environment.items()
+        if name in PASSED_ON or (name.startswith("FSSPEC_") and not _is_secret(name))
+    }
+    return {**wanted, "OMP_NUM_THREADS": "1"}
+
+
+def _is_secret(name: str) -> bool:
+    return any(word in name for word in ("KEY", "SECRET", "TOKEN", "PASS"))
+
+
+def runtime_environment(modules: Sequence[str]) -> dict[str, Any]:
+    """For `ray.init`, on a cluster that was there before.
+
+    Args:
+        modules: folders of packages to ship.
+    """
+    wanted: dict[str, Any] = {"env_vars": variables_to_pass(os.environ)}
+    if modules:
+        wanted |= {"py_modules": [*modules], "excludes": ["**/__pycache__", "*.nbi", "*.nbc"]}
+    return wanted

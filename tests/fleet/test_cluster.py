@@ -1,0 +1,290 @@
+"""Where actors go, what they ask for, and what a cluster is told or says that does not suit."""
+
+from __future__ import annotations
+
+import io
+import socket
+import subprocess
+import sys
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from edgesim.errors import ScenarioError
+from edgesim.fleet import launch, shipping
+from edgesim.fleet.cluster import AddressError, cluster_nodes, ray_session
+from edgesim.fleet.placement import (
+    Need,
+    Node,
+    NoRoomError,
+    cpu_share,
+    devices_by_node,
+    gpu_share,
+    place,
+    room,
+)
+from edgesim.scenario import load_scenario
+from edgesim.scenario.schema import FleetSection
+
+
+def nodes_of(*cpus: float, gpus: float = 0.0) -> list[Node]:
+    return [Node(f"node-{i}", c, c, gpus, gpus) for i, c in enumerate(cpus)]
+
+
+def counts(nodes: list[Node], num_actors: int, cpus: float, placement: str) -> list[int]:
+    places = place(nodes, num_actors, Need(cpus), placement)
+    found = Counter(node.node_id for node in places)
+    return [found[node.node_id] for node in nodes]
+
+
+CPUS = st.lists(st.integers(1, 64).map(float), min_size=1, max_size=6)
+
+
+@given(cpus=CPUS, num_actors=st.integers(1, 200))
+def test_all_actors_fit_also_when_the_largest_node_is_lost(cpus, num_actors):
+    share = cpu_share(nodes_of(*cpus), num_actors)
+    remaining = sorted(cpus)[:-1] or cpus
+    assert 0 < share <= 1
+    ten_thousandths = round(share * 10_000)  # as Ray counts
+    assert share == pytest.approx(ten_thousandths / 10_000, abs=1e-9)
+    assert sum(round(c * 10_000) // ten_thousandths for c in remaining) >= num_actors
+
+
+def test_the_share_of_a_cpu_by_hand():
+    assert cpu_share(nodes_of(2), 4) == 0.5
+    assert cpu_share(nodes_of(16), 4) == 1.0
+    # Two of the three nodes must hold 8: four each on half a CPU.
+    assert cpu_share(nodes_of(2, 2, 2), 8) == 0.5
+    # Without the node of 4: 3 + 2 on shares of at most 3/4 hold 4 + 2; on 2/3 they hold 4 + 3.
+    assert cpu_share(nodes_of(4, 3, 2), 6) == 0.75
+    assert cpu_share(nodes_of(4, 3, 2), 7) == pytest.approx(2 / 3, abs=1e-4)
+
+
+@given(
+    cpus=CPUS,
+    num_actors=st.integers(1, 100),
+    placement=st.sampled_from(["auto", "spread", "pack"]),
+)
+def test_every_actor_has_a_node_with_room_and_neighbours_stay_together(cpus, num_actors, placement):
+    nodes = nodes_of(*cpus)
+    need = Need(cpu_share(nodes, num_actors))
+    places = [node.node_id for node in place(nodes, num_actors, need, placement)]
+    assert len(places) == num_actors
+    for node in nodes:
+        assert places.count(node.node_id) <= room(node, need)
+    changes = sum(a != b for a, b in pairwise(places))
+    assert changes == len(set(places)) - 1, "devices of a node are consecutive"
+
+
+def test_placements_by_hand():
+    nodes = nodes_of(4, 2, 2)
+    assert counts(nodes, 4, 0.5, "auto") == [2, 1, 1]
+    assert counts(nodes, 8, 0.5, "auto") == [4, 2, 2]
+    assert counts(nodes, 6, 0.5, "spread") == [2, 2, 2]
+    assert counts(nodes, 6, 0.5, "pack") == [6, 0, 0]
+    assert counts(nodes, 10, 0.5, "pack") == [8, 2, 0]
+    assert counts(nodes, 3, 1.0, "by_node") == [1, 1, 1]
+
+
+def test_a_node_that_others_use_gets_fewer():
+    busy = [Node("a", 4.0, 1.0), Node("b", 4.0, 4.0)]
+    assert counts(busy, 5, 1.0, "spread") == [1, 4]
+
+
+def test_a_full_cluster_says_how_many_fit_and_what_to_do():
+    busy = [Node("a", 4.0, 1.0), Node("b", 4.0, 0.5)]
+    with pytest.raises(NoRoomError, match=r"room for 1 of 4 actors, each with 1 CPUs \(1.5 of 8"):
+        place(busy, 4, Need(1.0), "auto")
+    with pytest.raises(NoRoomError, match=r"raise fleet\.devices_per_actor"):
+        place(busy, 4, Need(1.0), "auto")
+
+
+def test_shares_of_gpus():
+    nodes = nodes_of(8, 8, gpus=2)
+    assert gpu_share(nodes, 4, "auto") == 1.0
+    assert gpu_share(nodes, 5, "auto") == 0.5
+    assert room(nodes[0], Need(0.5, 0.4)) == 4, "two of 0.4 on each of two GPUs"
+    with pytest.raises(NoRoomError, match="4 GPUs hold 8 of 9 actors"):
+        gpu_share(nodes, 9, 0.5)
+    with pytest.raises(NoRoomError, match="no node of the cluster has a GPU"):
+        gpu_share(nodes_of(8), 1, "auto")
+
+
+@given(cpus=CPUS, num_devices=st.integers(1, 300))
+def test_the_devices_of_nodes_are_consecutive_and_in_proportion(cpus, num_devices):
+    groups = devices_by_node(num_devices, nodes_of(*cpus))
+    assert [device for group in groups for device in group] == list(range(num_devices))
+    for group, cpu in zip(groups, cpus, strict=True):
+        assert abs(len(group) - num_devices * cpu / sum(cpus)) <= 1, "both ends are rounded"
+
+
+def test_one_actor_of_a_node_can_not_have_a_given_size(tmp_path):
+    path = Path("scenarios/quickstart.yaml")
+    with pytest.raises(ScenarioError, match=r"devices_per_actor is 2; must be auto or absent"):
+        load_scenario(path, ["fleet.placement=by_node", "fleet.devices_per_actor=2"])
+    scenario = load_scenario(path, ["fleet.placement=by_node"])
+    assert scenario.fleet.placement == "by_node"
+    assert isinstance(scenario.fleet, FleetSection)
+
+
+# --- addresses
+
+
+def joined(address: str) -> None:
+    with ray_session(address, dashboard=False, console=Console(file=io.StringIO())):
+        pass
+
+
+def test_client_addresses_are_refused():
+    with pytest.raises(AddressError, match=r"can't be driven through a Ray client; run edgesim on"):
+        joined("ray://127.0.0.1:10001")
+
+
+def test_an_address_where_nobody_listens_is_told_at_once():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, so that nobody else is there, but not listening
+        with pytest.raises(AddressError, match=r"no Ray cluster there .*refused"):
+            joined(f"127.0.0.1:{taken.getsockname()[1]}")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (
+            "Token authentication is enabled but no authentication token was found. Ensure that",
+            r"no authentication token was found; set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN",
+        ),
+        (
+            "Failed to connect to Ray cluster at 10.0.0.1:6379",  # as Ray 2.60 says of a wrong one
+            r"does not let this user in .*if it asks for a token, set RAY_AUTH_MODE=token",
+        ),
+    ],
+)
+def test_a_missing_or_wrong_token_is_named(monkeypatch, words, expected):
+    def refuse(**_: object) -> None:
+        raise ConnectionError(words)
+
+    monkeypatch.setattr("ray.init", refuse)
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        with pytest.raises(AddressError, match=expected) as caught:
+            joined(f"127.0.0.1:{listening.getsockname()[1]}")
+    assert "\n" not in str(caught.value)
+
+
+# --- code
+
+
+def test_secrets_are_not_passed_on():
+    passed = shipping.variables_to_pass(
+        {
+            "AWS_SECRET_ACCESS_KEY": "s",
+            "AWS_ACCESS_KEY_ID": "k",
+            "RAY_AUTH_TOKEN": "t",
+            "FSSPEC_S3_SECRET": "s",
+            "FSSPEC_S3_ENDPOINT_URL": "http://store:9000",
+            "AWS_REGION": "eu-west-1",
+            "HOME": "/root",
+        }
+    )
+    assert passed == {
+        "FSSPEC_S3_ENDPOINT_URL": "http://store:9000",
+        "AWS_REGION": "eu-west-1",
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+def software(host: str, code: str | None, **versions: str) -> shipping.Software:
+    every = dict.fromkeys([*shipping.NEEDED, "python"], "1.0")
+    return shipping.Software(host, code, {**every, **versions})
+
+
+def test_code_is_shipped_to_all_if_one_node_lacks_it():
+    here = software("here", "a")
+    assert shipping.modules_to_ship(here, [software("x", "a"), software("y", "a")]) == []
+    for other in (None, "b"):
+        folders = shipping.modules_to_ship(here, [software("x", "a"), software("y", other)])
+        assert [Path(folder).name for folder in folders] == ["edgesim", "topologies"]
+        assert all((Path(folder) / "__init__.py").is_file() for folder in folders)
+
+
+def test_packages_that_a_node_lacks_or_has_otherwise_are_named():
+    here, other = software("here", "a"), software("far", "a", torch="2.0")
+    assert shipping.version_differences(here, [here]) == []
+    (line,) = shipping.version_differences(here, [here, other])
+    assert line.startswith("node far has torch 2.0, this machine 1.0")
+    assert shipping.missing_packages([here, other]) is None
+    bare = shipping.Software("far", None, {"python": "3.11.2", "numpy": "2.0"})
+    assert "node far lacks torch, numba" in (shipping.missing_packages([here, bare]) or "")
+
+
+def test_software_is_told_by_a_process_that_has_no_edgesim():
+    """The probe is sent by value: it may use nothing of its module."""
+    source = (
+        "import pickle, sys; f = pickle.loads(bytes.fromhex(sys.stdin.read()));"
+        "print(f(('no_such_package',), ('json', 'no_such_package'))[1:])"
+    )
+    from ray import cloudpickle
+
+    module = sys.modules[shipping.__name__]
+    cloudpickle.register_pickle_by_value(module)
+    data = cloudpickle.dumps(shipping.software_here)
+    cloudpickle.unregister_pickle_by_value(module)
+    bare = subprocess.run(
+        [sys.executable, "-I", "-c", source],
+        input=data.hex(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert bare.stdout.startswith("(None, {'python': '")
+    assert "'json': '?'" in bare.stdout
+
+
+@pytest.mark.ray
+def test_a_cluster_of_two_nodes(monkeypatch):
+    """Nodes, room and shipped code on Ray itself, on one machine."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
+    said = io.StringIO()
+    try:
+        cluster.add_node(num_cpus=1)
+        cluster.wait_for_nodes()
+        monkeypatch.setattr(
+            "edgesim.fleet.cluster.modules_to_ship",
+            lambda here, nodes: shipping.modules_to_ship(here, [software("far", None), *nodes]),
+        )
+        with ray_session(cluster.address, dashboard=False, console=Console(file=said)):
+            assert sorted(node.num_cpus for node in cluster_nodes()) == [1.0, 2.0]
+            held = ray.util.placement_group([{"CPU": 2}, {"CPU": 1}])
+            ray.get(held.ready(), timeout=60)
+            scenario = load_scenario(Path("scenarios/quickstart.yaml"))
+            plan = SimpleNamespace(
+                scenario=scenario,
+                run_directory="runs/full",
+                compute=SimpleNamespace(accelerator="cpu"),
+            )
+            monkeypatch.setattr(launch, "ROOM_TIMEOUT_S", 1.0)
+            monkeypatch.setattr(launch, "core_folder", lambda plan: Path("no-such-folder"))
+            with pytest.raises(NoRoomError, match=r"room for 0 of 8 actors.*0 of 3 CPUs"):
+                launch.RayFleet(plan, [None] * 8)
+            ray.util.remove_placement_group(held)
+
+            def shipped() -> list[list[str]]:
+                folders = [Path(p) for p in sys.path if "py_modules" in p]
+                return [sorted(q.name for q in folder.iterdir()) for folder in folders]
+
+            found = ray.get(ray.remote(num_cpus=0)(shipped).remote(), timeout=120)
+    finally:
+        cluster.shutdown()
+    assert sorted(found) == [["edgesim"], ["topologies"]], "where Ray unpacked what was shipped"
+    assert "sending them this one" in said.getvalue()

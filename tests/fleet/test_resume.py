@@ -1,0 +1,140 @@
+"""A run that was interrupted goes on to the bits that it would have had."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import pytest
+from rich.console import Console
+from small_fleets import assert_same_bits, train
+
+from edgesim.device import Device
+from edgesim.errors import EdgesimError
+from edgesim.fleet.recorder import Recorder
+from edgesim.fleet.run import resume_run
+from edgesim.fleet.run_directory import RunDirectory, RunDirectoryError
+
+OFTEN = ("recovery.checkpoint_every_rounds=2",)
+FREE = (
+    "fleet.devices=[{profile: raspberry-pi-5, count: 3}, {profile: raspberry-pi-4b}]",
+    "fleet.pace=free",
+)
+KINDS = {
+    "ring": (),
+    "eight bits, one file for all rounds": ("model.precision=int8",),
+    "quasi-global momentum": ("training.optimizer.momentum_kind=quasi_global",),
+    "churn": ("topology.kind=complete", "fleet.churn={joins: [{device: 1, round: 2}]}"),
+    "free": FREE,
+    "free until": (
+        *FREE,
+        "topology.kind=ring",
+        "training={rounds: 60, virtual_time_s: 0.004, optimizer: {lr: 0.02}}",
+        "evaluation={every_virtual_s: 0.001, samples: 20}",
+    ),
+}
+
+
+class PulledPlugError(EdgesimError):
+    """Stands for the end of the machine."""
+
+
+def interrupted(tmp_path, monkeypatch, kind, at_step):
+    """A run that ends at the n-th step of its devices."""
+    step, steps = Device.step, [0]
+
+    def step_or_end(self, model):
+        steps[0] += 1
+        if steps[0] == at_step:
+            raise PulledPlugError("the plug is pulled")
+        step(self, model)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Device, "step", step_or_end)
+        with pytest.raises(PulledPlugError):
+            train(tmp_path, "run", *OFTEN, *KINDS[kind], inline=True)
+
+
+def resumed(tmp_path):
+    with (tmp_path / "resume.log").open("w") as log:
+        return resume_run(tmp_path / "run", console=Console(file=log))
+
+
+@pytest.mark.parametrize(
+    ("kind", "at_step"), [("ring", 2), ("ring", 11), *((kind, 19) for kind in KINDS)]
+)
+def test_a_resumed_run_ends_as_if_nothing_had_happened(tmp_path, monkeypatch, kind, at_step):
+    calm = train(tmp_path, "calm", *KINDS[kind], inline=True)
+    interrupted(tmp_path, monkeypatch, kind, at_step)
+    assert_same_bits(calm, resumed(tmp_path))
+    left = {path.name for path in (tmp_path / "run").iterdir()}
+    assert not left & {"parts", "checkpoints", "snapshots"}
+
+
+def test_a_run_that_ended_in_its_last_evaluation_goes_on_there(tmp_path, monkeypatch):
+    calm = train(tmp_path, "calm", inline=True)
+
+    def end(self):
+        raise PulledPlugError("the plug is pulled")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Recorder, "finish", end)
+        with pytest.raises(PulledPlugError):
+            train(tmp_path, "run", *OFTEN, inline=True)
+    assert_same_bits(calm, resumed(tmp_path))
+
+
+def test_what_was_recorded_can_be_read_before_it_goes_on(tmp_path, monkeypatch):
+    interrupted(tmp_path, monkeypatch, "ring", 15)
+    rounds = pd.read_parquet(tmp_path / "run" / "rounds.parquet")
+    assert 0 < len(rounds) < 24
+    assert not rounds.duplicated(["device", "round"]).any()
+    log = (tmp_path / "run.log").read_text()
+    assert f"\ngo on with: edgesim resume {tmp_path / 'run'}\n" in log
+
+
+def test_the_environment_says_when_a_run_went_on(tmp_path, monkeypatch):
+    interrupted(tmp_path, monkeypatch, "ring", 11)
+    resumed(tmp_path)
+    environment = json.loads((tmp_path / "run" / "environment.json").read_text())
+    assert environment["mode"] == "inline"
+    assert [attempt["mode"] for attempt in environment["resumed"]] == ["inline"]
+
+
+def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_used(
+    tmp_path, monkeypatch, caplog
+):
+    calm = train(tmp_path, "calm", inline=True)
+    interrupted(tmp_path, monkeypatch, "ring", 19)
+    directory = RunDirectory(tmp_path / "run")
+    rounds = directory.checkpoint_rounds(0)
+    assert len(rounds) >= 2
+    data = bytearray(directory.read_checkpoint(0, rounds[-1]))
+    data[len(data) // 2] ^= 1
+    directory.write_checkpoint(0, rounds[-1], bytes(data))
+    assert_same_bits(calm, resumed(tmp_path))
+    assert f"checkpoint of device 0 after round {rounds[-1]} can't be used" in caplog.text
+
+
+def test_a_finished_run_is_not_resumed(tmp_path):
+    train(tmp_path, "run", inline=True)
+    with pytest.raises(RunDirectoryError, match="this run is finished; there is nothing to do"):
+        resumed(tmp_path)
+
+
+def test_a_run_with_other_data_is_not_resumed(tmp_path, monkeypatch):
+    interrupted(tmp_path, monkeypatch, "ring", 11)
+    path = tmp_path / "run" / "run.json"
+    run = json.loads(path.read_text())
+    path.write_text(json.dumps({**run, "run_digest": "0" * 32}))
+    with pytest.raises(RunDirectoryError, match="data or arithmetic are not what this run began"):
+        resumed(tmp_path)
+    assert (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_a_folder_that_is_no_run_is_not_resumed(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    with pytest.raises(RunDirectoryError, match=r"run.*no run"):
+        resumed(tmp_path)
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["notes.txt"]
