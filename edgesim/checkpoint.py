@@ -45,6 +45,10 @@ class CheckpointError(EdgesimError, ValueError):
     """Bytes that are no checkpoint, or none that this program can read."""
 
 
+class NewerCheckpointError(CheckpointError):
+    """Written by an edgesim that knows a newer format."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
     """A device between two rounds.
@@ -139,7 +143,7 @@ def _check_frame(data: bytes) -> None:
     if actual.digest() != digest:
         raise CheckpointError("damaged: its content does not match its checksum")
     if version > FORMAT_VERSION:
-        raise CheckpointError(
+        raise NewerCheckpointError(
             f"written by a newer edgesim (format {version}; this one reads {FORMAT_VERSION})"
         )
     if version != FORMAT_VERSION:

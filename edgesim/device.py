@@ -152,9 +152,10 @@ class Device:
             DivergedError: the loss, an activation, a gradient or a parameter is not finite.
         """
         start = Stopwatch.start()
-        if self._is_present():
+        if any(map(self._is_present, self.membership.addresses)):
             loss, rate, work = nan, 0.0, Work()
-            if self._gossip_state.u > 0:
+            # An heir answers for others also where it is absent itself.
+            if self._gossip_state.u > 0 and self._is_present(self.index):
                 rate = self._trainer.learning_rate(self.round_index)
                 loss, work = self._trainer.step_(self._gossip_state, model, self.round_index)
             degrees = self._degrees(work)
@@ -343,8 +344,8 @@ class Device:
             kept = replace(kept, x=torch.zeros_like(kept.x), u=0.0)
         return replace(kept, round_index=number)
 
-    def _is_present(self) -> bool:
-        return self.membership.schedule.presence.is_present(self.index, self.round_index)
+    def _is_present(self, address: int) -> bool:
+        return self.membership.schedule.presence.is_present(address, self.round_index)
 
     def _out_edges(self) -> list[WeightedEdge]:
         """Edges on which the messages of this round are sent."""

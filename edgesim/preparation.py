@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from math import ceil
@@ -59,6 +59,8 @@ class Prepared:
         scenario = self.scenario.model_copy(update={"recovery": RecoverySection()})
         digest.update(scenario.model_dump_json().encode())
         digest.update(repr(compute).encode())
+        for path in _paths_in(scenario.topology.model_dump()):
+            digest.update(path.read_bytes())
         for samples in (self.dataset.train, self.dataset.test):
             digest.update(np.ascontiguousarray(samples.images_NHWC).data)
             digest.update(np.ascontiguousarray(samples.labels).data)
@@ -72,6 +74,20 @@ class Prepared:
         # The same for every seed: accuracies of several seeds are compared with each other.
         chosen = stream(0, Purpose.PARTITION, device=1).permutation(len(test.labels))[:wanted]
         return test.take(chosen)
+
+
+def _paths_in(options: object) -> Iterator[Path]:
+    """Files that a topology is read from."""
+    match options:
+        case {**keys}:
+            for key, value in keys.items():
+                if key == "path" and isinstance(value, str):
+                    yield Path(value)
+                else:
+                    yield from _paths_in(value)
+        case list() | tuple():
+            for option in options:
+                yield from _paths_in(option)
 
 
 def prepare(scenario: Scenario) -> Prepared:
@@ -156,6 +172,8 @@ def _plan_training(scenario: Scenario, shard_sizes: Sequence[int]) -> TrainingPl
     else:
         assert section.epochs is not None, "the schema asks for epochs or rounds"
         num_rounds = section.epochs * rounds_per_epoch
+    if section.virtual_time_s is not None and evaluation.every_virtual_s is None:
+        return TrainingPlan(num_rounds, rounds_per_epoch, (num_rounds,))  # rounds are not reached
     if evaluation.every_virtual_s is not None:
         assert section.virtual_time_s is not None, "the schema asks for it"
         num_between = ceil(section.virtual_time_s / evaluation.every_virtual_s) - 1

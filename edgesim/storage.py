@@ -73,6 +73,11 @@ class Store:
         return self._url
 
     @property
+    def is_local(self) -> bool:
+        """Whether the folder is on this machine, or mounted there."""
+        return isinstance(self._files, LocalFiles)
+
+    @property
     def path(self) -> Path:
         """The folder on this machine.
 

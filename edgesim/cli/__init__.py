@@ -55,7 +55,8 @@ def run(
     scenario: ScenarioPath,
     overrides: Overrides = None,
     out: Annotated[
-        Path | None, typer.Option(help="Run directory; default runs/<name>-<time>.")
+        str | None,
+        typer.Option(help="Run directory, a path or a URI; default runs/<name>-<time>."),
     ] = None,
     inline: Annotated[
         bool, typer.Option("--inline", help="All devices in this process, without Ray.")

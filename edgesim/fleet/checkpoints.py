@@ -13,20 +13,30 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Protocol
 
-from edgesim.checkpoint import Checkpoint, CheckpointError, decode, encode
+from edgesim.checkpoint import (
+    Checkpoint,
+    CheckpointError,
+    NewerCheckpointError,
+    decode,
+    encode,
+)
 from edgesim.device import Device
+from edgesim.errors import EdgesimError
 from edgesim.fleet.mailbox import Mailbox
 from edgesim.fleet.promises import Inbox
 from edgesim.fleet.sent_log import SentLog, describe_letter, read_letter
 from edgesim.mail import Letter
 from edgesim.membership import Edge
 from edgesim.state_tree import Arrays
-from edgesim.storage import StorageError
 
 MAX_LOG_BYTES = 8 * 2**20  # of letters in memory; then a checkpoint takes them to disk
 MAX_SHARE = 0.02  # of a host's time that checkpoints may take
 
 _log = logging.getLogger(__name__)
+
+
+class NoSoundCheckpointError(EdgesimError):
+    """A device's checkpoints are all damaged."""
 
 
 class CheckpointFolder(Protocol):
@@ -127,11 +137,12 @@ class Checkpoints:
         every = self._settings.every_rounds
         if every is not None:
             return device.round_index - (last.round_index if last else 0) >= every
+        if log.fresh_bytes > MAX_LOG_BYTES:  # memory has no other bound
+            return True
         passed_s = perf_counter() - (last.at_s if last else self._start_s)
-        # Whatever else is due, they must not take more than their share of the time.
-        if passed_s < self._cost_s * self._num_devices / MAX_SHARE:
-            return False
-        return passed_s >= self._settings.every_s or log.fresh_bytes > MAX_LOG_BYTES
+        # Checkpoints must not take more than their share of the time, however many are due.
+        share_s = self._cost_s * self._num_devices / MAX_SHARE
+        return passed_s >= max(self._settings.every_s, share_s)
 
     def covered(self, device: int, edge: Edge) -> int:
         """Letters of an edge below this sequence will not be asked for by the device."""
@@ -174,12 +185,16 @@ class Checkpoints:
     def restore(self, device: Device, records: DeviceRecords) -> bool:
         """Set a new device to its newest sound checkpoint; False if it has none.
 
-        What was recorded or written after it is removed: it will be done again.
+        What was recorded after it is removed: it will be done again.
+
+        Raises:
+            NoSoundCheckpointError: there are some, and none can be used; nothing is removed.
+            StorageError: the place does not answer; nothing is removed.
+            NewerCheckpointError: a newer edgesim wrote them; nothing is removed.
         """
         rounds = self._folder.checkpoint_rounds(device.index)
         checkpoint = self._newest_sound(device.index, rounds)
         round_index = checkpoint.round_index if checkpoint else 0
-        self._folder.drop_checkpoints(device.index, [r for r in rounds if r > round_index])
         self._folder.drop_parts_from(device.index, round_index)
         if checkpoint is None:
             return False
@@ -212,7 +227,9 @@ class Checkpoints:
                 older = SentLog(lambda r: self.letters(device, r))
                 older.restore(checkpoint.fields["log"], rounds)
                 older.uncovered()
-            except (CheckpointError, StorageError) as error:
+            except NewerCheckpointError:
+                raise
+            except CheckpointError as error:
                 _log.warning(
                     "checkpoint of device %d after round %d can't be used: %s; going on from the "
                     "one before it",
@@ -222,6 +239,12 @@ class Checkpoints:
                 )
                 continue
             return checkpoint
+        if rounds:
+            raise NoSoundCheckpointError(
+                f"device {device}: none of its {len(rounds)} checkpoints can be used, and its "
+                "neighbours no longer have what it would need to begin anew; bring them back from "
+                "a copy, or start the run anew"
+            )
         return None
 
     def _read(self, device: int, round_index: int) -> Checkpoint:

@@ -110,9 +110,10 @@ def run_scenario(
     with _session(address, inline=inline, dashboard=dashboard, console=console) as mode:
         compute = _choose_compute(prepared, mode, console)
         directory = RunDirectory.create(out, prepared.digest(compute))
-        directory.write_text("scenario.yaml", dump_scenario(prepared.scenario))
-        directory.write_json("environment.json", _environment(mode, compute))
-        return _Run(prepared, directory, compute, mode, console).do(recover=False)
+        with directory.held():
+            directory.write_text("scenario.yaml", dump_scenario(prepared.scenario))
+            directory.write_json("environment.json", _environment(mode, compute))
+            return _Run(prepared, directory, compute, mode, console).do(recover=False)
 
 
 def resume_run(
@@ -137,8 +138,22 @@ def resume_run(
         EdgesimError: the run failed.
     """
     directory = RunDirectory.open_existing(place)
+    with directory.held():
+        return _resume(directory, inline, address, dashboard=dashboard, console=console)
+
+
+def _resume(
+    directory: RunDirectory,
+    inline: bool | None,
+    address: str | None,
+    *,
+    dashboard: bool,
+    console: Console,
+) -> RunResult:
+    """Go on with a run that nobody else is at."""
     directory.sweep_unfinished()
     if directory.has("summary.json"):
+        directory.drop_recovery()  # if it was killed just before
         raise RunDirectoryError(f"{directory.place}: this run is finished; there is nothing to do")
     text, environment = (
         directory.read_text("scenario.yaml"),

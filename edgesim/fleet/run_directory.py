@@ -13,9 +13,12 @@ the same part again replaces it.
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.metadata import version
 from io import BytesIO
@@ -124,6 +127,33 @@ class RunDirectory:
                 "it anew with another --out"
             )
         return directory
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep the run to this process; the lock ends with it, however it ends.
+
+        Object stores have no locks: there two processes that go on with one run are not kept apart.
+
+        Raises:
+            RunDirectoryError: another process is at it.
+        """
+        if not self._store.is_local:
+            yield
+            return
+        path = self.path / "run.lock"
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise RunDirectoryError(
+                    f"{self.place}: this run is still going on in another process; wait for it, "
+                    "or end that one first"
+                ) from error
+            yield
+            path.unlink(missing_ok=True)
+        finally:
+            os.close(descriptor)
 
     @property
     def place(self) -> str:

@@ -19,6 +19,9 @@ from edgesim.membership import Edge
 
 KEPT_CHECKPOINTS = 2
 """Newest checkpoints of a device that are kept whatever happens: the second, if one is damaged."""
+MANY_CHECKPOINTS = 6
+"""Beyond these, letters of the oldest that are still needed go into the next checkpoint. An edge on
+which nothing is sent any more is never covered, and must not keep all later files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,7 @@ class SentLog:
         self._fresh_bytes = 0
         self._sealed: list[_Sealed] = []
         self._covered: dict[Edge, int] = {}
+        self._carried: set[int] = set()
 
     @property
     def fresh(self) -> Sequence[Letter]:
@@ -94,18 +98,41 @@ class SentLog:
 
     def seal_letters(self, round_index: int, letters: Iterable[Letter]) -> None:
         """These letters are in the file of the checkpoint of this round."""
-        ends = {letter.edge: letter.sequence + 1 for letter in letters}
+        ends: dict[Edge, int] = {}
+        for letter in letters:
+            ends[letter.edge] = max(letter.sequence + 1, ends.get(letter.edge, 0))
         self._sealed.append(_Sealed(round_index, ends))
 
     def drop_covered(self) -> list[int]:
         """Forget checkpoints that nobody needs once a new one is written; returns their rounds.
 
-        One goes only with all that are older, so that no round is left without its past.
+        One goes only with all that are older, so that no round is left without its past. Call it
+        before a checkpoint is written, which may have to hold letters of older ones too.
         """
         dropped = []
-        while len(self._sealed) >= KEPT_CHECKPOINTS and self._is_covered(self._sealed[0]):
+        while len(self._sealed) >= KEPT_CHECKPOINTS and (
+            self._sealed[0].round_index in self._carried or self._is_covered(self._sealed[0])
+        ):
             dropped.append(self._sealed.pop(0).round_index)
+        self._carried.difference_update(dropped)
+        if len(self._sealed) >= MANY_CHECKPOINTS:
+            self._carry(self._sealed[0].round_index)
         return dropped
+
+    def _carry(self, round_index: int) -> None:
+        """Take what is still needed of a checkpoint into the next one.
+
+        The old one goes with the checkpoint after that: until then, if the next one is damaged,
+        the one before it is gone on from, and needs the old one.
+        """
+        fresh, self._fresh = self._fresh, []
+        self.add(
+            letter
+            for letter in self._read(round_index)
+            if letter.sequence >= self._covered.get(letter.edge, 0)
+        )
+        self._fresh += fresh
+        self._carried.add(round_index)
 
     def _is_covered(self, sealed: _Sealed) -> bool:
         return all(self._covered.get(edge, 0) >= end for edge, end in sealed.ends.items())

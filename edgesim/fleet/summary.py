@@ -128,16 +128,30 @@ def summarise(
             make_compressor(prepared.scenario), prepared.layout
         ),
         "index_entropy_bytes": num_shares * _index_entropy_bytes(prepared),
-        "left_after_round": _left_after_round(rounds, training.num_rounds) if in_step else {},
+        "left_after_round": _left_after_round(
+            rounds, messages, training.num_rounds, in_step=in_step
+        ),
         "wall_s": wall_s,
     }
 
 
-def _left_after_round(rounds: pa.Table, num_rounds: int) -> dict[str, int]:
-    """Last round of each device that left before the end, by device."""
+def _left_after_round(
+    rounds: pa.Table, messages: pa.Table, num_rounds: int, *, in_step: bool
+) -> dict[str, int]:
+    """Last round of each device that left before the end, by device.
+
+    Those who handed over, and if all did but one, that one.
+    """
+    if not in_step:
+        return {}
+    handovers = messages.filter(pc.equal(messages["kind"], "handover"))["device"].to_pylist()
+    left = set(handovers)
     last = rounds.group_by("device").aggregate([("round", "max")]).to_pydict()
     pairs = sorted(zip(last["device"], last["round_max"], strict=True))
-    return {str(device): last for device, last in pairs if last < num_rounds - 1}
+    everybody = {device for device, _ in pairs}
+    if len(everybody - left) == 1:
+        left = everybody
+    return {str(d): end for d, end in pairs if d in left and end < num_rounds - 1}
 
 
 def _index_entropy_bytes(prepared: Prepared) -> float:

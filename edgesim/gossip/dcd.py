@@ -52,6 +52,8 @@ class Dcd:
         self, state: DcdState, out_edges: Sequence[OutEdge], rng: np.random.Generator
     ) -> list[Share]:
         """T = x~ - h + sum_e w_e h[e] - (1 - w_self) h; q = C(t); h += q; x = h."""
+        if not out_edges:  # nobody would follow a step of the public copy
+            return []
         x, h = state.x, state.h
         t = x - h
         for peer in sorted(state.received):

@@ -196,6 +196,12 @@ class Scenario(Section):
             raise ContradictionError(
                 "training.virtual_time_s", "is set; in lockstep give epochs or rounds alone"
             )
+        if self.training.virtual_time_s is not None and self.evaluation.every_rounds is not None:
+            raise ContradictionError(
+                "evaluation.every_rounds",
+                "is set beside training.virtual_time_s, by which devices end in rounds of their "
+                "own; use every_virtual_s",
+            )
         every_s, end_s = self.evaluation.every_virtual_s, self.training.virtual_time_s
         if every_s is not None and end_s is None:
             raise ContradictionError(

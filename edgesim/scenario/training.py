@@ -111,7 +111,9 @@ class EvaluationSection(Section):
     )
 
     every_epochs: Count | None = Field(
-        default=1, description="epochs between evaluations; null: only at the end"
+        default=1,
+        description="epochs between evaluations; null, or with training.virtual_time_s: only at "
+        "the end",
     )
     every_rounds: Count | None = Field(
         default=None, description="rounds between evaluations, instead of every_epochs"

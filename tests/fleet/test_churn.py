@@ -115,6 +115,25 @@ def test_a_device_whose_stay_is_over_is_succeeded_in_its_turn(tmp_path):
     assert run.summary["left_after_round"] == {"1": 4}
 
 
+@pytest.mark.parametrize(
+    "away",
+    [
+        "absent: [{device: 0, from_round: 11, until_round: 14}]",
+        "random: {absence_probability: 0.3, mean_absence_rounds: 2}",
+    ],
+)
+def test_an_heir_answers_for_the_leaver_also_where_it_is_absent_itself(tmp_path, away):
+    """On this ring device 0 is the heir of device 1."""
+    churn = f"fleet.churn={{leaves: [{{device: 1, round: 5}}], {away}}}"
+    run = train(tmp_path, "run", *STILL, churn, "topology.kind=ring", inline=True)
+    ends = [dict(np.load(path)) for path in sorted((run.path / "models").glob("*.npz"))]
+    assert sum(float(end["u"]) for end in ends) == pytest.approx(4, abs=1e-12)
+    messages = pd.read_parquet(run.path / "messages.parquet")
+    handover = messages[messages["kind"] == "handover"]
+    assert handover[["sender", "receiver"]].to_numpy().tolist() == [[1, 0]]
+    assert run.summary["left_after_round"] == {"1": int(handover["round"].iloc[0])}
+
+
 @pytest.mark.ray
 def test_churn_is_the_same_inline_and_with_actors(tmp_path, ray_address):
     settings = (CHURNS["all of it"], "topology.kind=complete", "training.rounds=12")

@@ -59,6 +59,26 @@ def test_no_mass_stays_on_the_road(tmp_path, gossip, half_duplex):
     assert rounds["received_bytes"].sum() == messages["bytes"].sum()
 
 
+def test_dcd_keeps_its_copies_equal_where_a_busy_radio_skips_rounds(tmp_path):
+    """A step of the public copy that nobody hears of would part the copies: the loss tells."""
+    run = train(
+        tmp_path,
+        "run",
+        "fleet.devices=[{profile: raspberry-pi-4b, count: 4}]",
+        "fleet.pace=free",
+        "topology.kind=ring",
+        "training={rounds: 40, optimizer: {lr: 0.02}}",
+        "gossip={algorithm: dcd, compressor: {kind: top_k, keep: 0.3}}",
+        "network={bandwidth_mbps: 2}",
+        "data.partition={kind: iid}",
+        inline=True,
+    )
+    rounds = pd.read_parquet(run.path / "rounds.parquet")
+    assert (rounds["messages_sent"] == 0).mean() > 0.5
+    loss = rounds.groupby("round")["loss"].mean()
+    assert loss.iloc[-5:].mean() < 0.7 * loss.iloc[:5].mean()
+
+
 def test_nobody_waits_and_the_slow_device_is_behind(inline_run):
     rounds = pd.read_parquet(inline_run.path / "rounds.parquet")
     last = rounds["round"].max()

@@ -11,9 +11,11 @@ from small_fleets import assert_same_bits, train
 
 from edgesim.device import Device
 from edgesim.errors import EdgesimError
+from edgesim.fleet.checkpoints import NoSoundCheckpointError
 from edgesim.fleet.recorder import Recorder
 from edgesim.fleet.run import resume_run
 from edgesim.fleet.run_directory import RunDirectory, RunDirectoryError
+from edgesim.storage import StorageError
 
 OFTEN = ("recovery.checkpoint_every_rounds=2",)
 FREE = (
@@ -138,3 +140,75 @@ def test_a_folder_that_is_no_run_is_not_resumed(tmp_path):
     with pytest.raises(RunDirectoryError, match=r"run.*no run"):
         resumed(tmp_path)
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["notes.txt"]
+
+
+def test_a_run_that_still_goes_on_is_not_resumed(tmp_path, monkeypatch):
+    interrupted(tmp_path, monkeypatch, "ring", 11)
+    before = sorted(path.name for path in (tmp_path / "run" / "checkpoints").rglob("*"))
+    with (
+        RunDirectory(tmp_path / "run").held(),
+        pytest.raises(RunDirectoryError, match="still going on in another process"),
+    ):
+        resumed(tmp_path)
+    assert sorted(path.name for path in (tmp_path / "run" / "checkpoints").rglob("*")) == before
+
+
+def test_a_place_that_does_not_answer_costs_no_checkpoint(tmp_path, monkeypatch):
+    calm = train(tmp_path, "calm", inline=True)
+    interrupted(tmp_path, monkeypatch, "ring", 19)
+    directory = RunDirectory(tmp_path / "run")
+    before = [directory.checkpoint_rounds(device) for device in range(4)]
+
+    def fail(self, device, round_index):
+        raise StorageError("the store does not answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunDirectory, "read_checkpoint", fail)
+        with pytest.raises(StorageError, match="does not answer"):
+            resumed(tmp_path)
+    assert [directory.checkpoint_rounds(device) for device in range(4)] == before
+    assert_same_bits(calm, resumed(tmp_path))
+
+
+def test_a_device_without_a_sound_checkpoint_ends_the_attempt_and_loses_nothing(
+    tmp_path, monkeypatch
+):
+    interrupted(tmp_path, monkeypatch, "ring", 19)
+    directory = RunDirectory(tmp_path / "run")
+    for round_index in directory.checkpoint_rounds(2):
+        directory.write_checkpoint(2, round_index, b"nothing")
+    before = directory.checkpoint_rounds(2)
+    with pytest.raises(NoSoundCheckpointError, match=r"device 2: none of its \d checkpoints"):
+        resumed(tmp_path)
+    assert directory.checkpoint_rounds(2) == before
+
+
+def test_a_trace_that_has_changed_is_noticed(tmp_path, monkeypatch):
+    trace = tmp_path / "contacts.csv"
+    rows = [f"{t},{a},{(a + 1) % 4},1" for t in range(8) for a in range(4)]
+    trace.write_text("time,source,target,duration\n" + "\n".join(rows) + "\n")
+    KINDS["trace"] = (f"topology={{kind: trace, path: {trace}, seconds_per_round: 1}}",)
+    try:
+        interrupted(tmp_path, monkeypatch, "trace", 11)
+    finally:
+        del KINDS["trace"]
+    trace.write_text("time,source,target,duration\n" + "\n".join(rows[:-1]) + "\n")
+    with pytest.raises(RunDirectoryError, match="not what this run began with"):
+        resumed(tmp_path)
+
+
+def test_an_edge_that_falls_silent_does_not_keep_all_checkpoints(tmp_path, monkeypatch):
+    most = [0]
+    write = RunDirectory.write_checkpoint
+
+    def count(self, device, round_index, data):
+        write(self, device, round_index, data)
+        most[0] = max(most[0], len(self.checkpoint_rounds(device)))
+
+    monkeypatch.setattr(RunDirectory, "write_checkpoint", count)
+    away = "fleet.churn={absent: [{device: 1, from_round: 5}]}"
+    train(
+        tmp_path, "run", away, "topology.kind=complete", "training.rounds=40",
+        "recovery.checkpoint_every_rounds=1", inline=True,
+    )  # fmt: skip
+    assert 3 <= most[0] <= 9
