@@ -165,7 +165,7 @@ class MemoryModel:
         """Compressed vectors of one round."""
         if isinstance(self.algorithm, Choco):
             return self.out_degree
-        return 1 if self.out_degree or isinstance(self.algorithm, Dcd) else 0
+        return 1 if self.out_degree else 0
 
     def _half_step(self) -> int:
         """What the optimizer keeps from the local step to the end of gossip."""
