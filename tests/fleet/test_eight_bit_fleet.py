@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from faulty_hosts import run_hosts
 from small_fleets import assert_same_bits, outcome, prepared, train
-from test_host import run_hosts
 
 from edgesim.assembly import (
     PLAIN,
@@ -19,11 +19,11 @@ from edgesim.assembly import (
 )
 from edgesim.compression import TopK, decode
 from edgesim.costs.metered_model import MeteredModel
-from edgesim.device import DivergedError
 from edgesim.fleet.evaluation import Evaluator
 from edgesim.models import NORMS
 from edgesim.quant.layers import InputQuantizer
 from edgesim.snapshot import Snapshot
+from edgesim.trainer import DivergedError
 
 EIGHT = ("model.precision=int8", "model.norm=range_evonorm", "model.quantization.backend=reference")
 NOISY = (  # whatever can be rounded at random is
@@ -52,11 +52,11 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(tmp_path, inl
     assert not np.array_equal(*xs)
 
 
-def test_hosts_of_one_and_of_three_devices_end_with_the_bits_of_one_host(tmp_path, monkeypatch):
+def test_hosts_of_one_and_of_three_devices_end_with_the_bits_of_one_host(tmp_path):
     """Noise belongs to device, round and layer, and not to a process or an order."""
     packings = [[[0, 1, 2, 3]], [[0], [1], [2], [3]], [[0, 1, 3], [2]]]
     ends = [
-        run_hosts(tmp_path / str(seed), seed, groups, monkeypatch, *NOISY)
+        run_hosts(tmp_path / str(seed), seed, groups, *NOISY)
         for seed, groups in enumerate(packings)
     ]
     for end in ends[1:]:
@@ -76,7 +76,7 @@ def test_every_device_round_and_layer_has_noise_of_its_own(tmp_path):
     for round_index in range(2):
         for device in devices:
             device.round_index = round_index
-            device.train(MeteredModel(model))
+            device.step(MeteredModel(model))
             seeds += [quantizer.site().seed for quantizer in quantizers]
     assert len(seeds) == 2 * 4 * 7
     assert len(set(seeds)) == len(seeds)
@@ -125,7 +125,8 @@ def test_every_norm_trains_in_a_fleet(tmp_path, norm):
     model = make_flat_model(ready.scenario, ready.data, PLAIN)
     plan = FleetPlan(ready.scenario, ready.schedule, ready.data, ready.training, PLAIN, tmp_path)
     for device in make_devices(plan, dict(enumerate(ready.shards())), model):
-        assert len(device.train(MeteredModel(model))) == 1
+        device.step(MeteredModel(model))
+        assert len(device.send()) == 1
 
 
 @pytest.mark.parametrize("norm", ["range_evonorm", "range_batch", "evonorm_s0"])
@@ -175,7 +176,8 @@ def test_gossiped_ranges_are_the_models_and_no_optimizer_moves_them(tmp_path):
     plan = FleetPlan(ready.scenario, ready.schedule, ready.data, ready.training, PLAIN, tmp_path)
     model = make_flat_model(ready.scenario, ready.data, PLAIN)
     device = make_devices(plan, dict(enumerate(ready.shards())), model)[0]
-    letters = device.train(MeteredModel(model))
+    device.step(MeteredModel(model))
+    letters = device.send()
     sent = decode(letters[0].data, model.layout)
     ranges = model.parameters[model.num_trainable :]
     assert (ranges[0::2] < ranges[1::2]).all()
@@ -207,7 +209,7 @@ def test_evaluation_at_random_has_noise_of_its_own_in_each_batch_and_round(tmp_p
     evaluator = Evaluator([model], passes, 1, ready.scenario.seed)
     for round_index in (1, 2):
         x = model.parameters.clone()
-        snapshot = Snapshot(0, round_index, x, 1.0, model.buffers.clone(), None)
+        snapshot = Snapshot(0, round_index, round_index, x, 1.0, model.buffers.clone(), None)
         evaluator.evaluate([snapshot], devices_too=True)
     evaluator.close()
     assert len(seeds) == len(set(seeds)) == 2 * 2 * 3  # rounds, models, batches

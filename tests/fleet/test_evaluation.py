@@ -10,7 +10,9 @@ from edgesim.snapshot import Snapshot
 
 
 def snapshot(device, x, u, buffers=()):
-    return Snapshot(device, 7, torch.tensor(x), u, torch.tensor(buffers, dtype=torch.float32), None)
+    return Snapshot(
+        device, 7, 7, torch.tensor(x), u, torch.tensor(buffers, dtype=torch.float32), None
+    )
 
 
 SNAPSHOTS = [
