@@ -121,8 +121,10 @@ def test_a_run_goes_on_after_its_driver_was_killed(tmp_path, quiet_run):
             check=False,
         )
     assert resumed.returncode == 0, (tmp_path / "driver.log").read_text()
-    _, left = psutil.wait_procs(descendants, timeout=30)
-    assert [p for p in left if p.status() != psutil.STATUS_ZOMBIE] == []
+    _, left = psutil.wait_procs(descendants, timeout=60)
+    # Ray's own agents outlive a driver that was killed, now and then for minutes; devices don't.
+    living = [p for p in left if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+    assert [p for p in living if not p.name().endswith("Agent")] == []
     assert_same_bits(quiet_run, RunResult(str(run), {}))
 
 
