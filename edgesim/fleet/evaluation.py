@@ -125,7 +125,12 @@ class Evaluator:
         subjects = [(center, spread)]
         if devices_too:
             subjects += zip(ordered, distances, strict=True)
-        results = self._pool.map(self._evaluate_one, [snapshot for snapshot, _ in subjects])
+        try:
+            results = self._pool.map(self._evaluate_one, [snapshot for snapshot, _ in subjects])
+        except RuntimeError as error:  # what a pool says that was shut down meanwhile
+            if not self._is_closed.is_set():
+                raise
+            raise EvaluationStoppedError("the evaluation was stopped") from error
         return [
             {
                 "round": snapshot.rounds_done,
