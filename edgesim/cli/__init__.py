@@ -43,6 +43,10 @@ Overrides = Annotated[
 ]
 
 
+Address = Annotated[str | None, typer.Option(help="Ray cluster to use; default: start one here.")]
+Dashboard = Annotated[bool, typer.Option(help="Start the Ray dashboard with a new cluster.")]
+
+
 @app.callback()
 def common(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
@@ -61,12 +65,8 @@ def run(
     inline: Annotated[
         bool, typer.Option("--inline", help="All devices in this process, without Ray.")
     ] = False,
-    address: Annotated[
-        str | None, typer.Option(help="Ray cluster to use; default: start one here.")
-    ] = None,
-    dashboard: Annotated[
-        bool, typer.Option(help="Start the Ray dashboard with a new cluster.")
-    ] = True,
+    address: Address = None,
+    dashboard: Dashboard = True,
 ) -> None:
     """Train the fleet of a scenario."""
     from edgesim.fleet.run import run_scenario
@@ -92,12 +92,8 @@ def resume(
         bool | None,
         typer.Option("--inline/--ray", help="Without Ray, or with it; default: as it was."),
     ] = None,
-    address: Annotated[
-        str | None, typer.Option(help="Ray cluster to use; default: start one here.")
-    ] = None,
-    dashboard: Annotated[
-        bool, typer.Option(help="Start the Ray dashboard with a new cluster.")
-    ] = True,
+    address: Address = None,
+    dashboard: Dashboard = True,
 ) -> None:
     """Go on with a run that was interrupted, to the result that it would have had."""
     from edgesim.fleet.run import resume_run

@@ -29,7 +29,8 @@ from edgesim.mail import Letter
 from edgesim.membership import Edge
 from edgesim.state_tree import Arrays
 
-MAX_LOG_BYTES = 8 * 2**20  # of letters in memory; then a checkpoint takes them to disk
+LOG_BYTES = 64 * 2**20  # of letters in a host's memory; then checkpoints take them to disk,
+LOG_PER_STATE = 2  # but not before they outweigh the state that is written with them
 MAX_SHARE = 0.02  # of a host's time that checkpoints may take
 
 _log = logging.getLogger(__name__)
@@ -103,12 +104,14 @@ class _Written:
         round_index: of it.
         at_s: when it was written, by this machine's clock.
         watermarks: next sequence by edge in it.
-        covered: the same in the one before, which is read if this one is damaged.
+        state_bytes: of the vectors in it.
+        covered: watermarks of the one before, which is read if this one is damaged.
     """
 
     round_index: int
     at_s: float
     watermarks: Mapping[Edge, int]
+    state_bytes: int
     covered: Mapping[Edge, int] = field(default_factory=dict)
 
 
@@ -137,8 +140,9 @@ class Checkpoints:
         every = self._settings.every_rounds
         if every is not None:
             return device.round_index - (last.round_index if last else 0) >= every
-        if log.fresh_bytes > MAX_LOG_BYTES:  # memory has no other bound
-            return True
+        state_bytes = last.state_bytes if last else 0
+        if log.fresh_bytes > max(LOG_BYTES / self._num_devices, LOG_PER_STATE * state_bytes):
+            return True  # memory has no other bound
         passed_s = perf_counter() - (last.at_s if last else self._start_s)
         # Checkpoints must not take more than their share of the time, however many are due.
         share_s = self._cost_s * self._num_devices / MAX_SHARE
@@ -155,11 +159,12 @@ class Checkpoints:
         arrays: Arrays = {}
         log, watermarks = records.log, dict(records.mailbox.next_sequences)
         dropped = log.drop_covered()
+        letters = log.fresh
         fields = {
             "device": device.state(arrays),
             "watermarks": [[*edge, sequence] for edge, sequence in watermarks.items()],
             "log": log.state(),
-            "letters": [describe_letter(letter) for letter in log.fresh],
+            "letters": [describe_letter(letter) for letter in letters],
             "heir": records.heir,
             "sent_bytes": records.sent_bytes,
         }
@@ -170,13 +175,17 @@ class Checkpoints:
             run_digest=self._settings.run_digest,
             fields=fields,
             arrays=arrays,
-            blobs=[letter.data for letter in log.fresh],
+            blobs=[letter.data for letter in letters],
         )
         self._folder.write_checkpoint(index, round_index, encode(checkpoint))
         log.seal(round_index)
         before = self._written.get(index)
         self._written[index] = _Written(
-            round_index, perf_counter(), watermarks, before.watermarks if before else {}
+            round_index,
+            perf_counter(),
+            watermarks,
+            sum(array.nbytes for array in arrays.values()),
+            before.watermarks if before else {},
         )
         if dropped:
             self._folder.drop_checkpoints(index, dropped)
@@ -205,7 +214,12 @@ class Checkpoints:
         records.log.restore(fields["log"], rounds)
         records.log.seal_letters(round_index, _letters(checkpoint))
         records.heir, records.sent_bytes = fields["heir"], fields["sent_bytes"]
-        self._written[device.index] = _Written(round_index, perf_counter(), watermarks)
+        self._written[device.index] = _Written(
+            round_index,
+            perf_counter(),
+            watermarks,
+            sum(array.nbytes for array in checkpoint.arrays.values()),
+        )
         return True
 
     def letters(self, device: int, round_index: int) -> list[Letter]:

@@ -109,11 +109,12 @@ def run_scenario(
     RunDirectory.check_free(out)
     with _session(address, inline=inline, dashboard=dashboard, console=console) as mode:
         compute = _choose_compute(prepared, mode, console)
-        directory = RunDirectory.create(out, prepared.digest(compute))
+        digest = prepared.digest(compute)
+        directory = RunDirectory.create(out, digest)
         with directory.held():
             directory.write_text("scenario.yaml", dump_scenario(prepared.scenario))
             directory.write_json("environment.json", _environment(mode, compute))
-            return _Run(prepared, directory, compute, mode, console).do(recover=False)
+            return _Run(prepared, directory, compute, digest, mode, console).do(recover=False)
 
 
 def resume_run(
@@ -164,7 +165,8 @@ def _resume(
         inline = environment["mode"] == "inline" and address is None
     with _session(address, inline=inline, dashboard=dashboard, console=console) as mode:
         compute = _choose_compute(prepared, mode, console)
-        if prepared.digest(compute) != directory.read_json("run.json")["run_digest"]:
+        digest = prepared.digest(compute)
+        if digest != directory.read_json("run.json")["run_digest"]:
             raise RunDirectoryError(
                 f"{directory.place}: data or arithmetic are not what this run began with "
                 f"({environment['accelerator']}, {environment['eight_bit_backend'] or 'fp32'}): "
@@ -172,7 +174,7 @@ def _resume(
             )
         resumed = [*environment.get("resumed", []), _environment(mode, compute)]
         directory.write_json("environment.json", {**environment, "resumed": resumed})
-        return _Run(prepared, directory, compute, mode, console).do(recover=True)
+        return _Run(prepared, directory, compute, digest, mode, console).do(recover=True)
 
 
 @contextmanager
@@ -198,6 +200,7 @@ class _Run:
     prepared: Prepared
     directory: RunDirectory
     compute: Compute
+    digest: str
     mode: str
     console: Console
 
@@ -256,7 +259,7 @@ class _Run:
             training=prepared.training,
             compute=compute,
             run_directory=self.directory.place,
-            run_digest=prepared.digest(compute),
+            run_digest=self.digest,
         )
         fleet: Fleet
         if self.mode == "inline":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from threading import Lock
 from typing import Any
 
 from edgesim.compression.wire import HEADER
@@ -54,6 +55,9 @@ class _Sealed:
 class SentLog:
     """See above; of one device.
 
+    One thread seals what the device has sent while another answers who asks for it: whoever asks
+    in between must find each letter in one place or the other.
+
     Args:
         read: letters in the device's checkpoint of a round.
     """
@@ -65,6 +69,7 @@ class SentLog:
         self._sealed: list[_Sealed] = []
         self._covered: dict[Edge, int] = {}
         self._carried: set[int] = set()
+        self._lock = Lock()
 
     @property
     def fresh(self) -> Sequence[Letter]:
@@ -78,6 +83,10 @@ class SentLog:
 
     def add(self, letters: Iterable[Letter]) -> None:
         """Keep letters before they are sent."""
+        with self._lock:
+            self._add(letters)
+
+    def _add(self, letters: Iterable[Letter]) -> None:
         tail = b""
         for letter in letters:
             head, own_tail = letter.data[: HEADER.size], letter.data[HEADER.size :]
@@ -93,8 +102,9 @@ class SentLog:
 
     def seal(self, round_index: int) -> None:
         """The fresh letters are in the file of the checkpoint of this round."""
-        self.seal_letters(round_index, (kept.letter for kept in self._fresh))
-        self._fresh, self._fresh_bytes = [], 0
+        with self._lock:
+            self.seal_letters(round_index, (kept.letter for kept in self._fresh))
+            self._fresh, self._fresh_bytes = [], 0
 
     def seal_letters(self, round_index: int, letters: Iterable[Letter]) -> None:
         """These letters are in the file of the checkpoint of this round."""
@@ -109,6 +119,10 @@ class SentLog:
         One goes only with all that are older, so that no round is left without its past. Call it
         before a checkpoint is written, which may have to hold letters of older ones too.
         """
+        with self._lock:
+            return self._drop_covered()
+
+    def _drop_covered(self) -> list[int]:
         dropped = []
         while len(self._sealed) >= KEPT_CHECKPOINTS and (
             self._sealed[0].round_index in self._carried or self._is_covered(self._sealed[0])
@@ -126,7 +140,7 @@ class SentLog:
         the one before it is gone on from, and needs the old one.
         """
         fresh, self._fresh = self._fresh, []
-        self.add(
+        self._add(
             letter
             for letter in self._read(round_index)
             if letter.sequence >= self._covered.get(letter.edge, 0)
@@ -143,14 +157,15 @@ class SentLog:
         Raises:
             LettersLostError: the first of them is gone.
         """
-        found = {
-            letter.sequence: letter
-            for sealed in list(self._sealed)
-            if sealed.ends.get(edge, 0) > next_sequence
-            for letter in self._read(sealed.round_index)
-            if letter.edge == edge
-        }
-        found |= {letter.sequence: letter for letter in self.fresh if letter.edge == edge}
+        with self._lock:  # also while files are read: they must not be dropped meanwhile
+            found = {
+                letter.sequence: letter
+                for sealed in self._sealed
+                if sealed.ends.get(edge, 0) > next_sequence
+                for letter in self._read(sealed.round_index)
+                if letter.edge == edge
+            }
+            found |= {k.letter.sequence: k.whole() for k in self._fresh if k.letter.edge == edge}
         wanted = [found[sequence] for sequence in sorted(found) if sequence >= next_sequence]
         if wanted and wanted[0].sequence > next_sequence:
             raise LettersLostError(
