@@ -233,6 +233,15 @@ class Tables:
         """Panels of lanes of a group."""
         return -(-self.lanes // LANES)
 
+    def held(self, samples: int, tile: int) -> int:
+        """Samples that the image of a block has room for, of a batch of so many.
+
+        Behind the batch's last pixel of a phase, its last tile of `tile` pixels reads what comes
+        next, in the images of further samples: those are there, unused, or the block ends before.
+        """
+        fewest = min(pixels for pixels in self.phases[:, 1] if pixels)
+        return min(self.block, samples + -(-(tile - 1) // int(fewest)))
+
 
 def forward_tables(shape: ConvolutionShape, band: int = 1) -> Tables:
     """Tables of a convolution; the image has whole bands of so many channels."""
