@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import sys
 import tempfile
-from collections import defaultdict
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -68,49 +67,55 @@ def make_shards(devices: int) -> list[LabelledImages]:
     ]
 
 
-def read_memory() -> dict[str, int]:
-    """Resident bytes of this process and all below it, by name and number."""
-    me, found = psutil.Process(), dict[str, int]()
+def read_memory() -> dict[psutil.Process, int]:
+    """Resident bytes of this process and of each below it."""
+    me, found = psutil.Process(), dict[psutil.Process, int]()
     for process in (me, *me.children(recursive=True)):
         try:
-            name = process.cmdline()[0].rpartition("/")[2][:24] if process.cmdline() else "?"
-            found[f"{name} {process.pid}"] = process.memory_info().rss
+            found[process] = process.memory_info().rss
         except psutil.NoSuchProcess:
             continue
     return found
 
 
-async def watch(fleet: launch.RayFleet, seconds: float, every_s: float) -> list[dict[str, int]]:
-    """Memory of all processes, every so often, of a fleet that is then stopped."""
+def name_of(process: psutil.Process) -> str:
+    """Number and what it runs; Ray's workers are named after what they do at the moment."""
+    try:
+        command = process.cmdline()
+    except psutil.NoSuchProcess:
+        command = []
+    words = [word.rpartition("/")[2] for word in command if not word.startswith("-")]
+    return f"{process.pid} {' '.join(words)[:40]}"
+
+
+async def watch(
+    fleet: launch.RayFleet, seconds: float, every_s: float
+) -> tuple[list[dict[psutil.Process, int]], dict[psutil.Process, str]]:
+    """Memory of all processes, every so often, of a fleet that is then stopped; their names."""
     running, start = asyncio.create_task(fleet.run()), perf_counter()
-    readings: list[dict[str, int]] = []
+    readings: list[dict[psutil.Process, int]] = []
     while perf_counter() - start < seconds:
         await asyncio.wait({running}, timeout=every_s)
         if running.done():
             running.result()
             raise AssertionError("the fleet ended by itself")
         readings.append(read_memory())
+    names = {process: name_of(process) for process in readings[-1]}
     rounds = sum(part.rounds_done for part in await fleet.progress())
     print(f"{rounds} rounds of a device in {perf_counter() - start:.0f} s")
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     await fleet.stop()
-    return readings
+    return readings, names
 
 
-def growths(readings: list[dict[str, int]]) -> dict[str, tuple[float, float]]:
-    """Bytes at the end, and growth as a fraction, of each process that was there all the time."""
+def medians(readings: list[dict[psutil.Process, int]]) -> dict[psutil.Process, list[float]]:
+    """Of each part of the time after the warm-up, of the processes that were there all the time."""
     settled = readings[int(WARM_UP * len(readings)) :]
-    series = defaultdict(list)
-    for reading in settled:
-        for name, size in reading.items():
-            series[name].append(size)
     part = max(1, len(settled) // PARTS)
-    return {
-        name: (sizes[-1], median(sizes[-part:]) / median(sizes[:part]) - 1)
-        for name, sizes in series.items()
-        if len(sizes) == len(settled)
-    }
+    parts = [settled[-first:][:part] for first in range(part * PARTS, 0, -part)]
+    always = set(settled[0]).intersection(*settled)
+    return {process: [median(r[process] for r in part) for part in parts] for process in always}
 
 
 def main() -> int:
@@ -126,13 +131,17 @@ def main() -> int:
         with launch.ray_session(None, dashboard=False, console=Console()):
             fleet = launch.RayFleet(plan, make_shards(plan.scenario.fleet.num_devices))
             try:
-                readings = asyncio.run(watch(fleet, 60 * options.minutes, options.every_s))
+                readings, names = asyncio.run(watch(fleet, 60 * options.minutes, options.every_s))
             finally:
                 fleet.close()
-    found = growths(readings)
-    for process, (size, growth) in sorted(found.items(), key=lambda item: -item[1][1]):
-        print(f"{process:32s} {size / 1e6:7.1f} MB  {100 * growth:+6.2f} %")
-    worst = max(growth for _, growth in found.values())
+    found = medians(readings)
+    growths = {process: sizes[-1] / sizes[0] - 1 for process, sizes in found.items()}
+    for process in sorted(found, key=lambda process: -growths[process]):
+        sizes = " ".join(f"{size / 1e6:6.1f}" for size in found[process])
+        print(f"{names[process]:40s} {sizes} MB  {100 * growths[process]:+6.2f} %")
+    if sum("DeviceActor" in names[process] for process in found) < plan.scenario.fleet.num_devices:
+        sys.exit("not every device's actor was there all the time")
+    worst = max(growths.values())
     print(f"largest growth {100 * worst:.2f} %, limit {100 * options.limit:g} %")
     return int(worst > options.limit)
 

@@ -61,10 +61,16 @@ def device_profiles(scenario: Scenario) -> tuple[DeviceProfile, ...]:
 def device_hardware(scenario: Scenario, schedule: Schedule) -> tuple[Hardware, ...]:
     """What each device's clock needs; empty where the scenario names no profiles."""
     profiles, groups = device_profiles(scenario), _group_of_devices(scenario)
+    listening = tuple(
+        _duty_cycle(scenario, group).awake_part
+        if _is_half_duplex(scenario.network, profile)
+        else None
+        for profile, group in zip(profiles, groups, strict=True)
+    )
     return tuple(
         Hardware(
             profile=profile,
-            links=Links(scenario.network, profiles, schedule, device),
+            links=Links(scenario.network, profiles, schedule, device, listening),
             is_half_duplex=_is_half_duplex(scenario.network, profile),
             compute_jitter=_first(group.compute_jitter, scenario.fleet.compute_jitter),
             duty_cycle=_duty_cycle(scenario, group),
@@ -100,6 +106,7 @@ class Links(Mapping[int, Link]):
     profiles: tuple[DeviceProfile, ...]
     schedule: Schedule
     sender: int
+    listening: tuple[float | None, ...]  # `Link.listens` by receiver
     _made: dict[int, Link] = field(default_factory=dict)
 
     def __getitem__(self, receiver: int) -> Link:
@@ -127,6 +134,7 @@ class Links(Mapping[int, Link]):
             jitter_s=own.get("jitter_ms", network.jitter_ms) / 1e3,
             loss=own.get("loss", network.loss),
             packet_bytes=network.packet_bytes,
+            listens=self.listening[receiver],
         )
 
 

@@ -11,7 +11,8 @@ Per round, driven from outside:
     device.absorb(arrivals)
     device.report()
 
-A message leaves only if those of earlier rounds have left: else the round is a local step alone.
+A message leaves only if those of earlier rounds have left, and if half-duplex radios can keep up
+with such messages (`_quiet_until_s`): else the round is a local step alone.
 After its last step a device takes in all that is still on its way to it, so that no mass is left on
 the road. hardware/free_clock.py says when what arrives, fleet/promises.py when that is known.
 """
@@ -49,7 +50,8 @@ class FreeDevice(Device):
         self._receivers = possible_receivers(self.membership.schedule, self.index)
         self._is_over = False
         self._edges: list[WeightedEdge] = []
-        self._sending_until_s = 0.0
+        self._place = 0
+        self._quiet_s = 0.0  # until then no round sends
 
     @property
     def _clock(self) -> FreeClock:
@@ -107,17 +109,17 @@ class FreeDevice(Device):
         self._clock.foresee(work, next_round)
         letters = super().send()
         if letters:
-            self._sending_until_s = self._clock.timeline.radio_free_s
+            self._quiet_s = self._quiet_until_s(letters)
         return letters
 
     def state(self, arrays: Arrays) -> dict[str, Any]:
         """As of `Device`, with the radio's."""
-        return {**super().state(arrays), "sending_until_s": self._sending_until_s}
+        return {**super().state(arrays), "quiet_s": self._quiet_s}
 
     def restore(self, state: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
         """Become what `state` described."""
         super().restore(state, arrays)
-        self._sending_until_s = state["sending_until_s"]
+        self._quiet_s = state["quiet_s"]
 
     def arrived(self, known: Sequence[Incoming]) -> list[MessageKey]:
         """Messages to absorb in this round, in this order.
@@ -155,11 +157,38 @@ class FreeDevice(Device):
     def _degrees(self, work: Work) -> tuple[int, int]:
         """Absorbing is counted when it is known how much there is.
 
-        A device whose radio still sends an earlier round's messages when the step has ended sends
-        none: over a link that is slower than the steps they would queue up without end.
+        Over links that are slower than the steps, messages of all rounds would queue up without
+        end: a device that has to be quiet when the step ends sends none.
         """
         end_s = self._clock.end_of_step_s(work, self.round_index)
         seconds = self.membership.schedule.seconds_per_round
-        place = self.round_index if seconds is None else int(end_s / seconds)
-        self._edges = self.membership.out_edges(place) if self._sending_until_s <= end_s else []
+        self._place = self.round_index if seconds is None else int(end_s / seconds)
+        self._edges = self.membership.out_edges(self._place) if self._quiet_s <= end_s else []
         return len(self._edges), 0
+
+    def _quiet_until_s(self, letters: Sequence[Letter]) -> float:
+        """When a round may send again after these letters.
+
+        Not before they have left. A half-duplex radio moreover divides the time in which it is
+        awake evenly among its links, those on which it sends and those on which it hears, with one
+        share to spare; a link uses no more than its share at either end. So what reaches such a
+        radio never queues up for long, and nobody has to tell a sender how far its receivers are.
+        """
+        hardware, until_s = self._clock.hardware, self._clock.timeline.radio_free_s
+        own = self._shares(self.index) / hardware.duty_cycle.awake_part
+        for letter in letters:
+            assert letter.stamp is not None, "free pace needs a clock"
+            receiver = letter.edge[1]
+            listens = hardware.links[receiver].listens
+            times = max(
+                own if hardware.is_half_duplex else 1.0,
+                1.0 if listens is None else self._shares(receiver) / listens,
+            )
+            until_s = max(until_s, letter.stamp.start_s + times * letter.stamp.air_s)
+        return until_s
+
+    def _shares(self, device: int) -> int:
+        """Into how many parts a half-duplex radio divides its time."""
+        schedule = self.membership.schedule
+        receivers = len(schedule.out_edges(device, self._place))
+        return receivers + len(schedule.in_neighbors(device, self._place)) + 1

@@ -27,6 +27,11 @@ class DutyCycle:
         """Whether it never sleeps; then no sum of periods may blur a time."""
         return self.awake_s == self.period_s
 
+    @property
+    def awake_part(self) -> float:
+        """Part of the time that it is awake."""
+        return self.awake_s / self.period_s
+
     def awakening(self, time_s: float) -> float:
         """The time itself if the device is awake then, or else when it wakes up next."""
         if self.is_sleepless:

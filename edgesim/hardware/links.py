@@ -26,6 +26,8 @@ class Link:
         jitter_s: most that a message takes beyond that, evenly distributed from 0.
         loss: probability that a packet is lost, in [0, 1).
         packet_bytes: a message is cut into packets of this size; the last may be smaller.
+        listens: part of the time in which the receiver's radio can do the one thing that it does at
+            a time, that is, in which the receiver is awake; None if its radio takes in all at once.
     """
 
     bandwidth_bps: float
@@ -33,6 +35,7 @@ class Link:
     jitter_s: float
     loss: float
     packet_bytes: int
+    listens: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
