@@ -27,6 +27,7 @@ from edgesim.quant.kernels.geometry import (
     gradient_tables,
 )
 from edgesim.quant.kernels.instructions import LANES
+from edgesim.quant.kernels.multiply_add import TILE
 from edgesim.quant.kernels.packing import weights_in_memory_order
 from edgesim.quant.kernels.winograd import Winograd
 
@@ -142,12 +143,12 @@ class Convolution:
 
 def _choose(
     shape: ConvolutionShape,
-    tables_of: Callable[[ConvolutionShape, int], Tables],
+    tables_of: Callable[..., Tables],
     method: Method | None,
 ) -> Direct | Depthwise | Winograd:
     if method == "depthwise" or (method is None and shape.is_depthwise):
-        return Depthwise(tables_of(shape, LANES))
-    tables = tables_of(shape, 1)
+        return Depthwise(tables_of(shape, TILE, LANES))
+    tables = tables_of(shape, TILE)
     if method == "winograd" or (method is None and Winograd.suits(tables)):
         return Winograd(tables)
     return Direct(tables)

@@ -66,8 +66,7 @@ class Depthwise:
         scale_C[: tables.channels] = weight_scales * np.float32(scale)
         if bias.size:
             bias_C[: tables.channels] = bias
-        # The last three pixels may be filled up with pixels of one sample more.
-        block = min(tables.block, len(codes_NHWC) + 1)
+        block = tables.samples_in_block(len(codes_NHWC))
         _run(
             codes_NHWC,
             zero_point,

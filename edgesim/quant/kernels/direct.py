@@ -34,7 +34,7 @@ class Direct:
         self._tables = tables
         self._sizes = np.array(
             [
-                *(tables.block, tables.image_size, *tables.padded),
+                *(tables.image_size, *tables.padded),
                 *(tables.groups, tables.lanes, tables.panels),
                 *(tables.lane_step, tables.group_step, packed_size(tables)),
             ],
@@ -68,6 +68,7 @@ class Direct:
             tables.strips,
             tables.segments,
             tables.terms,
+            tables.samples_in_block(len(codes_NHWC)),
         )
 
 
@@ -87,19 +88,18 @@ def _run(
     strips: Int64,
     segments: Int64,
     terms: Int64,
+    block: int,
 ) -> None:
-    groups, lanes, panels, lane_step, group_step, packed_size_ = sizes[6:]
+    groups, lanes, panels, lane_step, group_step, packed_size_ = sizes[5:]
     packed = scratch_int16(packed_size_)
     pack(weights_OkkI, phases, terms, (lanes, groups, lane_step, group_step), packed)
-    # The last tile may be filled up with pixels of one sample more.
-    block = min(sizes[0], len(codes_NHWC) + 1)
     # One more entry: the second factor of the last pair where terms are odd, times zero.
-    image = np.zeros(block * sizes[1] + 1, np.int16)
+    image = np.zeros(block * sizes[0] + 1, np.int16)
     _convolve(
         codes_NHWC,
         zero_point,
         image,
-        (sizes[2], sizes[3], sizes[4], sizes[5]),
+        (sizes[1], sizes[2], sizes[3], sizes[4]),
         block,
         bases,
         targets,
