@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgesim.quant.kernels import multiply_add
+from edgesim.quant.kernels import dot_product, multiply_add
 from edgesim.quant.kernels.geometry import ConvolutionShape, forward_tables, gradient_tables
 
-TILES = {"pairs": multiply_add.TILE}
+TILES = {"pairs": multiply_add.TILE, "quads": dot_product.TILE}
 
 
 def last_read(tables, count):
