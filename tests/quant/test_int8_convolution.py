@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,7 @@ from edgesim.quant.kernels.multiply_add import multiply_add_is_native
 from edgesim.quant.kernels.winograd import Winograd
 
 Int64 = npt.NDArray[np.int64]
+Choice = Method | Literal["with bytes", "without bytes"] | None
 
 
 def shape_of(C, out, H, W, k, s, p, groups=1) -> ConvolutionShape:
@@ -75,11 +77,21 @@ def weights_for(shape: ConvolutionShape, rng: np.random.Generator) -> npt.NDArra
     return rng.integers(-127, 128, (out, k, k, inputs), dtype=np.int8).transpose(0, 3, 1, 2)
 
 
+def convolution_of(shape: ConvolutionShape, choice: Choice) -> Convolution:
+    """By a method, or by those that a processor with or without byte products chooses."""
+    if choice not in ("with bytes", "without bytes"):
+        return Convolution(shape, choice)
+    probe = "edgesim.quant.kernels.dot_product.dot_product_is_native"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(probe, lambda: choice == "with bytes")
+        return Convolution(shape)
+
+
 def check_both_directions(
-    shape: ConvolutionShape, samples: int, rng: np.random.Generator, method: Method | None = None
+    shape: ConvolutionShape, samples: int, rng: np.random.Generator, choice: Choice = None
 ) -> None:
     """Both directions equal the oracle bit for bit, scales and biases included."""
-    convolution = Convolution(shape, method)
+    convolution = convolution_of(shape, choice)
     w = weights_for(shape, rng)
     x_shape = (samples, shape.height, shape.width, shape.channels)
     y_shape = (samples, shape.out_height, shape.out_width, shape.out_channels)
@@ -115,34 +127,34 @@ LAYERS = {
     "grouped": shape_of(12, 40, 7, 6, 3, 2, 1, groups=4),
     "depthwise": shape_of(32, 32, 8, 7, 3, 1, 1, groups=32),
     "depthwise, stride 2, broken band": shape_of(21, 21, 9, 8, 3, 2, 1, groups=21),
+    "depthwise, no tap meets some inputs": shape_of(20, 20, 5, 4, 1, 2, 0, groups=20),
     "depthwise with multiplier": shape_of(6, 18, 5, 5, 3, 1, 1, groups=6),
     "no tap meets some inputs": shape_of(5, 4, 8, 7, 1, 3, 0),
     "last inputs unseen": shape_of(4, 4, 8, 8, 3, 3, 0),
 }
 
 
-# The processor's own choice, and what others would choose.
-EVERY_CHOICE = pytest.mark.parametrize("method", [None, "direct", "direct_bytes"])
+EVERY_CHOICE = pytest.mark.parametrize("choice", ["without bytes", "direct", "direct_bytes"])
 
 
 @EVERY_CHOICE
 @pytest.mark.parametrize("shape", LAYERS.values(), ids=LAYERS)
-def test_convolution_and_input_gradient_are_exact(shape, method):
-    check_both_directions(shape, 23, np.random.default_rng(0), method)
+def test_convolution_and_input_gradient_are_exact(shape, choice):
+    check_both_directions(shape, 23, np.random.default_rng(0), choice)
 
 
 @EVERY_CHOICE
 @pytest.mark.parametrize("samples", [1, 2, 5])
-def test_samples_of_one_pixel_may_be_fewer_than_a_tile_has(samples, method):
+def test_samples_of_one_pixel_may_be_fewer_than_a_tile_has(samples, choice):
     check_both_directions(
-        shape_of(33, 19, 1, 1, 1, 1, 0), samples, np.random.default_rng(0), method
+        shape_of(33, 19, 1, 1, 1, 1, 0), samples, np.random.default_rng(0), choice
     )
 
 
 @EVERY_CHOICE
 @settings(deadline=None, max_examples=80)
 @given(data=st.data())
-def test_every_geometry_is_exact(data, method):
+def test_every_geometry_is_exact(data, choice):
     draw = data.draw
     groups = draw(st.sampled_from([1, 1, 2, 3]))
     kernel, padding = draw(st.integers(1, 7)), draw(st.integers(0, 4))
@@ -158,7 +170,7 @@ def test_every_geometry_is_exact(data, method):
         groups,
     )
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    check_both_directions(shape, draw(st.integers(1, 4)), rng, method)
+    check_both_directions(shape, draw(st.integers(1, 4)), rng, choice)
 
 
 @pytest.mark.parametrize(
@@ -184,8 +196,8 @@ def test_every_method_is_exact(shape, methods):
         shape_of(16, 16, 4, 4, 3, 1, 1, groups=16),
     ],
 )
-def test_largest_sums_do_not_overflow(shape, zero_point, sign, method):
-    convolution = Convolution(shape, method)
+def test_largest_sums_do_not_overflow(shape, zero_point, sign, choice):
+    convolution = convolution_of(shape, choice)
     w = np.full(shape.weight_shape, 127 * sign, np.int8)
     x = np.full((1, shape.height, shape.width, shape.channels), 255 - zero_point, np.uint8)
     y = np.empty((1, shape.out_height, shape.out_width, shape.out_channels), np.float32)
@@ -198,7 +210,7 @@ def test_largest_sums_do_not_overflow(shape, zero_point, sign, method):
 @EVERY_CHOICE
 @settings(deadline=None, max_examples=20)
 @given(zero_point=st.sampled_from([0, 1, 128, 254, 255]), seed=st.integers(0, 2**32))
-def test_extreme_codes_and_weights_are_exact(zero_point, seed, method):
+def test_extreme_codes_and_weights_are_exact(zero_point, seed, choice):
     """Two products of bytes can leave 16 bits; many, begun at -z sum w, 32 bits in between."""
     terms, out = MAX_TERMS // 9, 17
     shape, rng = shape_of(terms, out, 3, 2, 3, 1, 1), np.random.default_rng(seed)
@@ -207,17 +219,17 @@ def test_extreme_codes_and_weights_are_exact(zero_point, seed, method):
     w = w.transpose(0, 3, 1, 2)
     x = rng.choice(np.array([0, 255], np.uint8), (1, 3, 2, terms))
     y, ones = np.empty((1, 3, 2, out), np.float32), np.ones(1, np.float32)
-    Convolution(shape, method).convolve(x, zero_point, 1.0, w, ones, None, y)
+    convolution_of(shape, choice).convolve(x, zero_point, 1.0, w, ones, None, y)
     sums = convolved(x.astype(np.int64) - zero_point, w.astype(np.int64), shape)
     np.testing.assert_array_equal(y, sums.astype(np.float32))
 
 
 @EVERY_CHOICE
-def test_weights_may_lie_anyhow_in_memory(method):
+def test_weights_may_lie_anyhow_in_memory(choice):
     shape = shape_of(16, 16, 4, 4, 3, 1, 1)
     rng = np.random.default_rng(2)
     w, x = weights_for(shape, rng), rng.integers(0, 256, (2, 4, 4, 16), dtype=np.uint8)
-    convolution, ones = Convolution(shape, method), np.ones(1, np.float32)
+    convolution, ones = convolution_of(shape, choice), np.ones(1, np.float32)
     y, of_copy = np.empty((2, 2, 4, 4, 16), np.float32)
     convolution.convolve(x, 9, 1.0, w, ones, None, y)
     convolution.convolve(x, 9, 1.0, np.ascontiguousarray(w), ones, None, of_copy)
@@ -276,16 +288,14 @@ def test_the_probes_find_the_instructions_where_they_are():
     assert dot_product_is_native() == has_dot_product()
 
 
-@pytest.mark.parametrize("has_it", [True, False])
-def test_bytes_are_multiplied_where_the_processor_can(has_it, monkeypatch):
+def test_bytes_are_multiplied_where_the_processor_can():
     """16-bit products elsewhere, and for depthwise convolutions, whose sums are short."""
-    monkeypatch.setattr("edgesim.quant.kernels.dot_product.dot_product_is_native", lambda: has_it)
-    stem, even = LAYERS["stem of three channels"], LAYERS["winograd, even"]
-    ways = [(stem, Direct), (even, Winograd), (LAYERS["depthwise"], Depthwise)]
-    for shape, way in ways:
-        convolution = Convolution(shape)
-        expected = DirectBytes if has_it and way is not Depthwise else way
-        assert type(convolution._forward) is type(convolution._gradient) is expected
+    ways = {"stem of three channels": Direct, "winograd, even": Winograd, "depthwise": Depthwise}
+    for name, way in ways.items():
+        for choice in ("with bytes", "without bytes"):
+            found = convolution_of(LAYERS[name], choice)
+            expected = DirectBytes if choice == "with bytes" and way is not Depthwise else way
+            assert type(found._forward) is type(found._gradient) is expected
 
 
 _WITHOUT = """
