@@ -11,11 +11,14 @@ Symbols:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
+
+_PART = 1 << 17  # entries whose several passes stay in the caches; a multiple of vector registers
 
 
 @dataclass(slots=True)
@@ -65,11 +68,12 @@ class Sgd:
 
     def step_(self, state: OptimizerState, x: Tensor, g: Tensor, gamma: float) -> None:
         """Local step in place in `x`; `g` becomes the direction."""
-        beta, m = self.momentum, state.momentum
-        a = g.add_(x, alpha=self.weight_decay)
-        m.mul_(beta).add_(a)
-        d = a.add_(m, alpha=beta) if self.nesterov else m
-        x.sub_(d, alpha=gamma)
+        beta = self.momentum
+        for part, g_part, m in _in_parts(x, g, state.momentum):
+            a = g_part.add_(part, alpha=self.weight_decay)
+            m.mul_(beta).add_(a)
+            d = a.add_(m, alpha=beta) if self.nesterov else m
+            part.sub_(d, alpha=gamma)
 
     def after_gossip_(self, state: OptimizerState, x: Tensor, u: float, gamma: float) -> None:
         """Local momentum learns nothing from gossip."""
@@ -94,14 +98,15 @@ class QuasiGlobalMomentum:
 
     def step_(self, state: OptimizerState, x: Tensor, g: Tensor, gamma: float) -> None:
         """Local step in place in `x`; `g` becomes the direction."""
-        beta, m = self.momentum, state.momentum
-        a = g.add_(x, alpha=self.weight_decay)
-        if self.nesterov:
-            d = a.mul_(1 + beta).add_(m, alpha=beta * beta)  # a + beta (beta m + a)
-        else:
-            d = a.add_(m, alpha=beta)
-        x.sub_(d, alpha=gamma)
-        m.mul_(beta).add_(d, alpha=1 - beta)
+        beta = self.momentum
+        for part, g_part, m in _in_parts(x, g, state.momentum):
+            a = g_part.add_(part, alpha=self.weight_decay)
+            if self.nesterov:
+                d = a.mul_(1 + beta).add_(m, alpha=beta * beta)  # a + beta (beta m + a)
+            else:
+                d = a.add_(m, alpha=beta)
+            part.sub_(d, alpha=gamma)
+            m.mul_(beta).add_(d, alpha=1 - beta)
         state.half_step = x.clone()
 
     def after_gossip_(self, state: OptimizerState, x: Tensor, u: float, gamma: float) -> None:
@@ -110,6 +115,11 @@ class QuasiGlobalMomentum:
         r = torch.sub(x, state.half_step, out=state.half_step)
         state.momentum.sub_(r, alpha=(1 - self.momentum) / (gamma * u))
         state.half_step = None
+
+
+def _in_parts(*vectors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Views of vectors of one length, part by part; no bit depends on where parts end."""
+    return zip(*(vector.split(_PART) for vector in vectors), strict=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -244,5 +244,9 @@ def rows(x_NCHW: Tensor) -> Tensor:
 
 
 def _images(x_NHWC: Tensor) -> Tensor:
-    """NCHW in the memory layout channels_last, a view."""
-    return x_NHWC.permute(0, 3, 1, 2)
+    """NCHW in the memory layout channels_last, the same memory.
+
+    Not a view: one keeps its base alive, and autograd, which adds the gradients of a branch to
+    memory that nobody else refers to, would take new memory for the sum.
+    """
+    return x_NHWC.permute(0, 3, 1, 2).detach()

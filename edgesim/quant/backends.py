@@ -71,7 +71,7 @@ def describe_backend(name: BackendName) -> str:
         case "int8_cpu":
             from edgesim.quant.int8_cpu import Int8Cpu
 
-            return f"{Int8Cpu.name} ({Int8Cpu.description})"
+            return f"{Int8Cpu.name} ({Int8Cpu().description})"
         case _:
             assert_never(name)
 

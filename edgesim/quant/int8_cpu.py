@@ -23,6 +23,7 @@ from edgesim.quant.arithmetic import (
 from edgesim.quant.kernels import quantize, range_batch_norm, range_evonorm
 from edgesim.quant.kernels.arrays import Float32, UInt8
 from edgesim.quant.kernels.convolution import Convolution
+from edgesim.quant.kernels.dot_product import dot_product_is_native
 from edgesim.quant.kernels.geometry import ConvolutionShape
 from edgesim.quant.kernels.quantize_weights import quantize_weights
 from edgesim.quant.kernels.weight_gradient import WeightGradient
@@ -42,12 +43,17 @@ class Int8Cpu:
     """
 
     name = "int8_cpu"
-    description = "numba kernels: 16-bit multiply-adds, 32-bit sums"
 
     def __init__(self) -> None:
         self._convolutions: dict[_Layer, Convolution] = {}
         self._weight_gradients: dict[_Layer, WeightGradient | None] = {}
         self._evonorms: dict[tuple[torch.Size, RangeNormShape], _EvoNormSettings] = {}
+
+    @property
+    def description(self) -> str:
+        """Which products this processor computes, for people."""
+        products = "byte dot products" if dot_product_is_native() else "16-bit multiply-adds"
+        return f"numba kernels: {products}, 32-bit sums"
 
     def sample_range(self, x_NHWC: Tensor) -> Range:
         """Mean over samples of their minima, and of their maxima."""

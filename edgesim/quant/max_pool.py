@@ -1,12 +1,14 @@
 """Maximum pooling that saves one byte for each output: which entry of its window was the largest.
 
-torch's own saves the whole input and 8 bytes an output, which would undo what 8-bit layers save.
+torch's own saves the whole input and 8 bytes an output, which would undo what 8-bit layers save. On
+the CPU a kernel finds the places; elsewhere they are made of torch's indices.
 """
 
 from __future__ import annotations
 
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import Function, once_differentiable
@@ -37,6 +39,16 @@ class CompactMaxPool2d(nn.Module):
         """Shape (N, C, H', W')."""
         y: Tensor = _CompactMaxPool.apply(x_NCHW, self)  # type: ignore[no-untyped-call]
         return y
+
+    def output_size(self, shape_NCHW: torch.Size) -> tuple[int, int]:
+        """Height and width of the output; a window that begins in the far padding is none."""
+        sizes = []
+        for size in shape_NCHW[2:]:
+            steps = size + 2 * self.padding - self.kernel_size
+            windows = (-(-steps // self.stride) if self.ceil_mode else steps // self.stride) + 1
+            begins_behind = self.ceil_mode and (windows - 1) * self.stride >= size + self.padding
+            sizes.append(windows - begins_behind)
+        return sizes[0], sizes[1]
 
     def window_places(self, flat_NCHW: Tensor, width: int) -> Tensor:
         """Places in the windows, uint8, of torch's indices into height x width."""
@@ -75,6 +87,11 @@ class _Context(Protocol):
 class _CompactMaxPool(Function):
     @staticmethod
     def forward(ctx: _Context, x_NCHW: Tensor, pool: CompactMaxPool2d) -> Tensor:
+        ctx.pool, ctx.input_shape = pool, x_NCHW.shape
+        if x_NCHW.device.type == "cpu":
+            y, places = _pool(x_NCHW, pool)
+            ctx.save_for_backward(places)
+            return y
         y, flat = functional.max_pool2d(
             x_NCHW,
             pool.kernel_size,
@@ -83,7 +100,6 @@ class _CompactMaxPool(Function):
             ceil_mode=pool.ceil_mode,
             return_indices=True,
         )
-        ctx.pool, ctx.input_shape = pool, x_NCHW.shape
         ctx.save_for_backward(pool.window_places(flat, x_NCHW.shape[3]))
         return y
 
@@ -91,26 +107,36 @@ class _CompactMaxPool(Function):
     @once_differentiable
     def backward(ctx: _Context, g_NCHW: Tensor) -> tuple[Tensor, None]:
         pool, (places,) = ctx.pool, ctx.saved_tensors
+        if g_NCHW.device.type == "cpu":
+            return _pool_gradient(g_NCHW, places, pool, ctx.input_shape), None
+        # torch's own kernel adds in any order on a GPU, and refuses to if asked not to.
         flat = pool.flat_places(places, ctx.input_shape[3])
-        if g_NCHW.is_cuda:  # torch's kernel there adds in any order, and refuses to if asked not to
-            g_flat = g_NCHW.new_zeros(*ctx.input_shape[:2], ctx.input_shape[2:].numel())
-            g_flat.scatter_add_(2, flat.flatten(2), g_NCHW.flatten(2))
-            return g_flat.view(ctx.input_shape), None
-        # The input's values are not read; its shape and memory layout are.
-        like = torch.empty(
-            ctx.input_shape,
-            dtype=g_NCHW.dtype,
-            device=g_NCHW.device,
-            memory_format=torch.channels_last,
-        )
-        g_x: Tensor = torch.ops.aten.max_pool2d_with_indices_backward(
-            g_NCHW.contiguous(memory_format=torch.channels_last),
-            like,
-            [pool.kernel_size] * 2,
-            [pool.stride] * 2,
-            [pool.padding] * 2,
-            [1, 1],
-            pool.ceil_mode,
-            flat.contiguous(memory_format=torch.channels_last),
-        )
-        return g_x, None
+        g_flat = g_NCHW.new_zeros(*ctx.input_shape[:2], ctx.input_shape[2:].numel())
+        g_flat.scatter_add_(2, flat.flatten(2), g_NCHW.flatten(2))
+        return g_flat.view(ctx.input_shape), None
+
+
+def _pool(x_NCHW: Tensor, pool: CompactMaxPool2d) -> tuple[Tensor, Tensor]:
+    """Maxima, NCHW in the memory layout channels_last, and their places, NHWC."""
+    from edgesim.quant.kernels import max_pool  # loads numba: half a second
+
+    x_NHWC = x_NCHW.permute(0, 2, 3, 1).contiguous().numpy()
+    height, width = pool.output_size(x_NCHW.shape)
+    y = np.empty((len(x_NHWC), height, width, x_NHWC.shape[3]), x_NHWC.dtype)
+    places = np.empty(y.shape, np.uint8)
+    max_pool.max_pool(x_NHWC, (pool.kernel_size, pool.stride, pool.padding), y, places)
+    return torch.from_numpy(y).permute(0, 3, 1, 2).detach(), torch.from_numpy(places)
+
+
+def _pool_gradient(
+    g_NCHW: Tensor, places_NHWC: Tensor, pool: CompactMaxPool2d, shape: torch.Size
+) -> Tensor:
+    """NCHW in the memory layout channels_last."""
+    from edgesim.quant.kernels import max_pool
+
+    N, C, H, W = shape
+    g_NHWC = g_NCHW.permute(0, 2, 3, 1).contiguous().numpy()
+    g_x = np.zeros((N, H, W, C), g_NHWC.dtype)
+    window = pool.kernel_size, pool.stride, pool.padding
+    max_pool.max_pool_gradient(g_NHWC, places_NHWC.numpy(), window, g_x)
+    return torch.from_numpy(g_x).permute(0, 3, 1, 2).detach()

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from edgesim.learning.optimizers import LearningRateSchedule, QuasiGlobalMomentum, Sgd
+from edgesim.learning.optimizers import (
+    LearningRateSchedule,
+    OptimizerState,
+    QuasiGlobalMomentum,
+    Sgd,
+)
 
 
 def quadratic(x):
@@ -28,6 +33,21 @@ def test_sgd_equals_torch_sgd(momentum, nesterov):
         ours.step_(state, x, quadratic(x), 0.05)
         ours.after_gossip_(state, x, 1.0, 0.05)
     torch.testing.assert_close(x, parameter.detach(), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("kind", [Sgd, QuasiGlobalMomentum])
+@pytest.mark.parametrize("nesterov", [True, False])
+def test_no_bit_depends_on_the_parts_that_long_vectors_are_updated_in(kind, nesterov, monkeypatch):
+    generator, results = torch.Generator().manual_seed(3), []
+    x, g, m = torch.randn(3, (1 << 17) * 2 + 77, generator=generator)
+    for size in (1 << 17, x.numel()):
+        monkeypatch.setattr("edgesim.learning.optimizers._PART", size)
+        optimizer = kind(momentum=0.9, nesterov=nesterov, weight_decay=1e-3)
+        y, state = x.clone(), OptimizerState(m.clone())
+        optimizer.step_(state, y, g.clone(), 0.1)
+        results.append((y, state.momentum))
+    for of_parts, of_whole in zip(*results, strict=True):
+        assert torch.equal(of_parts.view(torch.int32), of_whole.view(torch.int32))
 
 
 @pytest.mark.parametrize("nesterov", [True, False])

@@ -205,6 +205,13 @@ def test_the_choice_falls_on_integers_where_they_can_serve():
     assert describe_backend("int8_cpu").startswith("int8_cpu (")
 
 
+@pytest.mark.parametrize("products", ["byte dot products", "16-bit multiply-adds"])
+def test_people_are_told_which_products_the_processor_computes(products, monkeypatch):
+    has_bytes = products == "byte dot products"
+    monkeypatch.setattr("edgesim.quant.int8_cpu.dot_product_is_native", lambda: has_bytes)
+    assert products in describe_backend("int8_cpu")
+
+
 def test_integers_asked_for_by_name_are_refused_where_they_cannot_serve(monkeypatch):
     floats = site(REFERENCE, zero_point="float_offset").settings
     assert choose_backend("auto", floats, "cpu") == "reference"

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +16,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgesim.quant.kernels.convolution import Convolution, Method
+from edgesim.quant.kernels.depthwise import Depthwise
+from edgesim.quant.kernels.direct import Direct
+from edgesim.quant.kernels.direct_bytes import DirectBytes
+from edgesim.quant.kernels.dot_product import dot_product_is_native
 from edgesim.quant.kernels.errors import KernelError
 from edgesim.quant.kernels.geometry import MAX_TERMS, ConvolutionShape
-from edgesim.quant.kernels.instructions import has_native_instruction
+from edgesim.quant.kernels.instructions import has_dot_product, has_native_instruction
 from edgesim.quant.kernels.multiply_add import multiply_add_is_native
+from edgesim.quant.kernels.winograd import Winograd
 
 Int64 = npt.NDArray[np.int64]
+Choice = Method | Literal["with bytes", "without bytes"] | None
 
 
 def shape_of(C, out, H, W, k, s, p, groups=1) -> ConvolutionShape:
@@ -70,11 +77,21 @@ def weights_for(shape: ConvolutionShape, rng: np.random.Generator) -> npt.NDArra
     return rng.integers(-127, 128, (out, k, k, inputs), dtype=np.int8).transpose(0, 3, 1, 2)
 
 
+def convolution_of(shape: ConvolutionShape, choice: Choice) -> Convolution:
+    """By a method, or by those that a processor with or without byte products chooses."""
+    if choice not in ("with bytes", "without bytes"):
+        return Convolution(shape, choice)
+    probe = "edgesim.quant.kernels.dot_product.dot_product_is_native"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(probe, lambda: choice == "with bytes")
+        return Convolution(shape)
+
+
 def check_both_directions(
-    shape: ConvolutionShape, samples: int, rng: np.random.Generator, method: Method | None = None
+    shape: ConvolutionShape, samples: int, rng: np.random.Generator, choice: Choice = None
 ) -> None:
     """Both directions equal the oracle bit for bit, scales and biases included."""
-    convolution = Convolution(shape, method)
+    convolution = convolution_of(shape, choice)
     w = weights_for(shape, rng)
     x_shape = (samples, shape.height, shape.width, shape.channels)
     y_shape = (samples, shape.out_height, shape.out_width, shape.out_channels)
@@ -110,20 +127,34 @@ LAYERS = {
     "grouped": shape_of(12, 40, 7, 6, 3, 2, 1, groups=4),
     "depthwise": shape_of(32, 32, 8, 7, 3, 1, 1, groups=32),
     "depthwise, stride 2, broken band": shape_of(21, 21, 9, 8, 3, 2, 1, groups=21),
+    "depthwise, no tap meets some inputs": shape_of(20, 20, 5, 4, 1, 2, 0, groups=20),
     "depthwise with multiplier": shape_of(6, 18, 5, 5, 3, 1, 1, groups=6),
     "no tap meets some inputs": shape_of(5, 4, 8, 7, 1, 3, 0),
     "last inputs unseen": shape_of(4, 4, 8, 8, 3, 3, 0),
 }
 
 
+EVERY_CHOICE = pytest.mark.parametrize("choice", ["without bytes", "direct", "direct_bytes"])
+
+
+@EVERY_CHOICE
 @pytest.mark.parametrize("shape", LAYERS.values(), ids=LAYERS)
-def test_convolution_and_input_gradient_are_exact(shape):
-    check_both_directions(shape, 23, np.random.default_rng(0))
+def test_convolution_and_input_gradient_are_exact(shape, choice):
+    check_both_directions(shape, 23, np.random.default_rng(0), choice)
 
 
+@EVERY_CHOICE
+@pytest.mark.parametrize("samples", [1, 2, 5])
+def test_samples_of_one_pixel_may_be_fewer_than_a_tile_has(samples, choice):
+    check_both_directions(
+        shape_of(33, 19, 1, 1, 1, 1, 0), samples, np.random.default_rng(0), choice
+    )
+
+
+@EVERY_CHOICE
 @settings(deadline=None, max_examples=80)
 @given(data=st.data())
-def test_every_geometry_is_exact(data):
+def test_every_geometry_is_exact(data, choice):
     draw = data.draw
     groups = draw(st.sampled_from([1, 1, 2, 3]))
     kernel, padding = draw(st.integers(1, 7)), draw(st.integers(0, 4))
@@ -139,14 +170,14 @@ def test_every_geometry_is_exact(data):
         groups,
     )
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    check_both_directions(shape, draw(st.integers(1, 4)), rng)
+    check_both_directions(shape, draw(st.integers(1, 4)), rng, choice)
 
 
 @pytest.mark.parametrize(
     ("shape", "methods"),
     [
-        (shape_of(16, 16, 6, 7, 3, 1, 1), ["direct", "winograd"]),
-        (shape_of(20, 20, 6, 7, 3, 2, 1, groups=20), ["direct", "depthwise"]),
+        (shape_of(16, 16, 6, 7, 3, 1, 1), ["direct", "direct_bytes", "winograd"]),
+        (shape_of(20, 20, 6, 7, 3, 2, 1, groups=20), ["direct", "direct_bytes", "depthwise"]),
     ],
 )
 def test_every_method_is_exact(shape, methods):
@@ -154,6 +185,7 @@ def test_every_method_is_exact(shape, methods):
         check_both_directions(shape, 3, np.random.default_rng(1), method)
 
 
+@EVERY_CHOICE
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("zero_point", [0, 255])
 @pytest.mark.parametrize(
@@ -164,8 +196,8 @@ def test_every_method_is_exact(shape, methods):
         shape_of(16, 16, 4, 4, 3, 1, 1, groups=16),
     ],
 )
-def test_largest_sums_do_not_overflow(shape, zero_point, sign):
-    convolution = Convolution(shape)
+def test_largest_sums_do_not_overflow(shape, zero_point, sign, choice):
+    convolution = convolution_of(shape, choice)
     w = np.full(shape.weight_shape, 127 * sign, np.int8)
     x = np.full((1, shape.height, shape.width, shape.channels), 255 - zero_point, np.uint8)
     y = np.empty((1, shape.out_height, shape.out_width, shape.out_channels), np.float32)
@@ -175,11 +207,29 @@ def test_largest_sums_do_not_overflow(shape, zero_point, sign):
     np.testing.assert_array_equal(y, sums.astype(np.float32))
 
 
-def test_weights_may_lie_anyhow_in_memory():
+@EVERY_CHOICE
+@settings(deadline=None, max_examples=20)
+@given(zero_point=st.sampled_from([0, 1, 128, 254, 255]), seed=st.integers(0, 2**32))
+def test_extreme_codes_and_weights_are_exact(zero_point, seed, choice):
+    """Two products of bytes can leave 16 bits; many, begun at -z sum w, 32 bits in between."""
+    terms, out = MAX_TERMS // 9, 17
+    shape, rng = shape_of(terms, out, 3, 2, 3, 1, 1), np.random.default_rng(seed)
+    signs = [[0.0, 1.0], [0.5, 0.5]][seed % 2]
+    w = rng.choice(np.array([-127, 127], np.int8), (out, 3, 3, terms), p=signs)
+    w = w.transpose(0, 3, 1, 2)
+    x = rng.choice(np.array([0, 255], np.uint8), (1, 3, 2, terms))
+    y, ones = np.empty((1, 3, 2, out), np.float32), np.ones(1, np.float32)
+    convolution_of(shape, choice).convolve(x, zero_point, 1.0, w, ones, None, y)
+    sums = convolved(x.astype(np.int64) - zero_point, w.astype(np.int64), shape)
+    np.testing.assert_array_equal(y, sums.astype(np.float32))
+
+
+@EVERY_CHOICE
+def test_weights_may_lie_anyhow_in_memory(choice):
     shape = shape_of(16, 16, 4, 4, 3, 1, 1)
     rng = np.random.default_rng(2)
     w, x = weights_for(shape, rng), rng.integers(0, 256, (2, 4, 4, 16), dtype=np.uint8)
-    convolution, ones = Convolution(shape), np.ones(1, np.float32)
+    convolution, ones = convolution_of(shape, choice), np.ones(1, np.float32)
     y, of_copy = np.empty((2, 2, 4, 4, 16), np.float32)
     convolution.convolve(x, 9, 1.0, w, ones, None, y)
     convolution.convolve(x, 9, 1.0, np.ascontiguousarray(w), ones, None, of_copy)
@@ -233,18 +283,32 @@ def test_arrays_that_do_not_fit_are_refused():
         convolve(x, 0, 1.0, w, scale, scale[:2], y)
 
 
-def test_the_probe_finds_the_instruction_where_it_is():
+def test_the_probes_find_the_instructions_where_they_are():
     assert multiply_add_is_native() == has_native_instruction()
+    assert dot_product_is_native() == has_dot_product()
+
+
+def test_bytes_are_multiplied_where_the_processor_can():
+    """16-bit products elsewhere, and for depthwise convolutions, whose sums are short."""
+    ways = {"stem of three channels": Direct, "winograd, even": Winograd, "depthwise": Depthwise}
+    for name, way in ways.items():
+        for choice in ("with bytes", "without bytes"):
+            found = convolution_of(LAYERS[name], choice)
+            expected = DirectBytes if choice == "with bytes" and way is not Depthwise else way
+            assert type(found._forward) is type(found._gradient) is expected
 
 
 _WITHOUT = """
 import numpy as np
 import test_int8_convolution as tests
+from edgesim.quant.kernels.dot_product import dot_product_is_native
 from edgesim.quant.kernels.multiply_add import multiply_add_is_native
 
 assert not multiply_add_is_native()
+assert not dot_product_is_native()
 for name in ("winograd, odd", "depthwise, stride 2, broken band"):
     tests.check_both_directions(tests.LAYERS[name], 2, np.random.default_rng(0))
+tests.check_both_directions(tests.LAYERS["grouped"], 2, np.random.default_rng(0), "direct_bytes")
 """
 
 

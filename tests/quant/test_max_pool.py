@@ -33,6 +33,44 @@ def test_results_and_gradients_are_those_of_torch(kernel, stride, padding, ceil_
     torch.testing.assert_close(ours.grad, theirs.grad)
 
 
+@pytest.mark.parametrize(("kernel", "stride", "padding", "ceil_mode"), GEOMETRIES)
+def test_bits_are_those_of_torch_in_the_same_memory_layout(kernel, stride, padding, ceil_mode):
+    """Sums of overlapping windows, negative zeros, infinities and NaN included."""
+    generator = torch.Generator().manual_seed(2)
+    x = torch.randint(-2, 3, (2, 37, 9, 8), generator=generator).float()
+    strange = torch.tensor([float("nan"), float("-inf"), float("inf"), -0.0])
+    places = torch.randint(0, x.numel(), (400,), generator=generator)
+    x.view(-1)[places] = strange.repeat(100)
+    x[0, 0] = float("-inf")
+    x = x.contiguous(memory_format=torch.channels_last)
+    ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+    y = CompactMaxPool2d(kernel, stride=stride, padding=padding, ceil_mode=ceil_mode)(ours)
+    expected = nn.MaxPool2d(kernel, stride, padding, ceil_mode=ceil_mode)(theirs)
+    g = torch.randn(expected.shape, generator=generator)
+    g.view(-1)[::7] = -0.0
+    g = g.contiguous(memory_format=torch.channels_last)
+    y.backward(g)
+    expected.backward(g)
+    for actual, wanted in [(y, expected), (ours.grad, theirs.grad)]:
+        assert actual.is_contiguous(memory_format=torch.channels_last)
+        a, b = (t.detach().contiguous().view(torch.int32) for t in (actual, wanted))
+        is_nan = wanted.detach().isnan()
+        assert torch.equal(a[~is_nan], b[~is_nan])
+        assert torch.equal(actual.isnan(), is_nan)
+
+
+@pytest.mark.parametrize("size", range(1, 12))
+@pytest.mark.parametrize("kernel", [1, 2, 3])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("ceil_mode", [False, True])
+def test_outputs_are_as_many_as_torchs(size, kernel, stride, ceil_mode):
+    x = torch.zeros(1, 1, size + 2, size + 3)
+    for padding in range(kernel // 2 + 1):
+        pool = CompactMaxPool2d(kernel, stride=stride, padding=padding, ceil_mode=ceil_mode)
+        theirs = nn.MaxPool2d(kernel, stride, padding, ceil_mode=ceil_mode)
+        assert pool(x).shape == theirs(x).shape
+
+
 def test_a_byte_is_saved_for_each_output():
     saved = []
     x = torch.randn(2, 8, 16, 16, generator=torch.Generator().manual_seed(1), requires_grad=True)

@@ -16,9 +16,11 @@ from typing import Literal
 
 import numpy as np
 
+from edgesim.quant.kernels import dot_product, multiply_add
 from edgesim.quant.kernels.arrays import Float32, Int8, UInt8
 from edgesim.quant.kernels.depthwise import Depthwise
 from edgesim.quant.kernels.direct import Direct
+from edgesim.quant.kernels.direct_bytes import DirectBytes
 from edgesim.quant.kernels.errors import KernelError
 from edgesim.quant.kernels.geometry import (
     ConvolutionShape,
@@ -30,7 +32,7 @@ from edgesim.quant.kernels.instructions import LANES
 from edgesim.quant.kernels.packing import weights_in_memory_order
 from edgesim.quant.kernels.winograd import Winograd
 
-Method = Literal["direct", "depthwise", "winograd"]
+Method = Literal["direct", "direct_bytes", "depthwise", "winograd"]
 
 _NO_BIAS = np.empty(0, np.float32)
 
@@ -122,7 +124,7 @@ class Convolution:
 
     def _run(
         self,
-        method: Direct | Depthwise | Winograd,
+        method: Direct | DirectBytes | Depthwise | Winograd,
         operands: tuple[tuple[UInt8, tuple[int, ...]], tuple[Float32, tuple[int, ...]]],
         zero_point: int,
         scale: float,
@@ -142,12 +144,15 @@ class Convolution:
 
 def _choose(
     shape: ConvolutionShape,
-    tables_of: Callable[[ConvolutionShape, int], Tables],
+    tables_of: Callable[..., Tables],
     method: Method | None,
-) -> Direct | Depthwise | Winograd:
+) -> Direct | DirectBytes | Depthwise | Winograd:
     if method == "depthwise" or (method is None and shape.is_depthwise):
-        return Depthwise(tables_of(shape, LANES))
-    tables = tables_of(shape, 1)
+        return Depthwise(tables_of(shape, multiply_add.TILE, LANES))
+    # Transforms cost what they save once products are twice as fast.
+    if method == "direct_bytes" or (method is None and dot_product.dot_product_is_native()):
+        return DirectBytes(tables_of(shape, dot_product.TILE))
+    tables = tables_of(shape, multiply_add.TILE)
     if method == "winograd" or (method is None and Winograd.suits(tables)):
         return Winograd(tables)
     return Direct(tables)

@@ -66,7 +66,7 @@ class Depthwise:
         scale_C[: tables.channels] = weight_scales * np.float32(scale)
         if bias.size:
             bias_C[: tables.channels] = bias
-        block = tables.held(len(codes_NHWC), TAP_PIXELS)
+        block = tables.samples_in_block(len(codes_NHWC))
         _run(
             codes_NHWC,
             zero_point,
@@ -94,7 +94,8 @@ class Depthwise:
         for taps in self._taps:
             # The last column, of zeros, makes their number even.
             chosen = taps_CT[:, [*taps, *[-1] * (len(taps) % 2)]]
-            by_band = chosen.reshape(-1, LANES, len(chosen[0]) // 2, 2)[:, order]
+            shape = tables.step // LANES, LANES, len(chosen[0]) // 2, 2
+            by_band = chosen.reshape(shape)[:, order]
             packed.append(by_band.transpose(0, 2, 1, 3).ravel())
         weights: Int16 = aligned(2 * len(self._offsets) * tables.step, np.int16)
         np.concatenate(packed, out=weights)

@@ -68,7 +68,7 @@ class Direct:
             tables.strips,
             tables.segments,
             tables.terms,
-            tables.held(len(codes_NHWC), PIXELS),
+            tables.samples_in_block(len(codes_NHWC)),
         )
 
 

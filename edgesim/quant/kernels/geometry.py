@@ -6,10 +6,11 @@ convolution with stride s falls apart into s x s phases: inputs at equal remaind
 column meet the same taps of the kernel, and no zeros are multiplied.
 
 Symbols:
-    image: codes minus zero point of a block of samples, with zeros around them
+    image: codes of a block of samples with padding around them, or codes minus zero point
     base: position in the image of the first term of a pixel   target: of the pixel in the output
-    term: tap and channel, in the order of the image   pair: two consecutive terms
-    segment: terms that are consecutive in the image   lane: output channel within a panel of 16
+    term: tap and channel, in the order of the image   lane: output channel within a panel of 16
+    step: consecutive terms that one instruction multiplies, two or four (`Tile`)
+    segment: steps that are consecutive in the image
     k: kernel   s: stride   p: padding
 Shapes:
     N: samples   H, W: height, width   C: input channels   O: output channels   G: groups
@@ -26,15 +27,15 @@ import numpy.typing as npt
 
 from edgesim.quant.kernels.errors import KernelError
 from edgesim.quant.kernels.instructions import LANES
-from edgesim.quant.kernels.multiply_add import PIXELS
+from edgesim.quant.kernels.tile import Tile
 
 Table = npt.NDArray[np.int64]
 
 # |code - zero point| <= 255 and |weight| <= 127: fewer terms can't leave 32 bits.
 MAX_TERMS = (2**31 - 1) // (255 * 127)
 
-_SEGMENT_PAIRS = 256  # 16 KiB of weights
-_STRIP_PAIRS = 384  # 24 KiB of weights: they stay in the first-level cache over many tiles
+_SEGMENT_STEPS = 256  # 16 KiB of weights
+_STRIP_STEPS = 384  # 24 KiB of weights: they stay in the first-level cache over many tiles
 _BLOCK_BYTES = 256 * 1024  # of image and output: second-level cache, while panels pass
 _BLOCK_PIXELS = 192  # in a block at least, so that weights are not fetched for a few pixels
 
@@ -179,6 +180,7 @@ class Tables:
     """All that a kernel follows to compute a convolution or an input gradient.
 
     Attributes:
+        tile: form of the register tiles.
         channels: of the image.
         step: from a pixel of the image to the next; `channels` in whole bands.
         lanes: output channels of a group.
@@ -188,15 +190,16 @@ class Tables:
         block: samples in a block.
         bases: positions in the image of a block, phase by phase, each filled up to whole tiles.
         targets: positions in the output of a block.
-        phases: shape (phases, 6): first base, pixels of a sample, first and last strip, first pair,
-            number of pairs.
-        strips: shape (strips, 3): first and last segment, first pair counted from its phase's.
-        segments: shape (segments, 2): offset from a base, number of pairs.
-        terms: shape (pairs, 2): position of a term's weight for lane 0 of group 0; -1: zero.
+        phases: shape (phases, 6): first base, pixels of a sample, first and last strip, first step,
+            number of steps.
+        strips: shape (strips, 3): first and last segment, first step counted from its phase's.
+        segments: shape (segments, 2): offset from a base, number of steps.
+        terms: shape (steps, 2 or 4): position of a term's weight for lane 0 of group 0; -1: zero.
         lane_step: from a lane's weight to the next lane's.
         group_step: from a group's weight to the next group's.
     """
 
+    tile: Tile
     channels: int
     step: int
     lanes: int
@@ -233,35 +236,39 @@ class Tables:
         """Panels of lanes of a group."""
         return -(-self.lanes // LANES)
 
-    def held(self, samples: int, tile: int) -> int:
-        """Samples that the image of a block has room for, of a batch of so many.
+    def samples_in_block(self, samples: int) -> int:
+        """Samples whose image has to be there so that a block of them can be computed.
 
-        Behind the batch's last pixel of a phase, its last tile of `tile` pixels reads what comes
-        next, in the images of further samples: those are there, unused, or the block ends before.
+        The last tile of a phase may be filled up with pixels of samples that follow the last.
         """
-        fewest = min(pixels for pixels in self.phases[:, 1] if pixels)
-        return min(self.block, samples + -(-(tile - 1) // int(fewest)))
+        spare = -(-(self.tile.pixels - 1) // int(self.phases[:, 1].min()))
+        return min(self.block, samples + spare)
 
 
-def forward_tables(shape: ConvolutionShape, band: int = 1) -> Tables:
+def forward_tables(shape: ConvolutionShape, tile: Tile, band: int = 1) -> Tables:
     """Tables of a convolution; the image has whole bands of so many channels."""
     rows = forward_axis(shape.height, shape.out_height, shape)
     columns = forward_axis(shape.width, shape.out_width, shape)
     k, I = shape.kernel, shape.weight_shape[1]  # noqa: E741 (the symbol of the legend)
     # The weight of tap (r, c), channel i and output channel o is at ((o k + r) k + c) I + i.
-    return _tables(shape, band, rows, columns, shape.channels, shape.out_channels, 1, k * k * I)
+    return _tables(
+        shape, tile, band, rows, columns, shape.channels, shape.out_channels, 1, k * k * I
+    )
 
 
-def gradient_tables(shape: ConvolutionShape, band: int = 1) -> Tables:
+def gradient_tables(shape: ConvolutionShape, tile: Tile, band: int = 1) -> Tables:
     """Tables of an input gradient; the image has whole bands of so many channels."""
     rows = gradient_axis(shape.height, shape.out_height, shape)
     columns = gradient_axis(shape.width, shape.out_width, shape)
     k, I = shape.kernel, shape.weight_shape[1]  # noqa: E741
-    return _tables(shape, band, rows, columns, shape.out_channels, shape.channels, k * k * I, 1)
+    return _tables(
+        shape, tile, band, rows, columns, shape.out_channels, shape.channels, k * k * I, 1
+    )
 
 
 def _tables(
     shape: ConvolutionShape,
+    tile: Tile,
     band: int,
     rows: Axis,
     columns: Axis,
@@ -274,28 +281,29 @@ def _tables(
     step = -(-channels // band) * band
     image_size = rows.size * columns.size * step
     out_pixels = rows.out_size * columns.out_size
-    sample_bytes = 2 * image_size + 4 * out_pixels * out_channels
+    sample_bytes = tile.entry_bytes * image_size + 4 * out_pixels * out_channels
     block = max(_BLOCK_BYTES // sample_bytes, -(-_BLOCK_PIXELS // out_pixels))
     bases, targets, phases = [], [], []
     strips: list[tuple[int, int, int]] = []
     segments: list[tuple[int, int]] = []
     terms: list[Table] = []
-    pairs_before = bases_before = 0
+    steps_before = bases_before = 0
     for row, column in product(rows.phases, columns.phases):
         new_bases = _positions(row, column, "base", columns.size * step, step)
         new_targets = _positions(row, column, "out", columns.out_size * out_channels, out_channels)
-        bases.append(_for_block(new_bases, block, image_size))
-        targets.append(_for_block(new_targets, block, out_pixels * out_channels))
+        bases.append(_for_block(new_bases, block, image_size, tile))
+        targets.append(_for_block(new_targets, block, out_pixels * out_channels, tile))
         first_strip, first_segment = len(strips), len(segments)
         for offset, run in _runs(shape, row, column, columns.size, channels, channel_step):
-            terms.append(_pairs(run))
-            segments += _segments(offset, len(terms[-1]))
+            terms.append(_steps(run, tile.terms))
+            segments += _segments(offset, *terms[-1].shape)
         strips += _strips(segments, first_segment)
-        pairs = sum(count for _, count in segments[first_segment:])
-        phases.append((bases_before, len(new_bases), first_strip, len(strips), pairs_before, pairs))
+        steps = sum(count for _, count in segments[first_segment:])
+        phases.append((bases_before, len(new_bases), first_strip, len(strips), steps_before, steps))
         bases_before += len(bases[-1])
-        pairs_before += pairs
+        steps_before += steps
     return Tables(
+        tile,
         channels,
         step,
         out_channels // shape.groups,
@@ -308,7 +316,7 @@ def _tables(
         np.array(phases, np.int64),
         np.array(strips, np.int64).reshape(-1, 3),
         np.array(segments, np.int64).reshape(-1, 2),
-        np.concatenate([np.empty((0, 2), np.int64), *terms]),
+        np.concatenate([np.empty((0, tile.terms), np.int64), *terms]),
         lane_step,
         O // shape.groups * k * k * I,
     )
@@ -324,10 +332,10 @@ def _positions(row: Phase, column: Phase, of: str, row_step: int, column_step: i
     return positions
 
 
-def _for_block(positions: Table, block: int, sample_step: int) -> Table:
+def _for_block(positions: Table, block: int, sample_step: int, tile: Tile) -> Table:
     """Positions in a block of samples, filled up to whole tiles with the last one."""
     all_positions = np.add.outer(np.arange(block) * sample_step, positions).ravel()
-    return np.pad(all_positions, (0, -len(all_positions) % PIXELS), mode="edge")
+    return np.pad(all_positions, (0, -len(all_positions) % tile.pixels), mode="edge")
 
 
 def _runs(
@@ -349,26 +357,26 @@ def _runs(
     return found
 
 
-def _pairs(run: Table) -> Table:
-    """Two by two; after an odd number of terms comes a weight of zero."""
-    return np.pad(run, (0, len(run) % 2), constant_values=-1).reshape(-1, 2)
+def _steps(run: Table, terms: int) -> Table:
+    """So many terms by so many; the last step is filled up with weights of zero."""
+    return np.pad(run, (0, -len(run) % terms), constant_values=-1).reshape(-1, terms)
 
 
-def _segments(offset: int, pairs: int) -> list[tuple[int, int]]:
-    """A run in pieces of at most `_SEGMENT_PAIRS`."""
+def _segments(offset: int, steps: int, terms: int) -> list[tuple[int, int]]:
+    """A run in pieces of at most `_SEGMENT_STEPS`."""
     return [
-        (offset + 2 * first, min(_SEGMENT_PAIRS, pairs - first))
-        for first in range(0, pairs, _SEGMENT_PAIRS)
+        (offset + terms * first, min(_SEGMENT_STEPS, steps - first))
+        for first in range(0, steps, _SEGMENT_STEPS)
     ]
 
 
 def _strips(segments: list[tuple[int, int]], first: int) -> list[tuple[int, int, int]]:
     """Segments from `first` on, gathered as long as their weights fit the cache."""
     strips: list[tuple[int, int, int]] = []
-    start, pairs, before = first, 0, 0
+    start, steps, before = first, 0, 0
     for index in range(first, len(segments)):
-        if pairs and pairs + segments[index][1] > _STRIP_PAIRS:
+        if steps and steps + segments[index][1] > _STRIP_STEPS:
             strips.append((start, index, before))
-            start, before, pairs = index, before + pairs, 0
-        pairs += segments[index][1]
+            start, before, steps = index, before + steps, 0
+        steps += segments[index][1]
     return [*strips, (start, len(segments), before)]

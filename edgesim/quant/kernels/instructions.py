@@ -19,6 +19,7 @@ LANES = 16  # output channels that are worked on together: two vectors of sums
 HALF = 8  # 32-bit lanes of one vector
 
 I16, I32, I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
+I8x32 = ir.VectorType(ir.IntType(8), 32)
 I16x16 = ir.VectorType(I16, 16)
 I32x8 = ir.VectorType(I32, HALF)
 F32x8 = ir.VectorType(ir.FloatType(), HALF)
@@ -26,7 +27,16 @@ F32x8 = ir.VectorType(ir.FloatType(), HALF)
 
 def has_native_instruction() -> bool:
     """Whether numba compiles for a processor with vpmaddwd on 256 bits (AVX2)."""
-    return "+avx2" in cpu_target.target_context.codegen().magic_tuple()[2].split(",")
+    return "+avx2" in _features()
+
+
+def has_dot_product() -> bool:
+    """Whether numba compiles for a processor with vpdpbusd on 256 bits (AVX-512 or AVX VNNI)."""
+    return _features() >= {"+avx512vnni", "+avx512vl"} or "+avxvnni" in _features()
+
+
+def _features() -> set[str]:
+    return set(cpu_target.target_context.codegen().magic_tuple()[2].split(","))
 
 
 def instruction(emit: Callable[..., None]) -> Callable[..., None]:
@@ -122,6 +132,33 @@ def multiply_add_pairs(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Va
         for part in (0, 1)
     )
     return builder.add(even, odd)
+
+
+def add_dot_products(builder: ir.IRBuilder, totals: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+    """totals[i] + the sum of a[4i+j] b[4i+j] over the four j, of eight sums; they may wrap round.
+
+    Args:
+        builder: of the caller's code.
+        totals: <8 x i32>.
+        a: <8 x i32>, four unsigned bytes in each.
+        b: <8 x i32>, four signed bytes in each.
+    """
+    if has_dot_product():
+        name = "llvm.x86.avx512.vpdpbusd.256"
+        function = builder.module.globals.get(name) or ir.Function(
+            builder.module, ir.FunctionType(I32x8, [I32x8] * 3), name
+        )
+        return builder.call(function, [totals, a, b])
+    wide = ir.VectorType(I32, 32)
+    factors = (
+        builder.zext(builder.bitcast(a, I8x32), wide),
+        builder.sext(builder.bitcast(b, I8x32), wide),
+    )
+    products = builder.mul(*factors)
+    for part in range(4):
+        order = ir.Constant(I32x8, [4 * lane + part for lane in range(HALF)])
+        totals = builder.add(totals, builder.shuffle_vector(products, products, order))
+    return totals
 
 
 def scaled(

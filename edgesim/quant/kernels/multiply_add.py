@@ -29,7 +29,6 @@ from edgesim.quant.kernels.instructions import (
     Loop,
     broadcast,
     constant,
-    element,
     has_native_instruction,
     instruction,
     load,
@@ -38,8 +37,11 @@ from edgesim.quant.kernels.instructions import (
     store,
     store_scaled,
 )
+from edgesim.quant.kernels.segments import add_segments, places_of, zeros
+from edgesim.quant.kernels.tile import Tile
 
 PIXELS = 6  # with two vectors of lanes: 12 of 16 registers hold sums
+TILE = Tile(pixels=PIXELS, terms=2, entry_bytes=2)
 _STEP = 16  # terms that `sum_rows` adds between two tests for the end
 
 
@@ -106,10 +108,10 @@ def sum_tile(
     tile = builder.gep(sums, [first_sum])
     pixels = starts(builder, image, bases, first_base, shift, PIXELS)
     weights = builder.gep(weights, [first_weight])
-    totals = _add_segments(
-        builder, pixels, segments, first_segment, last_segment, weights, _zeros()
+    totals = add_segments(
+        builder, pixels, segments, first_segment, last_segment, weights, zeros(PIXELS), _add_pair
     )
-    for total, place in zip(totals, _places(builder, tile), strict=True):
+    for total, place in zip(totals, places_of(builder, tile, PIXELS), strict=True):
         store(builder, total, place, 4)
 
 
@@ -129,11 +131,13 @@ def accumulate_tile(
     first_sum: ir.Value,
 ) -> None:
     """As `sum_tile`, but adds to what `sums` holds."""
-    places = _places(builder, builder.gep(sums, [first_sum]))
+    places = places_of(builder, builder.gep(sums, [first_sum]), PIXELS)
     pixels = starts(builder, image, bases, first_base, shift, PIXELS)
     weights = builder.gep(weights, [first_weight])
     totals = [load(builder, place, I32x8, 4) for place in places]
-    totals = _add_segments(builder, pixels, segments, first_segment, last_segment, weights, totals)
+    totals = add_segments(
+        builder, pixels, segments, first_segment, last_segment, weights, totals, _add_pair
+    )
     for total, place in zip(totals, places, strict=True):
         store(builder, total, place, 4)
 
@@ -179,8 +183,8 @@ def sum_tile_scaled(
     """
     pixels = starts(builder, image, bases, first_base, shift, PIXELS)
     weights = builder.gep(weights, [first_weight])
-    totals = _add_segments(
-        builder, pixels, segments, first_segment, last_segment, weights, _zeros()
+    totals = add_segments(
+        builder, pixels, segments, first_segment, last_segment, weights, zeros(PIXELS), _add_pair
     )
     scale, bias = (builder.gep(pointer, [first_channel]) for pointer in (scale, bias))
     places = starts(builder, out, targets, first_base, out_shift, PIXELS)
@@ -212,12 +216,13 @@ def sum_rows(
         sums: int32; 96 of them, from `first_sum`, are written.
         first_sum: index.
     """
-    values = [builder.gep(rows, [first_row]), builder.gep(weights, [first_weight]), *_zeros()]
+    values = [builder.gep(rows, [first_row]), builder.gep(weights, [first_weight]), *zeros(PIXELS)]
     # The first step is outside of the loop: its first pair needs no zeros to be added to.
     values = _add_step(builder, row_step, values)
     loop = Loop(builder, constant(1), steps, values)
     totals = loop.close(_add_step(builder, row_step, loop.values))[2:]
-    for total, place in zip(totals, _places(builder, builder.gep(sums, [first_sum])), strict=True):
+    tile = builder.gep(sums, [first_sum])
+    for total, place in zip(totals, places_of(builder, tile, PIXELS), strict=True):
         store(builder, total, place, 4)
 
 
@@ -248,34 +253,6 @@ def scale_row(
     totals = [load(builder, place, I32x8, 4) for place in places]
     scale, bias = (builder.gep(pointer, [first_channel]) for pointer in (scale, bias))
     store_scaled(builder, totals, scale, bias, [builder.gep(out, [first_out])])
-
-
-def _zeros() -> list[ir.Value]:
-    return [ir.Constant(I32x8, [0] * HALF)] * (2 * PIXELS)
-
-
-def _places(builder: ir.IRBuilder, tile: ir.Value) -> list[ir.Value]:
-    """Pointers to a tile's sums, vector by vector."""
-    return [builder.gep(tile, [constant(i * HALF)]) for i in range(2 * PIXELS)]
-
-
-def _add_segments(
-    builder: ir.IRBuilder,
-    pixels: list[ir.Value],
-    segments: ir.Value,
-    first_segment: ir.Value,
-    last_segment: ir.Value,
-    weights: ir.Value,
-    totals: list[ir.Value],
-) -> list[ir.Value]:
-    """Totals of a tile after its segments."""
-    outer = Loop(builder, first_segment, last_segment, [weights, *totals])
-    at = builder.shl(outer.index, constant(1))
-    offset, pairs = (element(builder, segments, at, i) for i in (0, 1))
-    moved = [builder.gep(pixel, [offset]) for pixel in pixels]
-    inner = Loop(builder, constant(0), pairs, outer.values)
-    after = inner.close(_add_pair(builder, inner.index, moved, inner.values))
-    return outer.close(after)[1:]
 
 
 def _add_step(builder: ir.IRBuilder, row_step: ir.Value, values: list[ir.Value]) -> list[ir.Value]:

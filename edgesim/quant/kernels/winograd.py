@@ -3,7 +3,8 @@
 Winograd's F(2x2, 3x3) makes the 2 x 2 outputs of a tile from 16 products a channel where 36 are
 asked for. In floats that costs accuracy, in integers nothing: transformed by 2 G and not by G, the
 weights stay whole; transformed codes and weights fit 16 bits; and that sums overflow 32 bits on the
-way does no harm, because what they come to, four times the result, does not.
+way does no harm, because what they come to, four times the result, does not. For processors
+without products of bytes (`direct_bytes.py`).
 
 Symbols:
     tile: 2 x 2 outputs   position: entry of a 4 x 4 transform   panel: 16 output channels

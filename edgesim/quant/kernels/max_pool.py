@@ -1,0 +1,97 @@
+"""Maximum pooling of NHWC images in one pass, and its gradient in another.
+
+As torch does it, to the bit: of equal entries the first in a window counts, NaN is larger than any
+number, and sums of gradients are taken in the order of the outputs.
+
+Symbols:
+    place: row * kernel + column of an entry in its window
+Shapes:
+    N: samples   H, W: height, width   O, P: those of the output   C: channels
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from edgesim.quant.kernels.arrays import UInt8
+
+Floats = npt.NDArray[np.floating[Any]]
+Window = tuple[int, int, int]  # kernel, stride, padding
+
+
+@njit(nogil=True, cache=True)
+def max_pool(x_NHWC: Floats, window: Window, y_NOPC: Floats, places_NOPC: UInt8) -> None:
+    """Write the maximum of each window, and its place.
+
+    Args:
+        x_NHWC: contiguous.
+        window: each has an entry within the image.
+        y_NOPC: written, of the type of x.
+        places_NOPC: written.
+    """
+    kernel, stride, padding = window
+    N, H, W, _ = x_NHWC.shape
+    for n in range(N):
+        for o in range(y_NOPC.shape[1]):
+            top = o * stride - padding
+            for p in range(y_NOPC.shape[2]):
+                left = p * stride - padding
+                y, places = y_NOPC[n, o, p], places_NOPC[n, o, p]
+                is_first = True
+                for row in range(max(top, 0), min(top + kernel, H)):
+                    for column in range(max(left, 0), min(left + kernel, W)):
+                        place = np.uint8((row - top) * kernel + column - left)
+                        _take_larger(x_NHWC[n, row, column], place, is_first, y, places)
+                        is_first = False
+
+
+@njit(nogil=True, cache=True)
+def _take_larger(x: Floats, place: np.uint8, is_first: bool, y: Floats, places: UInt8) -> None:
+    # A call of its own, on arrays of the channels alone, is what LLVM makes vectors of.
+    if is_first:
+        for c in range(x.size):
+            y[c] = x[c]
+            places[c] = place
+        return
+    for c in range(x.size):
+        is_larger = not x[c] <= y[c]  # also where one is NaN
+        is_larger &= y[c] == y[c] or x[c] != x[c]
+        y[c] = x[c] if is_larger else y[c]
+        places[c] = place if is_larger else places[c]
+
+
+@njit(nogil=True, cache=True)
+def max_pool_gradient(g_NOPC: Floats, places_NOPC: UInt8, window: Window, g_NHWC: Floats) -> None:
+    """Add the gradient of each output to that of the entry which was the largest.
+
+    Args:
+        g_NOPC: contiguous.
+        places_NOPC: of `max_pool`.
+        window: of `max_pool`.
+        g_NHWC: zeros; written.
+    """
+    kernel, stride, padding = window
+    N, H, W, _ = g_NHWC.shape
+    for n in range(N):
+        for o in range(g_NOPC.shape[1]):
+            top = o * stride - padding
+            for p in range(g_NOPC.shape[2]):
+                left = p * stride - padding
+                for row in range(max(top, 0), min(top + kernel, H)):
+                    for column in range(max(left, 0), min(left + kernel, W)):
+                        place = np.uint8((row - top) * kernel + column - left)
+                        _add_where(
+                            g_NOPC[n, o, p], places_NOPC[n, o, p], place, g_NHWC[n, row, column]
+                        )
+
+
+@njit(nogil=True, cache=True)
+def _add_where(g: Floats, places: UInt8, place: np.uint8, total: Floats) -> None:
+    zero = g.dtype.type(0)
+    for c in range(g.size):
+        # Zero changes no bit: a sum that begins at 0 never is -0.
+        total[c] += g[c] if places[c] == place else zero
