@@ -186,7 +186,7 @@ class QSGD:
         """Compress a vector; see `Compressor`."""
         entries = _entries(x, layout)
         code = ScaledInteger(self.bits + 1)
-        s, n = code.largest, np.diff(layout.offsets)
+        s, n = code.largest, layout.size_array
         segments = Segments(n)
         with np.errstate(all="ignore"):
             norms = np.sqrt(segments.reduce(np.add, np.square(entries, dtype=np.float64)))
@@ -241,7 +241,7 @@ def _entries(x: Tensor, layout: ParameterLayout) -> Floats:
 
 
 def _dense_payload(name: str, code: PlainCode, entries: Floats, layout: ParameterLayout) -> Payload:
-    return _quantized(name, code, entries, None, np.diff(layout.offsets), layout)
+    return _quantized(name, code, entries, None, layout.size_array, layout)
 
 
 def _sparse_payload(

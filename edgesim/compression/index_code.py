@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -147,7 +148,7 @@ class _Plan:
         tensor_widths[modes == FIXED] = _position_widths(layout)[modes == FIXED]
         entry_modes = segments.spread(modes)
         has_bitmap = modes == BITMAP
-        sizes = np.diff(layout.offsets)
+        sizes = layout.size_array
         bitmap_sizes = np.where(has_bitmap, sizes, 0)
         rice_flags = np.where(modes >= RICE, segments.counts + (sizes >> tensor_widths), 0)
         return cls(
@@ -163,9 +164,12 @@ class _Plan:
         )
 
 
+@lru_cache(maxsize=8)
 def _position_widths(layout: ParameterLayout) -> Ints:
-    """ceil(log2 n) of each tensor, exactly."""
-    return np.array([(n - 1).bit_length() for n in layout.sizes], np.int64)
+    """ceil(log2 n) of each tensor, exactly; not to be changed."""
+    widths = np.array([(n - 1).bit_length() for n in layout.sizes], np.int64)
+    widths.flags.writeable = False
+    return widths
 
 
 def _gaps_from_positions(positions: Ints, segments: Segments) -> Ints:
@@ -182,7 +186,7 @@ def _shortest_modes(gaps: Ints, segments: Segments, layout: ParameterLayout) -> 
     Rice takes b + 1 + (gap >> b) bits an entry, which lies within one bit of b + 1 + gap / 2**b.
     That is least near 2**b = ln 2 times the mean gap, so b and its two neighbours are tried.
     """
-    k, n = segments.counts, np.diff(layout.offsets)
+    k, n = segments.counts, layout.size_array
     widths = _position_widths(layout)
     mean_gaps = segments.sums(gaps) / np.maximum(k, 1)
     likely = np.frexp(mean_gaps * math.log(2))[1].astype(np.int64) - 1  # floor(log2), exactly
@@ -199,7 +203,7 @@ def _shortest_modes(gaps: Ints, segments: Segments, layout: ParameterLayout) -> 
 def _check_table(modes: Ints, counts: Ints, num_values: int, layout: ParameterLayout) -> None:
     if (modes - RICE > _position_widths(layout)).any():
         raise WireError("index table: a mode that no tensor of this layout can have")
-    if (counts > np.diff(layout.offsets)).any():
+    if (counts > layout.size_array).any():
         raise WireError("index table: a tensor has more kept entries than entries")
     if int(counts.sum()) != num_values:
         raise WireError(f"index table: {counts.sum()} kept entries, {num_values} in the header")
@@ -216,7 +220,7 @@ def _positions_from_gaps(
         raise WireError("indices: bytes left over after the last gap")
     quotients = np.zeros_like(fields)
     quotients[plan.is_rice] = np.diff(stops, prepend=-1) - 1
-    sizes = segments.spread(np.diff(layout.offsets))
+    sizes = segments.spread(layout.size_array)
     if (quotients > sizes >> plan.widths).any():  # also keeps the sums below from overflowing
         raise WireError("indices: a gap leads beyond its tensor")
     gaps = (quotients << plan.widths) | fields
@@ -237,7 +241,7 @@ def _positions_from_bitmaps(flags: Bytes, plan: _Plan, counts: Ints) -> Ints:
 
 
 def _checked_indices(positions: Ints, segments: Segments, layout: ParameterLayout) -> Ints:
-    if (positions >= segments.spread(np.diff(layout.offsets))).any():
+    if (positions >= segments.spread(layout.size_array)).any():
         raise WireError("indices: a position lies beyond its tensor")
     indices = positions + segments.spread(layout.offsets[:-1])
     if (np.diff(indices) <= 0).any():

@@ -19,7 +19,8 @@ def kept_counts(keep: float, layout: ParameterLayout) -> NDArray[np.int64]:
     Written as in the reference, rounding errors included, so that counts agree to the entry: 10 %
     of 640 are 63, because 1 - 0.9 is just below 0.1.
     """
-    return np.maximum(1, np.diff(layout.offsets) * (1 - (1 - keep))).astype(np.int64)
+    counts: NDArray[np.int64] = np.maximum(1, layout.size_array * (1 - (1 - keep))).astype(np.int64)
+    return counts
 
 
 def magnitude_keys(x: NDArray[np.float32 | np.float64]) -> Keys:
@@ -57,7 +58,7 @@ def largest_per_tensor(
     ):
         rank = end - start - count
         thresholds[tensor] = np.partition(keys[start:end], rank)[rank]
-    sizes = Segments(np.diff(layout.offsets))
+    sizes = Segments(layout.size_array)
     indices = np.flatnonzero(keys >= sizes.spread(thresholds))
     bounds = np.searchsorted(indices, layout.offsets)
     surplus = np.diff(bounds) - counts

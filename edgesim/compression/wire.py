@@ -15,10 +15,12 @@ Symbols:
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 import struct
 import zlib
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
@@ -224,9 +226,17 @@ def message_checksum(data: bytes | bytearray | memoryview) -> int:
 
 
 def decode(
-    data: bytes | bytearray | memoryview | NDArray[np.uint8], layout: ParameterLayout
+    data: bytes | bytearray | memoryview | NDArray[np.uint8],
+    layout: ParameterLayout,
+    shelf: MutableMapping[bytes, Payload] | None = None,
 ) -> Message:
     """Read a message, trusting nothing; the result keeps no reference to `data`.
+
+    Args:
+        data: the message.
+        layout: of the model that it must be of.
+        shelf: payloads that were read, by what they were read from, of this layout. One that comes
+            on several edges is taken from there and not read again.
 
     Raises:
         WireError: `data` is no intact message of a model with this layout.
@@ -251,7 +261,7 @@ def decode(
         round_index=header.round_index,
         weight=header.weight,
         push_weight=header.push_weight,
-        payload=_payload(np.frombuffer(view[body_at:], np.uint8), header, code, layout),
+        payload=_payload_from(shelf, view[body_at:], header, code, layout),
         kind=_KINDS[header.form // _KIND_FACTOR],
         notes=tuple(np.frombuffer(view[notes_at:body_at], "<u4")[1:].tolist()),
         arrived_bytes=len(view),
@@ -306,6 +316,30 @@ def _check_notes(view: memoryview, header: _Header) -> None:
         raise WireError("the message is too short for its notes")
 
 
+def _payload_from(
+    shelf: MutableMapping[bytes, Payload] | None,
+    body: memoryview,
+    header: _Header,
+    code: ValueCode,
+    layout: ParameterLayout,
+) -> Payload:
+    """The payload of a body, from the shelf if it is there; dense ones are read faster than found.
+
+    Nothing but the body and these fields of the header decides what a payload is. SHA-256, for two
+    payloads must never be taken for one.
+    """
+    if shelf is None or header.form % _KIND_FACTOR == DENSE:
+        return _payload(np.frombuffer(body, np.uint8), header, code, layout)
+    fields = header.form, header.value_code, header.value_bits, header.num_values
+    digest = hashlib.sha256(repr((*fields, header.index_bytes)).encode())
+    digest.update(body)
+    key = digest.digest()
+    payload = shelf.get(key)
+    if payload is None:
+        payload = shelf[key] = _payload(np.frombuffer(body, np.uint8), header, code, layout)
+    return payload
+
+
 def _payload(body: Bytes, header: _Header, code: ValueCode, layout: ParameterLayout) -> Payload:
     """The payload of a body that has exactly the lengths its header calls for."""
     num_values = header.num_values
@@ -321,7 +355,7 @@ def _payload(body: Bytes, header: _Header, code: ValueCode, layout: ParameterLay
     if len(body) != values_at + value_bytes:
         raise WireError(f"a body of {len(body)} bytes; the header needs {values_at + value_bytes}")
 
-    indices, counts = None, np.diff(layout.offsets)
+    indices, counts = None, layout.size_array
     if not is_dense:
         indices, counts = decode_indices(body[scale_bytes:values_at], num_values, layout)
     scales = body[:scale_bytes].copy().view("<f4")

@@ -23,8 +23,10 @@ from functools import partial
 from queue import SimpleQueue
 from time import perf_counter
 from typing import ParamSpec, TypeVar
+from weakref import WeakValueDictionary
 
 from edgesim.compression.errors import WireError
+from edgesim.compression.payload import Payload
 from edgesim.compression.wire import decode, encode
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.device import Device
@@ -91,6 +93,10 @@ class Host:
     ) -> None:
         self._devices = {device.index: device for device in devices}
         self._layout = models[0].flat.layout
+        # As long as a device holds a payload, those who get the same one need not read it again.
+        self._payloads: WeakValueDictionary[bytes, Payload] | None = (
+            WeakValueDictionary() if len(devices) > 1 else None
+        )
         self._models: SimpleQueue[MeteredModel] = SimpleQueue()
         for model in models:
             self._models.put(model)
@@ -180,7 +186,7 @@ class Host:
         delivery does no harm. Nothing in a letter's message is trusted.
         """
         try:
-            message = decode(letter.data, self._layout)
+            message = decode(letter.data, self._layout, self._payloads)
         except WireError as error:
             _log.warning("refused a message of %d bytes: %s", len(letter.data), error)
             return Receipt(accepted=False)

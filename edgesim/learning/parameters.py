@@ -51,6 +51,13 @@ class ParameterLayout:
         return tuple(prod(shape) for shape in self.shapes)
 
     @cached_property
+    def size_array(self) -> NDArray[np.int64]:
+        """`sizes` as an array, shape (T,); not to be changed."""
+        sizes = np.array(self.sizes, np.int64)
+        sizes.flags.writeable = False
+        return sizes
+
+    @cached_property
     def offsets(self) -> NDArray[np.int64]:
         """Start of each tensor in the flat vector, then its end: shape (num_tensors + 1,)."""
         return np.concatenate(([0], np.cumsum(self.sizes))).astype(np.int64)

@@ -1,5 +1,7 @@
+import gc
 import math
 import struct
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from edgesim.compression import (
     ByteCounts,
     Identity,
     MinMaxUInt8,
+    Payload,
     RandomK,
     SignScale,
     TopK,
@@ -77,6 +80,26 @@ def test_one_payload_on_several_edges_is_encoded_once():
     assert encode(first)[HEADER.size + 5 :] == encode(second)[HEADER.size + 5 :]
     assert payload.sections is sections
     assert decode(encode(second), layout).receiver == 2
+
+
+def test_one_payload_on_several_edges_is_read_once_while_somebody_holds_it():
+    layout = ParameterLayout.from_shapes([(50,)])
+    x = torch.arange(50.0)
+    payload = TopK(0.1, "int8").compress(x, layout, np.random.default_rng(0))
+    other = TopK(0.1, "int8").compress(x.flip(0), layout, np.random.default_rng(0))
+    shelf: WeakValueDictionary[bytes, Payload] = WeakValueDictionary()
+    first, second = (
+        decode(encode(message_of(payload, receiver=receiver)), layout, shelf) for receiver in (1, 2)
+    )
+    assert second.payload is first.payload
+    assert (first.receiver, second.receiver) == (1, 2)
+    third = decode(encode(message_of(other)), layout, shelf)
+    assert torch.equal(third.payload.decode(), other.decode())
+    assert torch.equal(first.payload.decode(), payload.decode())
+    assert len(shelf) == 2
+    del first, second, third
+    gc.collect()
+    assert not shelf
 
 
 def test_byte_counts_by_hand():
