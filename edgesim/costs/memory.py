@@ -121,7 +121,7 @@ class MemoryModel:
                 "gradients": vector,
                 "optimizer": trained,
                 "gossip_state": self._copies() * vector,
-                "send_buffers": self.out_degree * self.message_bytes,
+                "send_buffers": self.out_degree * self.message_bytes + form.shared_bytes,
                 "receive_buffers": self.message_bytes if self.in_degree else 0,
                 "mailbox": self.in_degree * form.payload_bytes,
             }

@@ -98,8 +98,14 @@ class MessageForm:
         codes = self.entries * max(1, self.code.bits // 8)  # below 8 bits one a byte
         is_decoded = isinstance(self.code, FloatCode) and self.code.bits >= 32
         values = 0 if is_decoded else FLOAT_BYTES * self.entries
-        indices = INDEX_BYTES * self.entries if self.is_sparse else 0
-        return codes + values + indices + self.scale_bytes + INDEX_BYTES * self.num_tensors
+        # With indices come the counts of each tensor.
+        indices = INDEX_BYTES * (self.entries + self.num_tensors) if self.is_sparse else 0
+        return codes + values + indices + self.scale_bytes
+
+    @property
+    def shared_bytes(self) -> int:
+        """What all payloads of a device have together: dense ones, the sizes of the tensors."""
+        return 0 if self.is_sparse else INDEX_BYTES * self.num_tensors
 
     def section_bytes(self, message_bytes: int, algorithm_name: str) -> int:
         """What encoding adds to a payload: values of less than a byte packed, coded indices."""
