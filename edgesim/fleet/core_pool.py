@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+POLL_INTERVAL_S = 0.0005  # by the one process that is next in line
 
 
 class CorePool:
@@ -35,12 +38,8 @@ class CorePool:
         """Hold a core; waits until one is free."""
         with ExitStack() as held:
             with _locked(self._queue):  # only the first in line looks for a free core
-                core = next((core for core in self._cores if _try_lock(core, held)), None)
-                if core is None:
-                    # Steps of a fleet take about as long as each other: who began first ends first.
-                    core = min(self._cores, key=lambda core: core.stat().st_mtime_ns)
-                    held.enter_context(_locked(core))
-                os.utime(core)  # now
+                while not any(_try_lock(core, held) for core in self._cores):
+                    time.sleep(POLL_INTERVAL_S)
             yield
 
 

@@ -40,6 +40,23 @@ def test_never_more_holders_than_cores(tmp_path):
     assert (most, total, inside) == (2, 120, 0)
 
 
+def test_whoever_waits_takes_any_core_that_becomes_free(tmp_path):
+    """One holder may take for ever: its core was taken first, and the other one is given back."""
+    pool, got_one = CorePool(tmp_path, 2), threading.Event()
+
+    def wait():
+        with pool.core():
+            got_one.set()
+
+    with pool.core():
+        with pool.core():
+            waiting = threading.Thread(target=wait, daemon=True)
+            waiting.start()
+            assert not got_one.wait(0.05)
+        assert got_one.wait(60)
+    waiting.join()
+
+
 def test_a_killed_process_gives_its_core_back(tmp_path):
     context = multiprocessing.get_context("spawn")
     held, release = context.Event(), context.Event()
