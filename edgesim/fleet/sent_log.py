@@ -197,6 +197,7 @@ class SentLog:
                 [part.round_index, [[*edge, end] for edge, end in part.ends.items()]]
                 for part in self._sealed
             ],
+            "carried": sorted(self._carried),
         }
 
     def restore(self, state: Mapping[str, Any], kept_rounds: Container[int]) -> None:
@@ -205,14 +206,17 @@ class SentLog:
         Args:
             state: of a checkpoint.
             kept_rounds: rounds whose checkpoints are still there; the letters of others were
-                covered when these were removed.
+                covered when these were removed, or carried into this one.
         """
+        self._carried = set(state.get("carried", ()))  # absent in files of early versions
         self._covered = {(s, r): sequence for s, r, sequence in state["covered"]}
         self._sealed = []
         for round_index, described in state["sealed"]:
             ends = {(s, r): end for s, r, end in described}
             if round_index in kept_rounds:
                 self._sealed.append(_Sealed(round_index, ends))
+            elif round_index in self._carried:
+                self._carried.remove(round_index)
             else:
                 for edge, end in ends.items():
                     self.cover(edge, end)

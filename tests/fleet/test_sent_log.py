@@ -19,7 +19,7 @@ class Files:
     """Letters by checkpoint; may be slow to read."""
 
     def __init__(self):
-        self.letters = {}
+        self.letters, self.states = {}, {}
         self.asked, self.go_on = Event(), Event()
         self.go_on.set()
 
@@ -30,10 +30,20 @@ class Files:
 
     def checkpoint(self, log, round_index):
         dropped = log.drop_covered()
+        self.states[round_index] = log.state()
         self.letters[round_index] = list(log.fresh)
         log.seal(round_index)
         for old in dropped:
             del self.letters[old]
+
+    def gone_on_from(self, round_index):
+        """The log of whoever goes on from that checkpoint, and the files that it finds."""
+        copies = Files()
+        copies.letters = dict(self.letters)
+        log = SentLog(copies.read)
+        log.restore(self.states[round_index], sorted(copies.letters))
+        log.seal_letters(round_index, copies.letters[round_index])
+        return log, copies
 
 
 def test_letters_that_are_sealed_while_older_ones_are_read_are_not_missed():
@@ -81,3 +91,22 @@ def test_a_letter_on_a_silent_edge_moves_on_and_is_still_found():
         assert len(files.letters) <= MANY_CHECKPOINTS + 2
         assert log.letters((0, 2), 0) == [letter(0, receiver=2)]
     assert 1 not in files.letters
+
+
+def test_a_letter_that_has_moved_on_is_found_from_the_newest_checkpoint_and_the_one_before():
+    files = Files()
+    log = SentLog(files.read)
+    silent = letter(0, receiver=2)
+    log.add([silent])
+    for sequence in range(30):
+        log.add([letter(sequence)])
+        log.cover((0, 1), sequence)
+        newest = sequence + 1
+        files.checkpoint(log, newest)
+        for round_index in (newest, newest - 1)[: 1 + sequence]:
+            again, copies = files.gone_on_from(round_index)
+            assert again.letters((0, 2), 0) == [silent]
+            assert silent in again.uncovered()
+            for later in range(round_index + 1, round_index + 10):
+                copies.checkpoint(again, later)
+            assert silent in again.uncovered()
