@@ -40,13 +40,18 @@ async def watch(fleet: Watched, timeout_s: float) -> None:
     Raises:
         StalledError: none did.
     """
-    rounds_done, since_s = -1, monotonic()
+    pause_s = timeout_s / POLLS_PER_TIMEOUT
+    rounds_done, idle_s = -1, 0.0
     while True:
-        await asyncio.sleep(timeout_s / POLLS_PER_TIMEOUT)
+        start_s = monotonic()
+        await asyncio.sleep(pause_s)
+        woken_s = monotonic()
         now_done = sum(part.rounds_done for part in await fleet.progress())
+        # A process that was stopped, or whose machine slept, has not looked on for all that time.
+        idle_s += min(woken_s - start_s, 2 * pause_s) + monotonic() - woken_s
         if now_done > rounds_done:  # rounds that are lost and done again are no progress
-            rounds_done, since_s = now_done, monotonic()
-        elif monotonic() - since_s > timeout_s:
+            rounds_done, idle_s = now_done, 0.0
+        elif idle_s > timeout_s:
             raise StalledError(describe(await fleet.waiting(), timeout_s))
 
 

@@ -1,0 +1,72 @@
+"""The watchdog ends a fleet that stands still, and no other."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from edgesim.fleet import watchdog
+from edgesim.fleet.progress import Progress, Waiting
+from edgesim.fleet.watchdog import POLLS_PER_TIMEOUT, StalledError, watch
+
+TIMEOUT_S = 60.0
+
+
+class Fleet:
+    """Has done as many rounds as it is told by the time that it is asked."""
+
+    def __init__(self, rounds):
+        self.rounds = iter(rounds)
+        self.asked = 0
+
+    async def progress(self):
+        self.asked += 1
+        return [Progress(1, next(self.rounds, 0), 0, 0.0, 0)]
+
+    async def waiting(self):
+        return [Waiting(1, 4, ((0, 1),))]
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Virtual time, that passes while somebody sleeps; later as much longer as `longer` says."""
+
+    class Clock:
+        now_s = 0.0
+        sleeps = 0
+
+    clock = Clock()
+    clock.longer = {}
+
+    async def sleep(seconds):
+        clock.sleeps += 1
+        clock.now_s += seconds + clock.longer.get(clock.sleeps, 0.0)
+
+    monkeypatch.setattr(watchdog, "monotonic", lambda: clock.now_s)
+    monkeypatch.setattr(watchdog.asyncio, "sleep", sleep)
+    return clock
+
+
+def test_a_fleet_that_stands_still_is_ended_with_the_word_who_waits_for_whom(clock):
+    fleet = Fleet([3] * 1000)
+    with pytest.raises(StalledError, match="device 1 in round 4 waits for device 0"):
+        asyncio.run(watch(fleet, TIMEOUT_S))
+    assert TIMEOUT_S < clock.now_s < 1.2 * TIMEOUT_S
+
+
+def test_rounds_put_off_the_end(clock):
+    slow = [r for r in range(10) for _ in range(POLLS_PER_TIMEOUT - 1)]
+    fleet = Fleet([*slow, *[9] * 100])
+    with pytest.raises(StalledError):
+        asyncio.run(watch(fleet, TIMEOUT_S))
+    assert fleet.asked > len(slow)
+
+
+def test_a_process_that_was_stopped_meanwhile_has_not_seen_a_fleet_stand_still(clock):
+    """As by Ctrl-Z: its clock goes on, and so would the fleet that was stopped with it."""
+    clock.longer = {2: 100 * TIMEOUT_S, 5: 100 * TIMEOUT_S}
+    fleet = Fleet([0] * 8 + [1] * 1000)
+    with pytest.raises(StalledError):
+        asyncio.run(watch(fleet, TIMEOUT_S))
+    assert fleet.asked > 8
