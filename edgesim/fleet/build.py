@@ -11,9 +11,10 @@ from edgesim.costs.metered_model import MeteredModel
 from edgesim.data.images import LabelledImages
 from edgesim.fleet.bookkeeper import Moments
 from edgesim.fleet.checkpoints import Checkpoints, CheckpointSettings
-from edgesim.fleet.host import Core, Host
+from edgesim.fleet.host import Host
 from edgesim.fleet.network import Network
 from edgesim.fleet.run_directory import RunDirectory
+from edgesim.fleet.turns import Core
 
 
 def build_host(

@@ -17,10 +17,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from queue import SimpleQueue
 from time import perf_counter
 from typing import ParamSpec, TypeVar
 from weakref import WeakValueDictionary
@@ -47,6 +46,7 @@ from edgesim.fleet.post_office import LONGEST_PAUSE_S, PostOffice
 from edgesim.fleet.progress import Progress, Waiting
 from edgesim.fleet.promises import Inbox
 from edgesim.fleet.sent_log import SentLog
+from edgesim.fleet.turns import Core, Turns
 from edgesim.free_device import FreeDevice
 from edgesim.mail import Arrival, Letter, Promise
 from edgesim.membership import Edge
@@ -54,9 +54,6 @@ from topologies import possible_senders
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
-
-Core = Callable[[], AbstractContextManager[None]]
-"""Gives the right to keep a core busy for one step."""
 
 _log = logging.getLogger(__name__)
 
@@ -97,16 +94,14 @@ class Host:
         self._payloads: WeakValueDictionary[bytes, Payload] | None = (
             WeakValueDictionary() if len(devices) > 1 else None
         )
-        self._models: SimpleQueue[MeteredModel] = SimpleQueue()
-        for model in models:
-            self._models.put(model)
         self._network = network
         self._post_office = PostOffice(network)
         self._num_rounds = num_rounds
         self._books = Bookkeeper(archive, moments, checkpoints)
+        keeps_letters = checkpoints is not None
+        self._turns = Turns(models, self._books, keeps_letters=keeps_letters, core=core)
         self._checkpoints = checkpoints
         self._recover = recover
-        self._core = core
         self._executor = executor or ThreadPoolExecutor(len(models), thread_name_prefix="device")
         self._records = {device.index: self._new_records(device) for device in devices}
         self._intakes = {device.index: self._make_intake(device) for device in devices}
@@ -264,20 +259,20 @@ class Host:
             await self._go_on(device)
         letters: list[Letter] = []
         if not device.is_done:
-            letters = await self._in_thread(self._first_turn, device)
+            letters = await self._in_thread(self._turns.first, device, records)
         while not device.is_done:
             intake.end_step()
             if device.listens_first:
                 self._post_office.promise(device.promises(()), self._spawn)
                 await intake.before_sending()
-                letters = await self._in_thread(self._send, device)
+                letters = await self._in_thread(self._turns.send, device, records)
             # Before the letters, some of which may have to wait: others may wait for a promise.
             self._post_office.promise(device.promises(letters), self._spawn)
             await self._post_office.send(letters, records.log, tasks)
             start = perf_counter()
             arrivals = await intake.collect()
             waited_s = perf_counter() - start
-            letters = await self._in_thread(self._turn, device, arrivals, waited_s)
+            letters = await self._in_thread(self._turns.next, device, records, arrivals, waited_s)
         if device.has_left and letters:
             await self._take_leave(device, letters, tasks)
 
@@ -340,49 +335,6 @@ class Host:
         mail = [_forwarded(arrival, heir) for arrival in self._intakes[device.index].leave()]
         await self._post_office.send_again(mail, records.log)
         await self._in_thread(self._books.save, device, records)
-
-    def _first_turn(self, device: Device) -> list[Letter]:
-        """In a worker thread: a device's part of a round up to its messages."""
-        self._books.begin(device)
-        with self._core():
-            return self._train(device)
-
-    def _turn(self, device: Device, arrivals: list[Arrival], waited_s: float) -> list[Letter]:
-        """In a worker thread: end a round, record it, and begin the next one."""
-        start = perf_counter()
-        with self._core():
-            waited_s += perf_counter() - start
-            device.absorb(arrivals)
-            letters, records = [], self._records[device.index]
-            snapshots = self._books.end_round(device)
-            if device.must_leave:
-                letters = device.leave(records.mailbox.next_sequences)
-                records.log.add(letters)
-            report = device.report()
-            if report is not None:
-                report = replace(report, round=replace(report.round, wait_wall_s=waited_s))
-                records.sent_bytes += report.round.sent_bytes
-            self._books.record(report, snapshots)
-            if not device.is_done:
-                self._books.save_if_due(device, records)
-                letters = self._train(device)
-        if device.is_done:
-            self._books.close(device)
-        return letters
-
-    def _train(self, device: Device) -> list[Letter]:
-        model = self._models.get()
-        try:
-            device.step(model)
-        finally:
-            self._models.put(model)
-        return [] if device.listens_first else self._send(device)
-
-    def _send(self, device: Device) -> list[Letter]:
-        letters = device.send()
-        if self._checkpoints is not None:  # before they are sent: nobody may miss one
-            self._records[device.index].log.add(letters)
-        return letters
 
     async def _in_thread(
         self, work: Callable[Parameters, Result], *args: Parameters.args, **kw: Parameters.kwargs

@@ -62,8 +62,7 @@ def test_a_host_refuses_what_is_no_message_and_what_is_not_for_it(tmp_path):
         nonsense = Letter((3, 0), 0, b"nonsense", None, 0)
         assert await host.deliver(nonsense) == Receipt(accepted=False)
         device = next(iter(other._devices.values()))
-        device.step(other._models.get())
-        [letter] = device.send()
+        [letter] = other._turns.first(device, other._records[1])
         assert letter.to == 2
         assert await host.deliver(letter) == Receipt(accepted=False)
 

@@ -1,0 +1,88 @@
+"""What a device computes in a worker thread, between two waits for messages.
+
+A turn goes from the end of one round to the messages of the next: a core is taken once for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from queue import SimpleQueue
+from time import perf_counter
+
+from edgesim.costs.metered_model import MeteredModel
+from edgesim.device import Device
+from edgesim.fleet.bookkeeper import Bookkeeper
+from edgesim.fleet.checkpoints import DeviceRecords
+from edgesim.mail import Arrival, Letter
+
+Core = Callable[[], AbstractContextManager[None]]
+"""Gives the right to keep a core busy for one step."""
+
+
+class Turns:
+    """Shared by the devices of a host; its methods may run in several threads, a device in one.
+
+    Args:
+        models: models to compute with, lent to one device at a time.
+        books: where rounds and checkpoints are recorded.
+        keeps_letters: what is sent is logged, for those who will lack it after a crash.
+        core: entered for each turn.
+    """
+
+    def __init__(
+        self, models: Sequence[MeteredModel], books: Bookkeeper, *, keeps_letters: bool, core: Core
+    ) -> None:
+        self._models: SimpleQueue[MeteredModel] = SimpleQueue()
+        for model in models:
+            self._models.put(model)
+        self._books = books
+        self._keeps_letters = keeps_letters
+        self._core = core
+
+    def first(self, device: Device, records: DeviceRecords) -> list[Letter]:
+        """A device's part of a round up to its messages."""
+        self._books.begin(device)
+        with self._core():
+            return self._train(device, records)
+
+    def next(
+        self, device: Device, records: DeviceRecords, arrivals: list[Arrival], waited_s: float
+    ) -> list[Letter]:
+        """End a round with what has arrived, record it, and begin the next one."""
+        start = perf_counter()
+        with self._core():
+            waited_s += perf_counter() - start
+            device.absorb(arrivals)
+            letters: list[Letter] = []
+            snapshots = self._books.end_round(device)
+            if device.must_leave:
+                letters = device.leave(records.mailbox.next_sequences)
+                records.log.add(letters)
+            report = device.report()
+            if report is not None:
+                report = replace(report, round=replace(report.round, wait_wall_s=waited_s))
+                records.sent_bytes += report.round.sent_bytes
+            self._books.record(report, snapshots)
+            if not device.is_done:
+                self._books.save_if_due(device, records)
+                letters = self._train(device, records)
+        if device.is_done:
+            self._books.close(device)
+        return letters
+
+    def send(self, device: Device, records: DeviceRecords) -> list[Letter]:
+        """The messages of a step."""
+        letters = device.send()
+        if self._keeps_letters:  # before they are sent: nobody may miss one
+            records.log.add(letters)
+        return letters
+
+    def _train(self, device: Device, records: DeviceRecords) -> list[Letter]:
+        model = self._models.get()
+        try:
+            device.step(model)
+        finally:
+            self._models.put(model)
+        return [] if device.listens_first else self.send(device, records)
