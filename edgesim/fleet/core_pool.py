@@ -5,19 +5,21 @@ milliseconds, and each switch may find its activations gone from the caches. Who
 therefore holds a core of this pool until its step is done.
 
 Cores are lock files. A lock ends with its process, so a killed actor never keeps a core, and the
-order in which devices compute has no influence on any result.
+order in which devices compute has no influence on any result. Whoever gives a core back rings a
+bell, a named pipe; only the one process that is next in line listens.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-import time
+import select
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-POLL_INTERVAL_S = 0.0005  # by the one process that is next in line
+DEAD_HOLDER_S = 0.05  # between looks for the core of a process that died, and so rang no bell
+RINGS = 4096  # bytes read at a time
 
 
 class CorePool:
@@ -30,17 +32,34 @@ class CorePool:
 
     def __init__(self, folder: Path, num_cores: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._queue = folder / "queue"
+        self._queue, self._bell = folder / "queue", folder / "bell"
+        with suppress(FileExistsError):
+            os.mkfifo(self._bell, 0o600)
         self._cores = [folder / f"core-{index}" for index in range(num_cores)]
 
     @contextmanager
     def core(self) -> Iterator[None]:
         """Hold a core; waits until one is free."""
         with ExitStack() as held:
+            bell = os.open(self._bell, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+            held.callback(os.close, bell)
+            held.callback(_ring, bell)  # after the core is free
             with _locked(self._queue):  # only the first in line looks for a free core
                 while not any(_try_lock(core, held) for core in self._cores):
-                    time.sleep(POLL_INTERVAL_S)
+                    _wait_for(bell)
             yield
+
+
+def _ring(bell: int) -> None:
+    with suppress(BlockingIOError):  # it has rung often enough
+        os.write(bell, b"!")
+
+
+def _wait_for(bell: int) -> None:
+    """Until it rings; earlier rings may have been for cores that are taken again."""
+    select.select([bell], [], [], DEAD_HOLDER_S)
+    with suppress(BlockingIOError):
+        os.read(bell, RINGS)
 
 
 @contextmanager

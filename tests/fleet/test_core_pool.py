@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 
+from edgesim.fleet import core_pool
 from edgesim.fleet.core_pool import CorePool
 
 
@@ -55,6 +56,26 @@ def test_whoever_waits_takes_any_core_that_becomes_free(tmp_path):
             assert not got_one.wait(0.05)
         assert got_one.wait(60)
     waiting.join()
+
+
+def test_whoever_gives_a_core_back_wakes_the_next_in_line(tmp_path, monkeypatch):
+    """Not the look for dead holders, which comes too late here."""
+    monkeypatch.setattr(core_pool, "DEAD_HOLDER_S", 600.0)
+    pool, done = CorePool(tmp_path, 1), []
+
+    def work(number):
+        with pool.core():
+            done.append(number)
+
+    with pool.core():
+        threads = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(3)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.1)  # until they wait
+        assert not done
+    for thread in threads:
+        thread.join(60)
+    assert sorted(done) == [0, 1, 2]
 
 
 def test_a_killed_process_gives_its_core_back(tmp_path):
