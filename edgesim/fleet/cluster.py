@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 
 import ray
 from ray._private import state  # what is free on which node has no public name
 from ray.exceptions import RayError
 from rich.console import Console
 
+from edgesim.fleet.fork_server import fork_server
 from edgesim.fleet.placement import CPU_STEP, FleetError, Node
 from edgesim.fleet.shipping import (
     NEEDED,
@@ -34,6 +35,8 @@ _REMEDY_OF_TOKENS = (
     "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH) to the cluster's, which "
     "`ray get-auth-token` shows on its nodes"
 )
+# Ray would start a worker for each core before it knows by what command, and never use them.
+_NO_WORKERS_YET = {"RAY_prestart_worker_first_driver": "0"}
 _TOKEN_LOGGER = "ray._private.authentication.authentication_token_setup"  # noqa: S105 (a logger)
 
 
@@ -54,38 +57,52 @@ def ray_session(address: str | None, *, dashboard: bool, console: Console) -> It
         AddressError: there is no cluster at the address, or it does not know this user's token.
         FleetError: Ray can't be started here.
     """
-    if address is not None:
-        _check_reachable(address)
-        dashboard_url = _join(address, [])
-    else:
-        dashboard_url = _start_here(dashboard=dashboard)
-    try:
+    with ExitStack() as stack:
+        if address is not None:
+            _check_reachable(address)
+            dashboard_url = _join(address, [])
+        else:
+            python = stack.enter_context(fork_server())
+            dashboard_url = _start_here(python, dashboard=dashboard)
+        stack.callback(ray.shutdown)
         if address is not None and (modules := _modules_to_ship(console)):
             ray.shutdown()  # what a job ships is said when it joins
             _join(address, modules)
         if dashboard_url:
             console.print(f"Ray dashboard: http://{dashboard_url}")
         yield
-    finally:
-        ray.shutdown()
 
 
-def _start_here(*, dashboard: bool) -> str | None:
-    """Start a cluster; where its dashboard is."""
+def _start_here(python: str | None, *, dashboard: bool) -> str | None:
+    """Start a cluster whose workers are started by a command line; where its dashboard is."""
     # A cluster of one's own asks for the token that Ray has made: nothing to tell.
     logging.getLogger(_TOKEN_LOGGER).setLevel(logging.ERROR)
     try:
-        context = ray.init(
-            address="local",
-            namespace=NAMESPACE,
-            num_cpus=len(os.sched_getaffinity(0)),
-            include_dashboard=dashboard,
-            logging_level=logging.WARNING,
-        )
+        with _environment(_NO_WORKERS_YET if python else {}):
+            context = ray.init(
+                address="local",
+                namespace=NAMESPACE,
+                num_cpus=len(os.sched_getaffinity(0)),
+                include_dashboard=dashboard,
+                runtime_env={"py_executable": python} if python else None,
+                logging_level=logging.WARNING,
+            )
     except RAY_FAILURES as error:
         raise FleetError(f"Ray can't be started on this machine: {_reason(error)}") from error
     url: str | None = context.dashboard_url
     return url
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Variables for the processes that are started within; those that are set stay."""
+    added = {name: value for name, value in variables.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
 
 
 def _join(address: str, modules: Sequence[str]) -> str | None:

@@ -1,0 +1,55 @@
+"""What Ray runs in place of Python to start a worker: asks the fork server to become it.
+
+A script for a Python without site packages, so that it starts at once; the standard library alone.
+Its arguments are the socket of the server and the command line that Python would have got. The
+server's child takes over its files, environment, folder and signal mask, and this process ends.
+Where no server answers, it becomes an ordinary Python.
+"""
+
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+
+SIZE_BYTES = 8  # of the number that says how long a request is
+ACCEPTED = b"+"
+
+
+def ask(path: str, arguments: list[str]) -> bool:
+    """Ask the server at a Unix socket to run a command line; whether it does."""
+    request = {
+        "arguments": arguments,
+        "environment": dict(os.environ),
+        "folder": os.getcwd(),  # noqa: PTH109 (to import pathlib takes longer)
+        "blocked_signals": [int(s) for s in signal.pthread_sigmask(signal.SIG_BLOCK, ())],
+        "open_files": resource.getrlimit(resource.RLIMIT_NOFILE),
+        "oom_score_adjustment": _oom_score_adjustment(),
+    }
+    content = json.dumps(request).encode()
+    try:
+        with socket.socket(socket.AF_UNIX) as server:
+            server.connect(path)
+            socket.send_fds(server, [len(content).to_bytes(SIZE_BYTES, "little")], [0, 1, 2])
+            server.sendall(content)
+            return server.recv(1) == ACCEPTED
+    except OSError:
+        return False
+
+
+def _oom_score_adjustment() -> str:
+    """Ray has the kernel end workers before anything else when memory runs out."""
+    with open("/proc/self/oom_score_adj", encoding="ascii") as file:  # noqa: PTH123
+        return file.read()
+
+
+def main() -> None:
+    """Start a worker, one way or the other."""
+    path, *arguments = sys.argv[1:]
+    if not ask(path, arguments):
+        os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 (Ray's own arguments)
+
+
+if __name__ == "__main__":
+    main()

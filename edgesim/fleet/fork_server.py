@@ -1,0 +1,178 @@
+"""Starts the workers of a fleet's own Ray as copies of a process that has its imports behind it.
+
+A process that imports torch and edgesim takes seconds of a core, and memory of its own for them; on
+a machine with fewer cores than actors that is most of a fleet's start. A fork of a process that has
+imported them takes milliseconds and shares that memory. Ray itself is not among the imports: it
+reads its environment, which is each worker's own, and starts threads, which no fork keeps.
+
+Ray starts workers by `fork_client.py` (the `py_executable` of its runtime environments). The server
+ends with the driver: it waits for the end of a pipe that the driver holds.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import os
+import resource
+import runpy
+import selectors
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from edgesim.fleet import fork_client
+from edgesim.fleet.fork_client import ACCEPTED, SIZE_BYTES
+
+PRELOADED = ("torch", "numba", "pandas", "edgesim.fleet.build")
+ONE_THREAD = {  # a fork would lose all others
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
+WAITING_CLIENTS = 1024
+CLIENT_TIMEOUT_S = 10.0  # for a client to say what it wants
+END_TIMEOUT_S = 10.0
+
+_log = logging.getLogger(__name__)
+
+
+@contextmanager
+def fork_server(preloaded: Sequence[str] = PRELOADED) -> Iterator[str | None]:
+    """Run a server; yields the command line that starts a Python worker, None where none can run.
+
+    Workers outlive it; those that start later are ordinary ones.
+
+    Args:
+        preloaded: modules that workers have imported when they begin; they must start no threads.
+    """
+    with ExitStack() as stack:
+        opened = tempfile.TemporaryDirectory(prefix="edgesim-fork-", ignore_cleanup_errors=True)
+        folder = stack.enter_context(opened)
+        path = f"{folder}/socket"
+        listener = _listen(path)
+        if listener is None:
+            yield None
+            return
+        with listener:
+            server = _start(listener, folder, preloaded)
+        stack.callback(_end, server)
+        yield shlex.join([sys.executable, "-I", "-S", fork_client.__file__, path])
+
+
+def _listen(path: str) -> socket.socket | None:
+    """A socket for clients; None where no server can be."""
+    if sys.platform != "linux":  # forks of a process with system libraries are unsafe elsewhere
+        return None
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        listener.bind(path)
+    except OSError as error:  # the names of sockets are short, those of folders need not be
+        _log.info("no fork server at %s: %s", path, error)
+        listener.close()
+        return None
+    listener.listen(WAITING_CLIENTS)  # those that come before all is imported wait
+    return listener
+
+
+def _start(
+    listener: socket.socket, folder: str, preloaded: Sequence[str]
+) -> subprocess.Popen[bytes]:
+    program = f"import sys; sys.path[:] = {sys.path}; from {__name__} import main; main()"
+    return subprocess.Popen(  # noqa: S603 (our own program)
+        [sys.executable, "-c", program, str(listener.fileno()), folder, *preloaded],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, **ONE_THREAD},
+        pass_fds=(listener.fileno(),),
+        start_new_session=True,  # an interrupt from the keyboard is the driver's
+    )
+
+
+def _end(server: subprocess.Popen[bytes]) -> None:
+    assert server.stdin is not None
+    server.stdin.close()
+    try:
+        server.wait(END_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()
+
+
+def main() -> None:
+    """Serve until standard input ends; a child goes on as what its client was started as."""
+    descriptor, folder, *preloaded = sys.argv[1:]
+    client = None
+    try:
+        with socket.socket(fileno=int(descriptor)) as listener:
+            client = _serve(listener, preloaded)
+    finally:
+        if client is None:  # nobody else does it for a driver that was killed
+            shutil.rmtree(folder, ignore_errors=True)
+    if client is not None:
+        _become(_accept(client))
+
+
+def _serve(listener: socket.socket, preloaded: Sequence[str]) -> socket.socket | None:
+    """Fork for each client; returns the client in each child, and None when the driver is gone."""
+    for name in preloaded:
+        import_module(name)
+    if sum(1 for _ in Path("/proc/self/task").iterdir()) > 1:
+        return None  # clients start ordinary workers
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a child
+    gc.collect()
+    gc.freeze()  # a collection in a child would touch, and so copy, what is shared
+    with selectors.DefaultSelector() as selector:
+        driver = selector.register(sys.stdin.fileno(), selectors.EVENT_READ)
+        selector.register(listener, selectors.EVENT_READ)
+        while all(key is not driver for key, _ in selector.select()):
+            client, _ = listener.accept()
+            if os.fork() == 0:
+                return client
+            client.close()
+    return None
+
+
+def _accept(client: socket.socket) -> dict[str, Any]:
+    """Take over a client's files; returns what else it was started with (fork_client.py).
+
+    A client that sees its connection end without an answer starts an ordinary worker.
+    """
+    with client:
+        client.settimeout(CLIENT_TIMEOUT_S)
+        head, files, _, _ = socket.recv_fds(client, SIZE_BYTES, 3)
+        with client.makefile("rb") as stream:
+            request: dict[str, Any] = json.loads(stream.read(int.from_bytes(head, "little")))
+        for standard, file in enumerate(files):
+            os.dup2(file, standard)
+            os.close(file)
+        client.sendall(ACCEPTED)
+    return request
+
+
+def _become(request: dict[str, Any]) -> None:
+    """Be the process that a client was started as."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, request["blocked_signals"])
+    resource.setrlimit(resource.RLIMIT_NOFILE, request["open_files"])
+    Path("/proc/self/oom_score_adj").write_text(request["oom_score_adjustment"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["folder"])
+    arguments: list[str] = request["arguments"]
+    while arguments[0].startswith("-"):  # options of Python, such as -u
+        arguments.pop(0)
+    sys.argv = arguments
+    sys.path.insert(0, str(Path(arguments[0]).parent))
+    runpy.run_path(arguments[0], run_name="__main__")

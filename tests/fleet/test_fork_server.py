@@ -1,0 +1,218 @@
+"""Workers that begin as forks are what Ray started: arguments, files, environment, signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from edgesim.fleet import fork_server as module
+from edgesim.fleet.fork_server import fork_server
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks are made on Linux alone")
+
+LIGHT = ("wave",)  # a module that nothing else imports
+REPORT = """
+import json, os, resource, signal, sys
+print(json.dumps({
+    "arguments": sys.argv,
+    "first_on_path": sys.path[0],
+    "input": sys.stdin.readline(),
+    "variable": os.environ.get("OF_THE_CLIENT"),
+    "threads": os.environ.get("OMP_NUM_THREADS"),
+    "folder": os.getcwd(),
+    "blocked": [int(s) for s in signal.pthread_sigmask(signal.SIG_BLOCK, ())],
+    "open_files": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+    "oom": open("/proc/self/oom_score_adj").read().strip(),
+    "is_fork": "wave" in sys.modules,
+    "is_main": __name__ == "__main__",
+    "parent": os.getppid(),
+    "descriptors": sorted(int(name) for name in os.listdir("/proc/self/fd"))[:-1],
+}))
+print("to stderr", file=sys.stderr)
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "scripts" / "report.py"
+    path.parent.mkdir()
+    path.write_text(REPORT)
+    return path
+
+
+@pytest.fixture
+def python() -> Iterator[str]:
+    with fork_server(LIGHT) as command:
+        assert command is not None
+        yield command
+
+
+def _run(command: str, script: Path, **options: Any) -> tuple[dict[str, Any], str]:
+    done = subprocess.run(
+        [*shlex.split(command), "-u", str(script), "one", "--two=2"],
+        input="a line\n",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        **options,
+    )
+    return json.loads(done.stdout), done.stderr
+
+
+def test_a_fork_is_what_its_client_was_started_as(
+    python: str, script: Path, tmp_path: Path
+) -> None:
+    def prepare() -> None:
+        import resource
+
+        signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGINT})
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (123, hard))
+        Path("/proc/self/oom_score_adj").write_text("900")
+
+    environment = {**os.environ, "OF_THE_CLIENT": "ä \n", "OMP_NUM_THREADS": "7"}
+    found, errors = _run(python, script, env=environment, cwd=tmp_path, preexec_fn=prepare)
+    assert found.pop("parent") != os.getpid()
+    assert found == {
+        "arguments": [str(script), "one", "--two=2"],
+        "first_on_path": str(script.parent),
+        "input": "a line\n",
+        "variable": "ä \n",
+        "threads": "7",
+        "folder": str(tmp_path),
+        "blocked": [signal.SIGINT],
+        "open_files": 123,
+        "oom": "900",
+        "is_fork": True,
+        "is_main": True,
+        "descriptors": [0, 1, 2],
+    }
+    assert errors == "to stderr\n"
+
+
+def test_without_its_server_a_worker_is_an_ordinary_python(python: str, script: Path) -> None:
+    forked, _ = _run(python, script)
+    psutil.Process(forked["parent"]).kill()
+    ordinary, errors = _run(python, script)
+    assert not ordinary["is_fork"]
+    same = ("arguments", "first_on_path", "input", "folder", "blocked", "open_files", "is_main")
+    assert {name: ordinary[name] for name in same} == {name: forked[name] for name in same}
+    assert errors == "to stderr\n"
+
+
+def test_a_server_that_has_threads_leaves_workers_to_python(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "has_a_thread.py").write_text(
+        "import threading, time\n"
+        "threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with fork_server((*LIGHT, "has_a_thread")) as command:
+        assert command is not None
+        found, _ = _run(command, script)
+    assert not found["is_fork"]
+
+
+def test_a_server_ends_with_its_driver_even_one_that_is_killed(tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        f"from {module.__name__} import fork_server\n"
+        f"with fork_server({LIGHT}) as command:\n"
+        "    print(command, flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    driver = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert driver.stdout is not None
+    folder = Path(shlex.split(driver.stdout.readline())[-1]).parent
+    (server,) = psutil.Process(driver.pid).children()
+    assert folder.exists()
+    driver.kill()
+    driver.wait()
+    server.wait(60)
+    assert not folder.exists()
+    driver.stdout.close()
+    assert driver.stdin is not None
+    driver.stdin.close()
+
+
+def test_leaving_ends_the_server_and_spares_the_workers(tmp_path: Path) -> None:
+    script = tmp_path / "wait.py"
+    script.write_text("import sys\nprint('here', flush=True)\nprint(sys.stdin.readline())\n")
+    with fork_server(LIGHT) as command:
+        assert command is not None
+        folder = Path(shlex.split(command)[-1]).parent
+        client = subprocess.Popen(
+            [*shlex.split(command), str(script)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert client.stdout is not None
+        assert client.stdout.readline() == "here\n"
+        assert client.wait(60) == 0  # its fork took over
+    assert not folder.exists()
+    rest, _ = client.communicate("and alive\n", timeout=60)
+    assert rest == "and alive\n\n"
+
+
+def test_elsewhere_than_on_linux_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with fork_server(LIGHT) as command:
+        assert command is None
+
+
+def test_where_no_socket_can_be_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / ("d" * 120)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    with fork_server() as command:
+        assert command is None
+    assert list(deep.iterdir()) == []
+
+
+OWN_RAY = """
+import io, os, psutil, ray
+from rich.console import Console
+from edgesim.fleet.cluster import ray_session
+
+def is_loaded():
+    return "edgesim.fleet.build" in __import__("sys").modules
+
+with ray_session(None, dashboard=False, console=Console(file=io.StringIO())):
+    assert "RAY_prestart_worker_first_driver" not in os.environ
+    assert ray.get(ray.remote(is_loaded).remote())
+    me = psutil.Process()
+    below = me.children(recursive=True)
+    workers = [p for p in below if p.name() in ("ray::IDLE", "ray::is_loaded")]
+    servers = {worker.parent() for worker in workers}
+    assert workers and len(servers) == 1 and servers <= set(me.children())
+"""
+
+
+def test_workers_of_a_ray_of_our_own_are_forks_and_there_are_no_others() -> None:
+    # Not in this process, which joins a cluster that other tests share: Ray keeps things of both.
+    done = subprocess.run(
+        [sys.executable, "-c", OWN_RAY], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
