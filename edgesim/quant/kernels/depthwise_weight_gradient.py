@@ -192,4 +192,4 @@ def _convert_row(
         start = row * width * channels + c
         to = c * _KERNEL * width + slot
         for x in range(width):
-            center(image, start + x * channels, zero_point, strip, to + x * HALF)
+            center(image, start + x * channels, 0, zero_point, strip, to + x * HALF, 0)

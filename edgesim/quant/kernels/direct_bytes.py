@@ -24,7 +24,7 @@ from edgesim.quant.kernels.instructions import LANES
 from edgesim.quant.kernels.operands import biases_of, scales_of, scratch_bytes
 from edgesim.quant.kernels.packing_bytes import pack_bytes
 
-_CHUNK = 16 * PIXELS  # pixels whose sums wait, 6 KiB, while strips of weights pass
+_CHUNK = 16 * PIXELS  # pixels whose sums wait, 6 or 12 KiB, while strips of weights pass
 _OVERHANG = TILE.terms - 1  # entries behind a run that its last quad reads, times zero
 
 

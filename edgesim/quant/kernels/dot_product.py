@@ -1,7 +1,8 @@
 """Register tiles of integer products of bytes.
 
-One instruction of VNNI, vpdpbusd, multiplies 32 unsigned bytes by 32 signed ones and adds the
-products four by four to sums of 32 bits: twice what `multiply_add.py` does in the same time. Codes
+One instruction of VNNI, vpdpbusd, multiplies 32 unsigned bytes by 32 signed ones, or 64 by 64 where
+vectors have 512 bits, and adds the products four by four to sums of 32 bits: twice, or four times,
+what `multiply_add.py` does in the same time. Codes
 are unsigned and weights signed, so codes need not be widened; their zero point z comes in by the
 sums' initial values, for sum (q - z) w = sum q w - z sum w. On the way sums may leave 32 bits and
 wrap round; what they come to doesn't (`MAX_TERMS`). Where there is no VNNI the same products are
@@ -23,15 +24,16 @@ from numba import njit
 
 from edgesim.quant.kernels.arrays import Int8, Int32, Int64, UInt8
 from edgesim.quant.kernels.instructions import (
-    HALF,
     I32,
     LANES,
     I32x8,
+    I32x16,
     Loop,
     add_dot_products,
     broadcast,
     constant,
     has_dot_product,
+    has_wide_dot_product,
     instruction,
     load,
     starts,
@@ -41,7 +43,10 @@ from edgesim.quant.kernels.instructions import (
 from edgesim.quant.kernels.segments import add_segments, places_of, zeros
 from edgesim.quant.kernels.tile import Tile
 
-PIXELS = 6  # more would not be faster where there are 32 registers, nor fit where there are 16
+# A sum is added to every few cycles only, so some ten have to be under way: 12 vectors either way.
+_SUMS = I32x16 if has_wide_dot_product() else I32x8
+_PARTS = LANES // _SUMS.count  # vectors of a pixel's sums
+PIXELS = 12 // _PARTS
 TILE = Tile(pixels=PIXELS, terms=4, entry_bytes=1)
 
 _QUAD_BYTES = 4 * LANES  # of weights
@@ -97,8 +102,8 @@ def subtract_zero_point(
         first_initial: index.
     """
     four = builder.trunc(builder.mul(zero_point, constant(0x01010101)), I32)
-    spread = broadcast(builder, four, HALF)
-    loop = Loop(builder, constant(0), quads, zeros(1))
+    spread = broadcast(builder, four, _SUMS.count)
+    loop = Loop(builder, constant(0), quads, zeros(_SUMS, _PARTS))
     row = builder.gep(
         weights, [builder.add(first_weight, builder.mul(loop.index, constant(_QUAD_BYTES)))]
     )
@@ -108,9 +113,7 @@ def subtract_zero_point(
             for total, part in zip(loop.values, _row(builder, row), strict=True)
         ]
     )
-    for total, place in zip(
-        totals, places_of(builder, builder.gep(initial, [first_initial]), 1), strict=True
-    ):
+    for total, place in zip(totals, _places(builder, initial, first_initial, _PARTS), strict=True):
         store(builder, builder.neg(total), place, 4)
 
 
@@ -160,8 +163,8 @@ def sum_tile(
     totals = add_segments(
         builder, pixels, segments, first_segment, last_segment, weights, totals, _add_quad
     )
-    tile = builder.gep(sums, [first_sum])
-    for total, place in zip(totals, places_of(builder, tile, PIXELS), strict=True):
+    places = _places(builder, sums, first_sum, _PARTS * PIXELS)
+    for total, place in zip(totals, places, strict=True):
         store(builder, total, place, 4)
 
 
@@ -181,10 +184,10 @@ def accumulate_tile(
     first_sum: ir.Value,
 ) -> None:
     """As `sum_tile`, but adds to what `sums` holds."""
-    places = places_of(builder, builder.gep(sums, [first_sum]), PIXELS)
+    places = _places(builder, sums, first_sum, _PARTS * PIXELS)
     pixels = starts(builder, image, bases, first_base, shift, PIXELS)
     weights = builder.gep(weights, [first_weight])
-    totals = [load(builder, place, I32x8, 4) for place in places]
+    totals = [load(builder, place, _SUMS, 4) for place in places]
     totals = add_segments(
         builder, pixels, segments, first_segment, last_segment, weights, totals, _add_quad
     )
@@ -246,16 +249,20 @@ def sum_tile_scaled(
     store_scaled(builder, totals, scale, bias, places)
 
 
+def _places(builder: ir.IRBuilder, sums: ir.Value, first: ir.Value, count: int) -> list[ir.Value]:
+    return places_of(builder, builder.gep(sums, [first]), _SUMS, count)
+
+
 def _initial(builder: ir.IRBuilder, initial: ir.Value, first: ir.Value) -> list[ir.Value]:
     """The initial sums of a tile: those of a panel, for each pixel."""
-    places = places_of(builder, builder.gep(initial, [first]), 1)
-    return [load(builder, place, I32x8, 4) for place in places] * PIXELS
+    places = _places(builder, initial, first, _PARTS)
+    return [load(builder, place, _SUMS, 4) for place in places * PIXELS]
 
 
 def _row(builder: ir.IRBuilder, row: ir.Value) -> list[ir.Value]:
-    """The weights of a quad: two vectors of eight lanes."""
-    halves = [builder.gep(row, [constant(half * _QUAD_BYTES // 2)]) for half in (0, 1)]
-    return [load(builder, half, I32x8, 1) for half in halves]
+    """The weights of a quad: vectors as those of the sums."""
+    parts = [builder.gep(row, [constant(4 * _SUMS.count * part)]) for part in range(_PARTS)]
+    return [load(builder, part, _SUMS, 1) for part in parts]
 
 
 def _add_quad(
@@ -268,9 +275,9 @@ def _add_quad(
     new = []
     for pixel, start in enumerate(pixels):
         four = load(builder, builder.gep(start, [at]), I32, 1)
-        spread = broadcast(builder, four, HALF)
+        spread = broadcast(builder, four, _SUMS.count)
         new += [
-            add_dot_products(builder, totals[2 * pixel + half], spread, weights[half])
-            for half in (0, 1)
+            add_dot_products(builder, totals[_PARTS * pixel + part], spread, weights[part])
+            for part in range(_PARTS)
         ]
     return [builder.gep(row, [constant(_QUAD_BYTES)]), *new]

@@ -1,4 +1,4 @@
-"""LLVM instructions on vectors of 256 bits, for what numba can't express.
+"""LLVM instructions on vectors of 256 and 512 bits, for what numba can't express.
 
 numba's cache on disk looks at the file of a compiled function, not at what it calls: who changes an
 instruction deletes the `__pycache__` of this package.
@@ -16,13 +16,14 @@ from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
 LANES = 16  # output channels that are worked on together: two vectors of sums
-HALF = 8  # 32-bit lanes of one vector
+HALF = 8  # 32-bit lanes of one vector of 256 bits
 
 I16, I32, I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
-I8x32 = ir.VectorType(ir.IntType(8), 32)
 I16x16 = ir.VectorType(I16, 16)
 I32x8 = ir.VectorType(I32, HALF)
 F32x8 = ir.VectorType(ir.FloatType(), HALF)
+I32x16 = ir.VectorType(I32, LANES)
+F32x16 = ir.VectorType(ir.FloatType(), LANES)
 
 
 def has_native_instruction() -> bool:
@@ -33,6 +34,16 @@ def has_native_instruction() -> bool:
 def has_dot_product() -> bool:
     """Whether numba compiles for a processor with vpdpbusd on 256 bits (AVX-512 or AVX VNNI)."""
     return _features() >= {"+avx512vnni", "+avx512vl"} or "+avxvnni" in _features()
+
+
+def has_wide_vectors() -> bool:
+    """Whether it compiles for vectors of 512 bits, and with them 32 registers (AVX-512)."""
+    return "+avx512f" in _features()
+
+
+def has_wide_dot_product() -> bool:
+    """Whether there is vpdpbusd on 512 bits."""
+    return has_wide_vectors() and "+avx512vnni" in _features()
 
 
 def _features() -> set[str]:
@@ -135,40 +146,42 @@ def multiply_add_pairs(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Va
 
 
 def add_dot_products(builder: ir.IRBuilder, totals: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
-    """totals[i] + the sum of a[4i+j] b[4i+j] over the four j, of eight sums; they may wrap round.
+    """totals[i] + the sum of a[4i+j] b[4i+j] over the four j; they may wrap round.
 
     Args:
         builder: of the caller's code.
-        totals: <8 x i32>.
-        a: <8 x i32>, four unsigned bytes in each.
-        b: <8 x i32>, four signed bytes in each.
+        totals: <8 x i32>, or <16 x i32> where there is a wide dot product.
+        a: as wide, four unsigned bytes in each.
+        b: as wide, four signed bytes in each.
     """
+    kind, lanes = totals.type, totals.type.count
     if has_dot_product():
-        name = "llvm.x86.avx512.vpdpbusd.256"
+        name = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
         function = builder.module.globals.get(name) or ir.Function(
-            builder.module, ir.FunctionType(I32x8, [I32x8] * 3), name
+            builder.module, ir.FunctionType(kind, [kind] * 3), name
         )
         return builder.call(function, [totals, a, b])
-    wide = ir.VectorType(I32, 32)
+    bytes_, wide = (ir.VectorType(of, 4 * lanes) for of in (ir.IntType(8), I32))
     factors = (
-        builder.zext(builder.bitcast(a, I8x32), wide),
-        builder.sext(builder.bitcast(b, I8x32), wide),
+        builder.zext(builder.bitcast(a, bytes_), wide),
+        builder.sext(builder.bitcast(b, bytes_), wide),
     )
     products = builder.mul(*factors)
     for part in range(4):
-        order = ir.Constant(I32x8, [4 * lane + part for lane in range(HALF)])
+        order = ir.Constant(kind, [4 * lane + part for lane in range(lanes)])
         totals = builder.add(totals, builder.shuffle_vector(products, products, order))
     return totals
 
 
 def scaled(
-    builder: ir.IRBuilder, sums: ir.Value, scale: ir.Value, bias: ir.Value, half: int
+    builder: ir.IRBuilder, sums: ir.Value, scale: ir.Value, bias: ir.Value, first: int
 ) -> ir.Value:
-    """float32(sums) * scale[8 half + i] + bias[8 half + i], each operation rounded."""
-    at = [constant(half * HALF)]
-    factor = load(builder, builder.gep(scale, at), F32x8, 4)
-    offset = load(builder, builder.gep(bias, at), F32x8, 4)
-    return builder.fadd(builder.fmul(builder.sitofp(sums, F32x8), factor), offset)
+    """float32(sums) * scale[first + i] + bias[first + i], each operation rounded."""
+    kind = ir.VectorType(ir.FloatType(), sums.type.count)
+    factor, offset = (
+        load(builder, builder.gep(pointer, [constant(first)]), kind, 4) for pointer in (scale, bias)
+    )
+    return builder.fadd(builder.fmul(builder.sitofp(sums, kind), factor), offset)
 
 
 def store_scaled(
@@ -178,11 +191,13 @@ def store_scaled(
     bias: ir.Value,
     places: list[ir.Value],
 ) -> None:
-    """float32(totals) * scale + bias of 16 channels, two vectors for each place."""
-    for half in (0, 1):
-        at = [constant(half * HALF)]
-        for place, total in zip(places, totals[half::2], strict=True):
-            store(builder, scaled(builder, total, scale, bias, half), builder.gep(place, at), 4)
+    """float32(totals) * scale + bias of 16 channels, one or two vectors for each place."""
+    parts = len(totals) // len(places)
+    for part in range(parts):
+        first = part * (LANES // parts)
+        for place, total in zip(places, totals[part::parts], strict=True):
+            value = scaled(builder, total, scale, bias, first)
+            store(builder, value, builder.gep(place, [constant(first)]), 4)
 
 
 class Loop:

@@ -109,9 +109,16 @@ def sum_tile(
     pixels = starts(builder, image, bases, first_base, shift, PIXELS)
     weights = builder.gep(weights, [first_weight])
     totals = add_segments(
-        builder, pixels, segments, first_segment, last_segment, weights, zeros(PIXELS), _add_pair
+        builder,
+        pixels,
+        segments,
+        first_segment,
+        last_segment,
+        weights,
+        zeros(I32x8, 2 * PIXELS),
+        _add_pair,
     )
-    for total, place in zip(totals, places_of(builder, tile, PIXELS), strict=True):
+    for total, place in zip(totals, places_of(builder, tile, I32x8, 2 * PIXELS), strict=True):
         store(builder, total, place, 4)
 
 
@@ -131,7 +138,7 @@ def accumulate_tile(
     first_sum: ir.Value,
 ) -> None:
     """As `sum_tile`, but adds to what `sums` holds."""
-    places = places_of(builder, builder.gep(sums, [first_sum]), PIXELS)
+    places = places_of(builder, builder.gep(sums, [first_sum]), I32x8, 2 * PIXELS)
     pixels = starts(builder, image, bases, first_base, shift, PIXELS)
     weights = builder.gep(weights, [first_weight])
     totals = [load(builder, place, I32x8, 4) for place in places]
@@ -184,7 +191,14 @@ def sum_tile_scaled(
     pixels = starts(builder, image, bases, first_base, shift, PIXELS)
     weights = builder.gep(weights, [first_weight])
     totals = add_segments(
-        builder, pixels, segments, first_segment, last_segment, weights, zeros(PIXELS), _add_pair
+        builder,
+        pixels,
+        segments,
+        first_segment,
+        last_segment,
+        weights,
+        zeros(I32x8, 2 * PIXELS),
+        _add_pair,
     )
     scale, bias = (builder.gep(pointer, [first_channel]) for pointer in (scale, bias))
     places = starts(builder, out, targets, first_base, out_shift, PIXELS)
@@ -216,13 +230,17 @@ def sum_rows(
         sums: int32; 96 of them, from `first_sum`, are written.
         first_sum: index.
     """
-    values = [builder.gep(rows, [first_row]), builder.gep(weights, [first_weight]), *zeros(PIXELS)]
+    values = [
+        builder.gep(rows, [first_row]),
+        builder.gep(weights, [first_weight]),
+        *zeros(I32x8, 2 * PIXELS),
+    ]
     # The first step is outside of the loop: its first pair needs no zeros to be added to.
     values = _add_step(builder, row_step, values)
     loop = Loop(builder, constant(1), steps, values)
     totals = loop.close(_add_step(builder, row_step, loop.values))[2:]
     tile = builder.gep(sums, [first_sum])
-    for total, place in zip(totals, places_of(builder, tile, PIXELS), strict=True):
+    for total, place in zip(totals, places_of(builder, tile, I32x8, 2 * PIXELS), strict=True):
         store(builder, total, place, 4)
 
 

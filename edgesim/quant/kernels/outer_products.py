@@ -1,7 +1,8 @@
 """Sums of outer products of float32 rows: U^T V for several pairs of tall matrices, in blocks.
 
-A block of 6 x 16 sums stays in twelve registers while the rows go by; each row of U gives six
-numbers, each row of V two vectors. Products and sums are fused where the processor can.
+A tile of 6 x 16 sums stays in twelve registers while the rows go by; each row of U gives six
+numbers, each row of V two vectors. Vectors of 512 bits make it 12 x 16. Either way a sum takes its
+terms in the same order. Products and sums are fused where the processor can.
 
 Symbols:
     U, V: tall matrices, pair by pair ("position")   t: row of both   M: sums, U^T V
@@ -18,30 +19,35 @@ from llvmlite import ir
 from edgesim.quant.kernels.arrays import Float32
 from edgesim.quant.kernels.inner import inner
 from edgesim.quant.kernels.instructions import (
-    HALF,
     LANES,
     F32x8,
+    F32x16,
     Loop,
     broadcast,
     constant,
+    has_wide_vectors,
     instruction,
     load,
     store,
 )
+from edgesim.quant.kernels.segments import places_of, zeros
 
 U_PANEL = 24  # columns: what 6 divides, and vectors of 8
 V_PANEL = LANES
 PANEL_SUMS = U_PANEL * V_PANEL
 UNROLLED = 4  # rows between two tests for the end: their number must be a multiple
 
-_MANY, _FEW = 6, 4  # columns of U at a time; any multiple of 8 is a sum of these
+_SUMS = F32x16 if has_wide_vectors() else F32x8
+_PARTS = LANES // _SUMS.count  # vectors of a column's sums
+# Columns of U at a time; any multiple of 8 is a sum of these.
+_MANY, _FEW = (12, 8) if _PARTS == 1 else (6, 4)
 
 
 def fused(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
     """A * b + c, rounded once where the processor can and twice where not."""
-    name = "llvm.fmuladd.v8f32"
+    name = f"llvm.fmuladd.v{c.type.count}f32"
     function = builder.module.globals.get(name) or ir.Function(
-        builder.module, ir.FunctionType(F32x8, [F32x8] * 3), name
+        builder.module, ir.FunctionType(c.type, [c.type] * 3), name
     )
     return builder.call(function, [a, b, c])
 
@@ -62,9 +68,9 @@ def _adder(columns: int) -> Callable[..., None]:
         is_sum: ir.Value,
     ) -> None:
         tile = builder.gep(M, [first_m])
-        places = [builder.gep(tile, [constant(i * HALF)]) for i in range(2 * columns)]
-        zero = ir.Constant(F32x8, [0.0] * HALF)
-        start = [builder.gep(U, [first_u]), builder.gep(V, [first_v]), *[zero] * (2 * columns)]
+        places = places_of(builder, tile, _SUMS, _PARTS * columns)
+        none = zeros(_SUMS, _PARTS * columns)
+        start = [builder.gep(U, [first_u]), builder.gep(V, [first_v]), *none]
         loop = Loop(builder, constant(0), steps, start)
         values = loop.values
         for _ in range(UNROLLED):
@@ -73,7 +79,7 @@ def _adder(columns: int) -> Callable[..., None]:
         is_new = builder.icmp_signed("==", is_sum, constant(0))
         for total, place in zip(totals, places, strict=True):
             # Added only here, so that long sums are sums of short ones: their rounding errors are.
-            before = builder.select(is_new, zero, load(builder, place, F32x8, 4))
+            before = builder.select(is_new, none[0], load(builder, place, _SUMS, 4))
             store(builder, builder.fadd(before, total), place, 4)
 
     add_outer_products.__doc__ = f"""M (+)= the sum of rows' outer products: {columns} x 16 sums.
@@ -96,11 +102,13 @@ def _adder(columns: int) -> Callable[..., None]:
 def _add_row(builder: ir.IRBuilder, u_step: ir.Value, values: list[ir.Value]) -> list[ir.Value]:
     """Pointers behind one row of U and V, and the new sums."""
     u, v, *sums = values
-    row = [load(builder, builder.gep(v, [constant(i * HALF)]), F32x8, 4) for i in (0, 1)]
+    row = [load(builder, place, _SUMS, 4) for place in places_of(builder, v, _SUMS, _PARTS)]
     new = []
-    for i in range(len(sums) // 2):
-        factor = broadcast(builder, builder.load(builder.gep(u, [constant(i)])), HALF)
-        new += [fused(builder, factor, row[half], sums[2 * i + half]) for half in (0, 1)]
+    for i in range(len(sums) // _PARTS):
+        factor = broadcast(builder, builder.load(builder.gep(u, [constant(i)])), _SUMS.count)
+        new += [
+            fused(builder, factor, row[part], sums[_PARTS * i + part]) for part in range(_PARTS)
+        ]
     return [builder.gep(u, [u_step]), builder.gep(v, [constant(V_PANEL)]), *new]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
-from edgesim.quant.kernels.instructions import HALF, I32x8, Loop, constant, element
+from edgesim.quant.kernels.instructions import Loop, constant, element
 
 # Takes the builder, the index of a step within its segment, pointers to the segment's terms by
 # pixel, and values: the row of weights and all sums. Returns the next row and the new sums.
@@ -33,11 +33,13 @@ def add_segments(
     return outer.close(after)[1:]
 
 
-def places_of(builder: ir.IRBuilder, tile: ir.Value, pixels: int) -> list[ir.Value]:
-    """Pointers to a tile's sums, vector by vector."""
-    return [builder.gep(tile, [constant(i * HALF)]) for i in range(2 * pixels)]
+def places_of(
+    builder: ir.IRBuilder, tile: ir.Value, kind: ir.VectorType, count: int
+) -> list[ir.Value]:
+    """Pointers to consecutive vectors of sums."""
+    return [builder.gep(tile, [constant(i * kind.count)]) for i in range(count)]
 
 
-def zeros(pixels: int) -> list[ir.Value]:
+def zeros(kind: ir.VectorType, count: int) -> list[ir.Value]:
     """Sums of a tile before its first term."""
-    return [ir.Constant(I32x8, [0] * HALF)] * (2 * pixels)
+    return [ir.Constant(kind, [0] * kind.count)] * count

@@ -18,7 +18,7 @@ from edgesim.quant.kernels.inner import inner
 from edgesim.quant.kernels.instructions import HALF
 from edgesim.quant.kernels.outer_products import U_PANEL, V_PANEL
 from edgesim.quant.kernels.weight_gradient_transforms import (
-    center,
+    WIDE,
     codes_line_4,
     codes_line_6,
     copy,
@@ -28,6 +28,10 @@ from edgesim.quant.kernels.weight_gradient_transforms import (
     image_line_6,
     weights_4,
     weights_6,
+    wide_center,
+    wide_copy,
+    wide_gradient_line_4,
+    wide_gradient_line_6,
 )
 
 
@@ -118,7 +122,7 @@ def transform_image(
         tiles: how many.
     """
     row = width * channels
-    for i in range(0, row, HALF):
+    for i in range(0, row, WIDE):
         if n == 6:
             codes_line_6(image, first + i, row, zero_point, line, i, row)
         else:
@@ -128,11 +132,11 @@ def transform_image(
             start = y * row + x * (n - 2) * channels
             to = y * n * v_step + (tile + x) * V_PANEL
             for c in range(start, start + channels, V_PANEL):
-                for half in range(0, V_PANEL, HALF):
+                for part in range(0, V_PANEL, WIDE):
                     if n == 6:
-                        image_line_6(line, c + half, channels, V, to + half, v_step)
+                        image_line_6(line, c + part, channels, V, to + part, v_step)
                     else:
-                        image_line_4(line, c + half, channels, V, to + half, v_step)
+                        image_line_4(line, c + part, channels, V, to + part, v_step)
                 to += V_PANEL * capacity
 
 
@@ -166,23 +170,35 @@ def transform_gradient(
         tiles: how many.
     """
     row = width * channels
-    for i in range(0, row, HALF):
-        if n == 6:
-            gradient_line_6(g, first + i, row, line, i, row)
-        else:
-            gradient_line_4(g, first + i, row, line, i, row)
+    _transform_gradient_run(g, first, row, row, n, line, 0, row)
     for y in range(n):
         for panel in range(0, channels, U_PANEL):
             columns = min(U_PANEL, channels - panel)
             to = y * n * u_step + panel * capacity + tile * columns
             for x in range(tiles):
                 start = y * row + x * (n - 2) * channels + panel
-                for o in range(start, start + columns, HALF):
-                    if n == 6:
-                        gradient_line_6(line, o, channels, U, to, u_step)
-                    else:
-                        gradient_line_4(line, o, channels, U, to, u_step)
-                    to += HALF
+                _transform_gradient_run(line, start, columns, channels, n, U, to, u_step)
+                to += columns
+
+
+@inner
+def _transform_gradient_run(
+    g: Float32, first: int, count: int, step: int, n: int, out: Float32, to: int, out_step: int
+) -> None:
+    """Transform lines whose first numbers are neighbours; `count` is a multiple of 8."""
+    done = 0
+    while done + WIDE <= count:
+        if n == 6:
+            wide_gradient_line_6(g, first + done, step, out, to + done, out_step)
+        else:
+            wide_gradient_line_4(g, first + done, step, out, to + done, out_step)
+        done += WIDE
+    while done < count:
+        if n == 6:
+            gradient_line_6(g, first + done, step, out, to + done, out_step)
+        else:
+            gradient_line_4(g, first + done, step, out, to + done, out_step)
+        done += HALF
 
 
 @inner
@@ -222,8 +238,8 @@ def gather_image(
             at = start + x * stride * channels
             to = tap * v_step + (tile + x) * V_PANEL
             for c in range(at, at + channels, V_PANEL):
-                for half in range(0, V_PANEL, HALF):
-                    center(image, c + half, zero_point, V, to + half)
+                for part in range(0, V_PANEL, WIDE):
+                    wide_center(image, c + part, 0, zero_point, V, to + part, 0)
                 to += V_PANEL * capacity
 
 
@@ -237,9 +253,14 @@ def gather_gradient(
         to = panel * capacity + tile * columns
         for x in range(tiles):
             start = first + x * channels + panel
-            for o in range(start, start + columns, HALF):
-                copy(g, o, U, to)
-                to += HALF
+            done = 0
+            while done + WIDE <= columns:
+                wide_copy(g, start + done, 0, U, to + done, 0)
+                done += WIDE
+            while done < columns:
+                copy(g, start + done, 0, U, to + done, 0)
+                done += HALF
+            to += columns
 
 
 @inner

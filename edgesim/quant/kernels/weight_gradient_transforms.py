@@ -1,4 +1,4 @@
-"""Transforms of tiles for weights' gradients, eight channels at a time (arXiv 1509.09308).
+"""Transforms of tiles for weights' gradients, a vector of channels at a time (arXiv 1509.09308).
 
 Weights of 3 taps meet an image of n = m + 2 numbers and give m sums: the product of two polynomials
 is known by its values at n points, and by transposition so is each of the three from the other two.
@@ -17,148 +17,93 @@ Symbols:
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from llvmlite import ir
 
 from edgesim.quant.kernels.instructions import (
     HALF,
+    LANES,
     F32x8,
     broadcast,
     constant,
+    has_wide_vectors,
     instruction,
     load,
     store,
 )
 from edgesim.quant.kernels.outer_products import fused
 
-_I8x8 = ir.VectorType(ir.IntType(8), HALF)
+WIDE = LANES if has_wide_vectors() else HALF  # channels at a time, where so many are left
+
 _Line = list[ir.Value]
 
 
-@instruction
-def codes_line_6(
-    builder: ir.IRBuilder,
-    codes: ir.Value,
-    first: ir.Value,
-    step: ir.Value,
-    zero_point: ir.Value,
-    out: ir.Value,
-    first_out: ir.Value,
-    out_step: ir.Value,
-) -> None:
-    """B^T d of six codes less their zero point.
+def _codes_line(
+    transform: Callable[[ir.IRBuilder, _Line], _Line], count: int, channels: int
+) -> Any:  # noqa: ANN401
+    """An instruction that transforms a line of codes, less their zero point."""
 
-    Args:
-        builder: of the caller's code.
-        codes: uint8.
-        first: position of the first code's first channel.
-        step: from a code to the next.
-        zero_point: whole number.
-        out: float32, six vectors are written.
-        first_out: position of the first.
-        out_step: from one to the next.
-    """
-    d = _centered(builder, codes, first, step, zero_point, 6)
-    _write(builder, _image_6(builder, d), out, first_out, out_step)
+    def codes_line(
+        builder: ir.IRBuilder,
+        codes: ir.Value,
+        first: ir.Value,
+        step: ir.Value,
+        zero_point: ir.Value,
+        out: ir.Value,
+        first_out: ir.Value,
+        out_step: ir.Value,
+    ) -> None:
+        zero = broadcast(builder, builder.sitofp(zero_point, ir.FloatType()), channels)
+        of_codes = ir.VectorType(ir.IntType(8), channels)
+        line = _read(builder, codes, first, step, count, of_codes, 1)
+        d = [builder.fsub(builder.uitofp(code, zero.type), zero) for code in line]
+        _write(builder, transform(builder, d), out, first_out, out_step)
 
+    codes_line.__doc__ = f"""Transform {count} codes less their zero point, {channels} channels.
 
-@instruction
-def codes_line_4(
-    builder: ir.IRBuilder,
-    codes: ir.Value,
-    first: ir.Value,
-    step: ir.Value,
-    zero_point: ir.Value,
-    out: ir.Value,
-    first_out: ir.Value,
-    out_step: ir.Value,
-) -> None:
-    """As `codes_line_6`, of four codes."""
-    d = _centered(builder, codes, first, step, zero_point, 4)
-    _write(builder, _image_4(builder, d), out, first_out, out_step)
+        Args:
+            builder: of the caller's code.
+            codes: uint8.
+            first: position of the first code's first channel.
+            step: from a code to the next.
+            zero_point: whole number.
+            out: float32; a vector is written for each number that comes out.
+            first_out: position of the first.
+            out_step: from one to the next.
+        """
+    return instruction(codes_line)
 
 
-@instruction
-def center(
-    builder: ir.IRBuilder,
-    codes: ir.Value,
-    first: ir.Value,
-    zero_point: ir.Value,
-    out: ir.Value,
-    first_out: ir.Value,
-) -> None:
-    """Eight codes less their zero point."""
-    d = _centered(builder, codes, first, constant(0), zero_point, 1)
-    _write(builder, d, out, first_out, constant(0))
+def _line(transform: Callable[[ir.IRBuilder, _Line], _Line], count: int, channels: int) -> Any:  # noqa: ANN401
+    """An instruction that transforms a line of numbers."""
+    kind = ir.VectorType(ir.FloatType(), channels)
 
+    def line(
+        builder: ir.IRBuilder,
+        x: ir.Value,
+        first: ir.Value,
+        step: ir.Value,
+        out: ir.Value,
+        first_out: ir.Value,
+        out_step: ir.Value,
+    ) -> None:
+        numbers = transform(builder, _read(builder, x, first, step, count, kind, 4))
+        _write(builder, numbers, out, first_out, out_step)
 
-@instruction
-def copy(
-    builder: ir.IRBuilder, x: ir.Value, first: ir.Value, out: ir.Value, first_out: ir.Value
-) -> None:
-    """Eight numbers as they are."""
-    step = constant(0)
-    _write(builder, _read(builder, x, first, step, 1), out, first_out, step)
+    line.__doc__ = f"""Transform {count} numbers, {channels} channels.
 
-
-@instruction
-def image_line_6(
-    builder: ir.IRBuilder,
-    d: ir.Value,
-    first: ir.Value,
-    step: ir.Value,
-    out: ir.Value,
-    first_out: ir.Value,
-    out_step: ir.Value,
-) -> None:
-    """B^T d of six numbers; arguments as in `codes_line_6`, d float32."""
-    line = _image_6(builder, _read(builder, d, first, step, 6))
-    _write(builder, line, out, first_out, out_step)
-
-
-@instruction
-def image_line_4(
-    builder: ir.IRBuilder,
-    d: ir.Value,
-    first: ir.Value,
-    step: ir.Value,
-    out: ir.Value,
-    first_out: ir.Value,
-    out_step: ir.Value,
-) -> None:
-    """B^T d of four numbers."""
-    line = _image_4(builder, _read(builder, d, first, step, 4))
-    _write(builder, line, out, first_out, out_step)
-
-
-@instruction
-def gradient_line_6(
-    builder: ir.IRBuilder,
-    g: ir.Value,
-    first: ir.Value,
-    step: ir.Value,
-    out: ir.Value,
-    first_out: ir.Value,
-    out_step: ir.Value,
-) -> None:
-    """A g of four numbers: six."""
-    line = _gradient_6(builder, _read(builder, g, first, step, 4))
-    _write(builder, line, out, first_out, out_step)
-
-
-@instruction
-def gradient_line_4(
-    builder: ir.IRBuilder,
-    g: ir.Value,
-    first: ir.Value,
-    step: ir.Value,
-    out: ir.Value,
-    first_out: ir.Value,
-    out_step: ir.Value,
-) -> None:
-    """A g of two numbers: four."""
-    a, b = _read(builder, g, first, step, 2)
-    line = [a, builder.fadd(a, b), builder.fsub(a, b), b]
-    _write(builder, line, out, first_out, out_step)
+        Args:
+            builder: of the caller's code.
+            x: float32.
+            first: position of the first number's first channel.
+            step: from a number to the next.
+            out: float32; a vector is written for each number that comes out.
+            first_out: position of the first.
+            out_step: from one to the next.
+        """
+    return instruction(line)
 
 
 @instruction
@@ -202,13 +147,13 @@ def weights_4(
 def _image_6(builder: ir.IRBuilder, d: _Line) -> _Line:
     """N(p) / (p - point) with N = p (p^2 - 1) q, at 2 and -1/2 times whatever leaves 1 in front."""
     t = [builder.fsub(d[i + 2], d[i]) for i in range(4)]
-    s = [fused(builder, _number(-1.5), d[i + 1], t[i]) for i in range(4)]
+    s = [fused(builder, _number(d, -1.5), d[i + 1], t[i]) for i in range(4)]
     return [
         builder.fsub(s[2], s[0]),
         builder.fadd(s[2], s[1]),
         builder.fsub(s[2], s[1]),
-        fused(builder, _number(0.5), t[1], t[2]),
-        fused(builder, _number(-2.0), t[1], t[2]),
+        fused(builder, _number(d, 0.5), t[1], t[2]),
+        fused(builder, _number(d, -2.0), t[1], t[2]),
         builder.fsub(s[3], s[1]),
     ]
 
@@ -226,16 +171,25 @@ def _image_4(builder: ir.IRBuilder, d: _Line) -> _Line:
 def _gradient_6(builder: ir.IRBuilder, g: _Line) -> _Line:
     """The values of g0 + g1 p + g2 p^2 + g3 p^3 at the points, even and odd powers apart."""
     even, odd = builder.fadd(g[0], g[2]), builder.fadd(g[1], g[3])
-    even_2, odd_2 = (fused(builder, _number(4.0), g[i + 2], g[i]) for i in (0, 1))
-    even_half, odd_half = (fused(builder, _number(0.25), g[i + 2], g[i]) for i in (0, 1))
+    even_2, odd_2 = (fused(builder, _number(g, 4.0), g[i + 2], g[i]) for i in (0, 1))
+    even_half, odd_half = (fused(builder, _number(g, 0.25), g[i + 2], g[i]) for i in (0, 1))
     return [
         g[0],
         builder.fadd(even, odd),
         builder.fsub(even, odd),
-        fused(builder, _number(2.0), odd_2, even_2),
-        fused(builder, _number(-0.5), odd_half, even_half),
+        fused(builder, _number(g, 2.0), odd_2, even_2),
+        fused(builder, _number(g, -0.5), odd_half, even_half),
         g[3],
     ]
+
+
+def _gradient_4(builder: ir.IRBuilder, g: _Line) -> _Line:
+    """The values of g0 + g1 p at the points."""
+    return [g[0], builder.fadd(g[0], g[1]), builder.fsub(g[0], g[1]), g[1]]
+
+
+def _same(_builder: ir.IRBuilder, x: _Line) -> _Line:
+    return x
 
 
 def _weight_line_6(builder: ir.IRBuilder, x: _Line) -> _Line:
@@ -243,23 +197,23 @@ def _weight_line_6(builder: ir.IRBuilder, x: _Line) -> _Line:
 
     The factor in front of `_image_6` is 1.
     """
-    third, fifteenth = _number(1 / 3), _number(1 / 15)
+    third, fifteenth = _number(x, 1 / 3), _number(x, 1 / 15)
     difference = builder.fmul(third, builder.fsub(x[2], x[1]))
     total = builder.fmul(third, builder.fadd(x[1], x[2]))
     two = builder.fmul(fifteenth, x[3])
-    half = builder.fmul(_number(16 / 15), x[4])
+    half = builder.fmul(_number(x, 16 / 15), x[4])
     constant_term = builder.fadd(builder.fsub(two, half), builder.fadd(x[0], difference))
     linear = fused(
-        builder, _number(2.0), two, builder.fsub(builder.fmul(_number(0.5), half), total)
+        builder, _number(x, 2.0), two, builder.fsub(builder.fmul(_number(x, 0.5), half), total)
     )
-    square = fused(builder, _number(-0.25), half, builder.fadd(x[5], difference))
-    return [constant_term, linear, fused(builder, _number(4.0), two, square)]
+    square = fused(builder, _number(x, -0.25), half, builder.fadd(x[5], difference))
+    return [constant_term, linear, fused(builder, _number(x, 4.0), two, square)]
 
 
 def _weight_line_4(builder: ir.IRBuilder, x: _Line) -> _Line:
     """The same with N' = -1, 2, 2."""
-    total = builder.fmul(_number(0.5), builder.fadd(x[1], x[2]))
-    linear = builder.fmul(_number(0.5), builder.fsub(x[1], x[2]))
+    total = builder.fmul(_number(x, 0.5), builder.fadd(x[1], x[2]))
+    linear = builder.fmul(_number(x, 0.5), builder.fsub(x[1], x[2]))
     return [builder.fsub(total, x[0]), linear, builder.fadd(total, x[3])]
 
 
@@ -275,33 +229,23 @@ def _weights(builder: ir.IRBuilder, x: ir.Value, first: ir.Value, step: ir.Value
     return [tap for row in range(3) for tap in line(builder, [column[row] for column in columns])]
 
 
-def _number(value: float) -> ir.Constant:
-    return ir.Constant(F32x8, [value] * HALF)
-
-
-def _centered(
-    builder: ir.IRBuilder,
-    codes: ir.Value,
-    first: ir.Value,
-    step: ir.Value,
-    zero_point: ir.Value,
-    count: int,
-) -> _Line:
-    zero = broadcast(builder, builder.sitofp(zero_point, ir.FloatType()), HALF)
-    start = builder.gep(codes, [first])
-    found = []
-    for i in range(count):
-        code = load(builder, builder.gep(start, [builder.mul(step, constant(i))]), _I8x8, 1)
-        found.append(builder.fsub(builder.uitofp(code, F32x8), zero))
-    return found
+def _number(like: _Line, value: float) -> ir.Constant:
+    kind = like[0].type
+    return ir.Constant(kind, [value] * kind.count)
 
 
 def _read(
-    builder: ir.IRBuilder, array: ir.Value, first: ir.Value, step: ir.Value, count: int
+    builder: ir.IRBuilder,
+    array: ir.Value,
+    first: ir.Value,
+    step: ir.Value,
+    count: int,
+    kind: ir.VectorType,
+    align: int,
 ) -> _Line:
     start = builder.gep(array, [first])
     at = [builder.gep(start, [builder.mul(step, constant(i))]) for i in range(count)]
-    return [load(builder, place, F32x8, 4) for place in at]
+    return [load(builder, place, kind, align) for place in at]
 
 
 def _write(
@@ -310,3 +254,17 @@ def _write(
     start = builder.gep(out, [first])
     for i, value in enumerate(line):
         store(builder, value, builder.gep(start, [builder.mul(step, constant(i))]), 4)
+
+
+codes_line_6 = _codes_line(_image_6, 6, WIDE)
+codes_line_4 = _codes_line(_image_4, 4, WIDE)
+wide_center = _codes_line(_same, 1, WIDE)
+center = _codes_line(_same, 1, HALF)
+image_line_6 = _line(_image_6, 6, WIDE)
+image_line_4 = _line(_image_4, 4, WIDE)
+wide_gradient_line_6 = _line(_gradient_6, 4, WIDE)
+wide_gradient_line_4 = _line(_gradient_4, 2, WIDE)
+wide_copy = _line(_same, 1, WIDE)
+gradient_line_6 = _line(_gradient_6, 4, HALF)
+gradient_line_4 = _line(_gradient_4, 2, HALF)
+copy = _line(_same, 1, HALF)

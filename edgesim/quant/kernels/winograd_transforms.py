@@ -177,7 +177,7 @@ def transform_sums(
         columns = [_sum_line(builder, [line[column] for line in lines]) for column in (0, 1)]
         for pixel in (3, 2, 1, 0):
             exact = builder.ashr(columns[pixel % 2][pixel // 2], two)
-            value = scaled(builder, exact, scale, bias, part)
+            value = scaled(builder, exact, scale, bias, part * HALF)
             store(builder, value, builder.gep(places[pixel], [constant(part * HALF)]), 4)
 
 
