@@ -128,31 +128,47 @@ def with_slow_device(run: Run, hardware: tuple[Hardware, ...]) -> Iterator[float
         yield max(clock.end_round(inbox[i]).end_s for i, clock in enumerate(clocks))
 
 
-def draw(curves: dict[str, pd.DataFrame], folder: Path) -> None:
-    """Three figures: accuracy against time, bytes and energy."""
+def at_ends(points: pd.DataFrame, ends_s: list[float]) -> pd.DataFrame:
+    """A curve whose rounds end at other times."""
+    slow = points.copy()
+    slow["virtual_time_s"] = [ends_s[int(r) - 1] if r else 0.0 for r in points.index]
+    return slow
+
+
+def draw(
+    curves: dict[str, pd.DataFrame], slow_curves: dict[str, pd.DataFrame], folder: Path
+) -> None:
+    """Four figures: accuracy against time, without and with a slow device, bytes and energy."""
     mpl.rcParams["svg.hashsalt"] = "edgesim"
-    axes_of = {
-        "time": ("virtual_time_s", 3600.0, "virtual time, hours"),
-        "bytes": ("sent_bytes", 1e9, "sent by the fleet, GB"),
-        "energy": ("energy_j", 1e3, "energy of the fleet, kJ"),
+    figures = {
+        "time": (curves, "virtual_time_s", 60.0, "virtual time, minutes"),
+        "slow": (slow_curves, "virtual_time_s", 60.0, "virtual time, minutes, one device slow"),
+        "bytes": (curves, "sent_bytes", 1e9, "sent by the fleet, GB"),
+        "energy": (curves, "energy_j", 1e3, "energy of the fleet, kJ"),
     }
-    for name, (column, unit, label) in axes_of.items():
+    for name, (shown, column, unit, label) in figures.items():
         figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
-        for number, (variant, points) in enumerate(curves.items()):
-            style = {"color": f"C{number // 2}", "linestyle": "--" if "int8" in variant else "-"}
+        for variant in VARIANTS:
+            points = shown[variant.name].iloc[1:]  # the start is nowhere on a logarithmic axis
             axes.plot(
-                points[column] / unit, 100 * points["accuracy"], marker=".", label=variant, **style
+                points[column] / unit,
+                100 * points["accuracy"],
+                label=f"{variant.algorithm}, {variant.precision}, {variant.compression} %",
+                color="C0" if variant.algorithm == "choco" else "C1",
+                linestyle="-" if variant.precision == "fp32" else "--",
+                marker="^" if variant.compression else "o",
             )
-        axes.set(xlabel=label, ylabel="test accuracy of the averaged model, %", xscale="symlog")
-        axes.grid(alpha=0.3)
+        axes.set(xlabel=label, ylabel="test accuracy of the averaged model, %", xscale="log")
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.grid(alpha=0.3, which="both")
         axes.legend(fontsize="small")
         figure.savefig(folder / f"study-{name}.svg", metadata={"Date": None})
         plt.close(figure)
 
 
-def table(curves: dict[str, pd.DataFrame], slow_h: dict[str, float]) -> Table:
+def table(curves: dict[str, pd.DataFrame], slow_curves: dict[str, pd.DataFrame]) -> Table:
     """Where each run ended, and what it took to come to an accuracy."""
-    columns = ("accuracy", "hours", "one slow", "GB", "kJ", *(f"h to {a:.0%}" for a in LEVELS))
+    columns = ("accuracy", "minutes", "one slow", "GB", "kJ", *(f"min to {a:.0%}" for a in LEVELS))
     shown = Table("run", *columns)
     for name, points in curves.items():
         last = points.iloc[-1]
@@ -160,11 +176,11 @@ def table(curves: dict[str, pd.DataFrame], slow_h: dict[str, float]) -> Table:
         shown.add_row(
             name,
             f"{last['accuracy']:.4f}",
-            f"{last['virtual_time_s'] / 3600:.3f}",
-            f"{slow_h[name]:.3f}",
+            f"{last['virtual_time_s'] / 60:.2f}",
+            f"{slow_curves[name]['virtual_time_s'].iloc[-1] / 60:.2f}",
             f"{last['sent_bytes'] / 1e9:.4f}",
             f"{last['energy_j'] / 1e3:.2f}",
-            *(f"{r['virtual_time_s'].iloc[0] / 3600:.3f}" if len(r) else "-" for r in reached),
+            *(f"{r['virtual_time_s'].iloc[0] / 60:.2f}" if len(r) else "-" for r in reached),
         )
     return shown
 
@@ -180,7 +196,7 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     console = Console(width=130)
-    curves, slow_h = {}, {}
+    curves, slow_curves = {}, {}
     for variant in VARIANTS:
         folder = arguments.out / variant.name
         if not folder.exists():
@@ -188,15 +204,22 @@ def main() -> None:
         run = edgesim.load_run(folder)
         scenario = load_scenario(folder / "scenario.yaml")
         hardware = device_hardware(scenario, make_schedule(scenario))
-        curves[variant.name] = curve(run)
-        slow_h[variant.name] = max(with_slow_device(run, hardware)) / 3600
+        points = curves[variant.name] = curve(run)
+        slow_curves[variant.name] = at_ends(points, [*with_slow_device(run, hardware)])
         console.print(f"{variant.name}: {run.summary['consensus_accuracy']:.4f}")
-    console.print(table(curves, slow_h))
+    console.print(table(curves, slow_curves))
     if arguments.json:
-        content = {name: points.to_dict("list") for name, points in curves.items()}
+        content = {
+            name: {
+                "rounds": points.index.to_list(),
+                **points.to_dict("list"),
+                "virtual_time_one_slow_s": slow_curves[name]["virtual_time_s"].to_list(),
+            }
+            for name, points in curves.items()
+        }
         arguments.json.write_text(json.dumps(content, indent=2) + "\n")
     if arguments.figures:
-        draw(curves, arguments.figures)
+        draw(curves, slow_curves, arguments.figures)
 
 
 if __name__ == "__main__":
