@@ -1,4 +1,8 @@
-"""The command line as a user meets it: in its own process, by exit status, output and leftovers."""
+"""The command line as a user meets it, by exit status, output and leftovers.
+
+Whatever runs has a process of its own; what is refused or only answers is called in this one, but
+for one of each, since a process takes seconds to import torch.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -15,6 +20,7 @@ import psutil
 import pytest
 import yaml
 
+from edgesim.cli import main
 from edgesim.records import WALL_COLUMNS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,6 +39,26 @@ def edgesim(*arguments, cwd, env=None):
         timeout=240,
         check=False,
     )
+
+
+@pytest.fixture
+def called(monkeypatch, capsys):
+    """The same in this process."""
+
+    def call(*arguments, cwd):
+        monkeypatch.chdir(cwd)
+        monkeypatch.setattr(sys, "argv", ["edgesim", *map(str, arguments)])
+        monkeypatch.setattr(os, "environ", os.environ.copy())
+        handler = signal.getsignal(signal.SIGTERM)
+        try:
+            with pytest.raises(SystemExit) as ended:
+                main()
+        finally:
+            signal.signal(signal.SIGTERM, handler)
+        output = capsys.readouterr()
+        return SimpleNamespace(returncode=ended.value.code, stdout=output.out, stderr=output.err)
+
+    return call
 
 
 def sets(*overrides):
@@ -65,8 +91,10 @@ BAD_SETTINGS = {
 
 
 @pytest.mark.parametrize(("settings", "named"), BAD_SETTINGS.values(), ids=BAD_SETTINGS)
-def test_bad_settings_name_file_key_and_remedy_in_one_or_two_lines(tmp_path, settings, named):
-    done = edgesim("run", QUICKSTART, *sets(*settings), cwd=tmp_path)
+def test_bad_settings_name_file_key_and_remedy_in_one_or_two_lines(
+    tmp_path, called, settings, named
+):
+    done = called("run", QUICKSTART, *sets(*settings), cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     lines = done.stderr.strip().splitlines()
     assert 1 <= len(lines) <= 2, done.stderr
@@ -77,7 +105,7 @@ def test_bad_settings_name_file_key_and_remedy_in_one_or_two_lines(tmp_path, set
     assert list(tmp_path.iterdir()) == [], "a refused run leaves nothing behind"
 
 
-def test_a_missing_scenario_a_duplicate_key_and_a_broken_parquet_file_are_refused(tmp_path):
+def test_a_missing_scenario_a_duplicate_key_and_a_broken_parquet_file_are_refused(tmp_path, called):
     duplicate = tmp_path / "duplicate.yaml"
     duplicate.write_text(QUICKSTART.read_text() + "\nseed: 5\n")
     folder = tmp_path / "data"
@@ -100,7 +128,7 @@ def test_a_missing_scenario_a_duplicate_key_and_a_broken_parquet_file_are_refuse
     }
     before = sorted(tmp_path.rglob("*"))
     for scenario, named in cases.items():
-        done = edgesim("run", scenario, cwd=tmp_path)
+        done = called("run", scenario, cwd=tmp_path)
         assert done.returncode == 2, done.stderr
         assert named in done.stderr
         assert 1 <= len(done.stderr.strip().splitlines()) <= 2, done.stderr
@@ -144,8 +172,8 @@ def test_an_inline_run_prints_its_table_and_loads_back(tmp_path):
 @pytest.mark.parametrize(
     "what", ["topologies", "models", "datasets", "algorithms", "compressors", "scenarios"]
 )
-def test_list_knows_every_catalog(what):
-    done = edgesim("list", what, cwd=ROOT)
+def test_list_knows_every_catalog(called, what):
+    done = called("list", what, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) > 5
 
@@ -189,7 +217,7 @@ def test_the_quickstart_gives_the_same_bits_inline_one_each_and_packed(tmp_path,
     environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
     ways = {
         "inline": ["--inline"],
-        "each": ["--address", ray_address],
+        "each": ["--no-dashboard"],  # on a Ray of its own
         "packed": ["--address", ray_address, *sets("fleet.devices_per_actor=3")],
     }
     for name, options in ways.items():

@@ -107,7 +107,7 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_used(
     tmp_path, monkeypatch, caplog
 ):
     calm = train(tmp_path, "calm", inline=True)
-    interrupted(tmp_path, monkeypatch, "ring", 19)
+    interrupted(tmp_path, monkeypatch, "ring", 24)  # the last step: all are beyond their fourth
     directory = RunDirectory(tmp_path / "run")
     rounds = directory.checkpoint_rounds(0)
     assert len(rounds) >= 2
