@@ -109,6 +109,23 @@ class Store:
         with self._told(name, "written"):
             self._files.write(name, data, durable=durable)
 
+    def create(self, name: str, data: bytes) -> bool:
+        """Write a file unless there is one of this name; whether it was written.
+
+        Of all who create one name, one succeeds. In an object store this takes one that knows
+        conditional writes (`If-None-Match`), as S3 does.
+
+        Args:
+            name: of the file.
+            data: all of it, and nobody else's.
+        """
+        with self._told(name, "written"):
+            try:
+                self._files.create(name, data)
+            except FileExistsError:
+                return False
+            return True
+
     @contextmanager
     def writer(self, name: str) -> Iterator[IO[bytes]]:
         """Write a file piece by piece; it appears, durable, when the block ends without error."""

@@ -44,6 +44,15 @@ class LocalFiles:
         with self.writer(name, durable=durable) as file:
             file.write(data)
 
+    def create(self, name: str, data: bytes) -> None:
+        """Write a whole file, unless there is one of this name: FileExistsError."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as folder:
+            whole = Path(folder, "whole")
+            whole.write_bytes(data)
+            path.hardlink_to(whole)
+
     @contextmanager
     def writer(self, name: str, *, durable: bool = True) -> Iterator[IO[bytes]]:
         """Write a file piece by piece; it appears when the block ends without error."""
@@ -195,6 +204,18 @@ class RemoteFiles:
         """Write a whole file."""
         with _os_errors():
             self._system.pipe_file(self._at(name), data)
+
+    def create(self, name: str, data: bytes) -> None:
+        """Write a whole file, unless there is one of this name: FileExistsError."""
+        try:
+            with _os_errors():
+                self._system.pipe_file(self._at(name), data, mode="create")
+        except OSError:  # drivers have no common one for a name that is taken
+            # A put may be refused because it had been done, when a driver tries it again.
+            if not self.exists(name):
+                raise
+        if self.read(name) != data:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
 
     @contextmanager
     def writer(self, name: str) -> Iterator[IO[bytes]]:

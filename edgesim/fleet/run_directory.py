@@ -6,6 +6,7 @@
     parts/         by device: rounds from one on, and the messages sent in them, until the run ends
     checkpoints/   by device: what it goes on from, until the run ends
     snapshots/     models that wait to be evaluated
+    run.lock       or leases/: held by the process that is at it
 
 On this machine or wherever `edgesim.storage` reaches. Readers never see half a file, and writing
 the same part again replaces it.
@@ -17,7 +18,7 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.metadata import version
@@ -32,6 +33,7 @@ import pyarrow.parquet as pq
 import torch
 
 from edgesim.errors import EdgesimError
+from edgesim.fleet.lease import Lease
 from edgesim.fleet.part_merge import Part, merge_parts
 from edgesim.records import (
     FREE_ROUNDS,
@@ -129,16 +131,18 @@ class RunDirectory:
         return directory
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Keep the run to this process; the lock ends with it, however it ends.
+    def held(self) -> Iterator[Callable[[], None]]:
+        """Keep the run to this process: by a lock that ends with it, or a lease in an object store.
 
-        Object stores have no locks: there two processes that go on with one run are not kept apart.
+        Yields a function that raises LeaseError once another process has taken the lease over.
 
         Raises:
             RunDirectoryError: another process is at it.
+            LeaseError: the same, in an object store.
         """
         if not self._store.is_local:
-            yield
+            with Lease(self._store) as lease:
+                yield lease.check
             return
         path = self.path / "run.lock"
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -150,7 +154,7 @@ class RunDirectory:
                     f"{self.place}: this run is still going on in another process; wait for it, "
                     "or end that one first"
                 ) from error
-            yield
+            yield lambda: None
             path.unlink(missing_ok=True)
         finally:
             os.close(descriptor)

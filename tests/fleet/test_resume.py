@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
+import time
+from functools import partial
+from io import StringIO
+from itertools import count
+from uuid import uuid4
 
 import pandas as pd
 import pytest
 from rich.console import Console
-from small_fleets import assert_same_bits, train
+from small_fleets import assert_same_bits, prepared, train
 
 from edgesim.device import Device
 from edgesim.errors import EdgesimError
+from edgesim.fleet import run_directory
 from edgesim.fleet.checkpoints import NoSoundCheckpointError
+from edgesim.fleet.lease import Lease, LeaseError
 from edgesim.fleet.recorder import Recorder
-from edgesim.fleet.run import resume_run
+from edgesim.fleet.run import resume_run, run_scenario
 from edgesim.fleet.run_directory import RunDirectory, RunDirectoryError
-from edgesim.storage import StorageError
+from edgesim.records import WALL_COLUMNS
+from edgesim.storage import StorageError, Store
 
 OFTEN = ("recovery.checkpoint_every_rounds=2",)
 FREE = (
@@ -151,6 +159,37 @@ def test_a_run_that_still_goes_on_is_not_resumed(tmp_path, monkeypatch):
     ):
         resumed(tmp_path)
     assert sorted(path.name for path in (tmp_path / "run" / "checkpoints").rglob("*")) == before
+
+
+def test_a_run_in_an_object_store_that_another_process_took_over_ends_and_spoils_nothing(
+    tmp_path, monkeypatch
+):
+    calm = train(tmp_path, "calm", inline=True)
+    place, console = f"memory://{uuid4().hex}/run", Console(file=StringIO())
+    store, step, steps = Store.at(place), Device.step, count(1)
+    monkeypatch.setattr(run_directory, "Lease", partial(Lease, renew_s=0.02, still_s=0.5))
+
+    def step_and_be_succeeded(self, model):
+        number = next(steps)
+        if number == 12:
+            store.create("leases/000001.json", b'{"pid": 1, "host": "elsewhere"}')
+        if number >= 12:
+            time.sleep(0.2)  # until the next look, and some rounds before the end
+        step(self, model)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Device, "step", step_and_be_succeeded)
+        with pytest.raises(LeaseError, match="another has gone on with its run; it ends here"):
+            run_scenario(prepared(tmp_path, *OFTEN), place, inline=True, console=console)
+    assert store.exists("leases/000001.json")
+    assert not store.exists("rounds.parquet")
+    result = resume_run(place, console=console)  # the other one does not live
+    rounds = RunDirectory(place).read_table("rounds.parquet").to_pandas()
+    columns = [column for column in rounds if column not in WALL_COLUMNS]
+    quiet_rounds = pd.read_parquet(calm.path / "rounds.parquet")
+    pd.testing.assert_frame_equal(rounds[columns], quiet_rounds[columns], check_exact=True)
+    assert result.summary["consensus_accuracy"] == calm.summary["consensus_accuracy"]
+    assert store.names("leases/*") == []
 
 
 def test_a_place_that_does_not_answer_costs_no_checkpoint(tmp_path, monkeypatch):
