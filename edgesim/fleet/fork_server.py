@@ -129,6 +129,7 @@ def _serve(listener: socket.socket, preloaded: Sequence[str]) -> socket.socket |
     for name in preloaded:
         import_module(name)
     if sum(1 for _ in Path("/proc/self/task").iterdir()) > 1:
+        _log.warning("actors start one by one, which takes longer: an import has started threads")
         return None  # clients start ordinary workers
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a child
     gc.collect()

@@ -113,7 +113,7 @@ def test_without_its_server_a_worker_is_an_ordinary_python(python: str, script: 
 
 
 def test_a_server_that_has_threads_leaves_workers_to_python(
-    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "has_a_thread.py").write_text(
         "import threading, time\n"
@@ -124,6 +124,7 @@ def test_a_server_that_has_threads_leaves_workers_to_python(
         assert command is not None
         found, _ = _run(command, script)
     assert not found["is_fork"]
+    assert "an import has started threads" in capfd.readouterr().err
 
 
 def test_a_server_ends_with_its_driver_even_one_that_is_killed(tmp_path: Path) -> None:
@@ -207,6 +208,9 @@ with ray_session(None, dashboard=False, console=Console(file=io.StringIO())):
     workers = [p for p in below if p.name() in ("ray::IDLE", "ray::is_loaded")]
     servers = {worker.parent() for worker in workers}
     assert workers and len(servers) == 1 and servers <= set(me.children())
+    (raylet,) = (p for p in below if p.name() == "raylet")
+    assert raylet.environ()["RAY_enable_metrics_collection"] == "0", "without a dashboard"
+    assert "RAY_enable_metrics_collection" not in os.environ
 """
 
 
