@@ -9,6 +9,8 @@ actors or event loops. It is measured in three ways: one loop on one core ("seri
 operations use as many threads as there are cores, and one loop of one thread pinned to each core,
 all at once, which is the best that these cores can do. Throughputs are compared with the better of
 the last two; the time of a round of the small CNN, too small for threads, with the serial loop's.
+"In turns" is a bare process for each device that does its steps, and mixes with itself, as it gets
+a core: what one actor each could reach if messages cost nothing.
 
 Printed for each: steps per second after a warm-up, and the share of wall x cores in which a core
 worked on a step. For the fleets, where the rest of wall x cores went. Other work on the machine
@@ -24,11 +26,12 @@ import multiprocessing
 import os
 import tempfile
 from collections import defaultdict
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from time import perf_counter, process_time
 
 import numpy as np
@@ -52,6 +55,7 @@ from edgesim.assembly import (
 from edgesim.data.batches import BatchStream
 from edgesim.data.images import LabelledImages
 from edgesim.fleet import launch
+from edgesim.fleet.core_pool import CorePool
 from edgesim.fleet.run_directory import RunDirectory
 from edgesim.gossip import OutEdge, Share
 from edgesim.learning.allocator import keep_freed_memory
@@ -92,7 +96,7 @@ WORKLOADS = (
         512,
         30,
         2,
-        ("plain_per_core", "plain_threaded", "one_each", "packed"),
+        ("plain_per_core", "plain_threaded", "in_turns", "one_each", "packed"),
     ),
     Workload(
         "small_cnn",
@@ -148,45 +152,70 @@ def make_plan(scenario: Scenario, rounds: int, folder: Path) -> FleetPlan:
     return FleetPlan(scenario, schedule, data, TrainingPlan(rounds, rounds, ()), PLAIN, folder)
 
 
-def plain_loop(  # in a process of its own
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A plain loop in a process of its own.
+
+    Attributes:
+        devices: whose steps it does.
+        cpus: on which it runs.
+        threads: of its operations.
+        turns: folder of the cores that it takes one of for each step; None if it shares none.
+    """
+
+    devices: range
+    cpus: frozenset[int]
+    threads: int
+    turns: Path | None = None
+
+
+def plain_loop(
     plan: FleetPlan,
     shards: list[LabelledImages],
     warm_up_rounds: int,
-    cpus: set[int],
+    loop: Loop,
     gate: Barrier,
     answer: Queue[tuple[float, float]],
 ) -> None:
-    """Do the steps of a whole fleet in one loop; answers wall and processor seconds."""
-    os.sched_setaffinity(0, cpus)
-    torch.set_num_threads(len(cpus))
+    """Do the steps of some devices in one loop; answers wall and processor seconds.
+
+    Those whose neighbours are not among them hear themselves in their place: the same work.
+    """
+    os.sched_setaffinity(0, loop.cpus)
+    torch.set_num_threads(loop.threads)
     keep_freed_memory()
+    core = CorePool(loop.turns, len(loop.cpus)).core if loop.turns else nullcontext
     scenario, data = plan.scenario, plan.data
     model, schedule = make_flat_model(scenario, data, PLAIN), plan.schedule
     algorithm = make_algorithm(scenario, model.layout, schedule)
     optimizer, gamma = make_optimizer(scenario), make_learning_rates(scenario).at(0)
-    states = [algorithm.init(model.parameters.clone(), {}) for _ in shards]
-    memories = [optimizer.init(state.x) for state in states]
-    batches = [
-        BatchStream(shard, 32, "crop_flip", data.mean, data.std, 1, device)
-        for device, shard in enumerate(shards)
-    ]
+    states = {device: algorithm.init(model.parameters.clone(), {}) for device in loop.devices}
+    memories = {device: optimizer.init(state.x) for device, state in states.items()}
+    batches = {
+        device: BatchStream(shards[device], 32, "crop_flip", data.mean, data.std, 1, device)
+        for device in loop.devices
+    }
     wall, cpu = 0.0, 0.0
     for round_index in range(plan.training.num_rounds):
         if round_index == warm_up_rounds:
             gate.wait(GATE_TIMEOUT_S)
             wall, cpu = perf_counter(), process_time()
-        inboxes: list[list[Share]] = [[] for _ in shards]
-        for device, state in enumerate(states):
-            model.load_(state.debiased(), model.buffers)
-            _, gradient = model.loss_and_gradient(*batches[device].batch(round_index))
-            optimizer.step_(memories[device], state.x, gradient, gamma)
-            edges = [OutEdge(*edge) for edge in schedule.out_edges(device, round_index)]
-            rng = stream(1, Purpose.COMPRESS, device, round_index)
-            for share in algorithm.send_(state, edges, rng):
-                arrived = Share(device, share.weight, share.push_weight, share.payload)
-                inboxes[share.peer].append(arrived)
-        for state, inbox in zip(states, inboxes, strict=True):
-            algorithm.absorb_(state, inbox)
+        inboxes: dict[int, list[Share]] = {device: [] for device in states}
+        for device, state in states.items():
+            with core():
+                model.load_(state.debiased(), model.buffers)
+                _, gradient = model.loss_and_gradient(*batches[device].batch(round_index))
+                optimizer.step_(memories[device], state.x, gradient, gamma)
+                edges = [OutEdge(*edge) for edge in schedule.out_edges(device, round_index)]
+                rng = stream(1, Purpose.COMPRESS, device, round_index)
+                shares = algorithm.send_(state, edges, rng)
+            for share, own in zip(shares, schedule.in_neighbors(device, round_index), strict=True):
+                sender, receiver = (device, share.peer) if share.peer in states else (own, device)
+                arrived = Share(sender, share.weight, share.push_weight, share.payload)
+                inboxes[receiver].append(arrived)
+        for device, state in states.items():
+            with core():
+                algorithm.absorb_(state, inboxes[device])
     answer.put((perf_counter() - wall, process_time() - cpu))
 
 
@@ -194,29 +223,32 @@ def measure_plain(
     plan: FleetPlan,
     shards: list[LabelledImages],
     warm_up_rounds: int,
-    cpu_sets: list[set[int]],
+    loops: list[Loop],
 ) -> tuple[float, float]:
-    """Steps per second and busy share of plain loops, one for each set of cores, all at once."""
+    """Steps per second and busy share of plain loops, all at once."""
     context = multiprocessing.get_context("spawn")
-    gate, answers = context.Barrier(len(cpu_sets)), context.Queue()
+    gate, answers = context.Barrier(len(loops)), context.Queue()
     processes = [
         context.Process(
             target=plain_loop,
-            args=(plan, shards, warm_up_rounds, cpus, gate, answers),
+            args=(plan, shards, warm_up_rounds, loop, gate, answers),
             daemon=True,
         )
-        for cpus in cpu_sets
+        for loop in loops
     ]
     for process in processes:
         process.start()
     results = [answers.get(timeout=GATE_TIMEOUT_S) for _ in processes]
     for process in processes:
         process.join()
-    steps = (plan.training.num_rounds - warm_up_rounds) * len(shards)
-    cores, step_s = sum(map(len, cpu_sets)), sum(cpu for _, cpu in results) / len(results) / steps
-    print(f"    {step_s * 1e3:.1f} ms of a core per step")
-    busy = sum(cpu for _, cpu in results) / (sum(wall for wall, _ in results) / len(results))
-    return sum(steps / wall for wall, _ in results), busy / cores
+    steps = (plan.training.num_rounds - warm_up_rounds) * len(loops[0].devices)  # of each loop
+    cores = len(frozenset[int]().union(*(loop.cpus for loop in loops)))
+    spent_s, wall_s = sum(cpu for _, cpu in results), mean(wall for wall, _ in results)
+    print(f"    {spent_s / len(loops) / steps * 1e3:.1f} ms of a core per step")
+    if loops[0].turns:  # the slowest had the cores to itself in the end
+        wall_s = max(wall for wall, _ in results)
+        return len(loops) * steps / wall_s, spent_s / wall_s / cores
+    return sum(steps / wall for wall, _ in results), spent_s / wall_s / cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,14 +330,18 @@ def measure(
     per_actor = "auto" if kind == "packed" else 1
     scenario = make_scenario(folder, workload, compressor, per_actor)
     plan, shards = make_plan(scenario, workload.rounds, folder / "run"), make_shards(workload)
-    cpus, warm_up = sorted(os.sched_getaffinity(0)), workload.warm_up_rounds
-    cpu_sets = {
-        "plain_serial": [{cpus[0]}],
-        "plain_per_core": [{cpu} for cpu in cpus],
-        "plain_threaded": [set(cpus)],
+    cpus, warm_up = frozenset(os.sched_getaffinity(0)), workload.warm_up_rounds
+    everyone = range(workload.devices)
+    loops = {
+        "plain_serial": [Loop(everyone, frozenset({min(cpus)}), 1)],
+        "plain_per_core": [Loop(everyone, frozenset({cpu}), 1) for cpu in cpus],
+        "plain_threaded": [Loop(everyone, cpus, len(cpus))],
+        "in_turns": [
+            Loop(range(device, device + 1), cpus, 1, folder / "cores") for device in everyone
+        ],
     }
-    if kind in cpu_sets:
-        return measure_plain(plan, shards, warm_up, cpu_sets[kind])
+    if kind in loops:
+        return measure_plain(plan, shards, warm_up, loops[kind])
     return measure_fleet(plan, shards, warm_up, console)
 
 
@@ -324,7 +360,7 @@ def compare(
     plain = [rates[kind] for kind in ("plain_per_core", "plain_threaded") if kind in rates]
     best = [max(turn) for turn in zip(*plain, strict=True)]
     ratios = {}
-    for kind in ("one_each", "packed"):
+    for kind in ("in_turns", "one_each", "packed"):
         if kind in rates:
             pairs = zip(rates[kind], best, strict=True)
             ratios[f"{workload.model} {kind}"] = median(fleet / plain for fleet, plain in pairs)

@@ -38,6 +38,7 @@ from edgesim.learning.optimizers import (
     Sgd,
 )
 from edgesim.learning.parameters import ParameterLayout
+from edgesim.lease import Holder
 from edgesim.models.catalog import build_model, full_precision, norm_named
 from edgesim.models.eight_bit import EightBit
 from edgesim.models.layers import Layers
@@ -123,6 +124,7 @@ class FleetPlan:
     Attributes:
         run_directory: where the run leaves its files, a path or a URI.
         run_digest: names what is trained, with what; checkpoints of another run are not read.
+        holder: for whom hosts write there; see `RunDirectory`.
     """
 
     scenario: Scenario
@@ -132,6 +134,7 @@ class FleetPlan:
     compute: Compute
     run_directory: Path | str
     run_digest: str = ""
+    holder: Holder | None = None
 
 
 def make_schedule(scenario: Scenario) -> Schedule:

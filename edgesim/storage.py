@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -40,9 +40,12 @@ class Store:
     A store is a value: it may be pickled and sent to other processes.
     """
 
-    def __init__(self, url: str, files: LocalFiles | RemoteFiles) -> None:
+    def __init__(
+        self, url: str, files: LocalFiles | RemoteFiles, check: Callable[[], None] | None = None
+    ) -> None:
         self._url = url
         self._files = files
+        self._check = check or _allow
 
     @classmethod
     def at(cls, place: str | Path | Store) -> Store:
@@ -90,10 +93,18 @@ class Store:
 
     def child(self, name: str) -> Store:
         """A folder in this one; `make` makes it."""
-        return Store(f"{self._url}/{name}", self._files.child(name))
+        return Store(f"{self._url}/{name}", self._files.child(name), self._check)
+
+    def guarded(self, check: Callable[[], None]) -> Store:
+        """The same folder, in which nothing is changed unless a check raises no error.
+
+        A guard stays in its process: a copy in another one has none.
+        """
+        return Store(self._url, self._files, check)
 
     def make(self) -> None:
         """Make the folder, where folders have to be made."""
+        self._check()
         with self._told("", "made"):
             self._files.make()
 
@@ -106,6 +117,7 @@ class Store:
             durable: it also keeps its name if the machine loses power now. If False it may be gone
                 then, but never be damaged; `sync` makes up for it, for many files at once.
         """
+        self._check()
         with self._told(name, "written"):
             self._files.write(name, data, durable=durable)
 
@@ -119,6 +131,7 @@ class Store:
             name: of the file.
             data: all of it, and nobody else's.
         """
+        self._check()
         with self._told(name, "written"):
             try:
                 self._files.create(name, data)
@@ -129,6 +142,7 @@ class Store:
     @contextmanager
     def writer(self, name: str) -> Iterator[IO[bytes]]:
         """Write a file piece by piece; it appears, durable, when the block ends without error."""
+        self._check()
         with self._told(name, "written"), self._files.writer(name) as file:
             yield file
 
@@ -163,21 +177,25 @@ class Store:
 
     def delete(self, names: Iterable[str]) -> None:
         """Remove files; those that are gone already are no error."""
+        self._check()
         with self._told("", "cleared"):
             self._files.delete(list(names))
 
     def delete_tree(self, name: str) -> None:
         """Remove a folder and all in it; none is no error."""
+        self._check()
         with self._told(name, "removed"):
             self._files.delete_tree(name)
 
     def move(self, source: str, target: str) -> None:
         """Give a file another name; one of that name is replaced."""
+        self._check()
         with self._told(target, "written"):
             self._files.move(source, target)
 
     def sweep(self) -> None:
         """Remove what writers left that were killed; who is at work is left alone."""
+        self._check()
         with self._told("", "cleared"):
             self._files.sweep()
 
@@ -194,6 +212,10 @@ class Store:
                 remedy = _REMEDIES[errno.ENOENT]
             line = said.splitlines()[0]
             raise StorageError(f"{place}: can't be {action} ({line}); {remedy}") from error
+
+
+def _allow() -> None:
+    """Let anybody write."""
 
 
 def _open(url: str) -> RemoteFiles:

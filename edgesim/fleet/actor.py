@@ -38,8 +38,11 @@ Peer: TypeAlias = Any
 
 
 def core_folder(plan: FleetPlan) -> Path:
-    """Where the actors of a run on one machine share its cores."""
-    run = hashlib.sha256(str(plan.run_directory).encode()).hexdigest()[:16]
+    """Where the actors of a run on one machine share its cores.
+
+    Not with those of a driver that was succeeded: they end, and their folder with them.
+    """
+    run = hashlib.sha256(f"{plan.run_directory} {plan.holder}".encode()).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"edgesim-cores-{os.getuid()}-{run}"
 
 

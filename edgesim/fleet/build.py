@@ -38,7 +38,8 @@ def build_host(
         core: entered for each step.
         executor: runs steps; by default as many threads as said.
     """
-    directory, recovery = RunDirectory(plan.run_directory), plan.scenario.recovery
+    directory = RunDirectory(plan.run_directory, plan.holder)
+    recovery = plan.scenario.recovery
     settings = CheckpointSettings(
         plan.run_digest, recovery.checkpoint_every_s, recovery.checkpoint_every_rounds
     )

@@ -37,7 +37,7 @@ _REMEDY_OF_TOKENS = (
 )
 # Ray would start a worker for each core before it knows by what command, and never use them.
 _NO_WORKERS_YET = {"RAY_prestart_worker_first_driver": "0"}
-# Ray's own metrics, which nobody sees without its dashboard, make a raylet grow by 5 MB an hour.
+# Ray's own metrics, which nobody sees without its dashboard, make a raylet grow and grow.
 _NO_METRICS = {"RAY_enable_metrics_collection": "0"}
 _TOKEN_LOGGER = "ray._private.authentication.authentication_token_setup"  # noqa: S105 (a logger)
 

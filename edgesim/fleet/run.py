@@ -9,7 +9,7 @@ import platform
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -25,7 +25,6 @@ from edgesim.assembly import Compute, FleetPlan, choose_compute, make_flat_model
 from edgesim.data.batches import evaluation_batches
 from edgesim.fleet.evaluation import Evaluator
 from edgesim.fleet.inline import InlineFleet
-from edgesim.fleet.lease import LeaseError
 from edgesim.fleet.progress import Progress, Waiting
 from edgesim.fleet.recorder import Recorder
 from edgesim.fleet.run_directory import RunDirectory, RunDirectoryError
@@ -33,6 +32,7 @@ from edgesim.fleet.summary import summarise, write_devices
 from edgesim.fleet.watchdog import watch
 from edgesim.learning.accelerator import num_local_gpus
 from edgesim.learning.allocator import keep_freed_memory
+from edgesim.lease import LeaseError
 from edgesim.models.dropout import seed_dropout_
 from edgesim.preparation import Prepared, prepare
 from edgesim.quant.backends import describe_backend
@@ -42,7 +42,6 @@ PACKAGES = (
     *("edgesim", "ray", "torch", "torchvision", "numpy", "numba", "llvmlite", "networkx"),
     *("pandas", "pyarrow"),
 )
-LOOK_S = 1.0  # whether the run is still this process's
 STOP_TIMEOUT_S = 15.0  # for hosts to end their steps and write what they hold
 
 _log = logging.getLogger(__name__)
@@ -112,12 +111,10 @@ def run_scenario(
     with _session(address, inline=inline, dashboard=dashboard, console=console) as mode:
         compute = _choose_compute(prepared, mode, console)
         digest = prepared.digest(compute)
-        directory = RunDirectory.create(out, digest)
-        with directory.held() as check_held:
+        with RunDirectory.create(out, digest).held() as directory:
             directory.write_text("scenario.yaml", dump_scenario(prepared.scenario))
             directory.write_json("environment.json", _environment(mode, compute))
-            run = _Run(prepared, directory, compute, digest, mode, console, check_held)
-            return run.do(recover=False)
+            return _Run(prepared, directory, compute, digest, mode, console).do(recover=False)
 
 
 def resume_run(
@@ -139,16 +136,15 @@ def resume_run(
 
     Raises:
         RunDirectoryError: there is no run to go on with, or this program can't go on with it.
+        LeaseError: another process is at it.
         EdgesimError: the run failed.
     """
-    directory = RunDirectory.open_existing(place)
-    with directory.held() as check_held:
-        return _resume(directory, check_held, inline, address, dashboard=dashboard, console=console)
+    with RunDirectory.open_existing(place).held() as directory:
+        return _resume(directory, inline, address, dashboard=dashboard, console=console)
 
 
 def _resume(
     directory: RunDirectory,
-    check_held: Callable[[], None],
     inline: bool | None,
     address: str | None,
     *,
@@ -178,8 +174,7 @@ def _resume(
             )
         resumed = [*environment.get("resumed", []), _environment(mode, compute)]
         directory.write_json("environment.json", {**environment, "resumed": resumed})
-        run = _Run(prepared, directory, compute, digest, mode, console, check_held)
-        return run.do(recover=True)
+        return _Run(prepared, directory, compute, digest, mode, console).do(recover=True)
 
 
 @contextmanager
@@ -200,11 +195,7 @@ def _session(
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One attempt to bring a run to its end.
-
-    Attributes:
-        check_held: raises an error once another process has gone on with the run.
-    """
+    """One attempt to bring a run to its end."""
 
     prepared: Prepared
     directory: RunDirectory
@@ -212,7 +203,6 @@ class _Run:
     digest: str
     mode: str
     console: Console
-    check_held: Callable[[], None]
 
     def do(self, *, recover: bool) -> RunResult:
         start = perf_counter()
@@ -222,7 +212,6 @@ class _Run:
         finally:
             recorder.close()
         prepared, directory = self.prepared, self.directory
-        self.check_held()
         directory.keep_final_models(prepared.training.num_rounds)
         write_devices(prepared, directory)
         summary = summarise(prepared, directory, recorder.rows, perf_counter() - start)
@@ -244,9 +233,8 @@ class _Run:
         try:
             with self._fleet(num_cpus, recover=recover) as fleet:
                 timeout_s = self.prepared.scenario.recovery.stall_timeout_s
-                guards = [watch(fleet, timeout_s), _look_after(self.check_held)]
-                asyncio.run(_conduct(fleet, recorder, guards))
-        except LeaseError:
+                asyncio.run(_conduct(fleet, recorder, timeout_s))
+        except LeaseError:  # not this process's to write to, nor its user's to go on with
             recorder.close()
             raise
         except BaseException:
@@ -275,6 +263,7 @@ class _Run:
             compute=compute,
             run_directory=self.directory.place,
             run_digest=self.digest,
+            holder=self.directory.holder,
         )
         fleet: Fleet
         if self.mode == "inline":
@@ -316,41 +305,29 @@ def _choose_compute(prepared: Prepared, mode: str, console: Console) -> Compute:
     return compute
 
 
-async def _conduct(
-    fleet: Fleet, recorder: Recorder, guards: Sequence[Coroutine[Any, Any, None]]
-) -> None:
-    """Run the fleet under the eyes of the recorder and of guards, which end by an error alone.
+async def _conduct(fleet: Fleet, recorder: Recorder, stall_timeout_s: float) -> None:
+    """Run the fleet under the eyes of the recorder and the watchdog.
 
-    Interrupted or failed, hosts still write the rounds that they hold, unless the run's files are
-    another process's by now.
+    Interrupted or failed, hosts still write the rounds that they hold.
     """
     _cancel_on_sigterm()
     watching = asyncio.create_task(recorder.watch(fleet.progress))
     running = asyncio.create_task(fleet.run())
-    guarding = [asyncio.create_task(guard) for guard in guards]
+    guarding = asyncio.create_task(watch(fleet, stall_timeout_s))
     try:
-        await asyncio.wait({running, *guarding}, return_when=asyncio.FIRST_COMPLETED)
-        for ended in (task for task in (running, *guarding) if task.done()):
+        await asyncio.wait({running, guarding}, return_when=asyncio.FIRST_COMPLETED)
+        for ended in (task for task in (running, guarding) if task.done()):
             ended.result()
-    except BaseException as error:
+    except BaseException:
         await _cancel(running)
         recorder.close()
-        if not isinstance(error, LeaseError):
-            await _stop(fleet)
+        await _stop(fleet)
         await asyncio.wait([watching])
         raise
     finally:
-        for guard in guarding:
-            await _cancel(guard)
+        await _cancel(guarding)
     recorder.stop_watching()
     await watching
-
-
-async def _look_after(check_held: Callable[[], None]) -> None:
-    """End by the error of a check, once there is one."""
-    while True:
-        check_held()
-        await asyncio.sleep(LOOK_S)
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

@@ -18,7 +18,7 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.metadata import version
@@ -33,8 +33,8 @@ import pyarrow.parquet as pq
 import torch
 
 from edgesim.errors import EdgesimError
-from edgesim.fleet.lease import Lease
 from edgesim.fleet.part_merge import Part, merge_parts
+from edgesim.lease import Fence, Holder, Lease
 from edgesim.records import (
     FREE_ROUNDS,
     MESSAGES,
@@ -62,14 +62,21 @@ class RunDirectoryError(EdgesimError, ValueError):
 class RunDirectory:
     """Paths and writers of one run; holds no state but its place, so any process may have its own.
 
-    All methods raise `StorageError` if the place can't be written or read.
+    All methods raise `StorageError` if the place can't be written or read, and writers `LeaseError`
+    if another process has gone on with the run.
 
     Args:
         place: path, URI or store; `create` makes it.
+        holder: for whom to write; None if nobody else can be at it.
+
+    Attributes:
+        holder: the same.
     """
 
-    def __init__(self, place: str | Path | Store) -> None:
-        self._store = Store.at(place)
+    def __init__(self, place: str | Path | Store, holder: Holder | None = None) -> None:
+        self._store, self.holder = Store.at(place), holder
+        if holder is not None:
+            self._store = self._store.guarded(Fence(self._store, holder).check)
 
     @classmethod
     def create(cls, place: str | Path | Store, run_digest: str = "") -> RunDirectory:
@@ -131,10 +138,10 @@ class RunDirectory:
         return directory
 
     @contextmanager
-    def held(self) -> Iterator[Callable[[], None]]:
+    def held(self) -> Iterator[RunDirectory]:
         """Keep the run to this process: by a lock that ends with it, or a lease in an object store.
 
-        Yields a function that raises LeaseError once another process has taken the lease over.
+        Yields the directory for this process to write to, and all who have its `holder`.
 
         Raises:
             RunDirectoryError: another process is at it.
@@ -142,7 +149,7 @@ class RunDirectory:
         """
         if not self._store.is_local:
             with Lease(self._store) as lease:
-                yield lease.check
+                yield RunDirectory(self._store, lease.holder)
             return
         path = self.path / "run.lock"
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -154,7 +161,7 @@ class RunDirectory:
                     f"{self.place}: this run is still going on in another process; wait for it, "
                     "or end that one first"
                 ) from error
-            yield lambda: None
+            yield self
             path.unlink(missing_ok=True)
         finally:
             os.close(descriptor)

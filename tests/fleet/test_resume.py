@@ -18,10 +18,10 @@ from edgesim.device import Device
 from edgesim.errors import EdgesimError
 from edgesim.fleet import run_directory
 from edgesim.fleet.checkpoints import NoSoundCheckpointError
-from edgesim.fleet.lease import Lease, LeaseError
 from edgesim.fleet.recorder import Recorder
 from edgesim.fleet.run import resume_run, run_scenario
 from edgesim.fleet.run_directory import RunDirectory, RunDirectoryError
+from edgesim.lease import Fence, Lease, LeaseError
 from edgesim.records import WALL_COLUMNS
 from edgesim.storage import StorageError, Store
 
@@ -167,14 +167,14 @@ def test_a_run_in_an_object_store_that_another_process_took_over_ends_and_spoils
     calm = train(tmp_path, "calm", inline=True)
     place, console = f"memory://{uuid4().hex}/run", Console(file=StringIO())
     store, step, steps = Store.at(place), Device.step, count(1)
-    monkeypatch.setattr(run_directory, "Lease", partial(Lease, renew_s=0.02, still_s=0.5))
+    quick = partial(Lease, renew_s=0.05, still_s=1.5, look_s=0.1)
+    monkeypatch.setattr(run_directory, "Lease", quick)
+    monkeypatch.setattr(run_directory, "Fence", partial(Fence, look_s=0.1))
 
     def step_and_be_succeeded(self, model):
-        number = next(steps)
-        if number == 12:
-            store.create("leases/000001.json", b'{"pid": 1, "host": "elsewhere"}')
-        if number >= 12:
-            time.sleep(0.2)  # until the next look, and some rounds before the end
+        if next(steps) == 12:
+            store.create("leases/000001.json", b'{"name": "another"}')
+            time.sleep(0.2)  # until the next look
         step(self, model)
 
     with monkeypatch.context() as patched:

@@ -8,15 +8,16 @@ from threading import Barrier, Event
 
 import pytest
 
-from edgesim.fleet.lease import Lease, LeaseError
+from edgesim import lease as module
+from edgesim.lease import Fence, Lease, LeaseError
 from edgesim.storage import StorageError
 
-RENEW_S, STILL_S = 0.05, 1.0
+LIMIT_S = 60.0  # ends a test that hangs
 
 
 @pytest.fixture
 def lease(store):
-    return lambda: Lease(store, renew_s=RENEW_S, still_s=STILL_S)
+    return lambda: Lease(store, renew_s=0.05, still_s=1.5, look_s=0.1)
 
 
 def abandon(lease: Lease) -> None:
@@ -31,54 +32,73 @@ def wait_for(condition) -> None:
     for _ in range(600):
         if condition():
             return
-        pause.wait(0.05)
+        pause.wait(LIMIT_S / 600)
     pytest.fail("gave up waiting")
 
 
 def test_who_holds_it_is_named_and_nobody_else_gets_in(lease):
-    with lease() as held:
-        with pytest.raises(LeaseError, match=r"still going on in another process \(\d+ on .+\)"):
-            lease().__enter__()
-        held.check()
-    with lease() as held:  # it was given back
-        held.check()
+    refusal = r"still going on in another process \(\d+ on .+\)"
+    with lease(), pytest.raises(LeaseError, match=refusal):
+        lease().__enter__()
+    with lease():  # it was given back
+        pass
 
 
 def test_a_holder_that_ended_is_succeeded(lease, store, caplog):
     abandon(lease())
-    with lease() as held:
-        assert "does it live?" in caplog.text
-        held.check()
+    with lease():
+        assert "looking for 1.5 s whether it lives" in caplog.text
         assert store.names("leases/*") == ["leases/000001.json"]
     assert store.names("leases/*") == []
 
 
-def test_who_was_held_up_and_succeeded_ends(lease, monkeypatch):
+@pytest.mark.parametrize(("successors", "number"), [(1, 1), (2, 0)])
+def test_who_was_held_up_and_succeeded_writes_no_more(lease, store, successors, number):
     """As a process that was stopped for a while, or was cut off from the store."""
-    awake, renew = Event(), Lease._numbers
-
-    def when_awake(self):
-        if self is slow and not awake.is_set() and self._thread.is_alive():
-            awake.wait()
-        return renew(self)
-
     slow = lease()
-    monkeypatch.setattr(Lease, "_numbers", when_awake)
-    with slow, lease() as successor:
-        awake.set()
-        wait_for(lambda: slow._is_lost)
-        with pytest.raises(LeaseError, match="another has gone on with its run"):
-            slow.check()
-        successor.check()
-    with lease() as third:  # the slow one took nothing away
-        third.check()
+    abandon(slow)
+    fence = Fence(store, slow.holder, look_s=0.0)
+    fence.check()
+    for _ in range(successors - 1):
+        with lease():
+            pass
+    with lease() as last:
+        assert last.holder.number == number
+        with pytest.raises(LeaseError, match="another has gone on with its run; it ends here"):
+            fence.check()
+        slow.__exit__(None, None, None)  # takes nothing away
+        Fence(store, last.holder, look_s=0.0).check()
 
 
-@pytest.mark.parametrize("abandoned", [False, True])
-def test_one_of_many_gets_it(lease, abandoned):
-    if abandoned:
+def test_a_holder_that_is_succeeded_renews_no_more(lease, store):
+    with lease() as first:
+        store.create("leases/000001.json", b'{"name": "another"}')
+        first._thread.join(LIMIT_S)
+        assert not first._thread.is_alive()
+    assert store.read("leases/000001.json") == b'{"name": "another"}'
+
+
+def test_writers_look_now_and_then(lease, store, monkeypatch):
+    now_s, looks = [100.0], []
+    is_newest = module._is_newest
+    monkeypatch.setattr(module.time, "monotonic", lambda: now_s[0])
+    with lease() as held:
+        fence = Fence(store, held.holder, look_s=5.0)
+        monkeypatch.setattr(
+            module, "_is_newest", lambda *args: looks.append(now_s[0]) or is_newest(*args)
+        )
+        for at_s in (100.0, 101.0, 104.9, 105.0, 109.9, 110.1):
+            now_s[0] = at_s
+            fence.check()
+        assert [at_s for at_s in (100.0, 105.0, 110.1) if at_s not in looks] == []
+        assert not {101.0, 104.9, 109.9} & set(looks)
+
+
+@pytest.mark.parametrize("is_abandoned", [False, True])
+def test_one_of_many_gets_it(lease, is_abandoned):
+    if is_abandoned:
         abandon(lease())
-    together, all_tried = Barrier(6), Barrier(6)
+    together, all_tried = Barrier(6, timeout=LIMIT_S), Barrier(6, timeout=LIMIT_S)
 
     def attempt(_: int) -> bool:
         mine = lease()
@@ -107,9 +127,31 @@ def test_a_store_that_does_not_answer_for_a_while_takes_no_lease(lease, store, m
         monkeypatch.setattr(type(store), "write", fail)
         wait_for(lambda: len(failures) > 2)
         monkeypatch.setattr(type(store), "write", write)
-        held.check()
+        Fence(store, held.holder).check()
     assert re.search(r"lease of this run can't be renewed: leases/000000.json", caplog.text)
     assert store.names("leases/*") == []
+
+
+def test_a_lease_that_cannot_be_given_back_ends_no_run(lease, store, monkeypatch, caplog):
+    def fail(self, names):
+        raise StorageError("can't be cleared")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(store), "delete", fail)
+        with lease():
+            pass
+    assert "an ended lease can't be removed" in caplog.text
+    with lease() as held:
+        assert held.holder.number == 1
+
+
+def test_a_store_without_conditional_puts_is_named(lease, store, monkeypatch):
+    def refuse(self, name, data):
+        raise StorageError(f"{name}: can't be written (not implemented)")
+
+    monkeypatch.setattr(type(store), "create", refuse)
+    with pytest.raises(StorageError, match=r"takes a store with conditional puts \(If-None-Match"):
+        lease().__enter__()
 
 
 def test_a_name_is_created_once(store):
@@ -117,3 +159,27 @@ def test_a_name_is_created_once(store):
     assert not store.create("a/b", b"second")
     assert store.read("a/b") == b"first"
     assert store.names("a/*") == ["a/b"]
+
+
+def test_a_guarded_store_changes_nothing_without_leave(store):
+    store.write("kept", b"1")
+
+    def refuse() -> None:
+        raise LeaseError("no")
+
+    guarded = store.guarded(refuse).child("below"), store.guarded(refuse)
+    for one in guarded:
+        for change in (
+            one.make,
+            one.sweep,
+            lambda one=one: one.write("a", b""),
+            lambda one=one: one.create("a", b""),
+            lambda one=one: one.writer("a").__enter__(),
+            lambda one=one: one.delete(["kept"]),
+            lambda one=one: one.delete_tree("kept"),
+            lambda one=one: one.move("kept", "a"),
+        ):
+            with pytest.raises(LeaseError):
+                change()
+    assert store.names("*") == ["kept"]
+    assert guarded[1].read("kept") == b"1"
