@@ -18,7 +18,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from threading import Event, Thread
 from types import TracebackType
@@ -130,12 +130,11 @@ class Lease:
         if not self._create():
             raise self._taken()
         self._thread.start()
-        if old:  # whoever writes for the one before looks in this time
-            time.sleep(1.5 * self._look_s)
-        if set(_numbers(self._store)) - {*old, self.holder.number}:
-            self.__exit__(None, None, None)
-            raise self._taken()  # by one that saw none when this one saw some, or the reverse
-        self._delete(old)
+        try:
+            self._settle(old)
+        except BaseException:
+            self._give_back()
+            raise
         return self
 
     def __exit__(
@@ -145,6 +144,9 @@ class Lease:
         at: TracebackType | None,
     ) -> None:
         """Give it back."""
+        self._give_back()
+
+    def _give_back(self) -> None:
         self._ended.set()
         self._thread.join()
         self._delete([self.holder.number])
@@ -190,6 +192,19 @@ class Lease:
             raise StorageError(
                 f"{error}; to hold a run takes a store with conditional puts (If-None-Match)"
             ) from error
+
+    def _settle(self, old: Sequence[int]) -> None:
+        """Let those end who wrote for older leases.
+
+        Raises:
+            LeaseError: another process took the folder at the same time, under another number: one
+                of the two saw no older lease.
+        """
+        if old:
+            time.sleep(1.5 * self._look_s)
+        if set(_numbers(self._store)) - {*old, self.holder.number}:
+            raise self._taken()
+        self._delete(old)
 
     def _keep(self) -> None:
         """In a thread: renew it until it is given back, or was taken over."""

@@ -78,6 +78,25 @@ def test_a_holder_that_is_succeeded_renews_no_more(lease, store):
     assert store.read("leases/000001.json") == b'{"name": "another"}'
 
 
+def test_an_interrupt_while_it_waits_leaves_no_lease(lease, store, monkeypatch):
+    abandon(lease())
+    sleep, slept = module.time.sleep, []
+
+    def interrupt(seconds):
+        slept.append(seconds)
+        if len(slept) == module.LOOKS + 1:
+            raise KeyboardInterrupt
+        sleep(seconds)
+
+    monkeypatch.setattr(module.time, "sleep", interrupt)
+    late = lease()
+    with pytest.raises(KeyboardInterrupt):
+        late.__enter__()
+    assert late.holder.number == 1, "it was just taken"
+    assert not late._thread.is_alive()
+    assert store.names("leases/*") == ["leases/000000.json"]
+
+
 def test_writers_look_now_and_then(lease, store, monkeypatch):
     now_s, looks = [100.0], []
     is_newest = module._is_newest
