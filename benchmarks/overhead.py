@@ -10,7 +10,7 @@ operations use as many threads as there are cores, and one loop of one thread pi
 all at once, which is the best that these cores can do. Throughputs are compared with the better of
 the last two; the time of a round of the small CNN, too small for threads, with the serial loop's.
 "In turns" is a bare process for each device that does its steps, and mixes with itself, as it gets
-a core: what one actor each could reach if messages cost nothing.
+a core: what one actor each could reach if messages cost nothing and no core was ever idle.
 
 Printed for each: steps per second after a warm-up, and the share of wall x cores in which a core
 worked on a step. For the fleets, where the rest of wall x cores went. Other work on the machine
@@ -245,9 +245,8 @@ def measure_plain(
     cores = len(frozenset[int]().union(*(loop.cpus for loop in loops)))
     spent_s, wall_s = sum(cpu for _, cpu in results), mean(wall for wall, _ in results)
     print(f"    {spent_s / len(loops) / steps * 1e3:.1f} ms of a core per step")
-    if loops[0].turns:  # the slowest had the cores to itself in the end
-        wall_s = max(wall for wall, _ in results)
-        return len(loops) * steps / wall_s, spent_s / wall_s / cores
+    if loops[0].turns:  # nothing keeps them in step: the last have the cores to themselves
+        return cores * len(loops) * steps / spent_s, 1.0
     return sum(steps / wall for wall, _ in results), spent_s / wall_s / cores
 
 
