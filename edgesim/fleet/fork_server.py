@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,8 @@ from edgesim.fleet import fork_client
 from edgesim.fleet.fork_client import ACCEPTED, SIZE_BYTES
 
 PRELOADED = ("torch", "numba", "pandas", "edgesim.fleet.build")
+# What Ray imports of others, where it is there: half of the time that its own import takes.
+PRELOADED_FOR_RAY = ("requests", "jsonschema", "google.protobuf.json_format", "psutil", "filelock")
 ONE_THREAD = {  # a fork would lose all others
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -128,6 +130,9 @@ def _serve(listener: socket.socket, preloaded: Sequence[str]) -> socket.socket |
     """Fork for each client; returns the client in each child, and None when the driver is gone."""
     for name in preloaded:
         import_module(name)
+    for name in PRELOADED_FOR_RAY:
+        with suppress(ImportError):
+            import_module(name)
     if sum(1 for _ in Path("/proc/self/task").iterdir()) > 1:
         _log.warning("actors start one by one, which takes longer: an import has started threads")
         return None  # clients start ordinary workers
