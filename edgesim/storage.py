@@ -145,6 +145,7 @@ class Store:
         self._check()
         with self._told(name, "written"), self._files.writer(name) as file:
             yield file
+            self._check()  # it may have taken long
 
     def sync(self, folder: str) -> None:
         """Make all files durable that were written to a folder."""
