@@ -2,7 +2,7 @@
 
 Two workloads, on images of CIFAR's size, in batches of 32, with CHOCO:
     resnet20    8 devices on a directed ring
-    small_cnn   16 devices with 128 samples each on a ring: 4 rounds of one batch are an epoch
+    small_cnn   16 devices with 128 samples each on a ring, which exchange once an epoch: 4 steps
 
 The plain loop does the same steps and the same gossip arithmetic in one thread, without messages,
 actors or event loops. It is measured in three ways: one loop on one core ("serial"), one loop whose
@@ -76,6 +76,7 @@ class Workload:
         samples: of each device.
         rounds: of each device.
         warm_up_rounds: of these, not measured.
+        local_steps: rounds from one exchange to the next.
         kinds: ways to do it that are measured.
     """
 
@@ -85,6 +86,7 @@ class Workload:
     samples: int
     rounds: int
     warm_up_rounds: int
+    local_steps: int
     kinds: tuple[str, ...]
 
 
@@ -96,6 +98,7 @@ WORKLOADS = (
         512,
         30,
         2,
+        1,
         ("plain_per_core", "plain_threaded", "in_turns", "one_each", "packed"),
     ),
     Workload(
@@ -105,6 +108,7 @@ WORKLOADS = (
         128,
         120,
         8,
+        4,
         ("plain_serial", "plain_per_core", "packed"),
     ),
 )
@@ -125,6 +129,7 @@ def make_scenario(
         "gossip": {
             "algorithm": "choco",
             "averaging_rate": 0.01,
+            "local_steps": workload.local_steps,
             "compressor": compressors[compressor],
         },
     }
@@ -348,7 +353,10 @@ def compare(
     workload: Workload, compressor: str, repeats: int, console: Console
 ) -> dict[str, float]:
     """Measure a workload in all its ways, in turn; prints figures and returns ratios."""
-    print(f"{workload.model}, {workload.devices} devices, batch 32, {compressor}")
+    print(
+        f"{workload.model}, {workload.devices} devices, batch 32, {compressor}, "
+        f"an exchange every {workload.local_steps} steps"
+    )
     rates: dict[str, list[float]] = defaultdict(list)
     for _ in range(repeats):
         for kind in workload.kinds:
@@ -377,6 +385,7 @@ def main() -> None:
     models = [workload.model for workload in WORKLOADS]
     parser.add_argument("--models", nargs="+", choices=models, default=models)
     parser.add_argument("--rounds", type=int, help="of each device; default: by workload")
+    parser.add_argument("--local-steps", type=int, help="between exchanges; default: by workload")
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--compressor", choices=["identity", "top_k"], default="top_k")
     parser.add_argument("--json", type=Path, metavar="FILE")
@@ -385,10 +394,12 @@ def main() -> None:
     ratios: dict[str, float] = {}
     for workload in WORKLOADS:
         if workload.model in options.models:
-            rounds = options.rounds or workload.rounds
-            ratios |= compare(
-                replace(workload, rounds=rounds), options.compressor, options.repeats, console
+            chosen = replace(
+                workload,
+                rounds=options.rounds or workload.rounds,
+                local_steps=options.local_steps or workload.local_steps,
             )
+            ratios |= compare(chosen, options.compressor, options.repeats, console)
     if options.json:
         options.json.write_text(json.dumps(ratios) + "\n")
 

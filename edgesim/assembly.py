@@ -55,6 +55,7 @@ from edgesim.scenario.schema import Scenario
 from edgesim.streams import Purpose, torch_seed
 from edgesim.trainer import Trainer
 from topologies import (
+    Intermittent,
     Schedule,
     TopologyError,
     WithPresence,
@@ -149,16 +150,25 @@ def make_schedule(scenario: Scenario) -> Schedule:
     key = "topology"
     try:
         schedule = build_schedule(kind, num_devices, seed=seed, **options)
+        if scenario.gossip.local_steps > 1:
+            key = "gossip.local_steps"
+            schedule = Intermittent(schedule, scenario.gossip.local_steps)
         if churn is not None:
             key = "fleet.churn"
             churn_seed = torch_seed(scenario.seed, Purpose.CHURN)
             presence = build_churn(num_devices, seed=churn_seed, **churn.model_dump())
             schedule = WithPresence(schedule, presence)
-        if churn is not None or schedule.seconds_per_round is not None:
+        if may_end_too_early(scenario, schedule):
             check_schedule(schedule, scenario.training.rounds)
     except TopologyError as error:
         raise ScenarioError(f"{key}: {error}") from error
     return schedule
+
+
+def may_end_too_early(scenario: Scenario, schedule: Schedule) -> bool:
+    """Whether a run can be over before devices have met who meet in the long run."""
+    has_events = scenario.fleet.churn is not None or schedule.seconds_per_round is not None
+    return has_events or schedule.exchange_every > 1
 
 
 def make_compressor(scenario: Scenario) -> Compressor:
@@ -175,7 +185,7 @@ def make_compressor(scenario: Scenario) -> Compressor:
 def make_algorithm(
     scenario: Scenario, layout: ParameterLayout, schedule: Schedule
 ) -> Algorithm[Any]:
-    """Gossip algorithm; CHOCO in its two-buffer form if each edge carries a message a round."""
+    """Gossip algorithm; CHOCO in its two-buffer form if all edges carry a message an exchange."""
     compressor, gossip = make_compressor(scenario), scenario.gossip
     match gossip:
         case ChocoGossip():

@@ -213,12 +213,14 @@ class Device:
     def must_leave(self) -> bool:
         """Whether the device has to leave after the round that was absorbed.
 
-        Its stay is over, or its battery would not last until its next turn: a device leaves in a
-        round of its own, one in as many as there are devices, since two that left at once could
+        Its stay is over, or its battery would not last until its next turn: a device leaves in an
+        exchange of its own, one in as many as there are devices, since two that left at once could
         each be the other's heir.
         """
         schedule = self.membership.schedule
-        is_its_own = (self.round_index + 1) % schedule.num_devices == self.index
+        next_exchange, step = divmod(self.round_index + 1, schedule.exchange_every)
+        is_exchange = step == schedule.exchange_every - 1
+        is_its_own = is_exchange and next_exchange % schedule.num_devices == self.index
         if not is_its_own or self.is_in_last_round or self._figures is None:
             return False
         end = schedule.presence.leave_round(self.index)
@@ -228,7 +230,7 @@ class Device:
             return False
         copies = copies_for_heir(self._gossip_state, self.membership)
         last_bytes = self._gossip_state.x.nbytes * (1 + len(copies)) + self._outbox.sent.total
-        return not self._meter.lasts(schedule.num_devices, last_bytes)
+        return not self._meter.lasts(schedule.num_devices * schedule.exchange_every, last_bytes)
 
     def leave(self, next_sequences: Mapping[Edge, int]) -> list[Letter]:
         """Leave for good, if somebody is there to take over; see `has_left` for whether.
@@ -412,8 +414,9 @@ def _place(message: Message) -> tuple[int, int, int]:
 
 
 def _in_weights(schedule: Schedule, device: int) -> dict[int, float]:
-    """Weight of each in-edge of round 0, by sender."""
+    """Weight of each in-edge of the first exchange, by sender."""
+    first = schedule.exchange_every - 1
     return {
-        sender: dict(schedule.out_edges(sender, 0))[device]
-        for sender in schedule.in_neighbors(device, 0)
+        sender: dict(schedule.out_edges(sender, first))[device]
+        for sender in schedule.in_neighbors(device, first)
     }

@@ -20,6 +20,7 @@ from edgesim.assembly import (
     make_flat_model,
     make_layers,
     make_schedule,
+    may_end_too_early,
 )
 from edgesim.data.images import Dataset, LabelledImages
 from edgesim.data.partition import dirichlet, iid, label_skew
@@ -114,7 +115,7 @@ def prepare(scenario: Scenario) -> Prepared:
     layout = make_flat_model(scenario, data, PLAIN).layout
     indices = _deal(scenario, dataset.train.labels)
     training = _plan_training(scenario, [len(i) for i in indices])
-    if scenario.fleet.churn is not None or schedule.seconds_per_round is not None:
+    if may_end_too_early(scenario, schedule):
         try:
             check_schedule(schedule, training.num_rounds)
         except TopologyError as error:

@@ -17,6 +17,7 @@ from topologies.graphs import (
     star,
     torus,
 )
+from topologies.intermittent import Intermittent
 from topologies.mixing import (
     column_stochastic,
     is_column_stochastic,
@@ -65,6 +66,7 @@ __all__ = [
     "Churn",
     "ContactTrace",
     "Cycle",
+    "Intermittent",
     "Joining",
     "Leaving",
     "OnePeerExponential",

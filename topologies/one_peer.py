@@ -44,6 +44,7 @@ class OnePeerSchedule(ABC):
     num_devices: int
     hold: int
 
+    exchange_every: ClassVar[int] = 1
     seconds_per_round: ClassVar[None] = None
     presence: ClassVar[Presence] = EVERYONE
 

@@ -41,8 +41,12 @@ class Schedule(Protocol):
         """Rounds for which each graph stays."""
 
     @property
+    def exchange_every(self) -> int:
+        """Rounds from one exchange to the next: only the last of as many has a graph with edges."""
+
+    @property
     def is_static(self) -> bool:
-        """Whether all rounds have the same graph."""
+        """Whether all exchanges have the same graph."""
 
     @property
     def period(self) -> int | None:
@@ -96,6 +100,7 @@ class Static:
 
     weighted: nx.DiGraph[int]
 
+    exchange_every: ClassVar[int] = 1
     seconds_per_round: ClassVar[None] = None
     presence: ClassVar[Presence] = EVERYONE
 
@@ -188,6 +193,7 @@ class Cycle:
     graphs: tuple[nx.DiGraph[int], ...]
     hold: int
 
+    exchange_every: ClassVar[int] = 1
     seconds_per_round: ClassVar[None] = None
     presence: ClassVar[Presence] = EVERYONE
 
@@ -344,7 +350,7 @@ def _not_reached(num_devices: int, peers: Callable[[int], Iterable[int]]) -> set
 
 def _within(schedule: Schedule, num_rounds: int | None) -> str:
     """Which rounds were looked at, and the remedy."""
-    if num_rounds is not None and not schedule.is_static:
+    if num_rounds is not None and (schedule.exchange_every > 1 or not schedule.is_static):
         return f" within {num_rounds} rounds; add links that way, or train for more rounds"
     if schedule.is_static:
         return "; add links that way"

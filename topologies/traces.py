@@ -55,6 +55,7 @@ class ContactTrace:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
+    exchange_every: ClassVar[int] = 1
     presence: ClassVar[Presence] = EVERYONE
 
     def __post_init__(self) -> None:

@@ -40,6 +40,11 @@ class WithPresence:
         return 1
 
     @property
+    def exchange_every(self) -> int:
+        """That of the schedule."""
+        return self.schedule.exchange_every
+
+    @property
     def is_static(self) -> bool:
         """Never."""
         return False

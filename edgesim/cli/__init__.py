@@ -220,13 +220,15 @@ def _print_prepared(prepared: Prepared) -> None:
     from topologies import mixing_matrix, spectral_gap
 
     scenario, training = prepared.scenario, prepared.training
-    graph = prepared.schedule.graph(0)
+    first_exchange = prepared.schedule.exchange_every - 1
+    graph = prepared.schedule.graph(first_exchange)
     sizes = [len(indices) for indices in prepared.indices]
     degrees = [degree for _, degree in graph.out_degree()]
     table = Table(title=f"{scenario.name}: nothing stands in its way", show_header=False)
     table.add_row("devices", str(scenario.fleet.num_devices))
     table.add_row("topology", scenario.topology.kind)
-    table.add_row("out-neighbors in round 0", f"{min(degrees)} to {max(degrees)}")
+    neighbors = f"{min(degrees)} to {max(degrees)}"
+    table.add_row(f"out-neighbors in round {first_exchange}", neighbors)
     if prepared.schedule.is_static:
         gap = spectral_gap(np.asarray(mixing_matrix(graph)))
         table.add_row("spectral gap", f"{gap:.4f}")

@@ -80,13 +80,13 @@ def gossip_work(algorithm: Algorithm[Any], numel: int, out_degree: int, in_degre
     message = _Message(algorithm.compressor, algorithm.layout)
     compress, plain, scaled = message.compress(), message.add(), message.add_times()
     debias = _vector(numel, ops=1, passes=2)
-    is_sending = min(out_degree, 1)
+    is_sending, is_hearing = min(out_degree, 1), min(in_degree, 1)
     match algorithm:
         case FixedGraphChoco():
             send = _vector(numel, ops=1, passes=3) + compress + plain  # q = C(x - h), h += q
             send += _vector(numel, ops=2, passes=3)  # x -= eta (1 - w) h
-            absorb = scaled * in_degree + _vector(numel, ops=2, passes=3)  # S, x += eta S
-            return send * is_sending + absorb + debias
+            mix = _vector(numel, ops=2, passes=3) * is_hearing  # x += eta S
+            return send * is_sending + scaled * in_degree + mix + debias
         case Choco():
             edge = _vector(numel, ops=2, passes=3)  # x -= eta w h or x += eta w h
             send = _vector(numel, ops=1, passes=3) + compress + plain + edge
@@ -101,7 +101,8 @@ def gossip_work(algorithm: Algorithm[Any], numel: int, out_degree: int, in_degre
             # t = x - h + sum_e w_e h[e] - (1 - w) h, q = C(t), h += q, x = h; u is 1 throughout
             send = _vector(numel, ops=1, passes=3) + _vector(numel, ops=2, passes=3)
             send += _vector(numel, ops=2, passes=3) * in_degree + compress + plain
-            return send + _vector(numel, ops=0, passes=2) + plain * in_degree
+            send += _vector(numel, ops=0, passes=2)
+            return send * is_sending + plain * in_degree
 
 
 def _vector(numel: int, *, ops: int, passes: int) -> Work:

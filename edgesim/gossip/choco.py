@@ -97,10 +97,11 @@ class FixedGraphChocoState(GossipState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixedGraphChoco:
-    """CHOCO-SGD where the same edges carry one message each in every round (R§3.3 as printed).
+    """CHOCO-SGD where the same edges carry one message each in every exchange (R§3.3 as printed).
 
     Equal to `Choco` up to rounding; needs two buffers whatever the degree. Wrong where edges come
-    and go or where a device may absorb none or two messages of an edge at once.
+    and go or where a device may absorb none or two messages of an edge at once, other than none
+    of all edges.
     """
 
     averaging_rate: float
@@ -128,6 +129,8 @@ class FixedGraphChoco:
 
     def absorb_(self, state: FixedGraphChocoState, received: Sequence[Share]) -> None:
         """S += w_e q for each in-edge, then x += eta S; u += eta sum_e w_e u_sender."""
+        if not received:  # a local step between two exchanges
+            return
         eta = self.averaging_rate
         for share in received:
             share.payload.add_to_(state.S, scale=share.weight)

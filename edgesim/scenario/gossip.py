@@ -72,7 +72,17 @@ _AVERAGING_RATE = "eta: share of the disagreement that a round removes (R§3.7)"
 _COMPRESSOR = "what is kept of each message, and in which format"
 
 
-class ChocoGossip(Section):
+class GossipSection(Section):
+    """What every algorithm has; `algorithm` and further options are the subclass's."""
+
+    local_steps: Count = Field(
+        default=1,
+        description="rounds from one exchange to the next: in the last of them devices exchange "
+        "messages, the others are local steps alone (local SGD)",
+    )
+
+
+class ChocoGossip(GossipSection):
     """CHOCO-SGD with push-sum (R§3.3)."""
 
     algorithm: Literal["choco"]
@@ -82,7 +92,7 @@ class ChocoGossip(Section):
     )
 
 
-class DeepSqueezeGossip(Section):
+class DeepSqueezeGossip(GossipSection):
     """DeepSqueeze with push-sum, also known as Sparse-Push (R§3.4)."""
 
     algorithm: Literal["deepsqueeze"]
@@ -92,14 +102,14 @@ class DeepSqueezeGossip(Section):
     )
 
 
-class GradientPushGossip(Section):
+class GradientPushGossip(GossipSection):
     """SGP on directed graphs, D-PSGD on regular ones; always uncompressed (R§3.2)."""
 
     algorithm: Literal["gradient_push"]
     averaging_rate: Rate = Field(default=1.0, description=_AVERAGING_RATE)
 
 
-class DcdGossip(Section):
+class DcdGossip(GossipSection):
     """Bagua's low-precision decentralized SGD (R§7)."""
 
     algorithm: Literal["dcd"]

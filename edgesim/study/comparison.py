@@ -61,7 +61,7 @@ class Setting:
         batch_size: samples of a step.
         settings: of 8-bit arithmetic; its weight gradient is that of the rows on gossip.
         optimizer: of the device.
-        out_degree: messages that the device sends in a round.
+        out_degree: messages that the device sends in a round with an exchange.
         in_degree: messages that it takes.
         is_fixed_graph: whether CHOCO can make do with two buffers.
     """
@@ -150,8 +150,9 @@ class Comparison:
 def setting_of(subject: Subject) -> Setting:
     """What a scenario's comparison holds fixed: all but precision, norm and gossip."""
     schedule, form = subject.schedule, subject.model.form
+    first = schedule.exchange_every - 1
     degrees = [
-        (len(schedule.out_edges(device, 0)), len(schedule.in_neighbors(device, 0)))
+        (len(schedule.out_edges(device, first)), len(schedule.in_neighbors(device, first)))
         for device in range(schedule.num_devices)
     ]
     out_degree, in_degree = max(degrees, key=sum)

@@ -53,7 +53,7 @@ def gossip_table(comparison: Comparison) -> Table:
         ),
         (
             (
-                f"Messages in a round: {setting.out_degree} sent, {setting.in_degree} taken. "
+                f"Messages in an exchange: {setting.out_degree} sent, {setting.in_degree} taken. "
                 "Energy is that of a whole iteration: MACs, other operations, DRAM traffic."
             ),
         ),

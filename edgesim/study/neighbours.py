@@ -9,7 +9,7 @@ from edgesim.gossip.choco import Choco
 from edgesim.study.subject import Subject
 from topologies import Schedule, possible_receivers
 
-_APERIODIC_GRAPHS = 32  # of a schedule that never repeats, taken for a period
+_APERIODIC_EXCHANGES = 32  # of a schedule that never repeats, taken for a period
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,5 +65,6 @@ def neighbours_of_devices(subject: Subject) -> tuple[Neighbours, ...]:
 
 def rounds_of_period(schedule: Schedule) -> range:
     """One round for each graph of a period."""
-    period = schedule.period or _APERIODIC_GRAPHS * schedule.hold
+    a_while = _APERIODIC_EXCHANGES * schedule.exchange_every * schedule.hold
+    period = schedule.period or a_while
     return range(0, period, schedule.hold)

@@ -106,8 +106,8 @@ def fleet_rhythm(
         message_bytes: length of every message.
         seed: of the scenario: jitter and losses are those of a run.
     """
-    num_devices = len(hardware)
-    events = num_devices + sum(len(schedule.out_edges(i, 0)) for i in range(num_devices))
+    num_devices, first = len(hardware), schedule.exchange_every - 1
+    events = num_devices + sum(len(schedule.out_edges(i, first)) for i in range(num_devices))
     most_rounds = max(2, _MOST_EVENTS // events)
     warm_up = min(max(_LEAST_WARM_UP, 2 * num_devices), most_rounds // 2)
     period = schedule.period or 1

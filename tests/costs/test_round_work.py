@@ -59,22 +59,22 @@ ADD, ADD_SCALED = vectors(1, 3), vectors(2, 3)  # message and target read, targe
 
 @pytest.mark.parametrize(("out_degree", "in_degree"), [(0, 0), (1, 1), (2, 3), (0, 2)])
 def test_gossip_counts_each_statement_of_its_algorithm(out_degree, in_degree):
-    sends = min(out_degree, 1)
+    sends, hears = min(out_degree, 1), min(in_degree, 1)
     subtract = vectors(1, 3)
 
     def work(kind):
         return gossip_work(algorithm(kind), D, out_degree, in_degree)
 
     fixed = (subtract + COMPRESS + ADD + ADD_SCALED) * sends
-    assert work(FixedGraphChoco) == fixed + ADD_SCALED * in_degree + ADD_SCALED + DEBIAS
+    assert work(FixedGraphChoco) == fixed + ADD_SCALED * (in_degree + hears) + DEBIAS
     per_edge = (subtract + COMPRESS + ADD + ADD_SCALED) * out_degree
     assert work(Choco) == per_edge + (ADD + ADD_SCALED) * in_degree + DEBIAS
     squeezed = (ADD + COMPRESS + ADD + ADD_SCALED) * sends
     assert work(DeepSqueeze) == squeezed + ADD_SCALED * in_degree + DEBIAS
     pushed = (COMPRESS + ADD_SCALED) * sends
     assert work(GradientPush) == pushed + ADD_SCALED * in_degree + DEBIAS
-    step = subtract + ADD_SCALED * in_degree + ADD_SCALED + COMPRESS + ADD
-    assert work(Dcd) == step + vectors(0, 2) + ADD * in_degree
+    step = subtract + ADD_SCALED * in_degree + ADD_SCALED + COMPRESS + ADD + vectors(0, 2)
+    assert work(Dcd) == step * sends + ADD * in_degree
 
 
 def compressed_once(compressor):

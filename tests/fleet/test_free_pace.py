@@ -22,6 +22,7 @@ GOSSIPS = {
         "0.2}}"
     ),
     "gradient push": "gossip={algorithm: gradient_push, averaging_rate: 0.5}",
+    "local steps": "gossip={algorithm: gradient_push, averaging_rate: 0.5, local_steps: 3}",
 }
 
 

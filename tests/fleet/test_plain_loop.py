@@ -89,7 +89,7 @@ def streams(ready):
     ]
 
 
-def plain_loop(ready, W, rates, eta, keep, *, quasi_global=False):
+def plain_loop(ready, W, rates, eta, keep, *, quasi_global=False, local_steps=1):
     """Losses of every round and device, final numerators and push weights."""
     n = len(W)
     L = torch.from_numpy(W - np.eye(n))
@@ -113,12 +113,16 @@ def plain_loop(ready, W, rates, eta, keep, *, quasi_global=False):
                 directions[i] = a + MOMENTUM * M[i]
             half[i] = X[i] - gamma * directions[i]
             losses.append(float(loss.detach()))
-        X_hat = X_hat + torch.stack([top_k(row, sizes, keep) for row in half - X_hat])
-        X = half + eta * L @ X_hat
+        is_exchange = (round_index + 1) % local_steps == 0
+        X = half.clone()
+        if is_exchange:
+            X_hat = X_hat + torch.stack([top_k(row, sizes, keep) for row in half - X_hat])
+            X += eta * L @ X_hat
         if quasi_global:
             moved = (X - half) / (gamma * u[:, None])
             M = MOMENTUM * M + (1 - MOMENTUM) * (directions - moved)
-        u = u + eta * L @ u
+        if is_exchange:
+            u = u + eta * L @ u
     return losses, X, u
 
 
@@ -210,6 +214,29 @@ def test_rounds_on_an_irregular_digraph_equal_those_of_a_plain_loop(tmp_path, mo
         ready, W, rates, 0.3, 0.3, quasi_global=momentum_kind == "quasi_global"
     )
     assert np.ptp(u) > 0.1, "the case is about push weights that differ"
+    np.testing.assert_allclose(u, u_expected, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(ours, expected, rtol=1e-9)
+    torch.testing.assert_close(X, X_expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("momentum_kind", ["local", "quasi_global"])
+def test_local_steps_between_exchanges_equal_those_of_a_plain_loop(tmp_path, momentum_kind):
+    W, graph = irregular()
+    nx.write_edgelist(graph, tmp_path / "graph.edgelist", data=False)
+    ready = prepared(
+        tmp_path,
+        "fleet.devices=8",
+        f"topology={{kind: file, path: {tmp_path / 'graph.edgelist'}}}",
+        "training.rounds=20",  # the last two are local steps
+        "gossip.local_steps=3",
+        f"training.optimizer.weight_decay={DECAY}",
+        f"training.optimizer.momentum_kind={momentum_kind}",
+    )
+    ours, X, u = fleet_in_double(ready, tmp_path, 0.3, 0.3)
+    is_quasi_global = momentum_kind == "quasi_global"
+    expected, X_expected, u_expected = plain_loop(
+        ready, W, [0.05] * 20, 0.3, 0.3, quasi_global=is_quasi_global, local_steps=3
+    )
     np.testing.assert_allclose(u, u_expected, rtol=0, atol=1e-13)
     np.testing.assert_allclose(ours, expected, rtol=1e-9)
     torch.testing.assert_close(X, X_expected, rtol=0, atol=1e-10)

@@ -132,6 +132,45 @@ def test_choco_on_fixed_graphs_equals_the_form_of_the_reference(W, keep, kind):
         np.testing.assert_allclose(fleet.u, u_want, rtol=0, atol=TOLERANCE)
 
 
+@pytest.mark.parametrize("keep", [None, 0.1])
+@pytest.mark.parametrize("kind", [Choco, FixedGraphChoco])
+def test_choco_with_local_steps_equals_the_dense_recursion(keep, kind):
+    """Between two exchanges W is I: nothing moves but by the steps."""
+    W, n = irregular(), 8
+    compressor, C = compressors(keep)
+    eta = 0.7 if keep is None else 0.05
+    Ws = [W if step == 2 else np.eye(n) for _ in range(8) for step in range(3)]
+    X, gradient, _ = problem(n, 7)
+    algorithm = kind(averaging_rate=eta, compressor=compressor, layout=LAYOUT)
+    fleet = AlgorithmFleet(algorithm, X, W, LAYOUT)
+    expected = oracle.choco(X, np.ones(n), Ws, gradient, 0.05, eta, C)
+    for W_now, (X_want, u_want, _) in zip(Ws, expected, strict=True):
+        fleet.step(gradient, 0.05)
+        fleet.absorb(fleet.send(W_now))
+        np.testing.assert_allclose(fleet.X, X_want, rtol=0, atol=TOLERANCE)
+        np.testing.assert_allclose(fleet.u, u_want, rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("keep", [None, 0.5])
+def test_dcd_with_local_steps_equals_the_dense_recursion(keep):
+    """The public copies wait; the step between two of them is the sum of the local ones."""
+    compressor, C = compressors(keep)
+    W, n = ring(6), 6
+    X, gradient, _ = problem(n, 8)
+    fleet = AlgorithmFleet(Dcd(compressor=compressor, layout=LAYOUT), X, W, LAYOUT)
+    X_hat = X.copy()
+    for round_index in range(24):
+        X = X - 0.05 * gradient(X)
+        is_exchange = round_index % 3 == 2
+        if is_exchange:
+            T = X - X_hat + (W - np.eye(n)) @ X_hat
+            X_hat = X_hat + np.stack([C(row) for row in T])
+            X = X_hat.copy()
+        fleet.step(gradient, 0.05)
+        fleet.absorb(fleet.send(W if is_exchange else np.eye(n)))
+        np.testing.assert_allclose(fleet.X, X, rtol=0, atol=TOLERANCE)
+
+
 @pytest.mark.parametrize("keep", [None, 0.5])
 def test_dcd_equals_the_dense_recursion(keep):
     compressor, C = compressors(keep)

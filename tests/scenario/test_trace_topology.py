@@ -100,3 +100,12 @@ def test_buses_and_stops_can_tell_each_other_everything():
     stops = {names.index(stop) for stop in ("depot", "harbour", "market")}
     for bus in range(4):
         assert stops <= set(possible_receivers(schedule, bus))
+
+
+def test_local_steps_would_miss_contacts(tmp_path: Path):
+    with pytest.raises(ScenarioError) as refusal:
+        make_schedule(scenario_of(tmp_path, "", "gossip.local_steps=2"))
+    assert str(refusal.value) == (
+        "gossip.local_steps: an exchange every 2 rounds would miss contacts of a trace, which says "
+        "when devices meet; must be 1"
+    )

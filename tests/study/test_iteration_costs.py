@@ -47,6 +47,25 @@ def both(request, tmp_path_factory):
     return foretold, pd.read_parquet(run.path / "rounds.parquet"), run
 
 
+def test_local_steps_are_foretold_in_the_mean(tmp_path):
+    """Three of four iterations send nothing; and the rounds of a run say so too."""
+    twelve_rounds = ("training.epochs=null", "training.rounds=12")
+    scenario = small(tmp_path, DENSE, "gossip.local_steps=4", *twelve_rounds)
+    foretold = iteration_costs(scenario)
+    with (tmp_path / "log").open("w") as log:
+        console = Console(file=log)
+        run = run_scenario(prepare(scenario), tmp_path / "run", inline=True, console=console)
+    rounds = pd.read_parquet(run.path / "rounds.parquet")
+    message_bytes = foretold.message.encoded.total
+    for device in foretold.devices:
+        assert device.messages_sent == device.messages_received == 1 / 4
+        own = rounds[rounds["device"] == device.device].sort_values("round")
+        assert own["sent_bytes"].tolist() == [0, 0, 0, message_bytes] * 3
+        for column in ("elementwise_ops", "traffic_bytes"):
+            mean = getattr(device.work.total, column)
+            assert own[column].mean() == pytest.approx(mean, abs=1), column
+
+
 def test_a_fleet_works_and_sends_as_was_foretold(both):
     foretold, rounds, _ = both
     for device in foretold.devices:

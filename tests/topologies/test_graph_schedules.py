@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from topologies import (
     Cycle,
+    Intermittent,
     OnePeerExponential,
     RandomMatching,
     RotatingPermutations,
@@ -50,11 +51,19 @@ def with_churn(schedules, **options):
     )
 
 
-FIXED_SCHEDULES = st.one_of(
+SCHEDULES_OF_ROUNDS = st.one_of(
     digraphs().map(lambda graph: Static(column_stochastic(graph))),
     HOLDS.flatmap(cycles),
     st.builds(OnePeerExponential, st.integers(1, 20), HOLDS),
     st.builds(RotatingPermutations, HOLDS),
+)
+SHORT_SCHEDULES = st.one_of(  # few graphs, so that a multiple of their period is not too long
+    digraphs().map(lambda graph: Static(column_stochastic(graph))),
+    st.builds(OnePeerExponential, st.integers(1, 20), st.integers(1, 2)),
+)
+FIXED_SCHEDULES = st.one_of(
+    SCHEDULES_OF_ROUNDS,
+    st.builds(Intermittent, SHORT_SCHEDULES, st.integers(1, 4)),
     contact_traces(),
 )
 MATCHINGS = st.builds(RandomMatching, st.integers(1, 15), st.integers(0, 2**63 - 1), HOLDS)
@@ -105,7 +114,12 @@ class TestEverySchedule:
 
     @given(schedule=SCHEDULES)
     def test_is_static_exactly_if_its_period_is_one_graph(self, schedule):
-        assert schedule.is_static == (schedule.period == 1)
+        assert schedule.is_static == (schedule.period == schedule.exchange_every)
+
+    @given(schedule=SCHEDULES, round_index=ROUNDS)
+    def test_has_edges_in_exchanges_alone(self, schedule, round_index):
+        if (round_index + 1) % schedule.exchange_every:
+            assert not schedule.graph(round_index).edges
 
 
 class TestPossiblePeers:
@@ -270,6 +284,38 @@ class TestCheckSchedule:
         lonely = column_stochastic(pad(nx.DiGraph(), 100))
         with pytest.raises(TopologyError, match="devices 1, 2, 3, 4, 5 and 94 more"):
             check_schedule(Static(lonely))
+
+
+class TestIntermittent:
+    @given(
+        schedule=SCHEDULES_OF_ROUNDS | MATCHINGS,
+        every=st.integers(1, 7),
+        exchange=st.integers(0, 10**5),
+    )
+    def test_the_last_of_every_few_rounds_has_the_next_graph(self, schedule, every, exchange):
+        rounds = range(exchange * every, (exchange + 1) * every)
+        intermittent = Intermittent(schedule, every)
+        *between, last = [edges(intermittent, round_index) for round_index in rounds]
+        assert last == edges(schedule, exchange)
+        assert not any(device for round_edges in between for device in round_edges)
+
+    def test_all_graphs_have_their_turn_whatever_their_number_has_in_common_with_the_rounds(self):
+        check_schedule(Intermittent(OnePeerExponential(16, hold=1), 4))
+
+    def test_a_run_that_ends_before_the_first_exchange_is_refused(self):
+        schedule = Intermittent(Static(column_stochastic(ring(4))), 5)
+        check_schedule(schedule, 5)
+        with pytest.raises(TopologyError, match=r"within 4 rounds; .*or train for more rounds"):
+            check_schedule(schedule, 4)
+
+    def test_refuses_less_than_a_round_between_exchanges(self):
+        with pytest.raises(TopologyError, match="an exchange every 0 rounds; must be at least 1"):
+            Intermittent(OnePeerExponential(4, 1), 0)
+
+    @given(trace=contact_traces())
+    def test_refuses_what_follows_time(self, trace):
+        with pytest.raises(TopologyError, match="would miss contacts of a trace"):
+            Intermittent(trace, 2)
 
 
 def test_static_graph_is_the_one_it_was_given():

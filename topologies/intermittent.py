@@ -1,0 +1,122 @@
+"""A schedule by which devices exchange in some rounds only, and work alone in between."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import networkx as nx
+
+from topologies.errors import TopologyError
+from topologies.presence import Presence
+from topologies.schedules import OutEdges, Schedule
+from topologies.spans import FOREVER
+
+
+@dataclass(frozen=True)
+class Intermittent:
+    """The graphs of a schedule, one for every `every` rounds, in the last of these.
+
+    In all other rounds there is no edge, and so each device keeps all of its mass: local SGD, with
+    W = I between two exchanges. Source: Koloskova et al. (2020), arXiv 2003.10422, section 4.
+
+    Args:
+        schedule: the graph of its round k is that of the k-th exchange.
+        every: rounds from one exchange to the next.
+
+    Raises:
+        TopologyError: `every` is below 1, or the schedule's graphs follow time and not rounds.
+    """
+
+    schedule: Schedule
+    every: int
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise TopologyError(f"an exchange every {self.every} rounds; must be at least 1")
+        if self.schedule.seconds_per_round is not None:
+            raise TopologyError(
+                f"an exchange every {self.every} rounds would miss contacts of a trace, which says "
+                "when devices meet; must be 1"
+            )
+
+    @property
+    def num_devices(self) -> int:
+        """Devices, numbered from 0."""
+        return self.schedule.num_devices
+
+    @property
+    def hold(self) -> int:
+        """One round: the next one may have no edge."""
+        return self.schedule.hold if self.every == 1 else 1
+
+    @property
+    def exchange_every(self) -> int:
+        """Rounds from one exchange to the next."""
+        return self.every * self.schedule.exchange_every
+
+    @property
+    def is_static(self) -> bool:
+        """Whether all exchanges have the same graph."""
+        return self.schedule.is_static
+
+    @property
+    def period(self) -> int | None:
+        """Rounds after which the graphs repeat; None if they never do."""
+        period = self.schedule.period
+        return None if period is None else period * self.every
+
+    @property
+    def seconds_per_round(self) -> None:
+        """Graphs follow rounds."""
+
+    @property
+    def presence(self) -> Presence:
+        """Who is there in which round: everybody, always."""
+        return self.schedule.presence
+
+    def graph(self, round_index: int) -> nx.DiGraph[int]:
+        """Graph of a round; without edges unless devices exchange in it."""
+        exchange, is_due = self._exchange(round_index)
+        full = self.schedule.graph(exchange)
+        if is_due:
+            return full
+        graph: nx.DiGraph[int] = nx.DiGraph()
+        graph.add_nodes_from(full.nodes(data=True))
+        return graph
+
+    def out_edges(self, device: int, round_index: int) -> OutEdges:
+        """Receivers of a device in a round with their weights, sorted by receiver."""
+        exchange, is_due = self._exchange(round_index)
+        return self.schedule.out_edges(device, exchange) if is_due else ()
+
+    def in_neighbors(self, device: int, round_index: int) -> tuple[int, ...]:
+        """Senders to a device in a round, sorted."""
+        exchange, is_due = self._exchange(round_index)
+        return self.schedule.in_neighbors(device, exchange) if is_due else ()
+
+    def possible_receivers(self, device: int) -> tuple[int, ...]:
+        """Devices that this one may send to in any round, increasing."""
+        return self.schedule.possible_receivers(device)
+
+    def possible_senders(self, device: int) -> tuple[int, ...]:
+        """Devices that may send to this one in any round, increasing."""
+        return self.schedule.possible_senders(device)
+
+    def is_ever_active(
+        self, sender: int, receiver: int, first_round: int = 0, end_round: int = FOREVER
+    ) -> bool:
+        """Whether an edge may be active in a round from the first to the one before the end."""
+        # The exchange after any round is that of its group; the end cuts off groups not complete.
+        first = first_round // self.every
+        end = end_round if end_round == FOREVER else end_round // self.every
+        return self.schedule.is_ever_active(sender, receiver, first, end)
+
+    def link_attributes(self, sender: int, receiver: int) -> Mapping[str, object]:
+        """Those that the schedule has for a link."""
+        return self.schedule.link_attributes(sender, receiver)
+
+    def _exchange(self, round_index: int) -> tuple[int, bool]:
+        """The exchange that a round leads up to, and whether it is in this very round."""
+        exchange, place = divmod(round_index, self.every)
+        return exchange, place == self.every - 1
