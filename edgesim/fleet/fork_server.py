@@ -2,8 +2,11 @@
 
 A process that imports torch and edgesim takes seconds of a core, and memory of its own for them; on
 a machine with fewer cores than actors that is most of a fleet's start. A fork of a process that has
-imported them takes milliseconds and shares that memory. Ray itself is not among the imports: it
-reads its environment, which is each worker's own, and starts threads, which no fork keeps.
+imported them takes milliseconds and shares that memory.
+
+Ray is imported too, but as the first worker asks: it reads its environment as it is loaded, and not
+only settings, but also the job and the raylet that a worker belongs to. A worker whose variables
+for Ray are not those of the first is no fork.
 
 Ray starts workers by `fork_client.py` (the `py_executable` of its runtime environments). The server
 ends with the driver: it waits for the end of a pipe that the driver holds.
@@ -27,6 +30,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -37,6 +41,8 @@ from edgesim.fleet.fork_client import ACCEPTED, SIZE_BYTES
 PRELOADED = ("torch", "numba", "pandas", "edgesim.fleet.build")
 # What Ray imports of others, where it is there: half of the time that its own import takes.
 PRELOADED_FOR_RAY = ("requests", "jsonschema", "google.protobuf.json_format", "psutil", "filelock")
+LOADED_LATE = ("ray._private.workers.default_worker", "edgesim.fleet.actor")
+VARIABLES_OF_RAY = "RAY_"  # how their names begin
 ONE_THREAD = {  # a fork would lose all others
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -51,13 +57,16 @@ _log = logging.getLogger(__name__)
 
 
 @contextmanager
-def fork_server(preloaded: Sequence[str] = PRELOADED) -> Iterator[str | None]:
+def fork_server(
+    preloaded: Sequence[str] = PRELOADED, loaded_late: Sequence[str] = LOADED_LATE
+) -> Iterator[str | None]:
     """Run a server; yields the command line that starts a Python worker, None where none can run.
 
     Workers outlive it; those that start later are ordinary ones.
 
     Args:
         preloaded: modules that workers have imported when they begin; they must start no threads.
+        loaded_late: likewise, but imported with the environment of the first worker.
     """
     with ExitStack() as stack:
         opened = tempfile.TemporaryDirectory(prefix="edgesim-fork-", ignore_cleanup_errors=True)
@@ -68,7 +77,7 @@ def fork_server(preloaded: Sequence[str] = PRELOADED) -> Iterator[str | None]:
             yield None
             return
         with listener:
-            server = _start(listener, folder, preloaded)
+            server = _start(listener, folder, preloaded, loaded_late)
         stack.callback(_end, server)
         yield shlex.join([sys.executable, "-I", "-S", fork_client.__file__, path])
 
@@ -89,11 +98,14 @@ def _listen(path: str) -> socket.socket | None:
 
 
 def _start(
-    listener: socket.socket, folder: str, preloaded: Sequence[str]
+    listener: socket.socket, folder: str, preloaded: Sequence[str], loaded_late: Sequence[str]
 ) -> subprocess.Popen[bytes]:
     program = f"import sys; sys.path[:] = {sys.path}; from {__name__} import main; main()"
     return subprocess.Popen(  # noqa: S603 (our own program)
-        [sys.executable, "-c", program, str(listener.fileno()), folder, *preloaded],
+        [
+            *(sys.executable, "-c", program),
+            *(str(listener.fileno()), folder, " ".join(preloaded), " ".join(loaded_late)),
+        ],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         env={**os.environ, **ONE_THREAD},
@@ -112,71 +124,145 @@ def _end(server: subprocess.Popen[bytes]) -> None:
         server.wait()
 
 
+@dataclass(slots=True)
+class _Request:
+    """A worker that is to be.
+
+    Attributes:
+        client: what was started in its place, which waits for an answer.
+        files: descriptors of its standard input, output and errors.
+        content: all else that it was started with (fork_client.py).
+    """
+
+    client: socket.socket
+    files: list[int]
+    content: dict[str, Any]
+
+    @classmethod
+    def take(cls, client: socket.socket) -> _Request:
+        """Hear what a client wants.
+
+        Raises:
+            OSError, ValueError: it does not say it.
+        """
+        client.settimeout(CLIENT_TIMEOUT_S)
+        head, files, _, _ = socket.recv_fds(client, SIZE_BYTES, 3)
+        try:
+            with client.makefile("rb") as stream:
+                content = json.loads(stream.read(int.from_bytes(head, "little")))
+        except (OSError, ValueError):
+            _close(files)
+            raise
+        return cls(client, files, content)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """All variables."""
+        environment: dict[str, str] = self.content["environment"]
+        return environment
+
+    @property
+    def variables_of_ray(self) -> dict[str, str]:
+        """Those that Ray may read as it is loaded."""
+        return {
+            name: value
+            for name, value in self.environment.items()
+            if name.startswith(VARIABLES_OF_RAY)
+        }
+
+    def accept(self) -> None:
+        """Take over the client's files, and let it end."""
+        for standard, file in enumerate(self.files):
+            os.dup2(file, standard)
+        self.client.sendall(ACCEPTED)
+        self.close()
+
+    def close(self) -> None:
+        """A client that sees its connection end without an answer starts an ordinary worker."""
+        _close(self.files)
+        self.client.close()
+
+
+def _close(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
 def main() -> None:
     """Serve until standard input ends; a child goes on as what its client was started as."""
-    descriptor, folder, *preloaded = sys.argv[1:]
-    client = None
+    descriptor, folder, preloaded, loaded_late = sys.argv[1:]
+    request = None
     try:
         with socket.socket(fileno=int(descriptor)) as listener:
-            client = _serve(listener, preloaded)
+            request = _serve(listener, preloaded.split(), loaded_late.split())
     finally:
-        if client is None:  # nobody else does it for a driver that was killed
+        if request is None:  # nobody else does it for a driver that was killed
             shutil.rmtree(folder, ignore_errors=True)
-    if client is not None:
-        _become(_accept(client))
+    if request is not None:
+        _become(request)
 
 
-def _serve(listener: socket.socket, preloaded: Sequence[str]) -> socket.socket | None:
-    """Fork for each client; returns the client in each child, and None when the driver is gone."""
-    for name in preloaded:
-        import_module(name)
-    for name in PRELOADED_FOR_RAY:
+def _serve(
+    listener: socket.socket, preloaded: Sequence[str], loaded_late: Sequence[str]
+) -> _Request | None:
+    """Fork for each client; returns its request in each child, and None when the driver is gone."""
+    for name in PRELOADED_FOR_RAY if loaded_late else ():
         with suppress(ImportError):
             import_module(name)
-    if sum(1 for _ in Path("/proc/self/task").iterdir()) > 1:
-        _log.warning("actors start one by one, which takes longer: an import has started threads")
+    if not _load(preloaded):
         return None  # clients start ordinary workers
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a child
-    gc.collect()
-    gc.freeze()  # a collection in a child would touch, and so copy, what is shared
+    first_variables: dict[str, str] | None = None
     with selectors.DefaultSelector() as selector:
         driver = selector.register(sys.stdin.fileno(), selectors.EVENT_READ)
         selector.register(listener, selectors.EVENT_READ)
         while all(key is not driver for key, _ in selector.select()):
             client, _ = listener.accept()
-            if os.fork() == 0:
-                return client
-            client.close()
+            try:
+                request = _Request.take(client)
+            except (OSError, ValueError):
+                client.close()
+                continue
+            if first_variables is None:
+                first_variables = request.variables_of_ray
+                _set_environment(request.environment)
+                if not _load(loaded_late):
+                    request.close()
+                    return None
+            if request.variables_of_ray == first_variables and os.fork() == 0:
+                return request
+            request.close()
     return None
 
 
-def _accept(client: socket.socket) -> dict[str, Any]:
-    """Take over a client's files; returns what else it was started with (fork_client.py).
-
-    A client that sees its connection end without an answer starts an ordinary worker.
-    """
-    with client:
-        client.settimeout(CLIENT_TIMEOUT_S)
-        head, files, _, _ = socket.recv_fds(client, SIZE_BYTES, 3)
-        with client.makefile("rb") as stream:
-            request: dict[str, Any] = json.loads(stream.read(int.from_bytes(head, "little")))
-        for standard, file in enumerate(files):
-            os.dup2(file, standard)
-            os.close(file)
-        client.sendall(ACCEPTED)
-    return request
+def _load(names: Sequence[str]) -> bool:
+    """Import modules that children are to have; whether there can be children."""
+    for name in names:
+        import_module(name)
+    if sum(1 for _ in Path("/proc/self/task").iterdir()) > 1:
+        _log.warning("actors start one by one, which takes longer: an import has started threads")
+        return False
+    gc.collect()
+    gc.freeze()  # a collection in a child would touch, and so copy, what is shared
+    return True
 
 
-def _become(request: dict[str, Any]) -> None:
-    """Be the process that a client was started as."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, request["blocked_signals"])
-    resource.setrlimit(resource.RLIMIT_NOFILE, request["open_files"])
-    Path("/proc/self/oom_score_adj").write_text(request["oom_score_adjustment"])
+def _set_environment(variables: dict[str, str]) -> None:
     os.environ.clear()
-    os.environ.update(request["environment"])
-    os.chdir(request["folder"])
-    arguments: list[str] = request["arguments"]
+    os.environ.update(variables)
+
+
+def _become(request: _Request) -> None:
+    """Be the process that a client was started as."""
+    request.accept()
+    content = request.content
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, content["blocked_signals"])
+    resource.setrlimit(resource.RLIMIT_NOFILE, content["open_files"])
+    Path("/proc/self/oom_score_adj").write_text(content["oom_score_adjustment"])
+    _set_environment(request.environment)
+    os.chdir(content["folder"])
+    arguments: list[str] = content["arguments"]
     while arguments[0].startswith("-"):  # options of Python, such as -u
         arguments.pop(0)
     sys.argv = arguments

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -53,7 +54,7 @@ def script(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def python() -> Iterator[str]:
-    with fork_server(LIGHT) as command:
+    with fork_server(LIGHT, ()) as command:
         assert command is not None
         yield command
 
@@ -112,26 +113,76 @@ def test_without_its_server_a_worker_is_an_ordinary_python(python: str, script: 
     assert errors == "to stderr\n"
 
 
+@pytest.mark.parametrize(
+    "modules", [((*LIGHT, "has_a_thread"), ()), (LIGHT, ("has_a_thread",))], ids=["at once", "late"]
+)
 def test_a_server_that_has_threads_leaves_workers_to_python(
-    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    modules: tuple[tuple[str, ...], tuple[str, ...]],
+    script: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "has_a_thread.py").write_text(
         "import threading, time\n"
         "threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    with fork_server((*LIGHT, "has_a_thread")) as command:
+    with fork_server(*modules) as command:
         assert command is not None
         found, _ = _run(command, script)
     assert not found["is_fork"]
     assert "an import has started threads" in capfd.readouterr().err
 
 
+def test_what_reads_its_environment_as_it_is_loaded_reads_that_of_the_first_worker(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And workers with other variables for Ray are no forks of it."""
+    (tmp_path / "reads_a_job.py").write_text("import os\nJOB = os.environ['RAY_JOB_ID']\n")
+    script.write_text(
+        "import json, os, sys\n"
+        "is_fork = 'reads_a_job' in sys.modules\n"
+        "job = sys.modules['reads_a_job'].JOB if is_fork else None\n"
+        "print(json.dumps([is_fork, job, os.environ['RAY_JOB_ID'], os.environ.get('OTHER')]))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with fork_server(LIGHT, ("reads_a_job",)) as command:
+        assert command is not None
+        environments: list[dict[str, str]] = [
+            {"RAY_JOB_ID": "01"},
+            {"RAY_JOB_ID": "01", "OTHER": "yes"},
+            {"RAY_JOB_ID": "02"},
+            {"RAY_JOB_ID": "01", "RAY_MORE": "1"},
+            {"RAY_JOB_ID": "01"},
+        ]
+        found = [_run(command, script, env={**os.environ, **own})[0] for own in environments]
+    assert found == [
+        [True, "01", "01", None],
+        [True, "01", "01", "yes"],
+        [False, None, "02", None],
+        [False, None, "01", None],
+        [True, "01", "01", None],
+    ]
+
+
+def test_who_connects_and_says_nothing_sensible_does_no_harm(python: str, script: Path) -> None:
+    path = shlex.split(python)[-1]
+    for words in (b"", b"\x02\0\0\0\0\0\0\0}{", b"\xff"):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(path)
+            client.sendall(words)
+            client.shutdown(socket.SHUT_WR)
+            assert client.recv(1) == b""
+    found, _ = _run(python, script)
+    assert found["is_fork"]
+
+
 def test_a_server_ends_with_its_driver_even_one_that_is_killed(tmp_path: Path) -> None:
     program = (
         "import sys\n"
         f"from {module.__name__} import fork_server\n"
-        f"with fork_server({LIGHT}) as command:\n"
+        f"with fork_server({LIGHT}, ()) as command:\n"
         "    print(command, flush=True)\n"
         "    sys.stdin.read()\n"
     )
@@ -158,7 +209,7 @@ def test_a_server_ends_with_its_driver_even_one_that_is_killed(tmp_path: Path) -
 def test_leaving_ends_the_server_and_spares_the_workers(tmp_path: Path) -> None:
     script = tmp_path / "wait.py"
     script.write_text("import sys\nprint('here', flush=True)\nprint(sys.stdin.readline())\n")
-    with fork_server(LIGHT) as command:
+    with fork_server(LIGHT, ()) as command:
         assert command is not None
         folder = Path(shlex.split(command)[-1]).parent
         client = subprocess.Popen(
@@ -177,7 +228,7 @@ def test_leaving_ends_the_server_and_spares_the_workers(tmp_path: Path) -> None:
 
 def test_elsewhere_than_on_linux_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
-    with fork_server(LIGHT) as command:
+    with fork_server(LIGHT, ()) as command:
         assert command is None
 
 
@@ -198,7 +249,10 @@ from rich.console import Console
 from edgesim.fleet.cluster import ray_session
 
 def is_loaded():
-    return "edgesim.fleet.build" in __import__("sys").modules
+    # Loaded before the worker began to do anything, and with a job that was its own.
+    modules = list(__import__("sys").modules)
+    is_fork = modules.index("edgesim.fleet.build") < modules.index("ray")
+    return is_fork and os.environ["RAY_JOB_ID"] == ray.get_runtime_context().get_job_id()
 
 with ray_session(None, dashboard=False, console=Console(file=io.StringIO())):
     assert "RAY_prestart_worker_first_driver" not in os.environ
