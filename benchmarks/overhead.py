@@ -125,7 +125,7 @@ def make_scenario(
         "topology": {"kind": workload.topology},
         "data": {"partition": {"kind": "iid"}, "batch_size": 32, "augment": "crop_flip"},
         "model": {"name": workload.model},
-        "training": {"rounds": 1, "optimizer": {"lr": 0.01, "weight_decay": 0.0001}},
+        "training": {"rounds": workload.rounds, "optimizer": {"lr": 0.01, "weight_decay": 0.0001}},
         "gossip": {
             "algorithm": "choco",
             "averaging_rate": 0.01,
