@@ -1,9 +1,10 @@
-"""What Ray runs in place of Python to start a worker: asks the fork server to become it.
+"""What Ray runs in place of Python: for a worker, it asks the fork server to become it.
 
 A script for a Python without site packages, so that it starts at once; the standard library alone.
-Its arguments are the socket of the server and the command line that Python would have got. The
-server's child takes over its files, environment, folder and signal mask, and this process ends.
-Where no server answers, it becomes an ordinary Python.
+Its arguments are the socket of the server, the name of the program that the server can become, and
+the command line that Python would have got. The server's child takes over its files, environment,
+folder and signal mask, and this process ends. Where no server answers, and for any other program,
+it becomes an ordinary Python; programs that nobody waits for yield to all others.
 """
 
 import json
@@ -15,6 +16,8 @@ import sys
 
 SIZE_BYTES = 8  # of the number that says how long a request is
 ACCEPTED = b"+"
+PATIENT = ("monitor.py", "log_monitor.py")  # of Ray: nodes to be added, and what actors print
+LOWEST_PRIORITY = 19
 
 
 def ask(path: str, arguments: list[str]) -> bool:
@@ -45,9 +48,13 @@ def _oom_score_adjustment() -> str:
 
 
 def main() -> None:
-    """Start a worker, one way or the other."""
-    path, *arguments = sys.argv[1:]
-    if not ask(path, arguments):
+    """Start a program, one way or the other."""
+    path, program, *arguments = sys.argv[1:]
+    file = next((word for word in arguments if not word.startswith("-")), "")
+    name = os.path.basename(file)  # noqa: PTH119 (as above)
+    if name in PATIENT:
+        os.nice(LOWEST_PRIORITY)
+    if name != program or not ask(path, arguments):
         os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 (Ray's own arguments)
 
 

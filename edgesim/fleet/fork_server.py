@@ -8,8 +8,8 @@ Ray is imported too, but as the first worker asks: it reads its environment as i
 only settings, but also the job and the raylet that a worker belongs to. A worker whose variables
 for Ray are not those of the first is no fork.
 
-Ray starts workers by `fork_client.py` (the `py_executable` of its runtime environments). The server
-ends with the driver: it waits for the end of a pipe that the driver holds.
+Ray takes a program that runs `fork_client.py` for its Python (cluster.py). The server ends with the
+driver: it waits for the end of a pipe that the driver holds.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ PRELOADED = ("torch", "numba", "pandas", "edgesim.fleet.build")
 # What Ray imports of others, where it is there: half of the time that its own import takes.
 PRELOADED_FOR_RAY = ("requests", "jsonschema", "google.protobuf.json_format", "psutil", "filelock")
 LOADED_LATE = ("ray._private.workers.default_worker", "edgesim.fleet.actor")
+WORKER = "default_worker.py"  # the program that is a worker of Ray
 VARIABLES_OF_RAY = "RAY_"  # how their names begin
 ONE_THREAD = {  # a fork would lose all others
     "OMP_NUM_THREADS": "1",
@@ -58,28 +59,44 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def fork_server(
-    preloaded: Sequence[str] = PRELOADED, loaded_late: Sequence[str] = LOADED_LATE
-) -> Iterator[str | None]:
-    """Run a server; yields the command line that starts a Python worker, None where none can run.
+    preloaded: Sequence[str] = PRELOADED,
+    loaded_late: Sequence[str] = LOADED_LATE,
+    worker: str = WORKER,
+) -> Iterator[Path | None]:
+    """Run a server; yields a program to be run in place of Python, None where none can be.
 
-    Workers outlive it; those that start later are ordinary ones.
+    Workers outlive the server; those that start later are ordinary ones.
 
     Args:
         preloaded: modules that workers have imported when they begin; they must start no threads.
         loaded_late: likewise, but imported with the environment of the first worker.
+        worker: name of the program that is started as a fork; all others are by Python itself.
     """
     with ExitStack() as stack:
         opened = tempfile.TemporaryDirectory(prefix="edgesim-fork-", ignore_cleanup_errors=True)
         folder = stack.enter_context(opened)
         path = f"{folder}/socket"
-        listener = _listen(path)
+        python = _write_program(folder, path, worker)
+        listener = _listen(path) if python is not None else None
         if listener is None:
             yield None
             return
         with listener:
             server = _start(listener, folder, preloaded, loaded_late)
         stack.callback(_end, server)
-        yield shlex.join([sys.executable, "-I", "-S", fork_client.__file__, path])
+        yield python
+
+
+def _write_program(folder: str, path: str, worker: str) -> Path | None:
+    """The program that runs clients; None if no program may be run there."""
+    python = Path(folder, "python")
+    client = [sys.executable, "-I", "-S", fork_client.__file__, path, worker]
+    python.write_text(f'#!/bin/sh\nexec {shlex.join(client)} "$@"\n')
+    python.chmod(0o700)
+    if not os.access(python, os.X_OK):
+        _log.info("no fork server: %s is on a file system without programs", folder)
+        return None
+    return python
 
 
 def _listen(path: str) -> socket.socket | None:
@@ -210,7 +227,8 @@ def _serve(
         with suppress(ImportError):
             import_module(name)
     if not _load(preloaded):
-        return None  # clients start ordinary workers
+        _only_wait(listener)
+        return None
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a child
     first_variables: dict[str, str] | None = None
     with selectors.DefaultSelector() as selector:
@@ -228,11 +246,18 @@ def _serve(
                 _set_environment(request.environment)
                 if not _load(loaded_late):
                     request.close()
+                    _only_wait(listener)
                     return None
             if request.variables_of_ray == first_variables and os.fork() == 0:
                 return request
             request.close()
     return None
+
+
+def _only_wait(listener: socket.socket) -> None:
+    """Let clients start ordinary workers, until the driver is gone."""
+    listener.close()
+    sys.stdin.read()
 
 
 def _load(names: Sequence[str]) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import signal
 import socket
 import subprocess
@@ -23,6 +22,7 @@ from edgesim.fleet.fork_server import fork_server
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks are made on Linux alone")
 
 LIGHT = ("wave",)  # a module that nothing else imports
+WORKER = "report.py"
 REPORT = """
 import json, os, resource, signal, sys
 print(json.dumps({
@@ -46,22 +46,22 @@ print("to stderr", file=sys.stderr)
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
-    path = tmp_path / "scripts" / "report.py"
+    path = tmp_path / "scripts" / WORKER
     path.parent.mkdir()
     path.write_text(REPORT)
     return path
 
 
 @pytest.fixture
-def python() -> Iterator[str]:
-    with fork_server(LIGHT, ()) as command:
-        assert command is not None
-        yield command
+def python() -> Iterator[Path]:
+    with fork_server(LIGHT, (), WORKER) as program:
+        assert program is not None
+        yield program
 
 
-def _run(command: str, script: Path, **options: Any) -> tuple[dict[str, Any], str]:
+def _run(program: Path, script: Path, **options: Any) -> tuple[dict[str, Any], str]:
     done = subprocess.run(
-        [*shlex.split(command), "-u", str(script), "one", "--two=2"],
+        [program, "-u", str(script), "one", "--two=2"],
         input="a line\n",
         capture_output=True,
         text=True,
@@ -73,7 +73,7 @@ def _run(command: str, script: Path, **options: Any) -> tuple[dict[str, Any], st
 
 
 def test_a_fork_is_what_its_client_was_started_as(
-    python: str, script: Path, tmp_path: Path
+    python: Path, script: Path, tmp_path: Path
 ) -> None:
     def prepare() -> None:
         import resource
@@ -103,7 +103,7 @@ def test_a_fork_is_what_its_client_was_started_as(
     assert errors == "to stderr\n"
 
 
-def test_without_its_server_a_worker_is_an_ordinary_python(python: str, script: Path) -> None:
+def test_without_its_server_a_worker_is_an_ordinary_python(python: Path, script: Path) -> None:
     forked, _ = _run(python, script)
     psutil.Process(forked["parent"]).kill()
     ordinary, errors = _run(python, script)
@@ -111,6 +111,23 @@ def test_without_its_server_a_worker_is_an_ordinary_python(python: str, script: 
     same = ("arguments", "first_on_path", "input", "folder", "blocked", "open_files", "is_main")
     assert {name: ordinary[name] for name in same} == {name: forked[name] for name in same}
     assert errors == "to stderr\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "niceness"), [("other.py", 0), ("monitor.py", 19), ("log_monitor.py", 19)]
+)
+def test_any_other_program_is_run_by_python(
+    python: Path, tmp_path: Path, name: str, niceness: int
+) -> None:
+    """And Ray's, that nobody waits for, after all others."""
+    script = tmp_path / name
+    script.write_text(f"{REPORT}print(os.nice(0), sys.executable)\n")
+    done = subprocess.run(
+        [python, script], input="", capture_output=True, text=True, check=True, timeout=120
+    )
+    found, last_line = done.stdout.splitlines()
+    assert not json.loads(found)["is_fork"]
+    assert last_line == f"{os.nice(0) + niceness} {sys.executable}"
 
 
 @pytest.mark.parametrize(
@@ -128,10 +145,10 @@ def test_a_server_that_has_threads_leaves_workers_to_python(
         "threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    with fork_server(*modules) as command:
-        assert command is not None
-        found, _ = _run(command, script)
-    assert not found["is_fork"]
+    with fork_server(*modules, WORKER) as program:
+        assert program is not None
+        found = [_run(program, script)[0]["is_fork"] for _ in range(2)]
+    assert found == [False, False]
     assert "an import has started threads" in capfd.readouterr().err
 
 
@@ -147,8 +164,8 @@ def test_what_reads_its_environment_as_it_is_loaded_reads_that_of_the_first_work
         "print(json.dumps([is_fork, job, os.environ['RAY_JOB_ID'], os.environ.get('OTHER')]))\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    with fork_server(LIGHT, ("reads_a_job",)) as command:
-        assert command is not None
+    with fork_server(LIGHT, ("reads_a_job",), WORKER) as program:
+        assert program is not None
         environments: list[dict[str, str]] = [
             {"RAY_JOB_ID": "01"},
             {"RAY_JOB_ID": "01", "OTHER": "yes"},
@@ -156,7 +173,7 @@ def test_what_reads_its_environment_as_it_is_loaded_reads_that_of_the_first_work
             {"RAY_JOB_ID": "01", "RAY_MORE": "1"},
             {"RAY_JOB_ID": "01"},
         ]
-        found = [_run(command, script, env={**os.environ, **own})[0] for own in environments]
+        found = [_run(program, script, env={**os.environ, **own})[0] for own in environments]
     assert found == [
         [True, "01", "01", None],
         [True, "01", "01", "yes"],
@@ -166,8 +183,8 @@ def test_what_reads_its_environment_as_it_is_loaded_reads_that_of_the_first_work
     ]
 
 
-def test_who_connects_and_says_nothing_sensible_does_no_harm(python: str, script: Path) -> None:
-    path = shlex.split(python)[-1]
+def test_who_connects_and_says_nothing_sensible_does_no_harm(python: Path, script: Path) -> None:
+    path = str(python.with_name("socket"))
     for words in (b"", b"\x02\0\0\0\0\0\0\0}{", b"\xff"):
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(path)
@@ -182,8 +199,8 @@ def test_a_server_ends_with_its_driver_even_one_that_is_killed(tmp_path: Path) -
     program = (
         "import sys\n"
         f"from {module.__name__} import fork_server\n"
-        f"with fork_server({LIGHT}, ()) as command:\n"
-        "    print(command, flush=True)\n"
+        f"with fork_server({LIGHT}, ()) as program:\n"
+        "    print(program, flush=True)\n"
         "    sys.stdin.read()\n"
     )
     driver = subprocess.Popen(
@@ -194,7 +211,7 @@ def test_a_server_ends_with_its_driver_even_one_that_is_killed(tmp_path: Path) -
         cwd=tmp_path,
     )
     assert driver.stdout is not None
-    folder = Path(shlex.split(driver.stdout.readline())[-1]).parent
+    folder = Path(driver.stdout.readline()).parent
     (server,) = psutil.Process(driver.pid).children()
     assert folder.exists()
     driver.kill()
@@ -207,13 +224,13 @@ def test_a_server_ends_with_its_driver_even_one_that_is_killed(tmp_path: Path) -
 
 
 def test_leaving_ends_the_server_and_spares_the_workers(tmp_path: Path) -> None:
-    script = tmp_path / "wait.py"
+    script = tmp_path / WORKER
     script.write_text("import sys\nprint('here', flush=True)\nprint(sys.stdin.readline())\n")
-    with fork_server(LIGHT, ()) as command:
-        assert command is not None
-        folder = Path(shlex.split(command)[-1]).parent
+    with fork_server(LIGHT, (), WORKER) as program:
+        assert program is not None
+        folder = program.parent
         client = subprocess.Popen(
-            [*shlex.split(command), str(script)],
+            [program, str(script)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -228,8 +245,8 @@ def test_leaving_ends_the_server_and_spares_the_workers(tmp_path: Path) -> None:
 
 def test_elsewhere_than_on_linux_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
-    with fork_server(LIGHT, ()) as command:
-        assert command is None
+    with fork_server(LIGHT, ()) as program:
+        assert program is None
 
 
 def test_where_no_socket_can_be_there_is_none(
@@ -238,13 +255,19 @@ def test_where_no_socket_can_be_there_is_none(
     deep = tmp_path / ("d" * 120)
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
-    with fork_server() as command:
-        assert command is None
+    with fork_server() as program:
+        assert program is None
     assert list(deep.iterdir()) == []
 
 
+def test_where_no_program_may_be_run_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)  # as on a file system mounted noexec
+    with fork_server(LIGHT, ()) as program:
+        assert program is None
+
+
 OWN_RAY = """
-import io, os, psutil, ray
+import io, os, psutil, ray, sys
 from rich.console import Console
 from edgesim.fleet.cluster import ray_session
 
@@ -256,6 +279,8 @@ def is_loaded():
 
 with ray_session(None, dashboard=False, console=Console(file=io.StringIO())):
     assert "RAY_prestart_worker_first_driver" not in os.environ
+    assert os.path.basename(sys.executable).startswith("python"), "of an environment, not ours"
+    assert "edgesim-fork" not in sys.executable
     assert ray.get(ray.remote(is_loaded).remote())
     me = psutil.Process()
     below = me.children(recursive=True)
