@@ -37,7 +37,7 @@ _REMEDY_OF_TOKENS = (
     "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH) to the cluster's, which "
     "`ray get-auth-token` shows on its nodes"
 )
-# Ray would start a worker for each core before there is a job: others could be no forks of theirs.
+# Ray would start a worker for each core before there is a job, which those of the job have.
 _NO_WORKERS_YET = {"RAY_prestart_worker_first_driver": "0"}
 # Ray's own metrics, which nobody sees without its dashboard, make a raylet grow and grow.
 _NO_METRICS = {"RAY_enable_metrics_collection": "0"}

@@ -51,8 +51,18 @@ ONE_THREAD = {  # a fork would lose all others
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
 }
 WAITING_CLIENTS = 1024
-CLIENT_TIMEOUT_S = 10.0  # for a client to say what it wants
+CLIENT_TIMEOUT_S = 2.0  # for a client to say what it wants; others wait meanwhile
 END_TIMEOUT_S = 10.0
+
+_KEYS_OF_A_REQUEST = {
+    "arguments",
+    "environment",
+    "folder",
+    "blocked_signals",
+    "open_files",
+    "oom_score_adjustment",
+}
+_SLOWER = "actors start one by one, which takes longer"
 
 _log = logging.getLogger(__name__)
 
@@ -141,6 +151,10 @@ def _end(server: subprocess.Popen[bytes]) -> None:
         server.wait()
 
 
+class _ThreadsStartedError(Exception):
+    """No fork keeps the threads of its parent."""
+
+
 @dataclass(slots=True)
 class _Request:
     """A worker that is to be.
@@ -160,14 +174,16 @@ class _Request:
         """Hear what a client wants.
 
         Raises:
-            OSError, ValueError: it does not say it.
+            OSError, ValueError, AttributeError: it does not say it.
         """
         client.settimeout(CLIENT_TIMEOUT_S)
         head, files, _, _ = socket.recv_fds(client, SIZE_BYTES, 3)
         try:
             with client.makefile("rb") as stream:
                 content = json.loads(stream.read(int.from_bytes(head, "little")))
-        except (OSError, ValueError):
+            if content.keys() != _KEYS_OF_A_REQUEST:
+                raise ValueError(f"a request with {', '.join(content)}")  # noqa: TRY301
+        except (OSError, ValueError, AttributeError):
             _close(files)
             raise
         return cls(client, files, content)
@@ -186,6 +202,15 @@ class _Request:
             for name, value in self.environment.items()
             if name.startswith(VARIABLES_OF_RAY)
         }
+
+    def is_like(self, first: _Request) -> bool:
+        """Whether what was loaded for the first request is right for this one, too."""
+        own, others = self.variables_of_ray, first.variables_of_ray
+        differences = sorted(name for name, _ in own.items() ^ others.items())
+        if differences:
+            names = ", ".join(dict.fromkeys(differences))
+            _log.warning("%s: a worker has another %s than the first", _SLOWER, names)
+        return not differences
 
     def accept(self) -> None:
         """Take over the client's files, and let it end."""
@@ -211,7 +236,13 @@ def main() -> None:
     request = None
     try:
         with socket.socket(fileno=int(descriptor)) as listener:
-            request = _serve(listener, preloaded.split(), loaded_late.split())
+            try:
+                request = _serve(listener, preloaded.split(), loaded_late.split())
+            except Exception as error:  # noqa: BLE001 (what Ray starts workers with must stay)
+                is_known = isinstance(error, _ThreadsStartedError)
+                _log.warning("%s: %s", _SLOWER, error, exc_info=not is_known)
+                listener.close()  # clients start ordinary workers
+                sys.stdin.read()
     finally:
         if request is None:  # nobody else does it for a driver that was killed
             shutil.rmtree(folder, ignore_errors=True)
@@ -226,50 +257,63 @@ def _serve(
     for name in PRELOADED_FOR_RAY if loaded_late else ():
         with suppress(ImportError):
             import_module(name)
-    if not _load(preloaded):
-        _only_wait(listener)
-        return None
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a child
-    first_variables: dict[str, str] | None = None
+    _load(preloaded)
+    first: _Request | None = None
     with selectors.DefaultSelector() as selector:
         driver = selector.register(sys.stdin.fileno(), selectors.EVENT_READ)
         selector.register(listener, selectors.EVENT_READ)
         while all(key is not driver for key, _ in selector.select()):
-            client, _ = listener.accept()
-            try:
-                request = _Request.take(client)
-            except (OSError, ValueError):
-                client.close()
+            request = _next_request(listener)
+            if request is None:
                 continue
-            if first_variables is None:
-                first_variables = request.variables_of_ray
-                _set_environment(request.environment)
-                if not _load(loaded_late):
-                    request.close()
-                    _only_wait(listener)
-                    return None
-            if request.variables_of_ray == first_variables and os.fork() == 0:
+            if first is None:
+                first = request
+                _set_environment(first.environment)
+                with ExitStack() as refused:
+                    refused.callback(request.close)
+                    _load(loaded_late)
+                    refused.pop_all()
+                signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a child
+            if request.is_like(first) and _fork() == 0:
                 return request
             request.close()
     return None
 
 
-def _only_wait(listener: socket.socket) -> None:
-    """Let clients start ordinary workers, until the driver is gone."""
-    listener.close()
-    sys.stdin.read()
+def _next_request(listener: socket.socket) -> _Request | None:
+    """The request of who connects; None if it has none."""
+    try:
+        client, _ = listener.accept()
+    except OSError:  # such as too many open files: it starts an ordinary worker
+        return None
+    try:
+        return _Request.take(client)
+    except (OSError, ValueError, AttributeError):
+        client.close()
+        return None
 
 
-def _load(names: Sequence[str]) -> bool:
-    """Import modules that children are to have; whether there can be children."""
+def _fork() -> int | None:
+    """As `os.fork`; None if there can be no more processes now."""
+    try:
+        return os.fork()
+    except OSError as error:
+        _log.warning("%s: %s", _SLOWER, error)
+        return None
+
+
+def _load(names: Sequence[str]) -> None:
+    """Import modules that children are to have.
+
+    Raises:
+        _ThreadsStartedError: there can be no children.
+    """
     for name in names:
         import_module(name)
     if sum(1 for _ in Path("/proc/self/task").iterdir()) > 1:
-        _log.warning("actors start one by one, which takes longer: an import has started threads")
-        return False
+        raise _ThreadsStartedError("an import has started threads")
     gc.collect()
     gc.freeze()  # a collection in a child would touch, and so copy, what is shared
-    return True
 
 
 def _set_environment(variables: dict[str, str]) -> None:
