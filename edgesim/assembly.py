@@ -158,17 +158,33 @@ def make_schedule(scenario: Scenario) -> Schedule:
             churn_seed = torch_seed(scenario.seed, Purpose.CHURN)
             presence = build_churn(num_devices, seed=churn_seed, **churn.model_dump())
             schedule = WithPresence(schedule, presence)
-        if may_end_too_early(scenario, schedule):
-            check_schedule(schedule, scenario.training.rounds)
     except TopologyError as error:
         raise ScenarioError(f"{key}: {error}") from error
+    check_length(scenario, schedule, scenario.training.rounds)
     return schedule
 
 
-def may_end_too_early(scenario: Scenario, schedule: Schedule) -> bool:
-    """Whether a run can be over before devices have met who meet in the long run."""
-    has_events = scenario.fleet.churn is not None or schedule.seconds_per_round is not None
-    return has_events or schedule.exchange_every > 1
+def check_length(scenario: Scenario, schedule: Schedule, num_rounds: int | None) -> None:
+    """Make sure that a run is not over before what any device learns could reach every other.
+
+    Args:
+        scenario: of the run.
+        schedule: of the scenario.
+        num_rounds: of every device; None if that is not known yet.
+
+    Raises:
+        ScenarioError: it is, with the reason.
+    """
+    is_cut = scenario.fleet.churn is not None or schedule.seconds_per_round is not None
+    if not is_cut and schedule.exchange_every == 1:  # the same graphs for ever
+        return
+    try:
+        check_schedule(schedule, num_rounds)
+    except TopologyError as error:
+        key = "fleet.churn" if scenario.fleet.churn is not None else "topology"
+        if schedule.exchange_every > 1:
+            key = "gossip.local_steps"
+        raise ScenarioError(f"{key}: {error}") from error
 
 
 def make_compressor(scenario: Scenario) -> Compressor:

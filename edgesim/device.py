@@ -48,7 +48,7 @@ from edgesim.succession import (
     legacy,
 )
 from edgesim.trainer import DivergedError, Trainer
-from topologies import Schedule, possible_receivers
+from topologies import Schedule, first_exchange, possible_receivers
 
 
 class Device:
@@ -218,9 +218,10 @@ class Device:
         each be the other's heir.
         """
         schedule = self.membership.schedule
-        next_exchange, step = divmod(self.round_index + 1, schedule.exchange_every)
+        exchange, step = divmod(self.round_index + 1, schedule.exchange_every)
         is_exchange = step == schedule.exchange_every - 1
-        is_its_own = is_exchange and next_exchange % schedule.num_devices == self.index
+        # Not the first of all, before which nobody knows what an exchange costs.
+        is_its_own = is_exchange and exchange and exchange % schedule.num_devices == self.index
         if not is_its_own or self.is_in_last_round or self._figures is None:
             return False
         end = schedule.presence.leave_round(self.index)
@@ -230,7 +231,9 @@ class Device:
             return False
         copies = copies_for_heir(self._gossip_state, self.membership)
         last_bytes = self._gossip_state.x.nbytes * (1 + len(copies)) + self._outbox.sent.total
-        return not self._meter.lasts(schedule.num_devices * schedule.exchange_every, last_bytes)
+        exchanges = schedule.num_devices
+        silent_rounds = exchanges * (schedule.exchange_every - 1)
+        return not self._meter.lasts(exchanges, silent_rounds, last_bytes)
 
     def leave(self, next_sequences: Mapping[Edge, int]) -> list[Letter]:
         """Leave for good, if somebody is there to take over; see `has_left` for whether.
@@ -415,7 +418,7 @@ def _place(message: Message) -> tuple[int, int, int]:
 
 def _in_weights(schedule: Schedule, device: int) -> dict[int, float]:
     """Weight of each in-edge of the first exchange, by sender."""
-    first = schedule.exchange_every - 1
+    first = first_exchange(schedule)
     return {
         sender: dict(schedule.out_edges(sender, first))[device]
         for sender in schedule.in_neighbors(device, first)

@@ -17,10 +17,10 @@ from edgesim.assembly import (
     Compute,
     DataSpec,
     TrainingPlan,
+    check_length,
     make_flat_model,
     make_layers,
     make_schedule,
-    may_end_too_early,
 )
 from edgesim.data.images import Dataset, LabelledImages
 from edgesim.data.partition import dirichlet, iid, label_skew
@@ -34,7 +34,7 @@ from edgesim.scenario.data import DirichletPartition, IidPartition, LabelSkewPar
 from edgesim.scenario.recovery import RecoverySection
 from edgesim.scenario.schema import Scenario
 from edgesim.streams import Purpose, stream
-from topologies import Schedule, TopologyError, check_schedule
+from topologies import Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +115,7 @@ def prepare(scenario: Scenario) -> Prepared:
     layout = make_flat_model(scenario, data, PLAIN).layout
     indices = _deal(scenario, dataset.train.labels)
     training = _plan_training(scenario, [len(i) for i in indices])
-    if may_end_too_early(scenario, schedule):
-        try:
-            check_schedule(schedule, training.num_rounds)
-        except TopologyError as error:
-            raise ScenarioError(f"topology: {error}") from error
+    check_length(scenario, schedule, training.num_rounds)
     return Prepared(scenario, schedule, dataset, indices, data, training, layout)
 
 

@@ -49,6 +49,7 @@ from topologies.schedules import (
     Schedule,
     Static,
     check_schedule,
+    first_exchange,
     possible_receivers,
     possible_senders,
 )
@@ -89,6 +90,7 @@ __all__ = [
     "directed_ring",
     "erdos_renyi",
     "exponential",
+    "first_exchange",
     "is_column_stochastic",
     "is_doubly_stochastic",
     "load_graph",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import networkx as nx
 
 from topologies.errors import TopologyError
-from topologies.presence import Presence
+from topologies.presence import EVERYONE, Presence
 from topologies.schedules import OutEdges, Schedule
 from topologies.spans import FOREVER
 
@@ -26,14 +27,20 @@ class Intermittent:
 
     Raises:
         TopologyError: `every` is below 1, or the schedule's graphs follow time and not rounds.
+        ValueError: the schedule is intermittent itself, or has presence, which counts rounds.
     """
 
     schedule: Schedule
     every: int
 
+    seconds_per_round: ClassVar[None] = None
+    presence: ClassVar[Presence] = EVERYONE
+
     def __post_init__(self) -> None:
         if self.every < 1:
             raise TopologyError(f"an exchange every {self.every} rounds; must be at least 1")
+        if self.schedule.exchange_every > 1 or self.schedule.presence is not EVERYONE:
+            raise ValueError("presence is put around an intermittent schedule, and no second one")
         if self.schedule.seconds_per_round is not None:
             raise TopologyError(
                 f"an exchange every {self.every} rounds would miss contacts of a trace, which says "
@@ -47,13 +54,13 @@ class Intermittent:
 
     @property
     def hold(self) -> int:
-        """One round: the next one may have no edge."""
-        return self.schedule.hold if self.every == 1 else 1
+        """Rounds for which each graph stays, those without an exchange included."""
+        return self.schedule.hold * self.every
 
     @property
     def exchange_every(self) -> int:
         """Rounds from one exchange to the next."""
-        return self.every * self.schedule.exchange_every
+        return self.every
 
     @property
     def is_static(self) -> bool:
@@ -65,15 +72,6 @@ class Intermittent:
         """Rounds after which the graphs repeat; None if they never do."""
         period = self.schedule.period
         return None if period is None else period * self.every
-
-    @property
-    def seconds_per_round(self) -> None:
-        """Graphs follow rounds."""
-
-    @property
-    def presence(self) -> Presence:
-        """Who is there in which round: everybody, always."""
-        return self.schedule.presence
 
     def graph(self, round_index: int) -> nx.DiGraph[int]:
         """Graph of a round; without edges unless devices exchange in it."""

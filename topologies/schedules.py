@@ -38,7 +38,7 @@ class Schedule(Protocol):
 
     @property
     def hold(self) -> int:
-        """Rounds for which each graph stays."""
+        """Rounds for which each graph stays, those without an exchange included."""
 
     @property
     def exchange_every(self) -> int:
@@ -266,6 +266,11 @@ class Cycle:
         return tuple(Static(graph) for graph in self.graphs)
 
 
+def first_exchange(schedule: Schedule) -> int:
+    """The first round in which devices exchange."""
+    return schedule.exchange_every - 1
+
+
 def possible_receivers(schedule: Schedule, device: int) -> tuple[int, ...]:
     """Devices that this one may send to in any round, increasing."""
     return schedule.possible_receivers(device)
@@ -350,7 +355,13 @@ def _not_reached(num_devices: int, peers: Callable[[int], Iterable[int]]) -> set
 
 def _within(schedule: Schedule, num_rounds: int | None) -> str:
     """Which rounds were looked at, and the remedy."""
-    if num_rounds is not None and (schedule.exchange_every > 1 or not schedule.is_static):
+    if num_rounds is not None and schedule.exchange_every > 1:
+        exchanges = num_rounds // schedule.exchange_every
+        return (
+            f" within {num_rounds} rounds, one in {schedule.exchange_every} of which exchanges: "
+            f"{exchanges}; exchange more often, add links that way, or train for more rounds"
+        )
+    if num_rounds is not None and not schedule.is_static:
         return f" within {num_rounds} rounds; add links that way, or train for more rounds"
     if schedule.is_static:
         return "; add links that way"

@@ -217,18 +217,18 @@ def _default_out(name: str) -> Path:
 def _print_prepared(prepared: Prepared) -> None:
     import numpy as np
 
-    from topologies import mixing_matrix, spectral_gap
+    from topologies import first_exchange, mixing_matrix, spectral_gap
 
     scenario, training = prepared.scenario, prepared.training
-    first_exchange = prepared.schedule.exchange_every - 1
-    graph = prepared.schedule.graph(first_exchange)
+    first = first_exchange(prepared.schedule)
+    graph = prepared.schedule.graph(first)
     sizes = [len(indices) for indices in prepared.indices]
     degrees = [degree for _, degree in graph.out_degree()]
     table = Table(title=f"{scenario.name}: nothing stands in its way", show_header=False)
     table.add_row("devices", str(scenario.fleet.num_devices))
     table.add_row("topology", scenario.topology.kind)
     neighbors = f"{min(degrees)} to {max(degrees)}"
-    table.add_row(f"out-neighbors in round {first_exchange}", neighbors)
+    table.add_row(f"out-neighbors in round {first}", neighbors)
     if prepared.schedule.is_static:
         gap = spectral_gap(np.asarray(mixing_matrix(graph)))
         table.add_row("spectral gap", f"{gap:.4f}")

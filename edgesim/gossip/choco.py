@@ -100,8 +100,8 @@ class FixedGraphChoco:
     """CHOCO-SGD where the same edges carry one message each in every exchange (R§3.3 as printed).
 
     Equal to `Choco` up to rounding; needs two buffers whatever the degree. Wrong where edges come
-    and go or where a device may absorb none or two messages of an edge at once, other than none
-    of all edges.
+    and go, or where a device may absorb none or two messages of an edge beside one of another. A
+    round without any message is a local step.
     """
 
     averaging_rate: float

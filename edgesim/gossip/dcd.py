@@ -4,7 +4,7 @@ Symbols:
     x: model (u is 1 throughout)   x~: x after the local step   h: own public copy
     h[e]: copy of the in-neighbour at the other end of e   w_e: mixing weight   q: compressed step
 
-The weights live on the compressed trajectory: after every round x is the public copy.
+The weights live on the compressed trajectory: after every exchange x is the public copy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class DcdState(GossipState):
     Attributes:
         h: own public copy, shape (D,).
         received: copies by sender.
-        in_weights: w_e by sender; the same in every round.
+        in_weights: w_e by sender; the same in every exchange.
     """
 
     h: Tensor

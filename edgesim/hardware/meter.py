@@ -62,12 +62,14 @@ class Meter:
         table: energies of operations; None for the profile's powers.
         spent_j: energy of all rounds that are settled.
         costliest_j: energy of the costliest of them.
+        costliest_silent_j: likewise, of those without a message.
     """
 
     timeline: Timeline | FreeClock
     table: EnergyTable | None
     spent_j: float = 0.0
     costliest_j: float = 0.0
+    costliest_silent_j: float = 0.0
     _work: Work = field(default_factory=Work)
     _time: RoundTime | None = None
     _received_bytes: int = 0
@@ -121,17 +123,20 @@ class Meter:
         self._work += work
         self._time = RoundTime(self.timeline.now_s, time.compute_s + compute_s, time.wait_s)
 
-    def lasts(self, num_rounds: int, last_bytes: int) -> bool:
+    def lasts(self, num_rounds: int, silent_rounds: int, last_bytes: int) -> bool:
         """Whether the battery would last for more rounds like the costliest so far.
 
         Args:
             num_rounds: how many.
+            silent_rounds: how many beside them without messages.
             last_bytes: to be sent after them; packets that get lost come on top, in the mean.
         """
         profile, round_j = self.timeline.hardware.profile, self._energy().total_j
         if profile.battery_j is None:
             return True
         rounds_j = num_rounds * max(round_j, self.costliest_j)
+        silent_j = round_j if self._is_silent else 0.0
+        rounds_j += silent_rounds * max(silent_j, self.costliest_silent_j)
         tries = 1 / (1 - self.timeline.hardware.worst_loss)
         last_j = tries * last_bytes * profile.radio.send_j_per_byte
         return self.spent_j + round_j + rounds_j + last_j <= profile.battery_j
@@ -141,6 +146,8 @@ class Meter:
         time, energy = self._round_time(), self._energy()
         self.spent_j += energy.total_j
         self.costliest_j = max(self.costliest_j, energy.total_j)
+        if self._is_silent:
+            self.costliest_silent_j = max(self.costliest_silent_j, energy.total_j)
         return RoundCosts(
             end_s=time.end_s,
             compute_s=time.compute_s,
@@ -156,12 +163,18 @@ class Meter:
             "clock": self.timeline.state(),
             "spent_j": self.spent_j,
             "costliest_j": self.costliest_j,
+            "costliest_silent_j": self.costliest_silent_j,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` gave."""
         self.timeline.restore(state["clock"])
         self.spent_j, self.costliest_j = state["spent_j"], state["costliest_j"]
+        self.costliest_silent_j = state["costliest_silent_j"]
+
+    @property
+    def _is_silent(self) -> bool:
+        return not (self._stamps or self._received_bytes)
 
     def _energy(self) -> Energy:
         """Energy of the round that has ended, as far as it is known."""

@@ -44,7 +44,10 @@ class LeaveSection(Section):
     """A device that leaves for good, and hands over what it has."""
 
     device: Natural = Field(description="number of the device")
-    round: Count = Field(description="round in which it leaves, or as soon after as it can")
+    round: Count = Field(
+        description="round in which it leaves, or as soon after as it has its turn: one exchange "
+        "in as many as there are devices"
+    )
 
 
 class RandomAbsenceSection(Section):

@@ -68,7 +68,7 @@ CompressorSection = Annotated[
     Field(discriminator="kind"),
 ]
 
-_AVERAGING_RATE = "eta: share of the disagreement that a round removes (R§3.7)"
+_AVERAGING_RATE = "eta: share of the disagreement that an exchange removes (R§3.7)"
 _COMPRESSOR = "what is kept of each message, and in which format"
 
 

@@ -266,7 +266,8 @@ class Scenario(Section):
             return self
         if self.fleet.churn is not None:
             raise ContradictionError(
-                "fleet.churn", "is set; gossip.algorithm: dcd needs the same graph in every round"
+                "fleet.churn",
+                "is set; gossip.algorithm: dcd needs the same graph in every exchange",
             )
         kind = self.topology.kind
         if isinstance(self.topology, Cycle) or kind not in _SYMMETRIC_KINDS:

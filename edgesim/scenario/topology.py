@@ -11,7 +11,7 @@ from edgesim.scenario.section import Count, PathText, Probability, Section
 
 Weights = Literal["column_stochastic", "metropolis"]
 
-_HOLD = "rounds for which each graph stays"
+_HOLD = "exchanges for which each graph stays; each round is one without gossip.local_steps"
 
 
 class TopologyKind(Section):

@@ -31,6 +31,7 @@ from edgesim.quant.settings import QuantizationSettings, WeightGradient
 from edgesim.study.energy_costs import SiliconEnergy, silicon_energy
 from edgesim.study.message_costs import MessageCosts, NoiseMessages
 from edgesim.study.subject import Subject, default_settings, device_backend
+from topologies import first_exchange
 
 Precision = Literal["fp32", "int8"]
 Compression = Literal["0 %", "90 %", "99 %"]
@@ -150,7 +151,7 @@ class Comparison:
 def setting_of(subject: Subject) -> Setting:
     """What a scenario's comparison holds fixed: all but precision, norm and gossip."""
     schedule, form = subject.schedule, subject.model.form
-    first = schedule.exchange_every - 1
+    first = first_exchange(schedule)
     degrees = [
         (len(schedule.out_edges(device, first)), len(schedule.in_neighbors(device, first)))
         for device in range(schedule.num_devices)

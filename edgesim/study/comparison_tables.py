@@ -54,7 +54,7 @@ def gossip_table(comparison: Comparison) -> Table:
         (
             (
                 f"Messages in an exchange: {setting.out_degree} sent, {setting.in_degree} taken. "
-                "Energy is that of a whole iteration: MACs, other operations, DRAM traffic."
+                "Energy is that of an iteration with one: MACs, other operations, DRAM traffic."
             ),
         ),
     )

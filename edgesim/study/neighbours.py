@@ -9,7 +9,7 @@ from edgesim.gossip.choco import Choco
 from edgesim.study.subject import Subject
 from topologies import Schedule, possible_receivers
 
-_APERIODIC_EXCHANGES = 32  # of a schedule that never repeats, taken for a period
+_APERIODIC_GRAPHS = 32  # of a schedule that never repeats, taken for a period
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +17,7 @@ class Neighbours:
     """Messages of one device.
 
     Attributes:
-        degrees: messages sent and taken in the rounds of a period, one pair for each graph.
+        degrees: messages sent and taken in rounds of a period, as `rounds_of_period` has them.
         out_copies: neighbours that it holds memory for as a sender: the most of a round, or for
             CHOCO on changing graphs all that it ever sends to (`edgesim.costs.memory`).
         in_copies: likewise as a receiver.
@@ -63,8 +63,8 @@ def neighbours_of_devices(subject: Subject) -> tuple[Neighbours, ...]:
     )
 
 
-def rounds_of_period(schedule: Schedule) -> range:
-    """One round for each graph of a period."""
-    a_while = _APERIODIC_EXCHANGES * schedule.exchange_every * schedule.hold
-    period = schedule.period or a_while
-    return range(0, period, schedule.hold)
+def rounds_of_period(schedule: Schedule) -> list[int]:
+    """For each graph of a period the rounds up to one exchange, that one included."""
+    period = schedule.period or _APERIODIC_GRAPHS * schedule.hold
+    starts = range(0, period, schedule.hold)
+    return [r for start in starts for r in range(start, start + schedule.exchange_every)]

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 from edgesim.hardware.timeline import Hardware, Stamp, Timeline
 from edgesim.hardware.work import Work
-from topologies import Schedule
+from topologies import Schedule, first_exchange
 
-_LEAST_WARM_UP = 20
+_LEAST_WARM_UP = 20  # exchanges
 _LEAST_ROUNDS = 120  # most short cycles of waiting go into it without rest
 _SLEEPS = 10  # periods of the longest duty cycle that are averaged over
 _MOST_EVENTS = 150_000  # steps and messages of all devices: some seconds
@@ -106,11 +106,12 @@ def fleet_rhythm(
         message_bytes: length of every message.
         seed: of the scenario: jitter and losses are those of a run.
     """
-    num_devices, first = len(hardware), schedule.exchange_every - 1
-    events = num_devices + sum(len(schedule.out_edges(i, first)) for i in range(num_devices))
-    most_rounds = max(2, _MOST_EVENTS // events)
-    warm_up = min(max(_LEAST_WARM_UP, 2 * num_devices), most_rounds // 2)
-    period = schedule.period or 1
+    num_devices, every = len(hardware), schedule.exchange_every  # rounds up to an exchange
+    edges = sum(len(schedule.out_edges(i, first_exchange(schedule))) for i in range(num_devices))
+    most_groups = max(2, _MOST_EVENTS // (num_devices * every + edges))
+    most_rounds = most_groups * every
+    warm_up = min(max(_LEAST_WARM_UP, 2 * num_devices), most_groups // 2) * every
+    period = schedule.period or every
     least = min(-(-_LEAST_ROUNDS // period) * period, most_rounds - warm_up)
     fleet = _Fleet(
         clocks=[Timeline(own, seed, device) for device, own in enumerate(hardware)],
@@ -126,8 +127,9 @@ def fleet_rhythm(
     end_s = fleet.now_s + _SLEEPS * max(cycles_s, default=0.0)
     round_index = warm_up
     while round_index < warm_up + least or (fleet.now_s < end_s and round_index < most_rounds):
-        fleet.run_round(round_index)
-        round_index += 1
+        for _ in range(every):
+            fleet.run_round(round_index)
+            round_index += 1
     num_rounds = round_index - warm_up
     return FleetRhythm(
         warm_up_rounds=warm_up, num_rounds=num_rounds, devices=fleet.rhythms(num_rounds)

@@ -114,6 +114,23 @@ def test_a_battery_lasts_to_its_end_and_not_beyond(tmp_path):
         assert drawn_j.sum() + 4 * drawn_j.iloc[:-1].max() > battery_j
 
 
+def test_with_local_steps_a_battery_lasts_for_exchanges_and_steps_alike(tmp_path):
+    """What is kept in reserve are eight rounds, four of them without messages."""
+    devices = fleet(None, 13.5, None, None)
+    settings = (*STILL, "gossip.local_steps=2", "training.rounds=24", devices)
+    run = train(tmp_path, "run", *settings, inline=True)
+    rounds = pd.read_parquet(run.path / "rounds.parquet")
+    own = rounds[rounds["device"] == 1].sort_values("round")
+    last = own["round"].iloc[-1]
+    assert last < 23, "it left"
+    assert (last + 1) % 2 == 1, "for an exchange"
+    assert (last + 1) // 2 % 4 == 1, "in its turn"
+    drawn_j, battery_j = own["energy_j"].sum(), 13.5 * ROUND_WH * 3600
+    silent_j = own[own["messages_sent"] == 0]["energy_j"].max()
+    loud_j = own[own["messages_sent"] > 0]["energy_j"].iloc[:-1].max()
+    assert drawn_j < battery_j < drawn_j + 4 * (silent_j + loud_j)
+
+
 def test_the_heir_takes_the_leavers_place_on_every_edge(tmp_path):
     """On a ring of four: device 1 leaves to 0, which then sends to 2 in its name."""
     run = train(tmp_path, "run", *STILL, FLEETS["one leaves"], "topology.kind=ring", inline=True)

@@ -22,7 +22,7 @@ CHURNS = {
     ),
     "two join": "fleet.churn={joins: [{device: 2, round: 4}, {device: 0, round: 7}]}",
     "one leaves": "fleet.churn={leaves: [{device: 1, round: 5}]}",
-    "one leaves between exchanges": "fleet.churn={leaves: [{device: 1, round: 5}]}",
+    "one leaves between exchanges": "fleet.churn={leaves: [{device: 2, round: 4}]}",
     "all of it": (
         "fleet.churn={joins: [{device: 3, round: 2}], leaves: [{device: 2, round: 6}], "
         "absent: [{device: 0, from_round: 1, until_round: 3}]}"
@@ -64,6 +64,8 @@ def test_no_mass_is_lost_or_made_whoever_comes_and_goes(tmp_path, monkeypatch, c
         np.testing.assert_allclose(total, began * x_0, atol=2e-5)
     rounds = pd.read_parquet(run.path / "rounds.parquet")
     assert len(rounds) < 4 * 16, "somebody was not there"
+    if churn == "one leaves between exchanges":  # its turns are the rounds 5, 13, ...
+        assert run.summary["left_after_round"] == {"2": 4}
 
 
 def test_a_device_is_not_heard_of_while_it_is_absent(tmp_path):

@@ -56,7 +56,9 @@ def test_no_mass_stays_on_the_road(tmp_path, gossip, half_duplex):
     np.testing.assert_allclose(total, 4 * x_0, atol=2e-5)
     messages = pd.read_parquet(run.path / "messages.parquet")
     rounds = pd.read_parquet(run.path / "rounds.parquet")
-    assert rounds["messages_absorbed"].sum() == len(messages)
+    assert rounds["messages_absorbed"].sum() == len(messages) > 0
+    if gossip == "local steps":
+        assert (messages["round"] % 3 == 2).all()
     assert rounds["received_bytes"].sum() == messages["bytes"].sum()
 
 

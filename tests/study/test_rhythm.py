@@ -9,7 +9,7 @@ from edgesim.hardware.timeline import Hardware
 from edgesim.hardware.work import Work
 from edgesim.study import rhythm
 from edgesim.study.rhythm import fleet_rhythm
-from topologies import build_schedule
+from topologies import Intermittent, build_schedule
 
 MESSAGE_BYTES = 1000
 WORK = Work(macs_fp32=1_000_000)
@@ -120,6 +120,27 @@ def test_a_fleet_that_could_not_settle_says_so(monkeypatch):
     found = run(hardware)
     assert found.is_settled
     assert found.period_s == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize(("kind", "every"), [("ring", 50), ("random_matching", 7)])
+def test_with_local_steps_messages_count_as_often_as_they_are_sent(kind, every):
+    hardware = [device(6, 1.0)] * 6
+    schedule = Intermittent(build_schedule(kind, 6, seed=1), every)
+    found = fleet_rhythm(hardware, schedule, lambda device, r: WORK, MESSAGE_BYTES, seed=1)
+    air_s = 0.1 * (2 if kind == "ring" else 1)  # of an exchange
+    assert found.is_settled
+    assert found.num_rounds % every == 0
+    assert found.period_s == pytest.approx(1.0 + (air_s + 0.05) / every, abs=1e-9)
+    assert found.devices[0].air_s == pytest.approx(air_s / every)
+
+
+def test_a_large_fleet_with_many_local_steps_is_seen_for_whole_exchanges(monkeypatch):
+    monkeypatch.setattr(rhythm, "_MOST_EVENTS", 4 * 60 * 10)
+    hardware = [device(10, 1.0)] * 10
+    schedule = Intermittent(build_schedule("directed_ring", 10, seed=1), 60)
+    found = fleet_rhythm(hardware, schedule, lambda device, r: WORK, MESSAGE_BYTES, seed=1)
+    assert found.num_rounds % 60 == found.warm_up_rounds % 60 == 0
+    assert found.devices[0].air_s == pytest.approx(0.1 / 60)
 
 
 def test_a_lonely_device_only_computes():

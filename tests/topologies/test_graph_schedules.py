@@ -16,6 +16,7 @@ from topologies import (
     Static,
     TopologyError,
     WithPresence,
+    build_churn,
     check_schedule,
     column_stochastic,
     complete,
@@ -102,8 +103,10 @@ class TestEverySchedule:
 
     @given(schedule=SCHEDULES, round_index=ROUNDS)
     def test_each_graph_stays_for_hold_rounds(self, schedule, round_index):
-        first = round_index // schedule.hold * schedule.hold
-        assert edges(schedule, round_index) == edges(schedule, first)
+        first, every = round_index // schedule.hold * schedule.hold, schedule.exchange_every
+        round_index -= (round_index - first) % every  # the same step as the first one's
+        for step in range(every):
+            assert edges(schedule, round_index + step) == edges(schedule, first + step)
 
     @given(schedule=SCHEDULES, rounds=st.lists(ROUNDS, min_size=2, max_size=8))
     def test_is_a_pure_function_of_the_round(self, schedule, rounds):
@@ -305,12 +308,21 @@ class TestIntermittent:
     def test_a_run_that_ends_before_the_first_exchange_is_refused(self):
         schedule = Intermittent(Static(column_stochastic(ring(4))), 5)
         check_schedule(schedule, 5)
-        with pytest.raises(TopologyError, match=r"within 4 rounds; .*or train for more rounds"):
+        with pytest.raises(
+            TopologyError, match=r"within 4 rounds, one in 5 of which exchanges: 0; "
+        ):
             check_schedule(schedule, 4)
 
     def test_refuses_less_than_a_round_between_exchanges(self):
         with pytest.raises(TopologyError, match="an exchange every 0 rounds; must be at least 1"):
             Intermittent(OnePeerExponential(4, 1), 0)
+
+    def test_refuses_what_would_count_rounds_twice(self):
+        once = Intermittent(OnePeerExponential(4, 1), 2)
+        absent = build_churn(4, seed=1, absent=[{"device": 1, "from_round": 1, "until_round": 3}])
+        for schedule in (once, WithPresence(OnePeerExponential(4, 1), absent)):
+            with pytest.raises(ValueError, match="presence is put around"):
+                Intermittent(schedule, 2)
 
     @given(trace=contact_traces())
     def test_refuses_what_follows_time(self, trace):
