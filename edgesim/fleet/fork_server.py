@@ -323,6 +323,7 @@ def _set_environment(variables: dict[str, str]) -> None:
 
 def _become(request: _Request) -> None:
     """Be the process that a client was started as."""
+    os.setpgid(0, 0)  # Ray ends the whole group of a worker that is lost: not the server's
     request.accept()
     content = request.content
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)

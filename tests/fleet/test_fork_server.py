@@ -38,6 +38,7 @@ print(json.dumps({
     "is_fork": "wave" in sys.modules,
     "is_main": __name__ == "__main__",
     "parent": os.getppid(),
+    "leads_a_group": os.getpgrp() == os.getpid(),
     "descriptors": sorted(int(name) for name in os.listdir("/proc/self/fd"))[:-1],
 }))
 print("to stderr", file=sys.stderr)
@@ -98,6 +99,7 @@ def test_a_fork_is_what_its_client_was_started_as(
         "oom": "900",
         "is_fork": True,
         "is_main": True,
+        "leads_a_group": True,
         "descriptors": [0, 1, 2],
     }
     assert errors == "to stderr\n"
@@ -285,7 +287,7 @@ def test_where_no_program_may_be_run_there_is_none(monkeypatch: pytest.MonkeyPat
 
 
 OWN_RAY = """
-import io, os, psutil, ray, sys
+import io, os, psutil, ray, sys, time
 from rich.console import Console
 from edgesim.fleet.cluster import ray_session
 
@@ -295,6 +297,11 @@ def is_loaded():
         "edgesim.fleet.build", "ray._private.workers.default_worker"
     }
     return loaded and os.environ["RAY_JOB_ID"] == ray.get_runtime_context().get_job_id()
+
+@ray.remote(num_cpus=0.1, max_restarts=1, max_task_retries=1)
+class Actor:
+    def pid(self):
+        return os.getpid()
 
 with ray_session(None, dashboard=False, console=Console(file=io.StringIO())):
     assert "RAY_prestart_worker_first_driver" not in os.environ
@@ -309,6 +316,14 @@ with ray_session(None, dashboard=False, console=Console(file=io.StringIO())):
     (raylet,) = (p for p in below if p.name() == "raylet")
     assert raylet.environ()["RAY_enable_metrics_collection"] == "0", "without a dashboard"
     assert "RAY_enable_metrics_collection" not in os.environ
+    killed, other = Actor.remote(), Actor.remote()
+    first_pids = ray.get([killed.pid.remote(), other.pid.remote()])
+    psutil.Process(first_pids[0]).kill()
+    while (new_pid := ray.get(killed.pid.remote())) == first_pids[0]:
+        time.sleep(0.1)
+    time.sleep(2)  # Ray may take that to sweep up after a worker
+    assert ray.get(other.pid.remote()) == first_pids[1], "one that is killed takes no other along"
+    assert {psutil.Process(new_pid).parent()} == servers, "nor the server"
 """
 
 
