@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from math import isnan
 from time import monotonic
 from typing import Any, Literal
 
@@ -175,7 +176,7 @@ class _Display:
 
     def show(self, parts: Sequence[progress.Progress], num_rounds: int) -> None:
         """Take over new figures."""
-        losses = [part.loss for part in parts if part.rounds_done]
+        losses = [part.loss for part in parts if not isnan(part.loss)]  # of none after a restart
         done = sum(part.rounds_done for part in parts)
         figures = {
             "round": f"{min(part.slowest_round for part in parts)}/{num_rounds}",
