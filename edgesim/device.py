@@ -34,7 +34,7 @@ from edgesim.gossip.algorithm import Algorithm, OutEdge, Share
 from edgesim.hardware.meter import Meter
 from edgesim.hardware.work import Work
 from edgesim.mail import Arrival, Letter, Outbox, Promise
-from edgesim.membership import Edge, Membership, WeightedEdge
+from edgesim.membership import Edge, Membership, WeightedEdge, has_turn_to_leave
 from edgesim.reports import RoundFigures, RoundReport, Stopwatch
 from edgesim.snapshot import Snapshot
 from edgesim.state_tree import Arrays, pack, restore_, unpack
@@ -213,27 +213,21 @@ class Device:
     def must_leave(self) -> bool:
         """Whether the device has to leave after the round that was absorbed.
 
-        Its stay is over, or its battery would not last until its next turn: a device leaves in an
-        exchange of its own, one in as many as there are devices, since two that left at once could
-        each be the other's heir.
+        Its stay is over, or its battery would not last until its next turn.
         """
-        schedule = self.membership.schedule
-        exchange, step = divmod(self.round_index + 1, schedule.exchange_every)
-        is_exchange = step == schedule.exchange_every - 1
-        # Not the first of all, before which nobody knows what an exchange costs.
-        is_its_own = is_exchange and exchange and exchange % schedule.num_devices == self.index
-        if not is_its_own or self.is_in_last_round or self._figures is None:
+        schedule, next_round = self.membership.schedule, self.round_index + 1
+        is_its_turn = has_turn_to_leave(schedule, self.index, next_round)
+        if not is_its_turn or self.is_in_last_round or self._figures is None:
             return False
         end = schedule.presence.leave_round(self.index)
-        if end is not None and self.round_index + 1 >= end:
+        if end is not None and next_round >= end:
             return True
         if self._meter is None:
             return False
         copies = copies_for_heir(self._gossip_state, self.membership)
         last_bytes = self._gossip_state.x.nbytes * (1 + len(copies)) + self._outbox.sent.total
-        exchanges = schedule.num_devices
-        silent_rounds = exchanges * (schedule.exchange_every - 1)
-        return not self._meter.lasts(exchanges, silent_rounds, last_bytes)
+        n, every = schedule.num_devices, schedule.exchange_every  # n exchanges to its next turn
+        return not self._meter.lasts(n, n * (every - 1), last_bytes)
 
     def leave(self, next_sequences: Mapping[Edge, int]) -> list[Letter]:
         """Leave for good, if somebody is there to take over; see `has_left` for whether.

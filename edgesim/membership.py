@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from edgesim.compression.wire import Message
-from topologies import Schedule
+from topologies import Schedule, exchange_of
 
 Edge: TypeAlias = tuple[int, int]
 """Address that sends, address that it sends to."""
@@ -130,6 +130,16 @@ class Membership:
             for sender in self.schedule.in_neighbors(address, round_index)
             if sender not in excluded
         ]
+
+
+def has_turn_to_leave(schedule: Schedule, device: int, round_index: int) -> bool:
+    """Whether a device may leave in a round: one at most, or each could be the other's heir.
+
+    One exchange in as many as there are devices is its own. In the first of all nobody leaves: it
+    is not known yet what an exchange costs.
+    """
+    exchange, is_now = exchange_of(schedule.exchange_every, round_index)
+    return is_now and exchange > 0 and exchange % schedule.num_devices == device
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import networkx as nx
 
 from topologies.errors import TopologyError
 from topologies.presence import EVERYONE, Presence
-from topologies.schedules import OutEdges, Schedule
+from topologies.schedules import OutEdges, Schedule, exchange_of
 from topologies.spans import FOREVER
 
 
@@ -75,7 +75,7 @@ class Intermittent:
 
     def graph(self, round_index: int) -> nx.DiGraph[int]:
         """Graph of a round; without edges unless devices exchange in it."""
-        exchange, is_due = self._exchange(round_index)
+        exchange, is_due = exchange_of(self.every, round_index)
         full = self.schedule.graph(exchange)
         if is_due:
             return full
@@ -85,12 +85,12 @@ class Intermittent:
 
     def out_edges(self, device: int, round_index: int) -> OutEdges:
         """Receivers of a device in a round with their weights, sorted by receiver."""
-        exchange, is_due = self._exchange(round_index)
+        exchange, is_due = exchange_of(self.every, round_index)
         return self.schedule.out_edges(device, exchange) if is_due else ()
 
     def in_neighbors(self, device: int, round_index: int) -> tuple[int, ...]:
         """Senders to a device in a round, sorted."""
-        exchange, is_due = self._exchange(round_index)
+        exchange, is_due = exchange_of(self.every, round_index)
         return self.schedule.in_neighbors(device, exchange) if is_due else ()
 
     def possible_receivers(self, device: int) -> tuple[int, ...]:
@@ -113,8 +113,3 @@ class Intermittent:
     def link_attributes(self, sender: int, receiver: int) -> Mapping[str, object]:
         """Those that the schedule has for a link."""
         return self.schedule.link_attributes(sender, receiver)
-
-    def _exchange(self, round_index: int) -> tuple[int, bool]:
-        """The exchange that a round leads up to, and whether it is in this very round."""
-        exchange, place = divmod(round_index, self.every)
-        return exchange, place == self.every - 1

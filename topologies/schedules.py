@@ -271,6 +271,17 @@ def first_exchange(schedule: Schedule) -> int:
     return schedule.exchange_every - 1
 
 
+def exchange_of(every: int, round_index: int) -> tuple[int, bool]:
+    """The exchange that a round leads up to, and whether it is in this very round.
+
+    Args:
+        every: rounds from one exchange to the next.
+        round_index: the round.
+    """
+    exchange, place = divmod(round_index, every)
+    return exchange, place == every - 1
+
+
 def possible_receivers(schedule: Schedule, device: int) -> tuple[int, ...]:
     """Devices that this one may send to in any round, increasing."""
     return schedule.possible_receivers(device)

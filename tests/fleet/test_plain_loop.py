@@ -183,6 +183,18 @@ def irregular():
     return A / A.sum(axis=0), graph
 
 
+def on_irregular_digraph(folder, momentum_kind):
+    """Its W, and the settings of a scenario on it."""
+    W, graph = irregular()
+    nx.write_edgelist(graph, folder / "graph.edgelist", data=False)
+    return W, (
+        "fleet.devices=8",
+        f"topology={{kind: file, path: {folder / 'graph.edgelist'}}}",
+        f"training.optimizer.weight_decay={DECAY}",
+        f"training.optimizer.momentum_kind={momentum_kind}",
+    )
+
+
 @pytest.mark.parametrize(("eta", "keep"), [(1.0, None), (0.1, 0.1)])
 def test_rounds_on_a_ring_equal_those_of_a_plain_loop(tmp_path, eta, keep):
     ready = prepared(tmp_path, f"training.optimizer.weight_decay={DECAY}", "training.rounds=30")
@@ -195,17 +207,13 @@ def test_rounds_on_a_ring_equal_those_of_a_plain_loop(tmp_path, eta, keep):
 @pytest.mark.parametrize("momentum_kind", ["local", "quasi_global"])
 def test_rounds_on_an_irregular_digraph_equal_those_of_a_plain_loop(tmp_path, momentum_kind):
     """With push weights, weight decay, warm-up, a milestone, augmentation and either momentum."""
-    W, graph = irregular()
-    nx.write_edgelist(graph, tmp_path / "graph.edgelist", data=False)
+    W, settings = on_irregular_digraph(tmp_path, momentum_kind)
     ready = prepared(
         tmp_path,
-        "fleet.devices=8",
-        f"topology={{kind: file, path: {tmp_path / 'graph.edgelist'}}}",
+        *settings,
         "data.augment=flip",
         "training.epochs=12",  # 200 samples on 8 devices in batches of 16: two rounds an epoch
         "training.schedule={milestones: [6], warmup_epochs: 1}",
-        f"training.optimizer.weight_decay={DECAY}",
-        f"training.optimizer.momentum_kind={momentum_kind}",
     )
     assert ready.training.rounds_per_epoch == 2
     rates = [0.005] * 2 + [0.05] * 10 + [0.005] * 12
@@ -221,16 +229,12 @@ def test_rounds_on_an_irregular_digraph_equal_those_of_a_plain_loop(tmp_path, mo
 
 @pytest.mark.parametrize("momentum_kind", ["local", "quasi_global"])
 def test_local_steps_between_exchanges_equal_those_of_a_plain_loop(tmp_path, momentum_kind):
-    W, graph = irregular()
-    nx.write_edgelist(graph, tmp_path / "graph.edgelist", data=False)
+    W, settings = on_irregular_digraph(tmp_path, momentum_kind)
     ready = prepared(
         tmp_path,
-        "fleet.devices=8",
-        f"topology={{kind: file, path: {tmp_path / 'graph.edgelist'}}}",
+        *settings,
         "training.rounds=20",  # the last two are local steps
         "gossip.local_steps=3",
-        f"training.optimizer.weight_decay={DECAY}",
-        f"training.optimizer.momentum_kind={momentum_kind}",
     )
     ours, X, u = fleet_in_double(ready, tmp_path, 0.3, 0.3)
     is_quasi_global = momentum_kind == "quasi_global"
