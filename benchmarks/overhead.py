@@ -7,14 +7,14 @@ Two workloads, on images of CIFAR's size, in batches of 32, with CHOCO:
 The plain loop does the same steps and the same gossip arithmetic in one thread, without messages,
 actors or event loops. It is measured in three ways: one loop on one core ("serial"), one loop whose
 operations use as many threads as there are cores, and one loop of one thread pinned to each core,
-all at once, which is the best that these cores can do. Throughputs are compared with the better of
-the last two; the time of a round of the small CNN, too small for threads, with the serial loop's.
-"In turns" is a bare process for each device that does its steps, and mixes with itself, as it gets
-a core: what one actor each could reach if messages cost nothing and no core was ever idle.
+all at once, which is the best that these cores can do. Throughputs are compared with that; the time
+of a round of the small CNN, too small for threads, with the serial loop's. "In turns" is a bare
+process for each device that does its steps, and mixes with itself, as it gets a core: what one
+actor each could reach if messages cost nothing and no core was ever idle.
 
-Printed for each: steps per second after a warm-up, and the share of wall x cores in which a core
-worked on a step. For the fleets, where the rest of wall x cores went. Other work on the machine
-disturbs the ratios: repeat, and look at the shares.
+Those that are compared are started, then have the machine in turns (`time_slices.py`): a machine
+whose speed drifts is the same for all. Printed for each: steps per second, and where wall x cores
+went; then the ratios, with their standard errors.
 """
 
 from __future__ import annotations
@@ -22,24 +22,22 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import multiprocessing
 import os
 import tempfile
-from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from multiprocessing.queues import Queue
-from multiprocessing.synchronize import Barrier
+from itertools import count
+from math import inf
 from pathlib import Path
-from statistics import mean, median
-from time import perf_counter, process_time
 
 import numpy as np
 import pandas as pd
-import psutil
 import torch
 import yaml
+from numpy.typing import NDArray
 from rich.console import Console
+from time_slices import Contestant, Reporter, ended, take_turns
 
 from edgesim.assembly import (
     PLAIN,
@@ -56,13 +54,15 @@ from edgesim.data.batches import BatchStream
 from edgesim.data.images import LabelledImages
 from edgesim.fleet import launch
 from edgesim.fleet.core_pool import CorePool
+from edgesim.fleet.recorder import pause_s
 from edgesim.fleet.run_directory import RunDirectory
 from edgesim.gossip import OutEdge, Share
 from edgesim.learning.allocator import keep_freed_memory
 from edgesim.scenario import Scenario, load_scenario
 from edgesim.streams import Purpose, stream
 
-GATE_TIMEOUT_S = 900.0
+FLEETS = ("one_each", "packed")
+MEASURED = 0.8  # of a fleet's rounds: then its first devices may be done
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Workload:
         rounds: of each device.
         warm_up_rounds: of these, not measured.
         local_steps: rounds from one exchange to the next.
-        kinds: ways to do it that are measured.
+        groups: ways to do it that are measured together; the first of each is the measure.
     """
 
     model: str
@@ -87,7 +87,7 @@ class Workload:
     rounds: int
     warm_up_rounds: int
     local_steps: int
-    kinds: tuple[str, ...]
+    groups: tuple[tuple[str, ...], ...]
 
 
 WORKLOADS = (
@@ -96,20 +96,23 @@ WORKLOADS = (
         8,
         "directed_ring",
         512,
-        30,
+        75,
         2,
         1,
-        ("plain_per_core", "plain_threaded", "in_turns", "one_each", "packed"),
+        (
+            ("plain_per_core", "plain_threaded", "in_turns"),
+            ("plain_per_core", "one_each", "packed"),
+        ),
     ),
     Workload(
         "small_cnn",
         16,
         "ring",
         128,
-        120,
+        240,
         8,
         4,
-        ("plain_serial", "plain_per_core", "packed"),
+        (("plain_serial", "plain_per_core", "packed"),),
     ),
 )
 
@@ -175,14 +178,9 @@ class Loop:
 
 
 def plain_loop(
-    plan: FleetPlan,
-    shards: list[LabelledImages],
-    warm_up_rounds: int,
-    loop: Loop,
-    gate: Barrier,
-    answer: Queue[tuple[float, float]],
+    plan: FleetPlan, shards: list[LabelledImages], loop: Loop, reporter: Reporter
 ) -> None:
-    """Do the steps of some devices in one loop; answers wall and processor seconds.
+    """Do the steps of some devices in one loop, until it is ended.
 
     Those whose neighbours are not among them hear themselves in their place: the same work.
     """
@@ -200,11 +198,8 @@ def plain_loop(
         device: BatchStream(shards[device], 32, "crop_flip", data.mean, data.std, 1, device)
         for device in loop.devices
     }
-    wall, cpu = 0.0, 0.0
-    for round_index in range(plan.training.num_rounds):
-        if round_index == warm_up_rounds:
-            gate.wait(GATE_TIMEOUT_S)
-            wall, cpu = perf_counter(), process_time()
+    steps = 0
+    for round_index in count():
         inboxes: dict[int, list[Share]] = {device: [] for device in states}
         for device, state in states.items():
             with core():
@@ -218,119 +213,36 @@ def plain_loop(
                 sender, receiver = (device, share.peer) if share.peer in states else (own, device)
                 arrived = Share(sender, share.weight, share.push_weight, share.payload)
                 inboxes[receiver].append(arrived)
+            steps += 1
+            reporter.report_at_times(steps)
         for device, state in states.items():
             with core():
                 algorithm.absorb_(state, inboxes[device])
-    answer.put((perf_counter() - wall, process_time() - cpu))
 
 
-def measure_plain(
-    plan: FleetPlan,
-    shards: list[LabelledImages],
-    warm_up_rounds: int,
-    loops: list[Loop],
-) -> tuple[float, float]:
-    """Steps per second and busy share of plain loops, all at once."""
-    context = multiprocessing.get_context("spawn")
-    gate, answers = context.Barrier(len(loops)), context.Queue()
-    processes = [
-        context.Process(
-            target=plain_loop,
-            args=(plan, shards, warm_up_rounds, loop, gate, answers),
-            daemon=True,
-        )
-        for loop in loops
-    ]
-    for process in processes:
-        process.start()
-    results = [answers.get(timeout=GATE_TIMEOUT_S) for _ in processes]
-    for process in processes:
-        process.join()
-    steps = (plan.training.num_rounds - warm_up_rounds) * len(loops[0].devices)  # of each loop
-    cores = len(frozenset[int]().union(*(loop.cpus for loop in loops)))
-    spent_s, wall_s = sum(cpu for _, cpu in results), mean(wall for wall, _ in results)
-    print(f"    {spent_s / len(loops) / steps * 1e3:.1f} ms of a core per step")
-    if loops[0].turns:  # nothing keeps them in step: the last have the cores to themselves
-        return cores * len(loops) * steps / spent_s, 1.0
-    return sum(steps / wall for wall, _ in results), spent_s / wall_s / cores
-
-
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """Processor seconds of this process and all below it, by what they are."""
-
-    actors: float
-    others: float
-
-    @classmethod
-    def so_far(cls) -> Spent:
-        """Since each of them began."""
-        actors = others = 0.0
-        me = psutil.Process()
-        for process in [me, *me.children(recursive=True)]:
-            try:
-                times = process.cpu_times()
-                is_actor = "DeviceActor" in " ".join(process.cmdline())
-            except psutil.NoSuchProcess:
-                continue
-            if is_actor:
-                actors += times.user + times.system
-            else:
-                others += times.user + times.system
-        return cls(actors, others)
-
-
-def measure_fleet(
-    plan: FleetPlan, shards: list[LabelledImages], warm_up_rounds: int, console: Console
-) -> tuple[float, float]:
-    """Steps per second and busy share of a fleet of actors; prints where the rest went."""
+def fleet_of_actors(plan: FleetPlan, shards: list[LabelledImages], reporter: Reporter) -> None:
+    """Run a fleet, and write down its rounds."""
     directory = RunDirectory.create(plan.run_directory, plan.run_digest)
-    cores = len(os.sched_getaffinity(0))
 
-    async def conduct(fleet: launch.RayFleet) -> tuple[float, int, Spent, Spent]:
+    async def conduct(fleet: launch.RayFleet) -> None:
         running = asyncio.create_task(fleet.run())
-        while True:
+        while not running.done():
             parts = await fleet.progress()
-            if parts and min(part.slowest_round for part in parts) >= warm_up_rounds:
-                break
-            await asyncio.sleep(0.05)
-        done = sum(part.rounds_done for part in parts)
-        before, start = Spent.so_far(), perf_counter()
+            reporter.report(sum(part.rounds_done for part in parts))
+            await asyncio.to_thread(reporter.wait_to_be_asked, pause_s(len(parts)))
         await running
-        return perf_counter() - start, done, before, Spent.so_far()
 
-    with launch.ray_session(None, dashboard=False, console=console):
+    with launch.ray_session(None, dashboard=False, console=Console(stderr=True)):
         fleet = launch.RayFleet(plan, shards)
         try:
-            wall_s, done, before, after = asyncio.run(conduct(fleet))
+            asyncio.run(conduct(fleet))
         finally:
             fleet.close()
     directory.merge_rounds()
-    rounds = pd.read_parquet(directory.path / "rounds.parquet")
-    assert len(rounds) == plan.training.num_rounds * len(shards), "work was lost or repeated"
-    steps = len(rounds) - done
-    step_s = rounds.loc[rounds["round"] >= warm_up_rounds, "compute_cpu_s"].mean()
-    whole = wall_s * cores
-    shares = {
-        "steps": steps * step_s / whole,
-        "messages and event loops in the actors": (after.actors - before.actors - steps * step_s)
-        / whole,
-        "Ray's own processes and the driver": (after.others - before.others) / whole,
-    }
-    shares["idle"] = 1 - sum(shares.values())
-    spent = ", ".join(f"{what} {share:.3f}" for what, share in shares.items())
-    print(f"    of wall x cores: {spent}")
-    used_s = after.actors - before.actors + after.others - before.others
-    print(
-        f"    {used_s / steps * 1e3:.1f} ms of a core per step, {step_s * 1e3:.1f} of them its own"
-    )
-    return steps / wall_s, shares["steps"]
 
 
-def measure(
-    kind: str, workload: Workload, compressor: str, folder: Path, console: Console
-) -> tuple[float, float]:
-    """Steps per second and busy share of one way to do a workload."""
+def make_contestant(kind: str, workload: Workload, compressor: str, folder: Path) -> Contestant:
+    """One way to do a workload, started."""
     per_actor = "auto" if kind == "packed" else 1
     scenario = make_scenario(folder, workload, compressor, per_actor)
     plan, shards = make_plan(scenario, workload.rounds, folder / "run"), make_shards(workload)
@@ -344,39 +256,95 @@ def measure(
             Loop(range(device, device + 1), cpus, 1, folder / "cores") for device in everyone
         ],
     }
-    if kind in loops:
-        return measure_plain(plan, shards, warm_up, loops[kind])
-    return measure_fleet(plan, shards, warm_up, console)
+    if kind in FLEETS:
+        size = workload.devices
+        last = int(MEASURED * workload.rounds)  # while all its devices have work
+        contestant = Contestant(kind, warm_up * size, last * size)
+        contestant.start(fleet_of_actors, plan, shards)
+        return contestant
+    contestant = Contestant(kind, warm_up * len(loops[kind][0].devices), inf)
+    for loop in loops[kind]:
+        contestant.start(plain_loop, plan, shards, loop)
+    return contestant
 
 
-def compare(
-    workload: Workload, compressor: str, repeats: int, console: Console
-) -> dict[str, float]:
-    """Measure a workload in all its ways, in turn; prints figures and returns ratios."""
+def describe(contestant: Contestant, rounds: pd.DataFrame | None) -> str:
+    """Steps per second and what they cost, of a contestant that was measured.
+
+    Args:
+        contestant: measured.
+        rounds: table of a fleet, whose steps alone are told from the rest.
+    """
+    seconds = sum(end - start for start, end in contestant.slices)
+    steps, spent_s = contestant.rates().mean() * seconds, sum(contestant.processor_s.values())
+    whole = seconds * len(os.sched_getaffinity(0))
+    line = (
+        f"  {contestant.name:14s} {steps / seconds:7.2f} steps/s, "
+        f"{spent_s / steps * 1e3:.1f} ms of a core per step"
+    )
+    if rounds is None:
+        return f"{line}, {spent_s / whole:.3f} of wall x cores"
+    step_s = rounds["compute_cpu_s"].mean()
+    actors_s = sum(s for name, s in contestant.processor_s.items() if "DeviceActor" in name)
+    shares = {
+        "steps": steps * step_s / whole,
+        "messages and event loops in the actors": (actors_s - steps * step_s) / whole,
+        "Ray's own processes and the driver": (spent_s - actors_s) / whole,
+        "idle": 1 - spent_s / whole,
+    }
+    listed = ", ".join(f"{what} {share:.3f}" for what, share in shares.items())
+    return f"{line}, {step_s * 1e3:.1f} of them its own\n    of wall x cores: {listed}"
+
+
+def measure(
+    kinds: Sequence[str], workload: Workload, compressor: str, seconds: float, turns: int
+) -> dict[str, NDArray[np.float64]]:
+    """Steps per second in each slice, of some ways to do a workload; prints figures."""
+    contestants: dict[str, Contestant] = {}
+    with tempfile.TemporaryDirectory() as parent, ended(contestants):
+        for kind in kinds:
+            folder = Path(parent, kind)
+            folder.mkdir()
+            contestants[kind] = make_contestant(kind, workload, compressor, folder)
+            contestants[kind].get_warm()
+        take_turns(contestants.values(), seconds, turns)
+        for kind, contestant in contestants.items():
+            rounds = None
+            if kind in FLEETS:
+                measured = contestant.least_done() // workload.devices
+                contestant.finish()  # alone
+                rounds = pd.read_parquet(folder.parent / kind / "run" / "rounds.parquet")
+                expected = workload.rounds * workload.devices
+                assert len(rounds) == expected, "work was lost or repeated"
+                rounds = rounds[rounds["round"].between(workload.warm_up_rounds, measured - 1)]
+            print(describe(contestant, rounds))
+        return {kind: contestant.rates() for kind, contestant in contestants.items()}
+
+
+def compare(workload: Workload, compressor: str, seconds: float, turns: int) -> dict[str, float]:
+    """Measure a workload in all its ways; prints figures and returns ratios."""
     print(
         f"{workload.model}, {workload.devices} devices, batch 32, {compressor}, "
         f"an exchange every {workload.local_steps} steps"
     )
-    rates: dict[str, list[float]] = defaultdict(list)
-    for _ in range(repeats):
-        for kind in workload.kinds:
-            with tempfile.TemporaryDirectory() as folder:
-                rate, busy = measure(kind, workload, compressor, Path(folder), console)
-            rates[kind].append(rate)
-            print(f"  {kind:14s} {rate:6.2f} steps/s   compute / (wall x cores) {busy:.3f}")
-    plain = [rates[kind] for kind in ("plain_per_core", "plain_threaded") if kind in rates]
-    best = [max(turn) for turn in zip(*plain, strict=True)]
-    ratios = {}
-    for kind in ("in_turns", "one_each", "packed"):
-        if kind in rates:
-            pairs = zip(rates[kind], best, strict=True)
-            ratios[f"{workload.model} {kind}"] = median(fleet / plain for fleet, plain in pairs)
-            print(f"{kind}: {ratios[f'{workload.model} {kind}']:.3f} of the better plain loop")
-    if "plain_serial" in rates:
-        pairs = zip(rates["plain_serial"], rates["packed"], strict=True)
-        ratio = ratios[f"{workload.model} round"] = median(plain / fleet for plain, fleet in pairs)
-        print(f"packed: a round in {ratio:.3f} of the time that a serial loop needs")
+    ratios: dict[str, float] = {}
+    for group in workload.groups:
+        rates = measure(group, workload, compressor, seconds, turns)
+        for kind in group[1:]:
+            ratio, error = ratio_of_means(rates[kind], rates[group[0]])
+            ratios[f"{workload.model} {kind} / {group[0]}"] = ratio
+            text = f"  {kind}: {ratio:.3f} +- {error:.3f} of {group[0]}"
+            if group[0] == "plain_serial":
+                text += f", a round in {1 / ratio:.3f} +- {error / ratio**2:.3f} of its time"
+            print(text)
     return ratios
+
+
+def ratio_of_means(rates: NDArray[np.float64], others: NDArray[np.float64]) -> tuple[float, float]:
+    """Of rates that were measured in turn; with its standard error."""
+    ratio = rates.mean() / others.mean()
+    error = (rates - ratio * others).std(ddof=1) / others.mean() / len(rates) ** 0.5
+    return float(ratio), float(error)
 
 
 def main() -> None:
@@ -386,10 +354,11 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=models, default=models)
     parser.add_argument("--rounds", type=int, help="of each device; default: by workload")
     parser.add_argument("--local-steps", type=int, help="between exchanges; default: by workload")
-    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--turns", type=int, default=12, help="of each contestant, at most")
+    parser.add_argument("--seconds", type=float, default=3.3, help="of a turn that count")
     parser.add_argument("--compressor", choices=["identity", "top_k"], default="top_k")
     parser.add_argument("--json", type=Path, metavar="FILE")
-    options, console = parser.parse_args(), Console()
+    options = parser.parse_args()
     print(f"{len(os.sched_getaffinity(0))} cores")
     ratios: dict[str, float] = {}
     for workload in WORKLOADS:
@@ -399,7 +368,7 @@ def main() -> None:
                 rounds=options.rounds or workload.rounds,
                 local_steps=options.local_steps or workload.local_steps,
             )
-            ratios |= compare(chosen, options.compressor, options.repeats, console)
+            ratios |= compare(chosen, options.compressor, options.seconds, options.turns)
     if options.json:
         options.json.write_text(json.dumps(ratios) + "\n")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from math import isnan
 from time import monotonic
 from typing import Any, Literal
@@ -22,12 +23,18 @@ from edgesim.fleet.evaluation import CONSENSUS, EvaluationStoppedError, Evaluato
 from edgesim.fleet.run_directory import RunDirectory
 from edgesim.records import EVALUATIONS, VIRTUAL_EVALUATIONS, columns_that_hold
 
-POLL_INTERVAL_S = 0.5
+MIN_PAUSE_S, MAX_PAUSE_S = 0.5, 5.0  # between questions to the actors how far they are
+QUESTIONS_PER_S = 4  # each takes some milliseconds of the actors' and this process's time
 LOG_INTERVAL_S = 30.0  # between lines of progress where the output is no terminal
 
 _log = logging.getLogger(__name__)
 
 Poll = Callable[[], Awaitable[Sequence[progress.Progress]]]
+
+
+def pause_s(num_actors: int) -> float:
+    """Seconds between two looks at so many actors: the more there are, the rarer."""
+    return min(max(num_actors / QUESTIONS_PER_S, MIN_PAUSE_S), MAX_PAUSE_S)
 
 
 class Recorder:
@@ -63,7 +70,7 @@ class Recorder:
         self._device_models = device_models
         self._display = _Display(console, num_devices * num_rounds)
         self._slowest_round = 0
-        self._is_stopping = False
+        self._stopping = asyncio.Event()
 
     @property
     def rounds_done(self) -> int:
@@ -84,10 +91,12 @@ class Recorder:
         """
         try:
             with self._display:
-                while not self._is_stopping:
-                    self._observe(await poll())
+                while not self._stopping.is_set():
+                    parts = await poll()
+                    self._observe(parts)
                     if not await asyncio.to_thread(self._evaluate_next):
-                        await asyncio.sleep(POLL_INTERVAL_S)
+                        with suppress(TimeoutError):
+                            await asyncio.wait_for(self._stopping.wait(), pause_s(len(parts)))
         except EvaluationStoppedError:
             _log.debug("an evaluation was stopped")
         except Exception:  # noqa: BLE001 (whatever it is, training goes on)
@@ -95,7 +104,7 @@ class Recorder:
 
     def stop_watching(self) -> None:
         """Let `watch` end when it is done with what it does."""
-        self._is_stopping = True
+        self._stopping.set()
 
     def finish(self) -> None:
         """Evaluate what is left once the fleet has ended.
@@ -111,7 +120,7 @@ class Recorder:
 
     def close(self) -> None:
         """End watching, and evaluations at their next batch."""
-        self._is_stopping = True
+        self._stopping.set()
         self._evaluator.close()
 
     def _observe(self, parts: Sequence[progress.Progress]) -> None:
