@@ -316,6 +316,7 @@ with ray_session(None, dashboard=False, console=Console(file=io.StringIO())):
     (raylet,) = (p for p in below if p.name() == "raylet")
     assert raylet.environ()["RAY_enable_metrics_collection"] == "0", "without a dashboard"
     assert "RAY_enable_metrics_collection" not in os.environ
+    assert raylet.environ()["RAY_event_stats"] == "0"
     killed, other = Actor.remote(), Actor.remote()
     first_pids = ray.get([killed.pid.remote(), other.pid.remote()])
     psutil.Process(first_pids[0]).kill()
