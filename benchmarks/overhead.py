@@ -6,14 +6,16 @@ Two workloads, on images of CIFAR's size, in batches of 32, with CHOCO:
 
 The plain loop does the same steps and the same gossip arithmetic in one thread, without messages,
 actors or event loops. It is measured in three ways: one loop on one core ("serial"), one loop whose
-operations use as many threads as there are cores, and one loop of one thread pinned to each core,
-all at once, which is the best that these cores can do. Throughputs are compared with that; the time
-of a round of the small CNN, too small for threads, with the serial loop's. "In turns" is a bare
-process for each device that does its steps, and mixes with itself, as it gets a core: what one
-actor each could reach if messages cost nothing and no core was ever idle.
+operations use as many threads as there are cores ("threaded", what torch does unless told), and one
+loop of one thread pinned to each core, all at once ("per core"), which is the best that these cores
+can do. Throughputs are compared with the last two; the time of a round of the small CNN, too small
+for threads, with the serial loop's. "In turns" is a bare process for each device that does its
+steps, and mixes with itself, as it gets a core: what one actor each could reach if messages cost
+nothing and no core was ever idle.
 
 Those that are compared are started, then have the machine in turns (`time_slices.py`): a machine
-whose speed drifts is the same for all. Printed for each: steps per second, and where wall x cores
+whose speed drifts is the same for all, and what counts are moments in which its host, if it is a
+virtual one, left it alone. Printed for each: steps per second, and where wall x cores
 went; then the ratios, with their standard errors.
 """
 
@@ -27,7 +29,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import combinations, count
 from math import inf
 from pathlib import Path
 
@@ -62,6 +64,7 @@ from edgesim.scenario import Scenario, load_scenario
 from edgesim.streams import Purpose, stream
 
 FLEETS = ("one_each", "packed")
+PLAIN_LOOPS = ("plain_serial", "plain_per_core", "plain_threaded")
 MEASURED = 0.8  # of a fleet's rounds: then its first devices may be done
 
 
@@ -77,7 +80,8 @@ class Workload:
         rounds: of each device.
         warm_up_rounds: of these, not measured.
         local_steps: rounds from one exchange to the next.
-        groups: ways to do it that are measured together; the first of each is the measure.
+        groups: ways to do it that are measured together; those that are plain loops are measures
+            of those after them.
     """
 
     model: str
@@ -96,12 +100,12 @@ WORKLOADS = (
         8,
         "directed_ring",
         512,
-        75,
+        100,
         2,
         1,
         (
-            ("plain_per_core", "plain_threaded", "in_turns"),
-            ("plain_per_core", "one_each", "packed"),
+            ("plain_per_core", "in_turns"),
+            ("plain_per_core", "plain_threaded", "one_each", "packed"),
         ),
     ),
     Workload(
@@ -109,7 +113,7 @@ WORKLOADS = (
         16,
         "ring",
         128,
-        240,
+        480,
         8,
         4,
         (("plain_serial", "plain_per_core", "packed"),),
@@ -275,28 +279,30 @@ def describe(contestant: Contestant, rounds: pd.DataFrame | None) -> str:
         contestant: measured.
         rounds: table of a fleet, whose steps alone are told from the rest.
     """
-    seconds = sum(end - start for start, end in contestant.slices)
+    seconds = sum(piece.seconds for piece in contestant.pieces)
     steps, spent_s = contestant.rates().mean() * seconds, sum(contestant.processor_s.values())
     whole = seconds * len(os.sched_getaffinity(0))
+    stolen = sum(piece.stolen_s for piece in contestant.pieces) / whole
     line = (
         f"  {contestant.name:14s} {steps / seconds:7.2f} steps/s, "
         f"{spent_s / steps * 1e3:.1f} ms of a core per step"
     )
     if rounds is None:
-        return f"{line}, {spent_s / whole:.3f} of wall x cores"
+        return f"{line}, {spent_s / whole:.3f} of wall x cores, taken by the host {stolen:.3f}"
     step_s = rounds["compute_cpu_s"].mean()
     actors_s = sum(s for name, s in contestant.processor_s.items() if "DeviceActor" in name)
     shares = {
         "steps": steps * step_s / whole,
         "messages and event loops in the actors": (actors_s - steps * step_s) / whole,
         "Ray's own processes and the driver": (spent_s - actors_s) / whole,
-        "idle": 1 - spent_s / whole,
+        "taken by the host": stolen,
+        "idle": 1 - stolen - spent_s / whole,
     }
     listed = ", ".join(f"{what} {share:.3f}" for what, share in shares.items())
     return f"{line}, {step_s * 1e3:.1f} of them its own\n    of wall x cores: {listed}"
 
 
-def measure(
+def measure_together(
     kinds: Sequence[str], workload: Workload, compressor: str, seconds: float, turns: int
 ) -> dict[str, NDArray[np.float64]]:
     """Steps per second in each slice, of some ways to do a workload; prints figures."""
@@ -329,12 +335,14 @@ def compare(workload: Workload, compressor: str, seconds: float, turns: int) -> 
     )
     ratios: dict[str, float] = {}
     for group in workload.groups:
-        rates = measure(group, workload, compressor, seconds, turns)
-        for kind in group[1:]:
-            ratio, error = ratio_of_means(rates[kind], rates[group[0]])
-            ratios[f"{workload.model} {kind} / {group[0]}"] = ratio
-            text = f"  {kind}: {ratio:.3f} +- {error:.3f} of {group[0]}"
-            if group[0] == "plain_serial":
+        rates = measure_together(group, workload, compressor, seconds, turns)
+        for measure, kind in combinations(group, 2):
+            if measure not in PLAIN_LOOPS:
+                continue
+            ratio, error = ratio_of_means(rates[kind], rates[measure])
+            ratios[f"{workload.model} {kind} / {measure}"] = ratio
+            text = f"  {kind}: {ratio:.3f} +- {error:.3f} of {measure}"
+            if measure == "plain_serial":
                 text += f", a round in {1 / ratio:.3f} +- {error / ratio**2:.3f} of its time"
             print(text)
     return ratios

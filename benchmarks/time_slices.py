@@ -3,17 +3,21 @@
 A machine's speed drifts within minutes, by more than the differences that are looked for. Whoever
 is measured one after the other meets different machines; slice by slice, all meet the same.
 
+A virtual machine's host may take its cores away for seconds at a time, and more often from those
+who use them all. The guest's kernel counts that ("steal"), so a slice is cut into pieces, and goes
+on until enough of them were calm: those count in which the host took least.
+
 The first and last moments of a slice do not count. Timers that were due while a process was stopped
 fire in a burst when it goes on (Ray's, a hundred times a second in each worker: counted in, they
-made its overhead three times what it is), and caches are cold. What was done when a slice begins
-and ends to count is known from the next reports: they are asked for, and bear their own time. One
-that comes in the next slice only, of a process that waited for its turn, is as good: the time in
-which nothing ran is taken out.
+made its overhead three times what it is), and caches are cold. What was done when a piece begins
+and ends is known from the next reports: they are asked for, and bear their own time.
 """
 
 from __future__ import annotations
 
+import math
 import multiprocessing
+import os
 import signal
 import time
 from collections import defaultdict
@@ -30,7 +34,11 @@ from numpy.typing import NDArray
 REPORT_S = 0.1  # between two reports of a process
 DRAIN_S = 0.2  # between two readings of reports, before they fill their pipe
 LEAD_S, TAIL_S = 1.0, 0.7  # of a slice, beside what counts
+PIECE_S = 1.1  # of a slice, which counts or does not
+CALM = 0.01  # of the cores' time, which the host may take in a piece that is calm
+PATIENCE = 3  # times the pieces that count: how long calm ones are waited for
 START_TIMEOUT_S = 600.0
+REPORT_TIMEOUT_S = 30.0  # after it was asked for
 
 
 class Reporter:
@@ -59,6 +67,63 @@ class Reporter:
             self._pipe.recv()
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a machine's clocks show.
+
+    Attributes:
+        at_s: time.
+        stolen_s: that the machine's host has taken from its cores.
+        spent_s: processor seconds of each process that is looked at.
+    """
+
+    at_s: float
+    stolen_s: float
+    spent_s: Mapping[psutil.Process, float]
+
+    @classmethod
+    def at(cls, processes: Iterable[psutil.Process]) -> Look:
+        """What they show now."""
+        spent_s = {}
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):  # it has ended
+                times = process.cpu_times()
+                spent_s[process] = times.user + times.system
+        stolen_s = getattr(psutil.cpu_times(), "steal", 0.0)  # Linux counts it
+        return cls(time.monotonic(), stolen_s, spent_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Of a slice.
+
+    Attributes:
+        turn: which slice.
+        before, after: what the clocks showed when it began and when it ended.
+    """
+
+    turn: int
+    before: Look
+    after: Look
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.after.at_s - self.before.at_s
+
+    @property
+    def stolen_s(self) -> float:
+        """Of all cores together, in which the host did something else."""
+        return self.after.stolen_s - self.before.stolen_s
+
+    def processor_s(self) -> dict[psutil.Process, float]:
+        """What each process spent."""
+        return {
+            process: spent_s - self.before.spent_s[process]
+            for process, spent_s in self.after.spent_s.items()
+        }
+
+
 @dataclass
 class Contestant:
     """Processes that do the same work together.
@@ -68,8 +133,8 @@ class Contestant:
         warm_up: steps of each process before it is measured.
         steps: of each process, after which nothing more is measured.
         processes: the roots; what they start belongs to them.
-        slices: of time that count.
-        processor_s: of its processes in these slices, by what they call themselves.
+        pieces: of its slices, that count.
+        processor_s: of its processes in these pieces, by what they call themselves.
     """
 
     name: str
@@ -78,9 +143,7 @@ class Contestant:
     processes: list[SpawnProcess] = field(default_factory=list)
     _pipes: list[Connection] = field(default_factory=list)
     _reports: list[list[tuple[float, int]]] = field(default_factory=list)
-    _stops: list[tuple[float, float]] = field(default_factory=list)
-    _stopped_s: float = 0.0
-    slices: list[tuple[float, float]] = field(default_factory=list)
+    pieces: list[Piece] = field(default_factory=list)
     processor_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def start(self, target: Callable[..., None], *args: object) -> None:
@@ -114,42 +177,66 @@ class Contestant:
         """Steps of the process that did fewest, as last reported."""
         return min(reports[-1][1] if reports else 0 for reports in self._reports)
 
-    def run_for(self, seconds: float) -> None:
-        """Let it run, and stop it; so many seconds count."""
+    def run_for(self, seconds: float, turn: int) -> None:
+        """Let it run until so many seconds were calm, but not for ever, and stop it."""
         tree = self._continue()
         self._wait(LEAD_S)
-        start_s, before = self._look(tree)
-        self._wait(seconds)
-        end_s, after = self._look(tree)
+        num_wanted, num_cores = math.ceil(seconds / PIECE_S), len(os.sched_getaffinity(0))
+        pieces, look = [], self._look(tree)
+        for _ in range(PATIENCE * num_wanted):
+            self._wait(PIECE_S)
+            before, look = look, self._look(tree)
+            pieces.append(Piece(turn, before, look))
+            calm = [piece for piece in pieces if piece.stolen_s <= CALM * num_cores * piece.seconds]
+            if len(calm) == num_wanted:
+                break
+        pieces.sort(key=lambda piece: piece.stolen_s)
+        self.pieces += pieces[:num_wanted]
+        titles = {process: process.name().split(".")[0] for process in look.spent_s}
+        for piece in pieces[:num_wanted]:
+            for process, spent_s in piece.processor_s().items():
+                self.processor_s[titles[process]] += spent_s
         self._wait(TAIL_S)
+        self._wait_for_reports(look.at_s)
         self._stop(tree)
-        self.slices.append((start_s, end_s))
-        for process, spent_s in after.items():
-            title = process.name().split(".")[0]  # Ray adds the method that is running
-            self.processor_s[title] += spent_s - before[process]
+
+    def _alive(self) -> list[bool]:
+        return [process.is_alive() for process in self.processes]
 
     def _stop(self, tree: Iterable[psutil.Process]) -> None:
-        self._stopped_s = time.monotonic()
         _signal(tree, signal.SIGSTOP)
 
     def _continue(self) -> list[psutil.Process]:
         """All processes, which run from now on."""
         tree = self.tree()
-        self._stops.append((self._stopped_s, time.monotonic()))
         _signal(reversed(tree), signal.SIGCONT)
         return tree
 
-    def _look(self, tree: Iterable[psutil.Process]) -> tuple[float, dict[psutil.Process, float]]:
-        """Ask for reports; the time, and what the processes have spent by now."""
+    def _look(self, tree: Iterable[psutil.Process]) -> Look:
+        """Ask for reports; what the clocks show by now."""
         for pipe in self._pipes:
-            pipe.send(None)
-        return time.monotonic(), _processor_s(tree)
+            with suppress(BrokenPipeError):  # it has ended, and will be missed
+                pipe.send(None)
+        return Look.at(tree)
 
     def _wait(self, seconds: float) -> None:
         end_s = time.monotonic() + seconds
         while (left_s := end_s - time.monotonic()) > 0:
             time.sleep(min(left_s, DRAIN_S))
             self.drain()
+
+    def _wait_for_reports(self, since_s: float) -> None:
+        """Until all its processes have reported since then.
+
+        Raises:
+            RuntimeError: one did not.
+        """
+        while min(reports[-1][0] if reports else 0.0 for reports in self._reports) < since_s:
+            if time.monotonic() > since_s + REPORT_TIMEOUT_S or not all(self._alive()):
+                raise RuntimeError(
+                    f"{self.name} did not report at the end of its slice: give more rounds"
+                )
+            self._wait(DRAIN_S)
 
     def get_warm(self) -> None:
         """Let it run until it is warm, and stop it.
@@ -159,7 +246,7 @@ class Contestant:
         """
         deadline_s = time.monotonic() + START_TIMEOUT_S
         while self.least_done() < self.warm_up:
-            if not all(process.is_alive() for process in self.processes):
+            if not all(self._alive()):
                 raise RuntimeError(f"{self.name} ended before it was warm")
             if time.monotonic() > deadline_s:
                 raise RuntimeError(f"{self.name} was not warm after {START_TIMEOUT_S:g} s")
@@ -168,21 +255,16 @@ class Contestant:
         self._stop(self.tree())
 
     def rates(self) -> NDArray[np.float64]:
-        """Steps per second in each slice, of all its processes together."""
-        edges = np.array(self.slices)
-        rates = np.zeros(len(edges))
+        """Steps per second in each turn, of all its processes together."""
+        edges = np.array([(piece.before.at_s, piece.after.at_s) for piece in self.pieces])
+        turns = [piece.turn for piece in self.pieces]
+        rates = np.zeros(max(turns) + 1)
         for reports in self._reports:
             times, steps = np.array(reports, float).T
-            at = np.searchsorted(times, edges).clip(max=len(times) - 1)
-            rates += (np.diff(steps[at]) / np.diff(self._ran_s(times[at])))[:, 0]
+            at = np.searchsorted(times, edges)
+            done, took_s = np.diff(steps[at])[:, 0], np.diff(times[at])[:, 0]
+            rates += np.bincount(turns, done) / np.bincount(turns, took_s)
         return rates
-
-    def _ran_s(self, times: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Seconds that it had run by then, but for a constant."""
-        stopped = np.zeros_like(times)
-        for start, end in self._stops:
-            stopped += times.clip(start, end) - start
-        return times - stopped
 
     def finish(self) -> None:
         """Let it run to its end."""
@@ -207,12 +289,12 @@ def take_turns(contestants: Collection[Contestant], seconds: float, turns: int) 
 
     Args:
         contestants: warm ones.
-        seconds: of a slice that count.
+        seconds: of a slice that count, in whole pieces.
         turns: at most.
     """
-    for _ in range(turns):
+    for turn in range(turns):
         for contestant in contestants:
-            contestant.run_for(seconds)
+            contestant.run_for(seconds, turn)
         if any(contestant.least_done() >= contestant.steps for contestant in contestants):
             return
 
@@ -225,16 +307,6 @@ def ended(contestants: Mapping[str, Contestant]) -> Iterator[None]:
     finally:
         for contestant in contestants.values():
             contestant.kill()
-
-
-def _processor_s(tree: Iterable[psutil.Process]) -> dict[psutil.Process, float]:
-    """Processor seconds of processes since each of them began; without those that have ended."""
-    spent = {}
-    for process in tree:
-        with suppress(psutil.NoSuchProcess):
-            times = process.cpu_times()
-            spent[process] = times.user + times.system
-    return spent
 
 
 def _signal(tree: Iterable[psutil.Process], number: int) -> None:

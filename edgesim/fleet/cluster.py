@@ -42,8 +42,9 @@ _NO_WORKERS_YET = {"RAY_prestart_worker_first_driver": "0"}
 # Ray's own metrics, which nobody sees without its dashboard, make a raylet grow and grow.
 _NO_METRICS = {"RAY_enable_metrics_collection": "0"}
 # Each event loop of each of its processes would count and time all that it does: a quarter of what
-# a worker takes that has nothing to do.
-_NO_STATISTICS = {"RAY_event_stats": "0"}
+# a worker takes that has nothing to do. And what carries workers' output to the driver would list
+# all files ten times a second: with "many" of them, that is any, it does so twice.
+_LESS_IDLE_WORK = {"RAY_event_stats": "0", "RAY_LOG_MONITOR_MANY_FILES_THRESHOLD": "0"}
 _TOKEN_LOGGER = "ray._private.authentication.authentication_token_setup"  # noqa: S105 (a logger)
 
 
@@ -85,7 +86,7 @@ def _start_here(python: Path | None, *, dashboard: bool) -> str | None:
     # A cluster of one's own asks for the token that Ray has made: nothing to tell.
     logging.getLogger(_TOKEN_LOGGER).setLevel(logging.ERROR)
     try:
-        settings = (_NO_WORKERS_YET if python else {}) | _NO_STATISTICS
+        settings = (_NO_WORKERS_YET if python else {}) | _LESS_IDLE_WORK
         settings |= {} if dashboard else _NO_METRICS
         with _environment(settings), _executable(python):
             context = ray.init(

@@ -317,6 +317,8 @@ with ray_session(None, dashboard=False, console=Console(file=io.StringIO())):
     assert raylet.environ()["RAY_enable_metrics_collection"] == "0", "without a dashboard"
     assert "RAY_enable_metrics_collection" not in os.environ
     assert raylet.environ()["RAY_event_stats"] == "0"
+    (carrier,) = (p for p in below if any(part.endswith("log_monitor.py") for part in p.cmdline()))
+    assert carrier.environ()["RAY_LOG_MONITOR_MANY_FILES_THRESHOLD"] == "0"
     killed, other = Actor.remote(), Actor.remote()
     first_pids = ray.get([killed.pid.remote(), other.pid.remote()])
     psutil.Process(first_pids[0]).kill()
