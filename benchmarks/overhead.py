@@ -22,7 +22,6 @@ went; then the ratios, with their standard errors.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
 import tempfile
@@ -37,9 +36,9 @@ import numpy as np
 import pandas as pd
 import torch
 import yaml
+from fleet_contestant import MEASURED, fleet_of_actors
 from numpy.typing import NDArray
-from rich.console import Console
-from time_slices import Contestant, Reporter, ended, take_turns
+from time_slices import Contestant, Reporter, ended, ratio_of_means, take_turns
 
 from edgesim.assembly import (
     PLAIN,
@@ -54,10 +53,7 @@ from edgesim.assembly import (
 )
 from edgesim.data.batches import BatchStream
 from edgesim.data.images import LabelledImages
-from edgesim.fleet import launch
 from edgesim.fleet.core_pool import CorePool
-from edgesim.fleet.recorder import pause_s
-from edgesim.fleet.run_directory import RunDirectory
 from edgesim.gossip import OutEdge, Share
 from edgesim.learning.allocator import keep_freed_memory
 from edgesim.scenario import Scenario, load_scenario
@@ -65,7 +61,6 @@ from edgesim.streams import Purpose, stream
 
 FLEETS = ("one_each", "packed")
 PLAIN_LOOPS = ("plain_serial", "plain_per_core", "plain_threaded")
-MEASURED = 0.8  # of a fleet's rounds: then its first devices may be done
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,27 +219,6 @@ def plain_loop(
                 algorithm.absorb_(state, inboxes[device])
 
 
-def fleet_of_actors(plan: FleetPlan, shards: list[LabelledImages], reporter: Reporter) -> None:
-    """Run a fleet, and write down its rounds."""
-    directory = RunDirectory.create(plan.run_directory, plan.run_digest)
-
-    async def conduct(fleet: launch.RayFleet) -> None:
-        running = asyncio.create_task(fleet.run())
-        while not running.done():
-            parts = await fleet.progress()
-            reporter.report(sum(part.rounds_done for part in parts))
-            await asyncio.to_thread(reporter.wait_to_be_asked, pause_s(len(parts)))
-        await running
-
-    with launch.ray_session(None, dashboard=False, console=Console(stderr=True)):
-        fleet = launch.RayFleet(plan, shards)
-        try:
-            asyncio.run(conduct(fleet))
-        finally:
-            fleet.close()
-    directory.merge_rounds()
-
-
 def make_contestant(kind: str, workload: Workload, compressor: str, folder: Path) -> Contestant:
     """One way to do a workload, started."""
     per_actor = "auto" if kind == "packed" else 1
@@ -346,13 +320,6 @@ def compare(workload: Workload, compressor: str, seconds: float, turns: int) -> 
                 text += f", a round in {1 / ratio:.3f} +- {error / ratio**2:.3f} of its time"
             print(text)
     return ratios
-
-
-def ratio_of_means(rates: NDArray[np.float64], others: NDArray[np.float64]) -> tuple[float, float]:
-    """Of rates that were measured in turn; with its standard error."""
-    ratio = rates.mean() / others.mean()
-    error = (rates - ratio * others).std(ddof=1) / others.mean() / len(rates) ** 0.5
-    return float(ratio), float(error)
 
 
 def main() -> None:

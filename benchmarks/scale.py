@@ -1,15 +1,17 @@
 """What a device costs: memory and time per round, of fleets of many devices on few cores.
 
 The small CNN on random images, CHOCO on an exponential graph, devices packed into one actor per
-core. The fleet has as many devices as the largest number asked for, and fewer; each runs the same
-few rounds, with checkpoints as by default. Printed for each:
+core, with checkpoints as by default. Printed for each number of devices:
 
     memory      peak of all processes' resident memory (shared pages counted once), less that of a
-                fleet of one device per actor and less one copy of the devices' data, per device
-    time        wall and processor time of a round, per device; the same for all is linear
+                fleet of one device per actor and less one copy of the devices' data, per device;
+                of a few rounds
+    time        wall and processor time of a round, per device; the same for all is linear. Fleets
+                have the machine in turns (`time_slices.py`)
 
 and, with --launch, seconds from the start of Ray to the end of the first step of all devices, of
-16 packed devices, of 16 actors and of 64 actors.
+16 packed devices, of 16 actors and of 64 actors, each several times; and what part of the cores'
+time the machine's host took meanwhile.
 """
 
 from __future__ import annotations
@@ -17,30 +19,41 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import os
+import statistics
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import nan
 from pathlib import Path
-from time import perf_counter
 
 import numpy as np
 import psutil
 import yaml
+from fleet_contestant import MEASURED, fleet_of_actors
 from rich.console import Console
+from time_slices import (
+    LEAD_S,
+    PATIENCE,
+    Contestant,
+    Look,
+    Piece,
+    ended,
+    ratio_of_means,
+    take_turns,
+)
 
 from edgesim.assembly import PLAIN, DataSpec, FleetPlan, TrainingPlan, make_schedule
 from edgesim.data.images import LabelledImages
 from edgesim.fleet import launch
-from edgesim.fleet.progress import Progress
 from edgesim.fleet.run_directory import RunDirectory
 from edgesim.scenario import load_scenario
 from edgesim.streams import Purpose, stream
 
 POLL_S = 0.25
+FASTEST_STEPS_PER_S = 150  # of all devices; a fleet has rounds enough for all turns at this speed
 EMPTY_ROUNDS = 60
 MB = 1e6
 
@@ -62,25 +75,6 @@ class Shape:
     batch_size: int
     pixels: int
     compressor: str
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """One run of a fleet.
-
-    Attributes:
-        devices: of the fleet.
-        memory_bytes: the most that all processes together had at a time.
-        data_bytes: of all devices' samples.
-        round_wall_s: of a round, from then on; NaN if there was none.
-        round_cpu_s: processor time of all processes in a round, likewise.
-    """
-
-    devices: int
-    memory_bytes: int
-    data_bytes: int
-    round_wall_s: float
-    round_cpu_s: float
 
 
 def make_plan(devices: int, per_actor: int | str, shape: Shape, folder: Path) -> FleetPlan:
@@ -119,32 +113,12 @@ def make_shards(devices: int, shape: Shape) -> list[LabelledImages]:
     ]
 
 
-def _family() -> Iterator[psutil.Process]:
-    me = psutil.Process()
-    yield me
-    yield from me.children(recursive=True)
-
-
 def resident_bytes() -> int:
     """Of this process and all below it; a page that several share counts once."""
-    total = 0
-    for process in _family():
-        try:
+    me, total = psutil.Process(), 0
+    for process in (me, *me.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
             total += process.memory_full_info().pss
-        except psutil.NoSuchProcess:
-            continue
-    return total
-
-
-def processor_s() -> float:
-    """Processor time of this process and all below it so far."""
-    total = 0.0
-    for process in _family():
-        try:
-            times = process.cpu_times()
-        except psutil.NoSuchProcess:
-            continue
-        total += times.user + times.system
     return total
 
 
@@ -162,107 +136,126 @@ def a_fleet(devices: int, per_actor: int | str, shape: Shape) -> Iterator[launch
                 fleet.close()
 
 
-def first_step_s(devices: int, per_actor: int | str, shape: Shape) -> float:
+def first_step_s(devices: int, per_actor: int | str, shape: Shape) -> tuple[float, float]:
     """Seconds from the start of Ray until every device has ended its first round.
 
     Nothing else is measured: to read the memory of many processes takes cores from their start.
+
+    Returns:
+        the seconds, and the part of the cores' time that the host took of them.
     """
 
-    async def until_all_have_stepped(fleet: launch.RayFleet) -> float:
+    async def until_all_have_stepped(fleet: launch.RayFleet) -> Look:
         running = asyncio.create_task(fleet.run())
         stepped = 0
         while stepped < devices and not running.done():
             await asyncio.wait({running}, timeout=POLL_S)
             stepped = sum(p.num_devices for p in await fleet.progress() if p.slowest_round)
-        seconds = perf_counter() - start
+        end = Look.at([])
         await running
-        return seconds
+        return end
 
-    start = perf_counter()
+    start = Look.at([])
     with a_fleet(devices, per_actor, shape) as fleet:
-        return asyncio.run(until_all_have_stepped(fleet))
+        end = asyncio.run(until_all_have_stepped(fleet))
+    launched = Piece(0, start, end)
+    return launched.seconds, launched.stolen_s / launched.seconds / len(os.sched_getaffinity(0))
 
 
-def measure(devices: int, per_actor: int | str, shape: Shape) -> Measured:
-    """Run a fleet; see `Measured`."""
+def peak_of_memory(devices: int, per_actor: int | str, shape: Shape) -> int:
+    """The most bytes that all processes of a fleet together had at a time."""
+
+    async def conduct(fleet: launch.RayFleet) -> int:
+        running = asyncio.create_task(fleet.run())
+        most = 0
+        while not running.done():
+            await asyncio.wait({running}, timeout=POLL_S)
+            most = max(most, resident_bytes())
+        await running
+        return most
+
     with a_fleet(devices, per_actor, shape) as fleet:
-        memory, marks = asyncio.run(_conduct(fleet, devices))
-    data = sum(s.images_NHWC.nbytes + s.labels.nbytes for s in make_shards(devices, shape))
-    (first, first_cpu, first_done), (last, last_cpu, last_done) = marks
-    rounds = (last_done - first_done) / devices or nan
-    return Measured(
-        devices,
-        memory,
-        data,
-        (last - first) / rounds,
-        (last_cpu - first_cpu) / rounds,
-    )
+        return asyncio.run(conduct(fleet))
 
 
-async def _conduct(
-    fleet: launch.RayFleet, devices: int
-) -> tuple[int, list[tuple[float, float, int]]]:
-    """Peak of memory; wall, processor time and rounds done, after the first round and at the end.
-
-    What was done by then is counted in rounds of single devices.
-    """
-    running = asyncio.create_task(fleet.run())
-    memory, marks = 0, list[tuple[float, float, int]]()
-    parts: list[Progress] = []
-    while not running.done():
-        await asyncio.wait({running}, timeout=POLL_S)
-        memory = max(memory, resident_bytes())
-        parts = await fleet.progress()
-        has_stepped = sum(part.num_devices for part in parts if part.slowest_round) == devices
-        if has_stepped and not marks:
-            marks.append((perf_counter(), processor_s(), sum(p.rounds_done for p in parts)))
-    await running
-    marks.append((perf_counter(), processor_s(), sum(p.rounds_done for p in parts)))
-    return memory, marks
+def in_turns(
+    sizes: Sequence[int], shape: Shape, seconds: float, turns: int
+) -> dict[int, Contestant]:
+    """Fleets of so many devices, measured."""
+    fleets: dict[int, Contestant] = {}
+    with tempfile.TemporaryDirectory() as parent, ended(fleets):
+        for devices in sizes:
+            folder = Path(parent, str(devices))
+            folder.mkdir()
+            steps = math.ceil(turns * (PATIENCE * seconds + LEAD_S) * FASTEST_STEPS_PER_S)
+            longer = replace(shape, rounds=math.ceil(steps / MEASURED / devices))
+            plan = make_plan(devices, "auto", longer, folder)
+            fleets[devices] = Contestant(f"{devices} devices", devices, steps)
+            fleets[devices].start(fleet_of_actors, plan, make_shards(devices, shape))
+            fleets[devices].get_warm()
+        take_turns(fleets.values(), seconds, turns)
+        for fleet in fleets.values():
+            fleet.leave()
+    return fleets
 
 
 def main() -> None:
     """Measure, print, and write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--devices", type=int, nargs="+", default=[100, 1000])
-    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=12, help="in which memory is measured")
     parser.add_argument("--samples", type=int, default=32)
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--pixels", type=int, default=16)
     parser.add_argument("--compressor", choices=["identity", "top_k"], default="top_k")
+    parser.add_argument("--turns", type=int, default=8, help="of each fleet")
+    parser.add_argument("--seconds", type=float, default=11.0, help="of a turn that count")
     parser.add_argument("--launch", action="store_true")
+    parser.add_argument("--launches", type=int, default=3, help="of each kind")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     shape = Shape(
         options.rounds, options.samples, options.batch_size, options.pixels, options.compressor
     )
+    found: dict[str, float] = {}
     longer = replace(shape, rounds=EMPTY_ROUNDS)  # or it would end before it is looked at
-    empty = measure(len(os.sched_getaffinity(0)), 1, longer)
-    print(f"empty fleet: {empty.memory_bytes / MB:.0f} MB")
-    found = []
+    empty = peak_of_memory(len(os.sched_getaffinity(0)), 1, longer)
+    print(f"empty fleet: {empty / MB:.0f} MB", flush=True)
     for devices in options.devices:
-        one = measure(devices, "auto", shape)
-        beyond = (one.memory_bytes - empty.memory_bytes - one.data_bytes) / devices
+        data = sum(s.images_NHWC.nbytes + s.labels.nbytes for s in make_shards(devices, shape))
+        each = (peak_of_memory(devices, "auto", shape) - empty - data) / devices
+        found[f"bytes of each of {devices}"] = each
+        print(f"{devices} devices: {each / MB:.2f} MB each", flush=True)
+    fleets = in_turns(options.devices, shape, options.seconds, options.turns)
+    for devices, fleet in fleets.items():
+        step_s, spent_s = 1 / fleet.rates().mean(), processor_s_of_a_step(fleet)
+        found[f"seconds of a round of {devices}"] = step_s * devices
         print(
-            f"{devices} devices: {beyond / MB:.2f} MB each, round {one.round_wall_s:.2f} s, "
-            f"{1e3 * one.round_wall_s / devices:.2f} ms a device, "
-            f"{1e3 * one.round_cpu_s / devices:.2f} ms of a processor"
+            f"{devices} devices: round {step_s * devices:.2f} s, {1e3 * step_s:.2f} ms a device, "
+            f"{1e3 * spent_s:.2f} ms of a processor"
         )
-        found.append(one)
-    for few, many in pairwise(found):
-        times = many.devices / few.devices
+    for (few, its), (many, theirs) in pairwise(fleets.items()):
+        ratio, error = ratio_of_means(its.rates(), theirs.rates())
+        spent = processor_s_of_a_step(theirs) / processor_s_of_a_step(its)
+        found[f"time of {many} / proportional to {few}"] = ratio
         print(
-            f"{few.devices} to {many.devices} devices: {times:g} times as many take "
-            f"{many.round_wall_s / few.round_wall_s / times:.2f} of proportional time, "
-            f"{many.round_cpu_s / few.round_cpu_s / times:.2f} of proportional processor time"
+            f"{few} to {many} devices: {many / few:g} times as many take {ratio:.3f} +- "
+            f"{error:.3f} of proportional time, {spent:.3f} of proportional processor time"
         )
-    if options.launch:
-        for devices, per_actor in ((16, "auto"), (16, 1), (64, 1)):
-            seconds = first_step_s(devices, per_actor, shape)
-            kind = "packed" if per_actor == "auto" else "one actor each"
-            print(f"{devices} devices, {kind}: first round ended after {seconds:.1f} s")
+    for devices, per_actor in ((16, "auto"), (16, 1), (64, 1)) if options.launch else ():
+        times = [first_step_s(devices, per_actor, shape) for _ in range(options.launches)]
+        kind = "packed" if per_actor == "auto" else "one actor each"
+        found[f"seconds to launch {devices}, {kind}"] = statistics.median(s for s, _ in times)
+        listed = ", ".join(f"{seconds:.1f} s ({stolen:.2f})" for seconds, stolen in times)
+        print(f"{devices} devices, {kind}: first round ended after (taken by the host) {listed}")
     if options.json:
-        options.json.write_text(json.dumps([asdict(one) for one in (empty, *found)]) + "\n")
+        options.json.write_text(json.dumps(found) + "\n")
+
+
+def processor_s_of_a_step(fleet: Contestant) -> float:
+    """Of all processes of a fleet that was measured, for each step."""
+    steps = fleet.rates().mean() * sum(piece.seconds for piece in fleet.pieces)
+    return float(sum(fleet.processor_s.values()) / steps)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
+REPORT, LEAVE = "report", "leave"  # what processes are asked for
 REPORT_S = 0.1  # between two reports of a process
 DRAIN_S = 0.2  # between two readings of reports, before they fill their pipe
 LEAD_S, TAIL_S = 1.0, 0.7  # of a slice, beside what counts
@@ -61,10 +62,9 @@ class Reporter:
             self.report(steps)
             self._next_s = time.monotonic() + REPORT_S
 
-    def wait_to_be_asked(self, timeout_s: float) -> None:
-        """Return when a report is asked for, or after so many seconds."""
-        if self._pipe.poll(timeout_s):
-            self._pipe.recv()
+    def wait_to_be_asked(self, timeout_s: float) -> bool:
+        """Wait until a report is asked for, or so many seconds; whether to go on after that."""
+        return not self._pipe.poll(timeout_s) or self._pipe.recv() != LEAVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ class Contestant:
         """Ask for reports; what the clocks show by now."""
         for pipe in self._pipes:
             with suppress(BrokenPipeError):  # it has ended, and will be missed
-                pipe.send(None)
+                pipe.send(REPORT)
         return Look.at(tree)
 
     def _wait(self, seconds: float) -> None:
@@ -266,6 +266,12 @@ class Contestant:
             rates += np.bincount(turns, done) / np.bincount(turns, took_s)
         return rates
 
+    def leave(self) -> None:
+        """End processes that listen, before their work is done."""
+        for pipe in self._pipes:
+            pipe.send(LEAVE)
+        self.finish()
+
     def finish(self) -> None:
         """Let it run to its end."""
         self._continue()
@@ -297,6 +303,13 @@ def take_turns(contestants: Collection[Contestant], seconds: float, turns: int) 
             contestant.run_for(seconds, turn)
         if any(contestant.least_done() >= contestant.steps for contestant in contestants):
             return
+
+
+def ratio_of_means(rates: NDArray[np.float64], others: NDArray[np.float64]) -> tuple[float, float]:
+    """Of rates that were measured in turn; with its standard error."""
+    ratio = rates.mean() / others.mean()
+    error = (rates - ratio * others).std(ddof=1) / others.mean() / len(rates) ** 0.5
+    return float(ratio), float(error)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Contestants of a benchmark: whose turn it is, what counts of a slice, and how steps are counted."""
+"""Contestants of a benchmark: whose turn it is, what of a slice counts, and what was done in it."""
 
 from __future__ import annotations
 
@@ -125,3 +125,20 @@ def _three_steps(reporter: Reporter) -> None:
     for steps in range(4):
         reporter.report(steps)
     time.sleep(0.5)
+
+
+def _listen(reporter: Reporter) -> None:
+    reporter.report(1)
+    while reporter.wait_to_be_asked(1.0):
+        reporter.report(2)
+
+
+def test_a_contestant_that_listens_leaves_when_it_is_told(short_slices: None) -> None:
+    contestants = {"listener": Contestant("listener", 1, 1e9)}
+    with ended(contestants):
+        contestants["listener"].start(_listen)
+        contestants["listener"].get_warm()
+        contestants["listener"].run_for(0.2, turn=0)
+        contestants["listener"].leave()
+        assert contestants["listener"].processes[0].exitcode == 0
+    assert contestants["listener"].least_done() == 2
