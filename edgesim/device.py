@@ -105,6 +105,11 @@ class Device:
         """Edges on which a message of the current round has to be absorbed, increasing."""
         return self.membership.in_edges(self.round_index)
 
+    @property
+    def waits_for_mail(self) -> bool:
+        """Whether the round under way can't end before messages have arrived."""
+        return bool(self.in_edges())
+
     def expects(self, message: Message) -> bool:
         """Whether such a message can be due: of our algorithm, on an edge active in its round."""
         return message.algorithm == self._algorithm.name and self.membership.expects(message)
@@ -385,7 +390,7 @@ class Device:
             raise DivergedError.of(self.index, self.round_index, str(error)) from error
         return [
             self._outbox.write(
-                (self._address(share.address), share.peer),
+                (own if share.address is None else share.address, share.peer),
                 round_index,
                 "share",
                 share.payload,
@@ -400,9 +405,6 @@ class Device:
         """What the algorithm must know of a message."""
         address = None if message.receiver == self.index else message.receiver
         return Share(message.sender, message.weight, message.push_weight, message.payload, address)
-
-    def _address(self, own: int | None) -> int:
-        return self.index if own is None else own
 
 
 def _place(message: Message) -> tuple[int, int, int]:

@@ -75,6 +75,11 @@ class FreeDevice(Device):
         return self._clock.listens_first
 
     @property
+    def waits_for_mail(self) -> bool:
+        """Always: that nothing comes before the end of a step must be known as well."""
+        return True
+
+    @property
     def known_until_s(self) -> float:
         """Time up to which the device must know of all messages before it absorbs any."""
         return inf if self.is_in_last_round else self.now_s

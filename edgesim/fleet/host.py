@@ -169,7 +169,8 @@ class Host:
         self._books.flush()
 
     def close(self) -> None:
-        """End everything that the host has started."""
+        """End everything that the host has started; steps under way end first."""
+        self._turns.end()
         for task in self._resending:
             task.cancel()
         self._executor.shutdown()

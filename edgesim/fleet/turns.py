@@ -1,6 +1,7 @@
 """What a device computes in a worker thread, between two waits for messages.
 
 A turn goes from the end of one round to the messages of the next: a core is taken once for both.
+Rounds between two exchanges, in which nobody sends anything to the device, are all of one turn.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from queue import SimpleQueue
+from threading import Event
 from time import perf_counter
 
 from edgesim.costs.metered_model import MeteredModel
@@ -16,6 +18,8 @@ from edgesim.device import Device
 from edgesim.fleet.bookkeeper import Bookkeeper
 from edgesim.fleet.checkpoints import DeviceRecords
 from edgesim.mail import Arrival, Letter
+
+MOST_ROUNDS = 8  # of a turn: others, with neighbours who wait for them, get their core as well
 
 Core = Callable[[], AbstractContextManager[None]]
 """Gives the right to keep a core busy for one step."""
@@ -40,12 +44,21 @@ class Turns:
         self._books = books
         self._keeps_letters = keeps_letters
         self._core = core
+        self._has_ended = Event()
+
+    def end(self) -> None:
+        """Let turns under way begin no other round."""
+        self._has_ended.set()
 
     def first(self, device: Device, records: DeviceRecords) -> list[Letter]:
         """A device's part of a round up to its messages."""
         self._books.begin(device)
         with self._core():
-            return self._train(device, records)
+            letters = self._train(device, records)
+            letters = self._go_on(device, records, letters)
+        if device.is_done:
+            self._books.close(device)
+        return letters
 
     def next(
         self, device: Device, records: DeviceRecords, arrivals: list[Arrival], waited_s: float
@@ -54,22 +67,39 @@ class Turns:
         start = perf_counter()
         with self._core():
             waited_s += perf_counter() - start
-            device.absorb(arrivals)
-            letters: list[Letter] = []
-            snapshots = self._books.end_round(device)
-            if device.must_leave:
-                letters = device.leave(records.mailbox.next_sequences)
-                records.log.add(letters)
-            report = device.report()
-            if report is not None:
-                report = replace(report, round=replace(report.round, wait_wall_s=waited_s))
-                records.sent_bytes += report.round.sent_bytes
-            self._books.record(report, snapshots)
-            if not device.is_done:
-                self._books.save_if_due(device, records)
-                letters = self._train(device, records)
+            letters = self._round(device, records, arrivals, waited_s)
+            letters = self._go_on(device, records, letters)
         if device.is_done:
             self._books.close(device)
+        return letters
+
+    def _go_on(self, device: Device, records: DeviceRecords, letters: list[Letter]) -> list[Letter]:
+        """Do rounds as long as the device sends nothing and waits for nobody."""
+        rounds = 1
+        while not (letters or device.is_done or self._has_ended.is_set() or rounds == MOST_ROUNDS):
+            if device.waits_for_mail:
+                break
+            letters = self._round(device, records, [], 0.0)
+            rounds += 1
+        return letters
+
+    def _round(
+        self, device: Device, records: DeviceRecords, arrivals: list[Arrival], waited_s: float
+    ) -> list[Letter]:
+        device.absorb(arrivals)
+        letters: list[Letter] = []
+        snapshots = self._books.end_round(device)
+        if device.must_leave:
+            letters = device.leave(records.mailbox.next_sequences)
+            records.log.add(letters)
+        report = device.report()
+        if report is not None:
+            report = replace(report, round=replace(report.round, wait_wall_s=waited_s))
+            records.sent_bytes += report.round.sent_bytes
+        self._books.record(report, snapshots)
+        if not device.is_done:
+            self._books.save_if_due(device, records)
+            letters = self._train(device, records)
         return letters
 
     def send(self, device: Device, records: DeviceRecords) -> list[Letter]:

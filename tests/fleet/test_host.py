@@ -1,8 +1,9 @@
-"""What a host refuses, and how it says so; tests/faults has what it survives."""
+"""What a host refuses, and how it says so, and its turns; tests/faults has what it survives."""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 
 import pytest
 from loopback import Loopback
@@ -13,6 +14,7 @@ from edgesim.fleet.build import build_host
 from edgesim.fleet.network import Receipt
 from edgesim.fleet.post_office import DeliveryError
 from edgesim.fleet.run_directory import RunDirectory
+from edgesim.fleet.turns import MOST_ROUNDS
 from edgesim.mail import Letter
 from edgesim.trainer import DivergedError
 
@@ -67,3 +69,41 @@ def test_a_host_refuses_what_is_no_message_and_what_is_not_for_it(tmp_path):
         assert await host.deliver(letter) == Receipt(accepted=False)
 
     asyncio.run(conduct())
+
+
+class CountedCores:
+    """Cores enough for all; counts how often one was taken."""
+
+    taken = 0
+
+    @contextmanager
+    def core(self):
+        self.taken += 1
+        yield
+
+
+def test_rounds_without_messages_are_done_in_one_turn(tmp_path):
+    ready = prepared(tmp_path, "gossip.local_steps=4", "training.rounds=12")
+    plan, cores = plan_of(ready, RunDirectory.create(tmp_path / "run").place), CountedCores()
+
+    async def conduct():
+        network, shards = Loopback(), dict(enumerate(ready.shards()))
+        network.host = build_host(plan, shards, network, num_threads=1, core=cores.core)
+        await network.host.run()
+        assert all(device.round_index == 12 for device in network.host._devices.values())
+
+    asyncio.run(asyncio.wait_for(conduct(), 60))
+    turns = 1 + 12 // 4  # up to the first exchange, and from each to the next
+    assert cores.taken == turns * ready.scenario.fleet.devices
+
+
+def test_a_turn_is_bounded_and_begins_no_round_once_the_host_is_closed(tmp_path):
+    ready = prepared(tmp_path, "gossip.local_steps=50", "training.rounds=50")
+    plan = plan_of(ready, RunDirectory.create(tmp_path / "run").place)
+    host = build_host(plan, dict(enumerate(ready.shards())), Loopback(), num_threads=1)
+    patient, hurried, *_ = host._devices.values()
+    assert host._turns.first(patient, host._records[patient.index]) == []
+    assert patient.round_index + 1 == MOST_ROUNDS, "of the last one, messages are collected"
+    host.close()
+    assert host._turns.first(hurried, host._records[hurried.index]) == []
+    assert hurried.round_index == 0
