@@ -53,7 +53,7 @@ from edgesim.scenario import load_scenario
 from edgesim.streams import Purpose, stream
 
 POLL_S = 0.25
-FASTEST_STEPS_PER_S = 150  # of all devices; a fleet has rounds enough for all turns at this speed
+FASTEST_STEPS_PER_S = 100  # of a core; a fleet has rounds enough for all turns at this speed
 EMPTY_ROUNDS = 60
 MB = 1e6
 
@@ -187,7 +187,8 @@ def in_turns(
         for devices in sizes:
             folder = Path(parent, str(devices))
             folder.mkdir()
-            steps = math.ceil(turns * (PATIENCE * seconds + LEAD_S) * FASTEST_STEPS_PER_S)
+            fastest = FASTEST_STEPS_PER_S * len(os.sched_getaffinity(0))
+            steps = math.ceil(turns * (PATIENCE * seconds + LEAD_S) * fastest)
             longer = replace(shape, rounds=math.ceil(steps / MEASURED / devices))
             plan = make_plan(devices, "auto", longer, folder)
             fleets[devices] = Contestant(f"{devices} devices", devices, steps)

@@ -59,6 +59,8 @@ class Reporter:
     def report_at_times(self, steps: int) -> None:
         """The same, where it is called after each step: most calls do nothing."""
         if time.monotonic() >= self._next_s:
+            while self._pipe.poll():  # asked or not; what nobody reads would fill the pipe
+                self._pipe.recv()
             self.report(steps)
             self._next_s = time.monotonic() + REPORT_S
 
@@ -89,7 +91,9 @@ class Look:
             with suppress(psutil.NoSuchProcess):  # it has ended
                 times = process.cpu_times()
                 spent_s[process] = times.user + times.system
-        stolen_s = getattr(psutil.cpu_times(), "steal", 0.0)  # Linux counts it
+        cores = psutil.cpu_times(percpu=True)
+        ours = [cores[index] for index in os.sched_getaffinity(0)]
+        stolen_s = sum(getattr(core, "steal", 0.0) for core in ours)  # Linux counts it
         return cls(time.monotonic(), stolen_s, spent_s)
 
 
@@ -180,6 +184,10 @@ class Contestant:
     def run_for(self, seconds: float, turn: int) -> None:
         """Let it run until so many seconds were calm, but not for ever, and stop it."""
         tree = self._continue()
+        titles = {}
+        for process in tree:
+            with suppress(psutil.NoSuchProcess):
+                titles[process] = process.name().split(".")[0]
         self._wait(LEAD_S)
         num_wanted, num_cores = math.ceil(seconds / PIECE_S), len(os.sched_getaffinity(0))
         pieces, look = [], self._look(tree)
@@ -192,7 +200,6 @@ class Contestant:
                 break
         pieces.sort(key=lambda piece: piece.stolen_s)
         self.pieces += pieces[:num_wanted]
-        titles = {process: process.name().split(".")[0] for process in look.spent_s}
         for piece in pieces[:num_wanted]:
             for process, spent_s in piece.processor_s().items():
                 self.processor_s[titles[process]] += spent_s
@@ -213,11 +220,12 @@ class Contestant:
         return tree
 
     def _look(self, tree: Iterable[psutil.Process]) -> Look:
-        """Ask for reports; what the clocks show by now."""
+        """What the clocks show by now; then ask for reports, which are later than that."""
+        look = Look.at(tree)
         for pipe in self._pipes:
             with suppress(BrokenPipeError):  # it has ended, and will be missed
                 pipe.send(REPORT)
-        return Look.at(tree)
+        return look
 
     def _wait(self, seconds: float) -> None:
         end_s = time.monotonic() + seconds
@@ -293,13 +301,15 @@ class Contestant:
 def take_turns(contestants: Collection[Contestant], seconds: float, turns: int) -> None:
     """Run the contestants slice by slice, until one of them has done its steps.
 
+    Every other turn begins with the last, so that nobody always comes after the same one.
+
     Args:
         contestants: warm ones.
         seconds: of a slice that count, in whole pieces.
         turns: at most.
     """
     for turn in range(turns):
-        for contestant in contestants:
+        for contestant in list(contestants)[:: -1 if turn % 2 else 1]:
             contestant.run_for(seconds, turn)
         if any(contestant.least_done() >= contestant.steps for contestant in contestants):
             return

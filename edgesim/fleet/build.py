@@ -35,7 +35,7 @@ def build_host(
         network: carries letters to the hosts of their receivers.
         num_threads: devices that compute at the same time.
         recover: go on from checkpoints where there are any.
-        core: entered for each step.
+        core: entered for each turn.
         executor: runs steps; by default as many threads as said.
     """
     directory = RunDirectory(plan.run_directory, plan.holder)

@@ -2,7 +2,7 @@
 
 With more devices than cores, the operating system would switch between half-done steps every few
 milliseconds, and each switch may find its activations gone from the caches. Whoever computes
-therefore holds a core of this pool until its step is done.
+therefore holds a core of this pool until its step, or its turn of several, is done.
 
 Cores are lock files. A lock ends with its process, so a killed actor never keeps a core, and the
 order in which devices compute has no influence on any result. Whoever gives a core back rings a

@@ -70,7 +70,7 @@ class Host:
         moments: at which a device's model is kept.
         checkpoints: writes and reads them; None for a fleet that nobody will want to recover.
         recover: devices may have been further before; go on from their checkpoints.
-        core: entered for each step; by default nobody else wants the cores.
+        core: entered for each turn; by default nobody else wants the cores.
         executor: runs steps; by default as many threads as there are models.
     """
 

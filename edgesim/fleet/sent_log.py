@@ -192,7 +192,8 @@ class SentLog:
     def state(self) -> dict[str, Any]:
         """What a checkpoint has to remember beside the fresh letters."""
         return {
-            "covered": [[*edge, sequence] for edge, sequence in self._covered.items()],
+            # A copy: a receipt may come in another thread.
+            "covered": [[*edge, sequence] for edge, sequence in self._covered.copy().items()],
             "sealed": [
                 [part.round_index, [[*edge, end] for edge, end in part.ends.items()]]
                 for part in self._sealed

@@ -1,7 +1,7 @@
 """What a device computes in a worker thread, between two waits for messages.
 
 A turn goes from the end of one round to the messages of the next: a core is taken once for both.
-Rounds between two exchanges, in which nobody sends anything to the device, are all of one turn.
+Rounds without messages, of the device and for it, are of the same turn, up to a bound.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from edgesim.mail import Arrival, Letter
 MOST_ROUNDS = 8  # of a turn: others, with neighbours who wait for them, get their core as well
 
 Core = Callable[[], AbstractContextManager[None]]
-"""Gives the right to keep a core busy for one step."""
+"""Gives the right to keep a core busy for one turn."""
 
 
 class Turns:
@@ -47,11 +47,11 @@ class Turns:
         self._has_ended = Event()
 
     def end(self) -> None:
-        """Let turns under way begin no other round."""
+        """Let turns end with the step that is under way, or that they still wait for a core for."""
         self._has_ended.set()
 
     def first(self, device: Device, records: DeviceRecords) -> list[Letter]:
-        """A device's part of a round up to its messages."""
+        """What a device does up to its first messages, or to those that it has to wait for."""
         self._books.begin(device)
         with self._core():
             letters = self._train(device, records)
@@ -63,7 +63,7 @@ class Turns:
     def next(
         self, device: Device, records: DeviceRecords, arrivals: list[Arrival], waited_s: float
     ) -> list[Letter]:
-        """End a round with what has arrived, record it, and begin the next one."""
+        """End a round with what has arrived, record it, and go on to the next messages."""
         start = perf_counter()
         with self._core():
             waited_s += perf_counter() - start
@@ -74,7 +74,7 @@ class Turns:
         return letters
 
     def _go_on(self, device: Device, records: DeviceRecords, letters: list[Letter]) -> list[Letter]:
-        """Do rounds as long as the device sends nothing and waits for nobody."""
+        """End rounds and begin others, as long as the device sends nothing and awaits nothing."""
         rounds = 1
         while not (letters or device.is_done or self._has_ended.is_set() or rounds == MOST_ROUNDS):
             if device.waits_for_mail:

@@ -99,7 +99,7 @@ def _stolen_in(monkeypatch: pytest.MonkeyPatch, stolen_s: list[float]) -> None:
 def test_pieces_that_the_host_disturbed_do_not_count(
     two: list[Contestant], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _stolen_in(monkeypatch, [0.05, 0.0, 0.1, 0.0])
+    _stolen_in(monkeypatch, [64.0, 0.0, 32.0, 0.0])
     two[0].run_for(0.2, turn=0)
     assert [piece.stolen_s for piece in two[0].pieces] == [0.0, 0.0]
 
@@ -107,9 +107,9 @@ def test_pieces_that_the_host_disturbed_do_not_count(
 def test_on_a_host_that_is_never_calm_the_calmest_pieces_count(
     two: list[Contestant], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _stolen_in(monkeypatch, [0.5, 0.25, 1.0, 0.125, 0.5, 0.5])
+    _stolen_in(monkeypatch, [64.0, 32.0, 128.0, 16.0, 64.0, 64.0])
     two[0].run_for(0.2, turn=0)
-    assert sorted(piece.stolen_s for piece in two[0].pieces) == [0.125, 0.25]
+    assert sorted(piece.stolen_s for piece in two[0].pieces) == [16.0, 32.0]
 
 
 def test_a_contestant_that_ends_within_its_slice_is_told(short_slices: None) -> None:

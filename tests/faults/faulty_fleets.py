@@ -85,6 +85,21 @@ KINDS = {
         "topology": {"kind": "ring"},
         "training": {"rounds": 11, "optimizer": {"lr": 0.05}},
     },
+    "local steps": {  # the end is between two exchanges
+        "gossip": {
+            "algorithm": "choco",
+            "averaging_rate": 0.2,
+            "local_steps": 3,
+            "compressor": {"kind": "top_k", "keep": 0.1},
+        },
+        "training": {"rounds": 11, "optimizer": {"lr": 0.05}},
+    },
+    "leaving after local steps": {
+        "fleet": {"devices": 4, "churn": {"leaves": [{"device": 2, "round": 3}]}},
+        "topology": {"kind": "ring"},
+        "gossip": {**SQUEEZE, "local_steps": 2},
+        "training": {"rounds": 17, "optimizer": {"lr": 0.05}},
+    },
     "free": {"fleet": FREE, "topology": {"kind": "exponential"}, "network": JITTER},
     "free squeezed half-duplex": {
         "fleet": FREE,

@@ -14,7 +14,7 @@ from faulty_fleets import KINDS, check, draw, run, undisturbed
 from faulty_network import Faults
 from simulated_loop import StuckError, run_simulated
 
-FIRST_SEED, SCHEDULES = 1, 28
+FIRST_SEED, SCHEDULES = 1, 32
 
 
 @pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SCHEDULES))
