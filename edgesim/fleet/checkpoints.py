@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Protocol
 
@@ -177,8 +177,13 @@ class Checkpoints:
             arrays=arrays,
             blobs=[letter.data for letter in letters],
         )
-        self._folder.write_checkpoint(index, round_index, encode(checkpoint))
-        log.seal(round_index)
+        # Of one who has left, others soon drop what it would need to do its last round again: no
+        # older checkpoint can stand in for the last, so there are two of it.
+        numbers = (round_index,) if records.heir is None else (round_index, round_index + 1)
+        for number in numbers:
+            data = encode(replace(checkpoint, round_index=number))
+            self._folder.write_checkpoint(index, number, data)
+        log.seal(numbers[-1])
         before = self._written.get(index)
         self._written[index] = _Written(
             round_index,

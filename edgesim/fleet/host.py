@@ -131,8 +131,8 @@ class Host:
             return FreeIntake(device, mailbox)
 
         def inherit(edges: Iterable[Edge]) -> None:
-            if self._recover:  # they may have been here before, and are lost
-                self._spawn(self._ask(device, edges))
+            # The leaver forwards what has come for it, but may be lost before it has.
+            self._spawn(self._ask(device, edges))
 
         return LockstepIntake(device, mailbox, inherit)
 
@@ -301,16 +301,18 @@ class Host:
         await asyncio.gather(*(self._ask_on(device, edge) for edge in edges))
 
     async def _ask_on(self, device: Device, edge: Edge) -> None:
-        """Ask until there is an answer, for what is lacking then."""
-        mailbox = self._records[device.index].mailbox
-        while True:
+        """Ask until there is an answer, for what is lacking then; once it has left, nothing is."""
+        records = self._records[device.index]
+        mailbox = records.mailbox
+        while records.heir is None:
             request = Request(edge, mailbox.next_sequences.get(edge, 0), edge[0], device.index)
             try:
                 await self._network.ask(request)
             except PeerUnavailableError:
                 await asyncio.sleep(LONGEST_PAUSE_S)
             except LettersLostError:
-                if request.next_sequence == mailbox.next_sequences.get(edge, 0):
+                is_lacking = request.next_sequence == mailbox.next_sequences.get(edge, 0)
+                if is_lacking and records.heir is None:
                     raise
                 # Otherwise they came in another way while the request was on its way.
             else:
@@ -329,13 +331,17 @@ class Host:
     async def _take_leave(
         self, device: Device, letters: list[Letter], tasks: asyncio.TaskGroup
     ) -> None:
-        """Send the last letters of a device, then forward its mail to the receiver of the first."""
-        records, heir = self._records[device.index], letters[0].to
+        """Send the last letters of a device, then forward its mail to the receiver of the first.
+
+        That it has left is saved before anybody can know it: an heir goes on in its name, and lets
+        others drop what it would need to be there again.
+        """
+        records = self._records[device.index]
+        records.heir = heir = letters[0].to
+        await self._in_thread(self._books.save, device, records)
         await asyncio.gather(*await self._post_office.send(letters, records.log, tasks))
-        records.heir = heir
         mail = [_forwarded(arrival, heir) for arrival in self._intakes[device.index].leave()]
         await self._post_office.send_again(mail, records.log)
-        await self._in_thread(self._books.save, device, records)
 
     async def _in_thread(
         self, work: Callable[Parameters, Result], *args: Parameters.args, **kw: Parameters.kwargs

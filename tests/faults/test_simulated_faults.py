@@ -23,6 +23,21 @@ def test_a_schedule_of_faults_does_not_change_a_bit(seed):
     assert different == []
 
 
+@pytest.mark.parametrize(
+    ("kind", "seed"),
+    [
+        ("leaving", 1079),  # a leaver whose last checkpoint is damaged, and nobody can wait for it
+        ("leaving", 1118),
+        ("leaving", 1034),  # a leaver lost before it had forwarded what had come for it
+        ("leaving", 1045),  # one that still asks, after a restart, though it has left
+        ("leaving after local steps", 1054),
+    ],
+)
+def test_schedules_that_once_lost_what_a_leaver_had(kind, seed):
+    _, _, different = check(seed, [kind])
+    assert different == []
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_fleet_survives_the_loss_of_everything(kind):
     """All processes die at once, twice, on a network at its worst."""

@@ -37,6 +37,10 @@ class FaultyNetwork:
             task.add_done_callback(self.tasks.discard)
         return await host.deliver(letter)
 
+    async def ask(self, request):
+        await asyncio.sleep(self.random.random() * 0.01)
+        await self.hosts[request.holder].answer(request)
+
     async def _repeat(self, host, letter):
         # Some come again when the receiver is rounds further.
         await asyncio.sleep(self.random.random() * self.random.choice([0.02, 0.02, 0.5]))
