@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
 from typing import TypeAlias
 
 from edgesim.errors import EdgesimError
@@ -86,7 +87,8 @@ class PostOffice:
         """Repeat the newest promise of an edge, if there was one."""
         newest = self._promises.get(edge)
         if newest is not None and newest.earliest_s > 0:
-            self.promise([newest], tasks)
+            # As a new one: an answer that is still on its way to us may be from who was lost.
+            self.promise([replace(newest)], tasks)
 
     async def _say(self, edge: Edge) -> None:
         pause_s = FIRST_PAUSE_S

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from asyncio import create_task
 from collections import Counter
 from math import inf
 
@@ -13,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgesim.compression import Message
+from edgesim.fleet.post_office import PostOffice
 from edgesim.fleet.promises import BrokenPromiseError, Inbox
 from edgesim.hardware.duty_cycle import ALWAYS_AWAKE, DutyCycle
 from edgesim.hardware.links import Link
@@ -310,3 +313,26 @@ def test_an_heir_takes_over_edges_with_what_came_for_them_before_it_knew():
     box.take_promise(Promise((2, 7), 0, 2.0))
     assert [m.key for m in box.within_reach()] == [(1, 7, 4), (1, 7, 5)]
     assert [a.message.sequence for a in box.empty()] == [4, 5]
+
+
+def test_a_promise_is_said_again_while_an_answer_of_the_receivers_former_life_is_late():
+    class Late:
+        def __init__(self):
+            self.said, self.answer = [], asyncio.Event()
+
+        async def promise(self, promise):
+            self.said.append(promise)
+            await self.answer.wait()
+
+    async def conduct():
+        network, tasks = Late(), []
+        office = PostOffice(network)
+        office.promise([Promise((0, 1), 0, 1.5)], lambda work: tasks.append(create_task(work)))
+        await asyncio.sleep(0)
+        assert len(network.said) == 1, "to a receiver that dies before its answer is here"
+        office.promise_again((0, 1), lambda work: tasks.append(create_task(work)))
+        network.answer.set()
+        await asyncio.gather(*tasks)
+        assert network.said == [Promise((0, 1), 0, 1.5)] * 2
+
+    asyncio.run(conduct())
