@@ -131,8 +131,10 @@ class Host:
             return FreeIntake(device, mailbox)
 
         def inherit(edges: Iterable[Edge]) -> None:
-            # The leaver forwards what has come for it, but may be lost before it has.
-            self._spawn(self._ask(device, edges))
+            # The leaver forwards what has come for it, of later rounds too, but may be lost before
+            # it has; or this host was here before, and what was forwarded is lost with that.
+            if edges:
+                self._spawn(self._ask(device, _edges_of_others(device)))
 
         return LockstepIntake(device, mailbox, inherit)
 
@@ -371,6 +373,18 @@ def _first(errors: BaseExceptionGroup[EdgesimError]) -> EdgesimError:
         error = error.exceptions[0]
     assert isinstance(error, EdgesimError)
     return error
+
+
+def _edges_of_others(device: Device) -> list[Edge]:
+    """In-edges, in any round, of those in whose place a device is; its own letters to them too."""
+    own, schedule = device.membership.addresses, device.membership.schedule
+    return [
+        (sender, address)
+        for address in own
+        if address != device.index
+        for sender in possible_senders(schedule, address)
+        if sender == device.index or sender not in own
+    ]
 
 
 def _to(letters: Iterable[Letter], device: int) -> list[Letter]:

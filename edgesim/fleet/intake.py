@@ -23,7 +23,7 @@ class LockstepIntake:
     Args:
         device: whose it is.
         mailbox: what has arrived.
-        on_inheritance: told of in-edges that the device answers for from now on.
+        on_inheritance: told of further edges on which messages belong to the round, if any do.
     """
 
     def __init__(

@@ -100,6 +100,11 @@ KINDS = {
         "gossip": {**SQUEEZE, "local_steps": 2},
         "training": {"rounds": 17, "optimizer": {"lr": 0.05}},
     },
+    "leaving a matching": {
+        "fleet": {"devices": 4, "churn": {"leaves": [{"device": 2, "round": 3}]}},
+        "topology": {"kind": "random_matching"},
+        "training": {"rounds": 14, "optimizer": {"lr": 0.05}},
+    },
     "free": {"fleet": FREE, "topology": {"kind": "exponential"}, "network": JITTER},
     "free squeezed half-duplex": {
         "fleet": FREE,

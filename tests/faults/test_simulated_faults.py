@@ -31,6 +31,7 @@ def test_a_schedule_of_faults_does_not_change_a_bit(seed):
         ("leaving", 1034),  # a leaver lost before it had forwarded what had come for it
         ("leaving", 1045),  # one that still asks, after a restart, though it has left
         ("leaving after local steps", 1054),
+        ("leaving a matching", 1066),  # its mail of later rounds, on edges that this round lacks
     ],
 )
 def test_schedules_that_once_lost_what_a_leaver_had(kind, seed):
