@@ -99,7 +99,6 @@ class Device:
         self._outbox = Outbox(index, algorithm.name, meter)
         self._figures: RoundFigures | None = None
         self._meter = meter
-        self._gossip_works: dict[tuple[int, int], Work] = {}
 
     def in_edges(self) -> list[Edge]:
         """Edges on which a message of the current round has to be absorbed, increasing."""
@@ -364,11 +363,7 @@ class Device:
         return len(self._out_edges()), len(self.in_edges())
 
     def _gossip_work(self, out_degree: int, in_degree: int) -> Work:
-        degrees = out_degree, in_degree
-        if degrees not in self._gossip_works:  # a millisecond each
-            numel = len(self._gossip_state.x)
-            self._gossip_works[degrees] = gossip_work(self._algorithm, numel, *degrees)
-        return self._gossip_works[degrees]
+        return gossip_work(self._algorithm, len(self._gossip_state.x), out_degree, in_degree)
 
     def _work_more(self, work: Work) -> None:
         """Count work that a round turns out to have after its step."""

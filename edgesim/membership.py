@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from edgesim.compression.wire import Message
-from topologies import Schedule, exchange_of
+from topologies import Schedule, exchange_of, possible_senders
 
 Edge: TypeAlias = tuple[int, int]
 """Address that sends, address that it sends to."""
@@ -69,6 +69,19 @@ class Membership:
     def in_edges(self, round_index: int) -> list[Edge]:
         """Edges on which a message of a round has to be absorbed, in increasing order."""
         return self._edges_to(self.addresses, round_index)
+
+    def possible_in_edges(self) -> list[Edge]:
+        """Edges on which a message may have to be absorbed in any round.
+
+        Also from this device to those it inherited: sent before it knew that they had left.
+        """
+        own = self.addresses
+        return [
+            (sender, address)
+            for address in own
+            for sender in possible_senders(self.schedule, address)
+            if sender not in own or sender == self.index != address
+        ]
 
     def out_edges(self, round_index: int) -> list[WeightedEdge]:
         """Edges on which messages of a round are sent; nothing is sent to oneself.

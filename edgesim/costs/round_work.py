@@ -12,6 +12,7 @@ Symbols:
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import log
 from typing import Any
 
@@ -61,6 +62,7 @@ def optimizer_work(optimizer: Optimizer, num_trainable: int) -> Work:
     )
 
 
+@lru_cache(maxsize=1024)
 def gossip_work(algorithm: Algorithm[Any], numel: int, out_degree: int, in_degree: int) -> Work:
     """Work of one round's gossip on one device, z = x/u of the next step included.
 

@@ -177,13 +177,10 @@ class Checkpoints:
             arrays=arrays,
             blobs=[letter.data for letter in letters],
         )
-        # Of one who has left, others soon drop what it would need to do its last round again: no
-        # older checkpoint can stand in for the last, so there are two of it.
-        numbers = (round_index,) if records.heir is None else (round_index, round_index + 1)
-        for number in numbers:
-            data = encode(replace(checkpoint, round_index=number))
-            self._folder.write_checkpoint(index, number, data)
-        log.seal(numbers[-1])
+        self._folder.write_checkpoint(index, round_index, encode(checkpoint))
+        log.seal(round_index)
+        if records.heir is not None:
+            self._write_twin(checkpoint)
         before = self._written.get(index)
         self._written[index] = _Written(
             round_index,
@@ -194,7 +191,19 @@ class Checkpoints:
         )
         if dropped:
             self._folder.drop_checkpoints(index, dropped)
-        self._cost_s = perf_counter() - start_s
+        if records.heir is None:  # a last one, and its twin, are no measure of those to come
+            self._cost_s = perf_counter() - start_s
+
+    def _write_twin(self, checkpoint: Checkpoint) -> None:
+        """Write the last checkpoint of one who has left again, under the other of two numbers.
+
+        Others soon drop what it would need to do its last round again: no older checkpoint can
+        stand in for this one, so a second one has to, numbered as of the round after.
+        """
+        last = checkpoint.fields["device"]["round_index"]
+        number = last + 1 if checkpoint.round_index == last else last
+        twin = replace(checkpoint, round_index=number)
+        self._folder.write_checkpoint(checkpoint.device, number, encode(twin))
 
     def restore(self, device: Device, records: DeviceRecords) -> bool:
         """Set a new device to its newest sound checkpoint; False if it has none.
@@ -219,6 +228,8 @@ class Checkpoints:
         records.log.restore(fields["log"], rounds)
         records.log.seal_letters(round_index, _letters(checkpoint))
         records.heir, records.sent_bytes = fields["heir"], fields["sent_bytes"]
+        if records.heir is not None:  # before anybody hears of it: the other may be damaged
+            self._write_twin(checkpoint)
         self._written[device.index] = _Written(
             round_index,
             perf_counter(),

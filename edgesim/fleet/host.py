@@ -50,7 +50,6 @@ from edgesim.fleet.turns import Core, Turns
 from edgesim.free_device import FreeDevice
 from edgesim.mail import Arrival, Letter, Promise
 from edgesim.membership import Edge
-from topologies import possible_senders
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -130,11 +129,11 @@ class Host:
             assert isinstance(device, FreeDevice), "an inbox was made for it"
             return FreeIntake(device, mailbox)
 
-        def inherit(edges: Iterable[Edge]) -> None:
+        def inherit() -> None:
             # The leaver forwards what has come for it, of later rounds too, but may be lost before
             # it has; or this host was here before, and what was forwarded is lost with that.
-            if edges:
-                self._spawn(self._ask(device, _edges_of_others(device)))
+            edges = device.membership.possible_in_edges()
+            self._spawn(self._ask(device, [edge for edge in edges if edge[1] != device.index]))
 
         return LockstepIntake(device, mailbox, inherit)
 
@@ -167,15 +166,19 @@ class Host:
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait([self._running])
-        await asyncio.to_thread(self.close)
+        self._end()
+        await asyncio.to_thread(self._executor.shutdown)  # the loop goes on meanwhile
         self._books.flush()
 
     def close(self) -> None:
         """End everything that the host has started; steps under way end first."""
+        self._end()
+        self._executor.shutdown()
+
+    def _end(self) -> None:
         self._turns.end()
         for task in self._resending:
             task.cancel()
-        self._executor.shutdown()
 
     async def deliver(self, letter: Letter) -> Receipt:
         """Take in a letter, as soon as there is room for it; the receipt may ask for it again.
@@ -288,15 +291,8 @@ class Host:
         self._post_office.promise(device.promises(()), self._spawn)
         uncovered = await self._in_thread(records.log.uncovered)
         self._spawn(self._post_office.send_again(uncovered, records.log))
-        addresses, schedule = device.membership.addresses, device.membership.schedule
-        edges = [
-            (sender, address)
-            for address in addresses
-            for sender in possible_senders(schedule, address)
-            if sender not in addresses
-        ]
         if records.heir is None:
-            self._spawn(self._ask(device, edges))
+            self._spawn(self._ask(device, device.membership.possible_in_edges()))
 
     async def _ask(self, device: Device, edges: Iterable[Edge]) -> None:
         """Ask senders for all letters from the next on of each edge."""
@@ -373,18 +369,6 @@ def _first(errors: BaseExceptionGroup[EdgesimError]) -> EdgesimError:
         error = error.exceptions[0]
     assert isinstance(error, EdgesimError)
     return error
-
-
-def _edges_of_others(device: Device) -> list[Edge]:
-    """In-edges, in any round, of those in whose place a device is; its own letters to them too."""
-    own, schedule = device.membership.addresses, device.membership.schedule
-    return [
-        (sender, address)
-        for address in own
-        if address != device.index
-        for sender in possible_senders(schedule, address)
-        if sender == device.index or sender not in own
-    ]
 
 
 def _to(letters: Iterable[Letter], device: int) -> list[Letter]:

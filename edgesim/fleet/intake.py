@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from edgesim.device import Device
 from edgesim.errors import EdgesimError
@@ -23,11 +23,11 @@ class LockstepIntake:
     Args:
         device: whose it is.
         mailbox: what has arrived.
-        on_inheritance: told of further edges on which messages belong to the round, if any do.
+        on_inheritance: called when the device has taken the place of others.
     """
 
     def __init__(
-        self, device: Device, mailbox: Mailbox, on_inheritance: Callable[[Iterable[Edge]], None]
+        self, device: Device, mailbox: Mailbox, on_inheritance: Callable[[], None]
     ) -> None:
         self._device = device
         self._mailbox = mailbox
@@ -80,7 +80,8 @@ class LockstepIntake:
         edges = device.in_edges()
         while edges:
             taken = await self._take(edges)
-            for message in (arrival.message for arrival in taken):
+            messages = [arrival.message for arrival in taken]
+            for message in messages:
                 if message.kind == "handover":
                     will = Will.from_notes(message.notes)
                     mail = {e: seq for e, seq in will.sequences.items() if e[1] in will.addresses}
@@ -91,8 +92,9 @@ class LockstepIntake:
                         f"of round {message.round_index} from device {message.sender}"
                     )
             arrivals += taken
-            edges = device.take_note([arrival.message for arrival in taken])
-            self._on_inheritance(edges)
+            edges = device.take_note(messages)
+            if any(message.kind == "handover" for message in messages):
+                self._on_inheritance()
         return arrivals
 
     async def _take(self, edges: Sequence[Edge]) -> list[Arrival]:

@@ -54,11 +54,7 @@ class Turns:
         """What a device does up to its first messages, or to those that it has to wait for."""
         self._books.begin(device)
         with self._core():
-            letters = self._train(device, records)
-            letters = self._go_on(device, records, letters)
-        if device.is_done:
-            self._books.close(device)
-        return letters
+            return self._go_on(device, records, self._train(device, records))
 
     def next(
         self, device: Device, records: DeviceRecords, arrivals: list[Arrival], waited_s: float
@@ -68,19 +64,16 @@ class Turns:
         with self._core():
             waited_s += perf_counter() - start
             letters = self._round(device, records, arrivals, waited_s)
-            letters = self._go_on(device, records, letters)
-        if device.is_done:
-            self._books.close(device)
-        return letters
+            return self._go_on(device, records, letters)
 
     def _go_on(self, device: Device, records: DeviceRecords, letters: list[Letter]) -> list[Letter]:
         """End rounds and begin others, as long as the device sends nothing and awaits nothing."""
-        rounds = 1
-        while not (letters or device.is_done or self._has_ended.is_set() or rounds == MOST_ROUNDS):
-            if device.waits_for_mail:
+        for _ in range(MOST_ROUNDS - 1):
+            if letters or device.is_done or device.waits_for_mail or self._has_ended.is_set():
                 break
             letters = self._round(device, records, [], 0.0)
-            rounds += 1
+        if device.is_done:
+            self._books.close(device)
         return letters
 
     def _round(

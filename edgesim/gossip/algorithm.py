@@ -13,7 +13,7 @@ evaluates. Gossip never changes the sums of x and of u over all devices, shares 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -91,8 +91,8 @@ class GossipState:
 State = TypeVar("State", bound=GossipState)
 
 
-class Algorithm(Protocol[State]):
-    """Gossip algorithm in edge form (docs/design.md, section 3)."""
+class Algorithm(Hashable, Protocol[State]):
+    """Gossip algorithm in edge form (docs/design.md, section 3): a frozen object."""
 
     @property
     def name(self) -> str:

@@ -196,7 +196,6 @@ class _Works:
         self._subject = subject
         self._step: StepWork = subject.model.step_work
         self._optimizer = optimizer_work(subject.optimizer, subject.model.num_trainable)
-        self._gossip: dict[tuple[int, int], Work] = {}
         self._means: dict[tuple[tuple[int, int], ...], IterationWork] = {}
         self._rounds: dict[tuple[int, int], Work] = {}
 
@@ -223,10 +222,8 @@ class _Works:
         return self._means[degrees]
 
     def _of_gossip(self, degrees: tuple[int, int]) -> Work:
-        if degrees not in self._gossip:
-            algorithm = self._subject.algorithm
-            self._gossip[degrees] = gossip_work(algorithm, algorithm.layout.numel, *degrees)
-        return self._gossip[degrees]
+        algorithm = self._subject.algorithm
+        return gossip_work(algorithm, algorithm.layout.numel, *degrees)
 
 
 def _mean(works: list[Work]) -> Work:

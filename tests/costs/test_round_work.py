@@ -122,7 +122,7 @@ def test_stronger_compression_never_costs_more():
         assert less.traffic_bytes < more.traffic_bytes
 
 
-@dataclass
+@dataclass(frozen=True)
 class Unknown:
     layout: ParameterLayout = LAYOUT
     compressor: object = FP32

@@ -105,6 +105,18 @@ KINDS = {
         "topology": {"kind": "random_matching"},
         "training": {"rounds": 14, "optimizer": {"lr": 0.05}},
     },
+    "heirs that leave": {
+        "fleet": {
+            "devices": 5,
+            "churn": {
+                "absent": [{"device": 0, "from_round": 6, "until_round": 9}],
+                "leaves": [{"device": 2, "round": 3}, {"device": 3, "round": 4}],
+            },
+        },
+        "topology": {"kind": "one_peer_exponential"},
+        "gossip": {"algorithm": "gradient_push", "averaging_rate": 0.5},
+        "training": {"rounds": 20, "optimizer": {"lr": 0.05}},
+    },
     "free": {"fleet": FREE, "topology": {"kind": "exponential"}, "network": JITTER},
     "free squeezed half-duplex": {
         "fleet": FREE,
@@ -318,6 +330,15 @@ class _FaultyFleet:
             core=nullcontext,
             executor=InlineExecutor(),
         )
+
+
+def restored_device(schedule, archive, index):
+    """One device of a fleet, as it goes on from what a run has left."""
+    fleet = _FaultyFleet(schedule, archive, Log())
+    fleet.shards = shards(schedule.kind)
+    host = fleet._host([index], None, recover=True)
+    host._checkpoints.restore(host._devices[index], host._records[index])
+    return host._devices[index]
 
 
 def _is_crash(error):

@@ -10,11 +10,11 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from faulty_fleets import KINDS, check, draw, run, undisturbed
+from faulty_fleets import KINDS, Schedule, check, draw, restored_device, run, undisturbed
 from faulty_network import Faults
 from simulated_loop import StuckError, run_simulated
 
-FIRST_SEED, SCHEDULES = 1, 32
+FIRST_SEED, SCHEDULES = 1, 36
 
 
 @pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SCHEDULES))
@@ -32,11 +32,23 @@ def test_a_schedule_of_faults_does_not_change_a_bit(seed):
         ("leaving", 1045),  # one that still asks, after a restart, though it has left
         ("leaving after local steps", 1054),
         ("leaving a matching", 1066),  # its mail of later rounds, on edges that this round lacks
+        ("heirs that leave", 1100),  # the same, where the round of the handover has no other mail
     ],
 )
 def test_schedules_that_once_lost_what_a_leaver_had(kind, seed):
     _, _, different = check(seed, [kind])
     assert different == []
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_one_who_has_left_has_two_last_checkpoints_whenever_it_is_back(lost):
+    calm = Schedule("leaving", 0, ((0, 1, 2, 3),), 1, Faults())
+    _, archive, _, _ = run(calm)
+    number = archive.checkpoint_rounds(2)[-2:][lost]
+    written = archive.checkpoints[2][number]
+    archive.checkpoints[2][number] = written[:-1]
+    restored_device(calm, archive, 2)
+    assert archive.checkpoints[2][number] == written
 
 
 @pytest.mark.parametrize("kind", KINDS)
