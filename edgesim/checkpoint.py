@@ -55,7 +55,7 @@ class Checkpoint:
 
     Attributes:
         device: which one.
-        round_index: rounds that it has completed.
+        round_index: rounds that it has completed; one more in the second copy of who has left.
         run_digest: names the run that it belongs to.
         fields: None, bool, int, float (infinity and NaN too), str, lists, dicts by str of these.
         arrays: numpy arrays of any shape and dtype without objects, by name.

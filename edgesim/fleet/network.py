@@ -33,7 +33,7 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A device that was restarted asks for letters again.
+    """A device that was restarted, or has taken the place of another, asks for letters again.
 
     Attributes:
         edge: on which they were sent.
