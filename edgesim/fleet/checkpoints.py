@@ -1,8 +1,9 @@
 """Checkpoints of the devices of one host: what is in them, when they are written, which is read.
 
 A checkpoint holds a device between two rounds: its state, how far it has read on each edge, and the
-letters that it has sent since the checkpoint before. When it is written depends on this machine's
-clock, and never changes a result: whoever goes on from it does again what was done before.
+letters that it has sent since the last checkpoint but one. When it is written depends on this
+machine's clock, and never changes a result: whoever goes on from it does again what was done
+before.
 """
 
 from __future__ import annotations
@@ -24,8 +25,7 @@ from edgesim.device import Device
 from edgesim.errors import EdgesimError
 from edgesim.fleet.mailbox import Mailbox
 from edgesim.fleet.promises import Inbox
-from edgesim.fleet.sent_log import SentLog, describe_letter, read_letter
-from edgesim.mail import Letter
+from edgesim.fleet.sent_log import SentLog, WrittenLetters, describe_letter, read_letter
 from edgesim.membership import Edge
 from edgesim.state_tree import Arrays
 
@@ -159,12 +159,14 @@ class Checkpoints:
         arrays: Arrays = {}
         log, watermarks = records.log, dict(records.mailbox.next_sequences)
         dropped = log.drop_covered()
-        letters = log.fresh
+        letters = log.to_write()
+        in_order = [*letters.copies, *letters.own]
         fields = {
             "device": device.state(arrays),
             "watermarks": [[*edge, sequence] for edge, sequence in watermarks.items()],
             "log": log.state(),
-            "letters": [describe_letter(letter) for letter in letters],
+            "letters": [describe_letter(letter) for letter in in_order],
+            "copies": len(letters.copies),
             "heir": records.heir,
             "sent_bytes": records.sent_bytes,
         }
@@ -175,7 +177,7 @@ class Checkpoints:
             run_digest=self._settings.run_digest,
             fields=fields,
             arrays=arrays,
-            blobs=[letter.data for letter in letters],
+            blobs=[letter.data for letter in in_order],
         )
         self._folder.write_checkpoint(index, round_index, encode(checkpoint))
         log.seal(round_index)
@@ -208,7 +210,8 @@ class Checkpoints:
     def restore(self, device: Device, records: DeviceRecords) -> bool:
         """Set a new device to its newest sound checkpoint; False if it has none.
 
-        What was recorded after it is removed: it will be done again.
+        What was recorded after it is removed: it will be done again. So are newer checkpoints: one
+        of them may become usable again, and would then go on without these records.
 
         Raises:
             NoSoundCheckpointError: there are some, and none can be used; nothing is removed.
@@ -218,6 +221,8 @@ class Checkpoints:
         rounds = self._folder.checkpoint_rounds(device.index)
         checkpoint = self._newest_sound(device.index, rounds)
         round_index = checkpoint.round_index if checkpoint else 0
+        if newer := [number for number in rounds if number > round_index]:
+            self._folder.drop_checkpoints(device.index, newer)
         self._folder.drop_parts_from(device.index, round_index)
         if checkpoint is None:
             return False
@@ -225,8 +230,7 @@ class Checkpoints:
         device.restore(fields["device"], checkpoint.arrays)
         watermarks = {(s, r): sequence for s, r, sequence in fields["watermarks"]}
         records.mailbox.take_over(watermarks)
-        records.log.restore(fields["log"], rounds)
-        records.log.seal_letters(round_index, _letters(checkpoint))
+        records.log.restore(fields["log"], round_index, _letters(checkpoint), rounds)
         records.heir, records.sent_bytes = fields["heir"], fields["sent_bytes"]
         if records.heir is not None:  # before anybody hears of it: the other may be damaged
             self._write_twin(checkpoint)
@@ -238,7 +242,7 @@ class Checkpoints:
         )
         return True
 
-    def letters(self, device: int, round_index: int) -> list[Letter]:
+    def letters(self, device: int, round_index: int) -> WrittenLetters:
         """Letters in a checkpoint.
 
         Raises:
@@ -249,13 +253,14 @@ class Checkpoints:
     def _newest_sound(self, device: int, rounds: list[int]) -> Checkpoint | None:
         """The newest checkpoint that can be gone on from.
 
-        One whose older letters are needed and damaged can't: an older one has to write them anew.
+        One whose older letters are needed and lost, as two damaged files in a row lose some, can't:
+        an older one has to write them anew.
         """
         for round_index in reversed(rounds):
             try:
                 checkpoint = self._read(device, round_index)
                 older = SentLog(lambda r: self.letters(device, r))
-                older.restore(checkpoint.fields["log"], rounds)
+                older.restore(checkpoint.fields["log"], round_index, _letters(checkpoint), rounds)
                 older.uncovered()
             except NewerCheckpointError:
                 raise
@@ -286,8 +291,10 @@ class Checkpoints:
         return checkpoint
 
 
-def _letters(checkpoint: Checkpoint) -> list[Letter]:
+def _letters(checkpoint: Checkpoint) -> WrittenLetters:
     described = checkpoint.fields["letters"]
-    return [
+    letters = [
         read_letter(letter, data) for letter, data in zip(described, checkpoint.blobs, strict=True)
     ]
+    num_copies = checkpoint.fields.get("copies", 0)  # absent in files of early versions
+    return WrittenLetters(letters[:num_copies], letters[num_copies:])

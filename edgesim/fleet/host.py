@@ -45,7 +45,7 @@ from edgesim.fleet.network import (
 from edgesim.fleet.post_office import LONGEST_PAUSE_S, PostOffice
 from edgesim.fleet.progress import Progress, Waiting
 from edgesim.fleet.promises import Inbox
-from edgesim.fleet.sent_log import SentLog
+from edgesim.fleet.sent_log import SentLog, WrittenLetters
 from edgesim.fleet.turns import Core, Turns
 from edgesim.free_device import FreeDevice
 from edgesim.mail import Arrival, Letter, Promise
@@ -113,7 +113,7 @@ class Host:
         self._failure: BaseException | None = None
 
     def _new_records(self, device: Device) -> DeviceRecords:
-        def read(round_index: int) -> list[Letter]:
+        def read(round_index: int) -> WrittenLetters:
             assert self._checkpoints is not None, "letters are sealed in checkpoints alone"
             return self._checkpoints.letters(device.index, round_index)
 

@@ -2,7 +2,9 @@
 
 A receiver that is restarted goes on from its checkpoint and needs what it had absorbed since. Its
 senders therefore keep every letter until a checkpoint of the receiver covers it: since their own
-last checkpoint in memory, older ones in the files of their checkpoints.
+last checkpoint but one in memory, older ones in the files of their checkpoints. Each is written
+twice, as one of a checkpoint's own letters and as a copy in the next one, so that no damaged file
+takes letters along.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from threading import Lock
 from typing import Any
 
+from edgesim.checkpoint import CheckpointError
 from edgesim.compression.wire import HEADER
 from edgesim.fleet.network import LettersLostError
 from edgesim.hardware.timeline import Stamp
@@ -46,10 +49,23 @@ class _Kept:
 
 @dataclass(frozen=True, slots=True)
 class _Sealed:
-    """Letters in the file of a checkpoint: by edge, one past the last sequence."""
+    """A checkpoint's own letters: by edge, one past the last sequence."""
 
     round_index: int
     ends: Mapping[Edge, int]
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenLetters:
+    """What the file of a checkpoint holds, each in the order in which it was sent.
+
+    Attributes:
+        copies: of the own letters of the checkpoint before, as far as they were not covered.
+        own: letters since then.
+    """
+
+    copies: Sequence[Letter]
+    own: Sequence[Letter]
 
 
 class SentLog:
@@ -59,26 +75,28 @@ class SentLog:
     in between must find each letter in one place or the other.
 
     Args:
-        read: letters in the device's checkpoint of a round.
+        read: letters in the device's checkpoint of a round, or CheckpointError if it is damaged.
     """
 
-    def __init__(self, read: Callable[[int], Sequence[Letter]]) -> None:
+    def __init__(self, read: Callable[[int], WrittenLetters]) -> None:
         self._read = read
         self._fresh: list[_Kept] = []
+        self._newest_sealed: list[_Kept] = []  # own letters of the last checkpoint
         self._fresh_bytes = 0
         self._sealed: list[_Sealed] = []
         self._covered: dict[Edge, int] = {}
         self._carried: set[int] = set()
         self._lock = Lock()
 
-    @property
-    def fresh(self) -> Sequence[Letter]:
-        """Letters since the last checkpoint."""
-        return [kept.whole() for kept in list(self._fresh)]
+    def to_write(self) -> WrittenLetters:
+        """What the next checkpoint has to hold."""
+        with self._lock:
+            copies = [kept for kept in self._newest_sealed if not self._is_covered(kept.letter)]
+            return WrittenLetters(_whole(copies), _whole(self._fresh))
 
     @property
     def fresh_bytes(self) -> int:
-        """Bytes that these take in memory."""
+        """Bytes in memory of letters that no checkpoint holds yet."""
         return self._fresh_bytes
 
     def add(self, letters: Iterable[Letter]) -> None:
@@ -101,17 +119,14 @@ class SentLog:
         self._covered[edge] = max(sequence, self._covered.get(edge, 0))
 
     def seal(self, round_index: int) -> None:
-        """The fresh letters are in the file of the checkpoint of this round."""
+        """What was to be written is in the file of the checkpoint of this round."""
         with self._lock:
-            self.seal_letters(round_index, (kept.letter for kept in self._fresh))
-            self._fresh, self._fresh_bytes = [], 0
-
-    def seal_letters(self, round_index: int, letters: Iterable[Letter]) -> None:
-        """These letters are in the file of the checkpoint of this round."""
-        ends: dict[Edge, int] = {}
-        for letter in letters:
-            ends[letter.edge] = max(letter.sequence + 1, ends.get(letter.edge, 0))
-        self._sealed.append(_Sealed(round_index, ends))
+            ends: dict[Edge, int] = {}
+            for kept in self._fresh:
+                edge, sequence = kept.letter.edge, kept.letter.sequence
+                ends[edge] = max(sequence + 1, ends.get(edge, 0))
+            self._sealed.append(_Sealed(round_index, ends))
+            self._newest_sealed, self._fresh, self._fresh_bytes = self._fresh, [], 0
 
     def drop_covered(self) -> list[int]:
         """Forget checkpoints that nobody needs once a new one is written; returns their rounds.
@@ -125,44 +140,63 @@ class SentLog:
     def _drop_covered(self) -> list[int]:
         dropped = []
         while len(self._sealed) >= KEPT_CHECKPOINTS and (
-            self._sealed[0].round_index in self._carried or self._is_covered(self._sealed[0])
+            self._sealed[0].round_index in self._carried or self._are_covered(self._sealed[0])
         ):
             dropped.append(self._sealed.pop(0).round_index)
         self._carried.difference_update(dropped)
         if len(self._sealed) >= MANY_CHECKPOINTS:
-            self._carry(self._sealed[0].round_index)
+            self._carry_oldest()
         return dropped
 
-    def _carry(self, round_index: int) -> None:
-        """Take what is still needed of a checkpoint into the next one.
+    def _carry_oldest(self) -> None:
+        """Take what is still needed of the oldest checkpoint into the next one.
 
         The old one goes with the checkpoint after that: until then, if the next one is damaged,
         the one before it is gone on from, and needs the old one.
         """
         fresh, self._fresh = self._fresh, []
-        self._add(
-            letter
-            for letter in self._read(round_index)
-            if letter.sequence >= self._covered.get(letter.edge, 0)
-        )
+        self._add(letter for letter in self._own_letters(0) if not self._is_covered(letter))
         self._fresh += fresh
-        self._carried.add(round_index)
+        self._carried.add(self._sealed[0].round_index)
 
-    def _is_covered(self, sealed: _Sealed) -> bool:
+    def _is_covered(self, letter: Letter) -> bool:
+        return letter.sequence < self._covered.get(letter.edge, 0)
+
+    def _are_covered(self, sealed: _Sealed) -> bool:
         return all(self._covered.get(edge, 0) >= end for edge, end in sealed.ends.items())
+
+    def _own_letters(self, number: int) -> Sequence[Letter]:
+        """Own letters of one of the checkpoints, but maybe for some that are covered.
+
+        Raises:
+            CheckpointError: its file is damaged, and the next one, too, or that has no copies.
+        """
+        sealed, *later = self._sealed[number:]
+        if not later:
+            return _whole(self._newest_sealed)
+        try:
+            return self._read(sealed.round_index).own
+        except CheckpointError:
+            copies = self._read(later[0].round_index).copies
+            copied = {(letter.edge, letter.sequence) for letter in copies}
+            for edge, end in sealed.ends.items():
+                if end > self._covered.get(edge, 0) and (edge, end - 1) not in copied:
+                    raise  # the next one is of an early version, which wrote no copies
+            return copies
 
     def letters(self, edge: Edge, next_sequence: int) -> list[Letter]:
         """Letters of an edge from a sequence on, in order.
 
         Raises:
             LettersLostError: the first of them is gone.
+            CheckpointError: two checkpoints in a row that hold some are damaged.
         """
         with self._lock:  # also while files are read: they must not be dropped meanwhile
             found = {
                 letter.sequence: letter
-                for sealed in self._sealed
+                for number, sealed in enumerate(self._sealed)
                 if sealed.ends.get(edge, 0) > next_sequence
-                for letter in self._read(sealed.round_index)
+                for letter in self._own_letters(number)
                 if letter.edge == edge
             }
             found |= {k.letter.sequence: k.whole() for k in self._fresh if k.letter.edge == edge}
@@ -176,18 +210,20 @@ class SentLog:
         return wanted
 
     def uncovered(self) -> list[Letter]:
-        """All letters that somebody may lack, in the order in which they were sent."""
-        sealed = [
-            letter
-            for part in self._sealed
-            if not self._is_covered(part)
-            for letter in self._read(part.round_index)
-        ]
-        return [
-            letter
-            for letter in (*sealed, *self.fresh)
-            if letter.sequence >= self._covered.get(letter.edge, 0)
-        ]
+        """All letters that somebody may lack, in the order in which they were sent.
+
+        Raises:
+            CheckpointError: two checkpoints in a row that hold some are damaged.
+        """
+        with self._lock:
+            sealed = [
+                letter
+                for number, part in enumerate(self._sealed)
+                if not self._are_covered(part)
+                for letter in self._own_letters(number)
+            ]
+            letters = (*sealed, *_whole(self._fresh))
+        return [letter for letter in letters if not self._is_covered(letter)]
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint has to remember beside the fresh letters."""
@@ -201,26 +237,41 @@ class SentLog:
             "carried": sorted(self._carried),
         }
 
-    def restore(self, state: Mapping[str, Any], kept_rounds: Container[int]) -> None:
-        """Become what `state` described.
+    def restore(
+        self,
+        state: Mapping[str, Any],
+        round_index: int,
+        letters: WrittenLetters,
+        kept_rounds: Container[int],
+    ) -> None:
+        """Become what it was when a checkpoint had been written.
 
         Args:
-            state: of a checkpoint.
+            state: in that checkpoint.
+            round_index: of it.
+            letters: in it.
             kept_rounds: rounds whose checkpoints are still there; the letters of others were
                 covered when these were removed, or carried into this one.
         """
         self._carried = set(state.get("carried", ()))  # absent in files of early versions
         self._covered = {(s, r): sequence for s, r, sequence in state["covered"]}
         self._sealed = []
-        for round_index, described in state["sealed"]:
+        for older, described in state["sealed"]:
             ends = {(s, r): end for s, r, end in described}
-            if round_index in kept_rounds:
-                self._sealed.append(_Sealed(round_index, ends))
-            elif round_index in self._carried:
-                self._carried.remove(round_index)
+            if older in kept_rounds:
+                self._sealed.append(_Sealed(older, ends))
+            elif older in self._carried:
+                self._carried.remove(older)
             else:
                 for edge, end in ends.items():
                     self.cover(edge, end)
+        self._fresh = []
+        self.add(letters.own)
+        self.seal(round_index)
+
+
+def _whole(letters: Iterable[_Kept]) -> list[Letter]:
+    return [kept.whole() for kept in letters]
 
 
 def describe_letter(letter: Letter) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import torch
@@ -152,6 +152,7 @@ class Schedule:
     crash_before: frozenset[int] = frozenset()
     crash_after: frozenset[int] = frozenset()
     damage: float = 0.0
+    damage_living: float = 0.0
 
 
 @dataclass
@@ -220,6 +221,7 @@ def draw(seed, kinds=KINDS):
         crash_before=frozenset(chance.sample(writes, min(len(writes), chance.choice([0, 0, 3])))),
         crash_after=frozenset(chance.sample(writes, min(len(writes), chance.choice([0, 0, 3])))),
         damage=chance.choice([0, 0.5]),
+        damage_living=chance.choice([0, 0, 0.3]),
     )
 
 
@@ -304,7 +306,16 @@ class _FaultyFleet:
             for device in devices:
                 if self.random.random() < self.schedule.damage:
                     self.log.damaged += self.archive.damage_newest(device, self.random)
+            self._damage_living()
             await asyncio.sleep(self.random.random() * 0.2)
+
+    def _damage_living(self):
+        """Of those who may be asked for letters in it, before they die themselves."""
+        if self.schedule.damage_living:  # otherwise nothing is drawn
+            for device, node in self.nodes.items():
+                lives = node.host is not None
+                if lives and self.random.random() < self.schedule.damage_living:
+                    self.log.damaged += self.archive.damage_newest(device, self.random)
 
     async def _bury(self, node, host, network, running, killed):
         node.down()
@@ -347,9 +358,9 @@ def _is_crash(error):
     return isinstance(error, CrashError)
 
 
-def check(seed, kinds=KINDS):
-    """Run the schedule of a seed; says what differs, or nothing."""
-    schedule = draw(seed, kinds)
+def check(seed, kinds=KINDS, **changes):
+    """Run the schedule of a seed, but for these changes; says what differs, or nothing."""
+    schedule = replace(draw(seed, kinds), **changes)
     outcome, _, _, log = run(schedule)
     expected = undisturbed(schedule.kind).outcome
     different = [key for key in expected if expected[key] != outcome[key]]

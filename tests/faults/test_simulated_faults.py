@@ -36,7 +36,7 @@ def test_a_schedule_of_faults_does_not_change_a_bit(seed):
     ],
 )
 def test_schedules_that_once_lost_what_a_leaver_had(kind, seed):
-    _, _, different = check(seed, [kind])
+    _, _, different = check(seed, [kind], damage_living=0.0)
     assert different == []
 
 
@@ -49,6 +49,16 @@ def test_one_who_has_left_has_two_last_checkpoints_whenever_it_is_back(lost):
     archive.checkpoints[2][number] = written[:-1]
     restored_device(calm, archive, 2)
     assert archive.checkpoints[2][number] == written
+
+
+def test_who_goes_back_leaves_no_newer_checkpoint_behind():
+    """It may become usable again, and was written beside records that are dropped now."""
+    calm = Schedule("ring", 0, ((0, 1, 2, 3),), 1, Faults())
+    _, archive, _, _ = run(calm)
+    *_, before, newest = archive.checkpoint_rounds(2)
+    archive.checkpoints[2][newest] = archive.checkpoints[2][newest][:-1]
+    restored_device(calm, archive, 2)
+    assert archive.checkpoint_rounds(2)[-1] == before
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -66,6 +76,7 @@ def test_every_kind_of_fleet_survives_the_loss_of_everything(kind):
         crash_before=frozenset(),
         crash_after=frozenset(),
         damage=0.0,
+        damage_living=0.0,
     )
     outcome, _, _, log = run(schedule)
     assert log.crashes >= 2

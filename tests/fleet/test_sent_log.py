@@ -6,8 +6,9 @@ from threading import Event, Thread
 
 import pytest
 
+from edgesim.checkpoint import CheckpointError
 from edgesim.fleet.network import LettersLostError
-from edgesim.fleet.sent_log import MANY_CHECKPOINTS, SentLog
+from edgesim.fleet.sent_log import MANY_CHECKPOINTS, SentLog, WrittenLetters
 from edgesim.mail import Letter
 
 
@@ -16,22 +17,24 @@ def letter(sequence, receiver=1):
 
 
 class Files:
-    """Letters by checkpoint; may be slow to read."""
+    """Letters by checkpoint; may be slow to read, or damaged."""
 
     def __init__(self):
-        self.letters, self.states = {}, {}
+        self.letters, self.states, self.damaged = {}, {}, set()
         self.asked, self.go_on = Event(), Event()
         self.go_on.set()
 
     def read(self, round_index):
         self.asked.set()
         assert self.go_on.wait(10)
+        if round_index in self.damaged:
+            raise CheckpointError("damaged")
         return self.letters[round_index]
 
     def checkpoint(self, log, round_index):
         dropped = log.drop_covered()
         self.states[round_index] = log.state()
-        self.letters[round_index] = list(log.fresh)
+        self.letters[round_index] = log.to_write()
         log.seal(round_index)
         for old in dropped:
             del self.letters[old]
@@ -41,8 +44,10 @@ class Files:
         copies = Files()
         copies.letters = dict(self.letters)
         log = SentLog(copies.read)
-        log.restore(self.states[round_index], sorted(copies.letters))
-        log.seal_letters(round_index, copies.letters[round_index])
+        copies.damaged = set(self.damaged)
+        log.restore(
+            self.states[round_index], round_index, self.letters[round_index], sorted(self.letters)
+        )
         return log, copies
 
 
@@ -52,19 +57,21 @@ def test_letters_that_are_sealed_while_older_ones_are_read_are_not_missed():
     log.add([letter(0)])
     files.checkpoint(log, 1)
     log.add([letter(1)])
+    files.checkpoint(log, 2)
+    log.add([letter(2)])
     files.go_on.clear()
     found = []
     asking = Thread(target=lambda: found.extend(log.letters((0, 1), 0)))
     asking.start()
     assert files.asked.wait(10)
-    sealing = Thread(target=lambda: files.checkpoint(log, 2))
+    sealing = Thread(target=lambda: files.checkpoint(log, 3))
     sealing.start()
     sealing.join(0.2)  # it must not get between the two places
     files.go_on.set()
     asking.join(10)
     sealing.join(10)
-    assert found == [letter(0), letter(1)]
-    assert log.letters((0, 1), 0) == [letter(0), letter(1)]
+    assert found == [letter(0), letter(1), letter(2)]
+    assert log.letters((0, 1), 0) == found
 
 
 def test_what_is_covered_goes_and_what_is_asked_for_beyond_it_is_refused():
@@ -110,3 +117,76 @@ def test_a_letter_that_has_moved_on_is_found_from_the_newest_checkpoint_and_the_
             for later in range(round_index + 1, round_index + 10):
                 copies.checkpoint(again, later)
             assert silent in again.uncovered()
+
+
+@pytest.mark.parametrize("damaged", [1, 2, 3, 4])
+def test_one_damaged_file_takes_no_letter_along(damaged):
+    files = Files()
+    log = SentLog(files.read)
+    sent = [letter(sequence, receiver) for sequence in range(5) for receiver in (1, 2)]
+    for sequence in range(5):
+        if sequence:
+            files.checkpoint(log, sequence)
+        log.add(sent[2 * sequence : 2 * sequence + 2])
+    files.damaged = {damaged}
+    assert log.letters((0, 1), 0) == sent[::2]
+    assert log.uncovered() == sent
+    if damaged < 4:  # otherwise the one before is gone on from
+        again, _ = files.gone_on_from(4)
+        assert again.letters((0, 2), 1) == sent[3:-2:2]
+        assert again.uncovered() == sent[:-2]
+
+
+def test_two_damaged_files_in_a_row_are_not_passed_over():
+    files = Files()
+    log = SentLog(files.read)
+    for sequence in range(4):
+        log.add([letter(sequence)])
+        files.checkpoint(log, sequence + 1)
+    files.damaged = {2, 3}
+    with pytest.raises(CheckpointError):
+        log.letters((0, 1), 0)
+    with pytest.raises(CheckpointError):
+        log.uncovered()
+    log.cover((0, 1), 3)
+    assert log.letters((0, 1), 3) == log.uncovered() == [letter(3)]
+
+
+def test_files_without_copies_make_up_for_no_damaged_one():
+    files = Files()
+    log = SentLog(files.read)
+    for sequence in range(3):
+        log.add([letter(sequence)])
+        files.checkpoint(log, sequence + 1)
+        files.letters[sequence + 1] = WrittenLetters([], files.letters[sequence + 1].own)
+    assert log.letters((0, 1), 0) == [letter(0), letter(1), letter(2)]
+    files.damaged = {1}
+    with pytest.raises(CheckpointError):
+        log.letters((0, 1), 0)
+
+
+def test_covered_letters_are_written_once():
+    files = Files()
+    log = SentLog(files.read)
+    log.add([letter(0), letter(0, receiver=2)])
+    files.checkpoint(log, 1)
+    log.cover((0, 1), 1)
+    log.add([letter(1)])
+    files.checkpoint(log, 2)
+    assert files.letters[2] == WrittenLetters([letter(0, receiver=2)], [letter(1)])
+
+
+def test_a_letter_on_a_silent_edge_outlives_a_damaged_file():
+    files = Files()
+    log = SentLog(files.read)
+    silent = letter(0, receiver=2)
+    log.add([silent])
+    for sequence in range(40):
+        log.add([letter(sequence)])
+        log.cover((0, 1), sequence)
+        files.checkpoint(log, sequence + 1)
+        if sequence % 3 == 0:
+            files.damaged.add(sequence + 1)
+        assert log.letters((0, 2), 0) == [silent]
+        own = sum(silent in written.own for written in files.letters.values())
+        assert own <= 2  # it moves on as one, however often it is copied
