@@ -28,6 +28,7 @@ from edgesim.data.sources import load_dataset
 from edgesim.equipment import check_hardware
 from edgesim.errors import ScenarioError
 from edgesim.learning.parameters import ParameterLayout
+from edgesim.membership import has_turn_to_leave
 from edgesim.models.catalog import check_model
 from edgesim.models.errors import ModelError
 from edgesim.scenario.data import DirichletPartition, IidPartition, LabelSkewPartition
@@ -116,7 +117,28 @@ def prepare(scenario: Scenario) -> Prepared:
     indices = _deal(scenario, dataset.train.labels)
     training = _plan_training(scenario, [len(i) for i in indices])
     check_length(scenario, schedule, training.num_rounds)
+    _check_leaves(schedule, training.num_rounds)
     return Prepared(scenario, schedule, dataset, indices, data, training, layout)
+
+
+def _check_leaves(schedule: Schedule, num_rounds: int | None) -> None:
+    """A device that is to leave waits for its turn, which must come before the run is over."""
+    if num_rounds is None:
+        return
+    n = schedule.num_devices
+    last_turns = range(max(0, num_rounds - n * schedule.exchange_every), num_rounds)
+    for device in range(n):
+        leave_round = schedule.presence.leave_round(device)
+        if leave_round is None:
+            continue
+        turns = [r for r in last_turns if has_turn_to_leave(schedule, device, r)]
+        if not turns or turns[-1] < leave_round:
+            remedy = f"let it leave in round {turns[-1]} or before, or " if turns else ""
+            raise ScenarioError(
+                f"fleet.churn.leaves: device {device} is to leave in round {leave_round}, but its "
+                f"turn, one exchange in {n}, comes in none from there to the last, round "
+                f"{num_rounds - 1}; {remedy}train for more rounds"
+            )
 
 
 def _check_sizes(scenario: Scenario, dataset: Dataset) -> None:

@@ -248,7 +248,9 @@ class _Run:
             )
             self.directory.merge_rounds(keep_parts=True)
             raise
-        self.directory.merge_rounds(keep_parts=True)  # until summary.json says that all is there
+        # The parts stay until summary.json says that all is there.
+        presence = self.prepared.schedule.presence
+        self.directory.merge_rounds(keep_parts=True, presence=presence)
         return recorder
 
     @contextmanager

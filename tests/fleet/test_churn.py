@@ -8,6 +8,7 @@ import pytest
 from small_fleets import assert_same_bits, prepared, train
 
 from edgesim.assembly import PLAIN, make_flat_model
+from edgesim.errors import ScenarioError
 from edgesim.fleet.evaluation import Evaluator
 
 STILL = (
@@ -146,3 +147,30 @@ def test_churn_is_the_same_inline_and_with_actors(tmp_path, ray_address):
         train(tmp_path, "inline", *settings, inline=True),
         train(tmp_path, "each", *settings, address=ray_address),
     )
+
+
+@pytest.mark.parametrize(
+    ("device", "leave_round", "rounds", "local_steps", "remedy"),
+    [
+        (1, 6, 8, 1, "in round 5 or before"),
+        (0, 5, 8, 1, "in round 4 or before"),
+        (0, 1, 4, 1, None),  # nobody leaves in the first exchange of all
+        (2, 30, 8, 1, "in round 6 or before"),
+        (0, 4, 8, 2, None),
+        (1, 12, 16, 2, "in round 11 or before"),
+    ],
+)
+def test_a_leave_that_would_find_no_turn_is_refused(
+    tmp_path, device, leave_round, rounds, local_steps, remedy
+):
+    settings = (
+        f"fleet.churn={{leaves: [{{device: {device}, round: {leave_round}}}]}}",
+        f"training.rounds={rounds}",
+        f"gossip.local_steps={local_steps}",
+        "topology.kind=complete",
+    )
+    with pytest.raises(ScenarioError) as caught:
+        prepared(tmp_path, *settings)
+    text = str(caught.value)
+    assert f"device {device} is to leave in round {leave_round}" in text
+    assert (remedy in text) if remedy else ("or before" not in text)
