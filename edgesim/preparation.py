@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import count
 from math import ceil
 from pathlib import Path
 from typing import assert_never
@@ -92,8 +93,12 @@ def _paths_in(options: object) -> Iterator[Path]:
                 yield from _paths_in(option)
 
 
-def prepare(scenario: Scenario) -> Prepared:
+def prepare(scenario: Scenario, *, goes_on: bool = False) -> Prepared:
     """Check a scenario against its graph, data and model, and deal out the samples.
+
+    Args:
+        scenario: that is to be run.
+        goes_on: its run has begun, and plans that can't come about can't be changed any more.
 
     Raises:
         ScenarioError, DataError, PartitionError: what can't work, where, and what to change.
@@ -117,7 +122,8 @@ def prepare(scenario: Scenario) -> Prepared:
     indices = _deal(scenario, dataset.train.labels)
     training = _plan_training(scenario, [len(i) for i in indices])
     check_length(scenario, schedule, training.num_rounds)
-    _check_leaves(schedule, training.num_rounds)
+    if not goes_on:
+        _check_leaves(schedule, training.num_rounds)
     return Prepared(scenario, schedule, dataset, indices, data, training, layout)
 
 
@@ -125,15 +131,18 @@ def _check_leaves(schedule: Schedule, num_rounds: int | None) -> None:
     """A device that is to leave waits for its turn, which must come before the run is over."""
     if num_rounds is None:
         return
-    n = schedule.num_devices
-    last_turns = range(max(0, num_rounds - n * schedule.exchange_every), num_rounds)
+    n, presence = schedule.num_devices, schedule.presence
+    period = n * schedule.exchange_every
     for device in range(n):
-        leave_round = schedule.presence.leave_round(device)
+        leave_round = presence.leave_round(device)
         if leave_round is None:
             continue
-        turns = [r for r in last_turns if has_turn_to_leave(schedule, device, r)]
-        if not turns or turns[-1] < leave_round:
-            remedy = f"let it leave in round {turns[-1]} or before, or " if turns else ""
+        first = next(r for r in count() if has_turn_to_leave(schedule, device, r))
+        turns = range(first, num_rounds, period)
+        # One that was away in the round before can't leave yet.
+        last = next((r for r in reversed(turns) if presence.is_present(device, r - 1)), -1)
+        if last < leave_round:
+            remedy = f"let it leave in round {last} or before, or " if last > 0 else ""
             raise ScenarioError(
                 f"fleet.churn.leaves: device {device} is to leave in round {leave_round}, but its "
                 f"turn, one exchange in {n}, comes in none from there to the last, round "

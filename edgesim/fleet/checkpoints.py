@@ -29,8 +29,8 @@ from edgesim.fleet.sent_log import SentLog, WrittenLetters, describe_letter, rea
 from edgesim.membership import Edge
 from edgesim.state_tree import Arrays
 
-LOG_BYTES = 64 * 2**20  # of letters in a host's memory; then checkpoints take them to disk,
-LOG_PER_STATE = 2  # but not before they outweigh the state that is written with them
+LOG_BYTES = 32 * 2**20  # of new letters in a host's memory; then checkpoints take them to disk,
+LOG_PER_STATE = 1  # but not before they outweigh the state that is written with them
 MAX_SHARE = 0.02  # of a host's time that checkpoints may take
 
 _log = logging.getLogger(__name__)
@@ -142,7 +142,7 @@ class Checkpoints:
             return device.round_index - (last.round_index if last else 0) >= every
         state_bytes = last.state_bytes if last else 0
         if log.fresh_bytes > max(LOG_BYTES / self._num_devices, LOG_PER_STATE * state_bytes):
-            return True  # memory has no other bound
+            return True  # memory has no other bound; those of the last checkpoint are in it, too
         passed_s = perf_counter() - (last.at_s if last else self._start_s)
         # Checkpoints must not take more than their share of the time, however many are due.
         share_s = self._cost_s * self._num_devices / MAX_SHARE
@@ -221,8 +221,9 @@ class Checkpoints:
         rounds = self._folder.checkpoint_rounds(device.index)
         checkpoint = self._newest_sound(device.index, rounds)
         round_index = checkpoint.round_index if checkpoint else 0
-        if newer := [number for number in rounds if number > round_index]:
-            self._folder.drop_checkpoints(device.index, newer)
+        for newer in reversed([number for number in rounds if number > round_index]):
+            # Newest first, lest what is left look sound if this is interrupted.
+            self._folder.drop_checkpoints(device.index, [newer])
         self._folder.drop_parts_from(device.index, round_index)
         if checkpoint is None:
             return False
@@ -248,7 +249,12 @@ class Checkpoints:
         Raises:
             CheckpointError: it is damaged.
         """
-        return _letters(self._read(device, round_index))
+        try:
+            return _letters(self._read(device, round_index))
+        except CheckpointError as error:
+            raise CheckpointError(
+                f"checkpoint of device {device} after round {round_index}: {error}"
+            ) from error
 
     def _newest_sound(self, device: int, rounds: list[int]) -> Checkpoint | None:
         """The newest checkpoint that can be gone on from.

@@ -23,6 +23,7 @@ from rich.console import Console
 
 from edgesim.assembly import Compute, FleetPlan, choose_compute, make_flat_model
 from edgesim.data.batches import evaluation_batches
+from edgesim.fleet.completeness import check_rounds
 from edgesim.fleet.evaluation import Evaluator
 from edgesim.fleet.inline import InlineFleet
 from edgesim.fleet.progress import Progress, Waiting
@@ -160,7 +161,8 @@ def _resume(
         directory.read_text("scenario.yaml"),
         directory.read_json("environment.json"),
     )
-    prepared = prepare(parse_scenario(text, f"{directory.place}/scenario.yaml", Path()))
+    scenario = parse_scenario(text, f"{directory.place}/scenario.yaml", Path())
+    prepared = prepare(scenario, goes_on=True)
     if inline is None:
         inline = environment["mode"] == "inline" and address is None
     with _session(address, inline=inline, dashboard=dashboard, console=console) as mode:
@@ -208,6 +210,7 @@ class _Run:
         start = perf_counter()
         recorder = self._train(recover=recover)
         try:
+            check_rounds(self.prepared, self.directory)
             recorder.finish()
         finally:
             recorder.close()
@@ -248,9 +251,7 @@ class _Run:
             )
             self.directory.merge_rounds(keep_parts=True)
             raise
-        # The parts stay until summary.json says that all is there.
-        presence = self.prepared.schedule.presence
-        self.directory.merge_rounds(keep_parts=True, presence=presence)
+        self.directory.merge_rounds(keep_parts=True)  # until summary.json says that all is there
         return recorder
 
     @contextmanager

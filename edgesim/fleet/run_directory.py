@@ -18,7 +18,7 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.metadata import version
@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 import torch
 
 from edgesim.errors import EdgesimError
-from edgesim.fleet.part_merge import Part, RoundsOfDevices, RowsError, merge_parts
+from edgesim.fleet.part_merge import Part, merge_parts
 from edgesim.lease import Fence, Holder, Lease
 from edgesim.records import (
     FREE_ROUNDS,
@@ -48,7 +48,6 @@ from edgesim.records import (
 from edgesim.reports import RoundReport
 from edgesim.snapshot import Snapshot
 from edgesim.storage import Store
-from topologies import Presence
 
 FORMAT_VERSION = 1
 """Of the directory; a newer one is not gone on with."""
@@ -230,14 +229,14 @@ class RunDirectory:
         """Write a Parquet table of rows that hold every column."""
         self._store.write(name, _parquet(rows, columns))
 
-    def read_table(self, name: str) -> pa.Table:
-        """Read a Parquet table back.
+    def read_table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """Read a Parquet table back, or some columns of it.
 
         Raises:
             RunDirectoryError: it is none.
         """
         try:
-            return pq.ParquetFile(pa.BufferReader(self._store.read(name))).read()
+            return pq.ParquetFile(pa.BufferReader(self._store.read(name))).read(columns)
         except pa.ArrowInvalid as error:
             raise RunDirectoryError(f"{self.place}/{name}: damaged: {error}") from error
 
@@ -267,41 +266,23 @@ class RunDirectory:
         names = self._store.names(f"{_parts_of(device)}/*-*.parquet")
         self._store.delete(name for name in names if _number(name) >= round_index)
 
-    def merge_rounds(self, *, keep_parts: bool = False, presence: Presence | None = None) -> None:
+    def merge_rounds(self, *, keep_parts: bool = False) -> None:
         """Join all parts to rounds.parquet and messages.parquet, in order.
 
         Args:
             keep_parts: the run may yet be gone on with; otherwise `drop_recovery` follows.
-            presence: who took part in which round, once all devices are done: each must have left
-                all of its rounds.
-
-        Raises:
-            RunDirectoryError: one has not.
         """
-        look_at = None if presence is None else RoundsOfDevices(presence).look_at
         # The last of each order tells apart who acted for one address in rounds of one number.
-        self._merge("rounds", ROUNDS, ("round", "device"), look_at)
+        self._merge("rounds", ROUNDS, ("round", "device"))
         self._merge("messages", MESSAGES, ("round", "sender", "receiver", "device"))
         if not keep_parts:
             self.drop_recovery()
 
-    def _merge(
-        self,
-        table: str,
-        columns: tuple[Column, ...],
-        order: Sequence[str],
-        look_at: Callable[[pa.Table], None] | None = None,
-    ) -> None:
+    def _merge(self, table: str, columns: tuple[Column, ...], order: Sequence[str]) -> None:
         names = self._store.names(f"parts/*/{table}-*.parquet")
         parts = [Part(_number(name), name) for name in sorted(names, key=_number)]
         with self._store.writer(f"{table}.parquet") as file:
-            try:
-                merge_parts(parts, self.read_table, order, arrow_schema(columns), file, look_at)
-            except RowsError as error:
-                raise RunDirectoryError(
-                    f"{self.place}/{table}.parquet {error}: an error in edgesim, please report it; "
-                    "what was recorded is kept in parts/"
-                ) from error
+            merge_parts(parts, self.read_table, order, arrow_schema(columns), file)
 
     # --- checkpoints
 

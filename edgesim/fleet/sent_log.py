@@ -9,6 +9,7 @@ takes letters along.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from threading import Lock
@@ -20,6 +21,9 @@ from edgesim.fleet.network import LettersLostError
 from edgesim.hardware.timeline import Stamp
 from edgesim.mail import Letter
 from edgesim.membership import Edge
+from edgesim.storage import StorageError
+
+_log = logging.getLogger(__name__)
 
 KEPT_CHECKPOINTS = 2
 """Newest checkpoints of a device that are kept whatever happens: the second, if one is damaged."""
@@ -154,8 +158,9 @@ class SentLog:
         The old one goes with the checkpoint after that: until then, if the next one is damaged,
         the one before it is gone on from, and needs the old one.
         """
+        letters = self._own_letters(0)
         fresh, self._fresh = self._fresh, []
-        self._add(letter for letter in self._own_letters(0) if not self._is_covered(letter))
+        self._add(letter for letter in letters if not self._is_covered(letter))
         self._fresh += fresh
         self._carried.add(self._sealed[0].round_index)
 
@@ -170,13 +175,15 @@ class SentLog:
 
         Raises:
             CheckpointError: its file is damaged, and the next one, too, or that has no copies.
+            StorageError: likewise, where a file can't be read at all.
         """
         sealed, *later = self._sealed[number:]
         if not later:
             return _whole(self._newest_sealed)
         try:
             return self._read(sealed.round_index).own
-        except CheckpointError:
+        except (CheckpointError, StorageError) as error:
+            _log.warning("%s; the letters in it are taken from the next one", error)
             copies = self._read(later[0].round_index).copies
             copied = {(letter.edge, letter.sequence) for letter in copies}
             for edge, end in sealed.ends.items():
@@ -188,7 +195,7 @@ class SentLog:
         """Letters of an edge from a sequence on, in order.
 
         Raises:
-            LettersLostError: the first of them is gone.
+            LettersLostError: one of them is gone.
             CheckpointError: two checkpoints in a row that hold some are damaged.
         """
         with self._lock:  # also while files are read: they must not be dropped meanwhile
@@ -201,12 +208,13 @@ class SentLog:
             }
             found |= {k.letter.sequence: k.whole() for k in self._fresh if k.letter.edge == edge}
         wanted = [found[sequence] for sequence in sorted(found) if sequence >= next_sequence]
-        if wanted and wanted[0].sequence > next_sequence:
-            raise LettersLostError(
-                f"device {edge[1]} asks for message {next_sequence} of device {edge[0]}, which "
-                f"keeps those from {wanted[0].sequence} on: older checkpoints of device {edge[1]} "
-                "are lost or damaged; start the run anew"
-            )
+        for sequence, letter in enumerate(wanted, next_sequence):
+            if letter.sequence > sequence:
+                raise LettersLostError(
+                    f"device {edge[1]} asks for message {sequence} of device {edge[0]}, which "
+                    f"keeps those from {letter.sequence} on: older checkpoints of device {edge[1]} "
+                    "are lost or damaged; start the run anew"
+                )
         return wanted
 
     def uncovered(self) -> list[Letter]:

@@ -153,6 +153,7 @@ class Schedule:
     crash_after: frozenset[int] = frozenset()
     damage: float = 0.0
     damage_living: float = 0.0
+    crash_in_drop: frozenset[int] = frozenset()
 
 
 @dataclass
@@ -222,6 +223,7 @@ def draw(seed, kinds=KINDS):
         crash_after=frozenset(chance.sample(writes, min(len(writes), chance.choice([0, 0, 3])))),
         damage=chance.choice([0, 0.5]),
         damage_living=chance.choice([0, 0, 0.3]),
+        crash_in_drop=frozenset(chance.sample(range(1, 60), chance.choice([0, 0, 3]))),
     )
 
 
@@ -239,6 +241,7 @@ def run(schedule):
     torch.set_num_threads(1)
     archive = MemoryArchive()
     archive.crash_before, archive.crash_after = schedule.crash_before, schedule.crash_after
+    archive.crash_in_drop = schedule.crash_in_drop
     log = Log()
     fleet = _FaultyFleet(schedule, archive, log)
     end_s = run_simulated(fleet.run())

@@ -15,7 +15,8 @@ class MemoryArchive:
     """Shared by all hosts of a fleet, as a disk would be.
 
     Attributes:
-        crash_at: number of the write, from 1, before which, or after which, the process dies.
+        crash_before, crash_after: writes, by number from 1, at which the process dies.
+        crash_in_drop: likewise, before a file is removed.
     """
 
     def __init__(self):
@@ -25,6 +26,7 @@ class MemoryArchive:
         self.since_damage = {}
         self.num_writes = 0
         self.crash_before, self.crash_after = set(), set()
+        self.num_drops, self.crash_in_drop = 0, set()
 
     def _write(self, do):
         self.num_writes += 1
@@ -59,12 +61,20 @@ class MemoryArchive:
         return self.checkpoints[device][round_index]
 
     def drop_checkpoints(self, device, rounds):
+        own = self.checkpoints.get(device, {})
         for round_index in rounds:
-            self.checkpoints.get(device, {}).pop(round_index, None)
+            if round_index in own:
+                self._drop(own, round_index)
 
     def drop_parts_from(self, device, round_index):
         for key in [key for key in self.parts if key[0] == device and key[1] >= round_index]:
-            del self.parts[key]
+            self._drop(self.parts, key)
+
+    def _drop(self, files, name):
+        self.num_drops += 1
+        if self.num_drops in self.crash_in_drop:
+            raise CrashError
+        del files[name]
 
     def damage_newest(self, device, random):
         """Flip a bit of a device's newest checkpoint, if the one before it can stand in for it."""

@@ -12,7 +12,10 @@ from dataclasses import replace
 import pytest
 from faulty_fleets import KINDS, Schedule, check, draw, restored_device, run, undisturbed
 from faulty_network import Faults
+from memory_archive import CrashError, MemoryArchive
 from simulated_loop import StuckError, run_simulated
+
+from edgesim.checkpoint import decode, encode
 
 FIRST_SEED, SCHEDULES = 1, 36
 
@@ -36,7 +39,7 @@ def test_a_schedule_of_faults_does_not_change_a_bit(seed):
     ],
 )
 def test_schedules_that_once_lost_what_a_leaver_had(kind, seed):
-    _, _, different = check(seed, [kind], damage_living=0.0)
+    _, _, different = check(seed, [kind], damage_living=0.0, crash_in_drop=frozenset())
     assert different == []
 
 
@@ -61,6 +64,21 @@ def test_who_goes_back_leaves_no_newer_checkpoint_behind():
     assert archive.checkpoint_rounds(2)[-1] == before
 
 
+def test_newer_checkpoints_go_newest_first():
+    """Without one in the middle, a later one may look as if its letters had been covered."""
+    calm = Schedule("ring", 0, ((0, 1, 2, 3),), 1, Faults())
+    _, archive, _, _ = run(calm)
+    newest = archive.checkpoint_rounds(2)[-1]
+    for damaged in (newest + 1, newest + 2):
+        archive.checkpoints[2][damaged] = archive.checkpoints[2][newest][:-1]
+    archive.crash_in_drop = {archive.num_drops + 2}
+    with pytest.raises(CrashError):
+        restored_device(calm, archive, 2)
+    assert archive.checkpoint_rounds(2)[-2:] == [newest, newest + 1]
+    restored_device(calm, archive, 2)
+    assert archive.checkpoint_rounds(2)[-1] == newest
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_fleet_survives_the_loss_of_everything(kind):
     """All processes die at once, twice, on a network at its worst."""
@@ -77,10 +95,37 @@ def test_every_kind_of_fleet_survives_the_loss_of_everything(kind):
         crash_after=frozenset(),
         damage=0.0,
         damage_living=0.0,
+        crash_in_drop=frozenset(),
     )
     outcome, _, _, log = run(schedule)
     assert log.crashes >= 2
     assert outcome == calm.outcome
+
+
+def test_files_of_an_early_version_which_held_each_letter_once_are_gone_on_from(monkeypatch):
+    write = MemoryArchive.write_checkpoint
+
+    def write_early(self, device, round_index, data):
+        new = decode(data)
+        fields = dict(new.fields)
+        copies = fields.pop("copies")
+        fields["letters"] = fields["letters"][copies:]
+        early = replace(new, fields=fields, blobs=new.blobs[copies:])
+        write(self, device, round_index, encode(early))
+
+    end_s = undisturbed("ring").end_s
+    monkeypatch.setattr(MemoryArchive, "write_checkpoint", write_early)
+    schedule = Schedule(
+        "ring",
+        1,
+        ((0, 1), (2, 3)),
+        2,
+        Faults(),
+        crashes=((0.4 * end_s, (0,)), (0.8 * end_s, (0, 1))),
+    )
+    outcome, _, _, log = run(schedule)
+    assert log.crashes >= 2
+    assert outcome == undisturbed("ring").outcome
 
 
 def draw_hosts(kind):

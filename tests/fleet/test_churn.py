@@ -10,6 +10,8 @@ from small_fleets import assert_same_bits, prepared, train
 from edgesim.assembly import PLAIN, make_flat_model
 from edgesim.errors import ScenarioError
 from edgesim.fleet.evaluation import Evaluator
+from edgesim.preparation import prepare
+from edgesim.scenario import load_scenario
 
 STILL = (
     "training.optimizer.lr=1.0e-30",
@@ -174,3 +176,13 @@ def test_a_leave_that_would_find_no_turn_is_refused(
     text = str(caught.value)
     assert f"device {device} is to leave in round {leave_round}" in text
     assert (remedy in text) if remedy else ("or before" not in text)
+    prepare(load_scenario(tmp_path / "scenario.yaml", settings), goes_on=True)
+
+
+@pytest.mark.parametrize("leave_round", [6, 7])
+def test_who_was_away_in_the_round_before_its_turn_has_none(tmp_path, leave_round):
+    away = "absent: [{device: 2, from_round: 4, until_round: 6}]"
+    churn = f"fleet.churn={{leaves: [{{device: 2, round: {leave_round}}}], {away}}}"
+    with pytest.raises(ScenarioError, match="let it leave in round 2 or before"):
+        prepared(tmp_path, churn, "training.rounds=8", "topology.kind=complete")
+    prepared(tmp_path, churn, "training.rounds=11", "topology.kind=complete")

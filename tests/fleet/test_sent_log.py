@@ -10,6 +10,7 @@ from edgesim.checkpoint import CheckpointError
 from edgesim.fleet.network import LettersLostError
 from edgesim.fleet.sent_log import MANY_CHECKPOINTS, SentLog, WrittenLetters
 from edgesim.mail import Letter
+from edgesim.storage import StorageError
 
 
 def letter(sequence, receiver=1):
@@ -21,6 +22,7 @@ class Files:
 
     def __init__(self):
         self.letters, self.states, self.damaged = {}, {}, set()
+        self.error = CheckpointError
         self.asked, self.go_on = Event(), Event()
         self.go_on.set()
 
@@ -28,7 +30,7 @@ class Files:
         self.asked.set()
         assert self.go_on.wait(10)
         if round_index in self.damaged:
-            raise CheckpointError("damaged")
+            raise self.error("damaged")
         return self.letters[round_index]
 
     def checkpoint(self, log, round_index):
@@ -119,9 +121,11 @@ def test_a_letter_that_has_moved_on_is_found_from_the_newest_checkpoint_and_the_
             assert silent in again.uncovered()
 
 
+@pytest.mark.parametrize("error", [CheckpointError, StorageError])
 @pytest.mark.parametrize("damaged", [1, 2, 3, 4])
-def test_one_damaged_file_takes_no_letter_along(damaged):
+def test_one_damaged_file_takes_no_letter_along(damaged, error, caplog):
     files = Files()
+    files.error = error
     log = SentLog(files.read)
     sent = [letter(sequence, receiver) for sequence in range(5) for receiver in (1, 2)]
     for sequence in range(5):
@@ -131,6 +135,7 @@ def test_one_damaged_file_takes_no_letter_along(damaged):
     files.damaged = {damaged}
     assert log.letters((0, 1), 0) == sent[::2]
     assert log.uncovered() == sent
+    assert ("damaged; the letters in it are taken" in caplog.text) == (damaged < 4)
     if damaged < 4:  # otherwise the one before is gone on from
         again, _ = files.gone_on_from(4)
         assert again.letters((0, 2), 1) == sent[3:-2:2]
@@ -163,6 +168,24 @@ def test_files_without_copies_make_up_for_no_damaged_one():
     files.damaged = {1}
     with pytest.raises(CheckpointError):
         log.letters((0, 1), 0)
+
+
+def test_covered_letters_that_went_with_a_damaged_file_are_no_hole_in_what_is_sent():
+    files = Files()
+    log = SentLog(files.read)
+    silent = letter(0, receiver=2)
+    log.add([letter(0), silent])
+    files.checkpoint(log, 1)
+    log.add([letter(1)])
+    files.checkpoint(log, 2)
+    log.cover((0, 1), 2)
+    log.add([letter(2)])
+    files.checkpoint(log, 3)
+    assert log.letters((0, 1), 0) == [letter(0), letter(1), letter(2)]
+    files.damaged = {2}
+    with pytest.raises(LettersLostError, match="asks for message 1 of device 0, which keeps"):
+        log.letters((0, 1), 0)
+    assert log.letters((0, 1), 2) == [letter(2)]
 
 
 def test_covered_letters_are_written_once():

@@ -21,7 +21,6 @@ from edgesim.fleet.run_directory import FORMAT_VERSION, RunDirectory, RunDirecto
 from edgesim.records import DEVICES, EVALUATIONS, arrow_schema
 from edgesim.results import ResultsError
 from edgesim.storage import StorageError
-from topologies import EVERYONE, Absence, Churn
 
 
 @pytest.fixture
@@ -157,43 +156,6 @@ class TestRounds:
         directory.merge_rounds()
         assert store.names("*/*/*") == []
         directory.drop_recovery()
-
-    @pytest.mark.parametrize(
-        ("rounds", "said"),
-        [
-            ([[0, 1], [2, 3, 4]], None),
-            ([[1], [2, 3]], "lacks round 0 of device 1"),
-            ([[0, 1], [4]], "lacks round 2 of device 1"),
-            ([[0, 1], [1, 2]], "has round 1 of device 1 twice"),
-            ([[0, 1, 1], [2]], "has round 1 of device 1 twice"),
-        ],
-    )
-    @pytest.mark.parametrize("rows_per_group", [1, 1000])
-    def test_of_devices_that_are_done_must_all_be_there(
-        self, directory, monkeypatch, rounds, said, rows_per_group
-    ):
-        monkeypatch.setattr(part_merge, "ROWS_PER_GROUP", rows_per_group)
-        for device in (0, 2):
-            for first in (0, 2):
-                directory.write_rounds(device, [report(device, first), report(device, first + 1)])
-        for part in rounds:
-            directory.write_rounds(1, [report(1, r) for r in part])
-        if said is None:
-            directory.merge_rounds(presence=EVERYONE)
-            assert len(table(directory, "rounds")) == 13
-        else:
-            with pytest.raises(RunDirectoryError, match=f"{said}: an error in edgesim"):
-                directory.merge_rounds(keep_parts=True, presence=EVERYONE)
-            directory.merge_rounds(keep_parts=True)  # nothing is lost
-
-    def test_in_which_a_device_was_away_may_be_missing(self, directory):
-        away = Churn(2, absences=(Absence(1, from_round=2, until_round=4),))
-        directory.write_rounds(0, [report(0, r) for r in range(6)])
-        directory.write_rounds(1, [report(1, r) for r in (0, 1, 4, 5)])
-        with pytest.raises(RunDirectoryError, match="lacks round 2 of device 1"):
-            directory.merge_rounds(keep_parts=True, presence=EVERYONE)
-        directory.merge_rounds(presence=away)
-        assert len(table(directory, "rounds")) == 10
 
     def test_that_are_damaged_are_named(self, directory, store):
         directory.write_rounds(4, [report(4, 0)])

@@ -1,0 +1,73 @@
+"""Rows that are missing or stand twice are found, wherever they are."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from small_fleets import train
+
+from edgesim.fleet.completeness import first_irregularity
+from edgesim.fleet.run_directory import RunDirectory, RunDirectoryError
+from topologies import EVERYONE, Absence, Churn
+
+
+def rows(**rounds):
+    """Of devices d0, d1, ..., one after the other."""
+    pairs = [(int(name[1:]), r) for name, own in rounds.items() for r in own]
+    return pa.table({"device": [d for d, _ in pairs], "round": [r for _, r in pairs]})
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        ([0, 1, 2, 3], None),
+        ([3, 1, 0, 2], None),
+        ([1, 2, 3], "lacks round 0 of device 1"),
+        ([0, 1, 3], "lacks round 2 of device 1"),
+        ([0, 1, 2], "lacks round 3 of device 1"),
+        ([], "lacks round 0 of device 1"),
+        ([0, 1, 1, 2, 3], "has round 1 of device 1 twice"),
+        ([0, 0, 1, 2, 3], "has round 0 of device 1 twice"),
+        ([0, 1, 2, 3, 3], "has round 3 of device 1 twice"),
+    ],
+)
+def test_each_round_must_be_there_once(own, said):
+    table = rows(d2=range(7), d1=own, d0=range(4))
+    assert first_irregularity(table, {0: 4, 1: 4, 2: 7}, EVERYONE) == said
+
+
+@pytest.mark.parametrize("own", [range(1), range(5)])
+def test_no_device_is_forgotten_and_none_has_done_more_than_its_model(own):
+    said = first_irregularity(rows(d0=own), {0: len(own), 1: 1}, EVERYONE)
+    assert said == "lacks round 0 of device 1"
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        ([0, 1, 4, 5], None),
+        ([0, 1, 2, 4, 5], None),  # who had mail of a leaver was not quite away
+        ([0, 4, 5], "lacks round 1 of device 1"),
+        ([0, 1, 5], "lacks round 4 of device 1"),
+        ([0, 1, 4], "lacks round 5 of device 1"),
+    ],
+)
+def test_rounds_in_which_a_device_was_away_may_be_missing(own, said):
+    away = (Absence(1, from_round=2, until_round=4), Absence(1, from_round=6))
+    presence = Churn(2, absences=away)
+    assert first_irregularity(rows(d1=own), {1: 8}, presence) == said
+
+
+def test_a_run_that_lost_a_part_does_not_end_as_if_nothing_was(tmp_path, monkeypatch):
+    merge = RunDirectory.merge_rounds
+
+    def lose_a_part(directory, **options):
+        (directory.path / "parts" / "device-000002" / "rounds-000000000.parquet").unlink()
+        merge(directory, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunDirectory, "merge_rounds", lose_a_part)
+        with pytest.raises(RunDirectoryError, match="lacks round 0 of device 2"):
+            train(tmp_path, "run", inline=True)
+    assert not (tmp_path / "run" / "summary.json").exists()
+    assert (tmp_path / "run" / "checkpoints").exists()
