@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import sys
 import tempfile
+from array import array
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -67,15 +68,39 @@ def make_shards(devices: int) -> list[LabelledImages]:
     ]
 
 
-def read_memory() -> dict[psutil.Process, int]:
-    """Resident bytes of this process and of each below it."""
-    me, found = psutil.Process(), dict[psutil.Process, int]()
-    for process in (me, *me.children(recursive=True)):
-        try:
-            found[process] = process.memory_info().rss
-        except psutil.NoSuchProcess:
-            continue
-    return found
+class Memory:
+    """Resident bytes of this process and of each below it, reading after reading.
+
+    Kept in few bytes: what the readings take must not look like growth of this process.
+    """
+
+    def __init__(self) -> None:
+        self._num_readings = 0
+        self._sizes: dict[psutil.Process, array[int]] = {}
+
+    def read(self) -> None:
+        """Take a reading."""
+        me = psutil.Process()
+        for process in (me, *me.children(recursive=True)):
+            try:
+                size = process.memory_info().rss
+            except psutil.NoSuchProcess:
+                continue
+            sizes = self._sizes.setdefault(process, array("q"))
+            sizes.extend([0] * (self._num_readings - len(sizes)))  # before it was there
+            sizes.append(size)
+        self._num_readings += 1
+
+    def medians(self) -> dict[psutil.Process, list[float]]:
+        """Of each part of the time after the warm-up, of those that were there all the time."""
+        start = int(WARM_UP * self._num_readings)
+        part = max(1, (self._num_readings - start) // PARTS)
+        firsts = range(self._num_readings - part * PARTS, self._num_readings, part)
+        return {
+            process: [median(sizes[first : first + part]) for first in firsts]
+            for process, sizes in self._sizes.items()
+            if len(sizes) == self._num_readings and all(sizes[start:])
+        }
 
 
 def name_of(process: psutil.Process) -> str:
@@ -90,32 +115,25 @@ def name_of(process: psutil.Process) -> str:
 
 async def watch(
     fleet: launch.RayFleet, seconds: float, every_s: float
-) -> tuple[list[dict[psutil.Process, int]], dict[psutil.Process, str]]:
-    """Memory of all processes, every so often, of a fleet that is then stopped; their names."""
-    running, start = asyncio.create_task(fleet.run()), perf_counter()
-    readings: list[dict[psutil.Process, int]] = []
+) -> tuple[Memory, dict[psutil.Process, str]]:
+    """Memory of all processes, every so often, of a fleet that is then stopped; their names.
+
+    As in a run, the actors are asked as often how far they are.
+    """
+    running, start, memory = asyncio.create_task(fleet.run()), perf_counter(), Memory()
     while perf_counter() - start < seconds:
         await asyncio.wait({running}, timeout=every_s)
         if running.done():
             running.result()
             raise AssertionError("the fleet ended by itself")
-        readings.append(read_memory())
-    names = {process: name_of(process) for process in readings[-1]}
-    rounds = sum(part.rounds_done for part in await fleet.progress())
+        rounds = sum(part.rounds_done for part in await fleet.progress())
+        memory.read()
+    names = {process: name_of(process) for process in memory.medians()}
     print(f"{rounds} rounds of a device in {perf_counter() - start:.0f} s")
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     await fleet.stop()
-    return readings, names
-
-
-def medians(readings: list[dict[psutil.Process, int]]) -> dict[psutil.Process, list[float]]:
-    """Of each part of the time after the warm-up, of the processes that were there all the time."""
-    settled = readings[int(WARM_UP * len(readings)) :]
-    part = max(1, len(settled) // PARTS)
-    parts = [settled[-first:][:part] for first in range(part * PARTS, 0, -part)]
-    always = set(settled[0]).intersection(*settled)
-    return {process: [median(r[process] for r in part) for part in parts] for process in always}
+    return memory, names
 
 
 def main() -> int:
@@ -131,10 +149,10 @@ def main() -> int:
         with launch.ray_session(None, dashboard=False, console=Console()):
             fleet = launch.RayFleet(plan, make_shards(plan.scenario.fleet.num_devices))
             try:
-                readings, names = asyncio.run(watch(fleet, 60 * options.minutes, options.every_s))
+                memory, names = asyncio.run(watch(fleet, 60 * options.minutes, options.every_s))
             finally:
                 fleet.close()
-    found = medians(readings)
+    found = memory.medians()
     growths = {process: sizes[-1] / sizes[0] - 1 for process, sizes in found.items()}
     for process in sorted(found, key=lambda process: -growths[process]):
         sizes = " ".join(f"{size / 1e6:6.1f}" for size in found[process])
