@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -55,8 +55,7 @@ def first_irregularity(
         for place in np.flatnonzero(found != expected):
             if found[place] < expected[place]:
                 return f"has round {found[place]} of device {device} twice"
-            lacking: Iterable[int] = range(expected[place], found[place])
-            for missing in lacking:
+            for missing in range(expected[place], found[place]):
                 if presence.is_present(device, missing):
                     return f"lacks round {missing} of device {device}"
     return None

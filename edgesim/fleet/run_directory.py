@@ -336,8 +336,11 @@ class RunDirectory:
         return len(self._store.names(_snapshot_name(round_index, "*"))) == num_devices
 
     def read_snapshot(self, round_index: int, device: int) -> Snapshot:
-        """Read a model back."""
-        data = self._store.read(_snapshot_name(round_index, f"{device:06d}"))
+        """Read a model back; of the last round also once the final models are kept."""
+        name = _snapshot_name(round_index, f"{device:06d}")
+        if not self.has(name):
+            name = _final_model_name(device)
+        data = self._store.read(name)
         with np.load(BytesIO(data), allow_pickle=False) as file:
             virtual_time_s = float(file["virtual_time_s"])
             return Snapshot(
@@ -357,7 +360,7 @@ class RunDirectory:
     def keep_final_models(self, round_index: int) -> None:
         """Keep the models of the last round as models/device-<index>.npz and end snapshots/."""
         for name in self._store.names(_snapshot_name(round_index, "*")):
-            self._store.move(name, f"models/device-{_number(name):06d}.npz")
+            self._store.move(name, _final_model_name(_number(name)))
         self._store.delete_tree("snapshots")
 
 
@@ -375,6 +378,10 @@ def _checkpoint_name(device: int, round_index: int) -> str:
 
 def _snapshot_name(round_index: int, device: str) -> str:
     return f"snapshots/round-{round_index:09d}-device-{device}.npz"
+
+
+def _final_model_name(device: int) -> str:
+    return f"models/device-{device:06d}.npz"
 
 
 def _number(name: str) -> int:

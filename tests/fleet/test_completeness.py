@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from io import StringIO
+
 import pyarrow as pa
 import pytest
-from small_fleets import train
+from rich.console import Console
+from small_fleets import assert_same_bits, train
 
+from edgesim.fleet import run as run_module
 from edgesim.fleet.completeness import first_irregularity
+from edgesim.fleet.run import resume_run
 from edgesim.fleet.run_directory import RunDirectory, RunDirectoryError
 from topologies import EVERYONE, Absence, Churn
 
@@ -71,3 +76,19 @@ def test_a_run_that_lost_a_part_does_not_end_as_if_nothing_was(tmp_path, monkeyp
             train(tmp_path, "run", inline=True)
     assert not (tmp_path / "run" / "summary.json").exists()
     assert (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_a_run_that_is_killed_once_its_models_are_kept_is_gone_on_with(tmp_path, monkeypatch):
+    """A device that has left leaves its final model once."""
+    settings = ["fleet.churn={leaves: [{device: 1, round: 5}]}", "training.rounds=8"]
+    with monkeypatch.context() as patched:
+        patched.setattr(run_module, "summarise", _die)
+        with pytest.raises(KeyboardInterrupt):
+            train(tmp_path, "killed", *settings, inline=True)
+    assert not (tmp_path / "killed" / "snapshots").exists()
+    resumed = resume_run(tmp_path / "killed", console=Console(file=StringIO()))
+    assert_same_bits(resumed, train(tmp_path, "whole", *settings, inline=True))
+
+
+def _die(*_):
+    raise KeyboardInterrupt
