@@ -41,9 +41,8 @@ def test_each_round_must_be_there_once(own, said):
     assert first_irregularity(table, {0: 4, 1: 4, 2: 7}, EVERYONE) == said
 
 
-@pytest.mark.parametrize("own", [range(1), range(5)])
-def test_no_device_is_forgotten_and_none_has_done_more_than_its_model(own):
-    said = first_irregularity(rows(d0=own), {0: len(own), 1: 1}, EVERYONE)
+def test_a_device_without_any_row_is_not_forgotten():
+    said = first_irregularity(rows(d0=range(5)), {0: 5, 1: 1}, EVERYONE)
     assert said == "lacks round 0 of device 1"
 
 

@@ -46,7 +46,7 @@ class Files:
         copies = Files()
         copies.letters = dict(self.letters)
         log = SentLog(copies.read)
-        copies.damaged = set(self.damaged)
+        copies.damaged, copies.error = set(self.damaged), self.error
         log.restore(
             self.states[round_index], round_index, self.letters[round_index], sorted(self.letters)
         )
