@@ -23,7 +23,7 @@ def check_rounds(prepared: Prepared, directory: RunDirectory) -> None:
     """
     last_moment = prepared.training.num_rounds
     rounds_done = {
-        device: directory.read_snapshot(last_moment, device).rounds_done
+        device: directory.read_final_model(last_moment, device).rounds_done
         for device in range(prepared.scenario.fleet.num_devices)
     }
     rows = directory.read_table("rounds.parquet", ["device", "round"])

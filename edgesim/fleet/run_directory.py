@@ -336,12 +336,16 @@ class RunDirectory:
         return len(self._store.names(_snapshot_name(round_index, "*"))) == num_devices
 
     def read_snapshot(self, round_index: int, device: int) -> Snapshot:
-        """Read a model back; of the last round also once the final models are kept."""
+        """Read a model back."""
+        return self._read_model(_snapshot_name(round_index, f"{device:06d}"))
+
+    def read_final_model(self, round_index: int, device: int) -> Snapshot:
+        """The model of the last round, which may be among those that are kept already."""
         name = _snapshot_name(round_index, f"{device:06d}")
-        if not self.has(name):
-            name = _final_model_name(device)
-        data = self._store.read(name)
-        with np.load(BytesIO(data), allow_pickle=False) as file:
+        return self._read_model(name if self.has(name) else _final_model_name(device))
+
+    def _read_model(self, name: str) -> Snapshot:
+        with np.load(BytesIO(self._store.read(name)), allow_pickle=False) as file:
             virtual_time_s = float(file["virtual_time_s"])
             return Snapshot(
                 device=int(file["device"]),
