@@ -7,8 +7,9 @@ DEVELOPING := $(VENV)/.developing
 SCENARIO ?= scenarios/quickstart.yaml
 SCHEDULES ?= 500
 SEED ?= 1
+CASES ?= 1000
 
-.PHONY: help demo test check bench faults
+.PHONY: help demo test check bench faults fuzz
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/:/' | column -t -s ':'
@@ -27,6 +28,9 @@ check: $(DEVELOPING)  ## style, types and the order of layers
 
 faults: $(DEVELOPING)  ## fleets under SCHEDULES seeded schedules of faults, from SEED on
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/faults/run_schedules.py --schedules $(SCHEDULES) --seed $(SEED)
+
+fuzz: $(DEVELOPING)  ## CASES seeded cases of each fuzzer, or of KIND, from SEED on
+	@OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/run_cases.py --cases $(CASES) --seed $(SEED) $(if $(KIND),--kind $(KIND))
 
 bench: $(DEVELOPING)  ## benchmarks that print ratios measured in one run
 	$(BIN)/python benchmarks/overhead.py
