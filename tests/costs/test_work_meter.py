@@ -100,6 +100,21 @@ def test_codes_are_a_byte_of_traffic_and_cost_their_rounding():
     assert work.weight_gradient.traffic_bytes == x + 4 * y + 4 * w
 
 
+def test_the_bias_of_an_8_bit_layer_is_added_forwards_and_summed_over_backwards():
+    """The classifier, 64 -> 10 with 10 biases, on 2 images; nearest rounding."""
+    work = small(int8(replace(SETTINGS, gradient_rounding="nearest")), 2).layers[-2]
+    assert (work.layer.kind, work.layer.num_affine) == ("linear", 10)
+    x, w, y = 2 * 64, 640, 2 * 10
+    # As above, and each output plus its bias.
+    assert work.forward.elementwise_ops == 7 * x + 6 * w + 2 * y + y
+    assert work.forward.traffic_bytes == 5 * (x + w) + 4 * (y + 10)
+    # The gradient to codes 7; sums of products, zero point's share and scale.
+    assert work.input_gradient.elementwise_ops == 7 * y + 2 * x
+    # Codes of x less their zero point, sums times the scale, the bias's sum of the gradient.
+    assert work.weight_gradient.elementwise_ops == x + w + y
+    assert work.weight_gradient.traffic_bytes == x + 4 * y + 4 * (w + 10)
+
+
 def test_stochastic_rounding_costs_its_noise():
     nearest = small(int8(replace(SETTINGS, gradient_rounding="nearest"))).total
     stochastic = small(int8()).total

@@ -66,6 +66,23 @@ def test_epochs_devices_and_seeds_have_orders_of_their_own():
     assert len({tuple(order) for order in orders}) == 4
 
 
+def test_every_round_device_and_seed_draws_an_augmentation_of_its_own():
+    """All samples are one picture, so batches that look alike were augmented alike."""
+    picture = random_images(np.random.default_rng(0), 8, 8, 3)
+    shard = LabelledImages(np.stack([picture] * 12), np.arange(12))
+    first_epoch, second_epoch = [0, 1, 2], [3]
+    seen = [
+        BatchStream(shard, 4, "crop_flip", MEAN, STD, seed, device).batch(r)[0]
+        for seed, device, rounds in (
+            (1, 0, first_epoch + second_epoch),
+            (2, 0, first_epoch),
+            (1, 1, first_epoch),
+        )
+        for r in rounds
+    ]
+    assert len({images.numpy().tobytes() for images in seen}) == 10
+
+
 def test_images_belong_to_their_labels():
     images_NCHW, labels_N = stream_of(20, 7).batch(1)
     assert images_NCHW.shape == (7, 3, 4, 5)

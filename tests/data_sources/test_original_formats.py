@@ -152,6 +152,16 @@ def test_image_folder_numbers_classes_by_name(tmp_path):
     assert dataset.std == (pytest.approx(2**0.5 / 3 / 255),) * 3  # of 1, 1, 2
 
 
+def test_capital_letters_come_first_in_the_order_of_classes(tmp_path):
+    """As torchvision's ImageFolder numbers them, so that a model's classes mean the same here."""
+    images = {"ant": [flat(1, 4, 4)], "Zebra": [flat(2, 4, 4)], "bee": [flat(3, 4, 4)]}
+    for split in ("train", "val"):
+        write_folders(tmp_path / split, images, "png")
+    dataset = load_dataset("image_folder", tmp_path)
+    assert dataset.class_names == ("Zebra", "ant", "bee")
+    assert dataset.train.images_NHWC[:, 0, 0, 0].tolist() == [2, 1, 3]
+
+
 @pytest.mark.parametrize(
     ("train", "test", "message"),
     [

@@ -265,6 +265,17 @@ def test_a_broken_promise_is_told():
         box.put(arrival(1, 0, first_bit_s=3.0))
 
 
+def test_a_promise_is_kept_to_the_last_bit_of_its_time():
+    """Times are the same floats at both ends, so the smallest deviation is a broken promise."""
+    box = Inbox(9, [(1, 9)])
+    box.take_promise(Promise((1, 9), 0, 4.0))
+    with pytest.raises(BrokenPromiseError):
+        box.put(arrival(1, 0, first_bit_s=float(np.nextafter(4.0, 0.0))))
+    box = Inbox(9, [(1, 9)])
+    box.take_promise(Promise((1, 9), 0, 4.0))
+    assert box.put(arrival(1, 0, first_bit_s=4.0))
+
+
 def test_a_window_turns_away_senders_that_are_ahead_and_nobody_else():
     box = Inbox(9, [(1, 9), (2, 9)])
     box.advance(3.0)

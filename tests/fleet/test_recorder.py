@@ -8,12 +8,14 @@ from math import nan
 from typing import cast
 
 import pytest
+import torch
 from rich.console import Console
 
 from edgesim.fleet import recorder
-from edgesim.fleet.evaluation import Evaluator
+from edgesim.fleet.evaluation import CONSENSUS, Evaluator
 from edgesim.fleet.progress import Progress
 from edgesim.fleet.run_directory import RunDirectory
+from edgesim.snapshot import Snapshot
 
 
 @pytest.mark.parametrize(
@@ -56,3 +58,69 @@ def test_it_stops_at_once_however_long_its_pauses(monkeypatch, tmp_path):
 
     asyncio.run(looking_on.watch(poll))
     assert looking_on.rounds_done == 5
+
+
+class Evaluators:
+    """Says that each model got everything right; remembers which rounds it was asked about."""
+
+    def __init__(self):
+        self.asked = []
+
+    def evaluate(self, snapshots, *, devices_too):
+        round_index = snapshots[0].round_index
+        self.asked.append(round_index)
+        return evaluation_rows(round_index, devices=range(len(snapshots)) if devices_too else ())
+
+
+def evaluation_rows(round_index, devices):
+    return [
+        {
+            "round": round_index,
+            "epoch": round_index / 2,
+            "model": "consensus" if device == CONSENSUS else "device",
+            "device": device,
+            "accuracy": 1.0,
+            "loss": 0.0,
+            "consensus_distance": 0.0,
+            "virtual_time_s": None,
+        }
+        for device in (CONSENSUS, *devices)
+    ]
+
+
+def test_a_run_that_is_gone_on_with_evaluates_every_round_that_was_not(tmp_path):
+    """Each evaluation has a row of the consensus model and one of each of the two devices."""
+    directory, evaluators = RunDirectory.create(tmp_path / "run"), Evaluators()
+
+    def recorder_of_run():
+        return recorder.Recorder(
+            directory,
+            cast("Evaluator", evaluators),
+            num_devices=2,
+            num_rounds=8,
+            evaluation_rounds=[2, 4, 6, 8],
+            device_models="every",
+            console=Console(file=io.StringIO()),
+        )
+
+    def leave_snapshots(*rounds):
+        for round_index in rounds:
+            for device in range(2):
+                x = torch.zeros(1)
+                directory.write_snapshot(
+                    Snapshot(device, round_index, round_index, x, 1.0, x, None)
+                )
+
+    leave_snapshots(2)
+    recorder_of_run().finish()
+    assert evaluators.asked == [2]
+    leave_snapshots(4, 6, 8)
+    again = recorder_of_run()
+    again.go_on()
+    again.finish()
+    assert evaluators.asked == [2, 4, 6, 8]
+    expected = [row for r in (2, 4, 6, 8) for row in evaluation_rows(r, devices=(0, 1))]
+    assert again.rows == expected
+    columns = directory.read_table("evaluations.parquet").to_pydict()
+    assert columns["round"] == [row["round"] for row in expected]
+    assert columns["device"] == [row["device"] for row in expected]

@@ -63,6 +63,14 @@ def test_rounds_put_off_the_end(clock):
     assert fleet.asked > len(slow)
 
 
+def test_rounds_that_are_lost_and_done_again_put_off_nothing(clock):
+    """A device that is killed and restarted again and again gets no further than round 5."""
+    fleet = Fleet([5, 3] * 1000)
+    with pytest.raises(StalledError):
+        asyncio.run(watch(fleet, TIMEOUT_S))
+    assert clock.now_s < 1.2 * TIMEOUT_S
+
+
 def test_a_process_that_was_stopped_meanwhile_has_not_seen_a_fleet_stand_still(clock):
     """As by Ctrl-Z: its clock goes on, and so would the fleet that was stopped with it."""
     clock.longer = {2: 100 * TIMEOUT_S, 5: 100 * TIMEOUT_S}

@@ -158,6 +158,12 @@ def test_files_that_are_no_scenario_are_refused_in_one_line(
     assert "\n" not in message
 
 
+def test_a_key_repeated_on_one_line_is_refused(tmp_path: Path):
+    text = LEAST.replace("{devices: 4}", "{devices: 4, devices: 5}")
+    message = error_of(write(tmp_path, text))
+    assert message == "x.yaml:2: the key devices is there already in line 2; keep one of the two"
+
+
 def test_duplicate_keys_are_refused_in_inner_sections_too(tmp_path: Path):
     message = error_of(write(tmp_path, LEAST.replace("    lr: 0.1", "    lr: 0.1\n    lr: 0.2")))
     assert message == "x.yaml:12: the key lr is there already in line 11; keep one of the two"

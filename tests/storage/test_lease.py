@@ -97,6 +97,21 @@ def test_an_interrupt_while_it_waits_leaves_no_lease(lease, store, monkeypatch):
     assert store.names("leases/*") == ["leases/000000.json"]
 
 
+def test_a_successor_lets_a_holder_show_itself_and_then_its_writers_look(store, monkeypatch):
+    """It takes a lease once the old one stood still for `still_s`, and begins after `look_s`."""
+    abandon(Lease(store, renew_s=0.05))
+    slept_s = {"before": 0.0, "after": 0.0}
+
+    def sleep(seconds):
+        is_taken = store.exists("leases/000001.json")
+        slept_s["after" if is_taken else "before"] += seconds
+
+    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=sleep))
+    with Lease(store, renew_s=0.05, still_s=30.0, look_s=5.0):
+        assert slept_s["before"] == pytest.approx(30.0)
+        assert slept_s["after"] > 5.0, "a writer looks every `look_s`, and a look takes a while"
+
+
 def test_writers_look_now_and_then(lease, store, monkeypatch):
     now_s, looks = [100.0], []
     is_newest = module._is_newest

@@ -84,6 +84,16 @@ class TestChurn:
         assert not churn.is_present(2, leave_round - 1)
         assert all(churn.is_present(2, t) for t in range(leave_round, 500))
 
+    def test_one_who_has_just_left_is_not_the_somebody_who_is_there(self):
+        """Of two devices, the other stays from the very round in which the first is to leave."""
+        chance = RandomAbsence(0.6, 5, seed=1)
+        leave_round = next(
+            t for t in range(1, 99) if chance.is_absent(0, t) and not chance.is_absent(1, t)
+        )
+        assert not Churn(2, chance=chance).is_present(0, leave_round)
+        churn = Churn(2, leaves=(Leaving(1, leave_round),), chance=chance)
+        assert churn.is_present(0, leave_round)
+
     def test_is_built_from_words(self):
         churn = build_churn(
             6,
