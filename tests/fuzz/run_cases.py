@@ -51,7 +51,7 @@ def run_batch(kind, seeds):
             fuzzer(kind).check(seed)
         except KeyboardInterrupt:
             raise
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 (whatever it is, the seed failed)
             reason = "".join(traceback.format_exception(error))[-LONGEST_REASON:]
             failed.append((seed, reason))
     return failed
