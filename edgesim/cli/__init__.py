@@ -9,15 +9,15 @@ import signal
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.logging import RichHandler
-from rich.table import Table
 
 from edgesim.cli.listing import Catalog, catalog_table
+from edgesim.cli.tables import show
 from edgesim.errors import EdgesimError, ScenarioError
 from edgesim.scenario.files import load_scenario
 
@@ -29,12 +29,16 @@ BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 app = typer.Typer(
     name="edgesim",
     help="Emulates a fleet of edge devices that train one model together, without a server.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # its boxes cut long names
     add_completion=False,
 )
-_out = Console(soft_wrap=True)
-_err = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+# Of a command line that can't be understood; typer has no public name for the base class.
+_UsageError: type[typer.BadParameter] = typer.BadParameter.__mro__[1]
+
+# Nothing is wrapped or cut, and no [name] or :name: in a path is taken for markup.
+_out = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
+_err = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 ScenarioPath = Annotated[Path, typer.Argument(metavar="SCENARIO", help="Scenario file (YAML).")]
 Overrides = Annotated[
@@ -47,14 +51,26 @@ Address = Annotated[str | None, typer.Option(help="Ray cluster to use; default: 
 Dashboard = Annotated[bool, typer.Option(help="Start the Ray dashboard with a new cluster.")]
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        _out.print(f"edgesim {version('edgesim')}")
+        raise typer.Exit
+
+
 @app.callback()
 def common(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+    version_wanted: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
 ) -> None:
     """Options of all commands."""
 
 
-@app.command()
+@app.command(short_help="Train the fleet of a scenario.")
 def run(
     scenario: ScenarioPath,
     overrides: Overrides = None,
@@ -69,6 +85,7 @@ def run(
     dashboard: Dashboard = True,
 ) -> None:
     """Train the fleet of a scenario."""
+    from edgesim.cli.answers import result_table
     from edgesim.fleet.run import run_scenario
 
     prepared = _prepare(scenario, overrides or ())
@@ -80,10 +97,10 @@ def run(
         dashboard=dashboard,
         console=_out,
     )
-    _print_result(result.summary, result.place)
+    show(result_table(result.summary, result.place), _out)
 
 
-@app.command()
+@app.command(short_help="Go on with a run that was interrupted.")
 def resume(
     run: Annotated[
         str, typer.Argument(metavar="RUN", help="Directory of an interrupted run, or its URI.")
@@ -96,19 +113,23 @@ def resume(
     dashboard: Dashboard = True,
 ) -> None:
     """Go on with a run that was interrupted, to the result that it would have had."""
+    from edgesim.cli.answers import result_table
     from edgesim.fleet.run import resume_run
 
     result = resume_run(run, inline=inline, address=address, dashboard=dashboard, console=_out)
-    _print_result(result.summary, result.place)
+    show(result_table(result.summary, result.place), _out)
 
 
-@app.command()
+@app.command(short_help="Check a scenario with its graph, data and model.")
 def validate(scenario: ScenarioPath, overrides: Overrides = None) -> None:
     """Check a scenario with its graph, data and model; start nothing and write nothing."""
-    _print_prepared(_prepare(scenario, overrides or ()))
+    prepared = _prepare(scenario, overrides or ())
+    from edgesim.cli.answers import prepared_table
+
+    show(prepared_table(prepared), _out)
 
 
-@app.command()
+@app.command(short_help="Say what a scenario costs, without training.")
 def cost(
     scenario: ScenarioPath,
     overrides: Overrides = None,
@@ -145,7 +166,7 @@ def cost(
     )
 
 
-@app.command("list")
+@app.command("list", short_help="List what scenarios can name.")
 def list_(
     what: Annotated[Catalog, typer.Argument(help="What to list.")],
     name: Annotated[
@@ -153,7 +174,7 @@ def list_(
     ] = None,
 ) -> None:
     """List what scenarios can name."""
-    _out.print(catalog_table(what, name))
+    show(catalog_table(what, name), _out)
 
 
 def _prepare(path: Path, overrides: Sequence[str]) -> Prepared:
@@ -177,11 +198,7 @@ def _prepare(path: Path, overrides: Sequence[str]) -> Prepared:
 def main() -> None:
     """Entry point: errors become one or two lines and an exit status."""
     debug = "--debug" in sys.argv
-    logging.basicConfig(
-        level=logging.INFO,
-        format="%(message)s",
-        handlers=[RichHandler(console=_err, show_time=False, show_path=False, show_level=False)],
-    )
+    logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[_Lines()])
     logging.getLogger("ray").setLevel(logging.WARNING)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
     # A lost actor or node is told in one line by the launcher; Ray's own paragraphs are left out.
@@ -191,7 +208,12 @@ def main() -> None:
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", f"{losses}|{crowds}")
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        app()
+        status = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        sys.exit(status if isinstance(status, int) else 0)
+    except _UsageError as error:
+        command = error.ctx.command_path if error.ctx else "edgesim"
+        _err.print(f"{error.format_message()}\nsee {command} --help")
+        sys.exit(BAD_INPUT)
     except (KeyboardInterrupt, asyncio.CancelledError):
         _err.print("interrupted")
         sys.exit(INTERRUPTED)
@@ -208,64 +230,16 @@ def main() -> None:
         sys.exit(FAILED)
 
 
+class _Lines(logging.Handler):
+    """Log messages as they are: no column of times, nothing wrapped."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _err.print(self.format(record))
+
+
 def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
 def _default_out(name: str) -> Path:
     return Path("runs") / f"{name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
-
-
-def _print_prepared(prepared: Prepared) -> None:
-    import numpy as np
-
-    from topologies import first_exchange, mixing_matrix, spectral_gap
-
-    scenario, training = prepared.scenario, prepared.training
-    first = first_exchange(prepared.schedule)
-    graph = prepared.schedule.graph(first)
-    sizes = [len(indices) for indices in prepared.indices]
-    degrees = [degree for _, degree in graph.out_degree()]
-    table = Table(title=f"{scenario.name}: nothing stands in its way", show_header=False)
-    table.add_row("devices", str(scenario.fleet.num_devices))
-    table.add_row("topology", scenario.topology.kind)
-    neighbors = f"{min(degrees)} to {max(degrees)}"
-    table.add_row(f"out-neighbors in round {first}", neighbors)
-    if prepared.schedule.is_static:
-        gap = spectral_gap(np.asarray(mixing_matrix(graph)))
-        table.add_row("spectral gap", f"{gap:.4f}")
-    table.add_row("model", f"{scenario.model.name}, {prepared.layout.numel:,} parameters")
-    table.add_row("samples per device", f"{min(sizes):,} to {max(sizes):,}")
-    table.add_row("test samples", f"{len(prepared.test_samples().labels):,}")
-    table.add_row("rounds", f"{training.num_rounds:,} ({training.rounds_per_epoch} per epoch)")
-    _out.print(table)
-
-
-def _print_result(summary: dict[str, Any], place: str) -> None:
-    table = Table(title=f"{summary['name']} (seed {summary['seed']})", show_header=False)
-    table.add_row("accuracy of the averaged model", f"{summary['consensus_accuracy']:.4f}")
-    if summary["device_accuracy_min"] is not None:
-        table.add_row(
-            "accuracy of single devices",
-            f"{summary['device_accuracy_min']:.4f} to {summary['device_accuracy_max']:.4f} "
-            f"(mean {summary['device_accuracy_mean']:.4f})",
-        )
-    table.add_row("consensus distance", f"{summary['consensus_distance']:.4g}")
-    table.add_row(
-        "bytes sent",
-        f"{summary['sent_bytes']:,} in {summary['messages_sent']:,} messages "
-        f"(values {summary['sent_value_bytes']:,}, indices {summary['sent_index_bytes']:,}, "
-        f"scales and headers {summary['sent_overhead_bytes']:,})",
-    )
-    table.add_row("rounds", f"{summary['rounds']:,} ({summary['epochs']:.4g} epochs)")
-    if "virtual_time_s" in summary:
-        table.add_row("virtual time", f"{summary['virtual_time_s']:,.1f} s")
-        table.add_row(
-            "energy",
-            f"{summary['energy_j']:,.1f} J (computing {summary['energy_compute_j']:,.1f}, memory "
-            f"{summary['energy_memory_j']:,.1f}, radio {summary['energy_radio_j']:,.1f}, waiting "
-            f"{summary['energy_idle_j']:,.1f})",
-        )
-    table.add_row("wall time", f"{summary['wall_s']:.1f} s")
-    table.add_row("files", place)
-    _out.print(table)

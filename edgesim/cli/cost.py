@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from edgesim.cli.tables import show
 from edgesim.errors import EdgesimError, ScenarioError
 from edgesim.scenario.files import load_scenario
 
 if TYPE_CHECKING:
     from edgesim.study.iteration import IterationCosts
-    from edgesim.study.table import Table as StudyTable
 
 
 def show_costs(
@@ -56,13 +54,14 @@ def show_costs(
     except EdgesimError as error:
         raise _named(path, error) from error
     for table in found.short_tables():
-        _print(table, console)
+        show(table, console)
+        console.print()
     if json_file is not None:
         write_json(found, json_file)
-        console.print(f"all numbers: {json_file}", markup=False, highlight=False)
+        console.print(f"all numbers: {json_file}")
     if out is not None:
         *_, index = write_folder(found, out)
-        console.print(f"figures and page: {index}", markup=False, highlight=False)
+        console.print(f"figures and page: {index}")
 
 
 def _costs_of(path: Path, overrides: Sequence[str]) -> IterationCosts:
@@ -78,21 +77,3 @@ def _costs_of(path: Path, overrides: Sequence[str]) -> IterationCosts:
 def _named(path: Path, error: EdgesimError) -> EdgesimError:
     """What is found later than by reading names the file too."""
     return ScenarioError(f"{path}: {error}") if isinstance(error, ValueError) else error
-
-
-def _print(table: StudyTable, console: Console) -> None:
-    shown = Table(
-        *table.columns,
-        title=Text(table.title, style="bold underline"),
-        title_justify="left",
-        show_header=any(table.columns),
-        box=None,
-        padding=(0, 2, 0, 0),
-        pad_edge=False,
-    )
-    for row in table.rows:
-        shown.add_row(*map(Text, row))
-    console.print(shown)
-    for note in table.notes:
-        console.print(Text(note, style="dim"), soft_wrap=False)
-    console.print()

@@ -6,16 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from rich.table import Table
-
 from edgesim.errors import EdgesimError, ScenarioError
 from edgesim.hardware.catalog import PROFILES
 from edgesim.scenario.files import load_scenario
 from edgesim.similar import did_you_mean
+from edgesim.study.table import Table
 
 Catalog = Literal[
     "topologies", "models", "datasets", "algorithms", "compressors", "devices", "scenarios"
 ]
+
+_PROSE = frozenset({"what it is", "source"})
 
 
 class ListingError(EdgesimError, ValueError):
@@ -32,29 +33,26 @@ def catalog_table(what: Catalog, name: str | None) -> Table:
         return _devices() if name is None else _device(name)
     if name is not None:
         raise ListingError(f"list {what} takes no name, got {name}; only devices have details")
-    table = Table("name", "what it is")
-    for entry, description in _CATALOGS[what]():
-        table.add_row(entry, description)
-    return table
+    return Table("", ("name", "what it is"), tuple(_CATALOGS[what]()), prose=_PROSE)
 
 
 def _devices() -> Table:
     """All profiles; the letters say how the numbers are known."""
-    table = Table(
-        "name",
-        "what it is",
-        *("int8", "fp32", "memory", "bandwidth", "idle", "active", "radio"),
-        title="devices; m measured, v vendor's, d derived; sources: edgesim list devices NAME",
-    )
     wanted = (
         *("int8 rate", "fp32 rate", "memory", "memory bandwidth", "idle power", "active power"),
         "radio bandwidth",
     )
+    lines = []
     for name, entry in PROFILES.items():
         rows = {row.quantity: row for row in entry.rows()}
-        cells = [f"{rows[quantity].value} {rows[quantity].evidence[0]}" for quantity in wanted]
-        table.add_row(name, entry.profile.description, *cells)
-    return table
+        cells = (f"{rows[quantity].value} {rows[quantity].evidence[0]}" for quantity in wanted)
+        lines.append((name, entry.profile.description, *cells))
+    return Table(
+        "devices; m measured, v vendor's, d derived; sources: edgesim list devices NAME",
+        ("name", "what it is", "int8", "fp32", "memory", "bandwidth", "idle", "active", "radio"),
+        tuple(lines),
+        prose=_PROSE,
+    )
 
 
 def _device(name: str) -> Table:
@@ -62,10 +60,9 @@ def _device(name: str) -> Table:
         remedy = did_you_mean(name, PROFILES, "see `edgesim list devices`")
         raise ListingError(f"{name} is no device; {remedy}")
     entry = PROFILES[name]
-    table = Table("quantity", "value", "evidence", "source", title=entry.profile.description)
-    for row in entry.rows():
-        table.add_row(*row)
-    return table
+    columns = ("quantity", "value", "evidence", "source")
+    rows = tuple((row.quantity, row.value, row.evidence, row.citation) for row in entry.rows())
+    return Table(entry.profile.description, columns, rows, prose=_PROSE)
 
 
 def _topologies() -> list[tuple[str, str]]:

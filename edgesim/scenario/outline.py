@@ -74,6 +74,11 @@ class Slot:
         )
 
     @property
+    def element(self) -> Slot | None:
+        """Slot of each item of the list that can stand here, maybe among other types."""
+        return self.item or next((m.element for m in self._members if m.element), None)
+
+    @property
     def number(self) -> type[int | float] | None:
         """`int` or `float` where a number can stand, else None."""
         if self.annotation is int or self.annotation is float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 
 from yaml.nodes import MappingNode, Node, SequenceNode
@@ -17,8 +18,12 @@ from edgesim.scenario.strict_yaml import (
     is_null,
     mapping,
     null_node,
+    sequence,
     text_node,
 )
+
+_POSITION = re.compile(r"\[([0-9]+)\]")  # as messages write it: fleet.devices[0].profile
+_DIGITS = re.compile(r"[0-9]{1,9}")
 
 _log = logging.getLogger(__name__)
 
@@ -26,40 +31,40 @@ _log = logging.getLogger(__name__)
 def apply_overrides(root: MappingNode, overrides: Sequence[str]) -> MappingNode:
     """The file's nodes with all overrides applied, the last one winning; `root` stays as it is.
 
-    A missing section is created. A new `kind` (or `gossip.algorithm`) drops the keys beside it
-    that the new kind does not know, and one of two alternatives (`training.epochs`, `.rounds`)
-    drops the other, unless the command line set them too. Whether keys and values are right is the
-    schema's business.
+    A missing section is created. An item of a list is named by its position, from 0. A new `kind`
+    (or `gossip.algorithm`) drops the keys beside it that the new kind does not know, and one of two
+    alternatives (`training.epochs`, `.rounds`) drops the other, unless the command line set them
+    too. Whether keys and values are right is the schema's business.
 
     Args:
         root: of the scenario file.
         overrides: each `key.path=value`, the value in YAML.
 
     Raises:
-        ScenarioError: an override is not of this form, or leads into a list.
+        ScenarioError: an override is not of this form, or names an item that a list lacks.
     """
     for override in overrides:
         origin = OVERRIDE + override
         path, _, text = override.partition("=")
-        keys = path.strip().split(".")
+        keys = _POSITION.sub(r".\1", path.strip()).split(".")
         if "=" not in override or not all(keys):
             raise ScenarioError(
                 f"{origin}: write it as key.path=value, for example --set training.epochs=10"
             )
         value = compose(text, origin) or null_node(origin)
-        root = _set(root, SCENARIO, keys, value, origin)
+        root = _set_key(root, SCENARIO, keys, value, origin)
     return root
 
 
-def _set(
+def _set_key(
     section: MappingNode, slot: Slot | None, keys: list[str], value: Node, origin: str
 ) -> MappingNode:
     """A copy of `section` in which the value at `keys` is `value`."""
     key, *inner_keys = keys
     pair = find(section, key)
     if inner_keys:
-        value = _set(
-            _section_at(pair, key, origin), slot and slot.key(key), inner_keys, value, origin
+        value = _set_inside(
+            pair and pair[1], slot and slot.key(key), key, inner_keys, value, origin
         )
     else:
         section = _without_orphans(section, slot, key, value)
@@ -69,13 +74,30 @@ def _set(
     return mapping(pairs, like=section)
 
 
-def _section_at(pair: tuple[Node, Node] | None, key: str, origin: str) -> MappingNode:
-    """The section to go on into: the one that is there, or an empty one."""
-    if pair and isinstance(pair[1], SequenceNode):
-        raise ScenarioError(f"{origin}: {key} is a list; set it as a whole")
-    if pair and isinstance(pair[1], MappingNode):
-        return pair[1]
-    return mapping([], like=null_node(origin))
+def _set_inside(
+    old: Node | None, slot: Slot | None, name: str, keys: list[str], value: Node, origin: str
+) -> Node:
+    """A copy of the list or section `old`, called `name`, in which the value at `keys` is `value`.
+
+    What is neither becomes a section.
+    """
+    if not isinstance(old, SequenceNode):
+        section = old if isinstance(old, MappingNode) else mapping([], like=null_node(origin))
+        return _set_key(section, slot, keys, value, origin)
+    position, *inner_keys = keys
+    items = list(old.value)
+    if not _DIGITS.fullmatch(position) or int(position) >= len(items):
+        raise ScenarioError(
+            f"{origin}: {name} is a list of {len(items)}; name an item by its position, "
+            f"{f'0 to {len(items) - 1}' if items else 'which an empty list has none of'}, "
+            "or set the list as a whole"
+        )
+    place = int(position)
+    if inner_keys:
+        item = slot and slot.element
+        value = _set_inside(items[place], item, f"{name}.{place}", inner_keys, value, origin)
+    items[place] = value
+    return sequence(items, like=old)
 
 
 def _without_orphans(section: MappingNode, slot: Slot | None, key: str, value: Node) -> MappingNode:
@@ -98,5 +120,9 @@ def _without_orphans(section: MappingNode, slot: Slot | None, key: str, value: N
 
 def _holds_override(node: Node) -> bool:
     """Whether the command line gave the value or a part of it."""
-    inner = [value for _, value in node.value] if isinstance(node, MappingNode) else []
+    inner: list[Node] = []
+    if isinstance(node, MappingNode):
+        inner = [value for _, value in node.value]
+    elif isinstance(node, SequenceNode):
+        inner = node.value
     return is_from_override(node) or any(_holds_override(value) for value in inner)

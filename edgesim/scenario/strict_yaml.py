@@ -143,6 +143,11 @@ def mapping(pairs: list[tuple[Node, Node]], like: Node) -> MappingNode:
     return MappingNode(f"{_TAG}map", pairs, like.start_mark, like.end_mark)
 
 
+def sequence(items: list[Node], like: Node) -> SequenceNode:
+    """A list node with the place of another node."""
+    return SequenceNode(f"{_TAG}seq", items, like.start_mark, like.end_mark)
+
+
 def is_number(text: str) -> bool:
     """Whether YAML reads the text, unquoted, as a number."""
     return bool(_INT.match(text) or _FLOAT.match(text))

@@ -14,12 +14,15 @@ class Table:
         columns: names of the columns.
         rows: as many cells each; a row with text in its first cell alone heads those below.
         notes: what a reader must know to read it right, a line each.
+        prose: names of the columns that hold sentences, which may be broken between words; all
+            other cells stay whole.
     """
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
+    prose: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         assert all(len(row) == len(self.columns) for row in self.rows), "one cell a column"

@@ -101,6 +101,69 @@ def test_an_override_of_one_alias_leaves_the_other(tmp_path: Path):
     assert scenario.training.schedule.milestones == ()
 
 
-def test_lists_are_set_as_a_whole():
-    message = error_of(CIFAR, "training.schedule.milestones.0=3")
-    assert message.endswith(": milestones is a list; set it as a whole")
+LISTS = """
+fleet:
+  devices:
+    - {profile: raspberry-pi-4b, count: 2}
+    - {profile: jetson-nano}
+  churn:
+    leaves: [{device: 0, round: 3}, {device: 1, round: 5}]
+topology:
+  kind: cycle
+  graphs: [{kind: torus, rows: 1}, {kind: ring}]
+"""
+
+
+def with_lists(folder: Path) -> Path:
+    lines = LEAST.splitlines(keepends=True)
+    kept = [line for line in lines if not line.startswith(("fleet:", "topology:"))]
+    return write(folder, "".join(kept) + LISTS)
+
+
+@pytest.mark.parametrize("written", ["fleet.devices.0.profile", "fleet.devices[0].profile"])
+def test_one_item_of_a_list_can_be_changed(tmp_path: Path, written: str):
+    path = with_lists(tmp_path)
+    scenario = load_scenario(path, [f"{written}=raspberry-pi-5", "fleet.churn.leaves.1.round=7"])
+    first, second = scenario.fleet.groups
+    assert (first.profile, first.count) == ("raspberry-pi-5", 2)
+    assert second.profile == "jetson-nano"
+    assert [leave.round for leave in scenario.fleet.churn.leaves] == [3, 7]
+
+
+def test_an_item_can_be_replaced_as_a_whole(tmp_path: Path):
+    path = with_lists(tmp_path)
+    first, second = load_scenario(
+        path, ["fleet.devices.1={profile: esp32-s3, count: 3}"]
+    ).fleet.groups
+    assert (first.count, second.count, second.profile) == (2, 3, "esp32-s3")
+    schedule = with_set("training.schedule.milestones=[3,6]", "training.schedule.milestones.1=9")
+    assert schedule.training.schedule.milestones == (3, 9)
+
+
+def test_a_new_kind_of_an_item_drops_what_it_does_not_know(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.INFO)
+    scenario = load_scenario(with_lists(tmp_path), ["topology.graphs.0.kind=star"])
+    assert [graph.kind for graph in scenario.topology.graphs] == ["star", "ring"]
+    assert caplog.messages == ["--set topology.graphs.0.kind=star drops rows"]
+
+
+def test_a_list_with_an_item_set_by_hand_is_never_dropped(tmp_path: Path):
+    message = error_of(with_lists(tmp_path), "topology.graphs.0.rows=2", "topology.kind=ring")
+    assert "topology.graphs is an unknown key of kind: ring" in message
+
+
+@pytest.mark.parametrize("position", ["2", "-1", "first", "99999999999999999999"])
+def test_a_position_that_the_list_lacks_is_refused(tmp_path: Path, position: str):
+    message = error_of(with_lists(tmp_path), f"fleet.devices.{position}.count=3")
+    assert message.endswith(
+        ": devices is a list of 2; name an item by its position, 0 to 1, or set the list as a whole"
+    )
+    inner = error_of(with_lists(tmp_path), "fleet.churn.leaves.5.round=3")
+    assert "leaves is a list of 2" in inner
+
+
+def test_a_wrong_value_of_an_item_is_named_with_its_position(tmp_path: Path):
+    message = error_of(with_lists(tmp_path), "fleet.devices.1.count=0")
+    assert message.startswith("--set fleet.devices.1.count=0: fleet.devices[1].count is 0")

@@ -1,0 +1,77 @@
+"""What `validate` and `run` say in the end: tables about a scenario, and about what it led to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from edgesim.preparation import Prepared
+from edgesim.study.table import Table
+from topologies import first_exchange, mixing_matrix, spectral_gap
+
+
+def prepared_table(prepared: Prepared) -> Table:
+    """What a run of a scenario that has passed every check would be."""
+    scenario, training = prepared.scenario, prepared.training
+    first = first_exchange(prepared.schedule)
+    graph = prepared.schedule.graph(first)
+    sizes = [len(indices) for indices in prepared.indices]
+    degrees = [degree for _, degree in graph.out_degree()]
+    rows = [
+        ("devices", str(scenario.fleet.num_devices)),
+        ("topology", scenario.topology.kind),
+        (f"out-neighbors in round {first}", f"{min(degrees)} to {max(degrees)}"),
+    ]
+    if prepared.schedule.is_static:
+        gap = spectral_gap(np.asarray(mixing_matrix(graph)))
+        rows.append(("spectral gap", f"{gap:.4f}"))
+    rows += [
+        ("model", f"{scenario.model.name}, {prepared.layout.numel:,} parameters"),
+        ("samples per device", f"{min(sizes):,} to {max(sizes):,}"),
+        ("test samples", f"{len(prepared.test_samples().labels):,}"),
+        ("rounds", f"{training.num_rounds:,} ({training.rounds_per_epoch} per epoch)"),
+    ]
+    return Table(f"{scenario.name}: nothing stands in its way", ("", ""), tuple(rows))
+
+
+def result_table(summary: dict[str, Any], place: str) -> Table:
+    """What a run has come to.
+
+    Args:
+        summary: as in summary.json.
+        place: of its files, a path or a URI.
+    """
+    rows = [("accuracy of the averaged model", f"{summary['consensus_accuracy']:.4f}")]
+    if summary["device_accuracy_min"] is not None:
+        rows += [
+            (
+                "accuracy of single devices",
+                f"{summary['device_accuracy_min']:.4f} to {summary['device_accuracy_max']:.4f}",
+            ),
+            ("  mean", f"{summary['device_accuracy_mean']:.4f}"),
+        ]
+    rows += [
+        ("consensus distance", f"{summary['consensus_distance']:.4g}"),
+        ("bytes sent", f"{summary['sent_bytes']:,} in {summary['messages_sent']:,} messages"),
+        ("  values", f"{summary['sent_value_bytes']:,}"),
+        ("  indices", f"{summary['sent_index_bytes']:,}"),
+        ("  scales and headers", f"{summary['sent_overhead_bytes']:,}"),
+        ("rounds", f"{summary['rounds']:,} ({summary['epochs']:.4g} epochs)"),
+    ]
+    if "virtual_time_s" in summary:
+        rows += [
+            ("virtual time", f"{summary['virtual_time_s']:,.1f} s"),
+            ("energy", f"{summary['energy_j']:,.1f} J"),
+            *(
+                (f"  {name}", f"{summary[f'energy_{key}_j']:,.1f} J")
+                for name, key in (
+                    ("computing", "compute"),
+                    ("memory", "memory"),
+                    ("radio", "radio"),
+                    ("waiting", "idle"),
+                )
+            ),
+        ]
+    rows += [("wall time", f"{summary['wall_s']:.1f} s"), ("files", place)]
+    return Table(f"{summary['name']} (seed {summary['seed']})", ("", ""), tuple(rows))
