@@ -41,17 +41,35 @@ def pack_fields(values: NDArray[np.uint64], widths: NDArray[np.int64]) -> Bytes:
     return words.view(np.uint8)[: -(-num_bits // 8)]
 
 
-def unpack_fields(data: Bytes, widths: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Invert `pack_fields`; `data` holds at least the sum of the widths, each in [0, 32]."""
-    padded = np.zeros((len(data) // 8 + 2) * 8, np.uint8)
-    padded[: len(data)] = data
+def unpack_fields(data: Bytes, widths: NDArray[np.int64], start: int = 0) -> NDArray[np.uint64]:
+    """Invert `pack_fields`, from some bit of `data` on, which holds all the fields.
+
+    Args:
+        data: shape (B,).
+        widths: shape (K,), each in [0, 32].
+        start: the first field's first bit.
+    """
+    ends = np.cumsum(widths) + start % 8
+    used = data[start // 8 : start // 8 + (-(-int(ends[-1]) // 8) if len(ends) else 0)]
+    padded = np.zeros((len(used) // 8 + 2) * 8, np.uint8)
+    padded[: len(used)] = used
     words = padded.view("<u8")
-    starts = np.cumsum(widths) - widths
+    starts = ends - widths
     word, shift = starts >> 6, starts.astype(np.uint64) & _WORD_BITS
     low = words[word] >> shift
     high = (words[word + 1] << _ONE) << (_WORD_BITS - shift)
     fields: NDArray[np.uint64] = (low | high) & ((_ONE << widths.astype(np.uint64)) - _ONE)
     return fields
+
+
+def ends_in_zeros(data: Bytes, num_bits: int) -> bool:
+    """Whether the last byte of a string of so many bits is filled up with zeros, as packing does.
+
+    Args:
+        data: ceil(num_bits / 8) bytes.
+        num_bits: of the string.
+    """
+    return num_bits % 8 == 0 or int(data[-1]) >> num_bits % 8 == 0
 
 
 def pack_equal(values: NDArray[np.uint8], width: int) -> Bytes:

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from edgesim.compression.bits import (
     Bytes,
+    ends_in_zeros,
     pack_fields,
     pack_varints,
     unpack_fields,
@@ -43,6 +44,9 @@ from edgesim.learning.parameters import ParameterLayout
 Ints: TypeAlias = NDArray[np.int64]
 
 BITMAP, FIXED, RICE = 0, 1, 2
+BLOCK = 8192  # entries that are worked on at a time: arrays of them stay in the cache
+
+_WRONG_BITMAP = "indices: a bitmap has another number of bits set than its count says"
 
 
 def encode_indices(indices: Ints, counts: Ints, layout: ParameterLayout) -> Bytes:
@@ -54,19 +58,20 @@ def encode_indices(indices: Ints, counts: Ints, layout: ParameterLayout) -> Byte
         layout: of the vector.
     """
     segments = Segments(counts)
-    positions = indices - segments.spread(layout.offsets[:-1])
-    gaps = _gaps_from_positions(positions, segments)
-    modes = _shortest_modes(gaps, segments, layout)
+    modes = _shortest_modes(indices, segments, layout)
     plan = _Plan.of(modes, segments, layout)
+    positions = indices - segments.spread(layout.offsets[:-1])
+    gaps = _gaps(indices, 0, segments, layout)
+    widths, entry_modes = segments.spread(plan.widths), segments.spread(modes)
+    is_rice, in_bitmap = entry_modes >= RICE, entry_modes == BITMAP
     fields = pack_fields(
-        np.where(plan.is_fixed, positions, gaps & ((1 << plan.widths) - 1)).astype(np.uint64),
-        plan.widths,
+        np.where(entry_modes == FIXED, positions, gaps & ((1 << widths) - 1)).astype(np.uint64),
+        widths,
     )
-    stops = np.cumsum((gaps >> plan.widths)[plan.is_rice] + 1) - 1 + plan.bitmap_bits
+    stops = np.cumsum((gaps >> widths)[is_rice] + 1) - 1 + plan.bitmap_bits
     flags = np.zeros(int(stops[-1]) + 1 if len(stops) else plan.bitmap_bits, np.uint8)
     flags[stops] = 1
     if plan.bitmap_bits:
-        in_bitmap = plan.is_bitmap
         flags[positions[in_bitmap] + segments.spread(plan.bitmap_starts)[in_bitmap]] = 1
     return np.concatenate(
         [
@@ -81,7 +86,9 @@ def encode_indices(indices: Ints, counts: Ints, layout: ParameterLayout) -> Byte
 def decode_indices(data: Bytes, num_values: int, layout: ParameterLayout) -> tuple[Ints, Ints]:
     """Invert `encode_indices`, trusting nothing.
 
-    Memory is bounded by a small multiple of the layout's size, however long the data.
+    Only the code that `encode_indices` writes is accepted: encoding the result gives `data` again.
+    Beside the result, memory is taken for the data's flags, a byte each and no more than twice the
+    layout's entries, for the places of those that are set, and for `BLOCK` entries.
 
     Args:
         data: the code, and nothing after it.
@@ -92,7 +99,7 @@ def decode_indices(data: Bytes, num_values: int, layout: ParameterLayout) -> tup
         indices, shape (K,); counts, shape (T,).
 
     Raises:
-        WireError: anything but a well-formed code of `num_values` positions in ascending order.
+        WireError: anything but the shortest code of `num_values` positions in ascending order.
     """
     modes = data[: layout.num_tensors].astype(np.int64)
     if len(modes) < layout.num_tensors:
@@ -106,17 +113,15 @@ def decode_indices(data: Bytes, num_values: int, layout: ParameterLayout) -> tup
     field_bytes = -(-plan.field_bits // 8)
     if len(rest) < field_bytes:
         raise WireError(f"indices: {field_bytes} bytes of fields expected, {len(rest)} found")
-    fields = unpack_fields(rest[:field_bytes], plan.widths).astype(np.int64)
+    if not ends_in_zeros(rest[:field_bytes], plan.field_bits):
+        raise WireError("indices: bits after the last field that are not zero")
     if 8 * (len(rest) - field_bytes) > plan.most_flag_bits + 7:
         raise WireError("indices: more bytes than the longest code of this layout")
-    flags = np.unpackbits(rest[field_bytes:], bitorder="little")
-    if len(flags) < plan.bitmap_bits:
-        raise WireError(f"indices: {plan.bitmap_bits} bits of bitmap expected, {len(flags)} found")
-
-    positions = _positions_from_gaps(fields, flags[plan.bitmap_bits :], plan, segments, layout)
-    if plan.bitmap_bits:
-        positions[plan.is_bitmap] = _positions_from_bitmaps(flags, plan, counts)
-    return _checked_indices(positions, segments, layout), counts
+    marks = _Marks.of(np.unpackbits(rest[field_bytes:], bitorder="little"), plan, segments)
+    indices = _read_entries(rest[:field_bytes], marks, plan, segments, layout)
+    if not np.array_equal(modes, _shortest_modes(indices, segments, layout)):
+        raise WireError("indices: a tensor's mode is not the shortest one")
+    return indices, counts
 
 
 def entropy_bytes(counts: Ints, layout: ParameterLayout) -> float:
@@ -132,36 +137,65 @@ def entropy_bytes(counts: Ints, layout: ParameterLayout) -> float:
 class _Plan:
     """What the mode of each tensor means for its entries; both directions derive it alike."""
 
-    widths: Ints  # (K,), bits of an entry in the fields
-    is_fixed: NDArray[np.bool_]  # (K,)
-    is_rice: NDArray[np.bool_]  # (K,)
-    is_bitmap: NDArray[np.bool_]  # (K,)
-    has_bitmap: NDArray[np.bool_]  # (T,)
+    modes: Ints  # (T,)
+    widths: Ints  # (T,), bits of an entry in the fields
     bitmap_starts: Ints  # (T,), where a tensor's bitmap starts in the flags, if it has one
     bitmap_bits: int
     field_bits: int
+    num_rice: int  # entries with a gap code
     most_flag_bits: int  # gaps of a tensor add up to less than n, so their rests to n >> b
 
     @classmethod
     def of(cls, modes: Ints, segments: Segments, layout: ParameterLayout) -> _Plan:
-        tensor_widths = np.maximum(modes - RICE, 0)
-        tensor_widths[modes == FIXED] = _position_widths(layout)[modes == FIXED]
-        entry_modes = segments.spread(modes)
-        has_bitmap = modes == BITMAP
+        widths = np.maximum(modes - RICE, 0)
+        widths[modes == FIXED] = _position_widths(layout)[modes == FIXED]
         sizes = layout.size_array
-        bitmap_sizes = np.where(has_bitmap, sizes, 0)
-        rice_flags = np.where(modes >= RICE, segments.counts + (sizes >> tensor_widths), 0)
+        bitmap_sizes = np.where(modes == BITMAP, sizes, 0)
+        rice_flags = np.where(modes >= RICE, segments.counts + (sizes >> widths), 0)
         return cls(
-            widths=segments.spread(tensor_widths),
-            is_fixed=entry_modes == FIXED,
-            is_rice=entry_modes >= RICE,
-            is_bitmap=entry_modes == BITMAP,
-            has_bitmap=has_bitmap,
+            modes=modes,
+            widths=widths,
             bitmap_starts=np.cumsum(bitmap_sizes) - bitmap_sizes,
             bitmap_bits=int(bitmap_sizes.sum()),
-            field_bits=int((tensor_widths * segments.counts).sum()),
+            field_bits=int((widths * segments.counts).sum()),
+            num_rice=int(segments.counts[modes >= RICE].sum()),
             most_flag_bits=int((bitmap_sizes + rice_flags).sum()),
         )
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Marks:
+    """Places of the flags that are set."""
+
+    bitmap: Ints  # ascending, counted from the first bitmap on
+    rice: Ints  # ascending, counted from the end of the bitmaps on
+
+    @classmethod
+    def of(cls, flags: Bytes, plan: _Plan, segments: Segments) -> _Marks:
+        """Find them.
+
+        Raises:
+            WireError: not exactly as many as the counts say.
+        """
+        if len(flags) < plan.bitmap_bits:
+            raise WireError(
+                f"indices: {plan.bitmap_bits} bits of bitmap expected, {len(flags)} found"
+            )
+        in_bitmaps, in_gaps = flags[: plan.bitmap_bits], flags[plan.bitmap_bits :]
+        num_gaps = np.count_nonzero(in_gaps)
+        if num_gaps != plan.num_rice:
+            raise WireError(f"indices: {plan.num_rice} gaps expected, {num_gaps} found")
+        if np.count_nonzero(in_bitmaps) > segments.num_entries:
+            raise WireError(_WRONG_BITMAP)
+        marks = cls(np.flatnonzero(in_bitmaps), np.flatnonzero(in_gaps))
+        if len(in_gaps) - (marks.rice[-1] + 1 if num_gaps else 0) > 7:
+            raise WireError("indices: bytes left over after the last gap")
+        tensors = np.flatnonzero(plan.modes == BITMAP)
+        bounds = np.append(plan.bitmap_starts[tensors], plan.bitmap_bits)
+        found = np.diff(np.searchsorted(marks.bitmap, bounds))
+        if not np.array_equal(found, segments.counts[tensors]):
+            raise WireError(_WRONG_BITMAP)
+        return marks
 
 
 @lru_cache(maxsize=8)
@@ -172,26 +206,44 @@ def _position_widths(layout: ParameterLayout) -> Ints:
     return widths
 
 
-def _gaps_from_positions(positions: Ints, segments: Segments) -> Ints:
-    """Positions skipped before each entry, counted anew in each tensor."""
-    gaps = np.diff(positions, prepend=-1) - 1
-    starts = segments.bounds[:-1][segments.counts > 0]
-    gaps[starts] = positions[starts]
+def _gaps(indices: Ints, start: int, segments: Segments, layout: ParameterLayout) -> Ints:
+    """Positions skipped before each entry of a block, counted anew in each tensor.
+
+    Args:
+        indices: shape (K,), of all entries.
+        start: of the block.
+        segments: the block's share of each tensor.
+        layout: of the vector.
+    """
+    block = indices[start : start + segments.num_entries]
+    before = int(indices[start - 1]) if start else -1
+    gaps = np.diff(block, prepend=before) - 1
+    # An entry is the first of its tensor if the one before lies in another.
+    tensors = np.flatnonzero(segments.counts)
+    firsts, offsets = segments.bounds[tensors], layout.offsets[tensors]
+    is_first = np.append(before, block)[firsts] < offsets
+    gaps[firsts[is_first]] = block[firsts[is_first]] - offsets[is_first]
     return gaps
 
 
-def _shortest_modes(gaps: Ints, segments: Segments, layout: ParameterLayout) -> Ints:
-    """Mode byte of the shortest code of each tensor.
+def _shortest_modes(indices: Ints, segments: Segments, layout: ParameterLayout) -> Ints:
+    """Mode byte of the shortest code of each tensor, the first one of equals.
 
     Rice takes b + 1 + (gap >> b) bits an entry, which lies within one bit of b + 1 + gap / 2**b.
     That is least near 2**b = ln 2 times the mean gap, so b and its two neighbours are tried.
     """
     k, n = segments.counts, layout.size_array
     widths = _position_widths(layout)
-    mean_gaps = segments.sums(gaps) / np.maximum(k, 1)
+    # The gaps of a tensor are the positions up to its last entry that are not entries.
+    lasts = indices[segments.bounds[1:] - 1] if len(indices) else np.zeros_like(k)
+    mean_gaps = np.where(k > 0, lasts + 1 - layout.offsets[:-1] - k, 0) / np.maximum(k, 1)
     likely = np.frexp(mean_gaps * math.log(2))[1].astype(np.int64) - 1  # floor(log2), exactly
     candidates = [np.clip(likely + step, 0, widths) for step in (-1, 0, 1)]
-    rice_bits = [k * (b + 1) + segments.sums(gaps >> segments.spread(b)) for b in candidates]
+    rice_bits = [k * (b + 1) for b in candidates]
+    for start, within in segments.blocks(BLOCK):
+        gaps = _gaps(indices, start, within, layout)
+        for bits, b in zip(rice_bits, candidates, strict=True):
+            bits += within.sums(gaps >> within.spread(b))
     modes = np.stack(
         [np.full_like(k, BITMAP), np.full_like(k, FIXED), *(b + RICE for b in candidates)]
     )
@@ -209,41 +261,54 @@ def _check_table(modes: Ints, counts: Ints, num_values: int, layout: ParameterLa
         raise WireError(f"index table: {counts.sum()} kept entries, {num_values} in the header")
 
 
-def _positions_from_gaps(
-    fields: Ints, flags: Bytes, plan: _Plan, segments: Segments, layout: ParameterLayout
+def _read_entries(
+    data: Bytes, marks: _Marks, plan: _Plan, segments: Segments, layout: ParameterLayout
 ) -> Ints:
-    """Fill in the positions of Rice entries; those of other entries stay as in `fields`."""
-    stops = np.flatnonzero(flags)
-    if len(stops) != int(plan.is_rice.sum()):
-        raise WireError(f"indices: {plan.is_rice.sum()} gaps expected, {len(stops)} found")
-    if len(flags) - (stops[-1] + 1 if len(stops) else 0) > 7:
-        raise WireError("indices: bytes left over after the last gap")
-    quotients = np.zeros_like(fields)
-    quotients[plan.is_rice] = np.diff(stops, prepend=-1) - 1
-    sizes = segments.spread(layout.size_array)
-    if (quotients > sizes >> plan.widths).any():  # also keeps the sums below from overflowing
-        raise WireError("indices: a gap leads beyond its tensor")
-    gaps = (quotients << plan.widths) | fields
-    running = np.concatenate(([0], np.cumsum(gaps + 1)))
-    positions = running[1:] - segments.spread(running[segments.bounds[:-1]]) - 1
-    return np.where(plan.is_rice, positions, fields)
+    """Positions in the flat vector, ascending, from the fields in `data` and the flags' marks."""
+    indices = np.empty(segments.num_entries, np.int64)
+    sizes, offsets = layout.size_array, layout.offsets[:-1]
+    field_bit = bitmap_mark = rice_mark = 0
+    for start, within in segments.blocks(BLOCK):
+        widths, modes = within.spread(plan.widths), within.spread(plan.modes)
+        fields = unpack_fields(data, widths, field_bit).astype(np.int64)
+        field_bit += int(widths.sum())
+        is_rice, in_bitmap = modes >= RICE, modes == BITMAP
 
+        num_rice = int(np.count_nonzero(is_rice))
+        stops = marks.rice[rice_mark : rice_mark + num_rice]
+        before = int(marks.rice[rice_mark - 1]) if rice_mark else -1
+        quotients = np.zeros_like(fields)
+        quotients[is_rice] = np.diff(stops, prepend=before) - 1
+        rice_mark += num_rice
+        if (quotients > within.spread(sizes) >> widths).any():  # also keeps sums from overflowing
+            raise WireError("indices: a gap leads beyond its tensor")
+        steps = ((quotients << widths) | fields) + 1
+        before = int(indices[start - 1]) if start else -1
+        positions = np.where(is_rice, _running(steps, within, before - offsets), fields)
 
-def _positions_from_bitmaps(flags: Bytes, plan: _Plan, counts: Ints) -> Ints:
-    set_bits = np.flatnonzero(flags[: plan.bitmap_bits])
-    tensors = np.flatnonzero(plan.has_bitmap)
-    bounds = np.append(plan.bitmap_starts[tensors], plan.bitmap_bits)
-    found = np.diff(np.searchsorted(set_bits, bounds))
-    if not np.array_equal(found, counts[tensors]):
-        raise WireError("indices: a bitmap has another number of bits set than its count says")
-    positions: Ints = set_bits - np.repeat(bounds[:-1], found)
-    return positions
+        num_marks = int(np.count_nonzero(in_bitmap))
+        set_bits = marks.bitmap[bitmap_mark : bitmap_mark + num_marks]
+        positions[in_bitmap] = set_bits - within.spread(plan.bitmap_starts)[in_bitmap]
+        bitmap_mark += num_marks
 
-
-def _checked_indices(positions: Ints, segments: Segments, layout: ParameterLayout) -> Ints:
-    if (positions >= segments.spread(layout.size_array)).any():
-        raise WireError("indices: a position lies beyond its tensor")
-    indices = positions + segments.spread(layout.offsets[:-1])
-    if (np.diff(indices) <= 0).any():
-        raise WireError("indices: positions are not in ascending order")
+        if (positions >= within.spread(sizes)).any():
+            raise WireError("indices: a position lies beyond its tensor")
+        block = positions + within.spread(offsets)
+        if (np.diff(block, prepend=before) <= 0).any():
+            raise WireError("indices: positions are not in ascending order")
+        indices[start : start + len(block)] = block
     return indices
+
+
+def _running(steps: Ints, segments: Segments, last_positions: Ints) -> Ints:
+    """Positions from the steps between them, in each tensor.
+
+    Args:
+        steps: shape (K,), from one position to the next; the first one from just before the tensor.
+        segments: the entries' tensors.
+        last_positions: shape (T,), of the entry before the first one; negative in another tensor.
+    """
+    sums = np.concatenate(([0], np.cumsum(steps)))
+    bases = np.maximum(last_positions, -1) - sums[segments.bounds[:-1]]
+    positions: Ints = sums[1:] + segments.spread(bases)
+    return positions

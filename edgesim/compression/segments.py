@@ -6,6 +6,7 @@ Symbols:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -31,6 +32,12 @@ class Segments:
     def num_entries(self) -> int:
         """K."""
         return int(self.bounds[-1])
+
+    def blocks(self, size: int) -> Iterator[tuple[int, Segments]]:
+        """Runs of at most `size` entries: start of each, and its share of each tensor."""
+        for start in range(0, self.num_entries, size):
+            clipped = np.clip(self.bounds, start, start + size)
+            yield start, Segments(np.diff(clipped))
 
     def spread(self, per_tensor: NDArray[Scalar]) -> NDArray[Scalar]:
         """One number per tensor, (T,), repeated for each of its entries, (K,)."""

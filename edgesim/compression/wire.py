@@ -6,8 +6,10 @@
     indices   see index_code.py; empty for a dense payload
     values    K codes, packed end to end
 
-All numbers are little-endian. The checksum is the CRC-32 of body, header, name and notes without
-the checksum itself, in this order: a payload sent on several edges is summed over its body once.
+All numbers are little-endian. A message has one encoding, and no other is accepted: bits that fill
+up a byte are zero, each tensor's indices are in their shortest mode. The checksum is the CRC-32 of
+body, header, name and notes without the checksum itself, in this order: a payload sent on several
+edges is summed over its body once.
 
 Symbols:
     D: entries of the flat vector   K: entries in the payload
@@ -27,7 +29,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from edgesim.compression.bits import Bytes
+from edgesim.compression.bits import Bytes, ends_in_zeros
 from edgesim.compression.errors import WireError
 from edgesim.compression.index_code import decode_indices
 from edgesim.compression.payload import Payload
@@ -232,6 +234,9 @@ def decode(
 ) -> Message:
     """Read a message, trusting nothing; the result keeps no reference to `data`.
 
+    `encode` gives the same bytes again. Memory is bounded by a small multiple of the layout's dense
+    vector and of the notes, whatever the message says.
+
     Args:
         data: the message.
         layout: of the model that it must be of.
@@ -354,6 +359,8 @@ def _payload(body: Bytes, header: _Header, code: ValueCode, layout: ParameterLay
     value_bytes = -(-num_values * code.bits // 8)
     if len(body) != values_at + value_bytes:
         raise WireError(f"a body of {len(body)} bytes; the header needs {values_at + value_bytes}")
+    if not ends_in_zeros(body[values_at:], num_values * code.bits):
+        raise WireError("bits after the last value that are not zero")
 
     indices, counts = None, layout.size_array
     if not is_dense:

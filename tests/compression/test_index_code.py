@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from edgesim.compression import TopK
 from edgesim.compression.errors import WireError
-from edgesim.compression.index_code import decode_indices, encode_indices, entropy_bytes
+from edgesim.compression.index_code import (
+    BITMAP,
+    BLOCK,
+    FIXED,
+    decode_indices,
+    encode_indices,
+    entropy_bytes,
+)
 from edgesim.learning.parameters import ParameterLayout
 
 
@@ -88,6 +95,8 @@ def coded(layout, modes, counts, tail):
 
 ONE = ParameterLayout.from_shapes([(8,)])
 TWO = ParameterLayout.from_shapes([(8,), (5,)])
+FIVE = ParameterLayout.from_shapes([(5,)])
+SIXTEEN = ParameterLayout.from_shapes([(16,)])
 BAD = {
     "an unknown mode": coded(ONE, [200], [1], [1]),
     "a Rice parameter wider than the tensor": coded(ONE, [2 + 4], [1], [1, 1]),
@@ -110,6 +119,12 @@ BAD = {
     "nothing": (np.array([], np.uint8), 0, ONE),
     "a table cut short": (np.array([0], np.uint8), 0, ONE),
     "another total": (np.array([0, 1, 1], np.uint8), 2, ONE),
+    "a bitmap where fixed width is shorter": coded(ONE, [0], [1], [0b100]),
+    "fixed width where a bitmap is shorter": coded(ONE, [1], [4], [0b10_001_000, 0b0110]),
+    "Rice's code where fixed width is shorter": coded(SIXTEEN, [3], [1], [0b1, 0b1000_0000]),
+    "fields with a bit after the last": coded(ONE, [1], [1], [0b1010]),
+    "flags with a byte of zeros after the last": coded(ONE, [0], [4], [0b1111, 0]),
+    "a bitmap with a bit after the last": coded(FIVE, [0], [3], [0b10111]),
 }
 
 
@@ -118,6 +133,48 @@ def test_bad_index_codes_are_refused(case):
     data, num_values, layout = case
     with pytest.raises(WireError):
         decode_indices(data, num_values, layout)
+
+
+@pytest.mark.parametrize(
+    ("layout", "modes", "counts", "tail", "positions"),
+    [
+        (ONE, [1], [1], [0b010], [2]),
+        (ONE, [0], [4], [0b1111_0000], [4, 5, 6, 7]),
+        (SIXTEEN, [1], [1], [0b1111], [15]),
+        (FIVE, [2], [3], [0b111], [0, 1, 2]),
+    ],
+)
+def test_the_shortest_code_is_accepted(layout, modes, counts, tail, positions):
+    """The good ones beside the bad ones above, so that these are refused for what they are."""
+    indices, _ = decode_indices(*coded(layout, modes, counts, tail))
+    assert indices.tolist() == positions
+
+
+@pytest.mark.parametrize("surplus", [[0], [0, 0], [1], [128]])
+@given(case=index_sets())
+def test_a_surplus_byte_is_refused(surplus, case):
+    layout, indices, counts = case
+    code = np.append(encode_indices(indices, counts, layout), np.array(surplus, np.uint8))
+    with pytest.raises(WireError):
+        decode_indices(code, len(indices), layout)
+
+
+def test_blocks_of_entries_join_without_a_seam():
+    """Tensors with more entries than are read at a time, of all three modes, and empty ones."""
+    sizes = [3 * BLOCK, 5, 400 * BLOCK, 2 * BLOCK - 7, 1, 64 * BLOCK, 2**27, BLOCK]
+    counts = [2 * BLOCK + 1, 0, 2 * BLOCK + 3, 2 * BLOCK - 7, 1, BLOCK + 1, 3, 0]
+    layout, rng = ParameterLayout.from_shapes([(size,) for size in sizes]), np.random.default_rng(4)
+    indices = np.concatenate(
+        [
+            offset + np.sort(rng.permutation(min(size, 2**22))[:count])
+            for offset, size, count in zip(layout.offsets, sizes, counts, strict=False)
+        ]
+    )
+    code = encode_indices(indices, np.array(counts), layout)
+    assert {BITMAP, FIXED} < set(code[: len(sizes)].tolist()), "all three modes"
+    decoded, decoded_counts = decode_indices(code, len(indices), layout)
+    np.testing.assert_array_equal(decoded, indices)
+    np.testing.assert_array_equal(decoded_counts, counts)
 
 
 @given(index_sets(), st.data())
@@ -133,6 +190,7 @@ def test_a_changed_byte_is_refused_or_means_another_valid_set(case, data):
     np.testing.assert_array_equal(in_tensors, decoded_counts)
     assert len(decoded) == len(indices)
     assert (np.diff(decoded) > 0).all()
+    np.testing.assert_array_equal(encode_indices(decoded, decoded_counts, layout), code)
 
 
 def test_a_long_code_for_a_small_layout_takes_no_memory():
