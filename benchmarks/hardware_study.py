@@ -60,7 +60,8 @@ class Variant:
         if self.compression:
             gossip = f"averaging_rate: 0.01, compressor: {{kind: top_k, keep: {0.01}}}"
         else:
-            gossip = "averaging_rate: 1, compressor: {kind: identity}"
+            compressor = f"{{kind: identity, values: {self.precision}}}"
+            gossip = f"averaging_rate: 1, compressor: {compressor}"
         return [
             f"model.precision={self.precision}",
             f"gossip={{algorithm: {self.algorithm}, {gossip}}}",

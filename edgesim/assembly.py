@@ -188,12 +188,12 @@ def check_length(scenario: Scenario, schedule: Schedule, num_rounds: int | None)
 
 
 def make_compressor(scenario: Scenario) -> Compressor:
-    """Compressor of the gossip section; values default to the model's precision."""
-    default_values: ValueFormat = scenario.model.precision
+    """Compressor of the gossip section; values of sparse ones default to the model's precision."""
     if isinstance(scenario.gossip, GradientPushGossip):
-        return Identity(values=default_values)
+        return Identity(values=scenario.gossip.values)
     options = scenario.gossip.compressor.model_dump(exclude={"kind"})
     if "values" in options and options["values"] is None:
+        default_values: ValueFormat = scenario.model.precision
         options["values"] = default_values
     return build_compressor(scenario.gossip.compressor.kind, **options)
 

@@ -156,6 +156,25 @@ def test_validate_starts_and_writes_nothing_and_says_what_it_saw(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+EIGHT_BITS = ("model.precision=int8", "model.norm=evonorm_s0")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["validate"],
+        ["run", "--inline", "--out", "r", *sets(*SMALL, "model.quantization.backend=reference")],
+    ],
+    ids=["validate", "run"],
+)
+def test_what_8_bits_leave_out_and_take_along_is_said_before_a_run(called, tmp_path, words):
+    command, *options = words
+    done = called(command, QUICKSTART, *options, *sets(*EIGHT_BITS), cwd=tmp_path)
+    assert not done.returncode, done.stderr
+    assert "model.norm: evonorm_s0 computes in fp32" in done.stderr
+    assert "messages carry 8-bit values" in done.stderr
+
+
 def test_an_inline_run_prints_its_table_and_loads_back(tmp_path):
     done = edgesim("run", QUICKSTART, "--inline", "--out", "r", *sets(*SMALL), cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -67,6 +67,13 @@ def test_a_fleet_with_profiles_has_times(edgesim):
     assert "79.6 MiB of 325.0 MiB, fits" in out
 
 
+def test_a_norm_of_fp32_between_8_bit_layers_is_said(edgesim):
+    words = ["--set", "model.precision=int8", "--set", "model.norm=evonorm_s0"]
+    status, _, err = edgesim(QUICKSTART, *words)
+    assert status == 0
+    assert "quickstart.yaml: model.norm: evonorm_s0 computes in fp32" in err
+
+
 def test_figures_and_page_go_where_they_are_asked_to(edgesim, tmp_path):
     status, out, _ = edgesim(QUICKSTART, "--out", tmp_path / "figures")
     assert status == 0
@@ -84,8 +91,9 @@ def test_a_device_that_is_too_small_is_named(edgesim):
 
 def test_two_scenarios_side_by_side(edgesim):
     words = ["--compare", QUICKSTART, "--compare-set", "model.precision=int8"]
-    status, out, _ = edgesim(QUICKSTART, *words)
+    status, out, err = edgesim(QUICKSTART, *words)
     assert status == 0
+    assert err.count("messages carry 8-bit values because model.precision is int8") == 1
     assert "quickstart / other" in out
     assert "fp32 products" in out
     assert "int8 products" in out

@@ -17,15 +17,25 @@ SCENARIOS = Path(__file__).resolve().parent.parent / "scenarios"
 SMOKE = sorted((SCENARIOS / "smoke").glob("*.yaml"))
 
 
-def run_inline(path, folder):
-    prepared = prepare(load_scenario(path))
+def run_inline(path, folder, *overrides):
+    prepared = prepare(load_scenario(path, overrides))
     with (folder / "log").open("w") as log:
         return run_scenario(prepared, folder / "run", inline=True, console=Console(file=log))
 
 
-@pytest.mark.parametrize("path", SMOKE, ids=[path.stem for path in SMOKE])
-def test_a_smoke_scenario_learns_and_keeps_its_books(path, tmp_path):
-    result = run_inline(path, tmp_path)
+# Norms that no shipped scenario names, so that norms follow the precision in all of them.
+NORMS = [
+    pytest.param(SCENARIOS / "smoke" / f"{name}.yaml", f"model.norm={norm}", id=f"{name}, {norm}")
+    for name, norm in (("choco_torus", "group"), ("gradient_push_exponential", "batch"))
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "overrides"),
+    [*(pytest.param(path, "", id=path.stem) for path in SMOKE), *NORMS],
+)
+def test_a_smoke_scenario_learns_and_keeps_its_books(path, overrides, tmp_path):
+    result = run_inline(path, tmp_path, *filter(None, [overrides]))
     rounds = pd.read_parquet(result.path / "rounds.parquet")
     by_round = rounds.groupby("round")
     n = rounds["device"].nunique()

@@ -163,6 +163,7 @@ def cost(
         json_file=json_file,
         out=out,
         all_models=all_models,
+        say=_err.print,
     )
 
 
@@ -182,6 +183,7 @@ def _prepare(path: Path, overrides: Sequence[str]) -> Prepared:
     scenario = load_scenario(path, overrides)
     from edgesim.preparation import prepare  # loads torch: a refused file need not wait for it
     from edgesim.study.budget import check_memory
+    from edgesim.study.notices import precision_notices
 
     try:
         prepared = prepare(scenario)
@@ -192,6 +194,8 @@ def _prepare(path: Path, overrides: Sequence[str]) -> Prepared:
         raise ScenarioError(f"{path}: {error}") from error
     if shortage:
         _err.print(f"{path}: {shortage}")
+    for notice in precision_notices(prepared.scenario):
+        _err.print(f"{path}: {notice}")
     return prepared
 
 

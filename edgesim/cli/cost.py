@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ def show_costs(
     json_file: Path | None,
     out: Path | None,
     all_models: bool,
+    say: Callable[[str], None],
 ) -> None:
     """Print the study of a scenario, and write what is asked for.
 
@@ -38,21 +39,29 @@ def show_costs(
         json_file: gets all numbers.
         out: folder that gets figures and a page.
         all_models: whether to compare all models of the catalog too.
+        say: is given what the user should know beside the study, line by line.
 
     Raises:
         ScenarioError: a scenario can't be studied.
         StudyError: a file can't be written.
     """
+    from edgesim.study.notices import precision_notices
     from edgesim.study.report import study, write_folder, write_json  # loads torch
 
     if other is None and other_overrides:
         raise ScenarioError("--compare-set changes the scenario of --compare: add one")
     scenario = load_scenario(path, overrides)
     beside = None if other is None else _costs_of(other, [*overrides, *other_overrides])
+    studied = [(path, scenario)]
+    if other is not None and beside is not None:
+        studied.append((other, beside.subject.scenario))
     try:
         found = study(scenario, beside, all_models=all_models)
     except EdgesimError as error:
         raise _named(path, error) from error
+    for place, one in studied:
+        for notice in precision_notices(one):
+            say(f"{place}: {notice}")
     for table in found.short_tables():
         show(table, console)
         console.print()

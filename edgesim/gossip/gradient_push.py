@@ -22,7 +22,9 @@ from edgesim.learning.parameters import ParameterLayout
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientPush:
-    """Sends the whole half step, uncompressed; no extra buffer.
+    """Sends the whole half step; no extra buffer.
+
+    There is no error feedback: what a format of less than 32 bits rounds off stays with the sender.
 
     Attributes:
         averaging_rate: eta; 1 is SGP as published.

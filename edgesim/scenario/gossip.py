@@ -17,7 +17,9 @@ class IdentityCompressor(Section):
     """Everything is sent."""
 
     kind: Literal["identity"]
-    values: Values | None = Field(default=None, description=_VALUES)
+    values: Values = Field(
+        default="fp32", description="format of each value on the wire, in any model.precision"
+    )
 
 
 class TopKCompressor(Section):
@@ -103,10 +105,15 @@ class DeepSqueezeGossip(GossipSection):
 
 
 class GradientPushGossip(GossipSection):
-    """SGP on directed graphs, D-PSGD on regular ones; always uncompressed (R§3.2)."""
+    """SGP on directed graphs, D-PSGD on regular ones; every entry is sent (R§3.2)."""
 
     algorithm: Literal["gradient_push"]
     averaging_rate: Rate = Field(default=1.0, description=_AVERAGING_RATE)
+    values: Values = Field(
+        default="fp32",
+        description="format of each value on the wire, in any model.precision; fp16 and int8 "
+        "round the model, without error feedback",
+    )
 
 
 class DcdGossip(GossipSection):

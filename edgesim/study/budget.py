@@ -10,6 +10,7 @@ from edgesim.costs.message_form import random_message_bytes
 from edgesim.equipment import device_profiles
 from edgesim.errors import ScenarioError
 from edgesim.hardware.profiles import DeviceProfile
+from edgesim.scenario.model import ModelSection
 from edgesim.scenario.schema import Scenario
 from edgesim.streams import Purpose, stream
 from edgesim.study.known_data import DataShape
@@ -116,12 +117,19 @@ def _remedies(scenario: Scenario) -> list[str]:
             model |= {"norm": None, "gate": None}
         changed = scenario.model_copy(update={"model": type(scenario.model)(**model)})
         batch_size = _largest_batch(changed)
-        words = [f"model.precision: {precision}"] if changed.model != scenario.model else []
+        words = _changes(scenario.model, changed.model)
         if batch_size is not None and batch_size < scenario.data.batch_size:
             words.append(f"data.batch_size: {batch_size}")
         if batch_size is not None:
             remedies.append(" with ".join(words))
     return remedies or ["a smaller model, or devices with more memory"]
+
+
+def _changes(before: ModelSection, after: ModelSection) -> list[str]:
+    """Keys to set, the norm among them: one of fp32 would keep most of the memory."""
+    names = ("precision", "norm", "gate")
+    pairs = [(name, getattr(before, name), getattr(after, name)) for name in names]
+    return [f"model.{name}: {new or 'null'}" for name, old, new in pairs if new != old]
 
 
 def _largest_batch(scenario: Scenario) -> int | None:

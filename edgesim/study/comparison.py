@@ -1,8 +1,9 @@
 """A model in fp32 against the same model in 8 bits: the paper's Fig. 3, and what it leaves out.
 
 As in the paper, fp32 has the norm EvoNorm-S0 and 8 bits have Range EvoNorm. Every algorithm is
-compared at 0, 90 and 99 % compression, of which gradient push knows only the first. All of it
-follows from formulas (`edgesim.costs`) and from messages that are really encoded.
+compared at 0, 90 and 99 % compression, with values of the model's precision. Gradient push sends
+all entries in fp32 beside either model: it has no error feedback. All costs follow from formulas
+(`edgesim.costs`) and from messages that are really encoded.
 """
 
 from __future__ import annotations
@@ -214,13 +215,14 @@ def _sides(
         compressor: Compressor = (
             Identity(values=precision) if keep == 1.0 else TopK(keep=keep, values=precision)
         )
-        makers = _algorithms(setting)
-        if keep != 1.0:
-            del makers["gradient_push"]  # always uncompressed (R§3.2)
-        encoded = messages.costs(compressor, layout, list(makers))
-        for name, make in makers.items():
-            algorithm = make(compressor, layout)
-            sides[name, compression] = _side(setting, model, algorithm, encoded[name], step)
+        for name, make in _algorithms(setting).items():
+            own = compressor
+            if name == "gradient_push":
+                if keep != 1.0:
+                    continue
+                own = Identity(values="fp32")
+            message = messages.costs(own, layout, [name])[name]
+            sides[name, compression] = _side(setting, model, make(own, layout), message, step)
     return sides
 
 

@@ -82,15 +82,38 @@ def test_every_device_round_and_layer_has_noise_of_its_own(tmp_path):
     assert len(set(seeds)) == len(seeds)
 
 
-def test_values_of_messages_have_8_bits_unless_the_scenario_says_otherwise(tmp_path):
-    for kind in ("{kind: identity}", "{kind: top_k, keep: 0.2}", "{kind: random_k, keep: 0.2}"):
-        ready = prepared(tmp_path, *EIGHT, f"gossip.compressor={kind}")
-        assert make_compressor(ready.scenario).values == "int8"
-    chosen = prepared(tmp_path, *EIGHT, "gossip.compressor={kind: identity, values: fp32}")
-    assert make_compressor(chosen.scenario).values == "fp32"
-    push = prepared(tmp_path, *EIGHT, "gossip={algorithm: gradient_push, averaging_rate: 1}")
-    assert make_compressor(push.scenario).values == "int8"
-    assert make_compressor(prepared(tmp_path).scenario).values == "fp32"
+def values_sent(folder, *overrides):
+    return make_compressor(prepared(folder, *overrides).scenario).values
+
+
+def test_values_of_sparse_messages_have_8_bits_unless_the_scenario_says_otherwise(tmp_path):
+    for kind in ("top_k", "random_k"):
+        sparse = f"kind: {kind}, keep: 0.2"
+        assert values_sent(tmp_path, *EIGHT, f"gossip.compressor={{{sparse}}}") == "int8"
+        chosen = f"gossip.compressor={{{sparse}, values: fp16}}"
+        assert values_sent(tmp_path, *EIGHT, chosen) == "fp16"
+    assert values_sent(tmp_path) == "fp32"
+
+
+@pytest.mark.parametrize("values", [None, "fp32", "fp16", "int8"])
+def test_what_is_called_uncompressed_sends_fp32_unless_the_scenario_says_otherwise(
+    tmp_path, values
+):
+    more = "" if values is None else f", values: {values}"
+    for gossip in (
+        f"gossip.compressor={{kind: identity{more}}}",
+        f"gossip={{algorithm: gradient_push{more}}}",
+        f"gossip={{algorithm: dcd, compressor: {{kind: identity{more}}}}}",
+    ):
+        ring = "topology.kind=ring"  # DCD's
+        assert values_sent(tmp_path, *EIGHT, ring, gossip) == (values or "fp32")
+
+
+def test_gradient_push_of_8_bit_models_sends_four_bytes_an_entry(tmp_path):
+    result = train(tmp_path, "push", *EIGHT, "gossip={algorithm: gradient_push}", inline=True)
+    rounds = pd.read_parquet(result.path / "rounds.parquet")
+    entries = rounds["messages_sent"].sum() * result.summary["parameters"]
+    assert rounds["sent_value_bytes"].sum() == 4 * entries
 
 
 def test_sent_values_are_a_byte_each(tmp_path, inline_run):

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,9 +70,15 @@ def test_smoke_scenarios_use_every_choice_of_algorithm_graph_partition_and_compr
     assert {s.data.partition.kind for s in scenarios} == choices("data", "partition")
     compressors = {getattr(s.gossip, "compressor", None) for s in scenarios} - {None}
     assert {c.kind for c in compressors} == choices("gossip", "compressor")
-    assert {s.model.norm_used for s in scenarios} == choices("model", "norm")
     kinds = {s.training.optimizer.momentum_kind for s in scenarios}
     assert kinds == choices("training", "optimizer", "momentum_kind")
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_norms_follow_the_precision(path: Path):
+    """Who changes model.precision gets no norm of the other precision with it."""
+    document = yaml.safe_load(path.read_text())["model"]
+    assert document.get("norm") in (None, "range_batch")  # which has a form in either precision
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)

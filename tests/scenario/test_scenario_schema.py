@@ -43,7 +43,7 @@ def test_defaults_are_the_documented_ones():
     assert optimizer.momentum_kind == "local"
     assert scenario.training.schedule.milestones == ()
     assert scenario.gossip.compressor.kind == "identity"
-    assert scenario.gossip.compressor.values is None
+    assert scenario.gossip.compressor.values == "fp32"
     assert scenario.evaluation.every_epochs == 1
     assert scenario.evaluation.device_models == "final"
 

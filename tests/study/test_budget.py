@@ -43,8 +43,15 @@ def test_what_is_said_to_fit_fits_and_one_sample_more_does_not():
     assert check_memory(scenario("fleet.profile=gap9", f"data.batch_size={batch_size}")) is None
     refusal("fleet.profile=gap9", f"data.batch_size={batch_size + 1}")
     assert "or model.precision: int8;" in text
-    eight = ("model.precision=int8", "model.norm=range_evonorm")
-    assert check_memory(scenario("fleet.profile=gap9", *eight)) is None
+    assert check_memory(scenario("fleet.profile=gap9", "model.precision=int8")) is None
+
+
+def test_a_norm_of_fp32_is_part_of_what_has_to_change():
+    """Eight bits alone would leave it in fp32, and the model would not fit."""
+    pinned = ("fleet.profile=gap9", "model.norm=evonorm_s0")
+    assert "or model.precision: int8 with model.norm: null;" in refusal(*pinned)
+    assert check_memory(scenario(*pinned, "model.precision=int8", "model.norm=null")) is None
+    refusal(*pinned, "model.precision=int8")
 
 
 def test_only_the_devices_that_are_short_are_named():
