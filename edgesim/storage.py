@@ -27,7 +27,13 @@ _REMEDIES: Mapping[int, str] = {
     errno.EACCES: "see to permissions there",
     errno.EPERM: "see to permissions there",
     errno.ENOENT: "see that the folder or bucket exists",
+    errno.EISDIR: "a folder stands in its place: remove that folder",
+    errno.ENOTDIR: "a file stands where a folder should be: remove that file",
+    errno.EEXIST: "a file stands where a folder should be: remove that file",
+    errno.ELOOP: "a link stands in its place: remove that link",
+    errno.EIO: "the disk reports damage: see to it",
 }
+_LOST = "see that the folder or bucket exists, or bring the file back from a copy"
 
 
 class StorageError(EdgesimError, ValueError):
@@ -207,10 +213,12 @@ class Store:
             yield
         except OSError as error:
             place = f"{self._url}/{name}" if name else self._url
+            if not name and isinstance(error.filename, str) and self.is_local:
+                place = error.filename  # which of many
             said = str(error.strerror or error) or type(error).__name__
             remedy = _REMEDIES.get(error.errno or 0, "see to space and permissions there")
             if isinstance(error, FileNotFoundError):  # fsspec gives it no number
-                remedy = _REMEDIES[errno.ENOENT]
+                remedy = _LOST if action == "read" else _REMEDIES[errno.ENOENT]
             line = said.splitlines()[0]
             raise StorageError(f"{place}: can't be {action} ({line}); {remedy}") from error
 

@@ -37,7 +37,7 @@ class LocalFiles:
 
     def make(self) -> None:
         """Make the folder."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        _make_durably(self.folder)
 
     def write(self, name: str, data: bytes, *, durable: bool) -> None:
         """Write a whole file."""
@@ -58,7 +58,7 @@ class LocalFiles:
         """Write a file piece by piece; it appears when the block ends without error."""
         path = self.folder / name
         if path.parent != self.folder and self.folder.is_dir():
-            path.parent.mkdir(parents=True, exist_ok=True)
+            _make_durably(path.parent)
         mark = f"{os.getpid()}-{get_ident()}@{socket.gethostname()}"
         unfinished = path.with_name(f".{path.name}.{mark}.tmp")
         try:
@@ -113,7 +113,7 @@ class LocalFiles:
     def move(self, source: str, target: str) -> None:
         """Give a file another name."""
         path = self.folder / target
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_durably(path.parent)
         (self.folder / source).replace(path)
         _sync_folder(path.parent)
 
@@ -156,6 +156,16 @@ def _is_abandoned(path: Path, mark: re.Match[str]) -> bool:
         return time.time() - path.stat().st_mtime > STALE_S
     except FileNotFoundError:
         return False
+
+
+def _make_durably(folder: Path) -> None:
+    """Make a folder and those above it, and bring their names to disk."""
+    if folder.is_dir():
+        return
+    _make_durably(folder.parent)
+    folder.mkdir(exist_ok=True)
+    with suppress(PermissionError):  # it may be made in, but not looked into
+        _sync_folder(folder.parent)
 
 
 def _sync_folder(folder: Path) -> None:

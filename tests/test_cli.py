@@ -224,7 +224,7 @@ def test_an_interrupted_run_leaves_no_process_behind(tmp_path, number, inline):
         output, _ = process.communicate(timeout=60)
         assert process.returncode == 130, output
         assert "Traceback" not in output
-        assert "what was recorded is in" in output
+        assert "go on with: edgesim resume" in output
         wait_for(lambda: not descendants(str(tmp_path)), None)
         assert (tmp_path / "r" / "rounds.parquet").is_file()
     finally:

@@ -158,8 +158,10 @@ class Host:
             async with asyncio.TaskGroup() as tasks:
                 for device in self._devices.values():
                     tasks.create_task(self._drive(device, tasks))
-        except* EdgesimError as errors:
-            raise _first(errors) from None
+        except BaseExceptionGroup as errors:
+            if (known := errors.subgroup(EdgesimError)) is not None:
+                raise _first(known) from None
+            raise _first(errors) from errors
 
     async def stop(self) -> None:
         """End a run early: let steps under way end, begin no other, write what is recorded."""
@@ -362,12 +364,11 @@ class Host:
                 self._running.cancel()
 
 
-def _first(errors: BaseExceptionGroup[EdgesimError]) -> EdgesimError:
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     """The first leaf of a group."""
     error: BaseException = errors
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    assert isinstance(error, EdgesimError)
     return error
 
 

@@ -278,9 +278,14 @@ class RayFleet:
         answers = await asyncio.gather(
             *(actor.stop.remote() for actor in present), return_exceptions=True
         )
-        for error in answers:
-            if isinstance(error, BaseException) and not isinstance(error, RayActorError):
-                _log.warning("a host could not write its last rounds: %s", _cause(error))
+        errors = [e for e in answers if isinstance(e, BaseException)]
+        if failed := [error for error in errors if not isinstance(error, RayActorError)]:
+            _log.warning(
+                "%d of %d hosts could not write their last rounds: %s",
+                len(failed),
+                len(present),
+                _cause(failed[0]),
+            )
 
     def close(self) -> None:
         """End all actors."""

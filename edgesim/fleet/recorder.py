@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from edgesim.errors import EdgesimError
 from edgesim.fleet import progress
 from edgesim.fleet.evaluation import CONSENSUS, EvaluationStoppedError, Evaluator
 from edgesim.fleet.run_directory import RunDirectory
@@ -99,6 +100,8 @@ class Recorder:
                             await asyncio.wait_for(self._stopping.wait(), pause_s(len(parts)))
         except EvaluationStoppedError:
             _log.debug("an evaluation was stopped")
+        except EdgesimError as error:
+            _log.warning("evaluations are made up for at the end: %s", error)
         except Exception:  # noqa: BLE001 (whatever it is, training goes on)
             _log.exception("the recorder failed; evaluations are made up for at the end")
 
@@ -111,12 +114,15 @@ class Recorder:
 
         Raises:
             EvaluationStoppedError: `close` was called meanwhile.
+            RunDirectoryError: models of an evaluation are missing.
         """
         with self._display:
             self._slowest_round = self._num_rounds
             self._display.complete(self._num_devices * self._num_rounds)
             while self._evaluate_next():
                 pass
+        if self._pending:
+            self._directory.refuse_missing_snapshots(self._pending[0], self._num_devices)
 
     def close(self) -> None:
         """End watching, and evaluations at their next batch."""

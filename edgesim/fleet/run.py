@@ -23,6 +23,7 @@ from rich.console import Console
 
 from edgesim.assembly import Compute, FleetPlan, choose_compute, make_flat_model
 from edgesim.data.batches import evaluation_batches
+from edgesim.errors import EdgesimError
 from edgesim.fleet.completeness import check_rounds
 from edgesim.fleet.evaluation import Evaluator
 from edgesim.fleet.inline import InlineFleet
@@ -137,6 +138,7 @@ def resume_run(
 
     Raises:
         RunDirectoryError: there is no run to go on with, or this program can't go on with it.
+            A run that is finished is no error: its result is returned.
         LeaseError: another process is at it.
         EdgesimError: the run failed.
     """
@@ -155,8 +157,10 @@ def _resume(
     """Go on with a run that nobody else is at."""
     directory.sweep_unfinished()
     if directory.has("summary.json"):
+        summary = directory.read_json("summary.json")
         directory.drop_recovery()  # if it was killed just before
-        raise RunDirectoryError(f"{directory.place}: this run is finished; there is nothing to do")
+        _say(console, f"{directory.place}: this run is finished; there is nothing to do")
+        return RunResult(directory.place, summary)
     text, environment = (
         directory.read_text("scenario.yaml"),
         directory.read_json("environment.json"),
@@ -242,17 +246,23 @@ class _Run:
             raise
         except BaseException:
             recorder.close()
-            place = self.directory.place
-            console.print(
-                f"stopped after round {recorder.rounds_done}; what was recorded is in {place}",
-                f"go on with: edgesim resume {place}",
-                sep="\n",
-                soft_wrap=True,
-            )
-            self.directory.merge_rounds(keep_parts=True)
+            self._tell_how_to_go_on(recorder.rounds_done)
             raise
         self.directory.merge_rounds(keep_parts=True)  # until summary.json says that all is there
         return recorder
+
+    def _tell_how_to_go_on(self, rounds_done: int) -> None:
+        """Join what is recorded, and say what to do, if the run's folder is still there."""
+        place = self.directory.place
+        said = f"stopped after round {rounds_done}"
+        try:
+            if not self.directory.has("run.json"):
+                _say(self.console, f"{said}; {place} is gone, and what was recorded with it")
+                return
+            _say(self.console, f"{said}; go on with: edgesim resume {place}")
+            self.directory.merge_rounds(keep_parts=True)
+        except EdgesimError as error:
+            _log.warning("what was recorded is kept in parts: %s", error)
 
     @contextmanager
     def _fleet(self, num_cpus: int, *, recover: bool) -> Iterator[Fleet]:
@@ -279,6 +289,11 @@ class _Run:
             yield fleet
         finally:
             fleet.close()
+
+
+def _say(console: Console, line: str) -> None:
+    """Show a line as it is: whole, and without taking a path's brackets for a style."""
+    console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
 def _compile_kernels(prepared: Prepared, compute: Compute, console: Console) -> None:
@@ -346,6 +361,8 @@ async def _stop(fleet: Fleet) -> None:
         await asyncio.wait_for(fleet.stop(), STOP_TIMEOUT_S)
     except TimeoutError:
         _log.warning("some hosts did not end in %g s; their last rounds are lost", STOP_TIMEOUT_S)
+    except EdgesimError as error:
+        _log.warning("the last rounds can't be written: %s", error)
 
 
 def _cancel_on_sigterm() -> None:

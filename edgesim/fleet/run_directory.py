@@ -52,7 +52,15 @@ from edgesim.storage import Store
 FORMAT_VERSION = 1
 """Of the directory; a newer one is not gone on with."""
 
-_NUMBERED = re.compile(r".*-(\d+)\.\w+")
+_LOCK_FLAGS = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+# As this module pads numbers: a file of another name is not of the run.
+_ROUND, _DEVICE = (rf"(\d{{{digits}}}|[1-9]\d{{{digits},}})" for digits in (9, 6))
+_NUMBERED = re.compile(
+    rf"checkpoints/device-{_DEVICE}/round-{_ROUND}\.ckpt"
+    rf"|parts/device-{_DEVICE}/(rounds|messages)-{_ROUND}\.parquet"
+    rf"|snapshots/round-{_ROUND}-device-{_DEVICE}\.npz"
+)
 
 
 class RunDirectoryError(EdgesimError, ValueError):
@@ -152,7 +160,13 @@ class RunDirectory:
                 yield RunDirectory(self._store, lease.holder)
             return
         path = self.path / "run.lock"
-        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            descriptor = os.open(path, _LOCK_FLAGS, 0o600)
+        except OSError as error:
+            raise RunDirectoryError(
+                f"{path}: can't be opened ({error.strerror}); see to permissions there, and remove "
+                "it if it is no file"
+            ) from error
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -160,6 +174,11 @@ class RunDirectory:
                 raise RunDirectoryError(
                     f"{self.place}: this run is still going on in another process; wait for it, "
                     "or end that one first"
+                ) from error
+            except OSError as error:
+                raise RunDirectoryError(
+                    f"{path}: can't be locked ({error.strerror}); choose a file system that knows "
+                    "locks, or an object store"
                 ) from error
             yield self
             path.unlink(missing_ok=True)
@@ -263,7 +282,7 @@ class RunDirectory:
 
     def drop_parts_from(self, device: int, round_index: int) -> None:
         """Remove the parts of a device that begin at a round or later."""
-        names = self._store.names(f"{_parts_of(device)}/*-*.parquet")
+        names = self._own_names(f"{_parts_of(device)}/*-*.parquet")
         self._store.delete(name for name in names if _number(name) >= round_index)
 
     def merge_rounds(self, *, keep_parts: bool = False) -> None:
@@ -279,7 +298,7 @@ class RunDirectory:
             self.drop_recovery()
 
     def _merge(self, table: str, columns: tuple[Column, ...], order: Sequence[str]) -> None:
-        names = self._store.names(f"parts/*/{table}-*.parquet")
+        names = self._own_names(f"parts/*/{table}-*.parquet")
         parts = [Part(_number(name), name) for name in sorted(names, key=_number)]
         with self._store.writer(f"{table}.parquet") as file:
             merge_parts(parts, self.read_table, order, arrow_schema(columns), file)
@@ -287,13 +306,18 @@ class RunDirectory:
     # --- checkpoints
 
     def write_checkpoint(self, device: int, round_index: int, data: bytes) -> None:
-        """Keep a device as it is after so many rounds; its parts up to there are on disk, too."""
+        """Keep a device as it is after so many rounds.
+
+        What is recorded of it up to there is on disk before, parts and snapshots: after a power cut
+        they are there if the checkpoint is.
+        """
         self._store.sync(_parts_of(device))
+        self._store.sync("snapshots")
         self._store.write(_checkpoint_name(device, round_index), data)
 
     def checkpoint_rounds(self, device: int) -> list[int]:
         """Rounds after which the device was kept, increasing."""
-        return sorted(map(_number, self._store.names(f"{_checkpoints_of(device)}/round-*.ckpt")))
+        return sorted(map(_number, self._own_names(f"{_checkpoints_of(device)}/round-*.ckpt")))
 
     def read_checkpoint(self, device: int, round_index: int) -> bytes:
         """Read a checkpoint back; whether it is sound is for the reader to say."""
@@ -333,7 +357,26 @@ class RunDirectory:
 
     def has_snapshots(self, round_index: int, num_devices: int) -> bool:
         """Whether all devices have left their model after `round_index` rounds."""
-        return len(self._store.names(_snapshot_name(round_index, "*"))) == num_devices
+        return not self._missing_snapshots(round_index, num_devices)
+
+    def refuse_missing_snapshots(self, round_index: int, num_devices: int) -> None:
+        """Say which models after `round_index` rounds are not there.
+
+        Raises:
+            RunDirectoryError: always.
+        """
+        first, *others = self._missing_snapshots(round_index, num_devices)
+        and_others = f" and {len(others)} like it" if others else ""
+        raise RunDirectoryError(
+            f"{self.place}/{first}{and_others}: missing: evaluation {round_index} can't be made; "
+            f"bring it back from a copy, or let `edgesim resume {self.place}` train it again"
+        )
+
+    def _missing_snapshots(self, round_index: int, num_devices: int) -> list[str]:
+        """Names of the models after `round_index` rounds that are not there."""
+        there = set(self._store.names(_snapshot_name(round_index, "*")))
+        wanted = (_snapshot_name(round_index, f"{device:06d}") for device in range(num_devices))
+        return [name for name in wanted if name not in there]
 
     def read_snapshot(self, round_index: int, device: int) -> Snapshot:
         """Read a model back."""
@@ -359,13 +402,17 @@ class RunDirectory:
 
     def drop_snapshots(self, round_index: int) -> None:
         """Remove the models of a round, once evaluated."""
-        self._store.delete(self._store.names(_snapshot_name(round_index, "*")))
+        self._store.delete(self._own_names(_snapshot_name(round_index, "*")))
 
     def keep_final_models(self, round_index: int) -> None:
         """Keep the models of the last round as models/device-<index>.npz and end snapshots/."""
-        for name in self._store.names(_snapshot_name(round_index, "*")):
+        for name in self._own_names(_snapshot_name(round_index, "*")):
             self._store.move(name, _final_model_name(_number(name)))
         self._store.delete_tree("snapshots")
+
+    def _own_names(self, pattern: str) -> list[str]:
+        """Names of files that match a pattern and are named as this module names them."""
+        return [name for name in self._store.names(pattern) if _NUMBERED.fullmatch(name)]
 
 
 def _parts_of(device: int) -> str:
@@ -389,10 +436,8 @@ def _final_model_name(device: int) -> str:
 
 
 def _number(name: str) -> int:
-    """The number at the end of a file's name."""
-    found = _NUMBERED.fullmatch(name)
-    assert found, "named by this module"
-    return int(found[1])
+    """The number at the end of the name of one of the run's files."""
+    return int(re.split(r"\D+", name)[-2])
 
 
 def _parquet(rows: Sequence[Mapping[str, Any]], columns: tuple[Column, ...]) -> bytes:

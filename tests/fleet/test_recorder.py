@@ -14,7 +14,7 @@ from rich.console import Console
 from edgesim.fleet import recorder
 from edgesim.fleet.evaluation import CONSENSUS, Evaluator
 from edgesim.fleet.progress import Progress
-from edgesim.fleet.run_directory import RunDirectory
+from edgesim.fleet.run_directory import RunDirectory, RunDirectoryError
 from edgesim.snapshot import Snapshot
 
 
@@ -112,7 +112,8 @@ def test_a_run_that_is_gone_on_with_evaluates_every_round_that_was_not(tmp_path)
                 )
 
     leave_snapshots(2)
-    recorder_of_run().finish()
+    with pytest.raises(RunDirectoryError, match=r"round-000000004-device-000000.npz .* missing"):
+        recorder_of_run().finish()
     assert evaluators.asked == [2]
     leave_snapshots(4, 6, 8)
     again = recorder_of_run()
@@ -124,3 +125,22 @@ def test_a_run_that_is_gone_on_with_evaluates_every_round_that_was_not(tmp_path)
     columns = directory.read_table("evaluations.parquet").to_pydict()
     assert columns["round"] == [row["round"] for row in expected]
     assert columns["device"] == [row["device"] for row in expected]
+
+
+def test_an_evaluation_whose_models_are_missing_is_an_error_in_the_end(tmp_path):
+    directory = RunDirectory.create(tmp_path / "run", "digest")
+    vector = torch.zeros(2)
+    for device in (0, 3):
+        directory.write_snapshot(Snapshot(device, 5, 5, vector, 1.0, vector, None))
+    looking_on = recorder.Recorder(
+        directory,
+        cast("Evaluator", None),  # it is not asked
+        num_devices=4,
+        num_rounds=5,
+        evaluation_rounds=[5],
+        device_models="never",
+        console=Console(file=io.StringIO()),
+    )
+    said = r"round-000000005-device-000001.npz and 1 like it: missing: .*edgesim resume"
+    with pytest.raises(RunDirectoryError, match=said):
+        looking_on.finish()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from functools import partial
 from io import StringIO
@@ -100,7 +101,7 @@ def test_what_was_recorded_can_be_read_before_it_goes_on(tmp_path, monkeypatch):
     assert 0 < len(rounds) < 24
     assert not rounds.duplicated(["device", "round"]).any()
     log = (tmp_path / "run.log").read_text()
-    assert f"\ngo on with: edgesim resume {tmp_path / 'run'}\n" in log
+    assert f"; go on with: edgesim resume {tmp_path / 'run'}\n" in log
 
 
 def test_the_environment_says_when_a_run_went_on(tmp_path, monkeypatch):
@@ -126,10 +127,49 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_used(
     assert f"checkpoint of device 0 after round {rounds[-1]} can't be used" in caplog.text
 
 
-def test_a_finished_run_is_not_resumed(tmp_path):
-    train(tmp_path, "run", inline=True)
-    with pytest.raises(RunDirectoryError, match="this run is finished; there is nothing to do"):
-        resumed(tmp_path)
+def test_a_finished_run_says_so_and_gives_its_result_again(tmp_path):
+    """Who starts a run again whenever it has ended, as a KubeRay job does, needs no error."""
+    result = train(tmp_path, "run", inline=True)
+    assert resumed(tmp_path) == result
+    said = (tmp_path / "resume.log").read_text()
+    assert said == f"{tmp_path / 'run'}: this run is finished; there is nothing to do\n"
+
+
+def test_who_loses_the_folder_of_a_run_is_not_told_to_go_on_with_it(tmp_path, monkeypatch):
+    step, steps = Device.step, count(1)
+
+    def step_and_lose_all(self, model):
+        if next(steps) == 12:
+            (tmp_path / "run").rename(tmp_path / "elsewhere")
+        step(self, model)
+
+    monkeypatch.setattr(Device, "step", step_and_lose_all)
+    with pytest.raises(StorageError, match=r"run/.*: can't be written") as caught:
+        train(tmp_path, "run", *OFTEN, inline=True)
+    assert "\n" not in str(caught.value)
+    said = (tmp_path / "run.log").read_text()
+    assert "edgesim resume" not in said
+    assert re.search(rf"stopped after round \d; {tmp_path / 'run'} is gone", said)
+    assert not (tmp_path / "run").exists()
+
+
+def test_files_that_are_not_of_the_run_are_left_alone(tmp_path, monkeypatch):
+    calm = train(tmp_path, "calm", inline=True)
+    interrupted(tmp_path, monkeypatch, "ring", 19)
+    foreign = (
+        "checkpoints/device-000001/round-abc.ckpt",
+        "checkpoints/device-000001/round-7.ckpt",
+        "parts/device-000001/rounds-abc.parquet",
+        "parts/device-000001/copy-of-rounds-000000000.parquet",
+        "parts/notes/rounds-000000000.parquet",
+        "snapshots/round-000000003-device-x.npz",
+        "snapshots/round-000000006-device-x.npz",
+    )
+    for name in foreign:
+        path = tmp_path / "run" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
+    assert_same_bits(calm, resumed(tmp_path))
 
 
 def test_a_run_with_other_data_is_not_resumed(tmp_path, monkeypatch):

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from run_records import report, snapshot
 
 import edgesim
+from edgesim import stored_files
 from edgesim.fleet import part_merge
 from edgesim.fleet.run_directory import FORMAT_VERSION, RunDirectory, RunDirectoryError
 from edgesim.records import DEVICES, EVALUATIONS, arrow_schema
@@ -226,6 +227,53 @@ class TestCheckpoints:
             StorageError, match=r"device-000003/round-000000007.ckpt: can't be read"
         ):
             directory.read_checkpoint(3, 7)
+
+
+class TestPowerCuts:
+    """What no folder was synced for is lost; a file's bytes are synced before it has its name."""
+
+    @pytest.fixture
+    def lost(self, monkeypatch):
+        """Names that a power cut now would take."""
+        unsynced = set()
+        replace, sync = Path.replace, stored_files._sync_folder
+
+        def note(self, target):
+            unsynced.add(Path(target))
+            return replace(self, target)
+
+        def forget(folder):
+            sync(folder)
+            unsynced.difference_update([path for path in unsynced if path.parent == folder])
+
+        mkdir = Path.mkdir
+
+        def note_folder(self, *args, **kwargs):
+            unsynced.add(self)
+            mkdir(self, *args, **kwargs)
+
+        monkeypatch.setattr(Path, "replace", note)
+        monkeypatch.setattr(Path, "mkdir", note_folder)
+        monkeypatch.setattr(stored_files, "_sync_folder", forget)
+        return unsynced
+
+    def test_take_no_record_that_is_older_than_a_checkpoint(self, tmp_path, lost):
+        directory = RunDirectory.create(tmp_path / "run", "digest")
+        directory.write_rounds(0, [report(0, 0, receivers=(1,))])
+        directory.write_snapshot(snapshot(0, 1))
+        assert {path.name for path in lost} == {
+            "messages-000000000.parquet",
+            "rounds-000000000.parquet",
+            "round-000000001-device-000000.npz",
+        }
+        directory.write_checkpoint(0, 1, b"state")
+        assert not lost
+
+    def test_take_no_final_model(self, tmp_path, lost):
+        directory = RunDirectory.create(tmp_path / "run", "digest")
+        directory.write_snapshot(snapshot(0, 1))
+        directory.keep_final_models(1)
+        assert not {path for path in lost if path.parent.name == "models"}
 
 
 class TestModels:

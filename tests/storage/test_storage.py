@@ -117,7 +117,7 @@ def test_what_others_wrote_meanwhile_is_seen(store):
 
 
 def test_a_missing_file_is_an_error_with_its_name(store):
-    with pytest.raises(StorageError, match=r"store/gone: can't be read .*; see that the folder"):
+    with pytest.raises(StorageError, match=r"store/gone: can't be read .*; see that .* or bring"):
         store.read("gone")
 
 
