@@ -5,6 +5,12 @@ same noise, fused into whatever loop it likes. One 32-bit hash (C. Wellons, "low
 entries with 16 bits each, so rounding is unbiased to 2^-17 of a step. Noise begins at 0 and never
 reaches 1, and its sum with a code is a float32 number: zero stays zero.
 
+Each seed has its own sequence of counters: the seed's low half is the first counter, its high half,
+made odd, the step from one counter to the next (the "gamma" of G. Steele, D. Lea and C. Flood,
+"Fast splittable pseudorandom number generators", OOPSLA 2014). With one step for all, sequences
+would be windows of a single cycle of 2^32 counters, and the noise of one layer would often be that
+of another, shifted.
+
 Symbols:
     i: place of an entry in memory   L: number of entries   H: half of them, rounded up
 """
@@ -15,23 +21,22 @@ import torch
 from torch import Tensor
 
 _MASK = 0xFFFFFFFF
-_GOLDEN = 0x9E3779B9  # 2^32 / golden ratio: spreads neighbouring counters over the whole range
+_MASK_64 = 0xFFFFFFFFFFFFFFFF
+_GOLDEN_64 = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: spreads neighbouring places
 
 
 def mix(x: int) -> int:
-    """Hash of a 32-bit number, a bijection."""
-    x ^= x >> 16
-    x = (x * 0x7FEB352D) & _MASK
-    x ^= x >> 15
-    x = (x * 0x846CA68B) & _MASK
-    return x ^ (x >> 16)
+    """Hash of a 64-bit number, a bijection (D. Stafford's variant 13, as in SplitMix64)."""
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK_64
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK_64
+    return x ^ (x >> 31)
 
 
 def derive(seed: int, *places: int) -> int:
-    """32-bit seed of a place (layer, tensor) under another seed of any size."""
-    derived = mix((seed ^ (seed >> 32)) & _MASK)
+    """64-bit seed of a place (layer, tensor) under another 64-bit seed."""
+    derived = mix(seed)
     for place in places:
-        derived = mix((derived + (place + 1) * _GOLDEN) & _MASK)
+        derived = mix((derived + (place + 1) * _GOLDEN_64) & _MASK_64)
     return derived
 
 
@@ -42,12 +47,13 @@ def rounding_noise(num_entries: int, seed: int, device: torch.device) -> Tensor:
 
     Args:
         num_entries: L.
-        seed: 32 bits.
+        seed: 64 bits, from `derive`: all of them matter, in both halves.
         device: where the noise is wanted.
     """
     half = (num_entries + 1) // 2
+    first, step = seed & _MASK, (seed >> 32) | 1
     x = torch.arange(half, dtype=torch.int64, device=device)  # products of 32-bit numbers wrap well
-    x.mul_(_GOLDEN).add_(seed).bitwise_and_(_MASK)
+    x.mul_(step).add_(first).bitwise_and_(_MASK)
     x.bitwise_xor_(x >> 16).mul_(0x7FEB352D).bitwise_and_(_MASK)
     x.bitwise_xor_(x >> 15).mul_(0x846CA68B).bitwise_and_(_MASK)
     x.bitwise_xor_(x >> 16)

@@ -235,7 +235,8 @@ def weight_gradient(
     x_NHWC: Tensor, g_NHWO: Tensor, shape_OIhw: torch.Size, geometry: Geometry
 ) -> Tensor:
     """Gradient at the weights of a convolution in float32, contiguous."""
-    if x_NHWC.shape[1:3] == (1, 1) and geometry.kernel == 1:  # a fully connected layer
+    is_dense = geometry.kernel == geometry.groups == 1 and not geometry.padding
+    if is_dense and x_NHWC.shape[1:3] == (1, 1):  # a fully connected layer
         return (g_NHWO.flatten(1).T @ x_NHWC.flatten(1)).view(shape_OIhw)
     g_OIhw: Tensor = conv2d_weight(
         _images(x_NHWC),

@@ -28,7 +28,7 @@ class Site:
         arithmetic: back end.
         settings: of quantization.
         layer: name, for errors.
-        seed: of the layer's noise in this step, 32 bits.
+        seed: of the layer's noise in this step, 64 bits.
         training: whether the step is one of training.
     """
 

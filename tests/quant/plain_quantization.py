@@ -16,7 +16,7 @@ from edgesim.quant.settings import QuantizationSettings
 from edgesim.quant.site import Site
 
 F = np.float32
-MASK = 2**32 - 1
+MASK, MASK_64 = 2**32 - 1, 2**64 - 1
 
 
 def lowbias32(x: int) -> int:
@@ -28,18 +28,26 @@ def lowbias32(x: int) -> int:
     return x ^ x >> 16
 
 
+def splitmix64(x: int) -> int:
+    """The finalizer of SplitMix64, in whole numbers without bound."""
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & MASK_64
+    x = (x ^ x >> 27) * 0x94D049BB133111EB & MASK_64
+    return x ^ x >> 31
+
+
 def place_seed(seed: int, *places: int) -> int:
-    """Seed of a place under a seed of up to 64 bits."""
-    state = lowbias32((seed ^ seed >> 32) & MASK)
+    """Seed of a place under a seed, both of 64 bits."""
+    state = splitmix64(seed)
     for place in places:
-        state = lowbias32(state + (place + 1) * 0x9E3779B9 & MASK)
+        state = splitmix64(state + (place + 1) * 0x9E3779B97F4A7C15 & MASK_64)
     return state
 
 
 def noise(num_entries: int, seed: int) -> np.ndarray:
     """Noise of every entry: the low halves of all hashes, then their high halves."""
     half = -(-num_entries // 2)
-    words = [lowbias32(i * 0x9E3779B9 + seed & MASK) for i in range(half)]
+    first, step = seed % 2**32, seed // 2**32 | 1
+    words = [lowbias32(i * step + first & MASK) for i in range(half)]
     parts = [word % 65536 for word in words] + [word // 65536 for word in words]
     return ((np.array(parts[:num_entries], dtype=np.float64)) / 65536).astype(F)
 

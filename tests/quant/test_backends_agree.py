@@ -126,6 +126,51 @@ def test_convolutions_and_their_gradients_agree(sizes, image, weight_range):
         assert_close(gradient, expected_gradient)
 
 
+@pytest.mark.parametrize("arithmetic", [INT8, REFERENCE], ids=["int8_cpu", "reference"])
+@pytest.mark.parametrize("image", [(1, 1), (1, 2), (2, 2), (3, 4)], ids=str)
+@pytest.mark.parametrize("kernel", [1, 3, 5])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize(
+    ("groups", "channels", "out_channels"),
+    [(1, 6, 4), (2, 6, 4), (3, 6, 6), (6, 6, 6), (6, 6, 12), (4, 64, 32), (32, 32, 32)],
+)
+def test_gradients_are_torchs_for_all_groups_kernels_and_images(
+    arithmetic, image, kernel, stride, groups, channels, out_channels
+):
+    """Against a convolution in float64 of the numbers that the codes stand for. The weights' and
+    the biases' gradients see the gradient as it comes, the input's its nearest codes."""
+    geometry = Geometry(kernel, stride, kernel // 2, groups)
+    x_NCHW = normal(2, channels, *image).to(memory_format=torch.channels_last)
+    leaves = [
+        x_NCHW,
+        normal(out_channels, channels // groups, kernel, kernel),
+        normal(out_channels),
+    ]
+    leaves = [leaf.requires_grad_() for leaf in leaves]
+    grid = grid_of(*REFERENCE.sample_range(x_NCHW.detach()), has_integer_zero=True)
+    place = site(arithmetic, gradient_rounding="nearest")
+    x = plain.coded(x_NCHW, grid, place)
+    y = autograd.convolution(*leaves, x=x, geometry=geometry, site=place)
+    g = normal(*y.shape, seed=4)
+    y.backward(g)
+
+    weight = quantize_weight(leaves[1].detach(), per_out_channel=False, has_integer_zero=True)
+    numbers = [
+        grid.dequantize(x.codes).permute(0, 3, 1, 2),
+        (weight.centered() * weight.scales),
+        plain.rounded(leaves[2].detach().numpy()),
+    ]
+    exact = [torch.as_tensor(n).double().requires_grad_() for n in numbers]
+    expected = torch.nn.functional.conv2d(*exact, stride, geometry.padding, 1, groups)
+    assert_close(y.detach().double(), expected.detach(), least_scale=1.0)
+    g_grid = grid_of(float(g.min()), float(g.max()), has_integer_zero=True)
+    g_hat = g_grid.dequantize(g_grid.quantize(g, None)).double()
+    (g_x,) = torch.autograd.grad(expected, exact[:1], g_hat, retain_graph=True)
+    expected_gradients = [g_x, *torch.autograd.grad(expected, exact[1:], g.double())]
+    for leaf, expected_gradient in zip(leaves, expected_gradients, strict=True):
+        assert_close(leaf.grad.double(), expected_gradient, least_scale=1.0)
+
+
 def test_sums_of_products_are_those_of_64_bits_where_32_bit_floats_would_round():
     codes = torch.full((1, 4, 4, 512), 255, dtype=torch.uint8)
     weight = torch.full((8, 512, 3, 3), 127 / 128) * torch.linspace(0.9, 1, 8).view(-1, 1, 1, 1)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from edgesim.quant.kernels.arrays import Float32, Int32, UInt8
 from edgesim.quant.kernels.checks import require
 from edgesim.quant.kernels.intrinsics import larger, smaller
-from edgesim.quant.kernels.noise import BLOCK, multiples_of_golden, write_noise
+from edgesim.quant.kernels.noise import BLOCK, multiples_of_step, write_noise
 
 Found = tuple[float, float, float, float]  # range and grid: lowest, highest, s, z
 
@@ -73,20 +73,20 @@ def quantize_by_samples(x: Float32, seed: int | None, out: UInt8) -> Found:
 
     Args:
         x: contiguous, not empty; the first axis is the sample's.
-        seed: of stochastic rounding, 32 bits; None rounds to nearest.
+        seed: of stochastic rounding, 64 bits; None rounds to nearest.
         out: contiguous, shape of x; left as it is where the grid is not finite.
 
     Returns:
         range and grid: lowest, highest, s, z.
     """
     _require_same_shape(x, np.float32, out, np.uint8)
-    return _quantize_found(x, x.shape[0], seed is not None, seed or 0, out)
+    return _quantize_found(x, x.shape[0], seed is not None, np.uint64(seed or 0), out)
 
 
 def quantize_whole(x: Float32, seed: int | None, out: UInt8) -> Found:
     """As `quantize_by_samples`, with the `full_range`."""
     _require_same_shape(x, np.float32, out, np.uint8)
-    return _quantize_found(x, 1, seed is not None, seed or 0, out)
+    return _quantize_found(x, 1, seed is not None, np.uint64(seed or 0), out)
 
 
 def quantize_nearest(x: Float32, grid: Float32, out: UInt8) -> None:
@@ -110,11 +110,11 @@ def quantize_stochastic(x: Float32, grid: Float32, seed: int, out: UInt8) -> Non
     Args:
         x: contiguous, finite.
         grid: finite.
-        seed: of the noise, 32 bits.
+        seed: of the noise, 64 bits.
         out: contiguous, shape of x.
     """
     _require_same_shape(x, np.float32, out, np.uint8)
-    _quantize_stochastic(x.reshape(-1), grid, np.uint32(seed), out.reshape(-1))
+    _quantize_stochastic(x.reshape(-1), grid, np.uint64(seed), out.reshape(-1))
 
 
 def dequantize(codes: UInt8, grid: Float32, out: Float32) -> None:
@@ -132,7 +132,7 @@ def requantize_nearest(x: Float32, grid: Float32, out: Float32) -> None:
 def requantize_whole(x: Float32, seed: int | None, out: Float32) -> Found:
     """The numbers of the codes of `quantize_whole`; where x is not finite, `out` is not either."""
     _require_same_shape(x, np.float32, out, np.float32)
-    return _requantize_found(x, seed is not None, seed or 0, out)
+    return _requantize_found(x, seed is not None, np.uint64(seed or 0), out)
 
 
 def requantize_rows(x: Float32) -> Float32:
@@ -163,7 +163,7 @@ def residual_sum_stochastic(
     """
     _require_same_shape(a, np.float32, out, np.float32)
     _require_same_shape(b, np.float32, out, np.float32)
-    a_seed, b_seed = np.uint32(seeds[0]), np.uint32(seeds[1])
+    a_seed, b_seed = np.uint64(seeds[0]), np.uint64(seeds[1])
     _residual_sum_stochastic(
         a.reshape(-1), b.reshape(-1), a_grid, b_grid, a_seed, b_seed, out.reshape(-1)
     )
@@ -285,10 +285,10 @@ def _add_stochastic_values(x: Float32, u: Float32, grid: Float32, out: Float32) 
 
 
 @njit(nogil=True, cache=True)
-def _quantize_stochastic(x: Float32, grid: Float32, seed: np.uint32, out: UInt8) -> None:
+def _quantize_stochastic(x: Float32, grid: Float32, seed: np.uint64, out: UInt8) -> None:
     half = (len(x) + 1) // 2
     low, high = np.empty(BLOCK, np.float32), np.empty(BLOCK, np.float32)
-    multiples = multiples_of_golden()
+    multiples = multiples_of_step(seed)
     for i in range(0, half, BLOCK):
         write_noise(i, seed, multiples, low, high)
         stop = min(i + BLOCK, half)
@@ -297,10 +297,10 @@ def _quantize_stochastic(x: Float32, grid: Float32, seed: np.uint32, out: UInt8)
 
 
 @njit(nogil=True, cache=True)
-def _requantize_stochastic(x: Float32, grid: Float32, seed: np.uint32, out: Float32) -> None:
+def _requantize_stochastic(x: Float32, grid: Float32, seed: np.uint64, out: Float32) -> None:
     half = (len(x) + 1) // 2
     low, high = np.empty(BLOCK, np.float32), np.empty(BLOCK, np.float32)
-    multiples = multiples_of_golden()
+    multiples = multiples_of_step(seed)
     for i in range(0, half, BLOCK):
         write_noise(i, seed, multiples, low, high)
         stop = min(i + BLOCK, half)
@@ -314,48 +314,48 @@ def _residual_sum_stochastic(
     b: Float32,
     a_grid: Float32,
     b_grid: Float32,
-    a_seed: np.uint32,
-    b_seed: np.uint32,
+    a_seed: np.uint64,
+    b_seed: np.uint64,
     out: Float32,
 ) -> None:
     half = (len(a) + 1) // 2
     low, high = np.empty(BLOCK, np.float32), np.empty(BLOCK, np.float32)
-    multiples = multiples_of_golden()
+    a_multiples, b_multiples = multiples_of_step(a_seed), multiples_of_step(b_seed)
     for i in range(0, half, BLOCK):
         stop = min(i + BLOCK, half)
         top, end = half + i, half + stop
-        write_noise(i, a_seed, multiples, low, high)
+        write_noise(i, a_seed, a_multiples, low, high)
         _stochastic_values(a[i:stop], low, a_grid, out[i:stop])
         _stochastic_values(a[top:end], high, a_grid, out[top:end])
-        write_noise(i, b_seed, multiples, low, high)
+        write_noise(i, b_seed, b_multiples, low, high)
         _add_stochastic_values(b[i:stop], low, b_grid, out[i:stop])
         _add_stochastic_values(b[top:end], high, b_grid, out[top:end])
 
 
 @njit(nogil=True, cache=True)
-def _quantize_found(x: Float32, samples: int, is_noisy: bool, seed: int, out: UInt8) -> Found:
+def _quantize_found(x: Float32, samples: int, is_noisy: bool, seed: np.uint64, out: UInt8) -> Found:
     found = np.empty(4, np.float32)
     range_, grid, flat = found[:2], found[2:], x.reshape(-1)
     _sample_range(flat.view(np.int32).reshape(samples, -1), range_)
     _make_grid(range_, grid)
     if np.isfinite(grid[0]):
         if is_noisy:
-            _quantize_stochastic(flat, grid, np.uint32(seed), out.reshape(-1))
+            _quantize_stochastic(flat, grid, seed, out.reshape(-1))
         else:
             _quantize_nearest(flat, grid, out.reshape(-1))
     return found[0], found[1], found[2], found[3]
 
 
 @njit(nogil=True, cache=True)
-def _requantize_found(x: Float32, is_noisy: bool, seed: int, out: Float32) -> Found:
+def _requantize_found(x: Float32, is_noisy: bool, seed: np.uint64, out: Float32) -> Found:
     found, flat = np.empty(4, np.float32), x.reshape(-1)
-    requantize_found(flat, is_noisy, np.uint32(seed), found, out.reshape(-1))
+    requantize_found(flat, is_noisy, seed, found, out.reshape(-1))
     return found[0], found[1], found[2], found[3]
 
 
 @njit(nogil=True, cache=True)
 def requantize_found(
-    x: Float32, is_noisy: bool, seed: np.uint32, found_4: Float32, out: Float32
+    x: Float32, is_noisy: bool, seed: np.uint64, found_4: Float32, out: Float32
 ) -> None:
     """As `requantize_whole`, for compiled functions: arrays are flat."""
     range_, grid = found_4[:2], found_4[2:]
@@ -370,4 +370,4 @@ def requantize_found(
 @njit(nogil=True, cache=True)
 def _requantize_rows(x_RL: Float32, found_R4: Float32) -> None:
     for r in range(len(x_RL)):
-        requantize_found(x_RL[r], False, np.uint32(0), found_R4[r], x_RL[r])
+        requantize_found(x_RL[r], False, np.uint64(0), found_R4[r], x_RL[r])

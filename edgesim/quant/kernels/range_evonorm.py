@@ -188,7 +188,7 @@ def _forward(
     lowest, highest = _extremes(codes_NHWC, s_NG.shape[1], chunks)
     write_scales(lowest, highest, grid, np.float32(kappa), np.float32(epsilon), s_NG)
     found = np.empty(4, np.float32)
-    requantize_found(s_NG.reshape(-1), False, np.uint32(0), found, s_hat_NG.reshape(-1))
+    requantize_found(s_NG.reshape(-1), False, np.uint64(0), found, s_hat_NG.reshape(-1))
     rows = _rows(codes_NHWC)
     normalize(codes_NHWC.reshape(rows), grid, v, gamma, beta, s_hat_NG, y_NHWC.reshape(rows))
 
