@@ -192,6 +192,26 @@ def test_promises_are_kept_where_sums_of_periods_round_down():
     assert rounded > 0
 
 
+@pytest.mark.parametrize("offset_s", [0.0, -1e6, 1e6])
+def test_a_promise_of_one_that_sleeps_is_just_below_the_end_of_its_step(offset_s):
+    """Sums of periods are blurred by some 1e-10 s a million seconds from where they begin."""
+    free = clock({1: link()}, duty_cycle=DutyCycle(period_s=10.0, awake_s=2.0, offset_s=offset_s))
+    free.foresee(SECOND * 3, 0)
+    promise_s = free.promise_s((5, 1))
+    free.step(SECOND * 3, 0)
+    blur_s = np.spacing(abs(offset_s) + free.now_s)
+    assert 4 * blur_s < free.now_s - promise_s < 1e-2
+
+
+def test_a_reception_that_was_handed_out_is_forgotten():
+    free = clock({}, is_half_duplex=True)
+    free.step(SECOND * 2, 0)
+    due = [incoming(1, 0, 0.0), incoming(8, 0, 1.5)]
+    free.listen(due)
+    assert free.arrived(due) == [(1, 5, 0)]
+    assert free.state()["receptions"] == [[8, 5, 0, 2.5]], "has begun, and is not over"
+
+
 def test_a_reception_that_has_begun_is_over_before_anything_is_sent():
     """Half duplex, steps end at 2 s. From 9: 1.5 to 3.5; ours 3.5 to 4.5; then from 1: 4.5 to 5."""
     free = clock({3: link()}, is_half_duplex=True)

@@ -27,6 +27,7 @@ import tomllib
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from mutmut.stats import status_by_exit_code
 from rich.console import Console
@@ -117,8 +118,7 @@ use_git_change_detection = false
 COPIED = ("edgesim", "topologies", "tests", "benchmarks", "deploy", "docs", "scenarios")
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     """A mutant as people read it: where, and the lines that go and come."""
 
     function: str
@@ -234,12 +234,7 @@ def run(name: str, arguments: argparse.Namespace, console: Console) -> tuple[Cou
 
 def as_toml(change: Change) -> str:
     """An entry of `equivalent.toml`."""
-    return "[" + ", ".join(f"'''{part}'''" for part in vars_of(change)) + "],"
-
-
-def vars_of(change: Change) -> tuple[str, str, str]:
-    """Its three texts."""
-    return change.function, change.removed, change.added
+    return "[" + ", ".join(f"'''{part}'''" for part in change) + "],"
 
 
 def main() -> None:
