@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any, Protocol, assert_never, overload
 
 import torch
 
@@ -82,6 +82,51 @@ class DataSpec:
     std: tuple[float, ...]
 
 
+class ImageForm(Protocol):
+    """What a model must know of images."""
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Channels, height, width."""
+        ...
+
+    @property
+    def num_classes(self) -> int:
+        """Of the whole dataset."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationRounds(Sequence[int]):
+    """Numbers of completed rounds, or of intervals of time, after which models are evaluated.
+
+    They take no memory, however many there are.
+
+    Attributes:
+        between: those before the end, increasing.
+        end: the last one: the number of all rounds.
+    """
+
+    between: range
+    end: int
+
+    def __len__(self) -> int:
+        return len(self.between) + 1
+
+    @overload
+    def __getitem__(self, place: int) -> int: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[int]: ...
+
+    def __getitem__(self, place: int | slice) -> int | Sequence[int]:
+        if isinstance(place, slice):
+            # All but the last stay a range; other parts are few.
+            return self.between if place == slice(-1) else [*self.between, self.end][place]
+        places = range(len(self))
+        return self.end if places[place] == len(self.between) else self.between[places[place]]
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
     """How many rounds there are and what they mean.
@@ -97,7 +142,7 @@ class TrainingPlan:
 
     num_rounds: int
     rounds_per_epoch: int
-    evaluation_rounds: tuple[int, ...]
+    evaluation_rounds: EvaluationRounds
     evaluation_interval_s: float | None = None
 
 
@@ -271,7 +316,7 @@ def make_layers(scenario: Scenario, compute: Compute) -> Layers:
     return EightBit(norm_named(section.norm_used), arithmetic, settings, conv_bias)
 
 
-def make_flat_model(scenario: Scenario, data: DataSpec, compute: Compute) -> FlatModel:
+def make_flat_model(scenario: Scenario, data: ImageForm, compute: Compute) -> FlatModel:
     """The initial model, the same on all devices: it depends on the seed alone.
 
     Raises:

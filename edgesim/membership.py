@@ -155,6 +155,13 @@ def has_turn_to_leave(schedule: Schedule, device: int, round_index: int) -> bool
     return is_now and exchange > 0 and exchange % schedule.num_devices == device
 
 
+def turns_to_leave(schedule: Schedule, device: int, num_rounds: int) -> range:
+    """The rounds of a run in which a device has its turn, see `has_turn_to_leave`."""
+    every, n = schedule.exchange_every, schedule.num_devices
+    first_exchange = device or n  # in the first of all nobody leaves
+    return range(first_exchange * every + every - 1, num_rounds, n * every)
+
+
 @dataclass(frozen=True, slots=True)
 class Will:
     """What a handover says beside x and u, as notes of its message.

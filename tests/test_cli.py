@@ -77,7 +77,7 @@ def edited(folder, **changes):
 BAD_SETTINGS = {
     "unknown key": (["gossip.gama=1"], ["gossip.gama", "averaging_rate"]),
     "number as text": (["training.optimizer.lr=1e-3"], ["training.optimizer.lr", "1.0e-3"]),
-    "negative count": (["fleet.devices=-3"], ["fleet.devices", "at least 1"]),
+    "negative count": (["fleet.devices=-3"], ["fleet.devices", "from 1 to 10000"]),
     "skew of 1.4": (["data.partition.skew=1.4"], ["data.partition.skew", "1.4", "1"]),
     "keep of 0": (["gossip.compressor.keep=0"], ["gossip.compressor.keep", "in (0, 1]"]),
     "prime torus": (

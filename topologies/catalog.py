@@ -12,6 +12,7 @@ import numpy as np
 from topologies import graphs
 from topologies.errors import TopologyError
 from topologies.files import load_graph
+from topologies.graphs import check_number_of_links
 from topologies.mixing import Weights, check_weights, column_stochastic, metropolis
 from topologies.one_peer import OnePeerExponential, RandomMatching, RotatingPermutations
 from topologies.schedules import Cycle, Schedule, Static, check_schedule
@@ -165,6 +166,7 @@ def _cycle(
         if not isinstance(stage, Static):
             raise TopologyError(f"graphs[{place}]: {kind} changes by itself; use a static kind")
         stages.append(stage.weighted)
+        check_number_of_links(sum(stage.number_of_edges() for stage in stages))
     return Cycle(tuple(stages), hold)
 
 

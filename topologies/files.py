@@ -13,6 +13,8 @@ from xml.etree.ElementTree import ParseError
 import networkx as nx
 
 from topologies.errors import TopologyError
+from topologies.file_size import check_file
+from topologies.graphs import check_number_of_links
 
 LINK_FIGURES = ("bandwidth_mbps", "latency_ms", "jitter_ms", "loss")
 """Attributes of links that are numbers, with their units; `loss` is a share of packets."""
@@ -51,6 +53,7 @@ def load_graph(path: Path) -> nx.DiGraph[int]:
     reader = readers.get(path.suffix.lower())
     if reader is None:
         raise TopologyError(f"{path}: unknown ending; use one of {', '.join(readers)}")
+    check_file(path)
     try:
         graph = reader(path)
     except OSError as error:
@@ -59,6 +62,7 @@ def load_graph(path: Path) -> nx.DiGraph[int]:
         raise TopologyError(f"{path}: is no text in UTF-8 (byte {error.start})") from error
     if graph.number_of_edges() == 0:
         raise TopologyError(f"{path}: has no links")
+    check_number_of_links(graph.number_of_edges())
     return _number_nodes(graph)
 
 

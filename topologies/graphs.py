@@ -16,7 +16,10 @@ import numpy as np
 
 from topologies.errors import TopologyError
 
+MOST_LINKS = 200_000  # of a graph; each takes some hundred bytes, in every process of a fleet
+
 _DRAWS = 100  # of a random graph, before it is refused as not connected
+_DRAWN_LINKS = 2_000_000  # in all these draws together
 
 
 def directed_ring(n: int) -> nx.DiGraph[int]:
@@ -61,7 +64,8 @@ def torus(n: int, rows: int | None = None) -> nx.DiGraph[int]:
             f"{remedy}, or kind: ring"
         )
     columns = n // rows
-    links = []
+    links: list[tuple[int, int]] = []
+    check_number_of_links(4 * n)
     for device in range(n):
         row, column = divmod(device, columns)
         for step in (1, -1):
@@ -123,6 +127,7 @@ def star(n: int) -> nx.DiGraph[int]:
         TopologyError: n is less than 1.
     """
     _require_devices("a star", n, 1)
+    check_number_of_links(2 * n)
     leaves = range(1, n)
     return _digraph(n, [*((0, leaf) for leaf in leaves), *((leaf, 0) for leaf in leaves)])
 
@@ -147,6 +152,7 @@ def random_regular(n: int, degree: int, seed: int) -> nx.DiGraph[int]:
         )
     if degree == 1 and n > 2:
         raise TopologyError(f"{what}: makes separate pairs; use degree: 2 or more")
+    check_number_of_links(n * degree)
     rng = np.random.default_rng(seed)
 
     def draw() -> nx.DiGraph[int]:
@@ -176,6 +182,7 @@ def erdos_renyi(n: int, probability: float, seed: int) -> nx.DiGraph[int]:
 
     def draw() -> nx.DiGraph[int]:
         count = rng.binomial(n * others, probability)
+        check_number_of_links(count)
         picked = np.sort(rng.choice(n * others, size=count, replace=False, shuffle=False))
         sender, slot = np.divmod(picked, max(others, 1))
         receiver = slot + (slot >= sender)  # skips the sender itself
@@ -195,8 +202,9 @@ def _digraph(n: int, links: Iterable[tuple[int, int]]) -> nx.DiGraph[int]:
     """Graph of links (sender, receiver), those that occur again counted as multiplicity."""
     graph: nx.DiGraph[int] = nx.DiGraph()
     graph.add_nodes_from(range(n))
-    for sender, receiver in links:
+    for num_links, (sender, receiver) in enumerate(links, 1):
         assert sender != receiver
+        check_number_of_links(num_links)
         if graph.has_edge(sender, receiver):
             graph.edges[sender, receiver]["multiplicity"] += 1
         else:
@@ -204,15 +212,31 @@ def _digraph(n: int, links: Iterable[tuple[int, int]]) -> nx.DiGraph[int]:
     return graph
 
 
+def check_number_of_links(num_links: int) -> None:
+    """Refuse a graph that is too large to be held by every process of a fleet.
+
+    Raises:
+        TopologyError: it has more than `MOST_LINKS` links.
+    """
+    if num_links > MOST_LINKS:
+        raise TopologyError(
+            f"more than {MOST_LINKS:,} links, the most that a graph can have here; take fewer "
+            "devices or a sparser kind"
+        )
+
+
 def _first_connected(
     draw: Callable[[], nx.DiGraph[int]], what: str, remedy: str
 ) -> nx.DiGraph[int]:
     """First strongly connected graph of up to `_DRAWS` draws."""
-    for _ in range(_DRAWS):
+    num_draws = num_links = 0
+    while num_draws < _DRAWS and num_links < _DRAWN_LINKS:
         graph = draw()
         if nx.is_strongly_connected(graph):
             return graph
-    raise TopologyError(f"{what}: none of {_DRAWS} draws is strongly connected; {remedy}")
+        num_draws += 1
+        num_links += len(graph) + graph.number_of_edges()
+    raise TopologyError(f"{what}: none of {num_draws} draws is strongly connected; {remedy}")
 
 
 def _most_square_rows(n: int) -> int:

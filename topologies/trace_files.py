@@ -11,6 +11,7 @@ from math import isfinite
 from pathlib import Path
 
 from topologies.errors import TopologyError
+from topologies.file_size import check_file
 from topologies.mixing import Weights
 from topologies.traces import ContactTrace
 
@@ -58,6 +59,7 @@ def load_trace(
         )
     # repr is the shortest decimal that means this float: the one that somebody wrote.
     reader = _Reader(path, num_devices, Decimal(repr(float(seconds_per_round))), undirected)
+    check_file(path)
     try:
         reader.read()
     except OSError as error:

@@ -88,7 +88,7 @@ def run(
     from edgesim.cli.answers import result_table
     from edgesim.fleet.run import run_scenario
 
-    prepared = _prepare(scenario, overrides or ())
+    prepared = _prepare(scenario, overrides or (), is_run=True)
     result = run_scenario(
         prepared,
         out or _default_out(prepared.scenario.name),
@@ -123,7 +123,7 @@ def resume(
 @app.command(short_help="Check a scenario with its graph, data and model.")
 def validate(scenario: ScenarioPath, overrides: Overrides = None) -> None:
     """Check a scenario with its graph, data and model; start nothing and write nothing."""
-    prepared = _prepare(scenario, overrides or ())
+    prepared = _prepare(scenario, overrides or (), is_run=False)
     from edgesim.cli.answers import prepared_table
 
     show(prepared_table(prepared), _out)
@@ -178,16 +178,24 @@ def list_(
     show(catalog_table(what, name), _out)
 
 
-def _prepare(path: Path, overrides: Sequence[str]) -> Prepared:
-    """Read and check a scenario; what is found later than by reading names the file too."""
+def _prepare(path: Path, overrides: Sequence[str], *, is_run: bool) -> Prepared:
+    """Read and check a scenario; what is found later than by reading names the file too.
+
+    Images are read last: a run reads all that it uses, before anything is started.
+    """
     scenario = load_scenario(path, overrides)
     from edgesim.preparation import prepare  # loads torch: a refused file need not wait for it
     from edgesim.study.budget import check_memory
+    from edgesim.study.known_data import DataShape
     from edgesim.study.notices import precision_notices
 
     try:
-        prepared = prepare(scenario)
-        shortage = check_memory(scenario)
+        prepared = prepare(scenario, reads_images=False)
+        data = prepared.dataset
+        shape = DataShape(data.image_shape, data.num_classes, len(data.train))
+        shortage = check_memory(scenario, shape, prepared.schedule)
+        if is_run:
+            prepared.read_images()
     except EdgesimError as error:
         if not isinstance(error, ValueError):
             raise

@@ -15,9 +15,9 @@ from typing import Literal, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from edgesim.data.decoding import resize_images
+from edgesim.data.decoding import resized_samples
 from edgesim.data.errors import DataError
-from edgesim.data.images import LabelledImages, Splits
+from edgesim.data.images import Samples, Splits
 from edgesim.data.torchvision_compat import torchvision_datasets
 
 Variant = Literal["CIFAR10", "CIFAR100"]
@@ -65,7 +65,5 @@ def _open(variant: Variant, root: Path, *, train: bool) -> _TorchvisionCifar:
     return cast("_TorchvisionCifar", dataset)
 
 
-def _images(dataset: _TorchvisionCifar, image_size: int | None) -> LabelledImages:
-    return LabelledImages(
-        resize_images(dataset.data, image_size), np.asarray(dataset.targets, np.int64)
-    )
+def _images(dataset: _TorchvisionCifar, image_size: int | None) -> Samples:
+    return resized_samples(dataset.data, np.asarray(dataset.targets, np.int64), image_size)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from edgesim.data.errors import DataError
+from edgesim.data.images import LabelledImages, Samples, StoredImages
 
 PIXELS_PER_BLOCK = 1 << 20  # decoded by one task; bounds what a thread holds to some MB
 MAX_THREADS = 8
@@ -88,6 +89,21 @@ def decode_images(
     return np.ascontiguousarray(images_NHWC[..., :1]) if all_grey else images_NHWC
 
 
+def is_coloured(encoded: EncodedImage) -> bool:
+    """Whether an image has colours, by its header alone.
+
+    Raises:
+        DataError: it is no image.
+    """
+    try:
+        with Image.open(io.BytesIO(encoded.read())) as stored:
+            return stored.mode not in GREY_MODES
+    except UnidentifiedImageError as error:
+        raise _unreadable(encoded, "of no known format") from error
+    except UNREADABLE as error:
+        raise _unreadable(encoded, str(error)) from error
+
+
 def resize_images(images_NHWC: NDArray[np.uint8], image_size: int | None) -> NDArray[np.uint8]:
     """Bring images that are decoded already to a size, in the way of `decode_images`."""
     if image_size is None or images_NHWC.shape[1:3] == (image_size, image_size):
@@ -98,6 +114,19 @@ def resize_images(images_NHWC: NDArray[np.uint8], image_size: int | None) -> NDA
         image = Image.fromarray(image_HWC.squeeze(2) if channels == 1 else image_HWC)
         target_HWC[:] = np.asarray(_fit(image, image_size)).reshape(target_HWC.shape)
     return resized
+
+
+def resized_samples(
+    images_NHWC: NDArray[np.uint8], labels: NDArray[np.int64], image_size: int | None
+) -> Samples:
+    """Samples from images that are decoded already, each brought to a size when it is needed."""
+    height, width, channels = images_NHWC.shape[1:]
+    if image_size is None or (height, width) == (image_size, image_size):
+        return LabelledImages(np.ascontiguousarray(images_NHWC), labels)
+    shape_HWC = (image_size, image_size, channels)
+    return StoredImages(
+        labels, shape_HWC, lambda chosen: resize_images(images_NHWC[chosen], image_size)
+    )
 
 
 def _blocks(images: Iterator[EncodedImage], length: int) -> Iterator[list[EncodedImage]]:

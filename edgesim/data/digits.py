@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edgesim.data.decoding import resize_images
+from edgesim.data.decoding import resized_samples
 from edgesim.data.errors import DataError
-from edgesim.data.images import LabelledImages, Splits
+from edgesim.data.images import Splits
 
 CLASS_NAMES = tuple("0123456789")
 BRIGHTEST = 16  # pixels are 0 to 16: how many dots of a 4x4 field were inked
@@ -43,10 +43,11 @@ class Digits:
         digits = load_digits()
         pixels_NHW = np.rint(digits.images * (255 / BRIGHTEST)).astype(np.uint8)
         labels = digits.target.astype(np.int64)
-        images_NHWC = resize_images(pixels_NHW[..., None], image_size)
-        everything = LabelledImages(images_NHWC, labels)
         is_test = _rank_within_class(labels) % TEST_EVERY == TEST_EVERY - 1
-        train, test = (everything.take(np.flatnonzero(mask)) for mask in (~is_test, is_test))
+        train, test = (
+            resized_samples(pixels_NHW[mask][..., None], labels[mask], image_size)
+            for mask in (~is_test, is_test)
+        )
         return Splits(train, test, CLASS_NAMES)
 
 

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edgesim.data.decoding import resize_images
+from edgesim.data.decoding import resized_samples
 from edgesim.data.errors import DataError
-from edgesim.data.images import LabelledImages, Splits, first_label_outside
+from edgesim.data.images import Samples, Splits, first_label_outside
 from edgesim.data.torchvision_compat import torchvision_datasets
 
 DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")  # of Debian's dataset-fashion-mnist
@@ -76,7 +76,7 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
     return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
 
 
-def _read_split(raw: Path, split: str, image_size: int | None) -> LabelledImages:
+def _read_split(raw: Path, split: str, image_size: int | None) -> Samples:
     images_path = _required(raw, f"{split}-images-idx3-ubyte")
     labels_path = _required(raw, f"{split}-labels-idx1-ubyte")
     images_NHW, labels = read_idx(images_path, 3), read_idx(labels_path, 1).astype(np.int64)
@@ -84,7 +84,7 @@ def _read_split(raw: Path, split: str, image_size: int | None) -> LabelledImages
         raise _broken(labels_path, f"{len(labels)} labels for {len(images_NHW)} images")
     if (row := first_label_outside(labels, len(CLASS_NAMES))) is not None:
         raise _broken(labels_path, f"label {labels[row]} of sample {row} is no class")
-    return LabelledImages(resize_images(images_NHW[..., None], image_size), labels)
+    return resized_samples(images_NHW[..., None], labels, image_size)
 
 
 def _find(raw: Path, name: str) -> Path | None:

@@ -7,13 +7,15 @@ Files whose name does not end like an image's are passed over.
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
-from edgesim.data.decoding import EncodedImage, decode_images
+from edgesim.data.decoding import EncodedImage
+from edgesim.data.encoded import EncodedSplit, make_splits
 from edgesim.data.errors import DataError
-from edgesim.data.images import LabelledImages, Splits, make_splits
+from edgesim.data.images import Splits
 
 EXPECTS = "train/<class>/ and val/<class>/ (or test/<class>/) folders of images"
 TEST_FOLDERS = ("test", "val", "validation")
@@ -49,13 +51,13 @@ def _class_names(split: Path) -> tuple[str, ...]:
     return tuple(sorted(f.name for f in split.iterdir() if f.is_dir() and f.name[0] != "."))
 
 
-def _read_split(
-    split: Path, class_names: tuple[str, ...], image_size: int | None
-) -> LabelledImages:
+def _read_split(split: Path, class_names: tuple[str, ...], image_size: int | None) -> EncodedSplit:
     paths_by_class = [_image_paths(split / name) for name in class_names]
     labels = np.repeat(np.arange(len(class_names)), [len(paths) for paths in paths_by_class])
-    encoded = (EncodedImage(path, str(path)) for paths in paths_by_class for path in paths)
-    return LabelledImages(decode_images(encoded, len(labels), image_size), labels)
+    paths = list(chain.from_iterable(paths_by_class))
+    return EncodedSplit(
+        labels, lambda chosen: (EncodedImage(paths[i], str(paths[i])) for i in chosen), image_size
+    )
 
 
 def _image_paths(class_folder: Path) -> list[Path]:

@@ -1,13 +1,44 @@
-"""Labelled images in memory: the one form that every source yields and every device trains on."""
+"""Labelled images: in memory, as every device trains on them, or in files until they are needed."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgesim.data.errors import DataError
+
+Statistics = tuple[tuple[float, ...], tuple[float, ...]]
+"""Mean and standard deviation of each channel, pixels scaled to [0, 1]."""
+
+
+class Samples(Protocol):
+    """A split of a dataset, wherever its images are."""
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """Classes, shape (samples,)."""
+        ...
+
+    @property
+    def image_shape_HWC(self) -> tuple[int, int, int]:  # noqa: N802  # shape suffix
+        """Height, width, channels of every image."""
+        ...
+
+    @property
+    def images_NHWC(self) -> NDArray[np.uint8]:  # noqa: N802  # shape suffix
+        """All images, read if they were not yet; kept from then on."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def take(self, indices: NDArray[np.int64]) -> LabelledImages:
+        """Some samples in memory, in the order of `indices`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,12 +63,52 @@ class LabelledImages:
         if labels.dtype != np.int64 or labels.shape != images.shape[:1]:
             raise ValueError("labels must be int64, one for each image")
 
+    @property
+    def image_shape_HWC(self) -> tuple[int, int, int]:  # noqa: N802  # shape suffix
+        """Height, width, channels of every image."""
+        height, width, channels = self.images_NHWC.shape[1:]
+        return height, width, channels
+
     def __len__(self) -> int:
         return len(self.labels)
 
     def take(self, indices: NDArray[np.int64]) -> LabelledImages:
         """Copy of some samples, in the order of `indices`: a device's shard."""
         return LabelledImages(self.images_NHWC[indices], self.labels[indices])
+
+
+@dataclass(frozen=True, eq=False)
+class StoredImages:
+    """Samples whose images are read when they are asked for, and only those that are.
+
+    Attributes:
+        labels: int64, shape (samples,).
+        image_shape_HWC: height, width, channels of every image.
+        read: gives the images at increasing positions, shape (positions, H, W, C); raises a
+            DataError for one that can't be read.
+    """
+
+    labels: NDArray[np.int64]
+    image_shape_HWC: tuple[int, int, int]  # noqa: N815  # shape suffix
+    read: Callable[[NDArray[np.int64]], NDArray[np.uint8]]
+
+    @cached_property
+    def images_NHWC(self) -> NDArray[np.uint8]:  # noqa: N802  # shape suffix
+        """All images, read when first asked for."""
+        return self.read(np.arange(len(self.labels)))
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, indices: NDArray[np.int64]) -> LabelledImages:
+        """Some samples, in the order of `indices`; no other image is read."""
+        if "images_NHWC" in self.__dict__:  # all are in memory: nothing is read twice
+            return LabelledImages(self.images_NHWC[indices], self.labels[indices])
+        positions, places = np.unique(indices, return_inverse=True)
+        images_NHWC = self.read(positions)
+        if not np.array_equal(positions, indices):
+            images_NHWC = images_NHWC[places]
+        return LabelledImages(images_NHWC, self.labels[indices])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,15 +121,15 @@ class Splits:
         DataError: a split is empty, or the splits differ in image size.
     """
 
-    train: LabelledImages
-    test: LabelledImages
+    train: Samples
+    test: Samples
     class_names: tuple[str, ...]
 
     def __post_init__(self) -> None:
         for split, samples in (("training", self.train), ("test", self.test)):
             if not len(samples):
                 raise DataError(f"the {split} split holds no images; at least one is needed")
-        shape, test_shape = (x.images_NHWC.shape[1:] for x in (self.train, self.test))
+        shape, test_shape = (x.image_shape_HWC for x in (self.train, self.test))
         if shape != test_shape:
             raise DataError(
                 f"training images are {_spoken(shape)}, test images {_spoken(test_shape)}; "
@@ -66,24 +137,38 @@ class Splits:
             )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Dataset(Splits):
     """A dataset ready for training.
 
     Attributes:
         name: of its source, as scenarios write it.
-        mean: of each channel over the training images, pixels scaled to [0, 1].
-        std: likewise.
+        published: mean and deviation of its channels that others use; None: those of the training
+            images, all of which are read when they are first asked for.
     """
 
     name: str
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    published: Statistics | None
+
+    @cached_property
+    def statistics(self) -> Statistics:
+        """Mean and standard deviation of each channel, pixels scaled to [0, 1]."""
+        return self.published or channel_statistics(self.train.images_NHWC)
+
+    @property
+    def mean(self) -> tuple[float, ...]:
+        """Of each channel."""
+        return self.statistics[0]
+
+    @property
+    def std(self) -> tuple[float, ...]:
+        """Standard deviation of each channel."""
+        return self.statistics[1]
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
         """Channels, height, width: the order of a model's input."""
-        height, width, channels = self.train.images_NHWC.shape[1:]
+        height, width, channels = self.train.image_shape_HWC
         return channels, height, width
 
     @property
@@ -92,21 +177,7 @@ class Dataset(Splits):
         return len(self.class_names)
 
 
-def make_splits(
-    train: LabelledImages, test: LabelledImages, class_names: tuple[str, ...]
-) -> Splits:
-    """Splits with one number of channels: grey images beside coloured ones become coloured.
-
-    Raises:
-        DataError: a split is empty, or the splits differ in image size.
-    """
-    channels = max(samples.images_NHWC.shape[3] for samples in (train, test))
-    return Splits(_in_channels(train, channels), _in_channels(test, channels), class_names)
-
-
-def channel_statistics(
-    images_NHWC: NDArray[np.uint8],
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def channel_statistics(images_NHWC: NDArray[np.uint8]) -> Statistics:
     """Mean and standard deviation of each channel, pixels scaled to [0, 1].
 
     Taken from exact counts of the 256 pixel values, so no order of summation enters. A channel
@@ -134,12 +205,6 @@ def _value_counts(pixels_NHW: NDArray[np.uint8]) -> NDArray[np.int64]:
     for start in range(0, len(pixels_NHW), 256):  # in parts: bincount widens what it is given
         counts += np.bincount(pixels_NHW[start : start + 256].ravel(), minlength=256)
     return counts
-
-
-def _in_channels(samples: LabelledImages, channels: int) -> LabelledImages:
-    if samples.images_NHWC.shape[3] == channels:
-        return samples
-    return LabelledImages(np.repeat(samples.images_NHWC, channels, axis=3), samples.labels)
 
 
 def _spoken(shape: tuple[int, ...]) -> str:

@@ -22,9 +22,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from edgesim.data.decoding import EncodedImage, decode_images
+from edgesim.data.decoding import EncodedImage
+from edgesim.data.encoded import EncodedSplit, make_splits
 from edgesim.data.errors import DataError
-from edgesim.data.images import LabelledImages, Splits, first_label_outside, make_splits
+from edgesim.data.images import Splits, first_label_outside
 
 EXPECTS = "train*.parquet and test*.parquet (or validation*.parquet)"
 TEST_NAMES = ("test", "validation", "valid", "val")
@@ -99,23 +100,47 @@ class _Table:
                 f"class numbers 0 to {num_classes - 1}; correct or remove the row"
             )
 
-    def images(self) -> Iterator[EncodedImage]:
-        """The images, a few rows in memory at a time."""
-        row = 0
+    def images(self, positions: NDArray[np.int64]) -> Iterator[EncodedImage]:
+        """The images in some rows, increasing; other row groups are not read.
+
+        A few rows are in memory at a time.
+        """
+        start = 0
         with _reading(self.path) as file:
-            for batch in file.iter_batches(ROWS_PER_READ, columns=[self.image_column]):
-                cells = batch.column(0)
-                if pa.types.is_struct(cells.type):
-                    cells = pc.struct_field(cells, "bytes")
-                if row + len(cells) > len(self.labels):
-                    raise self._unequal_columns()
-                for data in cells.to_pylist():
-                    where = f"{self.path}: {self.image_column}, row {row}"
-                    if data is None:
-                        raise DataError(f"{where} has no image bytes; embed them or remove the row")
-                    yield EncodedImage(data, where)
-                    row += 1
-        if row < len(self.labels):
+            if file.metadata.num_rows != len(self.labels):
+                raise self._unequal_columns()
+            for group in range(file.num_row_groups):
+                end = start + file.metadata.row_group(group).num_rows
+                wanted = positions[np.searchsorted(positions, start) :]
+                wanted = wanted[: np.searchsorted(wanted, end)]
+                if len(wanted):
+                    yield from self._images_of_group(file, group, start, end, wanted)
+                start = end
+
+    def _images_of_group(
+        self,
+        file: pq.ParquetFile,
+        group: int,
+        start: int,
+        end: int,
+        positions: NDArray[np.int64],
+    ) -> Iterator[EncodedImage]:
+        """The images in some rows of a row group, which has the rows from `start` to `end`."""
+        first = start
+        batches = file.iter_batches(ROWS_PER_READ, row_groups=[group], columns=[self.image_column])
+        for batch in batches:
+            cells = batch.column(0)
+            if pa.types.is_struct(cells.type):
+                cells = pc.struct_field(cells, "bytes")
+            inside = (positions >= first) & (positions < first + len(cells))
+            rows = positions[inside]
+            for row, data in zip(rows, cells.take(pa.array(rows - first)).to_pylist(), strict=True):
+                where = f"{self.path}: {self.image_column}, row {row}"
+                if data is None:
+                    raise DataError(f"{where} has no image bytes; embed them or remove the row")
+                yield EncodedImage(data, where)
+            first += len(cells)
+        if first != end:
             raise self._unequal_columns()
 
     def _unequal_columns(self) -> DataError:
@@ -223,11 +248,20 @@ def _class_names(tables: Sequence[_Table], num_classes: int | None) -> tuple[str
 
 def _read_split(
     tables: Sequence[_Table], class_names: tuple[str, ...], image_size: int | None
-) -> LabelledImages:
+) -> EncodedSplit:
     for table in tables:
         table.check_labels(len(class_names))
     labels = np.concatenate([table.labels for table in tables])
     if not len(labels):
         raise DataError(f"{tables[0].path}: no rows; at least one image is needed")
-    encoded = (image for table in tables for image in table.images())
-    return LabelledImages(decode_images(encoded, len(labels), image_size), labels)
+
+    def images(positions: NDArray[np.int64]) -> Iterator[EncodedImage]:
+        start = 0
+        for table in tables:
+            end = start + len(table.labels)
+            inside = positions[(positions >= start) & (positions < end)]
+            if len(inside):
+                yield from table.images(inside - start)
+            start = end
+
+    return EncodedSplit(labels, images, image_size)

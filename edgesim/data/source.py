@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Protocol
 
 from edgesim.data.errors import DataError
-from edgesim.data.images import Splits
+from edgesim.data.images import Splits, Statistics
 
-Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 Reader = Callable[[Path, int | None], Splits | None]
 """Reads a folder, images brought to a size; None if the folder holds no files of the format."""
 
@@ -29,7 +28,7 @@ class Source(Protocol):
         ...
 
     def load(self, path: Path | None, *, image_size: int | None, download: bool) -> Splits:
-        """Read both splits.
+        """Open both splits; images are read when they are needed.
 
         Args:
             path: folder with the files; None: where the source has a place of its own.

@@ -10,10 +10,10 @@ from edgesim.data.digits import Digits
 from edgesim.data.errors import DataError
 from edgesim.data.fashion_mnist import DEBIAN_FOLDER, fetch_fashion_mnist, read_fashion_mnist
 from edgesim.data.imagenette import fetch_imagenette, read_imagenette
-from edgesim.data.images import Dataset, LabelledImages, channel_statistics
+from edgesim.data.images import Dataset, LabelledImages
 from edgesim.data.source import FolderSource, NamedSource, Source
 
-__all__ = ["SOURCES", "Dataset", "LabelledImages", "load_dataset"]
+__all__ = ["SOURCES", "Dataset", "LabelledImages", "load_dataset", "open_dataset"]
 
 CIFAR10_STATISTICS = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))  # R§5
 IMAGENET_STATISTICS = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # R§5; of torchvision.models
@@ -64,10 +64,10 @@ SOURCES: dict[str, Source] = {
 }
 
 
-def load_dataset(
+def open_dataset(
     source: str, path: Path | None, *, image_size: int | None = None, download: bool = False
 ) -> Dataset:
-    """Load both splits of a dataset into memory.
+    """Find both splits of a dataset; labels and the first images are read, the others when needed.
 
     Images are normalised with the published statistics of CIFAR-10 and ImageNet where R§5 does;
     those of other datasets are taken from the training images.
@@ -93,11 +93,23 @@ def load_dataset(
         raise DataError(
             f"data.path: {path} can't be read ({reason}); check it and its permissions"
         ) from error
-    images_NHWC = splits.train.images_NHWC
-    mean, std = SOURCES[source].statistics or channel_statistics(images_NHWC)
-    if len(mean) != images_NHWC.shape[3]:
+    published = SOURCES[source].statistics
+    if published and len(published[0]) != splits.train.image_shape_HWC[2]:
         raise DataError(
             f"data.path: {path} holds grey images, those of {source} are coloured; "
             "give its own files, or use data.source: parquet"
         )
-    return Dataset(splits.train, splits.test, splits.class_names, source, mean, std)
+    return Dataset(splits.train, splits.test, splits.class_names, source, published)
+
+
+def load_dataset(
+    source: str, path: Path | None, *, image_size: int | None = None, download: bool = False
+) -> Dataset:
+    """The same with all images read into memory.
+
+    Raises:
+        DataError: as `open_dataset`, or an image can't be read.
+    """
+    dataset = open_dataset(source, path, image_size=image_size, download=download)
+    train, test = (LabelledImages(s.images_NHWC, s.labels) for s in (dataset.train, dataset.test))
+    return Dataset(train, test, dataset.class_names, dataset.name, dataset.published)

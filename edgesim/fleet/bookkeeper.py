@@ -5,6 +5,7 @@ All of it is written in worker threads, of one device by one thread at a time.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isnan
@@ -41,14 +42,16 @@ class Moments:
         interval_s: virtual seconds between moments; None where they go by rounds.
     """
 
-    numbers: tuple[int, ...]
+    numbers: Sequence[int]
     interval_s: float | None = None
 
-    def until(self, round_index: int, now_s: float) -> list[int]:
+    def until(self, round_index: int, now_s: float) -> Sequence[int]:
         """Moments, but the last, that are past when a device has done so many rounds by then."""
+        between = self.numbers[:-1]
         if self.interval_s is None:
-            return [number for number in self.numbers[:-1] if number <= round_index]
-        return [number for number in self.numbers[:-1] if number * self.interval_s <= now_s]
+            return between[: bisect_right(between, round_index)]
+        interval_s = self.interval_s
+        return between[: bisect_right(between, now_s, key=lambda number: number * interval_s)]
 
 
 class Bookkeeper:
@@ -84,11 +87,10 @@ class Bookkeeper:
             return [device.snapshot_of_round()] if is_due else []
         before, now = self._before[device.index], device.snapshot_of_round()
         self._before[device.index] = now
-        past = self._moments.until(0, before.virtual_time_s or 0.0)
+        num_past = len(self._moments.until(0, before.virtual_time_s or 0.0))
         return [
             replace(before, round_index=number, virtual_time_s=number * self._moments.interval_s)
-            for number in self._moments.until(0, device.now_s)
-            if number not in past
+            for number in self._moments.until(0, device.now_s)[num_past:]
         ]
 
     @property
@@ -122,10 +124,9 @@ class Bookkeeper:
 
     def close(self, device: Device) -> None:
         """Write what is left of a device that has done its last round."""
-        past = self._moments.until(device.round_index, device.now_s)
-        for number in self._moments.numbers:
-            if number not in past:
-                self._archive.write_snapshot(device.final_snapshot(number))
+        num_past = len(self._moments.until(device.round_index, device.now_s))
+        for place in range(num_past, len(self._moments.numbers)):
+            self._archive.write_snapshot(device.final_snapshot(self._moments.numbers[place]))
         self._write_rounds(device.index)
 
     def flush(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite
+from math import isfinite, prod
 from typing import Any
 
 import numpy as np
@@ -54,7 +54,7 @@ _SUMMED = (
 def write_devices(prepared: Prepared, directory: RunDirectory) -> None:
     """Write devices.parquet: what each device was given, and what it holds."""
     train, num_classes = prepared.dataset.train, prepared.data.num_classes
-    bytes_per_sample = train.images_NHWC[0].nbytes + train.labels.itemsize
+    bytes_per_sample = prod(train.image_shape_HWC) + train.labels.itemsize  # pixels are bytes
     rows: list[dict[str, Any]] = [
         {
             "device": device,

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from edgesim.scenario.section import ContradictionError, Count, MustBe, Section
+from edgesim.scenario.section import ContradictionError, Count, DeviceCount, MustBe, Section
 
 LARGEST = 1e9  # of any figure in its unit; sums of times stay far from what floats can hold
 SMALLEST = 1e-6
@@ -126,7 +126,7 @@ class DeviceGroup(ProfileKeys):
     """Devices of one kind; figures given here replace those of the profile."""
 
     profile: ProfileName = Field(description="one of `edgesim list devices`, or of hardware")
-    count: Count = Field(default=1, description="how many in a row")
+    count: DeviceCount = Field(default=1, description="how many in a row")
     compute_jitter: Jitter | None = Field(
         default=None, description="scatter of step times; null: fleet.compute_jitter"
     )

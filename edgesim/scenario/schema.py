@@ -25,7 +25,16 @@ from edgesim.scenario.hardware import (
 )
 from edgesim.scenario.model import ModelSection
 from edgesim.scenario.recovery import RecoverySection
-from edgesim.scenario.section import ContradictionError, Count, MustBe, Natural, Rate, Section
+from edgesim.scenario.section import (
+    MOST_DEVICES,
+    ContradictionError,
+    Count,
+    DeviceCount,
+    MustBe,
+    Natural,
+    Rate,
+    Section,
+)
 from edgesim.scenario.topology import Cycle, Topology
 from edgesim.scenario.training import EvaluationSection, TrainingSection
 from edgesim.similar import did_you_mean
@@ -42,9 +51,10 @@ class FleetSection(Section):
     """How many devices, and how they run."""
 
     devices: Annotated[
-        Count | Annotated[tuple[DeviceGroup, ...], Field(strict=False, min_length=1)],
+        DeviceCount | Annotated[tuple[DeviceGroup, ...], Field(strict=False, min_length=1)],
         MustBe(
-            "a whole number, at least 1, or a list such as [{profile: raspberry-pi-4b, count: 4}]"
+            f"a whole number from 1 to {MOST_DEVICES}, or a list such as "
+            "[{profile: raspberry-pi-4b, count: 4}]"
         ),
     ] = Field(description="number of devices, or what they are, in a row")
     profile: ProfileName | None = Field(
@@ -100,6 +110,15 @@ class FleetSection(Section):
         if self.profile is None:
             return ()
         return (DeviceGroup(profile=self.profile, count=self.devices),)
+
+    @model_validator(mode="after")
+    def _is_not_too_large(self) -> Self:
+        if self.num_devices > MOST_DEVICES:
+            raise ContradictionError(
+                "devices",
+                f"are {self.num_devices:,} in all; must be at most {MOST_DEVICES:,}",
+            )
+        return self
 
     @model_validator(mode="after")
     def _one_way_to_name_profiles(self) -> Self:

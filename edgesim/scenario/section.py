@@ -13,6 +13,11 @@ Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
 """A whole number, at least 0."""
 
+MOST_DEVICES = 10_000  # of a fleet: what one machine can hold is some thousands
+
+DeviceCount = Annotated[int, Field(ge=1, le=MOST_DEVICES)]
+"""A number of devices."""
+
 Rate = Annotated[float, Field(gt=0, le=1)]
 """A number in (0, 1]."""
 

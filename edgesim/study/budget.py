@@ -13,9 +13,10 @@ from edgesim.hardware.profiles import DeviceProfile
 from edgesim.scenario.model import ModelSection
 from edgesim.scenario.schema import Scenario
 from edgesim.streams import Purpose, stream
-from edgesim.study.known_data import DataShape
-from edgesim.study.neighbours import neighbours_of_devices
+from edgesim.study.known_data import DataShape, data_shape
+from edgesim.study.neighbours import copies_of_devices
 from edgesim.study.subject import Subject, subject_of
+from topologies import Schedule
 
 MIB = 2**20
 
@@ -40,8 +41,15 @@ def memory_of_devices(scenario: Scenario, shape: DataShape | None = None) -> lis
     return _memory_of_devices(subject_of(scenario, shape))
 
 
-def check_memory(scenario: Scenario) -> str | None:
+def check_memory(
+    scenario: Scenario, shape: DataShape | None = None, schedule: Schedule | None = None
+) -> str | None:
     """Compare what devices need with what they have.
+
+    Args:
+        scenario: of the fleet.
+        shape: as in `subject_of`.
+        schedule: likewise.
 
     Returns:
         What is short, and what would help, if the scenario wants to be warned only.
@@ -52,35 +60,38 @@ def check_memory(scenario: Scenario) -> str | None:
     profiles = device_profiles(scenario)
     if not profiles:
         return None
-    shortages = _shortages(subject_of(scenario), profiles)
+    subject = subject_of(scenario, shape, schedule)
+    shortages = _shortages(subject, profiles)
     if not shortages:
         return None
-    text = _describe(scenario, shortages)
+    text = _describe(subject, shortages)
     if scenario.fleet.enforce_memory == "warn":
         return text
     raise ScenarioError(f"{text}; or set fleet.enforce_memory: warn")
 
 
 def _memory_of_devices(subject: Subject) -> list[MemoryTable]:
-    algorithm = subject.algorithm
+    message_bytes = _message_bytes(subject)
+    copies = copies_of_devices(subject)
+    by_copies = {own: _memory(subject, own, message_bytes) for own in set(copies)}
+    return [by_copies[own] for own in copies]
+
+
+def _message_bytes(subject: Subject) -> int:
     rng = stream(subject.scenario.seed, Purpose.COMPRESS)
-    message_bytes = random_message_bytes(algorithm, rng)
-    by_degrees: dict[tuple[int, int], MemoryTable] = {}
-    tables = []
-    for own in neighbours_of_devices(subject):
-        degrees = own.out_copies, own.in_copies
-        if degrees not in by_degrees:
-            by_degrees[degrees] = MemoryModel(
-                model=subject.model,
-                backend=subject.backend,
-                optimizer=subject.optimizer,
-                algorithm=algorithm,
-                out_degree=degrees[0],
-                in_degree=degrees[1],
-                message_bytes=message_bytes,
-            ).faithful()
-        tables.append(by_degrees[degrees])
-    return tables
+    return random_message_bytes(subject.algorithm, rng)
+
+
+def _memory(subject: Subject, copies: tuple[int, int], message_bytes: int) -> MemoryTable:
+    return MemoryModel(
+        model=subject.model,
+        backend=subject.backend,
+        optimizer=subject.optimizer,
+        algorithm=subject.algorithm,
+        out_degree=copies[0],
+        in_degree=copies[1],
+        message_bytes=message_bytes,
+    ).faithful()
 
 
 def _shortages(subject: Subject, profiles: tuple[DeviceProfile, ...]) -> list[Shortage]:
@@ -93,7 +104,7 @@ def _shortages(subject: Subject, profiles: tuple[DeviceProfile, ...]) -> list[Sh
     ]
 
 
-def _describe(scenario: Scenario, shortages: list[Shortage]) -> str:
+def _describe(subject: Subject, shortages: list[Shortage]) -> str:
     """Two lines: who is short of how much, of what; what would help."""
     worst = max(shortages, key=lambda s: s.needed.total / s.profile.memory_bytes)
     needed, there = worst.needed.total, worst.profile.memory_bytes
@@ -104,19 +115,19 @@ def _describe(scenario: Scenario, shortages: list[Shortage]) -> str:
     return (
         f"fleet: device {worst.device} ({worst.profile.name}) has {there / MIB:,.1f} MiB and needs "
         f"{needed / MIB:,.1f} at the peak of a round ({table}){others}\n"
-        f"what would fit: {' or '.join(_remedies(scenario))}"
+        f"what would fit: {' or '.join(_remedies(subject))}"
     )
 
 
-def _remedies(scenario: Scenario) -> list[str]:
+def _remedies(subject: Subject) -> list[str]:
     """Changes after which no device is short of memory."""
-    remedies = []
+    scenario, remedies = subject.scenario, []
     for precision in dict.fromkeys((scenario.model.precision, "int8")):
         model = scenario.model.model_dump() | {"precision": precision}
         if precision != scenario.model.precision:
             model |= {"norm": None, "gate": None}
         changed = scenario.model_copy(update={"model": type(scenario.model)(**model)})
-        batch_size = _largest_batch(changed)
+        batch_size = _largest_batch(changed, subject)
         words = _changes(scenario.model, changed.model)
         if batch_size is not None and batch_size < scenario.data.batch_size:
             words.append(f"data.batch_size: {batch_size}")
@@ -132,13 +143,24 @@ def _changes(before: ModelSection, after: ModelSection) -> list[str]:
     return [f"model.{name}: {new or 'null'}" for name, old, new in pairs if new != old]
 
 
-def _largest_batch(scenario: Scenario) -> int | None:
-    """Most samples of a batch for which all devices have the memory; None if there are none."""
-    profiles = device_profiles(scenario)
+def _largest_batch(scenario: Scenario, original: Subject) -> int | None:
+    """Most samples of a batch for which all devices have the memory; None if there are none.
+
+    Args:
+        scenario: with the model that is asked about.
+        original: the scenario as it was, of the same graphs.
+    """
+    shape = data_shape(scenario.data)
+    needy = _neediest(original, device_profiles(scenario))
+    message_bytes = _message_bytes(subject_of(scenario, shape, original.schedule))
 
     def fits(batch_size: int) -> bool:
         data = scenario.data.model_copy(update={"batch_size": batch_size})
-        return not _shortages(subject_of(scenario.model_copy(update={"data": data})), profiles)
+        changed = scenario.model_copy(update={"data": data})
+        subject = subject_of(changed, shape, original.schedule)
+        return all(
+            _memory(subject, copies, message_bytes).total <= there for there, copies in needy
+        )
 
     if fits(scenario.data.batch_size):
         return scenario.data.batch_size
@@ -147,3 +169,22 @@ def _largest_batch(scenario: Scenario) -> int | None:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low or None
+
+
+def _neediest(
+    subject: Subject, profiles: tuple[DeviceProfile, ...]
+) -> list[tuple[float, tuple[int, int]]]:
+    """Memory and copies of devices such that all others fit if these do.
+
+    More copies take more memory, so of those with the same memory only those count that no other
+    has more of both kinds than.
+    """
+    copies = copies_of_devices(subject)
+    pairs = {(p.memory_bytes, own) for p, own in zip(profiles, copies, strict=True)}
+    needy: list[tuple[float, tuple[int, int]]] = []
+    most_taken: dict[float, int] = {}
+    for there, (sent, taken) in sorted(pairs, reverse=True):  # those that send most come first
+        if taken > most_taken.get(there, -1):
+            most_taken[there] = taken
+            needy.append((there, (sent, taken)))
+    return needy

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgesim.data.errors import DataError
-from edgesim.data.sources import load_dataset
+from edgesim.data.sources import open_dataset
 from edgesim.scenario.data import DataSection
 
 
@@ -45,7 +45,7 @@ def data_shape(section: DataSection) -> DataShape:
     side = section.image_size
     known = _PUBLISHED.get(section.source)
     if known is None:
-        dataset = load_dataset(
+        dataset = open_dataset(
             section.source, Path(section.path) if section.path else None, image_size=side
         )
         known = DataShape(dataset.image_shape, dataset.num_classes, len(dataset.train))

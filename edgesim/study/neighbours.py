@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from edgesim.gossip.choco import Choco
 from edgesim.study.subject import Subject
-from topologies import Schedule, possible_receivers
+from topologies import ContactTrace, Schedule, possible_receivers
 
 _APERIODIC_GRAPHS = 32  # of a schedule that never repeats, taken for a period
 
@@ -61,6 +61,45 @@ def neighbours_of_devices(subject: Subject) -> tuple[Neighbours, ...]:
         Neighbours(degrees=degrees[i], out_copies=len(receivers[i]), in_copies=senders[i])
         for i in devices
     )
+
+
+def copies_of_devices(subject: Subject) -> tuple[tuple[int, int], ...]:
+    """`out_copies` and `in_copies` of every device, without a look at every round.
+
+    Devices exchange in some rounds only, and of a trace that repeats only those rounds are looked
+    at in which the device meets another: elsewhere there are no more messages.
+    """
+    schedule = subject.schedule
+    devices = range(schedule.num_devices)
+    if isinstance(subject.algorithm, Choco):
+        receivers = [possible_receivers(schedule, device) for device in devices]
+        senders = Counter(receiver for peers in receivers for receiver in peers)
+        return tuple((len(receivers[i]), senders[i]) for i in devices)
+    exchanges = _exchanges_of_period(schedule)
+    copies = []
+    for device in devices:
+        rounds = exchanges if exchanges is not None else _meetings(schedule, device)
+        sent = max((len(schedule.out_edges(device, r)) for r in rounds), default=0)
+        taken = max((len(schedule.in_neighbors(device, r)) for r in rounds), default=0)
+        copies.append((sent, taken))
+    return tuple(copies)
+
+
+def _exchanges_of_period(schedule: Schedule) -> list[int] | None:
+    """One round of each graph of a period in which devices exchange; None for a trace's."""
+    if isinstance(schedule, ContactTrace) and schedule.period is not None:
+        return None
+    period = schedule.period or _APERIODIC_GRAPHS * schedule.hold
+    last = schedule.exchange_every - 1
+    return [start + last for start in range(0, period, schedule.hold)]
+
+
+def _meetings(schedule: Schedule, device: int) -> list[int]:
+    """Rounds in which a contact of a device in a trace begins."""
+    assert isinstance(schedule, ContactTrace)
+    edges = [(device, peer) for peer in schedule.possible_receivers(device)]
+    edges += [(peer, device) for peer in schedule.possible_senders(device)]
+    return sorted({start for edge in edges for start in schedule.contacts[edge][::2]})
 
 
 def rounds_of_period(schedule: Schedule) -> list[int]:

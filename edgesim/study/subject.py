@@ -49,12 +49,15 @@ class Subject:
     num_rounds: int
 
 
-def subject_of(scenario: Scenario, shape: DataShape | None = None) -> Subject:
+def subject_of(
+    scenario: Scenario, shape: DataShape | None = None, schedule: Schedule | None = None
+) -> Subject:
     """Put a scenario's words together.
 
     Args:
         scenario: what is studied.
         shape: of its data, where they have been read; None to find out.
+        schedule: of its graphs, where it has been made and checked; None to do so.
 
     Raises:
         ScenarioError: the model can't take the images, or the graph can't work.
@@ -73,8 +76,10 @@ def subject_of(scenario: Scenario, shape: DataShape | None = None) -> Subject:
     except ModelError as error:
         raise ScenarioError(f"model: {error}") from error
     form = _model_form(scenario.model.name, shape.image_shape, shape.num_classes, layers)
-    model, schedule = closed_form(form, scenario.data.batch_size), make_schedule(scenario)
-    check_hardware(scenario, schedule)
+    model = closed_form(form, scenario.data.batch_size)
+    if schedule is None:
+        schedule = make_schedule(scenario)
+        check_hardware(scenario, schedule)
     algorithm = make_algorithm(scenario, ParameterLayout.from_shapes(model.flat_shapes), schedule)
     assert isinstance(algorithm, CountedAlgorithm), "all of the catalog's have counts"
     return Subject(
