@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -199,15 +200,37 @@ def test_list_knows_every_catalog(called, what):
     assert len(entries) >= 4
 
 
+def with_interrupts(disposition, *command):
+    """A command line that runs another one, which ignores SIGINT or ends by it.
+
+    A process inherits that from its parent: under `nohup make test &`, pytest ignores SIGINT.
+    """
+    program = (
+        "import os, signal, sys;"
+        f"signal.signal(signal.SIGINT, signal.{disposition.name});"
+        "os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    return [sys.executable, "-I", "-S", "-c", program, *map(str, command)]
+
+
+@pytest.fixture
+def common():
+    """In place of /tmp, with a short path, so that nothing of others is in it."""
+    with tempfile.TemporaryDirectory(
+        prefix="es-", dir="/tmp", ignore_cleanup_errors=True
+    ) as folder:
+        yield Path(folder)
+
+
 @pytest.mark.ray
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("inline", [True, False], ids=["inline", "ray"])
-def test_an_interrupted_run_leaves_no_process_behind(tmp_path, number, inline):
-    command = [sys.executable, "-m", "edgesim", "run", str(QUICKSTART), "--out", "r"]
+def test_an_interrupted_run_leaves_no_process_and_no_folder(tmp_path, common, number, inline):
+    command = [sys.executable, "-m", "edgesim", "run", QUICKSTART, "--out", "r"]
     command += ["--inline"] if inline else ["--no-dashboard"]
-    environment = {**os.environ, "EDGESIM_TEST_MARK": str(tmp_path)}
+    environment = {**os.environ, "EDGESIM_TEST_MARK": str(tmp_path), "TMPDIR": str(common)}
     process = subprocess.Popen(
-        [*command, *sets(*ENDLESS)],
+        with_interrupts(signal.SIG_DFL, *command, *sets(*ENDLESS)),
         cwd=tmp_path,
         env=environment,
         stdout=subprocess.PIPE,
@@ -227,9 +250,35 @@ def test_an_interrupted_run_leaves_no_process_behind(tmp_path, number, inline):
         assert "go on with: edgesim resume" in output
         wait_for(lambda: not descendants(str(tmp_path)), None)
         assert (tmp_path / "r" / "rounds.parquet").is_file()
+        assert list(common.iterdir()) == []
     finally:
         for left in [process, *descendants(str(tmp_path))]:
             left.kill()
+
+
+def test_a_run_in_the_background_ignores_interrupts_and_ends_by_sigterm(tmp_path):
+    """Shells start background jobs so, and Ctrl-C is for what is in the foreground."""
+    command = [sys.executable, "-m", "edgesim", "run", QUICKSTART, "--out", "r", "--inline"]
+    process = subprocess.Popen(
+        with_interrupts(signal.SIG_IGN, *command, *sets(*ENDLESS)),
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    evaluations = tmp_path / "r" / "evaluations.parquet"
+    try:
+        wait_for(evaluations.is_file, process)
+        process.send_signal(signal.SIGINT)
+        before = evaluations.stat().st_mtime_ns
+        wait_for(lambda: evaluations.stat().st_mtime_ns > before, process)
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == 130, output
+        assert "go on with: edgesim resume" in output
+    finally:
+        process.kill()
+        process.communicate()
 
 
 @pytest.mark.ray
@@ -268,7 +317,7 @@ def test_an_interrupted_run_leaves_no_actor_on_a_shared_cluster(tmp_path, ray_ad
     command = ["run", QUICKSTART, "--out", "r", "--address", ray_address]
     command += sets(*ENDLESS)
     process = subprocess.Popen(
-        [sys.executable, "-m", "edgesim", *map(str, command)],
+        with_interrupts(signal.SIG_DFL, sys.executable, "-m", "edgesim", *command),
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -9,7 +9,6 @@ Ray starts a lost actor again, the driver builds its devices, and they go on fro
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import socket
 import tempfile
@@ -28,6 +27,7 @@ from edgesim.fleet.build import build_host
 from edgesim.fleet.core_pool import CorePool
 from edgesim.fleet.host import Host
 from edgesim.fleet.network import PeerUnavailableError, Receipt, Request
+from edgesim.fleet.private_folder import PREFIX, sweep
 from edgesim.fleet.progress import Progress, Waiting
 from edgesim.fleet.run_directory import RunDirectory
 from edgesim.learning.allocator import keep_freed_memory
@@ -37,13 +37,13 @@ Peer: TypeAlias = Any
 """Handle of a DeviceActor; Ray does not type the answers of asynchronous actor methods."""
 
 
-def core_folder(plan: FleetPlan) -> Path:
-    """Where the actors of a run on one machine share its cores.
+def core_folder(name: str) -> Path:
+    """Where the actors of a fleet on one machine share its cores.
 
-    Not with those of a driver that was succeeded: they end, and their folder with them.
+    Args:
+        name: of the fleet, drawn at random: another user of the machine can't guess the folder.
     """
-    run = hashlib.sha256(f"{plan.run_directory} {plan.holder}".encode()).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"edgesim-cores-{os.getuid()}-{run}"
+    return Path(tempfile.gettempdir()) / f"{PREFIX}cores-{name}"
 
 
 class ActorLostError(EdgesimError):
@@ -74,6 +74,7 @@ class DeviceActor:
         shards: Mapping[int, ray.ObjectRef[LabelledImages]],
         peers: Mapping[int, Peer],
         num_threads: int,
+        name: str,
         recover: bool,
     ) -> None:
         """Build the devices; does nothing if that was done before.
@@ -83,10 +84,12 @@ class DeviceActor:
             shards: where the data of each device hosted here are.
             peers: handles of the actors that host the neighbours, by neighbour.
             num_threads: devices that compute at the same time.
+            name: of the fleet, which nobody else can guess.
             recover: go on from checkpoints where there are any.
 
         Raises:
             RunDirectoryUnreachableError: the run's files can't be reached from here.
+            TemporaryFolderError: this machine has no folder that only this user can reach.
         """
         if self._built.done():
             return
@@ -94,7 +97,9 @@ class DeviceActor:
         self._peers = peers
         loaded = await asyncio.gather(*shards.values())
         by_device = dict(zip(shards, loaded, strict=True))
-        cores = CorePool(core_folder(plan), len(os.sched_getaffinity(0)))
+        folder = core_folder(name)
+        await asyncio.to_thread(sweep, folder.parent)
+        cores = CorePool(folder, len(os.sched_getaffinity(0)))
         self._own = frozenset(by_device)
         host = await asyncio.to_thread(
             build_host,

@@ -8,8 +8,10 @@ Ray is imported too, but as the first worker asks: it reads its environment as i
 only settings, but also the job and the raylet that a worker belongs to. A worker whose variables
 for Ray are not those of the first is no fork.
 
-Ray takes a program that runs `fork_client.py` for its Python (cluster.py). The server ends with the
-driver: it waits for the end of a pipe that the driver holds.
+Ray takes a program that runs `fork_client.py` for its Python (cluster.py). That program and the
+server's socket are in the private folder of the session. The server ends with the driver: it waits
+for the end of a pipe that the driver holds. If the driver was killed, nobody else is there to
+remove the folder, so the server does.
 """
 
 from __future__ import annotations
@@ -22,12 +24,10 @@ import resource
 import runpy
 import selectors
 import shlex
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -37,6 +37,7 @@ from typing import Any
 
 from edgesim.fleet import fork_client
 from edgesim.fleet.fork_client import ACCEPTED, SIZE_BYTES
+from edgesim.fleet.private_folder import remove
 
 PRELOADED = ("torch", "numba", "pandas", "edgesim.fleet.build")
 # What Ray imports of others, where it is there: half of the time that its own import takes.
@@ -53,6 +54,8 @@ ONE_THREAD = {  # a fork would lose all others
 WAITING_CLIENTS = 1024
 CLIENT_TIMEOUT_S = 2.0  # for a client to say what it wants; others wait meanwhile
 END_TIMEOUT_S = 10.0
+END_OF_RAY_S = 20.0  # after the end of its driver
+GOODBYE = b"end"  # of a driver that removes its folder itself
 
 _KEYS_OF_A_REQUEST = {
     "arguments",
@@ -69,6 +72,7 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def fork_server(
+    folder: Path,
     preloaded: Sequence[str] = PRELOADED,
     loaded_late: Sequence[str] = LOADED_LATE,
     worker: str = WORKER,
@@ -78,28 +82,28 @@ def fork_server(
     Workers outlive the server; those that start later are ordinary ones.
 
     Args:
+        folder: private, for the socket and the program; removed if this process is killed.
         preloaded: modules that workers have imported when they begin; they must start no threads.
         loaded_late: likewise, but imported with the environment of the first worker.
         worker: name of the program that is started as a fork; all others are by Python itself.
     """
-    with ExitStack() as stack:
-        opened = tempfile.TemporaryDirectory(prefix="edgesim-fork-", ignore_cleanup_errors=True)
-        folder = stack.enter_context(opened)
-        path = f"{folder}/socket"
-        python = _write_program(folder, path, worker)
-        listener = _listen(path) if python is not None else None
-        if listener is None:
-            yield None
-            return
-        with listener:
-            server = _start(listener, folder, preloaded, loaded_late)
-        stack.callback(_end, server)
+    path = f"{folder}/socket"
+    python = _write_program(folder, path, worker)
+    listener = _listen(path) if python is not None else None
+    if listener is None:
+        yield None
+        return
+    with listener:
+        server = _start(listener, folder, preloaded, loaded_late)
+    try:
         yield python
+    finally:
+        _end(server)
 
 
-def _write_program(folder: str, path: str, worker: str) -> Path | None:
+def _write_program(folder: Path, path: str, worker: str) -> Path | None:
     """The program that runs clients; None if no program may be run there."""
-    python = Path(folder, "python")
+    python = folder / "python"
     client = [sys.executable, "-I", "-S", fork_client.__file__, path, worker]
     python.write_text(f'#!/bin/sh\nexec {shlex.join(client)} "$@"\n')
     python.chmod(0o700)
@@ -125,13 +129,13 @@ def _listen(path: str) -> socket.socket | None:
 
 
 def _start(
-    listener: socket.socket, folder: str, preloaded: Sequence[str], loaded_late: Sequence[str]
+    listener: socket.socket, folder: Path, preloaded: Sequence[str], loaded_late: Sequence[str]
 ) -> subprocess.Popen[bytes]:
     program = f"import sys; sys.path[:] = {sys.path}; from {__name__} import main; main()"
     return subprocess.Popen(  # noqa: S603 (our own program)
         [
             *(sys.executable, "-c", program),
-            *(str(listener.fileno()), folder, " ".join(preloaded), " ".join(loaded_late)),
+            *(str(listener.fileno()), str(folder), " ".join(preloaded), " ".join(loaded_late)),
         ],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
@@ -143,7 +147,9 @@ def _start(
 
 def _end(server: subprocess.Popen[bytes]) -> None:
     assert server.stdin is not None
-    server.stdin.close()
+    with suppress(BrokenPipeError):  # it may have been killed
+        server.stdin.write(GOODBYE)
+        server.stdin.close()
     try:
         server.wait(END_TIMEOUT_S)
     except subprocess.TimeoutExpired:
@@ -242,10 +248,9 @@ def main() -> None:
                 is_known = isinstance(error, _ThreadsStartedError)
                 _log.warning("%s: %s", _SLOWER, error, exc_info=not is_known)
                 listener.close()  # clients start ordinary workers
-                sys.stdin.read()
     finally:
-        if request is None:  # nobody else does it for a driver that was killed
-            shutil.rmtree(folder, ignore_errors=True)
+        if request is None and not sys.stdin.read():  # the driver ended without a word
+            remove(Path(folder), END_OF_RAY_S)
     if request is not None:
         _become(request)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
+import secrets
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
@@ -41,6 +41,7 @@ from edgesim.fleet.placement import (
     gpu_share,
     place,
 )
+from edgesim.fleet.private_folder import remove
 from edgesim.fleet.progress import Progress, Waiting
 from topologies import possible_receivers, possible_senders
 
@@ -85,6 +86,7 @@ class RayFleet:
         self, plan: FleetPlan, shards: Sequence[LabelledImages], *, recover: bool = False
     ) -> None:
         self._plan = plan
+        self._name = secrets.token_hex(8)
         self._actors: dict[range, ActorHandle[DeviceActor]] = {}
         self._num_threads: dict[range, int] = {}
         try:
@@ -198,6 +200,7 @@ class RayFleet:
                     {device: self._shard_refs[device] for device in devices},
                     self._peers(devices),
                     self._num_threads[devices],
+                    self._name,
                     devices in self._recovering,
                 )
                 self._absent.discard(devices)
@@ -291,7 +294,7 @@ class RayFleet:
         """End all actors."""
         for actor in self._actors.values():
             ray.kill(actor)
-        shutil.rmtree(core_folder(self._plan), ignore_errors=True)  # absent before a first step
+        remove(core_folder(self._name), timeout_s=0.0)  # absent before a first step
 
     async def _ask(self, method: str) -> dict[range, Any]:
         """Answers of the actors that are there; none waits long for one that hangs."""

@@ -274,7 +274,6 @@ def test_a_cluster_of_two_nodes(monkeypatch):
                 compute=SimpleNamespace(accelerator="cpu"),
             )
             monkeypatch.setattr(launch, "ROOM_TIMEOUT_S", 1.0)
-            monkeypatch.setattr(launch, "core_folder", lambda plan: Path("no-such-folder"))
             with pytest.raises(NoRoomError, match=r"room for 0 of 8 actors.*0 of 3 CPUs"):
                 launch.RayFleet(plan, [None] * 8)
             ray.util.remove_placement_group(held)

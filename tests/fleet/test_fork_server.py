@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import pytest
 
 from edgesim.fleet import fork_server as module
 from edgesim.fleet.fork_server import fork_server
+from edgesim.fleet.private_folder import MARK, private_folder
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks are made on Linux alone")
 
@@ -54,8 +54,15 @@ def script(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def python() -> Iterator[Path]:
-    with fork_server(LIGHT, (), WORKER) as program:
+def folder() -> Iterator[Path]:
+    """One with a short name: those of sockets must be short."""
+    with private_folder(Path("/tmp")) as made:
+        yield made
+
+
+@pytest.fixture
+def python(folder: Path) -> Iterator[Path]:
+    with fork_server(folder, LIGHT, (), WORKER) as program:
         assert program is not None
         yield program
 
@@ -137,6 +144,7 @@ def test_any_other_program_is_run_by_python(
 )
 def test_a_server_that_has_threads_leaves_workers_to_python(
     modules: tuple[tuple[str, ...], tuple[str, ...]],
+    folder: Path,
     script: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -147,7 +155,7 @@ def test_a_server_that_has_threads_leaves_workers_to_python(
         "threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    with fork_server(*modules, WORKER) as program:
+    with fork_server(folder, *modules, WORKER) as program:
         assert program is not None
         found = [_run(program, script)[0]["is_fork"] for _ in range(2)]
     assert found == [False, False]
@@ -155,7 +163,11 @@ def test_a_server_that_has_threads_leaves_workers_to_python(
 
 
 def test_what_reads_its_environment_as_it_is_loaded_reads_that_of_the_first_worker(
-    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    folder: Path,
+    script: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     """And workers with other variables for Ray are no forks of it."""
     (tmp_path / "reads_a_job.py").write_text("import os\nJOB = os.environ['RAY_JOB_ID']\n")
@@ -166,7 +178,7 @@ def test_what_reads_its_environment_as_it_is_loaded_reads_that_of_the_first_work
         "print(json.dumps([is_fork, job, os.environ['RAY_JOB_ID'], os.environ.get('OTHER')]))\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    with fork_server(LIGHT, ("reads_a_job",), WORKER) as program:
+    with fork_server(folder, LIGHT, ("reads_a_job",), WORKER) as program:
         assert program is not None
         environments: list[dict[str, str]] = [
             {"RAY_JOB_ID": "01"},
@@ -204,11 +216,15 @@ def test_who_connects_and_says_nothing_sensible_does_no_harm(python: Path, scrip
 
 
 def test_a_server_that_fails_leaves_workers_to_python(
-    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    folder: Path,
+    script: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "is_of_no_use.py").write_text("raise RuntimeError('another version')\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with fork_server(LIGHT, ("is_of_no_use",), WORKER) as program:
+    with fork_server(folder, LIGHT, ("is_of_no_use",), WORKER) as program:
         assert program is not None
         found = [_run(program, script)[0]["is_fork"] for _ in range(2)]
     assert found == [False, False]
@@ -218,8 +234,11 @@ def test_a_server_that_fails_leaves_workers_to_python(
 def test_a_server_ends_with_its_driver_even_one_that_is_killed(tmp_path: Path) -> None:
     program = (
         "import sys\n"
+        "from pathlib import Path\n"
         f"from {module.__name__} import fork_server\n"
-        f"with fork_server({LIGHT}, ()) as program:\n"
+        f"from {private_folder.__module__} import private_folder\n"
+        "with private_folder(Path('/tmp')) as folder,"
+        f" fork_server(folder, {LIGHT}, ()) as program:\n"
         "    print(program, flush=True)\n"
         "    sys.stdin.read()\n"
     )
@@ -243,12 +262,12 @@ def test_a_server_ends_with_its_driver_even_one_that_is_killed(tmp_path: Path) -
     driver.stdin.close()
 
 
-def test_leaving_ends_the_server_and_spares_the_workers(tmp_path: Path) -> None:
+def test_leaving_ends_the_server_and_spares_the_workers(folder: Path, tmp_path: Path) -> None:
     script = tmp_path / WORKER
     script.write_text("import sys\nprint('here', flush=True)\nprint(sys.stdin.readline())\n")
-    with fork_server(LIGHT, (), WORKER) as program:
+    with fork_server(folder, LIGHT, (), WORKER) as program:
         assert program is not None
-        folder = program.parent
+        (server,) = (p for p in psutil.Process().children() if str(folder) in p.cmdline())
         client = subprocess.Popen(
             [program, str(script)],
             stdin=subprocess.PIPE,
@@ -258,31 +277,32 @@ def test_leaving_ends_the_server_and_spares_the_workers(tmp_path: Path) -> None:
         assert client.stdout is not None
         assert client.stdout.readline() == "here\n"
         assert client.wait(60) == 0  # its fork took over
-    assert not folder.exists()
+    assert not server.is_running()
+    assert (folder / MARK).exists(), "the driver removes what it has made"
     rest, _ = client.communicate("and alive\n", timeout=60)
     assert rest == "and alive\n\n"
 
 
-def test_elsewhere_than_on_linux_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_elsewhere_than_on_linux_there_is_none(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
-    with fork_server(LIGHT, ()) as program:
+    with fork_server(folder, LIGHT, ()) as program:
         assert program is None
 
 
-def test_where_no_socket_can_be_there_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_no_socket_can_be_there_is_none(tmp_path: Path) -> None:
     deep = tmp_path / ("d" * 120)
     deep.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(deep))
-    with fork_server() as program:
+    with fork_server(deep) as program:
         assert program is None
-    assert list(deep.iterdir()) == []
 
 
-def test_where_no_program_may_be_run_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_program_may_be_run_there_is_none(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)  # as on a file system mounted noexec
-    with fork_server(LIGHT, ()) as program:
+    with fork_server(folder, LIGHT, ()) as program:
         assert program is None
 
 

@@ -1,0 +1,75 @@
+"""Processes that a run has started, wherever they hang in the process tree."""
+
+from __future__ import annotations
+
+import ipaddress
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import psutil
+
+MARK = "EDGESIM_TEST_MARK"  # a variable that processes inherit
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    """Processes that began with a mark in their environment and have not ended."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            is_ours = process.environ().get(MARK) == mark
+            if is_ours and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (psutil.AccessDenied, psutil.NoSuchProcess):
+            continue
+    return found
+
+
+def tree(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """A process and all below it, also those whose new name has overwritten their environment."""
+    top = psutil.Process(process.pid)
+    return [top, *top.children(recursive=True)]
+
+
+def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Those that have not ended."""
+    found = []
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def open_doors(processes: list[psutil.Process]) -> dict[str, list[str]]:
+    """Addresses at which processes wait for others, by the name of the process.
+
+    Those of TCP sockets that listen, and of UDP sockets that are bound.
+    """
+    found: dict[str, list[str]] = {}
+    for process in processes:
+        try:
+            for socket in process.net_connections(kind="inet"):
+                if socket.laddr and socket.status in (psutil.CONN_LISTEN, psutil.CONN_NONE):
+                    found.setdefault(process.name(), []).append(socket.laddr.ip)
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def is_loopback(address: str) -> bool:
+    """Whether this machine alone reaches an address."""
+    ip = ipaddress.ip_address(address)
+    return (getattr(ip, "ipv4_mapped", None) or ip).is_loopback
+
+
+def wait_for(
+    condition: Callable[[], object], process: subprocess.Popen[str] | None, seconds: float = 200
+) -> None:
+    """Wait until a condition holds; the limit only ends a test that hangs."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert process is None or process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < end, "gave up waiting"
+        time.sleep(0.2)

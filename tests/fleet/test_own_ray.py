@@ -1,0 +1,156 @@
+"""A Ray of our own: who can reach it while it runs, and what is left of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from process_trees import MARK, alive, is_loopback, marked, open_doors, tree, wait_for
+
+QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
+ENDLESS = ["--set", "training.rounds=1000000", "--set", "evaluation.every_rounds=20"]
+SHORT = ["--set", "training.rounds=2", "--set", "fleet.devices_per_actor=4"]
+
+
+@pytest.fixture
+def common() -> Iterator[Path]:
+    """In place of /tmp, with a short path, so that nothing of others is in it."""
+    with tempfile.TemporaryDirectory(
+        prefix="es-", dir="/tmp", ignore_cleanup_errors=True
+    ) as folder:
+        Path(folder).chmod(0o1777)
+        yield Path(folder)
+
+
+@pytest.fixture
+def start(common: Path, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start a run of a user who has no token of Ray's; all that is left of it is killed."""
+    home = tmp_path / "home"
+    home.mkdir()
+    own = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    own |= {"TMPDIR": str(common), "HOME": str(home), MARK: str(tmp_path)}
+    processes = []
+
+    def run(out: Path, *options: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "edgesim", "run", str(QUICKSTART), "--out", str(out)]
+        process = subprocess.Popen(
+            [*command, *options],
+            env=own,
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        processes.append(process)
+        return process
+
+    yield run
+    for process in processes:
+        process.kill()
+    for left in marked(str(tmp_path)):
+        left.kill()
+    for process in processes:
+        process.communicate()
+
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+def is_running(out: Path) -> bool:
+    return (out / "evaluations.parquet").is_file()
+
+
+@pytest.mark.ray
+def test_nobody_else_reaches_a_ray_of_our_own_and_nothing_is_left_of_it(
+    tmp_path: Path, common: Path, start: Start
+) -> None:
+    """With its dashboard; beside it another run; in the end its driver is killed."""
+    first = start(tmp_path / "first", *ENDLESS)
+    wait_for(lambda: is_running(tmp_path / "first"), first)
+    (folder,) = common.iterdir()
+    check_doors(tree(first))
+    check_folder(folder, tmp_path / "home")
+    check_token(first, folder)
+
+    beside = start(tmp_path / "beside", "--no-dashboard", *SHORT)
+    output, _ = beside.communicate(timeout=250)
+    assert beside.returncode == 0, output
+    assert list(common.iterdir()) == [folder], "it removes its own, and nothing of a living run"
+    assert first.poll() is None
+
+    processes = tree(first)
+    first.kill()
+    first.wait()
+    wait_for(lambda: not alive(processes), None)
+    assert marked(str(tmp_path)) == []
+    assert list(common.iterdir()) == []
+
+
+def check_doors(processes: list[psutil.Process]) -> None:
+    doors = open_doors(processes)
+    assert {"gcs_server", "raylet"} <= doors.keys(), doors
+    assert any(name.startswith("ray::DeviceActor") for name in doors), doors
+    assert any(name.startswith("ray::DashboardAgent") for name in doors), doors
+    outer = {name: [a for a in found if not is_loopback(a)] for name, found in doors.items()}
+    assert not any(outer.values()), outer
+
+
+def check_folder(folder: Path, home: Path) -> None:
+    """Ray opens its folders to all: ours around them is closed, and all its files are in it."""
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "token").stat().st_mode) == 0o600
+    assert (folder / "r" / "session_latest" / "sockets" / "raylet").is_socket()
+    assert (folder / "socket").is_socket(), "of the fork server"
+    assert list(folder.glob("edgesim-cores-*/core-0"))
+    assert not (home / ".ray").exists(), "where Ray would put a token that all may read"
+    longest = max(len(os.fsencode(path)) for path in folder.rglob("sockets/*"))
+    assert longest <= 107
+
+
+def check_token(driver: subprocess.Popen[str], folder: Path) -> None:
+    """Whoever reaches the dashboard learns nothing without the token of this run."""
+    assert driver.stdout is not None
+    url = next(found for line in driver.stdout if (found := re.search(r"http://[\w.:]+", line)))
+    token = (folder / "token").read_text()
+    answers = {}
+    for known in (None, "0" * 64, token):
+        request = urllib.request.Request(f"{url[0]}/nodes?view=summary")
+        if known is not None:
+            request.add_header("Authorization", f"Bearer {known}")
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                answers[known] = answer.status
+        except urllib.error.HTTPError as error:
+            answers[known] = error.code
+            error.close()
+    assert answers == {None: 401, "0" * 64: 403, token: 200}
+
+
+@pytest.mark.ray
+def test_the_next_run_removes_what_a_run_left_of_which_all_was_killed(
+    tmp_path: Path, common: Path, start: Start
+) -> None:
+    first = start(tmp_path / "first", "--no-dashboard", *ENDLESS)
+    wait_for(lambda: is_running(tmp_path / "first"), first)
+    processes = tree(first)
+    for process in processes:
+        process.suspend()  # none may clean up after another
+    for process in processes:
+        process.kill()
+    first.wait()
+    wait_for(lambda: not alive(processes), None)
+    assert len(list(common.iterdir())) == 1
+    second = start(tmp_path / "second", "--no-dashboard", *SHORT)
+    output, _ = second.communicate(timeout=250)
+    assert second.returncode == 0, output
+    assert list(common.iterdir()) == []
