@@ -9,7 +9,7 @@ SCHEDULES ?= 500
 SEED ?= 1
 CASES ?= 1000
 
-.PHONY: help demo test check bench faults fuzz
+.PHONY: help demo test check bench faults fuzz mutants
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/:/' | column -t -s ':'
@@ -31,6 +31,10 @@ faults: $(DEVELOPING)  ## fleets under SCHEDULES seeded schedules of faults, fro
 
 fuzz: $(DEVELOPING)  ## CASES seeded cases of each fuzzer, or of KIND, from SEED on
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/run_cases.py --cases $(CASES) --seed $(SEED) $(if $(KIND),--kind $(KIND))
+
+mutants: $(DEVELOPING)  ## changes of the code that no test notices; PATHS="topologies data", SAMPLE=100 of each
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[mutants]'
+	@$(BIN)/python tests/mutants/run_mutants.py $(PATHS) --seed $(SEED) $(if $(SAMPLE),--sample $(SAMPLE))
 
 bench: $(DEVELOPING)  ## benchmarks that print ratios measured in one run
 	$(BIN)/python benchmarks/overhead.py

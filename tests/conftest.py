@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 # Examples are the same in every run: a failure seen once can be seen again. No deadline: machines
 # that run tests are noisy, and no test may assert a time.
 settings.register_profile("edgesim", derandomize=True, deadline=None)
+# For `make mutants`, which wants to know that a test fails, not by which smallest example.
+settings.register_profile(
+    "mutants",
+    settings.get_profile("edgesim"),
+    phases=(Phase.explicit, Phase.generate),
+    report_multiple_bugs=False,
+)
 settings.load_profile("edgesim")
 
 

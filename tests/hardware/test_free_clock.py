@@ -101,6 +101,28 @@ def test_who_has_taken_the_last_step_promises_for_ever():
     assert restored.promise_s((5, 1)) == inf
 
 
+def test_a_clock_that_goes_on_from_a_checkpoint_promises_no_more_than_its_next_step():
+    free = clock({1: link(latency_s=0.25)})
+    free.step(SECOND * 2, 0)
+    restored = clock({1: link(latency_s=0.25)})
+    restored.restore(free.state())
+    assert restored.promise_s((5, 1)) == 2.25, "the step may be of no work at all"
+
+
+def test_the_end_of_a_step_is_told_before_it_is_done():
+    """3 s of work begun at 1 s by a device that is awake 2 s of 10 s: 1 to 2, 10 to 12."""
+    cycle = DutyCycle(period_s=10.0, awake_s=2.0, offset_s=0.0)
+    free = clock({}, duty_cycle=cycle, compute_jitter=0.3)
+    free.step(SECOND, 0)
+    end_s = [free.end_of_step_s(SECOND * 3, round_index) for round_index in (1, 2)]
+    assert end_s[0] != end_s[1], "each round has a factor of its own"
+    free.step(SECOND * 3, 1)
+    assert free.now_s == end_s[0]
+    awake = clock({})
+    awake.step(SECOND, 0)
+    assert awake.end_of_step_s(SECOND * 3, 1) == 4.0
+
+
 CYCLES = st.one_of(
     st.just(ALWAYS_AWAKE),
     st.builds(
@@ -168,6 +190,26 @@ def test_promises_are_kept_where_sums_of_periods_round_down():
         rounded += free.now_s < rounded_up
         assert free.send((5, 1), MEGABYTE, 0).first_bit_s >= promise_s
     assert rounded > 0
+
+
+@pytest.mark.parametrize("offset_s", [0.0, -1e6, 1e6])
+def test_a_promise_of_one_that_sleeps_is_just_below_the_end_of_its_step(offset_s):
+    """Sums of periods are blurred by some 1e-10 s a million seconds from where they begin."""
+    free = clock({1: link()}, duty_cycle=DutyCycle(period_s=10.0, awake_s=2.0, offset_s=offset_s))
+    free.foresee(SECOND * 3, 0)
+    promise_s = free.promise_s((5, 1))
+    free.step(SECOND * 3, 0)
+    blur_s = np.spacing(abs(offset_s) + free.now_s)
+    assert 4 * blur_s < free.now_s - promise_s < 1e-2
+
+
+def test_a_reception_that_was_handed_out_is_forgotten():
+    free = clock({}, is_half_duplex=True)
+    free.step(SECOND * 2, 0)
+    due = [incoming(1, 0, 0.0), incoming(8, 0, 1.5)]
+    free.listen(due)
+    assert free.arrived(due) == [(1, 5, 0)]
+    assert free.state()["receptions"] == [[8, 5, 0, 2.5]], "has begun, and is not over"
 
 
 def test_a_reception_that_has_begun_is_over_before_anything_is_sent():

@@ -1,0 +1,268 @@
+"""Changes the code a little, in thousands of ways, and says which changes no test notices.
+
+    make mutants PATHS="topologies hardware"        all packages without PATHS; takes hours
+    make mutants PATHS=data SAMPLE=100 SEED=3       of each package, that many drawn at random
+
+mutmut makes the mutants and forks a process of pytest for each, which runs those tests of the
+package's own folder that reach the changed function, and stops at the first failure. It works in a
+copy, build/mutants/PACKAGE. Survivors are printed as `equivalent.toml` lists them: it argues why no
+test can tell a mutant from the code. A survivor that is not argued there ends in exit status 1, and
+so does a package of whose mutants fewer than 95 % were noticed.
+
+mutmut changes bodies of functions and methods. It leaves alone what is decorated (properties,
+compiled kernels), constants of modules and defaults of fields; and so does this, lines that raise
+an error or write to the log: what these say is not what they compute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from mutmut.stats import status_by_exit_code
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "build" / "mutants"
+EQUIVALENT = Path(__file__).with_name("equivalent.toml")
+BAR = 0.95
+NOTICED = ("killed", "timeout", "segfault")
+
+
+@dataclass(frozen=True)
+class Package:
+    """What is changed, what must notice it, and what is left alone: patterns of files."""
+
+    files: tuple[str, ...]
+    tests: tuple[str, ...]
+    not_files: tuple[str, ...] = ()
+
+
+PACKAGES = {
+    "topologies": Package(("topologies/*",), ("tests/topologies",)),
+    "hardware": Package(  # catalogs are tables, computed once, at import: before any mutant lives
+        ("edgesim/hardware/*",), ("tests/hardware",), ("edgesim/hardware/catalog*",)
+    ),
+    "compression": Package(("edgesim/compression/*",), ("tests/compression",)),
+    "gossip": Package(("edgesim/gossip/*",), ("tests/gossip",)),
+    "costs": Package(("edgesim/costs/*",), ("tests/costs",)),
+    "data": Package(("edgesim/data/*",), ("tests/data_sources",)),
+    "quant": Package(
+        tuple(
+            f"edgesim/quant/{name}.py"
+            for name in ("affine", "autograd", "layers", "noise", "norms", "settings", "site")
+        ),
+        ("tests/quant",),
+    ),
+    "fleet": Package(
+        tuple(
+            f"edgesim/fleet/{name}.py"
+            for name in (
+                "checkpoints",
+                "completeness",
+                "core_pool",
+                "evaluation",
+                "mailbox",
+                "part_merge",
+                "placement",
+                "promises",
+                "recorder",
+                "sent_log",
+                "watchdog",
+            )
+        ),
+        tuple(
+            f"tests/fleet/test_{name}.py"
+            for name in (
+                "checkpoints",
+                "completeness",
+                "core_pool",
+                "evaluation",
+                "mailbox",
+                "promises",
+                "recorder",
+                "sent_log",
+                "watchdog",
+            )
+        ),
+    ),
+}
+
+SETTINGS = """
+[tool.mutmut]
+source_paths = ["edgesim", "topologies"]
+only_mutate = {files}
+do_not_mutate = {not_files}
+also_copy = ["benchmarks", "deploy", "docs", "scenarios", "README.md", "Makefile"]
+do_not_mutate_patterns = ['\\braise\\b', '\\b_log\\.', '\\bassert(_never)?\\b']
+pytest_add_cli_args_test_selection = {tests}
+pytest_add_cli_args = [
+  "-p", "no:cacheprovider", "-m", "not ray", "--hypothesis-profile=mutants", "--timeout=0"
+]
+timeout_constant = 10.0
+timeout_multiplier = 6.0
+use_git_change_detection = false
+"""
+# Names of places to change are those of `git ls-files`, so that nothing else is copied.
+COPIED = ("edgesim", "topologies", "tests", "benchmarks", "deploy", "docs", "scenarios")
+
+
+class Change(NamedTuple):
+    """A mutant as people read it: where, and the lines that go and come."""
+
+    function: str
+    removed: str
+    added: str
+
+
+def prepare(name: str, package: Package, *, anew: bool) -> Path:
+    """A copy of the tree with mutmut's settings; files that did not change keep their times."""
+    folder = FOLDER / name
+    if anew:
+        shutil.rmtree(folder, ignore_errors=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split("\n")
+    files = {file for file in listed if file.split("/")[0] in COPIED and (ROOT / file).is_file()}
+    for old in [path for top in COPIED for path in (folder / top).rglob("*") if path.is_file()]:
+        relative = str(old.relative_to(folder))
+        if relative not in files:
+            old.unlink()
+            (folder / "mutants" / relative).unlink(missing_ok=True)
+    for file in (*files, "README.md", "Makefile"):
+        target = folder / file
+        if not target.exists() or target.read_bytes() != (ROOT / file).read_bytes():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / file, target)
+    settings = SETTINGS.format(
+        files=list(package.files),
+        not_files=list(package.not_files),
+        tests=list(package.tests),
+    )
+    (folder / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text() + settings)
+    return folder
+
+
+def mutmut(folder: Path, *arguments: str, check: bool = True) -> str:
+    """Run it there; returns what it said."""
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    environment |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [str(Path(sys.executable).with_name("mutmut")), *arguments]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    if check and done.returncode:
+        sys.exit(f"{' '.join(command[:2])} failed in {folder}:\n{done.stdout[-4000:]}{done.stderr}")
+    return done.stdout
+
+
+def statuses(folder: Path) -> dict[str, str]:
+    """What became of each mutant, by its name."""
+    found = {}
+    for file in sorted((folder / "mutants").rglob("*.meta")):
+        codes = json.loads(file.read_text())["exit_code_by_key"]
+        found |= {name: status_by_exit_code[code] for name, code in codes.items()}
+    return found
+
+
+def describe(folder: Path, name: str) -> Change:
+    """The lines of a mutant that differ, from mutmut's diff."""
+    lines = mutmut(folder, "show", name).splitlines()
+    body = [line for line in lines if line[:3] not in ("---", "+++", "@@ ")]
+    removed, added = (
+        "\n".join(line[1:].strip() for line in body if line.startswith(sign)) for sign in "-+"
+    )
+    function = name.rpartition("__mutmut_")[0].replace(".xǁ", ".").replace("ǁ", ".")
+    return Change(function.replace(".x_", "."), removed, added)
+
+
+def argued() -> dict[Change, str]:
+    """Why mutants are equivalent to the code."""
+    return {
+        Change(*(words.strip() for words in mutant)): group["why"]
+        for group in tomllib.loads(EQUIVALENT.read_text()).get("group", [])
+        for mutant in group["mutants"]
+    }
+
+
+def run(name: str, arguments: argparse.Namespace, console: Console) -> tuple[Counter[str], int]:
+    """Test a package; returns what became of its mutants, and how many there are in all."""
+    package = PACKAGES[name]
+    folder = prepare(name, package, anew=not arguments.again)
+    before = statuses(folder)
+    survived = [mutant for mutant, status in before.items() if status not in NOTICED]
+    if arguments.sample:
+        mutmut(folder, "run", "--max-children", "1", "none of them", check=False)
+        everyone = sorted(statuses(folder))
+        drawn = random.Random(arguments.seed).sample(everyone, min(arguments.sample, len(everyone)))
+        mutmut(folder, "run", "--max-children", str(arguments.jobs), *drawn)
+    else:
+        if arguments.again and survived:  # tests have changed
+            names = [mutant for mutant in survived if before[mutant] != "not checked"]
+            if names:
+                mutmut(folder, "run", "--max-children", str(arguments.jobs), *names, check=False)
+        mutmut(folder, "run", "--max-children", str(arguments.jobs))
+        drawn = list(statuses(folder))
+    after = statuses(folder)
+    count = Counter(after[mutant] for mutant in drawn)
+    reasons = argued()
+    for mutant in drawn:
+        if after[mutant] in NOTICED:
+            continue
+        change = describe(folder, mutant)
+        if change in reasons:
+            count[after[mutant]] -= 1
+            count["equivalent"] += 1
+        else:
+            console.print(f"# {after[mutant]}: {mutant}", markup=False, highlight=False)
+            console.print(as_toml(change), markup=False, highlight=False, soft_wrap=True)
+    return count, len(after)
+
+
+def as_toml(change: Change) -> str:
+    """An entry of `equivalent.toml`."""
+    return "[" + ", ".join(f"'''{part}'''" for part in change) + "],"
+
+
+def main() -> None:
+    """Exit status 1 if a survivor is not argued or a package is below the bar."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("packages", nargs="*", help=f"of {', '.join(PACKAGES)}")
+    parser.add_argument("--sample", type=int, help="mutants of a package, drawn at random")
+    parser.add_argument("--seed", type=int, default=1, help="of that draw")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
+    parser.add_argument("--again", action="store_true", help="test those alone that survived")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.packages) - set(PACKAGES):
+        parser.error(f"no such package: {', '.join(sorted(unknown))}")
+    console = Console()
+    columns = ("made", "tested", *NOTICED, "survived", "equivalent", "noticed of the others")
+    table = Table("package", *columns)
+    is_good = True
+    for name in arguments.packages or PACKAGES:
+        count, made = run(name, arguments, console)
+        tested, noticed = sum(count.values()), sum(count[status] for status in NOTICED)
+        survived = tested - noticed - count["equivalent"]
+        share = noticed / max(noticed + survived, 1)
+        is_good &= share >= BAR and not survived
+        figures = [made, tested, *(count[s] for s in NOTICED), survived, count["equivalent"]]
+        table.add_row(name, *map(str, figures), f"{share:.1%}")
+    console.print(table)
+    sys.exit(0 if is_good else 1)
+
+
+if __name__ == "__main__":
+    main()
