@@ -1,5 +1,5 @@
 """edgesim: emulates a fleet of edge devices that train one model together, without a server."""
 
-from edgesim.results import Run, load_run
+from edgesim.results import Run, UnfinishedRunWarning, load_run
 
-__all__ = ["Run", "load_run"]
+__all__ = ["Run", "UnfinishedRunWarning", "load_run"]

@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
-import json
+import warnings
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgesim.errors import EdgesimError
-from edgesim.storage import Store
+from edgesim.records import DEVICES, EVALUATIONS, MESSAGES, ROUNDS, Column, arrow_schema
+from edgesim.run_files import RunFiles
+from edgesim.storage import StorageError, Store
 
 if TYPE_CHECKING:
     import pandas as pd
 
+_TABLES = ("rounds.parquet", "messages.parquet", "evaluations.parquet", "devices.parquet")
+_SUMMARY = "summary.json"
+
 
 class ResultsError(EdgesimError, ValueError):
-    """A folder that is no finished run."""
+    """A finished run that lacks a file."""
+
+
+class UnfinishedRunWarning(UserWarning):
+    """A run has not ended: what is read of it is what there is so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A finished run; columns as in `edgesim.records`.
+    """A run; columns as in `edgesim.records`.
 
     Attributes:
         place: path or URI of the run directory.
         rounds: one row per device and round, ordered by round and device.
         messages: one row per message, ordered by round, sender and receiver.
         evaluations: one row per evaluated model.
-        devices: one row per device.
-        summary: the figures of the closing table.
+        devices: one row per device; none as long as the run is unfinished.
+        summary: the figures of the closing table; empty as long as the run is unfinished.
+        is_finished: whether the run has ended. If not, devices may have done different numbers of
+            rounds, and the last rounds of each may not be written yet.
     """
 
     place: str
@@ -38,6 +49,7 @@ class Run:
     evaluations: pd.DataFrame
     devices: pd.DataFrame
     summary: dict[str, Any]
+    is_finished: bool
 
     @property
     def path(self) -> Path:
@@ -50,25 +62,77 @@ class Run:
 
 
 def load_run(place: str | Path) -> Run:
-    """Load the tables of a finished run.
+    """Load the tables of a run, each checked against its checksum.
+
+    Of a run that has not ended, what is recorded so far, with an `UnfinishedRunWarning`.
 
     Args:
         place: run directory; a path, or a URI that fsspec knows.
 
     Raises:
-        ResultsError: a table is missing: the run has not ended, or the folder is none of a run.
+        ResultsError: a table of a finished run is missing.
+        RunDirectoryError: the folder is none of a run, or a file in it is damaged or another run's.
         StorageError: the place can't be read.
     """
+    files = RunFiles(Store.at(place))
+    _ = files.run_digest  # whether it is a run at all
+    if not files.has(_SUMMARY):
+        try:
+            run = _load_unfinished(files)
+        except StorageError:
+            if not files.has(_SUMMARY):  # otherwise it has ended meanwhile
+                raise
+        else:
+            warnings.warn(
+                f"{files.place}: this run is unfinished; these are the {len(run.rounds)} rounds of "
+                "its devices that are written so far",
+                UnfinishedRunWarning,
+                stacklevel=2,
+            )
+            return run
+    missing = [name for name in _TABLES if not files.has(name)]
+    if missing:
+        raise ResultsError(
+            f"{files.place}: lacks {', '.join(missing)}; bring it back from a copy, or start the "
+            "run anew"
+        )
+    rounds, messages, evaluations, devices = (_frame(files, name) for name in _TABLES)
+    summary = files.read_json(_SUMMARY)
+    return Run(files.place, rounds, messages, evaluations, devices, summary, is_finished=True)
+
+
+def _load_unfinished(files: RunFiles) -> Run:
+    return Run(
+        files.place,
+        rounds=_joined(files, "rounds", ROUNDS, ["round", "device"]),
+        messages=_joined(files, "messages", MESSAGES, ["round", "sender", "receiver", "device"]),
+        evaluations=_frame(files, "evaluations.parquet")
+        if files.has("evaluations.parquet")
+        else _empty(EVALUATIONS),
+        devices=_empty(DEVICES),
+        summary={},
+        is_finished=False,
+    )
+
+
+def _joined(
+    files: RunFiles, table: str, columns: tuple[Column, ...], order: list[str]
+) -> pd.DataFrame:
+    """All parts of a table, in the order of the table."""
     import pandas as pd
 
-    store = Store.at(place)
-    tables = ("rounds.parquet", "messages.parquet", "evaluations.parquet", "devices.parquet")
-    wanted = (*tables, "summary.json")
-    missing = [name for name in wanted if not store.exists(name)]
-    if missing:
-        raise ResultsError(f"{store.url}: no finished run; it lacks {', '.join(missing)}")
-    rounds, messages, evaluations, devices = (
-        pd.read_parquet(BytesIO(store.read(name))) for name in tables
-    )
-    summary = json.loads(store.read("summary.json"))
-    return Run(store.url, rounds, messages, evaluations, devices, summary)
+    parts = [_frame(files, name) for name in files.part_names(table)]
+    if not parts:
+        return _empty(columns)
+    return pd.concat(parts).sort_values(order, ignore_index=True)
+
+
+def _frame(files: RunFiles, name: str) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.read_parquet(BytesIO(files.read(name)))
+
+
+def _empty(columns: tuple[Column, ...]) -> pd.DataFrame:
+    frame: pd.DataFrame = arrow_schema(columns).empty_table().to_pandas()
+    return frame

@@ -62,7 +62,7 @@ class LocalFiles:
         mark = f"{os.getpid()}-{get_ident()}@{socket.gethostname()}"
         unfinished = path.with_name(f".{path.name}.{mark}.tmp")
         try:
-            with unfinished.open("wb") as file:
+            with unfinished.open("w+b") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())

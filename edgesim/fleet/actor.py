@@ -32,6 +32,7 @@ from edgesim.fleet.progress import Progress, Waiting
 from edgesim.fleet.run_directory import RunDirectory
 from edgesim.learning.allocator import keep_freed_memory
 from edgesim.mail import Letter, Promise
+from edgesim.run_files import ABOUT
 
 Peer: TypeAlias = Any
 """Handle of a DeviceActor; Ray does not type the answers of asynchronous actor methods."""
@@ -191,8 +192,8 @@ def _check_run_directory(plan: FleetPlan) -> None:
     directory, node = RunDirectory(plan.run_directory), socket.gethostname()
     remedy = "name one by --out that all nodes reach: a shared path, or s3://bucket/run"
     try:
-        is_there = directory.has("run.json")
-        found = directory.read_json("run.json")["run_digest"] if is_there else None
+        is_there = directory.has(ABOUT)
+        found = directory.run_digest if is_there else None
     except EdgesimError as error:
         raise RunDirectoryUnreachableError(f"node {node}: {error}; {remedy}") from error
     if found != plan.run_digest:

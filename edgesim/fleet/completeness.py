@@ -1,4 +1,4 @@
-"""Whatever was lost and done again: no round of a device is counted twice, or not at all."""
+"""Whatever was lost and done again: nothing of a run is there twice, or not at all."""
 
 from __future__ import annotations
 
@@ -8,30 +8,80 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from edgesim.fleet.run_directory import RunDirectory, RunDirectoryError
+from edgesim.fleet.run_directory import RunDirectory
 from edgesim.preparation import Prepared
+from edgesim.run_files import RunDirectoryError
 from topologies import Presence
 
 
 def check_rounds(prepared: Prepared, directory: RunDirectory) -> None:
-    """Make sure that rounds.parquet has one row for each round in which a device took part.
+    """Make sure that all rounds and messages are there, once.
 
-    How many rounds a device has done its final model knows.
+    rounds.parquet has one row for each round in which a device took part; how many rounds a device
+    has done its final model knows. messages.parquet has as many rows of a round as the round's row
+    says.
 
     Raises:
-        RunDirectoryError: a round is missing, or is there twice.
+        RunDirectoryError: a round or a message is missing, or is there twice.
     """
     last_moment = prepared.training.num_rounds
     rounds_done = {
         device: directory.read_final_model(last_moment, device).rounds_done
         for device in range(prepared.scenario.fleet.num_devices)
     }
-    rows = directory.read_table("rounds.parquet", ["device", "round"])
+    rows = directory.read_table("rounds.parquet", ["device", "round", "messages_sent"])
     if wrong := first_irregularity(rows, rounds_done, prepared.schedule.presence):
-        raise RunDirectoryError(
-            f"{directory.place}/rounds.parquet {wrong}: either files of the run were lost, or this "
-            "is an error in edgesim, please report it; what was recorded is kept"
+        raise _lost(directory, "rounds.parquet", wrong)
+    messages = directory.read_table("messages.parquet", ["device", "round"])
+    if wrong := first_miscount(rows, messages):
+        raise _lost(directory, "messages.parquet", wrong)
+
+
+def check_evaluations(prepared: Prepared, directory: RunDirectory) -> None:
+    """Make sure that each evaluation that was due is in evaluations.parquet.
+
+    Raises:
+        RunDirectoryError: one is missing, or is there twice.
+    """
+    num_due = len(prepared.training.evaluation_rounds)
+    if (num_done := directory.num_evaluated()) != num_due:
+        wrong = f"has {num_done} evaluations instead of {num_due}"
+        raise _lost(directory, "evaluations.parquet", wrong)
+
+
+def _lost(directory: RunDirectory, table: str, wrong: str) -> RunDirectoryError:
+    return RunDirectoryError(
+        f"{directory.place}/{table} {wrong}: either files of the run were lost, or this is an "
+        "error in edgesim, please report it; what was recorded is kept"
+    )
+
+
+def first_miscount(rounds: pa.Table, messages: pa.Table) -> str | None:
+    """Where there are more or fewer messages than a round says, or nothing.
+
+    Args:
+        rounds: with columns device, round and messages_sent; none twice.
+        messages: with columns device (which acted) and round.
+    """
+    keys = np.stack(
+        [
+            np.concatenate([rounds[name].to_numpy(), messages[name].to_numpy()])
+            for name in ("device", "round")
+        ],
+        axis=1,
+    )
+    changes = np.ones(len(keys), np.int64)
+    changes[: rounds.num_rows] = -rounds["messages_sent"].to_numpy()
+    found, places = np.unique(keys, axis=0, return_inverse=True)
+    surplus = np.bincount(places.reshape(-1), weights=changes, minlength=len(found))
+    for place in np.flatnonzero(surplus)[:1]:
+        device, round_index = found[place]
+        kind = "too many" if surplus[place] > 0 else "missing"
+        return (
+            f"has {abs(int(surplus[place]))} messages {kind} of round {round_index} of device "
+            f"{device}"
         )
+    return None
 
 
 def first_irregularity(

@@ -24,12 +24,12 @@ from rich.console import Console
 from edgesim.assembly import Compute, FleetPlan, choose_compute, make_flat_model
 from edgesim.data.batches import evaluation_batches
 from edgesim.errors import EdgesimError
-from edgesim.fleet.completeness import check_rounds
+from edgesim.fleet.completeness import check_evaluations, check_rounds
 from edgesim.fleet.evaluation import Evaluator
 from edgesim.fleet.inline import InlineFleet
 from edgesim.fleet.progress import Progress, Waiting
 from edgesim.fleet.recorder import Recorder
-from edgesim.fleet.run_directory import RunDirectory, RunDirectoryError
+from edgesim.fleet.run_directory import RunDirectory
 from edgesim.fleet.summary import summarise, write_devices
 from edgesim.fleet.watchdog import watch
 from edgesim.learning.accelerator import num_local_gpus
@@ -38,6 +38,7 @@ from edgesim.lease import LeaseError
 from edgesim.models.dropout import seed_dropout_
 from edgesim.preparation import Prepared, prepare
 from edgesim.quant.backends import describe_backend
+from edgesim.run_files import ABOUT, RunDirectoryError
 from edgesim.scenario.files import dump_scenario, parse_scenario
 
 PACKAGES = (
@@ -172,7 +173,7 @@ def _resume(
     with _session(address, inline=inline, dashboard=dashboard, console=console) as mode:
         compute = _choose_compute(prepared, mode, console)
         digest = prepared.digest(compute)
-        if digest != directory.read_json("run.json")["run_digest"]:
+        if digest != directory.run_digest:
             raise RunDirectoryError(
                 f"{directory.place}: data or arithmetic are not what this run began with "
                 f"({environment['accelerator']}, {environment['eight_bit_backend'] or 'fp32'}): "
@@ -216,6 +217,7 @@ class _Run:
         try:
             check_rounds(self.prepared, self.directory)
             recorder.finish()
+            check_evaluations(self.prepared, self.directory)
         finally:
             recorder.close()
         prepared, directory = self.prepared, self.directory
@@ -256,7 +258,7 @@ class _Run:
         place = self.directory.place
         said = f"stopped after round {rounds_done}"
         try:
-            if not self.directory.has("run.json"):
+            if not self.directory.has(ABOUT):
                 _say(self.console, f"{said}; {place} is gone, and what was recorded with it")
                 return
             _say(self.console, f"{said}; go on with: edgesim resume {place}")

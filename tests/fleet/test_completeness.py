@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from io import StringIO
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -10,7 +11,7 @@ from rich.console import Console
 from small_fleets import assert_same_bits, train
 
 from edgesim.fleet import run as run_module
-from edgesim.fleet.completeness import first_irregularity
+from edgesim.fleet.completeness import first_irregularity, first_miscount
 from edgesim.fleet.run import resume_run
 from edgesim.fleet.run_directory import RunDirectory, RunDirectoryError
 from topologies import EVERYONE, Absence, Churn
@@ -60,6 +61,46 @@ def test_rounds_in_which_a_device_was_away_may_be_missing(own, said):
     away = (Absence(1, from_round=2, until_round=4), Absence(1, from_round=6))
     presence = Churn(2, absences=away)
     assert first_irregularity(rows(d1=own), {1: 8}, presence) == said
+
+
+@pytest.mark.parametrize(
+    ("senders", "said"),
+    [
+        ([(0, 0), (0, 0), (0, 2), (1, 1)], None),
+        ([(0, 0), (0, 2), (1, 1)], "has 1 messages missing of round 0 of device 0"),
+        ([(0, 0), (0, 0), (0, 2)], "has 1 messages missing of round 1 of device 1"),
+        ([(0, 0), (0, 0), (0, 2), (1, 1), (1, 1)], "has 1 messages too many of round 1 of"),
+        ([(0, 0), (0, 0), (0, 2), (1, 1), (1, 5)], "has 1 messages too many of round 5 of"),
+        ([(0, 0), (0, 0), (1, 1), (1, 0)], "has 1 messages missing of round 2 of device 0"),
+        ([], "has 2 messages missing of round 0 of device 0"),
+    ],
+)
+def test_each_message_must_be_there_once(senders, said):
+    rounds = pa.table(
+        {"device": [0, 0, 0, 1, 1], "round": [0, 1, 2, 0, 1], "messages_sent": [2, 0, 1, 0, 1]}
+    )
+    columns = {"device": [d for d, _ in senders], "round": [r for _, r in senders]}
+    messages = pa.table(columns, pa.schema([("device", pa.int64()), ("round", pa.int64())]))
+    found = first_miscount(rounds, messages)
+    assert found == said or (found and said and found.startswith(said))
+
+
+@pytest.mark.parametrize("loss", [Path.unlink, lambda path: path.write_bytes(b"")])
+def test_a_run_that_lost_messages_does_not_end_as_if_nothing_was(tmp_path, monkeypatch, loss):
+    merge = RunDirectory.merge_rounds
+
+    def lose_a_part(directory, **options):
+        loss(directory.path / "parts" / "device-000002" / "messages-000000000.parquet")
+        merge(directory, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunDirectory, "merge_rounds", lose_a_part)
+        with pytest.raises(
+            RunDirectoryError, match=r"of device 2|device-000002/messages"
+        ) as caught:
+            train(tmp_path, "run", inline=True)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run" / "summary.json").exists()
 
 
 def test_a_run_that_lost_a_part_does_not_end_as_if_nothing_was(tmp_path, monkeypatch):

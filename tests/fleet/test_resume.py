@@ -174,9 +174,12 @@ def test_files_that_are_not_of_the_run_are_left_alone(tmp_path, monkeypatch):
 
 def test_a_run_with_other_data_is_not_resumed(tmp_path, monkeypatch):
     interrupted(tmp_path, monkeypatch, "ring", 11)
-    path = tmp_path / "run" / "run.json"
-    run = json.loads(path.read_text())
-    path.write_text(json.dumps({**run, "run_digest": "0" * 32}))
+    was = RunDirectory(tmp_path / "run")
+    now = RunDirectory(tmp_path / "run")
+    text, environment = was.read_text("scenario.yaml"), was.read_json("environment.json")
+    now.begin("0" * 32)
+    now.write_text("scenario.yaml", text)
+    now.write_json("environment.json", environment)
     with pytest.raises(RunDirectoryError, match="data or arithmetic are not what this run began"):
         resumed(tmp_path)
     assert (tmp_path / "run" / "checkpoints").exists()

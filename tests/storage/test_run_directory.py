@@ -9,8 +9,10 @@ from uuid import uuid4
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 import torch
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from run_records import report, snapshot
@@ -18,9 +20,10 @@ from run_records import report, snapshot
 import edgesim
 from edgesim import stored_files
 from edgesim.fleet import part_merge
-from edgesim.fleet.run_directory import FORMAT_VERSION, RunDirectory, RunDirectoryError
-from edgesim.records import DEVICES, EVALUATIONS, arrow_schema
+from edgesim.fleet.run_directory import RunDirectory
+from edgesim.records import DEVICES, EVALUATIONS, MESSAGES, arrow_schema
 from edgesim.results import ResultsError
+from edgesim.run_files import FORMAT_VERSION, RunDirectoryError
 from edgesim.storage import StorageError
 
 
@@ -45,7 +48,8 @@ def table(directory: RunDirectory, name: str) -> list[tuple[int, ...]]:
 def test_a_run_is_found_again_with_what_it_was_created_for(directory):
     again = RunDirectory.open_existing(begun(directory).place)
     about = again.read_json("run.json")
-    assert about == {"format": 1, "edgesim": about["edgesim"], "run_digest": "digest"}
+    assert about == {"format": 2, "edgesim": about["edgesim"], "run_digest": "digest"}
+    assert again.run_digest == "digest"
     assert again.read_text("scenario.yaml") == "name: small\n"
     assert again.has("scenario.yaml")
     assert not again.has("summary.json")
@@ -92,7 +96,13 @@ class TestDirectoriesThatCannotBeGoneOnWith:
     def test_a_newer_format(self, run):
         about = {**run.read_json("run.json"), "format": FORMAT_VERSION + 1, "edgesim": "7.0"}
         run.write_json("run.json", about)
-        assert "written by a newer edgesim (7.0, format 2; this one reads 1)" in self.refusal(run)
+        said = "written by a newer edgesim (7.0, format 3; this one reads 2); use that one"
+        assert said in self.refusal(run)
+
+    def test_an_older_format(self, run):
+        about = {"format": 1, "edgesim": "0.0.9", "run_digest": "digest"}
+        (run.path / "run.json").write_text(json.dumps(about))
+        assert "written by an older edgesim (0.0.9, format 1; this one" in self.refusal(run)
 
     @pytest.mark.parametrize("text", ['{"format": 1', "[]", '{"other": 1}', '{"format": "1"}'])
     def test_a_description_that_is_damaged_or_of_something_else(self, run, text):
@@ -102,7 +112,7 @@ class TestDirectoriesThatCannotBeGoneOnWith:
 
     def test_a_description_that_is_no_text(self, run):
         (run.path / "run.json").write_bytes(b"\xff\xfe")
-        assert "run.json: damaged: it is no text" in self.refusal(run)
+        assert "run.json: damaged: it is no JSON" in self.refusal(run)
 
     @pytest.mark.parametrize("name", ["scenario.yaml", "environment.json"])
     def test_a_run_that_had_not_got_going(self, run, name):
@@ -174,7 +184,7 @@ parts_by_device = st.lists(st.lists(st.integers(1, 6), max_size=6), min_size=1, 
 @given(parts_by_device, st.integers(1, 20))
 def test_merging_in_groups_is_merging_at_once(lengths, rows_per_group):
     """Parts of any lengths, in groups of any size; rounds of devices are skipped at times."""
-    directory = RunDirectory.create(f"memory://{uuid4().hex}")
+    directory = RunDirectory.create(f"memory://{uuid4().hex}", "digest")
     expected = []
     for device, of_device in enumerate(lengths):
         first = 0
@@ -197,13 +207,13 @@ def test_merging_holds_few_parts_at_a_time(tmp_path, monkeypatch):
         for first in range(0, 40, 4):
             directory.write_rounds(device, [report(device, r) for r in range(first, first + 4)])
     sizes = []
-    write_table = part_merge.pq.ParquetWriter.write_table
+    write_table = pq.ParquetWriter.write_table
 
     def watch(self, rows):
         sizes.append(rows.num_rows)
         write_table(self, rows)
 
-    monkeypatch.setattr(part_merge.pq.ParquetWriter, "write_table", watch)
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", watch)
     monkeypatch.setattr(part_merge, "ROWS_PER_GROUP", 24)
     directory.merge_rounds(keep_parts=True)
     assert sizes == [24] * 5 + [0]  # 3 x 40 rounds; no messages
@@ -311,10 +321,9 @@ def finished(directory: RunDirectory) -> None:
 
 
 def test_a_finished_run_is_loaded_from_wherever_it_is(directory):
-    with pytest.raises(ResultsError, match=r"no finished run; it lacks rounds\.parquet, messages"):
-        edgesim.load_run(directory.place)
     finished(directory)
     run = edgesim.load_run(directory.place)
+    assert run.is_finished
     assert run.place == directory.place
     assert run.summary == {"name": "small"}
     assert run.rounds["round"].tolist() == [0, 1]
@@ -328,13 +337,132 @@ def test_a_run_on_this_machine_is_loaded_as_pandas_reads_it(tmp_path):
     run = edgesim.load_run(tmp_path / "run")
     assert run.path == tmp_path / "run"
     pd.testing.assert_frame_equal(run.rounds, pd.read_parquet(run.path / "rounds.parquet"))
-    assert json.loads((run.path / "summary.json").read_text()) == run.summary
+    assert run.summary == {"name": "small"}
+
+
+def test_a_finished_run_that_lacks_a_table_is_refused_by_its_name(directory):
+    finished(directory)
+    directory._store.delete(["evaluations.parquet"])
+    with pytest.raises(ResultsError, match=r"store: lacks evaluations\.parquet; bring it back"):
+        edgesim.load_run(directory.place)
+
+
+def test_an_unfinished_run_is_loaded_as_far_as_it_is_written(directory):
+    with pytest.warns(edgesim.UnfinishedRunWarning, match="unfinished; these are the 0 rounds"):
+        run = edgesim.load_run(begun(directory).place)
+    assert run.rounds.empty
+    assert list(run.messages.columns) == arrow_schema(MESSAGES).names
+    directory.write_rounds(1, [report(1, 0)])
+    directory.merge_rounds(keep_parts=True)  # it ended here once, and was gone on with
+    directory.write_rounds(0, [report(0, r, receivers=(2, 1)) for r in range(3)])
+    directory.write_table("evaluations.parquet", [evaluation(2)], EVALUATIONS)
+    with pytest.warns(edgesim.UnfinishedRunWarning, match="unfinished; these are the 4 rounds"):
+        run = edgesim.load_run(directory.place)
+    assert not run.is_finished
+    assert run.rounds[["round", "device"]].to_numpy().tolist() == [[0, 0], [0, 1], [1, 0], [2, 0]]
+    assert run.messages["receiver"].tolist() == [1, 2] * 3
+    assert run.evaluations["round"].tolist() == [2]
+    assert run.devices.empty
+    assert run.summary == {}
+
+
+def evaluation(round_index: int) -> dict[str, object]:
+    """A row of an evaluation."""
+    row = {"round": round_index, "epoch": 0.5, "model": "consensus", "device": -1, "accuracy": 0.5}
+    return {**row, "loss": 0.1, "consensus_distance": np.pi}
+
+
+def test_a_folder_that_is_no_run_is_not_loaded(tmp_path):
+    with pytest.raises(RunDirectoryError, match=r"no run directory; it lacks run\.json"):
+        edgesim.load_run(tmp_path)
+
+
+class TestFilesThatAreNotWhatTheyShouldBe:
+    """One that is damaged is named, and so is another run's, or another file of the run."""
+
+    NAMES = (
+        "rounds.parquet",
+        "messages.parquet",
+        "evaluations.parquet",
+        "devices.parquet",
+        "summary.json",
+    )
+
+    @pytest.fixture
+    def run(self, tmp_path):
+        directory = RunDirectory.create(tmp_path / "run", "digest")
+        finished(directory)
+        return directory
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_a_table_of_another_run(self, run, tmp_path, name):
+        other = RunDirectory.create(tmp_path / "other", "another digest")
+        finished(other)
+        (run.path / name).write_bytes((other.path / name).read_bytes())
+        with pytest.raises(RunDirectoryError, match=f"run/{name}: of another run; bring it back"):
+            edgesim.load_run(run.place)
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_a_bit_that_flipped(self, run, name):
+        data = bytearray((run.path / name).read_bytes())
+        data[len(data) // 2] ^= 8
+        (run.path / name).write_bytes(data)
+        with pytest.raises(RunDirectoryError, match=f"run/{name}: damaged.*; bring it back"):
+            edgesim.load_run(run.place)
+
+    def test_another_table(self, run):
+        (run.path / "rounds.parquet").write_bytes((run.path / "devices.parquet").read_bytes())
+        with pytest.raises(RunDirectoryError, match=r"rounds.parquet: damaged, or another file's"):
+            edgesim.load_run(run.place)
+
+    @pytest.mark.parametrize(
+        "do", [Path.mkdir, lambda path: path.symlink_to("nowhere")], ids=["folder", "link"]
+    )
+    def test_what_is_no_file(self, run, do):
+        path = run.path / "messages.parquet"
+        path.unlink()
+        do(path)
+        with pytest.raises(ResultsError, match=r"lacks messages\.parquet"):
+            edgesim.load_run(run.place)
+
+    def test_a_model_of_another_device(self, run):
+        for device in (0, 1):
+            run.write_snapshot(snapshot(device, 5))
+        folder = run.path / "snapshots"
+        (folder / "round-000000005-device-000001.npz").write_bytes(
+            (folder / "round-000000005-device-000000.npz").read_bytes()
+        )
+        assert run.read_snapshot(5, 0).device == 0
+        with pytest.raises(RunDirectoryError, match=r"device-000001.npz: damaged, or another"):
+            run.read_snapshot(5, 1)
+
+    def test_a_final_model_of_another_device(self, run):
+        for device in (0, 1):
+            run.write_snapshot(snapshot(device, 5))
+        run.keep_final_models(5)
+        assert run.read_final_model(5, 1).device == 1
+        (run.path / "models" / "device-000000.npz").replace(
+            run.path / "models" / "device-000001.npz"
+        )
+        with pytest.raises(RunDirectoryError, match=r"device-000001.npz: damaged, or another"):
+            run.read_final_model(5, 1)
+
+
+def test_files_are_what_others_read(tmp_path):
+    """The checksum is where each format has room for such things."""
+    run = RunDirectory.create(tmp_path / "run", "digest")
+    finished(run)
+    run.write_snapshot(snapshot(1, 5))
+    run.keep_final_models(5)
+    assert pd.read_parquet(run.path / "rounds.parquet")["round"].tolist() == [0, 1]
+    assert np.load(run.path / "models" / "device-000001.npz")["x"].tolist() == [1, 5, 0.5]
+    assert yaml.safe_load((run.path / "scenario.yaml").read_text()) == {"name": "small"}
+    assert json.loads((run.path / "summary.json").read_text())["name"] == "small"
 
 
 def test_rows_of_a_table_are_read_back_and_none_of_none(directory):
     assert directory.read_rows("evaluations.parquet") == []
-    row = {"round": 3, "epoch": 0.5, "model": "consensus", "device": -1, "accuracy": 0.5}
-    row |= {"loss": 0.1, "consensus_distance": np.pi}
+    row = evaluation(3)
     directory.write_table("evaluations.parquet", [row], EVALUATIONS)
     assert directory.read_rows("evaluations.parquet") == [row]
 
