@@ -253,19 +253,25 @@ def make_algorithm(
             is_in_step = scenario.fleet.pace == "lockstep" and not may_leave(scenario)
             is_fixed = schedule.is_static and is_in_step
             kind = FixedGraphChoco if is_fixed else Choco
-            return kind(averaging_rate=gossip.averaging_rate, compressor=compressor, layout=layout)
+            return kind(averaging_rate=_rate(gossip), compressor=compressor, layout=layout)
         case DeepSqueezeGossip():
-            return DeepSqueeze(
-                averaging_rate=gossip.averaging_rate, compressor=compressor, layout=layout
-            )
+            return DeepSqueeze(averaging_rate=_rate(gossip), compressor=compressor, layout=layout)
         case GradientPushGossip():
-            return GradientPush(
-                averaging_rate=gossip.averaging_rate, compressor=compressor, layout=layout
-            )
+            return GradientPush(averaging_rate=_rate(gossip), compressor=compressor, layout=layout)
         case DcdGossip():
             return Dcd(compressor=compressor, layout=layout)
         case _:
             assert_never(gossip)
+
+
+def averaging_rate(scenario: Scenario) -> float | None:
+    """Averaging rate of a scenario that was prepared; None if its algorithm has none."""
+    return None if isinstance(scenario.gossip, DcdGossip) else _rate(scenario.gossip)
+
+
+def _rate(gossip: ChocoGossip | DeepSqueezeGossip | GradientPushGossip) -> float:
+    assert gossip.averaging_rate != "auto", "study/averaging_rate.py finds a number first"
+    return gossip.averaging_rate
 
 
 def make_optimizer(scenario: Scenario) -> Optimizer:

@@ -12,7 +12,7 @@ Per round, driven from outside:
     device.report()
 
 A message leaves only if those of earlier rounds have left, and if half-duplex radios can keep up
-with such messages (`_quiet_until_s`): else the round is a local step alone.
+with such messages (`quiet_until_s`): else the round is a local step alone.
 After its last step a device takes in all that is still on its way to it, so that no mass is left on
 the road. hardware/free_clock.py says when what arrives, fleet/promises.py when that is known.
 """
@@ -28,12 +28,13 @@ from numpy.typing import NDArray
 from edgesim.compression.wire import Message
 from edgesim.device import Device
 from edgesim.hardware.free_clock import FreeClock, Incoming, MessageKey
+from edgesim.hardware.timeline import Stamp
 from edgesim.hardware.work import Work
 from edgesim.mail import Arrival, Letter, Promise
 from edgesim.membership import WeightedEdge
 from edgesim.reports import Staleness, Stopwatch
 from edgesim.state_tree import Arrays
-from topologies import possible_receivers
+from topologies import Schedule, possible_receivers
 
 
 class FreeDevice(Device):
@@ -114,7 +115,10 @@ class FreeDevice(Device):
         self._clock.foresee(work, next_round)
         letters = super().send()
         if letters:
-            self._quiet_s = self._quiet_until_s(letters)
+            stamps = [(letter.edge[1], letter.stamp) for letter in letters if letter.stamp]
+            assert len(stamps) == len(letters), "free pace needs a clock"
+            schedule = self.membership.schedule
+            self._quiet_s = quiet_until_s(self._clock, schedule, self.index, self._place, stamps)
         return letters
 
     def state(self, arrays: Arrays) -> dict[str, Any]:
@@ -171,29 +175,41 @@ class FreeDevice(Device):
         self._edges = self.membership.out_edges(self._place) if self._quiet_s <= end_s else []
         return len(self._edges), 0
 
-    def _quiet_until_s(self, letters: Sequence[Letter]) -> float:
-        """When a round may send again after these letters.
 
-        Not before they have left. A half-duplex radio moreover divides the time in which it is
-        awake evenly among its links, those on which it sends and those on which it hears, with one
-        share to spare; a link uses no more than its share at either end. So what reaches such a
-        radio never queues up for long, and nobody has to tell a sender how far its receivers are.
-        """
-        hardware, until_s = self._clock.hardware, self._clock.timeline.radio_free_s
-        own = self._shares(self.index) / hardware.duty_cycle.awake_part
-        for letter in letters:
-            assert letter.stamp is not None, "free pace needs a clock"
-            receiver = letter.edge[1]
-            listens = hardware.links[receiver].listens
-            times = max(
-                own if hardware.is_half_duplex else 1.0,
-                1.0 if listens is None else self._shares(receiver) / listens,
-            )
-            until_s = max(until_s, letter.stamp.start_s + times * letter.stamp.air_s)
-        return until_s
+def quiet_until_s(
+    clock: FreeClock,
+    schedule: Schedule,
+    sender: int,
+    place: int,
+    stamps: Sequence[tuple[int, Stamp]],
+) -> float:
+    """When a device may send again after the messages of a round.
 
-    def _shares(self, device: int) -> int:
-        """Into how many parts a half-duplex radio divides its time."""
-        schedule = self.membership.schedule
-        receivers = len(schedule.out_edges(device, self._place))
-        return receivers + len(schedule.in_neighbors(device, self._place)) + 1
+    Not before they have left. A half-duplex radio moreover divides the time in which it is
+    awake evenly among its links, those on which it sends and those on which it hears, with one
+    share to spare; a link uses no more than its share at either end. So what reaches such a
+    radio never queues up for long, and nobody has to tell a sender how far its receivers are.
+
+    Args:
+        clock: of the sender.
+        schedule: of the graphs.
+        sender: the device.
+        place: round of the schedule in which it has sent.
+        stamps: receiver and stamp of each message.
+    """
+    hardware, until_s = clock.hardware, clock.timeline.radio_free_s
+    own = _shares(schedule, sender, place) / hardware.duty_cycle.awake_part
+    for receiver, stamp in stamps:
+        listens = hardware.links[receiver].listens
+        times = max(
+            own if hardware.is_half_duplex else 1.0,
+            1.0 if listens is None else _shares(schedule, receiver, place) / listens,
+        )
+        until_s = max(until_s, stamp.start_s + times * stamp.air_s)
+    return until_s
+
+
+def _shares(schedule: Schedule, device: int, place: int) -> int:
+    """Into how many parts a half-duplex radio divides its time."""
+    receivers = len(schedule.out_edges(device, place))
+    return receivers + len(schedule.in_neighbors(device, place)) + 1

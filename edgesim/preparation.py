@@ -38,6 +38,8 @@ from edgesim.scenario.data import DirichletPartition, IidPartition, LabelSkewPar
 from edgesim.scenario.recovery import RecoverySection
 from edgesim.scenario.schema import Scenario
 from edgesim.streams import Purpose, stream
+from edgesim.study.averaging_rate import FoundRate, with_found_rate
+from edgesim.study.known_data import DataShape
 from topologies import Schedule
 
 MOST_ROUNDS = 100_000_000  # of each device; rounds.parquet has a row for every device and round
@@ -52,6 +54,7 @@ class Prepared:
     """A scenario that has passed every check, with its data; nothing is started or written yet.
 
     Images are read when they are first asked for, and only those that are used.
+    Its averaging rate is a number; `found_rate` says how it was found where its file has `auto`.
     """
 
     scenario: Scenario
@@ -60,6 +63,7 @@ class Prepared:
     indices: tuple[NDArray[np.int64], ...]
     training: TrainingPlan
     layout: ParameterLayout
+    found_rate: FoundRate | None = None
 
     @cached_property
     def data(self) -> DataSpec:
@@ -189,7 +193,9 @@ def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = T
     check_length(scenario, schedule, training.num_rounds)
     if not goes_on:
         _check_leaves(schedule, training.num_rounds)
-    prepared = Prepared(scenario, schedule, dataset, indices, training, layout)
+    shape = DataShape(dataset.image_shape, dataset.num_classes, len(dataset.train))
+    scenario, found_rate = with_found_rate(scenario, shape, schedule)
+    prepared = Prepared(scenario, schedule, dataset, indices, training, layout, found_rate)
     if reads_images:
         prepared.read_images()
     else:

@@ -26,6 +26,7 @@ class Purpose(IntEnum):
     LINK = 9
     COMPUTE_TIME = 10
     CHURN = 11
+    AVERAGING_RATE = 12
 
 
 def seed_sequence(

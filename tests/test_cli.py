@@ -7,6 +7,7 @@ for one of each, since a process takes seconds to import torch.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -174,6 +175,15 @@ def test_what_8_bits_leave_out_and_take_along_is_said_before_a_run(called, tmp_p
     assert not done.returncode, done.stderr
     assert "model.norm: evonorm_s0 computes in fp32" in done.stderr
     assert "messages carry 8-bit values" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["validate", "cost"])
+def test_the_averaging_rate_that_was_found_is_shown(called, tmp_path, command):
+    done = called(command, QUICKSTART, *sets("gossip.averaging_rate=auto"), cwd=tmp_path)
+    assert not done.returncode, done.stderr
+    both = done.stdout + done.stderr
+    (rate,) = re.findall(r"gossip.averaging_rate: auto found (\S+) by gossip", both)
+    assert re.search(rf"averaging rate +{rate}\b", both)
 
 
 def test_an_inline_run_prints_its_table_and_loads_back(tmp_path):

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from edgesim.assembly import averaging_rate
 from edgesim.preparation import Prepared
 from edgesim.study.table import Table
 from topologies import first_exchange, mixing_matrix, spectral_gap
@@ -30,13 +31,16 @@ def prepared_table(prepared: Prepared) -> Table:
         rows.append(("spectral gap", f"{gap:.4f}"))
     elif prepared.schedule.is_static:
         rows.append(("spectral gap", f"computed for up to {LARGEST_GAP} devices"))
+    if (rate := averaging_rate(scenario)) is not None:
+        rows.append(("averaging rate", f"{rate:g}"))
     rows += [
         ("model", f"{scenario.model.name}, {prepared.layout.numel:,} parameters"),
         ("samples per device", f"{min(sizes):,} to {max(sizes):,}"),
         ("test samples", f"{prepared.num_test_samples:,}"),
         ("rounds", f"{training.num_rounds:,} ({training.rounds_per_epoch} per epoch)"),
     ]
-    return Table(f"{scenario.name}: nothing stands in its way", ("", ""), tuple(rows))
+    notes = (str(prepared.found_rate),) if prepared.found_rate else ()
+    return Table(f"{scenario.name}: nothing stands in its way", ("", ""), tuple(rows), notes)
 
 
 def result_table(summary: dict[str, Any], place: str) -> Table:
@@ -46,6 +50,8 @@ def result_table(summary: dict[str, Any], place: str) -> Table:
         summary: as in summary.json.
         place: of its files, a path or a URI.
     """
+    rate = summary["averaging_rate"]
+    averaging = [] if rate is None else [("averaging rate", f"{rate:g}")]
     rows = [("accuracy of the averaged model", f"{summary['consensus_accuracy']:.4f}")]
     if summary["device_accuracy_min"] is not None:
         rows += [
@@ -57,6 +63,7 @@ def result_table(summary: dict[str, Any], place: str) -> Table:
         ]
     rows += [
         ("consensus distance", f"{summary['consensus_distance']:.4g}"),
+        *averaging,
         ("bytes sent", f"{summary['sent_bytes']:,} in {summary['messages_sent']:,} messages"),
         ("  values", f"{summary['sent_value_bytes']:,}"),
         ("  indices", f"{summary['sent_index_bytes']:,}"),

@@ -11,6 +11,7 @@ from rich.console import Console
 from edgesim.cli.tables import show
 from edgesim.errors import EdgesimError, ScenarioError
 from edgesim.scenario.files import load_scenario
+from edgesim.scenario.schema import Scenario
 
 if TYPE_CHECKING:
     from edgesim.study.iteration import IterationCosts
@@ -45,23 +46,16 @@ def show_costs(
         ScenarioError: a scenario can't be studied.
         StudyError: a file can't be written.
     """
-    from edgesim.study.notices import precision_notices
     from edgesim.study.report import study, write_folder, write_json  # loads torch
 
     if other is None and other_overrides:
         raise ScenarioError("--compare-set changes the scenario of --compare: add one")
-    scenario = load_scenario(path, overrides)
-    beside = None if other is None else _costs_of(other, [*overrides, *other_overrides])
-    studied = [(path, scenario)]
-    if other is not None and beside is not None:
-        studied.append((other, beside.subject.scenario))
+    scenario = _load(path, overrides, say)
+    beside = None if other is None else _costs_of(other, [*overrides, *other_overrides], say)
     try:
         found = study(scenario, beside, all_models=all_models)
     except EdgesimError as error:
         raise _named(path, error) from error
-    for place, one in studied:
-        for notice in precision_notices(one):
-            say(f"{place}: {notice}")
     for table in found.short_tables():
         show(table, console)
         console.print()
@@ -73,10 +67,26 @@ def show_costs(
         console.print(f"figures and page: {index}")
 
 
-def _costs_of(path: Path, overrides: Sequence[str]) -> IterationCosts:
-    from edgesim.study.iteration import iteration_costs
+def _load(path: Path, overrides: Sequence[str], say: Callable[[str], None]) -> Scenario:
+    """Read a scenario, find its averaging rate, and say what its user should know."""
+    from edgesim.study.averaging_rate import with_found_rate
+    from edgesim.study.notices import precision_notices
 
     scenario = load_scenario(path, overrides)
+    try:
+        scenario, found = with_found_rate(scenario)
+    except EdgesimError as error:
+        raise _named(path, error) from error
+    notices = precision_notices(scenario)
+    for notice in [str(found), *notices] if found else notices:
+        say(f"{path}: {notice}")
+    return scenario
+
+
+def _costs_of(path: Path, overrides: Sequence[str], say: Callable[[str], None]) -> IterationCosts:
+    from edgesim.study.iteration import iteration_costs
+
+    scenario = _load(path, overrides, say)
     try:
         return iteration_costs(scenario)
     except EdgesimError as error:

@@ -115,7 +115,9 @@ def run_scenario(
         compute = _choose_compute(prepared, mode, console)
         digest = prepared.digest(compute)
         with RunDirectory.create(out, digest).held() as directory:
-            directory.write_text("scenario.yaml", dump_scenario(prepared.scenario))
+            directory.write_text("scenario.yaml", _scenario_text(prepared))
+            if prepared.found_rate:
+                _say(console, str(prepared.found_rate))
             directory.write_json("environment.json", _environment(mode, compute))
             return _Run(prepared, directory, compute, digest, mode, console).do(recover=False)
 
@@ -309,6 +311,12 @@ def _compile_kernels(prepared: Prepared, compute: Compute, console: Console) -> 
         generator = torch.Generator().manual_seed(0)
         images_NCHW = torch.randn(2, *prepared.data.image_shape, generator=generator)
         model.loss_and_gradient(images_NCHW, torch.zeros(2, dtype=torch.int64))
+
+
+def _scenario_text(prepared: Prepared) -> str:
+    """The scenario as it is run, with the averaging rate that was found and a comment on how."""
+    comment = f"# {prepared.found_rate}\n" if prepared.found_rate else ""
+    return comment + dump_scenario(prepared.scenario)
 
 
 def _choose_compute(prepared: Prepared, mode: str, console: Console) -> Compute:

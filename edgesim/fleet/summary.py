@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from edgesim.assembly import make_compressor
+from edgesim.assembly import averaging_rate, make_compressor
 from edgesim.compression.compressors import RandomK, TopK
 from edgesim.compression.conventions import bytes_by_convention
 from edgesim.compression.index_code import entropy_bytes
@@ -120,6 +120,7 @@ def summarise(
         "consensus_accuracy": consensus["accuracy"],
         "consensus_loss": consensus["loss"],
         "consensus_distance": consensus["consensus_distance"],
+        "averaging_rate": averaging_rate(scenario),
         "device_accuracy_min": min(accuracies, default=None),
         "device_accuracy_mean": sum(accuracies) / len(accuracies) if accuracies else None,
         "device_accuracy_max": max(accuracies, default=None),

@@ -70,7 +70,13 @@ CompressorSection = Annotated[
     Field(discriminator="kind"),
 ]
 
-_AVERAGING_RATE = "eta: share of the disagreement that an exchange removes (R§3.7)"
+AveragingRate = Rate | Literal["auto"]
+
+_AVERAGING_RATE = (
+    "eta: share of the disagreement that an exchange removes (R§3.7); auto: the rate with which "
+    "gossip alone, with this graph, compressor and pace, brings devices together fastest; the run "
+    "keeps the number that was found"
+)
 _COMPRESSOR = "what is kept of each message, and in which format"
 
 
@@ -88,7 +94,7 @@ class ChocoGossip(GossipSection):
     """CHOCO-SGD with push-sum (R§3.3)."""
 
     algorithm: Literal["choco"]
-    averaging_rate: Rate = Field(description=_AVERAGING_RATE)
+    averaging_rate: AveragingRate = Field(description=_AVERAGING_RATE)
     compressor: CompressorSection = Field(
         default=IdentityCompressor(kind="identity"), description=_COMPRESSOR
     )
@@ -98,7 +104,7 @@ class DeepSqueezeGossip(GossipSection):
     """DeepSqueeze with push-sum, also known as Sparse-Push (R§3.4)."""
 
     algorithm: Literal["deepsqueeze"]
-    averaging_rate: Rate = Field(description=_AVERAGING_RATE)
+    averaging_rate: AveragingRate = Field(description=_AVERAGING_RATE)
     compressor: CompressorSection = Field(
         default=IdentityCompressor(kind="identity"), description=_COMPRESSOR
     )
@@ -108,7 +114,7 @@ class GradientPushGossip(GossipSection):
     """SGP on directed graphs, D-PSGD on regular ones; every entry is sent (R§3.2)."""
 
     algorithm: Literal["gradient_push"]
-    averaging_rate: Rate = Field(default=1.0, description=_AVERAGING_RATE)
+    averaging_rate: AveragingRate = Field(default=1.0, description=_AVERAGING_RATE)
     values: Values = Field(
         default="fp32",
         description="format of each value on the wire, in any model.precision; fp16 and int8 "

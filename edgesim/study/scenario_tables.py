@@ -47,6 +47,8 @@ def overview_table(costs: IterationCosts) -> Table:
     scenario, form = subject.scenario, subject.model.form
     channels, height, width = form.image_shape
     sent = f"{message.num_kept:,} of {message.num_entries:,} entries"
+    given = getattr(scenario.gossip, "averaging_rate", None)  # DCD has none
+    rate = "" if given is None else f"; averaging rate {given}"
     arithmetic = f"{form.name} in {scenario.model.precision}, {form.norm}"
     return Table(
         f"{scenario.name}: what an iteration costs",
@@ -55,7 +57,7 @@ def overview_table(costs: IterationCosts) -> Table:
             ("fleet", f"{scenario.fleet.num_devices} devices, {scenario.topology.kind}"),
             ("model", f"{arithmetic}, {subject.model.num_trainable:,} parameters"),
             ("batch", f"{subject.model.batch_size} images of {channels}x{height}x{width}"),
-            ("gossip", f"{subject.algorithm.name}, {message.compressor}: {sent}"),
+            ("gossip", f"{subject.algorithm.name}, {message.compressor}: {sent}{rate}"),
         ),
     )
 

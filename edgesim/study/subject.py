@@ -20,6 +20,7 @@ from edgesim.models.layers import FullPrecision, Layers
 from edgesim.quant.arithmetic import Gate
 from edgesim.quant.backends import BackendName
 from edgesim.quant.settings import QuantizationSettings
+from edgesim.scenario.gossip import DcdGossip
 from edgesim.scenario.model import QuantizationSection
 from edgesim.scenario.schema import Scenario
 from edgesim.study.known_data import DataShape, data_shape
@@ -80,7 +81,9 @@ def subject_of(
     if schedule is None:
         schedule = make_schedule(scenario)
         check_hardware(scenario, schedule)
-    algorithm = make_algorithm(scenario, ParameterLayout.from_shapes(model.flat_shapes), schedule)
+    layout = ParameterLayout.from_shapes(model.flat_shapes)
+    # No cost depends on the averaging rate, which may not have been found yet.
+    algorithm = make_algorithm(with_rate(scenario, 1.0), layout, schedule)
     assert isinstance(algorithm, CountedAlgorithm), "all of the catalog's have counts"
     return Subject(
         scenario=scenario,
@@ -91,6 +94,14 @@ def subject_of(
         backend=device_backend(form.settings, scenario),
         num_rounds=_num_rounds(scenario, shape.num_train),
     )
+
+
+def with_rate(scenario: Scenario, rate: float) -> Scenario:
+    """The scenario with this averaging rate, if its algorithm has one."""
+    if isinstance(scenario.gossip, DcdGossip):
+        return scenario
+    gossip = scenario.gossip.model_copy(update={"averaging_rate": rate})
+    return scenario.model_copy(update={"gossip": gossip})
 
 
 def default_settings() -> QuantizationSettings:

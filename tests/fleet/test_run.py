@@ -53,6 +53,21 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(tmp_path, inl
     )
 
 
+def test_auto_is_a_run_with_the_averaging_rate_that_was_found(tmp_path):
+    """The number is in the scenario, the summary and the digest, so that resume uses the same."""
+    found = train(tmp_path, "found", "gossip.averaging_rate=auto", inline=True)
+    kept = load_scenario(found.path / "scenario.yaml")
+    rate = kept.gossip.averaging_rate
+    assert found.summary["averaging_rate"] == rate
+    line = f"gossip.averaging_rate: auto found {rate:g} "
+    assert line in (tmp_path / "found.log").read_text()
+    assert (found.path / "scenario.yaml").read_text().startswith(f"# {line}")
+    given = train(tmp_path, "given", f"gossip.averaging_rate={rate}", inline=True)
+    assert_same_bits(found, given)
+    digests = [json.loads((run.path / "run.json").read_text()) for run in (found, given)]
+    assert digests[0]["run_digest"] == digests[1]["run_digest"]
+
+
 def test_a_run_directory_is_complete_and_readable(inline_run):
     path, summary = inline_run.path, inline_run.summary
     rounds = pd.read_parquet(path / "rounds.parquet")

@@ -1,0 +1,173 @@
+"""`averaging_rate: auto`: what is found brings devices together, and better than other rates."""
+
+from __future__ import annotations
+
+from math import inf
+from pathlib import Path
+
+import pytest
+
+from edgesim.assembly import make_algorithm
+from edgesim.errors import ScenarioError
+from edgesim.learning.parameters import ParameterLayout
+from edgesim.scenario import load_scenario
+from edgesim.study.averaging_rate import RATES, find_rate, with_found_rate
+from edgesim.study.search_fleet import MOST_DEVICES, search_fleet
+from edgesim.study.subject import subject_of, with_rate
+from edgesim.study.trial import Trials
+
+QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
+AUTO = "gossip.averaging_rate=auto"
+BOARDS = {"raspberry-pi-4b": 3, "arduino-portenta-h7": 2, "jetson-nano": 1}
+GROUPS = ", ".join(f"{{profile: {name}, count: {count}}}" for name, count in BOARDS.items())
+UNLIKE = ("fleet.pace=free", f"fleet.devices=[{GROUPS}]")
+IRREGULAR = "topology={kind: erdos_renyi, probability: 0.5}"
+# A rate of each that is far too large, and one that is far too small.
+CASES = {
+    "one-way ring, 10 %": ((), 0.5, 0.015),
+    "one-way ring, 1 %": (("gossip.compressor.keep=0.01",), 0.12, 0.0027),
+    "torus, 10 %": (("topology.kind=torus", "fleet.devices=12"), 0.7, 0.015),
+    "irregular digraph, 10 %": ((IRREGULAR,), 0.5, 0.015),
+    "irregular digraph, unlike boards at free pace": ((IRREGULAR, *UNLIKE), 0.5, 0.007),
+    "ring, DeepSqueeze": (("topology.kind=ring", "gossip.algorithm=deepsqueeze"), 0.5, 0.007),
+}
+
+
+def scenario(*overrides):
+    return load_scenario(QUICKSTART, (*overrides, AUTO))
+
+
+def shrinks(given, rate, num_rounds):
+    """A longer trial than those of the search, from another start."""
+    other = given.model_copy(update={"seed": given.seed + 1})
+    layout = ParameterLayout.from_shapes([(1000,)])
+    trials = Trials(subject_of(other), search_fleet(other, 512), layout, num_rounds=num_rounds)
+    return trials.shrinks(rate)
+
+
+@pytest.mark.parametrize(("overrides", "large", "small"), CASES.values(), ids=CASES)
+def test_it_beats_fixed_rates_that_are_too_large_or_too_small(overrides, large, small):
+    given = scenario(*overrides)
+    found = find_rate(given).rate
+    assert small < found < large
+    best = shrinks(given, found, 250)
+    assert best > 0, "it diverges"
+    assert best > 1.5 * max(shrinks(given, large, 250), shrinks(given, small, 250))
+
+
+def test_what_can_do_without_a_lower_rate_gets_1():
+    """Uncompressed gossip on a regular graph: R§3.7, and SGP as published."""
+    for gossip in ("{algorithm: gradient_push, averaging_rate: 1}",):
+        assert find_rate(scenario(f"gossip={gossip}")).rate == 1.0
+    assert find_rate(scenario("gossip.compressor={kind: identity}")).rate == 1.0
+
+
+def test_it_is_the_same_each_time_and_one_of_the_rates_tried():
+    first, second = find_rate(scenario()), find_rate(scenario())
+    assert first == second
+    assert first.rate in RATES
+    assert first.rate in [candidate.rate for candidate in first.candidates]
+    assert f"auto found {first.rate:g} " in str(first)
+    for candidate in first.candidates:
+        assert str(candidate) in str(first)
+
+
+def test_no_rate_that_was_tried_up_to_twice_as_large_diverges():
+    found = find_rate(scenario(IRREGULAR))
+    assert [c for c in found.candidates if c.shrinks <= 0], "some diverge here"
+    for candidate in found.candidates:
+        assert candidate.shrinks > 0 or candidate.rate > 2 * found.rate
+
+
+def test_a_number_stays_and_dcd_has_none():
+    given = load_scenario(QUICKSTART)
+    assert with_found_rate(given) == (given, None)
+    dcd = load_scenario(QUICKSTART, ("topology.kind=ring", "gossip={algorithm: dcd}"))
+    assert with_found_rate(dcd) == (dcd, None)
+
+
+def test_auto_becomes_the_number():
+    resolved, found = with_found_rate(scenario())
+    assert found is not None
+    assert resolved == with_rate(scenario(), found.rate)
+    assert resolved.gossip.averaging_rate == found.rate
+    with pytest.raises(AssertionError, match="finds a number first"):
+        make_algorithm(
+            scenario(), ParameterLayout.from_shapes([(4,)]), subject_of(scenario()).schedule
+        )
+
+
+def test_gossip_that_no_rate_can_save_is_refused():
+    """Unbiased QSGD of large tensors adds more noise than it sends: no contraction (R§3.6)."""
+    with pytest.raises(ScenarioError, match=r"auto finds none: .* compress less"):
+        find_rate(scenario("gossip.compressor={kind: qsgd, bits: 2}"))
+
+
+LARGE = {
+    "ring": "{kind: ring}",
+    "torus": "{kind: torus}",
+    "complete": "{kind: complete}",
+    "exponential": "{kind: exponential}",
+    "random graph": "{kind: erdos_renyi, probability: 0.02}",
+    "random regular": "{kind: random_regular, degree: 4}",
+    "random matching": "{kind: random_matching}",
+    "cycle": "{kind: cycle, graphs: [{kind: ring}, {kind: star}]}",
+}
+
+
+@pytest.mark.parametrize("topology", LARGE.values(), ids=LARGE)
+def test_a_large_fleet_is_searched_with_a_smaller_one(topology):
+    given = scenario(f"topology={topology}", "fleet.devices=300")
+    fleet = search_fleet(given, 128)
+    assert 2 < fleet.schedule.num_devices <= MOST_DEVICES
+    assert fleet.messages <= 128
+    assert not fleet.hardware
+
+
+def test_kinds_of_devices_are_in_the_smaller_fleet_in_their_shares():
+    groups = "[{profile: raspberry-pi-4b, count: 150}, {profile: jetson-nano, count: 50}]"
+    fleet = search_fleet(scenario("topology.kind=ring", f"fleet.devices={groups}"), 128)
+    names = [own.profile.name for own in fleet.hardware]
+    assert names == ["raspberry-pi-4b"] * 48 + ["jetson-nano"] * 16
+
+
+def write_links(folder, links):
+    path = folder / "links.csv"
+    rows = [f"{a:03d},{b:03d},{b % 7 + 1}" for a, b in links]
+    path.write_text("\n".join(["source,target,latency_ms", *rows]))
+    return path
+
+
+def test_of_a_large_graph_file_a_part_is_taken_with_its_links(tmp_path):
+    n = 90
+    both = [pair for a in range(n) for b in ((a + 1) % n,) for pair in ((a, b), (b, a))]
+    words = (
+        f"topology={{kind: file, path: {write_links(tmp_path, both)}}}",
+        f"fleet={{devices: {n}, profile: raspberry-pi-4b}}",
+    )
+    fleet = search_fleet(scenario(*words), 128)
+    assert fleet.schedule.num_devices == MOST_DEVICES
+    assert fleet.messages == 2 * (MOST_DEVICES - 1), "a piece of the ring is a line"
+    for device, own in enumerate(fleet.hardware):
+        assert set(own.links) == set(fleet.schedule.possible_receivers(device))
+        assert all(link.latency_s > 0 for link in own.links.values())
+
+
+def test_a_large_one_way_graph_file_is_refused_with_a_remedy(tmp_path):
+    one_way = [(a, (a + 1) % 90) for a in range(90)]
+    words = (f"topology={{kind: file, path: {write_links(tmp_path, one_way)}}}", "fleet.devices=90")
+    with pytest.raises(ScenarioError, match="give a number"):
+        search_fleet(scenario(*words), 128)
+
+
+def test_churn_is_left_out():
+    churn = "fleet.churn={leaves: [{device: 1, round: 9}]}"
+    assert find_rate(scenario(churn)).rate == find_rate(scenario()).rate
+
+
+def test_a_fleet_without_contacts_is_no_endless_search(tmp_path):
+    trace = tmp_path / "contacts.csv"
+    trace.write_text("time,source,target,duration\n0,a,b,60\n0,b,a,60\n")
+    words = f"topology={{kind: trace, path: {trace}, seconds_per_round: 60}}"
+    given = scenario(words, "fleet.devices=2")
+    assert shrinks(given, 0.1, 200) in (-inf, pytest.approx(0.0, abs=0.2))
