@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import io
 import os
+import threading
+import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -23,14 +26,20 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from edgesim.data.errors import DataError
 from edgesim.data.images import LabelledImages, Samples, StoredImages
+from edgesim.data.limits import MOST_FILE_BYTES, check_pixels, check_split
 
+FORMATS = ("JPEG", "PNG", "GIF", "BMP", "PPM", "TIFF", "WEBP")  # others may run other programs
 PIXELS_PER_BLOCK = 1 << 20  # decoded by one task; bounds what a thread holds to some MB
+BYTES_PER_BLOCK = 1 << 24  # of encoded images, likewise
+LARGE_PIXELS = 1 << 22  # images with more are decoded one at a time
 MAX_THREADS = 8
 GREY_MODES = frozenset({"1", "L", "LA"})
 COLOUR_MODES = frozenset({"RGB", "RGBA", "P", "PA", "CMYK", "YCbCr"})
 FIRST_FRAME_MARKER, LAST_FRAME_MARKER = 0xC0, 0xCF  # JPEG: SOF0 to SOF15 hold size and channels
 NO_FRAME_MARKERS = frozenset({0xC4, 0xC8, 0xCC})  # in that range, but tables
 UNREADABLE = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
+
+_one_large_image = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,34 +55,58 @@ class EncodedImage:
     where: str
 
     def read(self) -> bytes:
-        """Bytes of the file."""
-        return self.content if isinstance(self.content, bytes) else self.content.read_bytes()
+        """Bytes of the file.
+
+        Raises:
+            DataError: there are more than any image has.
+            OSError: the file can't be read.
+        """
+        content = self.content
+        num_bytes = len(content) if isinstance(content, bytes) else content.stat().st_size
+        if num_bytes > MOST_FILE_BYTES:
+            raise DataError(
+                f"{self.where} is {num_bytes:,} bytes long; at most {MOST_FILE_BYTES:,} are read; "
+                "make it smaller or remove it"
+            )
+        return content if isinstance(content, bytes) else content.read_bytes()
+
+    @property
+    def bytes_held(self) -> int:
+        """What it takes in memory before it is decoded."""
+        return len(self.content) if isinstance(self.content, bytes) else 0
 
 
 def decode_images(
-    encoded: Iterable[EncodedImage], num_images: int, image_size: int | None
+    encoded: Iterable[EncodedImage],
+    num_images: int,
+    image_size: int | None,
+    size: tuple[int, int] | None = None,
 ) -> NDArray[np.uint8]:
     """Decode images of one size, or bring them to one size.
 
     With `image_size` an image is scaled (bilinear, antialiased) until its shorter side fits, and
-    the middle square of it is kept.
+    the middle square of it is kept. Sizes are looked at before pixels are decoded.
 
     Args:
         encoded: the images; consumed as decoding goes on, so never all in memory.
         num_images: how many there are, at least 1.
         image_size: side in pixels of the square images wanted; None: as they are.
+        size: width and height that they must then have; None: those of the first.
 
     Returns:
         shape (num_images, height, width, channels); one channel if all are grey, else three.
 
     Raises:
-        DataError: one is no image, of an unknown kind, or of another size than the first.
+        DataError: one is no image, of an unknown kind, too large, or of another size than the
+            first; or all of them together take too much memory.
     """
     images = iter(encoded)
     first = next(images)
-    width, height = _Decoder(image_size).decode(first).size
+    width, height = size or size_of(first, image_size)
+    check_split(first.where, num_images, height, width, 3)
     images_NHWC = np.empty((num_images, height, width, 3), np.uint8)
-    num_threads = min(os.cpu_count() or 1, MAX_THREADS)
+    is_large = width * height > LARGE_PIXELS
+    num_threads = 1 if is_large else min(os.cpu_count() or 1, MAX_THREADS)
     blocks = _blocks(chain([first], images), max(PIXELS_PER_BLOCK // (width * height), 1))
     all_grey, start = True, 0
     with ThreadPoolExecutor(num_threads, thread_name_prefix="decode") as pool:
@@ -89,26 +122,36 @@ def decode_images(
     return np.ascontiguousarray(images_NHWC[..., :1]) if all_grey else images_NHWC
 
 
+def size_of(encoded: EncodedImage, image_size: int | None) -> tuple[int, int]:
+    """Width and height that an image will have, from its header.
+
+    Raises:
+        DataError: it is no image, or too large.
+    """
+    with _naming(encoded), _opened(encoded.read(), encoded.where) as stored:
+        return stored.size if image_size is None else (image_size, image_size)
+
+
 def is_coloured(encoded: EncodedImage) -> bool:
     """Whether an image has colours, by its header alone.
 
     Raises:
         DataError: it is no image.
     """
-    try:
-        with Image.open(io.BytesIO(encoded.read())) as stored:
-            return stored.mode not in GREY_MODES
-    except UnidentifiedImageError as error:
-        raise _unreadable(encoded, "of no known format") from error
-    except UNREADABLE as error:
-        raise _unreadable(encoded, str(error)) from error
+    with _naming(encoded), _opened(encoded.read(), encoded.where) as stored:
+        return stored.mode not in GREY_MODES
 
 
 def resize_images(images_NHWC: NDArray[np.uint8], image_size: int | None) -> NDArray[np.uint8]:
-    """Bring images that are decoded already to a size, in the way of `decode_images`."""
+    """Bring images that are decoded already to a size, in the way of `decode_images`.
+
+    Raises:
+        DataError: all of them together would take too much memory.
+    """
     if image_size is None or images_NHWC.shape[1:3] == (image_size, image_size):
         return np.ascontiguousarray(images_NHWC)
     channels = images_NHWC.shape[3]
+    check_split("data.image_size", len(images_NHWC), image_size, image_size, channels)
     resized = np.empty((len(images_NHWC), image_size, image_size, channels), np.uint8)
     for target_HWC, image_HWC in zip(resized, images_NHWC, strict=True):
         image = Image.fromarray(image_HWC.squeeze(2) if channels == 1 else image_HWC)
@@ -130,7 +173,16 @@ def resized_samples(
 
 
 def _blocks(images: Iterator[EncodedImage], length: int) -> Iterator[list[EncodedImage]]:
-    while block := list(islice(images, length)):
+    """Runs of at most so many images, and no more bytes than `BYTES_PER_BLOCK` but for one."""
+    block: list[EncodedImage] = []
+    num_bytes = 0
+    for image in images:
+        block.append(image)
+        num_bytes += image.bytes_held
+        if len(block) == length or num_bytes >= BYTES_PER_BLOCK:
+            yield block
+            block, num_bytes = [], 0
+    if block:
         yield block
 
 
@@ -164,21 +216,17 @@ class _Decoder:
 
     def decode(self, encoded: EncodedImage) -> Image.Image:
         """The image in mode L or RGB, at the wanted size."""
-        try:
+        with _naming(encoded):
             data = encoded.read()
             header = _jpeg_header(data)
             if form := self._form_by_header.get(header):
                 mode, size = form
                 return Image.frombytes(mode, size, data, "jpeg", mode, "")
-            with Image.open(io.BytesIO(data)) as stored:
+            with _opened(data, encoded.where) as stored, _turn(stored.size):
                 image = _fit(_plain(stored), self._image_size)
                 if header and stored.format == "JPEG" and stored.mode in {"L", "RGB"}:
                     self._remember(header, stored, image)
                 return image
-        except UnidentifiedImageError as error:
-            raise _unreadable(encoded, "of no known format") from error
-        except UNREADABLE as error:
-            raise _unreadable(encoded, str(error)) from error
 
     def _remember(self, header: bytes, stored: Image.Image, image: Image.Image) -> None:
         if image.size == stored.size:  # nothing to scale: the decoder's output is the image
@@ -194,6 +242,38 @@ def _jpeg_header(data: bytes) -> bytes:
         if FIRST_FRAME_MARKER <= marker <= LAST_FRAME_MARKER and marker not in NO_FRAME_MARKERS:
             return data[:position]
     return b""
+
+
+@contextmanager
+def _naming(encoded: EncodedImage) -> Iterator[None]:
+    """Whatever turns out to be wrong with an image is a `DataError` that names it."""
+    try:
+        yield
+    except DataError:
+        raise
+    except UnidentifiedImageError as error:
+        raise _unreadable(encoded, "of no known format") from error
+    except UNREADABLE as error:
+        raise _unreadable(encoded, str(error)) from error
+
+
+def _opened(data: bytes, where: str) -> Image.Image:
+    """An image of which the header alone was read, and is not too large.
+
+    Raises:
+        DataError: it has too many pixels.
+        OSError: it is no image; or another of `UNREADABLE`.
+    """
+    # Pillow would warn of what is refused here.
+    warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+    image = Image.open(io.BytesIO(data), formats=FORMATS)
+    check_pixels(where, *image.size)
+    return image
+
+
+def _turn(size: tuple[int, int]) -> AbstractContextManager[object]:
+    """Holds while an image is decoded; large ones come one after the other."""
+    return _one_large_image if size[0] * size[1] > LARGE_PIXELS else nullcontext()
 
 
 def _plain(image: Image.Image) -> Image.Image:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgesim.data.decoding import EncodedImage, decode_images, is_coloured
+from edgesim.data.decoding import EncodedImage, decode_images, is_coloured, size_of
 from edgesim.data.images import Splits, StoredImages
 
 
@@ -33,12 +32,11 @@ class EncodedSplit:
 
     def stored(self, channels: int) -> StoredImages:
         """The samples with so many channels, of the first image's size."""
-        height, width = decode_images(self._first(), 1, self.image_size).shape[1:3]
+        width, height = size_of(next(self._first()), self.image_size)
 
         def read(positions: NDArray[np.int64]) -> NDArray[np.uint8]:
-            # The first image goes along: an error about sizes compares with it.
-            encoded = chain(self._first(), self.images(positions))
-            images_NHWC = decode_images(encoded, len(positions) + 1, self.image_size)[1:]
+            encoded, size = self.images(positions), (width, height)
+            images_NHWC = decode_images(encoded, len(positions), self.image_size, size)
             missing = channels // images_NHWC.shape[3]
             return images_NHWC if missing == 1 else np.repeat(images_NHWC, missing, axis=3)
 

@@ -36,6 +36,8 @@ CLASS_NAMES = (
     "Ankle boot",
 )
 SUBFOLDERS = (".", "raw", "FashionMNIST/raw")
+MOST_BYTES = 1 << 30  # the largest dataset in this form, EMNIST, has 0.6 GB
+CHUNK = 1 << 20  # read at a time
 IDX_UINT8 = b"\x00\x00\x08"  # then one byte: how many dimensions
 
 
@@ -60,20 +62,31 @@ def fetch_fashion_mnist(folder: Path, _image_size: int | None) -> None:
 def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
     """Array of bytes in an IDX file, gzipped or not.
 
+    No more is decompressed than the file's header announces, and that is bounded.
+
     Raises:
-        DataError: it is no such file, or not of this many dimensions, or cut short.
+        DataError: it is no such file, or not of this many dimensions, or cut short, or larger than
+            any of these datasets.
     """
     try:
-        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            header = file.read(4 + 4 * dimensions)
+            if header[:4] != IDX_UINT8 + bytes([dimensions]):
+                raise _broken(path, f"no IDX file of bytes in {dimensions} dimensions")
+            shape = [int.from_bytes(header[at : at + 4]) for at in range(4, len(header), 4)]
+            announced = prod(shape)
+            if announced > MOST_BYTES:
+                raise _broken(path, f"{announced:,} bytes announced, above {MOST_BYTES:,}")
+            data = bytearray()
+            while chunk := file.read(CHUNK):  # memory follows what is there, not what is announced
+                data += chunk
+                if len(data) > announced:
+                    raise _broken(path, f"{announced} bytes announced, more there")
     except (OSError, EOFError, zlib.error) as error:
         raise _broken(path, str(error)) from error
-    if data[:4] != IDX_UINT8 + bytes([dimensions]):
-        raise _broken(path, f"no IDX file of bytes in {dimensions} dimensions")
-    start = 4 + 4 * dimensions
-    shape = [int.from_bytes(data[at : at + 4]) for at in range(4, start, 4)]
-    if len(data) - start != prod(shape):
-        raise _broken(path, f"{prod(shape)} bytes announced, {max(len(data) - start, 0)} there")
-    return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
+    if len(shape) < dimensions or len(data) != announced:
+        raise _broken(path, f"{announced} bytes announced, {len(data)} there")
+    return np.frombuffer(data, np.uint8).reshape(shape)
 
 
 def _read_split(raw: Path, split: str, image_size: int | None) -> Samples:

@@ -26,12 +26,15 @@ from edgesim.data.decoding import EncodedImage
 from edgesim.data.encoded import EncodedSplit, make_splits
 from edgesim.data.errors import DataError
 from edgesim.data.images import Splits, first_label_outside
+from edgesim.data.limits import GIB, MOST_MEMORY, memory_bytes
+from edgesim.data.parquet_pages import largest_page_bytes, num_rows
 
 EXPECTS = "train*.parquet and test*.parquet (or validation*.parquet)"
 TEST_NAMES = ("test", "validation", "valid", "val")
 IMAGE_COLUMNS = ("image", "img")
 LABEL_COLUMNS = ("label", "labels", "fine_label")
 ROWS_PER_READ = 1024
+BYTES_PER_READ = 1 << 28  # of decompressed images; rows are read one by one if a page has as many
 
 
 def read_parquet(folder: Path, image_size: int | None) -> Splits | None:
@@ -72,10 +75,16 @@ class _Table:
     """A Parquet file with an image column and a label column; its labels are read."""
 
     path: Path
-    image_column: str
+    image_path: tuple[str, ...]  # of the column, in a struct also of its field
+    rows_per_read: int
     label_column: str
     labels: NDArray[np.int64]
     class_names: tuple[str, ...] | None
+
+    @property
+    def image_column(self) -> str:
+        """Its name."""
+        return self.image_path[0]
 
     @classmethod
     def open(cls, path: Path) -> _Table:
@@ -83,13 +92,24 @@ class _Table:
             schema = file.schema_arrow
             image_column = _column(path, schema, IMAGE_COLUMNS, _holds_bytes, "image bytes")
             label_column = _column(path, schema, LABEL_COLUMNS, pa.types.is_integer, "integers")
+            _check_num_rows(path)
+            _page_bytes(path, label_column)
+            is_struct = pa.types.is_struct(schema.field(image_column).type)
+            image_path = (image_column, "bytes") if is_struct else (image_column,)
+            page_bytes = _page_bytes(path, *image_path)
             labels = file.read([label_column]).column(0)
             class_names = _names_in_metadata(schema, label_column)
         if labels.null_count:
             row = labels.is_null().to_numpy().argmax()
             raise DataError(f"{path}: {label_column}, row {row}: no label; remove the row")
         return cls(
-            path, image_column, label_column, labels.to_numpy().astype(np.int64), class_names
+            path,
+            image_path,
+            # A value lies in one page: so many rows take no more than BYTES_PER_READ.
+            min(max(BYTES_PER_READ // max(page_bytes, 1), 1), ROWS_PER_READ),
+            label_column,
+            labels.to_numpy().astype(np.int64),
+            class_names,
         )
 
     def check_labels(self, num_classes: int) -> None:
@@ -127,14 +147,17 @@ class _Table:
     ) -> Iterator[EncodedImage]:
         """The images in some rows of a row group, which has the rows from `start` to `end`."""
         first = start
-        batches = file.iter_batches(ROWS_PER_READ, row_groups=[group], columns=[self.image_column])
+        batches = file.iter_batches(
+            self.rows_per_read, row_groups=[group], columns=[".".join(self.image_path)]
+        )
         for batch in batches:
             cells = batch.column(0)
             if pa.types.is_struct(cells.type):
                 cells = pc.struct_field(cells, "bytes")
             inside = (positions >= first) & (positions < first + len(cells))
             rows = positions[inside]
-            for row, data in zip(rows, cells.take(pa.array(rows - first)).to_pylist(), strict=True):
+            for row, cell in zip(rows, cells.take(pa.array(rows - first)), strict=True):
+                data = cell.as_py()
                 where = f"{self.path}: {self.image_column}, row {row}"
                 if data is None:
                     raise DataError(f"{where} has no image bytes; embed them or remove the row")
@@ -163,6 +186,27 @@ def _reading(path: Path) -> Iterator[pq.ParquetFile]:
         raise DataError(
             f"{path}: not a readable Parquet file ({reason}); fetch it again"
         ) from error
+
+
+def _check_num_rows(path: Path) -> None:
+    """Refuse more rows than labels fit into memory: they are read first, and all at once."""
+    rows, memory = num_rows(path), memory_bytes()
+    if 8 * rows > MOST_MEMORY * memory:
+        raise DataError(
+            f"{path}: {rows:,} rows; their labels alone take more than a quarter of this machine's "
+            f"{memory / GIB:,.1f} GiB of memory; give fewer"
+        )
+
+
+def _page_bytes(path: Path, *column: str) -> int:
+    """Size of a column's largest page, which is read as a whole; checked."""
+    num_bytes = largest_page_bytes(path, column)
+    if num_bytes > BYTES_PER_READ:
+        raise DataError(
+            f"{path}: {'.'.join(column)} has a page of {num_bytes:,} bytes; at most "
+            f"{BYTES_PER_READ:,} are read; write the file again with smaller pages"
+        )
+    return num_bytes
 
 
 def _find_splits(folder: Path) -> dict[str, list[Path]] | None:
@@ -226,6 +270,8 @@ def _names_in_metadata(schema: pa.Schema, label_column: str) -> tuple[str, ...] 
         names = json.loads(metadata)["info"]["features"][label_column]["names"]
     except (KeyError, TypeError):  # labels that are numbers only
         return None
+    except RecursionError as error:
+        raise ValueError("metadata nested without end") from error
     return tuple(map(str, names)) if isinstance(names, list) else None
 
 

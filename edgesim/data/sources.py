@@ -67,7 +67,7 @@ SOURCES: dict[str, Source] = {
 def open_dataset(
     source: str, path: Path | None, *, image_size: int | None = None, download: bool = False
 ) -> Dataset:
-    """Find both splits of a dataset; labels and the first images are read, the others when needed.
+    """Find both splits of a dataset; labels are read, images when they are needed.
 
     Images are normalised with the published statistics of CIFAR-10 and ImageNet where R§5 does;
     those of other datasets are taken from the training images.

@@ -42,12 +42,12 @@ def decoded(monkeypatch):
     return seen
 
 
-def test_opening_decodes_the_first_image_of_each_split(cifar, decoded):
+def test_opening_decodes_nothing(cifar, decoded):
     dataset = open_dataset("cifar10", cifar)
     assert (len(dataset.train), len(dataset.test)) == (NUM_TRAIN, NUM_TEST)
     assert dataset.image_shape == (3, 4, 4)
     assert dataset.mean == sources.CIFAR10_STATISTICS[0]
-    assert sorted(where.partition("image, ")[2] for where in set(decoded)) == ["row 0", "row 0"]
+    assert not decoded
 
 
 @pytest.mark.parametrize("order", ["increasing", "shuffled", "repeated"])
@@ -62,15 +62,14 @@ def test_some_samples_are_decoded_alone_and_are_those_asked_for(cifar, decoded, 
     taken = open_dataset("cifar10", cifar).train.take(chosen)
     assert (taken.images_NHWC == IMAGES[chosen]).all()
     assert (taken.labels == LABELS[chosen]).all()
-    assert len(set(decoded)) <= 2 + 200  # and both first images
+    assert len(decoded) == 200
 
 
 def test_samples_of_one_file_do_not_touch_the_other(cifar, decoded):
     open_dataset("cifar10", cifar).train.take(np.arange(1900, 1950))
     files = [Path(where.partition(":")[0]).name for where in set(decoded)]
-    assert sorted(set(files)) == ["test.parquet", "train-0.parquet", "train-1.parquet"]
-    assert files.count("train-1.parquet") == 50
-    assert files.count("train-0.parquet") == 1  # the first image
+    assert set(files) == {"train-1.parquet"}
+    assert len(files) == 50
 
 
 def test_all_images_are_decoded_once_and_kept(cifar, decoded):
