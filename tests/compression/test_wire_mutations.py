@@ -103,6 +103,16 @@ def forge(data):
     return data
 
 
+@pytest.mark.parametrize("claimed", [2, 4, 2**20, 2**32 - 1])
+def test_notes_that_are_announced_and_not_there_are_refused(claimed):
+    """The body follows the notes, so fewer or more of them shift it."""
+    payload = Identity("fp32").compress(torch.ones(LAYOUT.numel), LAYOUT, np.random.default_rng(0))
+    data = bytearray(encode(message_of(payload, kind="handover", notes=(3, 1, 2))))
+    struct.pack_into("<I", data, HEADER.size + len("choco"), claimed)
+    with pytest.raises(WireError, match="notes" if claimed > 2**16 else None):
+        decode(bytes(forge(data)), LAYOUT)
+
+
 def outcome(data):
     """None for a refusal; a message that was accepted must itself be sendable and stable."""
     try:

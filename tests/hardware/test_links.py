@@ -21,6 +21,18 @@ def test_every_message_of_every_edge_has_losses_and_jitter_of_its_own(differs):
     assert one.lost_packets != other.lost_packets
 
 
+def test_jitter_and_losses_are_drawn_by_seed_and_message():
+    """Purpose 9; then jitter, losses of whole packets, tries of the rest, in this order."""
+    entropy = np.random.SeedSequence(1, spawn_key=(9, 2, 4, 3))
+    rng = np.random.Generator(np.random.PCG64(entropy))
+    jitter_s, lost_whole = 2.0 * rng.random(), rng.negative_binomial(500, 0.5)
+    lost_rest = rng.geometric(0.5) - 1
+    passage = pass_over(link(loss=0.5, jitter_s=2.0, latency_s=1.0), 500_100, **NAME)
+    assert passage.delay_s == 1.0 + jitter_s
+    assert passage.lost_packets == lost_whole + lost_rest
+    assert passage.lost_bytes == 1000 * lost_whole + 100 * lost_rest
+
+
 def test_the_same_message_always_has_the_same_passage():
     noisy = link(loss=0.5, jitter_s=1.0)
     assert pass_over(noisy, 500_000, **NAME) == pass_over(noisy, 500_000, **NAME)

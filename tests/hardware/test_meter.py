@@ -162,6 +162,12 @@ def test_the_round_that_has_just_ended_may_be_the_costliest_with_messages_or_wit
         assert one.lasts(2, 1, last_bytes=0) is is_enough
 
 
+def test_nothing_is_kept_for_silent_rounds_before_there_was_one():
+    one = meter(5.0 + 5.0)
+    do_round(one, sent=MB)
+    assert one.lasts(1, 10, last_bytes=0)
+
+
 def test_a_device_that_is_plugged_in_lasts_for_ever():
     one = meter()
     do_round(one)

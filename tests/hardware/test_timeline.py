@@ -132,6 +132,28 @@ def test_compute_times_scatter_with_median_one_and_do_not_depend_on_order():
     assert abs(logs.std() - 0.3) < 0.04
 
 
+def test_the_factor_of_a_step_is_drawn_by_seed_device_and_round():
+    """Purpose 10; exp(0.3 n) for a normal n. Numbers of purposes are part of every result."""
+    for device, round_index in ((0, 0), (2, 0), (0, 7), (2, 7)):
+        entropy = np.random.SeedSequence(5, spawn_key=(10, device, round_index))
+        n = np.random.Generator(np.random.PCG64(entropy)).standard_normal()
+        clock = Timeline(hardware({}, compute_jitter=0.3), 5, device)
+        clock.step(SECOND, round_index)
+        assert clock.end_round([]).compute_s == pytest.approx(np.exp(0.3 * n), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("period_s", "offset_s", "number"), [(0.84, -4.8, 1), (6.29, -2.3, 15), (10.0, 4.0, 3)]
+)
+def test_a_period_begins_with_its_first_instant(period_s, offset_s, number):
+    """The quotient of the first two comes out below the number of the period."""
+    cycle = DutyCycle(period_s=period_s, awake_s=period_s / 2, offset_s=offset_s)
+    start_s = offset_s + number * period_s
+    assert cycle.awakening(start_s) == start_s
+    assert cycle.after(start_s, period_s / 4) == pytest.approx(start_s + period_s / 4)
+    assert cycle.awake_between(start_s, start_s + period_s / 4) == pytest.approx(period_s / 4)
+
+
 def test_work_goes_on_when_a_device_wakes_up():
     """Awake 2 s of 10 s: 5 s of work begun at 1 end at 1 + 1, 10..12, 20..22: at 22."""
     cycle = DutyCycle(period_s=10.0, awake_s=2.0, offset_s=0.0)
@@ -141,6 +163,7 @@ def test_work_goes_on_when_a_device_wakes_up():
     assert cycle.after(5.0, 0.5) == 10.5
     assert cycle.awakening(3.0) == 10.0
     assert cycle.awakening(11.0) == 11.0
+    assert cycle.awakening(2.0) == 10.0, "asleep from that instant on"
     assert cycle.awake_between(1.0, 22.0) == 5.0
     assert cycle.awake_between(3.0, 9.0) == 0.0
     shifted = DutyCycle(period_s=10.0, awake_s=2.0, offset_s=4.0)

@@ -25,13 +25,13 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from mutmut.stats import status_by_exit_code
 from rich.console import Console
-from rich.table import Table
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "build" / "mutants"
@@ -178,10 +178,26 @@ def statuses(folder: Path) -> dict[str, str]:
     return found
 
 
-def describe(folder: Path, name: str) -> Change:
-    """The lines of a mutant that differ, from mutmut's diff."""
-    lines = mutmut(folder, "show", name).splitlines()
-    body = [line for line in lines if line[:3] not in ("---", "+++", "@@ ")]
+def describe(folder: Path, names: Sequence[str]) -> list[Change]:
+    """The lines of mutants that differ, by mutmut in a process of its own that begins there."""
+    code = (
+        "import json, sys; from mutmut.mutation.diff_apply import get_diff_for_mutant as diff; "
+        "print(json.dumps([diff(name) for name in json.load(sys.stdin)]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        input=json.dumps(names),
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    diffs = json.loads(done.stdout)
+    return [_change(name, diff) for name, diff in zip(names, diffs, strict=True)]
+
+
+def _change(name: str, diff: str) -> Change:
+    body = [line for line in diff.splitlines() if line[:3] not in ("---", "+++", "@@ ")]
     removed, added = (
         "\n".join(line[1:].strip() for line in body if line.startswith(sign)) for sign in "-+"
     )
@@ -219,10 +235,8 @@ def run(name: str, arguments: argparse.Namespace, console: Console) -> tuple[Cou
     after = statuses(folder)
     count = Counter(after[mutant] for mutant in drawn)
     reasons = argued()
-    for mutant in drawn:
-        if after[mutant] in NOTICED:
-            continue
-        change = describe(folder, mutant)
+    unnoticed = [mutant for mutant in drawn if after[mutant] not in NOTICED]
+    for mutant, change in zip(unnoticed, describe(folder, unnoticed), strict=True):
         if change in reasons:
             count[after[mutant]] -= 1
             count["equivalent"] += 1
@@ -250,7 +264,7 @@ def main() -> None:
         parser.error(f"no such package: {', '.join(sorted(unknown))}")
     console = Console()
     columns = ("made", "tested", *NOTICED, "survived", "equivalent", "noticed of the others")
-    table = Table("package", *columns)
+    table = [("package", *columns), ("---",) * (1 + len(columns))]
     is_good = True
     for name in arguments.packages or PACKAGES:
         count, made = run(name, arguments, console)
@@ -259,8 +273,9 @@ def main() -> None:
         share = noticed / max(noticed + survived, 1)
         is_good &= share >= BAR and not survived
         figures = [made, tested, *(count[s] for s in NOTICED), survived, count["equivalent"]]
-        table.add_row(name, *map(str, figures), f"{share:.1%}")
-    console.print(table)
+        table.append((name, *map(str, figures), f"{share:.1%}"))
+    for row in table:
+        console.print("| " + " | ".join(row) + " |", markup=False, highlight=False, soft_wrap=True)
     sys.exit(0 if is_good else 1)
 
 
