@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any, Protocol, assert_never, overload
+from typing import Any, Protocol, TypeAlias, assert_never, overload
 
 import torch
 
@@ -21,9 +21,11 @@ from edgesim.equipment import device_hardware, may_leave
 from edgesim.errors import ScenarioError
 from edgesim.free_device import FreeDevice
 from edgesim.gossip.algorithm import Algorithm
-from edgesim.gossip.choco import Choco, FixedGraphChoco
+from edgesim.gossip.choco import Choco
+from edgesim.gossip.choco_numerator import ChocoNumerator
 from edgesim.gossip.dcd import Dcd
 from edgesim.gossip.deep_squeeze import DeepSqueeze
+from edgesim.gossip.fixed_graph_choco import FixedGraphChoco
 from edgesim.gossip.gradient_push import GradientPush
 from edgesim.hardware.energy_tables import ENERGY_TABLES
 from edgesim.hardware.free_clock import FreeClock
@@ -46,6 +48,7 @@ from edgesim.quant.backends import BackendName, choose_backend, make_backend
 from edgesim.quant.settings import QuantizationSettings
 from edgesim.scenario.gossip import (
     ChocoGossip,
+    ChocoNumeratorGossip,
     DcdGossip,
     DeepSqueezeGossip,
     GradientPushGossip,
@@ -62,6 +65,8 @@ from topologies import (
     build_churn,
     build_schedule,
     check_schedule,
+    first_exchange,
+    is_balanced,
 )
 
 
@@ -246,13 +251,11 @@ def make_compressor(scenario: Scenario) -> Compressor:
 def make_algorithm(
     scenario: Scenario, layout: ParameterLayout, schedule: Schedule
 ) -> Algorithm[Any]:
-    """Gossip algorithm; CHOCO in its two-buffer form if all edges carry a message an exchange."""
+    """Gossip algorithm of a fleet; of CHOCO the form that fits."""
     compressor, gossip = make_compressor(scenario), scenario.gossip
     match gossip:
-        case ChocoGossip():
-            is_in_step = scenario.fleet.pace == "lockstep" and not may_leave(scenario)
-            is_fixed = schedule.is_static and is_in_step
-            kind = FixedGraphChoco if is_fixed else Choco
+        case ChocoGossip() | ChocoNumeratorGossip():
+            kind = choco_form(scenario, schedule)
             return kind(averaging_rate=_rate(gossip), compressor=compressor, layout=layout)
         case DeepSqueezeGossip():
             return DeepSqueeze(averaging_rate=_rate(gossip), compressor=compressor, layout=layout)
@@ -264,12 +267,34 @@ def make_algorithm(
             assert_never(gossip)
 
 
+def choco_form(
+    scenario: Scenario, schedule: Schedule
+) -> type[Choco | ChocoNumerator | FixedGraphChoco]:
+    """The form of CHOCO for a fleet, whatever its algorithm.
+
+    Two buffers do where all edges carry one message in every exchange. They track x, which is the
+    model where push weights stay 1: on graphs whose weights are doubly stochastic. On others they
+    are the published form alone.
+    """
+    is_published = scenario.gossip.algorithm == "choco_numerator"
+    is_in_step = scenario.fleet.pace == "lockstep" and not may_leave(scenario)
+    is_fixed = schedule.is_static and is_in_step
+    if is_fixed and (is_published or is_balanced(schedule.graph(first_exchange(schedule)))):
+        return FixedGraphChoco
+    return ChocoNumerator if is_published else Choco
+
+
 def averaging_rate(scenario: Scenario) -> float | None:
     """Averaging rate of a scenario that was prepared; None if its algorithm has none."""
     return None if isinstance(scenario.gossip, DcdGossip) else _rate(scenario.gossip)
 
 
-def _rate(gossip: ChocoGossip | DeepSqueezeGossip | GradientPushGossip) -> float:
+_RatedGossip: TypeAlias = (
+    ChocoGossip | ChocoNumeratorGossip | DeepSqueezeGossip | GradientPushGossip
+)
+
+
+def _rate(gossip: _RatedGossip) -> float:
     assert gossip.averaging_rate != "auto", "study/averaging_rate.py finds a number first"
     return gossip.averaging_rate
 
@@ -352,6 +377,7 @@ def make_devices(
     """
     scenario, schedule = plan.scenario, plan.schedule
     hardware = device_hardware(scenario, schedule)
+    algorithm = make_algorithm(scenario, initial.layout, schedule)
     is_free, horizon_s = scenario.fleet.pace == "free", scenario.training.virtual_time_s or inf
     kind = partial(FreeDevice, horizon_s=horizon_s) if is_free else Device
     return [
@@ -359,7 +385,7 @@ def make_devices(
             index=device,
             seed=scenario.seed,
             schedule=schedule,
-            algorithm=make_algorithm(scenario, initial.layout, schedule),
+            algorithm=algorithm,
             trainer=_make_trainer(plan, shard, initial, device),
             num_rounds=plan.training.num_rounds,
             x=initial.parameters.cpu().clone(),

@@ -127,10 +127,15 @@ class Trainer:
         return loss, work
 
     def after_gossip_(self, state: GossipState, round_index: int) -> None:
-        """Let the optimizer learn from what gossip did to x since the step."""
+        """Let the optimizer learn from what gossip did to the model since the step.
+
+        A change of u alone is none: x is compared as if u were still that of the step.
+        """
         x, u = state.x[: self._num_trainable], self._push_weight
         if self._steps_on_model:
             x, u = x / state.u, 1.0
+        elif state.u != u:
+            x = x * (u / state.u)
         rate = self.learning_rate(round_index)
         self._optimizer.after_gossip_(self._optimizer_state, x, u, rate)
 

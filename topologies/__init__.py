@@ -20,6 +20,7 @@ from topologies.graphs import (
 from topologies.intermittent import Intermittent
 from topologies.mixing import (
     column_stochastic,
+    is_balanced,
     is_column_stochastic,
     is_doubly_stochastic,
     metropolis,
@@ -93,6 +94,7 @@ __all__ = [
     "exchange_of",
     "exponential",
     "first_exchange",
+    "is_balanced",
     "is_column_stochastic",
     "is_doubly_stochastic",
     "load_graph",

@@ -127,6 +127,19 @@ def is_doubly_stochastic(W: NDArray[np.float64]) -> bool:
     return is_column_stochastic(W) and is_column_stochastic(W.T)
 
 
+def is_balanced(weighted: nx.DiGraph[int]) -> bool:
+    """Whether every device gets as much weight as it gives: W is then doubly stochastic.
+
+    In time proportional to the number of links.
+    """
+    surplus = dict.fromkeys(weighted, 0.0)
+    for sender, links in weighted.adjacency():
+        for receiver, attributes in links.items():
+            surplus[sender] -= attributes["weight"]
+            surplus[receiver] += attributes["weight"]
+    return all(abs(weight) <= _ROUNDING for weight in surplus.values())
+
+
 def spectral_gap(W: NDArray[np.float64]) -> float:
     """1 - |lambda_2|: the share of disagreement that a round removes in the long run.
 

@@ -20,12 +20,14 @@ from edgesim.costs.closed_form import ClosedForm
 from edgesim.costs.errors import CostError
 from edgesim.costs.layer import Kind
 from edgesim.costs.memory_table import Component, MemoryTable
-from edgesim.costs.message_form import CountedAlgorithm, MessageForm
+from edgesim.costs.message_form import CountedAlgorithm, MessageForm, PerEdgeChoco
 from edgesim.costs.step_replay import peak_of_step
 from edgesim.costs.widths import FLOAT_BYTES, INDEX_BYTES
-from edgesim.gossip.choco import Choco, FixedGraphChoco
+from edgesim.gossip.choco import Choco
+from edgesim.gossip.choco_numerator import ChocoNumerator
 from edgesim.gossip.dcd import Dcd
 from edgesim.gossip.deep_squeeze import DeepSqueeze
+from edgesim.gossip.fixed_graph_choco import FixedGraphChoco
 from edgesim.learning.optimizers import Optimizer, QuasiGlobalMomentum, Sgd
 from edgesim.quant.backends import BackendName
 
@@ -91,7 +93,7 @@ class MemoryModel:
         form = MessageForm.of(self.algorithm.compressor, self.algorithm.layout)
         payloads = self._payloads()
         operand = 0
-        if payloads and isinstance(self.algorithm, Choco | FixedGraphChoco | Dcd):
+        if payloads and isinstance(self.algorithm, PerEdgeChoco | FixedGraphChoco | Dcd):
             operand = FLOAT_BYTES * self._numel  # the difference that is compressed
         sections = 0
         if self.out_degree:
@@ -152,7 +154,7 @@ class MemoryModel:
         match self.algorithm:
             case FixedGraphChoco():
                 return 2
-            case Choco():
+            case Choco() | ChocoNumerator():
                 return self.out_degree + self.in_degree
             case DeepSqueeze():
                 return 1
@@ -163,7 +165,7 @@ class MemoryModel:
 
     def _payloads(self) -> int:
         """Compressed vectors of one round."""
-        if isinstance(self.algorithm, Choco):
+        if isinstance(self.algorithm, PerEdgeChoco):
             return self.out_degree
         return 1 if self.out_degree else 0
 

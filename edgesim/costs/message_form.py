@@ -33,13 +33,18 @@ from edgesim.compression.value_codes import (
 from edgesim.compression.wire import HEADER, Message, encode
 from edgesim.costs.errors import CostError
 from edgesim.costs.widths import FLOAT_BYTES, INDEX_BYTES
-from edgesim.gossip.choco import Choco, FixedGraphChoco
+from edgesim.gossip.choco import Choco
+from edgesim.gossip.choco_numerator import ChocoNumerator
 from edgesim.gossip.dcd import Dcd
 from edgesim.gossip.deep_squeeze import DeepSqueeze
+from edgesim.gossip.fixed_graph_choco import FixedGraphChoco
 from edgesim.gossip.gradient_push import GradientPush
 from edgesim.learning.parameters import ParameterLayout
 
-CountedAlgorithm: TypeAlias = Choco | FixedGraphChoco | DeepSqueeze | GradientPush | Dcd
+PerEdgeChoco: TypeAlias = Choco | ChocoNumerator
+"""The forms of CHOCO that hold a public copy for each edge."""
+
+CountedAlgorithm: TypeAlias = PerEdgeChoco | FixedGraphChoco | DeepSqueeze | GradientPush | Dcd
 """The gossip algorithms whose work and memory are known."""
 
 

@@ -31,9 +31,11 @@ from edgesim.costs.layer_work import NOISE_OPS
 from edgesim.costs.message_form import CountedAlgorithm, MessageForm
 from edgesim.costs.widths import FLOAT_BYTES, INDEX_BYTES
 from edgesim.gossip.algorithm import Algorithm
-from edgesim.gossip.choco import Choco, FixedGraphChoco
+from edgesim.gossip.choco import Choco
+from edgesim.gossip.choco_numerator import ChocoNumerator
 from edgesim.gossip.dcd import Dcd
 from edgesim.gossip.deep_squeeze import DeepSqueeze
+from edgesim.gossip.fixed_graph_choco import FixedGraphChoco
 from edgesim.gossip.gradient_push import GradientPush
 from edgesim.hardware.work import Work
 from edgesim.learning.optimizers import Optimizer, QuasiGlobalMomentum, Sgd
@@ -89,9 +91,11 @@ def gossip_work(algorithm: Algorithm[Any], numel: int, out_degree: int, in_degre
             send += _vector(numel, ops=2, passes=3)  # x -= eta (1 - w) h
             mix = _vector(numel, ops=2, passes=3) * is_hearing  # x += eta S
             return send * is_sending + scaled * in_degree + mix + debias
-        case Choco():
-            edge = _vector(numel, ops=2, passes=3)  # x -= eta w h or x += eta w h
-            send = _vector(numel, ops=1, passes=3) + compress + plain + edge
+        case Choco() | ChocoNumerator():
+            edge = _vector(numel, ops=2, passes=3)  # x -= eta w u h or x += eta w u h
+            send = _vector(numel, ops=1, passes=3) + compress + plain + edge  # q = C(z - h), h += q
+            if isinstance(algorithm, Choco):
+                send += _vector(numel, ops=1, passes=2)  # z = x/u, anew for each edge
             return send * out_degree + (plain + edge) * in_degree + debias
         case DeepSqueeze():
             # v = delta + x, c = C(v), delta = v - c, x -= eta (1 - w) c

@@ -96,7 +96,7 @@ class Algorithm(Hashable, Protocol[State]):
 
     @property
     def name(self) -> str:
-        """Name as in a scenario."""
+        """Name in the headers of messages."""
         ...
 
     @property

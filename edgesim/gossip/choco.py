@@ -1,12 +1,13 @@
-"""CHOCO-SGD with push-sum over directed graphs (arXiv 2111.09389, Algorithm 2; R§3.3).
+"""CHOCO-SGD with push-sum that tracks the model z = x/u (reference.md, section 14).
 
 Symbols:
-    x: numerator   u: push weight   x~: x after the local step   eta: averaging rate
+    x: numerator   u: push weight   z = x/u: model   eta: averaging rate
     e = (j -> i): edge, j sends to i   w_e: its mixing weight, chosen by j   h[e]: its public copy
-    q: compressed difference   S: sum over in-edges of w_e h[e]
+    q: compressed difference
 
-The correction uses sum_e w_e h[e] - (1 - w_self) h, never (W - I)_ij (h_j - h_i) as printed in the
-paper's Algorithm 5, which loses mass unless the rows of W sum to one (R§9.3).
+The published form (choco_numerator.py) tracks x. Where u moves, x = u z goes on moving at
+consensus, so that differences never die out. Here they do: at consensus z stands still whatever u
+does. The two forms are equal where u is 1 throughout.
 """
 
 from __future__ import annotations
@@ -22,6 +23,13 @@ from edgesim.compression.compressors import Compressor
 from edgesim.gossip.algorithm import GossipState, OutEdge, OwnEdge, Share
 from edgesim.learning.parameters import ParameterLayout
 
+LEAST_PUSH_WEIGHT = 1e-12
+"""A device with a smaller push weight keeps its mass until it has received more.
+
+A device that sends far more often than it receives divides its mass again and again. x = u z is
+float32 and would lose digits below 1e-38, so z would be lost although u, a double, goes on.
+"""
+
 
 @dataclass(slots=True)
 class ChocoState(GossipState):
@@ -36,15 +44,18 @@ class ChocoState(GossipState):
     received: dict[OwnEdge, Tensor] = field(default_factory=dict)
 
     def public_copies(self) -> tuple[dict[OwnEdge, Tensor], dict[OwnEdge, Tensor]]:
-        """Both kinds."""
+        """Copies of out-edges and of in-edges."""
         return self.sent, self.received
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choco:
-    """CHOCO-SGD per edge and per message: right on fixed and on changing graphs, at any pace.
+    """CHOCO-SGD per edge and per message, right wherever push weights move.
 
-    Mass: what the sender takes from x, eta w_e h[e], is exactly what the receiver adds.
+    That is at free pace, on changing graphs, with devices that join and leave, and on fixed
+    digraphs whose weights are not doubly stochastic.
+
+    Mass: what the sender takes from x, eta w_e u h[e], is exactly what the receiver adds.
     """
 
     averaging_rate: float
@@ -59,80 +70,31 @@ class Choco:
     def send_(
         self, state: ChocoState, out_edges: Sequence[OutEdge], rng: np.random.Generator
     ) -> list[Share]:
-        """Q = C(x~ - h[e]); h[e] += q on each active edge, then x = x~ - eta sum_e w_e h[e]."""
-        eta, x, u = self.averaging_rate, state.x, state.u
+        """Q = C(x/u - h[e]); h[e] += q on each active edge, then x -= eta u sum_e w_e h[e].
+
+        A device that has no mass yet has no model either: its messages hold the zero vector and
+        leave h[e] as it is. Below `LEAST_PUSH_WEIGHT` messages move h[e] and no mass.
+        """
+        eta, x = self.averaging_rate, state.x
+        u = state.u if state.u >= LEAST_PUSH_WEIGHT else 0.0
         shares = []
         for edge in out_edges:
             h = state.sent.setdefault((edge.receiver, edge.address), torch.zeros_like(x))
-            q = self.compressor.compress(x - h, self.layout, rng)
+            difference = (x / state.u).sub_(h) if state.u > 0 else torch.zeros_like(x)
+            q = self.compressor.compress(difference, self.layout, rng)
             q.add_to_(h)
             shares.append(Share(edge.receiver, edge.weight, u, q, edge.address))
         for edge in out_edges:
-            x.sub_(state.sent[edge.receiver, edge.address], alpha=eta * edge.weight)
-            state.u -= eta * edge.weight * u
+            leaving = eta * edge.weight * u
+            x.sub_(state.sent[edge.receiver, edge.address], alpha=leaving)
+            state.u -= leaving
         return shares
 
     def absorb_(self, state: ChocoState, received: Sequence[Share]) -> None:
-        """h[e] += q; x += eta w_e h[e]; u += eta w_e u_sender."""
-        eta = self.averaging_rate
+        """h[e] += q; x += eta w_e u_sender h[e]; u += eta w_e u_sender."""
         for share in received:
             h = state.received.setdefault((share.peer, share.address), torch.zeros_like(state.x))
             share.payload.add_to_(h)
-            state.x.add_(h, alpha=eta * share.weight)
-            state.u += eta * share.weight * share.push_weight
-
-
-@dataclass(slots=True)
-class FixedGraphChocoState(GossipState):
-    """The two extra buffers of CHOCO that the paper counts.
-
-    Attributes:
-        h: public copy, the same on all out-edges because they always carry the same messages.
-        S: sum over in-edges of w_e h[e].
-    """
-
-    h: Tensor
-    S: Tensor
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FixedGraphChoco:
-    """CHOCO-SGD where the same edges carry one message each in every exchange (R§3.3 as printed).
-
-    Equal to `Choco` up to rounding; needs two buffers whatever the degree. Wrong where edges come
-    and go, or where a device may absorb none or two messages of an edge beside one of another. A
-    round without any message is a local step.
-    """
-
-    averaging_rate: float
-    compressor: Compressor
-    layout: ParameterLayout
-    name: str = "choco"
-
-    def init(self, x: Tensor, in_weights: Mapping[int, float]) -> FixedGraphChocoState:  # noqa: ARG002
-        """Public copies start at zero."""
-        return FixedGraphChocoState(x, 1.0, torch.zeros_like(x), torch.zeros_like(x))
-
-    def send_(
-        self, state: FixedGraphChocoState, out_edges: Sequence[OutEdge], rng: np.random.Generator
-    ) -> list[Share]:
-        """Q = C(x~ - h); h += q; x = x~ - eta (1 - w_self) h."""
-        if not out_edges:
-            return []
-        x, u, h = state.x, state.u, state.h
-        q = self.compressor.compress(x - h, self.layout, rng)
-        q.add_to_(h)
-        leaving = self.averaging_rate * sum(edge.weight for edge in out_edges)
-        x.sub_(h, alpha=leaving)
-        state.u -= leaving * u
-        return [Share(edge.receiver, edge.weight, u, q) for edge in out_edges]
-
-    def absorb_(self, state: FixedGraphChocoState, received: Sequence[Share]) -> None:
-        """S += w_e q for each in-edge, then x += eta S; u += eta sum_e w_e u_sender."""
-        if not received:  # a local step between two exchanges
-            return
-        eta = self.averaging_rate
-        for share in received:
-            share.payload.add_to_(state.S, scale=share.weight)
-            state.u += eta * share.weight * share.push_weight
-        state.x.add_(state.S, alpha=eta)
+            arriving = self.averaging_rate * share.weight * share.push_weight
+            state.x.add_(h, alpha=arriving)
+            state.u += arriving

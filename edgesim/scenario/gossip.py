@@ -91,9 +91,19 @@ class GossipSection(Section):
 
 
 class ChocoGossip(GossipSection):
-    """CHOCO-SGD with push-sum (R§3.3)."""
+    """CHOCO-SGD with push-sum; tracks the model (R§14)."""
 
     algorithm: Literal["choco"]
+    averaging_rate: AveragingRate = Field(description=_AVERAGING_RATE)
+    compressor: CompressorSection = Field(
+        default=IdentityCompressor(kind="identity"), description=_COMPRESSOR
+    )
+
+
+class ChocoNumeratorGossip(GossipSection):
+    """CHOCO-SGD with push-sum as published; tracks the numerator (R§3.3)."""
+
+    algorithm: Literal["choco_numerator"]
     averaging_rate: AveragingRate = Field(description=_AVERAGING_RATE)
     compressor: CompressorSection = Field(
         default=IdentityCompressor(kind="identity"), description=_COMPRESSOR
@@ -132,6 +142,6 @@ class DcdGossip(GossipSection):
 
 
 Gossip = Annotated[
-    ChocoGossip | DeepSqueezeGossip | GradientPushGossip | DcdGossip,
+    ChocoGossip | ChocoNumeratorGossip | DeepSqueezeGossip | GradientPushGossip | DcdGossip,
     Field(discriminator="algorithm"),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from edgesim.gossip.fixed_graph_choco import FixedGraphChoco
 from edgesim.quant.settings import QuantizationSettings
 from edgesim.study.comparison import (
     PAPER_BATCH,
@@ -47,5 +48,5 @@ def _setting(name: str, side: int, settings: QuantizationSettings) -> Setting:
         optimizer=PAPER_OPTIMIZER,
         out_degree=1,
         in_degree=1,
-        is_fixed_graph=True,
+        choco=FixedGraphChoco,
     )

@@ -12,16 +12,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from edgesim.assembly import choco_form
 from edgesim.compression.compressors import Compressor, Identity, TopK
 from edgesim.costs.closed_form import ClosedForm, closed_form
 from edgesim.costs.layer_plan import ModelForm
 from edgesim.costs.memory import MemoryModel, paper_memory
 from edgesim.costs.memory_table import MemoryTable
-from edgesim.costs.message_form import CountedAlgorithm
+from edgesim.costs.message_form import CountedAlgorithm, PerEdgeChoco
 from edgesim.costs.round_work import gossip_work, optimizer_work
-from edgesim.gossip.choco import Choco, FixedGraphChoco
 from edgesim.gossip.dcd import Dcd
 from edgesim.gossip.deep_squeeze import DeepSqueeze
+from edgesim.gossip.fixed_graph_choco import FixedGraphChoco
 from edgesim.gossip.gradient_push import GradientPush
 from edgesim.hardware.energy_tables import ENERGY_TABLES
 from edgesim.hardware.work import Work
@@ -65,7 +66,7 @@ class Setting:
         optimizer: of the device.
         out_degree: messages that the device sends in a round with an exchange.
         in_degree: messages that it takes.
-        is_fixed_graph: whether CHOCO can make do with two buffers.
+        choco: the form of CHOCO.
     """
 
     name: str
@@ -76,7 +77,7 @@ class Setting:
     optimizer: Optimizer
     out_degree: int
     in_degree: int
-    is_fixed_graph: bool
+    choco: type[PerEdgeChoco | FixedGraphChoco]
 
     def form(
         self, precision: Precision, weight_gradient: WeightGradient | None = None
@@ -167,7 +168,7 @@ def setting_of(subject: Subject) -> Setting:
         optimizer=subject.optimizer,
         out_degree=out_degree,
         in_degree=in_degree,
-        is_fixed_graph=not isinstance(subject.algorithm, Choco),
+        choco=choco_form(subject.scenario, schedule),
     )
 
 
@@ -256,9 +257,8 @@ def _side(
 
 def _algorithms(setting: Setting) -> dict[AlgorithmName, _Maker]:
     """DCD on a graph with links one way has the costs of one with as many links both ways."""
-    choco = FixedGraphChoco if setting.is_fixed_graph else Choco
     return {
-        "choco": lambda c, layout: choco(averaging_rate=_RATE, compressor=c, layout=layout),
+        "choco": lambda c, layout: setting.choco(averaging_rate=_RATE, compressor=c, layout=layout),
         "deepsqueeze": lambda c, layout: DeepSqueeze(
             averaging_rate=_RATE, compressor=c, layout=layout
         ),

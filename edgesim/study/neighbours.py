@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from edgesim.gossip.choco import Choco
+from edgesim.costs.message_form import PerEdgeChoco
 from edgesim.study.subject import Subject
 from topologies import ContactTrace, Schedule, possible_receivers
 
@@ -19,7 +19,7 @@ class Neighbours:
     Attributes:
         degrees: messages sent and taken in rounds of a period, as `rounds_of_period` has them.
         out_copies: neighbours that it holds memory for as a sender: the most of a round, or for
-            CHOCO on changing graphs all that it ever sends to (`edgesim.costs.memory`).
+            CHOCO with a copy for each edge all that it ever sends to (`edgesim.costs.memory`).
         in_copies: likewise as a receiver.
     """
 
@@ -49,7 +49,7 @@ def neighbours_of_devices(subject: Subject) -> tuple[Neighbours, ...]:
         )
         for device in devices
     ]
-    if not isinstance(subject.algorithm, Choco):
+    if not isinstance(subject.algorithm, PerEdgeChoco):
         most = [tuple(map(max, zip(*pairs, strict=True))) for pairs in degrees]
         return tuple(
             Neighbours(degrees=pairs, out_copies=out, in_copies=taken)
@@ -71,7 +71,7 @@ def copies_of_devices(subject: Subject) -> tuple[tuple[int, int], ...]:
     """
     schedule = subject.schedule
     devices = range(schedule.num_devices)
-    if isinstance(subject.algorithm, Choco):
+    if isinstance(subject.algorithm, PerEdgeChoco):
         receivers = [possible_receivers(schedule, device) for device in devices]
         senders = Counter(receiver for peers in receivers for receiver in peers)
         return tuple((len(receivers[i]), senders[i]) for i in devices)

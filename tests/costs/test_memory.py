@@ -20,7 +20,15 @@ from edgesim.costs.step_replay import peak_of_step
 from edgesim.costs.step_watch import watch_step
 from edgesim.costs.storage_ledger import StorageLedger
 from edgesim.costs.work_meter import WorkMeter
-from edgesim.gossip import Choco, Dcd, DeepSqueeze, FixedGraphChoco, GradientPush, OutEdge
+from edgesim.gossip import (
+    Choco,
+    ChocoNumerator,
+    Dcd,
+    DeepSqueeze,
+    FixedGraphChoco,
+    GradientPush,
+    OutEdge,
+)
 from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.optimizers import QuasiGlobalMomentum, Sgd
 from edgesim.learning.parameters import ParameterLayout
@@ -158,7 +166,7 @@ def test_predicted_memory_is_measured_for_every_switch(change):
     assert_equal(*both("resnet20", 16, 2, "reference", settings=settings))
 
 
-KINDS = [FixedGraphChoco, Choco, DeepSqueeze, GradientPush, Dcd]
+KINDS = [FixedGraphChoco, Choco, ChocoNumerator, DeepSqueeze, GradientPush, Dcd]
 COMPRESSORS = [
     Identity(values="fp32"),
     Identity(values="fp16"),

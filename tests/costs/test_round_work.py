@@ -15,7 +15,7 @@ from edgesim.compression.compressors import (
 )
 from edgesim.costs.errors import CostError
 from edgesim.costs.round_work import gossip_work, optimizer_work
-from edgesim.gossip import Choco, Dcd, DeepSqueeze, FixedGraphChoco, GradientPush
+from edgesim.gossip import Choco, ChocoNumerator, Dcd, DeepSqueeze, FixedGraphChoco, GradientPush
 from edgesim.hardware.work import Work
 from edgesim.learning.optimizers import QuasiGlobalMomentum, Sgd
 from edgesim.learning.parameters import ParameterLayout
@@ -68,7 +68,9 @@ def test_gossip_counts_each_statement_of_its_algorithm(out_degree, in_degree):
     fixed = (subtract + COMPRESS + ADD + ADD_SCALED) * sends
     assert work(FixedGraphChoco) == fixed + ADD_SCALED * (in_degree + hears) + DEBIAS
     per_edge = (subtract + COMPRESS + ADD + ADD_SCALED) * out_degree
-    assert work(Choco) == per_edge + (ADD + ADD_SCALED) * in_degree + DEBIAS
+    per_edge += (ADD + ADD_SCALED) * in_degree + DEBIAS
+    assert work(ChocoNumerator) == per_edge
+    assert work(Choco) == per_edge + DEBIAS * out_degree  # x/u before each difference
     squeezed = (ADD + COMPRESS + ADD + ADD_SCALED) * sends
     assert work(DeepSqueeze) == squeezed + ADD_SCALED * in_degree + DEBIAS
     pushed = (COMPRESS + ADD_SCALED) * sends

@@ -21,6 +21,11 @@ from edgesim.fleet.host import Host
 from edgesim.preparation import prepare
 from edgesim.scenario.schema import Scenario
 
+CHOCO = {
+    "algorithm": "choco",
+    "averaging_rate": 0.2,
+    "compressor": {"kind": "top_k", "keep": 0.1},
+}
 BASE = {
     "name": "faults",
     "seed": 5,
@@ -34,11 +39,7 @@ BASE = {
     },
     "model": {"name": "small_cnn"},
     "training": {"rounds": 8, "optimizer": {"lr": 0.05}},
-    "gossip": {
-        "algorithm": "choco",
-        "averaging_rate": 0.2,
-        "compressor": {"kind": "top_k", "keep": 0.1},
-    },
+    "gossip": CHOCO,
     "evaluation": {"every_rounds": 3, "samples": 10},
 }
 
@@ -67,6 +68,11 @@ KINDS = {
         "topology": {"kind": "erdos_renyi", "probability": 0.6},
         "gossip": {"algorithm": "gradient_push", "averaging_rate": 0.5},
     },
+    "star": {"topology": {"kind": "star"}},  # push weights move in lockstep
+    "numerator": {  # the published form, in two buffers
+        "topology": {"kind": "star"},
+        "gossip": {**CHOCO, "algorithm": "choco_numerator"},
+    },
     "matching": {"topology": {"kind": "random_matching"}},
     "one peer squeezed": {"topology": {"kind": "one_peer_exponential"}, "gossip": SQUEEZE},
     "clocks": {"fleet": {"devices": SLOW_AND_FAST}, "network": JITTER},
@@ -86,12 +92,7 @@ KINDS = {
         "training": {"rounds": 11, "optimizer": {"lr": 0.05}},
     },
     "local steps": {  # the end is between two exchanges
-        "gossip": {
-            "algorithm": "choco",
-            "averaging_rate": 0.2,
-            "local_steps": 3,
-            "compressor": {"kind": "top_k", "keep": 0.1},
-        },
+        "gossip": {**CHOCO, "local_steps": 3},
         "training": {"rounds": 11, "optimizer": {"lr": 0.05}},
     },
     "leaving after local steps": {
@@ -118,6 +119,12 @@ KINDS = {
         "training": {"rounds": 20, "optimizer": {"lr": 0.05}},
     },
     "free": {"fleet": FREE, "topology": {"kind": "exponential"}, "network": JITTER},
+    "free numerator": {
+        "fleet": FREE,
+        "topology": {"kind": "star"},
+        "gossip": {**CHOCO, "algorithm": "choco_numerator"},
+        "network": JITTER,
+    },
     "free squeezed half-duplex": {
         "fleet": FREE,
         "topology": {"kind": "ring"},

@@ -34,6 +34,10 @@ CHURNS = {
 LATE = {"two join": 2, "all of it": 1}
 GOSSIPS = {
     "choco": "gossip={algorithm: choco, averaging_rate: 0.3, compressor: {kind: top_k, keep: 0.2}}",
+    "choco numerator": (
+        "gossip={algorithm: choco_numerator, averaging_rate: 0.3, "
+        "compressor: {kind: top_k, keep: 0.2}}"
+    ),
     "deepsqueeze": (
         "gossip={algorithm: deepsqueeze, averaging_rate: 0.3, compressor: {kind: top_k, keep: 0.2}}"
     ),

@@ -17,6 +17,10 @@ LONG = ("training.rounds=24", "training.optimizer.lr=0.01")
 STILL = ("training.optimizer.lr=1.0e-30", "training.rounds=12")
 GOSSIPS = {
     "choco": "gossip={algorithm: choco, averaging_rate: 0.3, compressor: {kind: top_k, keep: 0.2}}",
+    "choco numerator": (
+        "gossip={algorithm: choco_numerator, averaging_rate: 0.3, compressor: {kind: top_k, keep: "
+        "0.2}}"
+    ),
     "deepsqueeze": (
         "gossip={algorithm: deepsqueeze, averaging_rate: 0.3, compressor: {kind: random_k, keep: "
         "0.2}}"

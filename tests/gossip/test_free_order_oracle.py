@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgesim.compression import Identity, TopK, decode
-from edgesim.gossip import Choco, Dcd, DeepSqueeze, GradientPush, OutEdge, Share
+from edgesim.gossip import ChocoNumerator, Dcd, DeepSqueeze, GradientPush, OutEdge, Share
 from edgesim.learning.parameters import ParameterLayout
 
 LAYOUT = ParameterLayout.from_shapes([(4, 5), (7,), (3, 3)])
@@ -99,12 +99,12 @@ def free_run(n, seed):
 
 @settings(max_examples=20)
 @given(SCHEDULES)
-def test_choco_in_free_order_equals_the_event_recursion(case):
+def test_published_choco_in_free_order_equals_the_event_recursion(case):
     n, seed, keep = case
     compressor, C = compressors(keep)
     X, gradient = problem(n, seed)
     eta = 0.5 if keep is None else 0.05
-    algorithm = Choco(averaging_rate=eta, compressor=compressor, layout=LAYOUT)
+    algorithm = ChocoNumerator(averaging_rate=eta, compressor=compressor, layout=LAYOUT)
     events = free_run(n, seed)
     ours = FreeFleet(algorithm, X, np.eye(n), gradient)
     check(events, ours, oracle.choco(oracle.Fleet(X, gradient, GAMMA), events, eta, C))
@@ -189,7 +189,7 @@ def test_dcd_keeps_no_mass_at_free_pace_where_choco_does():
     drifts = []
     for algorithm in (
         Dcd(compressor=Identity(values="fp64"), layout=LAYOUT),
-        Choco(averaging_rate=1.0, compressor=Identity(values="fp64"), layout=LAYOUT),
+        ChocoNumerator(averaging_rate=1.0, compressor=Identity(values="fp64"), layout=LAYOUT),
     ):
         theirs = oracle.Fleet(X, gradient, GAMMA)
         run = (

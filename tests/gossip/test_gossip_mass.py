@@ -18,7 +18,7 @@ from edgesim.compression import (
     TopK,
     decode,
 )
-from edgesim.gossip import Choco, DeepSqueeze, FixedGraphChoco, GradientPush
+from edgesim.gossip import Choco, ChocoNumerator, DeepSqueeze, FixedGraphChoco, GradientPush
 from edgesim.learning.parameters import ParameterLayout
 
 LAYOUT = ParameterLayout.from_shapes([(6, 5), (3,), (1,)])
@@ -48,7 +48,7 @@ def make(kind, compressor):
     st.integers(2, 7),
     st.integers(0, 10_000),
     st.sampled_from(COMPRESSORS),
-    st.sampled_from([Choco, DeepSqueeze, GradientPush]),
+    st.sampled_from([Choco, ChocoNumerator, DeepSqueeze, GradientPush]),
 )
 def test_mass_is_conserved_with_messages_in_flight(n, seed, compressor, kind):
     """sum(x) and sum(u), counting what has left and not arrived, for any order and delay."""
@@ -76,22 +76,25 @@ def edge_of(letter):
 
 
 def carried_mass(fleet, letter):
-    """What the receiver will add: eta w h for CHOCO, eta w times the content for the others."""
+    """What the receiver will add: eta w h or eta w u h for CHOCO, eta w content for the others."""
     message = decode(letter, LAYOUT)
     if fleet.algorithm.name == "choco":
         vector = fleet.states[message.sender].sent[message.receiver, None].numpy().copy()
     else:
         vector = message.payload.decode().double().numpy()
     share = ETA * message.weight
+    if isinstance(fleet.algorithm, Choco):
+        vector *= message.push_weight
     return share * vector, share * message.push_weight
 
 
 @pytest.mark.parametrize("compressor", COMPRESSORS, ids=str)
-def test_choco_receivers_hold_bit_equal_public_copies(compressor):
+@pytest.mark.parametrize("kind", [Choco, ChocoNumerator])
+def test_choco_receivers_hold_bit_equal_public_copies(kind, compressor):
     rng = np.random.default_rng(1)
     n = 5
     X = rng.normal(size=(n, D)).astype(np.float32)
-    fleet = AlgorithmFleet(make(Choco, compressor), X, np.eye(n), LAYOUT)
+    fleet = AlgorithmFleet(make(kind, compressor), X, np.eye(n), LAYOUT)
     assert fleet.states[0].x.dtype.is_floating_point
     for _ in range(15):
         fleet.absorb(fleet.send(oracle.random_weights(n, rng)))
@@ -101,7 +104,9 @@ def test_choco_receivers_hold_bit_equal_public_copies(compressor):
 
 
 @pytest.mark.parametrize("compressor", COMPRESSORS[1:], ids=str)
-@pytest.mark.parametrize("kind", [Choco, FixedGraphChoco, DeepSqueeze, GradientPush])
+@pytest.mark.parametrize(
+    "kind", [Choco, ChocoNumerator, FixedGraphChoco, DeepSqueeze, GradientPush]
+)
 def test_mass_is_conserved_in_float32_as_far_as_float32_can(kind, compressor):
     """As fleets run. A sum of n entries of size one errs by some units of 6e-8 each round."""
     n, rounds = 6, 40
@@ -128,7 +133,9 @@ def test_the_running_sum_of_choco_is_the_weighted_sum_of_the_senders_copies(comp
     np.testing.assert_allclose(S, oracle.off_diagonal(W) @ H, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", [Choco, FixedGraphChoco, DeepSqueeze, GradientPush])
+@pytest.mark.parametrize(
+    "kind", [Choco, ChocoNumerator, FixedGraphChoco, DeepSqueeze, GradientPush]
+)
 def test_push_weights_stay_one_on_regular_graphs_and_always_sum_to_the_devices(kind):
     n = 8
     X = np.random.default_rng(0).normal(size=(n, D))
@@ -146,7 +153,7 @@ def test_push_weights_stay_one_on_regular_graphs_and_always_sum_to_the_devices(k
 
 def test_a_device_without_active_edges_sends_nothing_and_keeps_its_state():
     X = np.random.default_rng(0).normal(size=(1, D))
-    for kind in (Choco, DeepSqueeze, GradientPush):
+    for kind in (Choco, ChocoNumerator, DeepSqueeze, GradientPush):
         fleet = AlgorithmFleet(make(kind, TopK(keep=0.1, values="fp32")), X, np.eye(1), LAYOUT)
         assert fleet.send(np.eye(1)) == []
         fleet.absorb([])

@@ -10,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgesim.compression import Identity, MinMaxUInt8, TopK
-from edgesim.gossip import Choco, Dcd, DeepSqueeze, FixedGraphChoco, GradientPush
+from edgesim.gossip import (
+    Choco,
+    ChocoNumerator,
+    Dcd,
+    DeepSqueeze,
+    FixedGraphChoco,
+    GradientPush,
+)
 from edgesim.learning.parameters import ParameterLayout
 
 LAYOUT = ParameterLayout.from_shapes([(4, 5), (7,), (3, 3)])
@@ -67,14 +74,14 @@ SCHEDULES = st.tuples(st.integers(2, 8), st.integers(0, 10_000), st.sampled_from
 
 @settings(max_examples=25, deadline=None)
 @given(SCHEDULES)
-def test_choco_on_changing_digraphs_equals_the_dense_recursion(case):
+def test_published_choco_on_changing_digraphs_equals_the_dense_recursion(case):
     n, seed, keep = case
     rng = np.random.default_rng(seed)
     Ws = [oracle.random_weights(n, rng) for _ in range(ROUNDS)]
     compressor, C = compressors(keep)
     X, gradient, _ = problem(n, seed)
     eta = 0.5 if keep is None else 0.05
-    algorithm = Choco(averaging_rate=eta, compressor=compressor, layout=LAYOUT)
+    algorithm = ChocoNumerator(averaging_rate=eta, compressor=compressor, layout=LAYOUT)
     fleet = AlgorithmFleet(algorithm, X, Ws[0], LAYOUT)
     expected = oracle.choco(X, np.ones(n), Ws, gradient, 0.05, eta, C)
     H_want = assert_follows(fleet, Ws, gradient, expected)
@@ -115,8 +122,8 @@ def test_gradient_push_on_changing_digraphs_equals_the_dense_recursion(case):
 
 @pytest.mark.parametrize("W", [directed_ring(8), ring(5), irregular()])
 @pytest.mark.parametrize("keep", [None, 0.1])
-@pytest.mark.parametrize("kind", [Choco, FixedGraphChoco])
-def test_choco_on_fixed_graphs_equals_the_form_of_the_reference(W, keep, kind):
+@pytest.mark.parametrize("kind", [ChocoNumerator, FixedGraphChoco])
+def test_published_choco_on_fixed_graphs_equals_the_form_of_the_reference(W, keep, kind):
     """Both forms against R§3.3 with one public copy per device."""
     n = len(W)
     compressor, C = compressors(keep)
@@ -129,8 +136,8 @@ def test_choco_on_fixed_graphs_equals_the_form_of_the_reference(W, keep, kind):
 
 
 @pytest.mark.parametrize("keep", [None, 0.1])
-@pytest.mark.parametrize("kind", [Choco, FixedGraphChoco])
-def test_choco_with_local_steps_equals_the_dense_recursion(keep, kind):
+@pytest.mark.parametrize("kind", [ChocoNumerator, FixedGraphChoco])
+def test_published_choco_with_local_steps_equals_the_dense_recursion(keep, kind):
     """Between two exchanges W is I: nothing moves but by the steps."""
     W, n = irregular(), 8
     compressor, C = compressors(keep)
@@ -193,7 +200,7 @@ def test_without_compression_choco_deep_squeeze_and_gradient_push_are_one_algori
     """R§10 check 4: equal iterates at C = identity, eta = 1, on an irregular digraph."""
     W = irregular()
     X, gradient, _ = problem(8, 6)
-    kinds = (Choco, FixedGraphChoco, DeepSqueeze, GradientPush)
+    kinds = (Choco, ChocoNumerator, FixedGraphChoco, DeepSqueeze, GradientPush)
     fleets = [
         AlgorithmFleet(kind(averaging_rate=1.0, compressor=IDENTITY, layout=LAYOUT), X, W, LAYOUT)
         for kind in kinds

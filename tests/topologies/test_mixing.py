@@ -14,6 +14,7 @@ from topologies import (
     complete,
     directed_ring,
     exponential,
+    is_balanced,
     is_column_stochastic,
     is_doubly_stochastic,
     metropolis,
@@ -123,6 +124,15 @@ class TestMixingMatrix:
 
     def test_star_is_not_doubly_stochastic(self):
         assert not is_doubly_stochastic(matrix(star(4)))
+
+    @given(graph=digraphs())
+    def test_balanced_links_are_doubly_stochastic_weights(self, graph):
+        assert is_balanced(column_stochastic(graph)) == is_doubly_stochastic(matrix(graph))
+
+    def test_a_regular_graph_is_balanced_and_a_star_is_not(self):
+        assert is_balanced(column_stochastic(chordal_grid(8)))
+        assert is_balanced(metropolis(star(4)))
+        assert not is_balanced(column_stochastic(star(4)))
 
 
 class TestMetropolis:

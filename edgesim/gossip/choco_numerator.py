@@ -1,0 +1,74 @@
+"""CHOCO-SGD with push-sum as published: it tracks the numerator x (arXiv 2111.09389, Algorithm 2).
+
+Source: reference.md, section 3.3. For comparison: choco.py is what trains where u moves.
+
+Symbols:
+    x: numerator   u: push weight   x~: x after the local step   eta: averaging rate
+    e = (j -> i): edge, j sends to i   w_e: its mixing weight, chosen by j   h[e]: its public copy
+    q: compressed difference
+
+The correction uses sum_e w_e h[e] - (1 - w_self) h, never (W - I)_ij (h_j - h_i) as printed in the
+paper's Algorithm 5, which loses mass unless the rows of W sum to one (reference.md, section 9.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgesim.compression.compressors import Compressor
+from edgesim.gossip.algorithm import OutEdge, Share
+from edgesim.gossip.choco import ChocoState
+from edgesim.learning.parameters import ParameterLayout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChocoNumerator:
+    """The published form per edge and per message, for changing graphs and any pace.
+
+    Where push weights move, x moves even at consensus: compression noise then sets a floor, and a
+    large averaging rate turns it into growth.
+
+    Mass: what the sender takes from x, eta w_e h[e], is exactly what the receiver adds.
+
+    Attributes:
+        name: in messages; that of `Choco`, whose messages have the same parts and length.
+    """
+
+    averaging_rate: float
+    compressor: Compressor
+    layout: ParameterLayout
+    name: str = "choco"
+
+    def init(self, x: Tensor, in_weights: Mapping[int, float]) -> ChocoState:  # noqa: ARG002
+        """All public copies start at zero and come to be with the first message of their edge."""
+        return ChocoState(x, 1.0)
+
+    def send_(
+        self, state: ChocoState, out_edges: Sequence[OutEdge], rng: np.random.Generator
+    ) -> list[Share]:
+        """Q = C(x~ - h[e]); h[e] += q on each active edge, then x = x~ - eta sum_e w_e h[e]."""
+        eta, x, u = self.averaging_rate, state.x, state.u
+        shares = []
+        for edge in out_edges:
+            h = state.sent.setdefault((edge.receiver, edge.address), torch.zeros_like(x))
+            q = self.compressor.compress(x - h, self.layout, rng)
+            q.add_to_(h)
+            shares.append(Share(edge.receiver, edge.weight, u, q, edge.address))
+        for edge in out_edges:
+            x.sub_(state.sent[edge.receiver, edge.address], alpha=eta * edge.weight)
+            state.u -= eta * edge.weight * u
+        return shares
+
+    def absorb_(self, state: ChocoState, received: Sequence[Share]) -> None:
+        """h[e] += q; x += eta w_e h[e]; u += eta w_e u_sender."""
+        eta = self.averaging_rate
+        for share in received:
+            h = state.received.setdefault((share.peer, share.address), torch.zeros_like(state.x))
+            share.payload.add_to_(h)
+            state.x.add_(h, alpha=eta * share.weight)
+            state.u += eta * share.weight * share.push_weight

@@ -1,0 +1,79 @@
+"""CHOCO-SGD in two buffers, for graphs that stay (arXiv 2111.09389, Algorithm 2).
+
+Source: reference.md, section 3.3.
+
+Symbols:
+    x: numerator   u: push weight   x~: x after the local step   eta: averaging rate
+    w_e: mixing weight of an edge   h: public copy   q: compressed difference
+    S: sum over in-edges of w_e h[e]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgesim.compression.compressors import Compressor
+from edgesim.gossip.algorithm import GossipState, OutEdge, Share
+from edgesim.learning.parameters import ParameterLayout
+
+
+@dataclass(slots=True)
+class FixedGraphChocoState(GossipState):
+    """The two extra buffers of CHOCO that the paper counts.
+
+    Attributes:
+        h: public copy, the same on all out-edges because they always carry the same messages.
+        S: sum over in-edges of w_e h[e].
+    """
+
+    h: Tensor
+    S: Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixedGraphChoco:
+    """CHOCO-SGD where the same edges carry one message each in every exchange.
+
+    Needs two buffers whatever the degree. Equal to `ChocoNumerator` up to rounding, and to `Choco`
+    where the weights are doubly stochastic, so that u is 1 throughout. Wrong where edges come and
+    go, or where a device may absorb none or two messages of an edge beside one of another. A round
+    without any message is a local step.
+    """
+
+    averaging_rate: float
+    compressor: Compressor
+    layout: ParameterLayout
+    name: str = "choco"
+
+    def init(self, x: Tensor, in_weights: Mapping[int, float]) -> FixedGraphChocoState:  # noqa: ARG002
+        """Public copies start at zero."""
+        return FixedGraphChocoState(x, 1.0, torch.zeros_like(x), torch.zeros_like(x))
+
+    def send_(
+        self, state: FixedGraphChocoState, out_edges: Sequence[OutEdge], rng: np.random.Generator
+    ) -> list[Share]:
+        """Q = C(x~ - h); h += q; x = x~ - eta (1 - w_self) h."""
+        if not out_edges:
+            return []
+        x, u, h = state.x, state.u, state.h
+        q = self.compressor.compress(x - h, self.layout, rng)
+        q.add_to_(h)
+        leaving = self.averaging_rate * sum(edge.weight for edge in out_edges)
+        x.sub_(h, alpha=leaving)
+        state.u -= leaving * u
+        return [Share(edge.receiver, edge.weight, u, q) for edge in out_edges]
+
+    def absorb_(self, state: FixedGraphChocoState, received: Sequence[Share]) -> None:
+        """S += w_e q for each in-edge, then x += eta S; u += eta sum_e w_e u_sender."""
+        if not received:  # a local step between two exchanges
+            return
+        eta = self.averaging_rate
+        for share in received:
+            share.payload.add_to_(state.S, scale=share.weight)
+            state.u += eta * share.weight * share.push_weight
+        state.x.add_(state.S, alpha=eta)

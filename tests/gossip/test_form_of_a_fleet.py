@@ -1,0 +1,171 @@
+"""Which form of CHOCO a scenario gets, and what the two forms do in real fleets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from rich.console import Console
+
+from edgesim.assembly import PLAIN, make_algorithm, make_flat_model, make_schedule
+from edgesim.fleet.run import run_scenario
+from edgesim.gossip import Choco, ChocoNumerator, FixedGraphChoco
+from edgesim.gossip.algorithm import GossipState
+from edgesim.learning.optimizers import QuasiGlobalMomentum
+from edgesim.learning.parameters import ParameterLayout
+from edgesim.preparation import prepare
+from edgesim.scenario import load_scenario
+from edgesim.trainer import Trainer
+
+SCENARIO = {
+    "name": "forms",
+    "seed": 3,
+    "fleet": {"devices": 5},
+    "topology": {"kind": "directed_ring"},
+    "data": {
+        "source": "digits",
+        "train_samples": 100,
+        "partition": {"kind": "label_skew", "skew": 0.8},
+        "batch_size": 4,
+    },
+    "model": {"name": "small_cnn"},
+    "training": {"rounds": 30, "optimizer": {"lr": 0.05}},
+    "gossip": {
+        "algorithm": "choco",
+        "averaging_rate": 0.2,
+        "compressor": {"kind": "top_k", "keep": 0.2},
+    },
+    "evaluation": {"every_rounds": 30, "samples": 10},
+}
+PUBLISHED = (
+    "gossip={algorithm: choco_numerator, averaging_rate: 0.2, compressor: {kind: top_k, keep: 0.2}}"
+)
+FREE = (  # steps that take longer than messages
+    "fleet={pace: free, devices: [{profile: arduino-portenta-h7, fp32_gmacs_per_s: 0.04, count: 3},"
+    " {profile: arduino-portenta-h7, fp32_gmacs_per_s: 0.08}, "
+    "{profile: arduino-portenta-h7, fp32_gmacs_per_s: 0.02}]}"
+)
+STAR = "topology={kind: star}"
+RANDOM = "topology={kind: erdos_renyi, probability: 0.4}"
+STILL = "training={rounds: 240, optimizer: {lr: 1.0e-30}}"
+QUICK = "compressor: {kind: top_k, keep: 0.3}, averaging_rate: 0.3"
+
+
+def scenario(folder, *settings):
+    path = folder / "scenario.yaml"
+    path.write_text(yaml.safe_dump(SCENARIO))
+    return load_scenario(path, settings)
+
+
+def train(folder, *settings):
+    with (folder / "log").open("w") as log:
+        ready = prepare(scenario(folder, *settings))
+        run = run_scenario(ready, folder / "run", inline=True, console=Console(file=log))
+    ends = [dict(np.load(path)) for path in sorted((run.path / "models").glob("*.npz"))]
+    x_0 = make_flat_model(ready.scenario, ready.data, PLAIN).parameters.double().numpy()
+    return run, ends, x_0
+
+
+@pytest.mark.parametrize(
+    ("settings", "ours", "published"),
+    [
+        ((), FixedGraphChoco, FixedGraphChoco),
+        (("gossip.local_steps=3",), FixedGraphChoco, FixedGraphChoco),
+        (("topology={kind: exponential}",), FixedGraphChoco, FixedGraphChoco),
+        ((STAR,), Choco, FixedGraphChoco),
+        (("topology={kind: star, weights: metropolis}",), FixedGraphChoco, FixedGraphChoco),
+        ((RANDOM,), Choco, FixedGraphChoco),
+        (("topology={kind: one_peer_exponential}",), Choco, ChocoNumerator),
+        ((FREE,), Choco, ChocoNumerator),
+        (("fleet.churn={leaves: [{device: 2, round: 9}]}",), Choco, ChocoNumerator),
+        (("fleet.churn={joins: [{device: 2, round: 9}]}",), Choco, ChocoNumerator),
+        (
+            ("fleet={devices: [{profile: raspberry-pi-5, count: 5, battery_wh: 10}]}",),
+            Choco,
+            ChocoNumerator,
+        ),
+    ],
+    ids=str,
+)
+def test_choco_tracks_the_model_wherever_push_weights_can_move(tmp_path, settings, ours, published):
+    layout = ParameterLayout.from_shapes([(3, 2)])
+    kinds = []
+    for gossip in ((), (PUBLISHED,)):
+        chosen = scenario(tmp_path, *gossip, *settings)
+        kinds.append(type(make_algorithm(chosen, layout, make_schedule(chosen))))
+    assert kinds == [ours, published]
+
+
+@pytest.mark.parametrize("settings", [(FREE,), (RANDOM,)], ids=str)
+def test_both_forms_send_the_same_bytes(tmp_path, settings):
+    """Of as many entries; indices may take some bytes more or less."""
+    parts = []
+    for name, gossip in (("ours", ()), ("published", (PUBLISHED,))):
+        (tmp_path / name).mkdir()
+        run, _, _ = train(tmp_path / name, *gossip, *settings)
+        rounds = pd.read_parquet(run.path / "rounds.parquet")
+        parts.append(
+            rounds[["sent_value_bytes", "sent_overhead_bytes", "messages_sent"]].sum().tolist()
+        )
+    assert parts[0] == parts[1]
+
+
+def away_from_start(folder, algorithm, *settings):
+    """Distances of models that learn nothing from where they began, of its norm."""
+    gossip = f"gossip={{algorithm: {algorithm}, {QUICK}}}"
+    _, ends, x_0 = train(folder, RANDOM, STILL, gossip, *settings)
+    total = sum(end["x"].astype(np.float64) for end in ends)
+    np.testing.assert_allclose(total, 5 * x_0, atol=1e-4)
+    assert sum(float(end["u"]) for end in ends) == pytest.approx(5, abs=1e-10)
+    return [np.linalg.norm(end["x"] / end["u"] - x_0) / np.linalg.norm(x_0) for end in ends]
+
+
+@pytest.mark.parametrize("settings", [(FREE,), ("training.rounds=100",)], ids=["free", "lockstep"])
+def test_models_that_learn_nothing_come_back_to_where_they_began(tmp_path, settings):
+    """On an irregular digraph, from equal starts, with a learning rate of 1e-30, in float32."""
+    assert max(away_from_start(tmp_path, "choco", *settings)) < 2e-5
+
+
+def test_in_the_published_form_models_that_learn_nothing_drift_away(tmp_path):
+    assert max(away_from_start(tmp_path, "choco_numerator", FREE)) > 0.5
+
+
+class FixedBatch:
+    """A batch stream of one batch."""
+
+    def batch(self, round_index):
+        return None, torch.zeros(1)
+
+    def size(self, round_index):
+        return 1
+
+
+@pytest.mark.parametrize("steps_on_model", [False, True])
+def test_quasi_global_momentum_takes_no_change_of_mass_for_a_movement(steps_on_model):
+    """Gossip that halves x and u leaves z where the step had put it."""
+    x = torch.randn(10, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    optimizer = QuasiGlobalMomentum(momentum=0.9, nesterov=True, weight_decay=0.0)
+    trainer = Trainer(
+        device=0,
+        seed=0,
+        batches=FixedBatch(),
+        optimizer=optimizer,
+        learning_rates=type("Rates", (), {"at": lambda self, epoch: 0.1})(),
+        rounds_per_epoch=1,
+        x=x,
+        num_trainable=10,
+        buffers=torch.zeros(0),
+        steps_on_model=steps_on_model,
+    )
+    state = GossipState(x.clone(), 0.8)
+    trainer._push_weight = state.u
+    moved = state.x / state.u if steps_on_model else state.x
+    optimizer.step_(trainer._optimizer_state, moved, torch.ones(10, dtype=torch.float64), 0.1)
+    if steps_on_model:
+        state.x = moved * state.u
+    before = trainer._optimizer_state.momentum.clone()
+    state.x, state.u = state.x / 2, state.u / 2
+    trainer.after_gossip_(state, 0)
+    torch.testing.assert_close(trainer._optimizer_state.momentum, before, rtol=0, atol=1e-12)
