@@ -396,7 +396,7 @@ def test_the_model_form_agrees_where_the_numerator_form_stalls():
     n = 6
     X = problem(n, 8)[0]
     mean = X.mean(axis=0)
-    events = oracle.free_events(n, 1500, np.random.default_rng(8))
+    events = oracle.free_events(n, 600, np.random.default_rng(8))
     errors = {}
     for form, kind in FORMS.items():
         algorithm = kind(
