@@ -396,15 +396,14 @@ def test_the_model_form_agrees_where_the_numerator_form_stalls():
     n = 6
     X = problem(n, 8)[0]
     mean = X.mean(axis=0)
-    events = oracle.free_events(n, 600, np.random.default_rng(8))
+    events = oracle.free_events(n, 300, np.random.default_rng(8))
     errors = {}
     for form, kind in FORMS.items():
-        algorithm = kind(
-            averaging_rate=0.1, compressor=TopK(keep=0.2, values="fp64"), layout=LAYOUT
-        )
+        compressor = TopK(keep=0.5, values="fp64")
+        algorithm = kind(averaging_rate=0.3, compressor=compressor, layout=LAYOUT)
         fleet = Devices(algorithm, X, lambda i, z: 0 * z, 0.0)
         for event in events:
             fleet.follow(event)
         errors[form] = np.abs(fleet.X / fleet.u[:, None] - mean).max()
-    assert errors["model"] < 1e-9
-    assert errors["numerator"] > 1e-3
+    assert errors["model"] < 1e-5
+    assert errors["numerator"] > 1e-2
