@@ -16,6 +16,8 @@ from edgesim.scenario.problems import nearest, report
 from edgesim.scenario.schema import Scenario
 from edgesim.scenario.strict_yaml import compose, to_value
 
+MOST_CHARACTERS = 400_000  # that YAML reads in seconds
+
 
 def load_scenario(path: Path | str, overrides: Sequence[str] = ()) -> Scenario:
     """Read a scenario file, apply overrides, check everything that needs no data and no graph.
@@ -46,6 +48,12 @@ def parse_scenario(text: str, name: str, folder: Path, overrides: Sequence[str] 
     Raises:
         ScenarioError: see `load_scenario`.
     """
+    num_characters = len(text) + sum(map(len, overrides))
+    if num_characters > MOST_CHARACTERS:
+        raise ScenarioError(
+            f"{name}: with what --set adds it is longer than {MOST_CHARACTERS:,} characters, the "
+            "most that a scenario can have; name devices in groups, and links and contacts in files"
+        )
     root = compose(text, name)
     if root is None:
         raise ScenarioError(f"{name}: is empty; must be {SCENARIO.must_be}")
@@ -69,7 +77,8 @@ def dump_scenario(scenario: Scenario) -> str:
 def _read(path: Path) -> str:
     """Text of a scenario file, with or without a byte order mark."""
     try:
-        return path.read_text(encoding="utf-8-sig")
+        with path.open(encoding="utf-8-sig") as file:  # maybe one that never ends
+            return file.read(MOST_CHARACTERS + 1)
     except FileNotFoundError as error:
         raise ScenarioError(f"{path}: no such file{_similar_files(path)}") from error
     except IsADirectoryError as error:

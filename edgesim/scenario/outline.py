@@ -178,8 +178,14 @@ def locate(location: Key) -> Place:
 
 def dotted(key: Key) -> str:
     """A key as users write it: `topology.graphs[0].kind`."""
-    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in key)
+    parts = (f"[{part}]" if isinstance(part, int) else f".{in_one_line(part)}" for part in key)
     return "".join(parts).removeprefix(".")
+
+
+def in_one_line(text: str, longest: int = 60) -> str:
+    """Text as messages quote it: printable, in one line, its end left out if it is long."""
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return shown if len(shown) <= longest else f"{shown[: longest - 3]}..."
 
 
 def _only_section(slot: Slot | None) -> type[Section] | None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from yaml.nodes import MappingNode, Node, SequenceNode
 
 from edgesim.errors import ScenarioError
-from edgesim.scenario.outline import SCENARIO, Slot
+from edgesim.scenario.outline import SCENARIO, Slot, in_one_line
 from edgesim.scenario.strict_yaml import (
     OVERRIDE,
     compose,
@@ -23,6 +23,7 @@ from edgesim.scenario.strict_yaml import (
 )
 
 _POSITION = re.compile(r"\[([0-9]+)\]")  # as messages write it: fleet.devices[0].profile
+_LONGEST_OVERRIDE = 120  # characters that messages quote
 _DIGITS = re.compile(r"[0-9]{1,9}")
 
 _log = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ def apply_overrides(root: MappingNode, overrides: Sequence[str]) -> MappingNode:
         ScenarioError: an override is not of this form, or names an item that a list lacks.
     """
     for override in overrides:
-        origin = OVERRIDE + override
+        origin = OVERRIDE + in_one_line(override, _LONGEST_OVERRIDE)
         path, _, text = override.partition("=")
         keys = _POSITION.sub(r".\1", path.strip()).split(".")
         if "=" not in override or not all(keys):

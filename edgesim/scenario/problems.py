@@ -16,6 +16,7 @@ from edgesim.scenario.section import ContradictionError, Section
 from edgesim.scenario.strict_yaml import is_number, place_of
 
 _MOST_LINES = 2
+_MOST_DETAILS = 300  # errors of the schema that are looked at
 _LONGEST_VALUE = 60
 
 # Last part of the keys of quantities: a key without it says nothing about its number.
@@ -49,13 +50,16 @@ def report(error: ValidationError, root: Node, value: object) -> str:
         root: the scenario's nodes, which know where each key was written.
         value: the same as plain values.
     """
-    problems = _without_echoes([_problem(detail, value) for detail in error.errors()])
+    # Unknown keys explain what is missing, so they come first.
+    details = sorted(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
+    problems = _without_echoes([_problem(detail, value) for detail in details[:_MOST_DETAILS]])
+    num_others = len(problems) + len(details[_MOST_DETAILS:]) - _MOST_LINES
     lines = [
         f"{place_of(root, p.key, name_itself=p.is_unknown)}: {dotted(p.key)} {p.text}"
         for p in problems[:_MOST_LINES]
     ]
-    if len(problems) > _MOST_LINES:
-        lines.append(f"... and {len(problems) - _MOST_LINES} more")
+    if num_others > 0:
+        lines[-1] += f" (and {num_others} more)"
     return "\n".join(lines)
 
 
@@ -166,11 +170,9 @@ def _without_echoes(problems: list[_Problem]) -> list[_Problem]:
     for problem in sorted(problems, key=lambda p: not p.is_unknown):
         if not (problem.key in explained and problem.text.startswith("is missing")):
             by_key.setdefault(problem.key, problem)
-    return [  # a list or section whose part is wrong is itself reported as wrong
-        problem
-        for problem in by_key.values()
-        if not any(key != problem.key and key[: len(problem.key)] == problem.key for key in by_key)
-    ]
+    # A list or section whose part is wrong is itself reported as wrong.
+    holders = {key[:length] for key in by_key for length in range(len(key))}
+    return [problem for problem in by_key.values() if problem.key not in holders]
 
 
 def _value_at(value: object, key: Key) -> object:

@@ -14,7 +14,7 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from edgesim.errors import ScenarioError
-from edgesim.scenario.outline import Key
+from edgesim.scenario.outline import Key, in_one_line
 
 OVERRIDE = "--set "
 """Starts the origin of values that do not come from a file."""
@@ -48,11 +48,12 @@ class _StrictLoader(yaml.SafeLoader):
         assert isinstance(event.start_mark, yaml.Mark)
         where = place(event.start_mark)
         if tag := getattr(event, "tag", None):
-            raise ScenarioError(
-                f"{where}: the tag {tag.replace(_TAG, '!!')} is not allowed; write the plain value"
-            )
+            shown = in_one_line(tag.replace(_TAG, "!!"))
+            raise ScenarioError(f"{where}: the tag {shown} is not allowed; write the plain value")
         if isinstance(event, yaml.AliasEvent) and event.anchor in self._open_anchors:
-            raise ScenarioError(f"{where}: *{event.anchor} contains itself; write the value out")
+            raise ScenarioError(
+                f"{where}: *{in_one_line(event.anchor)} contains itself; write the value out"
+            )
         if event.anchor is None or isinstance(event, yaml.AliasEvent):
             return super().compose_node(parent, index)
         self._open_anchors.add(event.anchor)
@@ -65,14 +66,15 @@ class _StrictLoader(yaml.SafeLoader):
         first_line: dict[str, int] = {}
         for key, _ in node.value:
             if key.tag != _TEXT_TAG:
-                shown = key.value if isinstance(key, ScalarNode) else "in brackets"
+                shown = in_one_line(key.value) if isinstance(key, ScalarNode) else "in brackets"
                 raise ScenarioError(
                     f"{place(key.start_mark)}: the key {shown} is no text; put a word there"
                 )
             line = key.start_mark.line + 1
             if key.value in first_line:
+                shown = in_one_line(key.value)
                 raise ScenarioError(
-                    f"{place(key.start_mark)}: the key {key.value} is there already in line "
+                    f"{place(key.start_mark)}: the key {shown} is there already in line "
                     f"{first_line[key.value]}; keep one of the two"
                 )
             first_line[key.value] = line

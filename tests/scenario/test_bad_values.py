@@ -200,18 +200,35 @@ def test_a_wrong_value_in_a_file_is_refused_in_one_line(
 )
 def test_a_wrong_override_is_refused_in_one_line(override: str, error: str, tmp_path: Path):
     message = error_of(write(tmp_path, LEAST), override)
-    assert message.startswith(f"--set {override}: {error}")
+    shown = override if len(override) <= 120 else f"{override[:117]}..."
+    assert message.startswith(f"--set {shown}: {error}")
     assert "\n" not in message
 
 
 def test_of_many_problems_two_are_told_and_the_others_counted(tmp_path: Path):
     text = LEAST + "one: 1\ntwo: 2\nthree: 3\nseed: -1\nevaluation: 3\n"
     lines = error_of(write(tmp_path, text)).splitlines()
-    assert [line.partition(" is ")[0] for line in lines] == [
-        "x.yaml:13: one",
-        "x.yaml:14: two",
-        "... and 3 more",
-    ]
+    assert [line.partition(" is ")[0] for line in lines] == ["x.yaml:13: one", "x.yaml:14: two"]
+    assert lines[1].endswith(" (and 3 more)")
+
+
+def test_ten_thousand_problems_are_two_lines_too(tmp_path: Path):
+    text = LEAST + "".join(f"x{number}: 1\n" for number in range(10_000))
+    first, second = error_of(write(tmp_path, text)).splitlines()
+    assert first.startswith("x.yaml:13: x0 is an unknown key")
+    assert second.endswith(" (and 9998 more)")
+
+
+def test_what_a_message_quotes_is_one_line_and_short(tmp_path: Path):
+    long = "description: 3\nline: 2\x1b[2J" + "a" * 1000
+    for message in (
+        error_of(write(tmp_path, LEAST), f"description={{{long}: 1}}"),
+        error_of(write(tmp_path, LEAST), f"{'k' * 5000}=1"),
+        error_of(write(tmp_path, LEAST + f'"a\\n{"b" * 3000}": 1\n')),
+    ):
+        assert len(message.splitlines()) == 1
+        assert len(message) < 600
+        assert message.isprintable()
 
 
 def test_a_misspelt_key_is_not_also_reported_as_missing(tmp_path: Path):

@@ -184,3 +184,13 @@ def test_a_missing_file_names_a_similar_one(tmp_path: Path):
 
 def test_a_folder_is_no_scenario(tmp_path: Path):
     assert "is a folder; name a scenario file in it" in error_of(tmp_path)
+
+
+def test_a_file_that_is_too_long_or_never_ends_is_refused(tmp_path: Path):
+    path = write(tmp_path, LEAST + "# a comment\n" * 40_000)
+    assert "longer than 400,000 characters" in error_of(path)
+    assert "longer than 400,000 characters" in error_of(
+        write(tmp_path, LEAST), "description=" + "a" * 400_000
+    )
+    with pytest.raises(ScenarioError, match="/dev/zero"):
+        load_scenario("/dev/zero")

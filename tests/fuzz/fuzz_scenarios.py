@@ -1,0 +1,167 @@
+"""Mutated scenarios: `edgesim validate` says yes, or no in one or two lines; never much work."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from functools import cache
+from io import BytesIO, StringIO
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+from PIL import Image
+from scenario_mutations import mutated
+
+from edgesim.cli import main
+
+NUM_IN_TESTS = 60
+ROOT = Path(__file__).resolve().parents[2]
+MOST_CPU_S = 10.0  # of this process: however busy the machine is
+MOST_BYTES = 700 * 2**20  # that a check may add to the 300 MB of a process that has loaded torch
+
+
+class TooMuchWorkError(BaseException):
+    """A check takes too long; no Exception, which the command line would report as a defect."""
+
+
+def check(seed):
+    """Validate one scenario, mutated by the seed."""
+    rng = random.Random(seed)
+    text, overrides = mutated(rng.choice(_bases()), rng)
+    path = _folder() / f"scenario-{os.getpid()}.yaml"
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    words = ["validate", str(path)]
+    for override in overrides:
+        # As the system would hand it over: no zero bytes, surrogates for what is no text.
+        words += ["--set", os.fsdecode(os.fsencode(_fit_for_arguments(override)))]
+    try:
+        _warm_up()
+        with _limits():
+            status, out, err = validate(words)
+    finally:
+        path.unlink()
+    lines = err.splitlines()
+    assert "Traceback" not in err, err[-2000:]
+    assert "internal error" not in err, err[-2000:]
+    if status == 0:
+        assert "nothing stands in its way" in out
+        return
+    assert status == 2, (status, err[-2000:])
+    assert 1 <= len(lines) <= 2, err[-2000:]
+    assert all(line.strip() for line in lines), err[-2000:]
+    assert not out, out[-2000:]
+
+
+def validate(words):
+    """Exit status, output and errors of the command line in this process."""
+    out, err = StringIO(), StringIO()
+    argv, handler = sys.argv, signal.getsignal(signal.SIGTERM)
+    environment = dict(os.environ)
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)  # what an override drops is said in a line each
+    sys.argv = ["edgesim", *words]
+    status = None
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
+            main()
+    except SystemExit as ended:
+        status = ended.code
+    finally:
+        sys.argv = argv
+        signal.signal(signal.SIGTERM, handler)
+        logging.disable(disabled)
+        os.environ.clear()
+        os.environ.update(environment)
+    return status, out.getvalue(), err.getvalue()
+
+
+def _fit_for_arguments(text):
+    return text.replace("\x00", "0").encode("utf-8", "replace").decode()[:100_000]
+
+
+@contextmanager
+def _limits():
+    """An end to time and memory."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    most = resource.getrlimit(resource.RLIMIT_AS)
+
+    def stop(*_):
+        raise TooMuchWorkError(f"more than {MOST_CPU_S:g} s of a processor")
+
+    handler = signal.signal(signal.SIGPROF, stop)
+    there = pages * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (there + MOST_BYTES, most[1]))
+    signal.setitimer(signal.ITIMER_PROF, MOST_CPU_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        resource.setrlimit(resource.RLIMIT_AS, most)
+        signal.signal(signal.SIGPROF, handler)
+
+
+@cache
+def _warm_up():
+    """Load what a check loads, so that the limits are of the check alone."""
+    status, _, err = validate(["validate", str(ROOT / "scenarios" / "quickstart.yaml")])
+    assert status == 0, err
+
+
+@cache
+def _bases():
+    """Sound scenarios; those of datasets that are not here are given some images."""
+    bases = []
+    for path in sorted((ROOT / "scenarios").rglob("*.yaml")):
+        base = yaml.safe_load(path.read_text())
+        topology = base["topology"]
+        if "path" in topology:
+            topology["path"] = str((path.parent / topology["path"]).resolve())
+        data = base["data"]
+        data.pop("download", None)
+        if data.get("source", "digits") != "digits":
+            data |= {"source": "cifar10", "path": str(_images())}
+        bases.append(base)
+    return bases
+
+
+@cache
+def _images():
+    """A folder with 400 images in the layout of CIFAR-10."""
+    folder = _folder() / "images"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for split, count in (("train", 320), ("test", 80)):
+        cells = []
+        for image in rng.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8):
+            buffer = BytesIO()
+            Image.fromarray(image).save(buffer, "PNG")
+            cells.append({"bytes": buffer.getvalue(), "path": None})
+        labels = pa.array(np.arange(count) % 10)
+        pq.write_table(pa.table({"image": cells, "label": labels}), folder / f"{split}.parquet")
+    return folder
+
+
+@cache
+def _folder():
+    """A folder that goes when the process goes."""
+    folder = Path(tempfile.mkdtemp(prefix="edgesim-fuzz-"))
+    owner = os.getpid()
+
+    def remove():
+        if os.getpid() == owner:
+            with suppress(OSError):
+                shutil.rmtree(folder)
+
+    atexit.register(remove)
+    return folder
