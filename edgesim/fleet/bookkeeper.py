@@ -71,6 +71,11 @@ class Bookkeeper:
         self._newest: dict[int, RoundRecord] = {}
         self._before: dict[int, Snapshot] = {}  # models between two moments of virtual time
 
+    @property
+    def last_moment(self) -> int:
+        """Number of the last evaluation."""
+        return self._moments.numbers[-1]
+
     def begin(self, device: Device) -> None:
         """A device stands before its first round, or before the first one after a restart."""
         if self._moments.interval_s is not None:

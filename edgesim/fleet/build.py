@@ -41,7 +41,10 @@ def build_host(
     directory = RunDirectory(plan.run_directory, plan.holder)
     recovery = plan.scenario.recovery
     settings = CheckpointSettings(
-        plan.run_digest, recovery.checkpoint_every_s, recovery.checkpoint_every_rounds
+        plan.run_digest,
+        recovery.checkpoint_every_s,
+        recovery.checkpoint_every_rounds,
+        plan.training.evaluation_rounds,
     )
     checkpoints = Checkpoints(directory, settings, len(shards))
     models = [make_flat_model(plan.scenario, plan.data, plan.compute) for _ in range(num_threads)]

@@ -9,7 +9,8 @@ before.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Protocol
@@ -25,8 +26,15 @@ from edgesim.device import Device
 from edgesim.errors import EdgesimError
 from edgesim.fleet.mailbox import Mailbox
 from edgesim.fleet.promises import Inbox
-from edgesim.fleet.sent_log import SentLog, WrittenLetters, describe_letter, read_letter
+from edgesim.fleet.sent_log import (
+    KEPT_CHECKPOINTS,
+    SentLog,
+    WrittenLetters,
+    describe_letter,
+    read_letter,
+)
 from edgesim.membership import Edge
+from edgesim.run_files import RunDirectoryError
 from edgesim.state_tree import Arrays
 
 LOG_BYTES = 32 * 2**20  # of new letters in a host's memory; then checkpoints take them to disk,
@@ -63,6 +71,26 @@ class CheckpointFolder(Protocol):
         """Remove records of rounds that the device will do again."""
         ...
 
+    def check_records(
+        self, device: int, round_index: int, num_rows: int, moments: Sequence[int]
+    ) -> None:
+        """Make sure that what a device had recorded before a checkpoint is still there.
+
+        Args:
+            device: which one.
+            round_index: of the checkpoint.
+            num_rows: rounds that it had recorded by then.
+            moments: numbers of the evaluations for which it had left its model.
+
+        Raises:
+            RunDirectoryError: something is missing or damaged; what.
+        """
+        ...
+
+    def checkpoint_place(self, device: int, round_index: int) -> str:
+        """Path or URI of a checkpoint, for messages."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSettings:
@@ -72,11 +100,13 @@ class CheckpointSettings:
         run_digest: names what is trained; a checkpoint of another run is not read.
         every_s: seconds between two of a device; more where they would take too much time.
         every_rounds: rounds between two, instead of seconds; None for seconds.
+        moments: numbers of the evaluations, increasing.
     """
 
     run_digest: str
     every_s: float
     every_rounds: int | None = None
+    moments: Sequence[int] = ()
 
 
 @dataclass(slots=True)
@@ -88,12 +118,16 @@ class DeviceRecords:
         log: letters that may be asked for again.
         heir: who took the device's place; None while it is there.
         sent_bytes: of all its messages.
+        num_rows: rounds that it has recorded.
+        last_moment: number of the last evaluation for which it has left its model; 0 if none.
     """
 
     mailbox: Mailbox | Inbox
     log: SentLog
     heir: int | None = None
     sent_bytes: int = 0
+    num_rows: int = 0
+    last_moment: int = 0
 
 
 @dataclass(slots=True)
@@ -169,6 +203,8 @@ class Checkpoints:
             "copies": len(letters.copies),
             "heir": records.heir,
             "sent_bytes": records.sent_bytes,
+            "num_rows": records.num_rows,
+            "last_moment": records.last_moment,
         }
         index, round_index = device.index, device.round_index
         checkpoint = Checkpoint(
@@ -214,7 +250,8 @@ class Checkpoints:
         of them may become usable again, and would then go on without these records.
 
         Raises:
-            NoSoundCheckpointError: there are some, and none can be used; nothing is removed.
+            NoSoundCheckpointError: there are some, and none can be used; nothing is removed. One
+                can't be used either if what was recorded before it is lost.
             StorageError: the place does not answer; nothing is removed.
             NewerCheckpointError: a newer edgesim wrote them; nothing is removed.
         """
@@ -233,6 +270,7 @@ class Checkpoints:
         records.mailbox.take_over(watermarks)
         records.log.restore(fields["log"], round_index, _letters(checkpoint), rounds)
         records.heir, records.sent_bytes = fields["heir"], fields["sent_bytes"]
+        records.num_rows, records.last_moment = fields["num_rows"], fields["last_moment"]
         if records.heir is not None:  # before anybody hears of it: the other may be damaged
             self._write_twin(checkpoint)
         self._written[device.index] = _Written(
@@ -249,51 +287,68 @@ class Checkpoints:
         Raises:
             CheckpointError: it is damaged.
         """
-        try:
-            return _letters(self._read(device, round_index))
-        except CheckpointError as error:
-            raise CheckpointError(
-                f"checkpoint of device {device} after round {round_index}: {error}"
-            ) from error
+        return _letters(self._read(device, round_index))
 
     def _newest_sound(self, device: int, rounds: list[int]) -> Checkpoint | None:
         """The newest checkpoint that can be gone on from.
 
         One whose older letters are needed and lost, as two damaged files in a row lose some, can't:
-        an older one has to write them anew.
+        an older one has to write them anew. Nor can one before which a record or a model was left
+        that is lost: the rounds since the one before are done again, and leave it anew. What older
+        ones would need, neighbours may have dropped; these are for those whose file is damaged.
         """
+        reasons: list[str] = []
         for round_index in reversed(rounds):
             try:
                 checkpoint = self._read(device, round_index)
                 older = SentLog(lambda r: self.letters(device, r))
                 older.restore(checkpoint.fields["log"], round_index, _letters(checkpoint), rounds)
                 older.uncovered()
+                self._check_records(checkpoint)
             except NewerCheckpointError:
                 raise
-            except CheckpointError as error:
+            except (CheckpointError, RunDirectoryError) as error:
                 _log.warning(
-                    "checkpoint of device %d after round %d can't be used: %s; going on from the "
-                    "one before it",
+                    "checkpoint of device %d after round %d can't be used: %s",
                     device,
                     round_index,
                     error,
                 )
+                reasons.append(str(error))
+                if isinstance(error, RunDirectoryError) and len(reasons) >= KEPT_CHECKPOINTS:
+                    break
                 continue
             return checkpoint
         if rounds:
             raise NoSoundCheckpointError(
-                f"device {device}: none of its {len(rounds)} checkpoints can be used, and its "
-                "neighbours no longer have what it would need to begin anew; bring them back from "
-                "a copy, or start the run anew"
+                f"device {device}: none of its {len(rounds)} checkpoints can be used "
+                f"({reasons[0]}), and its neighbours no longer have what it would need to begin "
+                "anew; bring back from a copy what is lost, or start the run anew"
             )
         return None
 
+    def _check_records(self, checkpoint: Checkpoint) -> None:
+        """Make sure that what was recorded before a checkpoint is there: nobody makes it again.
+
+        Raises:
+            RunDirectoryError: something is missing or damaged.
+        """
+        fields, moments = checkpoint.fields, self._settings.moments
+        left = moments[: bisect_right(moments, fields["last_moment"])]
+        self._folder.check_records(
+            checkpoint.device, checkpoint.round_index, fields["num_rows"], left
+        )
+
     def _read(self, device: int, round_index: int) -> Checkpoint:
-        checkpoint = decode(self._folder.read_checkpoint(device, round_index))
+        place = self._folder.checkpoint_place(device, round_index)
+        try:
+            checkpoint = decode(self._folder.read_checkpoint(device, round_index))
+        except CheckpointError as error:
+            raise type(error)(f"{place}: {error}") from error
         if checkpoint.run_digest != self._settings.run_digest:
-            raise CheckpointError("it belongs to another run")
+            raise CheckpointError(f"{place}: it belongs to another run")
         if (checkpoint.device, checkpoint.round_index) != (device, round_index):
-            raise CheckpointError("it is of another device or round than its name says")
+            raise CheckpointError(f"{place}: of another device or round than its name says")
         return checkpoint
 
 
@@ -302,5 +357,5 @@ def _letters(checkpoint: Checkpoint) -> WrittenLetters:
     letters = [
         read_letter(letter, data) for letter, data in zip(described, checkpoint.blobs, strict=True)
     ]
-    num_copies = checkpoint.fields.get("copies", 0)  # absent in files of early versions
+    num_copies = checkpoint.fields["copies"]
     return WrittenLetters(letters[:num_copies], letters[num_copies:])

@@ -203,6 +203,56 @@ class RunDirectory(RunFiles):
         with self.table_file(f"{table}.parquet") as file:
             merge_parts(parts, self.read_table, order, arrow_schema(columns), file)
 
+    def check_records(
+        self, device: int, round_index: int, num_rows: int, moments: Sequence[int]
+    ) -> None:
+        """Make sure that what a device had recorded before a checkpoint is still there.
+
+        Args:
+            device: which one.
+            round_index: of the checkpoint.
+            num_rows: rounds that it had recorded by then.
+            moments: numbers of the evaluations for which it had left its model: the first ones.
+
+        Raises:
+            RunDirectoryError: something is missing or damaged; what.
+        """
+        found = 0
+        for name in self.own_names(f"{_parts_of(device)}/rounds-*.parquet"):
+            if number_of(name) < round_index:
+                rounds = self.read_table(name, ["messages_sent"])["messages_sent"]
+                found += len(rounds)
+                self._check_messages(name.replace("rounds-", "messages-"), sum(rounds.to_pylist()))
+        if found != num_rows:
+            raise RunDirectoryError(
+                f"{self.place}/{_parts_of(device)}: files are missing: of {num_rows} rounds before "
+                f"round {round_index} it holds {found}"
+            )
+        for place in reversed(range(len(moments))):
+            try:
+                self._check_model(moments[place], device)
+            except RunDirectoryError:
+                if self.num_evaluated() <= place:
+                    raise
+                break  # it and all before it are not needed any more
+
+    def _check_messages(self, name: str, num_rows: int) -> None:
+        found = self.read_table(name, []).num_rows if self.has(name) else 0
+        if found != num_rows:
+            raise RunDirectoryError(
+                f"{self.place}/{name}: missing or incomplete: it holds {found} of {num_rows} "
+                "messages"
+            )
+
+    def _check_model(self, round_index: int, device: int) -> None:
+        name = _snapshot_name(round_index, f"{device:06d}")
+        if self.has(name):
+            self.read(name)
+        elif self.has(kept := _final_model_name(device)):
+            self.read(kept, name)
+        else:
+            raise RunDirectoryError(f"{self.place}/{name}: missing")
+
     # --- checkpoints
 
     def write_checkpoint(self, device: int, round_index: int, data: bytes) -> None:
@@ -222,6 +272,10 @@ class RunDirectory(RunFiles):
     def read_checkpoint(self, device: int, round_index: int) -> bytes:
         """Read a checkpoint back; whether it is sound is for the reader to say."""
         return self._store.read(_checkpoint_name(device, round_index))
+
+    def checkpoint_place(self, device: int, round_index: int) -> str:
+        """Path or URI of a checkpoint, for messages."""
+        return f"{self.place}/{_checkpoint_name(device, round_index)}"
 
     def drop_checkpoints(self, device: int, rounds: Sequence[int]) -> None:
         """Remove checkpoints of a device."""

@@ -210,11 +210,10 @@ class SentLog:
         wanted = [found[sequence] for sequence in sorted(found) if sequence >= next_sequence]
         for sequence, letter in enumerate(wanted, next_sequence):
             if letter.sequence > sequence:
-                raise LettersLostError(
-                    f"device {edge[1]} asks for message {sequence} of device {edge[0]}, which "
-                    f"keeps those from {letter.sequence} on: older checkpoints of device {edge[1]} "
-                    "are lost or damaged; start the run anew"
-                )
+                raise _lost(edge, sequence, letter.sequence)
+        covered = self._covered.get(edge, 0)
+        if not wanted and next_sequence < covered:
+            raise _lost(edge, next_sequence, covered)
         return wanted
 
     def uncovered(self) -> list[Letter]:
@@ -261,7 +260,7 @@ class SentLog:
             kept_rounds: rounds whose checkpoints are still there; the letters of others were
                 covered when these were removed, or carried into this one.
         """
-        self._carried = set(state.get("carried", ()))  # absent in files of early versions
+        self._carried = set(state["carried"])
         self._covered = {(s, r): sequence for s, r, sequence in state["covered"]}
         self._sealed = []
         for older, described in state["sealed"]:
@@ -276,6 +275,15 @@ class SentLog:
         self._fresh = []
         self.add(letters.own)
         self.seal(round_index)
+
+
+def _lost(edge: Edge, asked: int, first_kept: int) -> LettersLostError:
+    sender, receiver = edge
+    return LettersLostError(
+        f"device {receiver} asks for message {asked} of device {sender}, which keeps those from "
+        f"{first_kept} on: files in checkpoints/device-{receiver:06d} are lost or damaged; bring "
+        "them back from a copy, or start the run anew"
+    )
 
 
 def _whole(letters: Iterable[_Kept]) -> list[Letter]:

@@ -74,6 +74,7 @@ class Turns:
             letters = self._round(device, records, [], 0.0)
         if device.is_done:
             self._books.close(device)
+            records.last_moment = self._books.last_moment
         return letters
 
     def _round(
@@ -89,7 +90,10 @@ class Turns:
         if report is not None:
             report = replace(report, round=replace(report.round, wait_wall_s=waited_s))
             records.sent_bytes += report.round.sent_bytes
+            records.num_rows += 1
         self._books.record(report, snapshots)
+        if snapshots:
+            records.last_moment = snapshots[-1].round_index
         if not device.is_done:
             self._books.save_if_due(device, records)
             letters = self._train(device, records)

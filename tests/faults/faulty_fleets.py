@@ -338,7 +338,8 @@ class _FaultyFleet:
         ready = prepared(self.schedule.kind)
         plan = FleetPlan(ready.scenario, ready.schedule, ready.data, ready.training, PLAIN, "")
         initial, metered = models()
-        settings = CheckpointSettings("run", 1e9, self.schedule.every_rounds)
+        moments = ready.training.evaluation_rounds
+        settings = CheckpointSettings("run", 1e9, self.schedule.every_rounds, moments)
         return Host(
             make_devices(plan, {d: self.shards[d] for d in devices}, initial),
             [metered],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import time
 from functools import partial
 from io import StringIO
@@ -19,6 +20,7 @@ from edgesim.device import Device
 from edgesim.errors import EdgesimError
 from edgesim.fleet import run_directory
 from edgesim.fleet.checkpoints import NoSoundCheckpointError
+from edgesim.fleet.network import LettersLostError
 from edgesim.fleet.recorder import Recorder
 from edgesim.fleet.run import resume_run, run_scenario
 from edgesim.fleet.run_directory import RunDirectory, RunDirectoryError
@@ -125,6 +127,71 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_used(
     directory.write_checkpoint(0, rounds[-1], bytes(data))
     assert_same_bits(calm, resumed(tmp_path))
     assert f"checkpoint of device 0 after round {rounds[-1]} can't be used" in caplog.text
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+LOSSES = {
+    "all models": lambda run: shutil.rmtree(run / "snapshots"),
+    "a model": lambda run: next(run.glob("snapshots/*3-device-000002.npz")).unlink(),
+    "a damaged model": lambda run: flip(next(run.glob("snapshots/*3-device-000002.npz"))),
+    "a round": lambda run: (run / "parts/device-000001/rounds-000000002.parquet").unlink(),
+    "a damaged round": lambda run: flip(run / "parts/device-000001/rounds-000000002.parquet"),
+    "messages": lambda run: (run / "parts/device-000001/messages-000000002.parquet").unlink(),
+    "damaged messages": lambda run: flip(run / "parts/device-000001/messages-000000002.parquet"),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_what_was_recorded_and_is_lost_is_made_again_from_an_older_checkpoint(
+    tmp_path, monkeypatch, caplog, loss
+):
+    """Checkpoints after rounds 2 and 4, models and rounds between them."""
+    calm = train(tmp_path, "calm", inline=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(Recorder, "_evaluate_next", lambda self: False)
+        interrupted(tmp_path, monkeypatch, "ring", 24)
+    assert RunDirectory(tmp_path / "run").checkpoint_rounds(1) == [2, 4]
+    LOSSES[loss](tmp_path / "run")
+    assert_same_bits(calm, resumed(tmp_path))
+    assert "after round 4 can't be used: " in caplog.text
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_model_that_no_checkpoint_can_make_again_ends_the_attempt(tmp_path, monkeypatch, kept):
+    """Also where one evaluation had been done: then the second one is lost."""
+    num_done = count()
+    evaluate = Recorder._evaluate_next
+    often = (*OFTEN, "recovery.checkpoint_every_rounds=1", "evaluation.every_rounds=1")
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            Recorder, "_evaluate_next", lambda self: next(num_done) < kept and evaluate(self)
+        )
+        patched.setitem(KINDS, "often", often)
+        interrupted(tmp_path, monkeypatch, "often", 24)
+    for path in (tmp_path / "run" / "snapshots").glob(f"*-00000000{1 + kept}-*.npz"):
+        path.unlink()
+    directory = RunDirectory(tmp_path / "run")
+    before = [directory.checkpoint_rounds(device) for device in range(4)]
+    said = rf"none of its \d checkpoints .*round-00000000{1 + kept}-device-00000\d.npz: missing"
+    with pytest.raises(NoSoundCheckpointError, match=said) as caught:
+        resumed(tmp_path)
+    assert "\n" not in str(caught.value)
+    assert [directory.checkpoint_rounds(device) for device in range(4)] == before
+
+
+def test_a_device_without_any_checkpoint_does_not_wait_for_what_nobody_has(tmp_path, monkeypatch):
+    often = (*OFTEN, "recovery.checkpoint_every_rounds=1", "training.rounds=10")
+    with monkeypatch.context() as patched:
+        patched.setitem(KINDS, "often", often)
+        interrupted(tmp_path, monkeypatch, "often", 36)
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "device-000002")
+    with pytest.raises(LettersLostError, match="files in checkpoints/device-000002 are lost"):
+        resumed(tmp_path)
 
 
 def test_a_finished_run_says_so_and_gives_its_result_again(tmp_path):
