@@ -50,7 +50,7 @@ def result_table(summary: dict[str, Any], place: str) -> Table:
         summary: as in summary.json.
         place: of its files, a path or a URI.
     """
-    rate = summary["averaging_rate"]
+    rate = summary.get("averaging_rate")
     averaging = [] if rate is None else [("averaging rate", f"{rate:g}")]
     rows = [("accuracy of the averaged model", f"{summary['consensus_accuracy']:.4f}")]
     if summary["device_accuracy_min"] is not None:
@@ -85,4 +85,5 @@ def result_table(summary: dict[str, Any], place: str) -> Table:
             ),
         ]
     rows += [("wall time", f"{summary['wall_s']:.1f} s"), ("files", place)]
+    rows += [("warning", text) for text in summary.get("warnings", [])]
     return Table(f"{summary['name']} (seed {summary['seed']})", ("", ""), tuple(rows))

@@ -49,6 +49,7 @@ class Recorder:
         evaluation_rounds: rounds whose snapshots will come, increasing.
         device_models: when each device's own model is evaluated.
         console: where progress is shown.
+        warn: says what is wrong with the rows of evaluations.parquet up to now, if anything.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Recorder:
         evaluation_rounds: Sequence[int],
         device_models: Literal["every", "final", "never"],
         console: Console,
+        warn: Callable[[Sequence[dict[str, Any]]], str | None] = lambda _: None,
     ) -> None:
         self.rows: list[dict[str, Any]] = []
         self._directory = directory
@@ -70,6 +72,8 @@ class Recorder:
         self._pending = list(evaluation_rounds)
         self._device_models = device_models
         self._display = _Display(console, num_devices * num_rounds)
+        self._warn = warn
+        self._has_warned = False
         self._slowest_round = 0
         self._stopping = asyncio.Event()
 
@@ -157,6 +161,9 @@ class Recorder:
         if not is_final:  # the final models stay, under models/
             self._directory.drop_snapshots(round_index)
         self._display.evaluated(next(row for row in rows if row["device"] == CONSENSUS))
+        if not self._has_warned and (warning := self._warn(self.rows)):
+            self._has_warned = True
+            self._display.warn(warning)
         return True
 
 
@@ -211,6 +218,10 @@ class _Display:
     def complete(self, total: int) -> None:
         """All rounds are done; evaluation may go on."""
         self._progress.update(self._task, completed=total)
+
+    def warn(self, text: str) -> None:
+        """Say what is wrong."""
+        self._console.print(f"warning: {text}", soft_wrap=True, markup=False, highlight=False)
 
     def evaluated(self, row: dict[str, Any]) -> None:
         """Say what an evaluation found."""

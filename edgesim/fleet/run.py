@@ -25,6 +25,7 @@ from edgesim.assembly import Compute, FleetPlan, choose_compute, make_flat_model
 from edgesim.data.batches import evaluation_batches
 from edgesim.errors import EdgesimError
 from edgesim.fleet.completeness import check_evaluations, check_rounds
+from edgesim.fleet.divergence import growth_warning
 from edgesim.fleet.evaluation import Evaluator
 from edgesim.fleet.inline import InlineFleet
 from edgesim.fleet.progress import Progress, Waiting
@@ -410,6 +411,7 @@ def _make_recorder(
         evaluation_rounds=prepared.training.evaluation_rounds,
         device_models=evaluation.device_models,
         console=console,
+        warn=lambda rows: growth_warning(rows, prepared.scenario),
     )
 
 

@@ -16,6 +16,7 @@ from edgesim.compression.conventions import bytes_by_convention
 from edgesim.compression.index_code import entropy_bytes
 from edgesim.compression.selection import kept_counts
 from edgesim.equipment import device_profiles
+from edgesim.fleet.divergence import growth_warning
 from edgesim.fleet.evaluation import CONSENSUS
 from edgesim.fleet.run_directory import RunDirectory
 from edgesim.preparation import Prepared
@@ -121,6 +122,7 @@ def summarise(
         "consensus_loss": consensus["loss"],
         "consensus_distance": consensus["consensus_distance"],
         "averaging_rate": averaging_rate(scenario),
+        "warnings": [growth] if (growth := growth_warning(evaluations, scenario)) else [],
         "device_accuracy_min": min(accuracies, default=None),
         "device_accuracy_mean": sum(accuracies) / len(accuracies) if accuracies else None,
         "device_accuracy_max": max(accuracies, default=None),
