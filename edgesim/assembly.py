@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeAlias, assert_never, overload
 
 import torch
 
+from edgesim.attendance import make_attendance
 from edgesim.compression.catalog import build_compressor
 from edgesim.compression.compressors import Compressor, Identity
 from edgesim.compression.value_codes import ValueFormat
@@ -189,7 +190,7 @@ class FleetPlan:
 
 
 def make_schedule(scenario: Scenario) -> Schedule:
-    """Schedule of graphs, without the edges of devices that are absent.
+    """Schedule of graphs; in lockstep without the edges of devices that are absent.
 
     Raises:
         ScenarioError: the graph or the churn can't work, with the reason.
@@ -203,10 +204,10 @@ def make_schedule(scenario: Scenario) -> Schedule:
         if scenario.gossip.local_steps > 1:
             key = "gossip.local_steps"
             schedule = Intermittent(schedule, scenario.gossip.local_steps)
-        if churn is not None:
+        if churn is not None and scenario.fleet.pace == "lockstep":
             key = "fleet.churn"
             churn_seed = torch_seed(scenario.seed, Purpose.CHURN)
-            presence = build_churn(num_devices, seed=churn_seed, **churn.model_dump())
+            presence = build_churn(num_devices, seed=churn_seed, **churn.words("lockstep"))
             schedule = WithPresence(schedule, presence)
     except TopologyError as error:
         raise ScenarioError(f"{key}: {error}") from error
@@ -225,13 +226,14 @@ def check_length(scenario: Scenario, schedule: Schedule, num_rounds: int | None)
     Raises:
         ScenarioError: it is, with the reason.
     """
-    is_cut = scenario.fleet.churn is not None or schedule.seconds_per_round is not None
+    in_rounds = scenario.fleet.churn is not None and scenario.fleet.pace == "lockstep"
+    is_cut = in_rounds or schedule.seconds_per_round is not None
     if not is_cut and schedule.exchange_every == 1:  # the same graphs for ever
         return
     try:
         check_schedule(schedule, num_rounds)
     except TopologyError as error:
-        key = "fleet.churn" if scenario.fleet.churn is not None else "topology"
+        key = "fleet.churn" if in_rounds else "topology"
         if schedule.exchange_every > 1:
             key = "gossip.local_steps"
         raise ScenarioError(f"{key}: {error}") from error
@@ -379,7 +381,9 @@ def make_devices(
     hardware = device_hardware(scenario, schedule)
     algorithm = make_algorithm(scenario, initial.layout, schedule)
     is_free, horizon_s = scenario.fleet.pace == "free", scenario.training.virtual_time_s or inf
-    kind = partial(FreeDevice, horizon_s=horizon_s) if is_free else Device
+    kind: Callable[..., Device] = Device
+    if is_free:
+        kind = partial(FreeDevice, horizon_s=horizon_s, attendance=make_attendance(scenario))
     return [
         kind(
             index=device,

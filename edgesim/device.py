@@ -33,7 +33,7 @@ from edgesim.costs.round_work import gossip_work
 from edgesim.gossip.algorithm import Algorithm, OutEdge, Share
 from edgesim.hardware.meter import Meter
 from edgesim.hardware.work import Work
-from edgesim.mail import Arrival, Letter, Outbox, Promise
+from edgesim.mail import Arrival, Letter, LifeSign, Outbox, Promise
 from edgesim.membership import Edge, Membership, WeightedEdge, has_turn_to_leave
 from edgesim.reports import RoundFigures, RoundReport, Stopwatch
 from edgesim.snapshot import Snapshot
@@ -144,6 +144,10 @@ class Device:
         """What the device promises on edges on which nothing was sent: at free pace."""
         return []
 
+    def life_signs(self) -> list[LifeSign]:
+        """What the device says to those that send to it, if it may die: at free pace."""
+        return []
+
     @property
     def now_s(self) -> float:
         """The device's clock, or 0 where it has none."""
@@ -165,9 +169,13 @@ class Device:
             degrees = self._degrees(work)
             work += self._gossip_work(*degrees)
             self._figures = RoundFigures(loss, rate, work, in_degree=degrees[1])
-            if self._meter is not None:
-                self._meter.step(work, self.round_index)
+            self._spend(work, model)
             self._figures.stopwatch += start.stop()
+
+    def _spend(self, work: Work, model: MeteredModel) -> None:  # noqa: ARG002
+        """Let the clock go on by the work of the step."""
+        if self._meter is not None:
+            self._meter.step(work, self.round_index)
 
     def send(self) -> list[Letter]:
         """The messages of this round."""

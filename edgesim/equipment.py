@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
+from edgesim.attendance import check_attendance, make_attendance
 from edgesim.errors import ScenarioError
+from edgesim.hardware.awake_times import AwakeTimes
 from edgesim.hardware.catalog import PROFILES
 from edgesim.hardware.duty_cycle import ALWAYS_AWAKE, DutyCycle
 from edgesim.hardware.links import Link
@@ -23,7 +26,7 @@ from edgesim.scenario.hardware import (
     given,
 )
 from edgesim.scenario.schema import Scenario
-from topologies import Schedule, possible_receivers
+from topologies import Schedule, TimedChurn, possible_receivers
 
 MIB = 2**20
 JOULES_PER_WH = 3600.0
@@ -61,6 +64,7 @@ def device_profiles(scenario: Scenario) -> tuple[DeviceProfile, ...]:
 def device_hardware(scenario: Scenario, schedule: Schedule) -> tuple[Hardware, ...]:
     """What each device's clock needs; empty where the scenario names no profiles."""
     profiles, groups = device_profiles(scenario), _group_of_devices(scenario)
+    attendance = make_attendance(scenario)
     listening = tuple(
         _duty_cycle(scenario, group).awake_part
         if _is_half_duplex(scenario.network, profile)
@@ -70,11 +74,20 @@ def device_hardware(scenario: Scenario, schedule: Schedule) -> tuple[Hardware, .
     return tuple(
         Hardware(
             profile=profile,
-            links=Links(scenario.network, profiles, schedule, device, listening),
+            links=Links(
+                scenario.network,
+                profiles,
+                schedule,
+                device,
+                listening,
+                attendance,
+                is_free=scenario.fleet.pace == "free",
+            ),
             is_half_duplex=_is_half_duplex(scenario.network, profile),
             compute_jitter=_first(group.compute_jitter, scenario.fleet.compute_jitter),
-            duty_cycle=_duty_cycle(scenario, group),
+            duty_cycle=_awake_times(scenario, group, device, attendance),
             worst_loss=_worst_loss(scenario, schedule, device),
+            leaves_s=attendance.leave_s(device),
         )
         for device, (profile, group) in enumerate(zip(profiles, groups, strict=True))
     )
@@ -107,6 +120,8 @@ class Links(Mapping[int, Link]):
     schedule: Schedule
     sender: int
     listening: tuple[float | None, ...]  # `Link.listens` by receiver
+    attendance: TimedChurn
+    is_free: bool
     _made: dict[int, Link] = field(default_factory=dict)
 
     def __getitem__(self, receiver: int) -> Link:
@@ -135,6 +150,8 @@ class Links(Mapping[int, Link]):
             loss=own.get("loss", network.loss),
             packet_bytes=network.packet_bytes,
             listens=self.listening[receiver],
+            leaves_s=self.attendance.leave_s(receiver),
+            is_mortal=self.is_free and self.profiles[receiver].battery_j is not None,
         )
 
 
@@ -144,6 +161,7 @@ def check_hardware(scenario: Scenario, schedule: Schedule) -> None:
     Raises:
         ScenarioError: says which figure or which choice, and what to change.
     """
+    check_attendance(scenario, schedule)
     for sender in range(schedule.num_devices if _reads_files(scenario) else 0):
         for receiver in possible_receivers(schedule, sender):
             _link_of_file(schedule, sender, receiver)
@@ -157,11 +175,6 @@ def check_hardware(scenario: Scenario, schedule: Schedule) -> None:
         raise ScenarioError(
             "gossip.algorithm is dcd, which needs the same graph for ever, but a device with a "
             "battery leaves when it is empty; set its battery_wh: plugged_in, or choose choco"
-        )
-    if scenario.fleet.pace == "free" and has_batteries(scenario):
-        raise ScenarioError(
-            "fleet.pace is free, but a device with a battery leaves when it is empty, which takes "
-            "turns by rounds; set its battery_wh: plugged_in, or fleet.pace: lockstep"
         )
 
 
@@ -214,6 +227,16 @@ def _is_half_duplex(network: NetworkSection, profile: DeviceProfile) -> bool:
 def _duty_cycle(scenario: Scenario, group: DeviceGroup) -> DutyCycle:
     section = group.duty_cycle or scenario.fleet.duty_cycle
     return DutyCycle(**section.model_dump()) if section else ALWAYS_AWAKE
+
+
+def _awake_times(
+    scenario: Scenario, group: DeviceGroup, device: int, attendance: TimedChurn
+) -> DutyCycle | AwakeTimes:
+    """When a device is awake: by its duty cycle and, at free pace, by what it is to be there."""
+    cycle, churn = _duty_cycle(scenario, group), scenario.fleet.churn
+    if churn is None or scenario.fleet.pace == "lockstep":
+        return cycle
+    return AwakeTimes(cycle=cycle, next_absence=partial(attendance.next_absence, device))
 
 
 def _own_profile(section: ProfileSection) -> DeviceProfile:

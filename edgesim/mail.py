@@ -55,6 +55,23 @@ class Promise:
     earliest_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class LifeSign:
+    """What a device that may die says to one that may send to it; at free pace.
+
+    It stands for the acknowledgements of a link: no message of the fleet, and no bytes.
+
+    Attributes:
+        edge: the device that speaks, and the one that is told.
+        alive_until_s: it does not die before; infinity if it never will.
+        has_died: it has died, at that very time.
+    """
+
+    edge: Edge
+    alive_until_s: float
+    has_died: bool
+
+
 @dataclass(slots=True)
 class Outbox:
     """Turns the messages of one device into letters.

@@ -211,7 +211,7 @@ def _check_rounds(scenario: Scenario, num_rounds: int) -> None:
     if num_rounds > MOST_ROUNDS:
         raise ScenarioError(f"{key} is {wanted:,}{reached}; must be at most {MOST_ROUNDS:,} rounds")
     churn = scenario.fleet.churn
-    if churn is None or churn.random is None:
+    if churn is None or churn.random is None or churn.random.mean_absence_rounds is None:
         return
     if num_rounds > MOST_RANDOM_ROUNDS:
         raise ScenarioError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from torch import Tensor
 
@@ -19,6 +20,7 @@ class Snapshot:
         x: numerator, shape (D,); u: push weight; the model is x/u.
         buffers: the model's local statistics, flat.
         virtual_time_s: the device's clock; None where it has none.
+        gone: why the device is not of the fleet at that moment; None if it is.
     """
 
     device: int
@@ -28,3 +30,4 @@ class Snapshot:
     u: float
     buffers: Tensor
     virtual_time_s: float | None
+    gone: Literal["died", "left"] | None = None

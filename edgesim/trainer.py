@@ -139,6 +139,17 @@ class Trainer:
         rate = self.learning_rate(round_index)
         self._optimizer.after_gossip_(self._optimizer_state, x, u, rate)
 
+    def step_work(self, model: MeteredModel, round_index: int) -> Work:
+        """Work that a round's step would be: found by one whose result is dropped, if need be."""
+        size = self._batches.size(round_index)
+        if size not in self._works:
+            images_NCHW, labels_N = self._batches.batch(round_index)
+            seed_dropout_(model.flat.leaves, self._seed_of(Purpose.DROPOUT, round_index))
+            seed_rounding_(model.flat.leaves, self._seed_of(Purpose.ROUNDING, round_index))
+            _, _, work = model.loss_and_gradient(images_NCHW, labels_N)
+            self._works[size] = work + optimizer_work(self._optimizer, self._num_trainable)
+        return self._works[size]
+
     def known_work(self, round_index: int) -> Work:
         """Work of a round's step if there was one like it, or else none: never too much."""
         return self._works.get(self._batches.size(round_index), Work())

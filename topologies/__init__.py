@@ -56,6 +56,14 @@ from topologies.schedules import (
     possible_senders,
 )
 from topologies.spans import FOREVER
+from topologies.timed_presence import (
+    TimedAbsence,
+    TimedChurn,
+    TimedJoining,
+    TimedLeaving,
+    TimedRandomAbsence,
+    build_timed_churn,
+)
 from topologies.trace_files import load_trace
 from topologies.traces import ContactTrace
 from topologies.with_presence import WithPresence
@@ -80,11 +88,17 @@ __all__ = [
     "RotatingPermutations",
     "Schedule",
     "Static",
+    "TimedAbsence",
+    "TimedChurn",
+    "TimedJoining",
+    "TimedLeaving",
+    "TimedRandomAbsence",
     "TopologyError",
     "TopologyKind",
     "WithPresence",
     "build_churn",
     "build_schedule",
+    "build_timed_churn",
     "check_schedule",
     "chordal_grid",
     "column_stochastic",

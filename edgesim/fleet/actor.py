@@ -31,7 +31,7 @@ from edgesim.fleet.private_folder import PREFIX, sweep
 from edgesim.fleet.progress import Progress, Waiting
 from edgesim.fleet.run_directory import RunDirectory
 from edgesim.learning.allocator import keep_freed_memory
-from edgesim.mail import Letter, Promise
+from edgesim.mail import Letter, LifeSign, Promise
 from edgesim.run_files import ABOUT
 
 Peer: TypeAlias = Any
@@ -123,7 +123,7 @@ class DeviceActor:
         return await (await self._built).deliver(letter)
 
     @ray.method(enable_task_events=False)
-    async def take_promise(self, promise: Promise) -> None:
+    async def take_promise(self, promise: Promise | LifeSign) -> None:
         """Take in what a sender promises to a device here."""
         await (await self._built).take_promise(promise)
 
@@ -156,7 +156,7 @@ class DeviceActor:
         receipt: Receipt = await self._answer(letter.to, "deliver", letter)
         return receipt
 
-    async def promise(self, promise: Promise) -> None:
+    async def promise(self, promise: Promise | LifeSign) -> None:
         """Bring a promise to another device."""
         await self._answer(promise.edge[1], "take_promise", promise)
 

@@ -57,6 +57,7 @@ def build_host(
         moments=Moments(plan.training.evaluation_rounds, plan.training.evaluation_interval_s),
         checkpoints=checkpoints,
         recover=recover,
+        presumed_dead_after_s=plan.scenario.fleet.timeout_s,
         core=core,
         executor=executor,
     )

@@ -33,7 +33,7 @@ def consensus_of(snapshots: Sequence[Snapshot]) -> Snapshot:
 
     Sums run in double precision in the order of devices, so the result does not depend on who
     finished first. Batch-norm statistics are never gossiped; their plain mean is used. Devices that
-    have left, with u = 0, have no part in it.
+    have left or died, or have joined and have no mass yet, have no part in it.
     """
     ordered = _present(snapshots)
     x = torch.zeros_like(ordered[0].x, dtype=torch.float64)
@@ -53,8 +53,12 @@ def consensus_of(snapshots: Sequence[Snapshot]) -> Snapshot:
 
 
 def _present(snapshots: Sequence[Snapshot]) -> list[Snapshot]:
-    """Snapshots of devices that have not left, in the order of devices."""
-    return sorted((s for s in snapshots if s.u > 0), key=lambda s: s.device)
+    """Snapshots of devices that are there and have mass, in the order of devices.
+
+    Of all that have mass, if none of them is there any more: what they ended with.
+    """
+    with_mass = sorted((s for s in snapshots if s.u > 0), key=lambda s: s.device)
+    return [s for s in with_mass if s.gone is None] or with_mass
 
 
 def _last(times_s: Iterable[float | None]) -> float | None:

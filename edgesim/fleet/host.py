@@ -34,6 +34,7 @@ from edgesim.fleet.bookkeeper import Archive, Bookkeeper, Moments
 from edgesim.fleet.checkpoints import Checkpoints, DeviceRecords
 from edgesim.fleet.free_intake import FreeIntake
 from edgesim.fleet.intake import LockstepIntake
+from edgesim.fleet.liveness import LifeSigns
 from edgesim.fleet.mailbox import Mailbox
 from edgesim.fleet.network import (
     LettersLostError,
@@ -48,7 +49,7 @@ from edgesim.fleet.promises import Inbox
 from edgesim.fleet.sent_log import SentLog, WrittenLetters
 from edgesim.fleet.turns import Core, Turns
 from edgesim.free_device import FreeDevice
-from edgesim.mail import Arrival, Letter, Promise
+from edgesim.mail import Arrival, Letter, LifeSign, Promise
 from edgesim.membership import Edge
 
 Parameters = ParamSpec("Parameters")
@@ -69,6 +70,7 @@ class Host:
         moments: at which a device's model is kept.
         checkpoints: writes and reads them; None for a fleet that nobody will want to recover.
         recover: devices may have been further before; go on from their checkpoints.
+        presumed_dead_after_s: at free pace, of a device whose battery is empty; see liveness.py.
         core: entered for each turn; by default nobody else wants the cores.
         executor: runs steps; by default as many threads as there are models.
     """
@@ -84,6 +86,7 @@ class Host:
         moments: Moments,
         checkpoints: Checkpoints | None = None,
         recover: bool = False,
+        presumed_dead_after_s: float = 0.0,
         core: Core = nullcontext,
         executor: Executor | None = None,
     ) -> None:
@@ -101,6 +104,7 @@ class Host:
         self._turns = Turns(models, self._books, keeps_letters=keeps_letters, core=core)
         self._checkpoints = checkpoints
         self._recover = recover
+        self._presumed_dead_after_s = presumed_dead_after_s
         self._executor = executor or ThreadPoolExecutor(len(models), thread_name_prefix="device")
         self._records = {device.index: self._new_records(device) for device in devices}
         self._intakes = {device.index: self._make_intake(device) for device in devices}
@@ -127,7 +131,9 @@ class Host:
         mailbox = self._records[device.index].mailbox
         if isinstance(mailbox, Inbox):
             assert isinstance(device, FreeDevice), "an inbox was made for it"
-            return FreeIntake(device, mailbox)
+            timeout_s = self._presumed_dead_after_s
+            life_signs = LifeSigns(device.index, device.mortal_receivers, timeout_s)
+            return FreeIntake(device, mailbox, life_signs)
 
         def inherit() -> None:
             # The leaver forwards what has come for it, of later rounds too, but may be lost before
@@ -214,8 +220,11 @@ class Host:
         covered = self._checkpoints.covered(index, edge) if self._checkpoints else 0
         return Receipt(accepted=True, covered=covered)
 
-    async def take_promise(self, promise: Promise) -> None:
-        """Take in what a sender promises of an edge, at free pace; may be repeated."""
+    async def take_promise(self, promise: Promise | LifeSign) -> None:
+        """Take in what a sender promises of an edge, or that a receiver lives, at free pace.
+
+        May be repeated.
+        """
         receiver = promise.edge[1]
         await self._is_ready[receiver].wait()
         self._intakes[receiver].take_promise(promise)
@@ -256,9 +265,9 @@ class Host:
         )
 
     def _rounds_done(self, index: int) -> int:
-        """Rounds that need not be waited for: a device that has left owes none."""
+        """Rounds that need not be waited for: a device that has ended or left owes none."""
         device = self._devices[index]
-        return self._num_rounds if device.has_left else device.round_index
+        return self._num_rounds if device.is_done else device.round_index
 
     async def _drive(self, device: Device, tasks: asyncio.TaskGroup) -> None:
         """One device from its first round to its last."""
@@ -271,18 +280,36 @@ class Host:
         while not device.is_done:
             intake.end_step()
             if device.listens_first:
-                self._post_office.promise(device.promises(()), self._spawn)
+                self._promise(device, ())
                 await intake.before_sending()
                 letters = await self._in_thread(self._turns.send, device, records)
             # Before the letters, some of which may have to wait: others may wait for a promise.
-            self._post_office.promise(device.promises(letters), self._spawn)
+            self._promise(device, letters)
             await self._post_office.send(letters, records.log, tasks)
             start = perf_counter()
             arrivals = await intake.collect()
             waited_s = perf_counter() - start
             letters = await self._in_thread(self._turns.next, device, records, arrivals, waited_s)
-        if device.has_left and letters:
+        if isinstance(device, FreeDevice):
+            await self._take_farewell(device, letters, tasks)
+        elif device.has_left and letters:
             await self._take_leave(device, letters, tasks)
+
+    async def _take_farewell(
+        self, device: FreeDevice, letters: list[Letter], tasks: asyncio.TaskGroup
+    ) -> None:
+        """Say that nothing will come of a device any more, but for what it hands over."""
+        intake = self._intakes[device.index]
+        if device.has_died:
+            assert isinstance(intake, FreeIntake), "made for the device"
+            intake.die()
+        self._promise(device, letters)
+        await self._post_office.send(letters, self._records[device.index].log, tasks)
+
+    def _promise(self, device: Device, letters: Sequence[Letter]) -> None:
+        """Say what is known of the device's next messages beside these, and that it lives."""
+        self._post_office.promise(device.promises(letters), self._spawn)
+        self._post_office.promise(device.life_signs(), self._spawn)
 
     async def _go_on(self, device: Device) -> None:
         """Go on where the device was when its checkpoint was written, and ask for what it lacks."""
@@ -290,11 +317,13 @@ class Host:
         if self._checkpoints is not None:
             await self._in_thread(self._checkpoints.restore, device, records)
         self._is_ready[device.index].set()
-        self._post_office.promise(device.promises(()), self._spawn)
+        self._promise(device, ())
         uncovered = await self._in_thread(records.log.uncovered)
         self._spawn(self._post_office.send_again(uncovered, records.log))
         if records.heir is None:
-            self._spawn(self._ask(device, device.membership.possible_in_edges()))
+            told_on = self._intakes[device.index].told_by_receivers
+            edges = {*device.membership.possible_in_edges(), *told_on}
+            self._spawn(self._ask(device, sorted(edges)))
 
     async def _ask(self, device: Device, edges: Iterable[Edge]) -> None:
         """Ask senders for all letters from the next on of each edge."""

@@ -9,7 +9,7 @@ from edgesim.data.images import LabelledImages
 from edgesim.fleet.build import build_host
 from edgesim.fleet.network import Receipt, Request
 from edgesim.fleet.progress import Progress, Waiting
-from edgesim.mail import Letter, Promise
+from edgesim.mail import Letter, LifeSign, Promise
 
 
 class InlineFleet:
@@ -58,7 +58,7 @@ class InlineFleet:
         """Bring a letter to a device."""
         return await self._host.deliver(letter)
 
-    async def promise(self, promise: Promise) -> None:
+    async def promise(self, promise: Promise | LifeSign) -> None:
         """Bring a promise to a device."""
         await self._host.take_promise(promise)
 

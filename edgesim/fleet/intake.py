@@ -9,7 +9,7 @@ from edgesim.device import Device
 from edgesim.errors import EdgesimError
 from edgesim.fleet.mailbox import Mailbox
 from edgesim.hardware.timeline import Stamp
-from edgesim.mail import Arrival, Promise
+from edgesim.mail import Arrival, LifeSign, Promise
 from edgesim.membership import Edge, Will
 
 
@@ -38,6 +38,11 @@ class LockstepIntake:
         self._has_left = False
 
     @property
+    def told_by_receivers(self) -> list[Edge]:
+        """In lockstep no receiver says whether it is alive."""
+        return []
+
+    @property
     def missing(self) -> list[Edge]:
         """Edges whose next message the device waits for."""
         return [edge for edge in self._wanted if not self._mailbox.has_next_of([edge])]
@@ -52,7 +57,7 @@ class LockstepIntake:
         if self._mailbox.put(arrival):
             self._arrived.set()
 
-    def take_promise(self, promise: Promise) -> None:
+    def take_promise(self, promise: Promise | LifeSign) -> None:
         """In lockstep nobody promises anything."""
         raise OutOfStepError(f"a promise of device {promise.edge[0]} came to a fleet in lockstep")
 

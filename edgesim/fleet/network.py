@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from edgesim.errors import EdgesimError
-from edgesim.mail import Letter, Promise
+from edgesim.mail import Letter, LifeSign, Promise
 from edgesim.membership import Edge
 
 
@@ -62,8 +62,8 @@ class Network(Protocol):
         """
         ...
 
-    async def promise(self, promise: Promise) -> None:
-        """Bring a promise to the device at the end of its edge.
+    async def promise(self, promise: Promise | LifeSign) -> None:
+        """Bring a promise or a life sign to the device at the end of its edge.
 
         Raises:
             PeerUnavailableError: it may or may not have arrived.

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from edgesim.errors import EdgesimError
 from edgesim.fleet.network import Network, PeerUnavailableError, Receipt
 from edgesim.fleet.sent_log import SentLog
-from edgesim.mail import Letter, Promise
+from edgesim.mail import Letter, LifeSign, Promise
 from edgesim.membership import Edge
 
 POST_ATTEMPTS = 20  # of a letter that is refused: a network damages some, not all
@@ -25,6 +25,9 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.0  # between attempts to reach a peer
 
 Spawn: TypeAlias = Callable[[Coroutine[None, None, None]], object]
 """Lets something go on beside what goes on."""
+
+_Topic: TypeAlias = tuple[type[Promise] | type[LifeSign], Edge]
+"""What is told to a device: of two about the same the newer one replaces the older."""
 
 
 class DeliveryError(EdgesimError):
@@ -43,8 +46,8 @@ class PostOffice:
         self._slots: defaultdict[Edge, asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(MAX_IN_FLIGHT)
         )
-        self._promises: dict[Edge, Promise] = {}
-        self._unsaid: dict[Edge, Promise] = {}
+        self._promises: dict[_Topic, Promise | LifeSign] = {}
+        self._unsaid: dict[_Topic, Promise | LifeSign] = {}
 
     async def send(
         self, letters: Iterable[Letter], log: SentLog, tasks: asyncio.TaskGroup
@@ -59,7 +62,7 @@ class PostOffice:
         on_their_way, late = [], []
         for letter in letters:
             if letter.stamp is not None:  # whoever is restarted behind it asks what it promised
-                self._promises[letter.edge] = Promise(
+                self._promises[Promise, letter.edge] = Promise(
                     letter.edge, letter.sequence + 1, letter.stamp.promise_s
                 )
             slot = self._slots[letter.edge]
@@ -74,34 +77,35 @@ class PostOffice:
             on_their_way.append(tasks.create_task(self._carry(letter, log, slot)))
         return on_their_way
 
-    def promise(self, promises: Iterable[Promise], tasks: Spawn) -> None:
-        """Bring promises to their receivers, of each edge the newest; returns at once."""
+    def promise(self, promises: Iterable[Promise | LifeSign], tasks: Spawn) -> None:
+        """Bring promises and life signs to their receivers, the newest alone; returns at once."""
         for promise in promises:
-            edge = promise.edge
-            is_under_way = edge in self._unsaid
-            self._unsaid[edge] = self._promises[edge] = promise
+            topic = type(promise), promise.edge
+            is_under_way = topic in self._unsaid
+            self._unsaid[topic] = self._promises[topic] = promise
             if not is_under_way:
-                tasks(self._say(edge))
+                tasks(self._say(topic))
 
     def promise_again(self, edge: Edge, tasks: Spawn) -> None:
-        """Repeat the newest promise of an edge, if there was one."""
-        newest = self._promises.get(edge)
-        if newest is not None and newest.earliest_s > 0:
-            # As a new one: an answer that is still on its way to us may be from who was lost.
-            self.promise([replace(newest)], tasks)
+        """Repeat the newest promise and the newest life sign of an edge, if there were any."""
+        for kind in (Promise, LifeSign):
+            newest = self._promises.get((kind, edge))
+            if newest is not None:
+                # As a new one: an answer that is still on its way to us may be from who was lost.
+                self.promise([replace(newest)], tasks)
 
-    async def _say(self, edge: Edge) -> None:
+    async def _say(self, topic: _Topic) -> None:
         pause_s = FIRST_PAUSE_S
-        while edge in self._unsaid:
-            promise = self._unsaid[edge]
+        while topic in self._unsaid:
+            promise = self._unsaid[topic]
             try:
                 await self._network.promise(promise)
             except PeerUnavailableError:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             else:
-                if self._unsaid[edge] is promise:
-                    del self._unsaid[edge]
+                if self._unsaid[topic] is promise:
+                    del self._unsaid[topic]
 
     async def send_again(self, letters: Iterable[Letter], log: SentLog) -> None:
         """Send old letters one by one, beside those under way, which may wait for them."""

@@ -25,6 +25,7 @@ from edgesim.assembly import Compute, FleetPlan, choose_compute, make_flat_model
 from edgesim.data.batches import evaluation_batches
 from edgesim.errors import EdgesimError
 from edgesim.fleet.completeness import check_evaluations, check_rounds
+from edgesim.fleet.departures import describe
 from edgesim.fleet.divergence import growth_warning
 from edgesim.fleet.evaluation import Evaluator
 from edgesim.fleet.inline import InlineFleet
@@ -227,6 +228,8 @@ class _Run:
         directory.keep_final_models(prepared.training.num_rounds)
         write_devices(prepared, directory)
         summary = summarise(prepared, directory, recorder.rows, perf_counter() - start)
+        for line in describe(summary):
+            self.console.print(line, soft_wrap=True, markup=False, highlight=False)
         directory.write_json("summary.json", summary)
         directory.drop_recovery()
         return RunResult(directory.place, summary)

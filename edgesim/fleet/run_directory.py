@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from math import isnan, nan
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -311,6 +312,7 @@ class RunDirectory(RunFiles):
             "u": snapshot.u,
             "buffers": snapshot.buffers.cpu().numpy(),
             "virtual_time_s": time_s,
+            "gone": snapshot.gone or "",
         }
         name = _snapshot_name(snapshot.round_index, f"{snapshot.device:06d}")
         self.write_arrays(name, arrays, durable=False)
@@ -359,6 +361,7 @@ class RunDirectory(RunFiles):
             u=float(arrays["u"]),
             buffers=torch.from_numpy(arrays["buffers"]),
             virtual_time_s=None if isnan(virtual_time_s) else virtual_time_s,
+            gone=_gone(str(arrays["gone"])),
         )
 
     def drop_snapshots(self, round_index: int) -> None:
@@ -370,6 +373,11 @@ class RunDirectory(RunFiles):
         for name in self.own_names(_snapshot_name(round_index, "*")):
             self._store.move(name, _final_model_name(number_of(name)))
         self._store.delete_tree("snapshots")
+
+
+def _gone(word: str) -> Literal["died", "left"] | None:
+    """Why a device is not of the fleet any more, as a model's file has it."""
+    return "died" if word == "died" else "left" if word == "left" else None
 
 
 def _parts_of(device: int) -> str:

@@ -16,6 +16,7 @@ from edgesim.compression.conventions import bytes_by_convention
 from edgesim.compression.index_code import entropy_bytes
 from edgesim.compression.selection import kept_counts
 from edgesim.equipment import device_profiles
+from edgesim.fleet.departures import departures
 from edgesim.fleet.divergence import growth_warning
 from edgesim.fleet.evaluation import CONSENSUS
 from edgesim.fleet.run_directory import RunDirectory
@@ -134,8 +135,19 @@ def summarise(
         "left_after_round": _left_after_round(
             rounds, messages, training.num_rounds, in_step=in_step
         ),
+        **({} if in_step else _departures(prepared, directory, rounds, messages)),
         "wall_s": wall_s,
     }
+
+
+def _departures(
+    prepared: Prepared, directory: RunDirectory, rounds: pa.Table, messages: pa.Table
+) -> dict[str, Any]:
+    """Who was not there at the end, at free pace."""
+    last_moment, num_devices = prepared.training.num_rounds, prepared.scenario.fleet.num_devices
+    ends = [directory.read_final_model(last_moment, device) for device in range(num_devices)]
+    absorbed = pc.sum(rounds["messages_absorbed"]).as_py()
+    return departures(prepared.scenario, ends, len(messages), absorbed)
 
 
 def _left_after_round(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, floor
 
+ROUNDING = 1e-9  # of the times and periods that are added up; far above what their sums lose
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DutyCycle:
@@ -31,6 +33,12 @@ class DutyCycle:
     def awake_part(self) -> float:
         """Part of the time that it is awake."""
         return self.awake_s / self.period_s
+
+    def rounding_s(self, time_s: float) -> float:
+        """More than rounding can put a sum of waking times before or after its true value."""
+        if self.is_sleepless:
+            return 0.0
+        return ROUNDING * (abs(time_s) + abs(self.offset_s) + self.period_s)
 
     def awakening(self, time_s: float) -> float:
         """The time itself if the device is awake then, or else when it wakes up next."""

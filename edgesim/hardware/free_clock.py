@@ -3,7 +3,8 @@
     step      as in lockstep (timeline.py); ends at t
     send      the round's messages leave from t on, one after the other, when the radio is free
     absorb    what has arrived by t takes time to absorb; the next step begins after that
-    at last   after its last step a device takes in all that is still on its way to it
+    at last   after its last step a device takes in all that is still on its way to it; one that
+              leaves by plan then hands over what it has to a neighbour that stays
 
 Arrived by t is what has (arrival, sender) <= (t, device): pairs, so that equal times are ordered.
 
@@ -15,6 +16,8 @@ A promise says that no later message of an edge reaches the receiver (its first 
 time: the earliest end of the sender's next step, or when its radio is free if that is later, plus
 the link's latency. It is kept because more work never takes less time, losses and jitter only
 delay, and messages of an edge do not overtake each other. promises.py says what it is good for.
+Nothing is sent by a clock that has reached the time at which the receiver leaves by plan, but for
+what another one that leaves hands over.
 """
 
 from __future__ import annotations
@@ -29,8 +32,6 @@ from edgesim.hardware.work import Work
 
 MessageKey: TypeAlias = tuple[int, int, int]
 """Sender and receiver as the message has them, and its place on that edge."""
-
-_ROUNDING = 1e-9  # of the times and periods that a duty cycle adds up; far above what they lose
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class FreeClock:
 
     timeline: Timeline
     _next_end_s: float = 0.0  # earliest end of the step whose messages come next
+    _hands_over: bool = False  # after its last step, and has not yet
     _step_end_s: float = 0.0
     _compute_s: float = 0.0
     _wait_s: float = 0.0
@@ -91,7 +93,16 @@ class FreeClock:
         self._next_end_s = self._step_end_s = self.now_s
         return self._compute_s
 
-    def foresee(self, work: Work | None, round_index: int) -> None:
+    def idle(self, work: Work, round_index: int) -> None:
+        """Let the time of a step of this work pass without computing: there is no model yet."""
+        self._wait_s = self.step(work, round_index)
+        self._compute_s = 0.0
+
+    def may_inherit(self, receiver: int) -> bool:
+        """Whether this device could hand over to a neighbour as it leaves: to one that stays."""
+        return self.hardware.leaves_s < inf == self.hardware.links[receiver].leaves_s
+
+    def foresee(self, work: Work | None, round_index: int, *, hands_over: bool = False) -> None:
         """Say what is known of the next step, so that promises reach beyond it.
 
         Called before the messages of a step are sent, if each edge gets at most one of them, or
@@ -100,15 +111,15 @@ class FreeClock:
         Args:
             work: least that the step takes; None if there is none, and never again a message.
             round_index: of that step.
+            hands_over: of no step: there will be one message, with all that the device has.
         """
+        self._hands_over = hands_over
         if work is None:
             self._next_end_s = inf
             return
         cycle = self.hardware.duty_cycle
         end_s = cycle.after(self.now_s, self.timeline.step_s(work, round_index))
-        if not cycle.is_sleepless:  # sums of periods round, up or down
-            end_s -= _ROUNDING * (abs(end_s) + abs(cycle.offset_s) + cycle.period_s)
-        self._next_end_s = max(end_s, self.now_s)
+        self._next_end_s = max(end_s - cycle.rounding_s(end_s), self.now_s)
 
     def promise_s(self, edge: tuple[int, int]) -> float:
         """Earliest time at which the first bit of a message not yet sent reaches its receiver.
@@ -116,11 +127,15 @@ class FreeClock:
         Args:
             edge: sender and receiver, as in `Timeline.send`.
         """
-        earliest_s = max(self._next_end_s, self.timeline.radio_free_s)
-        if earliest_s == inf:
+        link, next_s = self.hardware.links[edge[1]], self._next_end_s
+        if self._hands_over:
+            next_s = self.now_s if self.may_inherit(edge[1]) else inf
+        elif next_s >= link.leaves_s:
+            next_s = inf
+        if next_s == inf:
             return inf
-        start_s = self.hardware.duty_cycle.awakening(earliest_s)
-        reaches_s = start_s + self.hardware.links[edge[1]].latency_s
+        start_s = self.hardware.duty_cycle.awakening(max(next_s, self.timeline.radio_free_s))
+        reaches_s = start_s + link.latency_s
         return max(reaches_s, self.timeline.last_arrival_s.get(edge, 0.0))
 
     def send(self, edge: tuple[int, int], num_bytes: int, sequence: int) -> Stamp:
@@ -162,7 +177,7 @@ class FreeClock:
         self._listen_until(inf, known)
         places = self._places(known)
         self.timeline.now_s = cycle.awakening(max([self.now_s, *(place[0] for place in places)]))
-        self._wait_s = cycle.awake_between(self._step_end_s, self.now_s)
+        self._wait_s += cycle.awake_between(self._step_end_s, self.now_s)
         return self._hand_out(places)
 
     def absorb(self, work: Work) -> RoundTime:

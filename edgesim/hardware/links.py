@@ -10,6 +10,7 @@ never content.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
@@ -28,6 +29,8 @@ class Link:
         packet_bytes: a message is cut into packets of this size; the last may be smaller.
         listens: part of the time in which the receiver's radio can do the one thing that it does at
             a time, that is, in which the receiver is awake; None if its radio takes in all at once.
+        leaves_s: virtual time at which the receiver leaves for good, by plan; at free pace.
+        is_mortal: the receiver may die of an empty battery; at free pace.
     """
 
     bandwidth_bps: float
@@ -36,6 +39,8 @@ class Link:
     loss: float
     packet_bytes: int
     listens: float | None = None
+    leaves_s: float = inf
+    is_mortal: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,12 @@ class Meter:
         self._work, self._sent_bytes, self._stamps, self._time = work, 0, [], None
         self.timeline.step(work, round_index)
 
+    def idle(self, work: Work, round_index: int) -> None:
+        """Begin a round without computing, as long as a step of this work; at free pace."""
+        assert isinstance(self.timeline, FreeClock), "in lockstep a round may take no time"
+        self._work, self._sent_bytes, self._stamps, self._time = Work(), 0, [], None
+        self.timeline.idle(work, round_index)
+
     def send(self, edge: tuple[int, int], num_bytes: int, sequence: int) -> Stamp:
         """Send a message of the round; see `Timeline.send`."""
         stamp = self.timeline.send(edge, num_bytes, sequence)
@@ -140,6 +146,12 @@ class Meter:
         tries = 1 / (1 - self.timeline.hardware.worst_loss)
         last_j = tries * last_bytes * profile.radio.send_j_per_byte
         return self.spent_j + round_j + rounds_j + last_j <= profile.battery_j
+
+    @property
+    def has_charge(self) -> bool:
+        """Whether the battery lasts for one more round like the costliest; follows `settle`."""
+        battery_j = self.timeline.hardware.profile.battery_j
+        return battery_j is None or self.spent_j + self.costliest_j <= battery_j
 
     def settle(self) -> RoundCosts:
         """Close the round that has ended."""

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import exp
+from math import exp, inf
 from typing import Any
 
+from edgesim.hardware.awake_times import AwakeTimes
 from edgesim.hardware.duty_cycle import ALWAYS_AWAKE, DutyCycle
 from edgesim.hardware.links import Link, pass_over
 from edgesim.hardware.profiles import DeviceProfile
@@ -62,16 +63,18 @@ class Hardware:
         links: by receiver.
         is_half_duplex: of its radio, as the scenario has it.
         compute_jitter: standard deviation of the logarithm of the factor on a step's time.
-        duty_cycle: when it is awake.
+        duty_cycle: when it is awake; with its absences, where they go by time.
         worst_loss: highest loss of its links.
+        leaves_s: virtual time at which it leaves for good, by plan; at free pace.
     """
 
     profile: DeviceProfile
     links: Mapping[int, Link]
     is_half_duplex: bool
     compute_jitter: float = 0.0
-    duty_cycle: DutyCycle = ALWAYS_AWAKE
+    duty_cycle: DutyCycle | AwakeTimes = ALWAYS_AWAKE
     worst_loss: float = 0.0
+    leaves_s: float = inf
 
 
 @dataclass(frozen=True, slots=True)

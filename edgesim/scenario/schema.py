@@ -21,6 +21,7 @@ from edgesim.scenario.hardware import (
     HardwareSection,
     Jitter,
     NetworkSection,
+    NotNegative,
     ProfileName,
 )
 from edgesim.scenario.model import ModelSection
@@ -43,6 +44,8 @@ from edgesim.similar import did_you_mean
 # (R§7). These graphs are symmetric; on the regular ones so are column-stochastic weights.
 _REGULAR_KINDS = frozenset({"ring", "torus", "chordal_grid", "complete", "random_regular"})
 _SYMMETRIC_KINDS = _REGULAR_KINDS | {"star", "file"}
+
+DEFAULT_TIMEOUT_S = 30.0  # a Bluetooth LE link is given up after 32 s at most
 
 _ROTATING_DEVICES = 8  # the reference code's permutations are of 8 devices, R§3.8
 
@@ -68,7 +71,12 @@ class FleetSection(Section):
         default=None, description="when devices are awake; null: always"
     )
     churn: ChurnSection | None = Field(
-        default=None, description="which devices are there in which round; null: all, always"
+        default=None, description="which devices are there, and when; null: all, always"
+    )
+    presumed_dead_after_s: NotNegative | None = Field(
+        default=None,
+        description="at free pace: seconds of its own clock after which a neighbour stops sending "
+        f"to a device whose battery is empty; null: {DEFAULT_TIMEOUT_S:g}",
     )
     enforce_memory: Literal["warn", "refuse"] = Field(
         default="refuse", description="what to do if a device's memory is too small for the run"
@@ -101,6 +109,12 @@ class FleetSection(Section):
         if isinstance(self.devices, int):
             return self.devices
         return sum(group.count for group in self.devices)
+
+    @property
+    def timeout_s(self) -> float:
+        """How long a device is silent before its neighbours presume it dead."""
+        given_s = self.presumed_dead_after_s
+        return DEFAULT_TIMEOUT_S if given_s is None else given_s
 
     @property
     def groups(self) -> tuple[DeviceGroup, ...]:
@@ -142,11 +156,15 @@ class FleetSection(Section):
             raise ContradictionError(
                 "pace", "is free, but devices have no clocks; name what they are in fleet.profile"
             )
-        if self.pace == "free" and self.churn is not None:
+        return self
+
+    @model_validator(mode="after")
+    def _who_leaves_in_turn_is_not_presumed_dead(self) -> Self:
+        if self.pace == "lockstep" and self.presumed_dead_after_s is not None:
             raise ContradictionError(
-                "churn",
-                "counts rounds, which at pace: free every device has its own; use "
-                "duty_cycle, or topology.kind: trace",
+                "presumed_dead_after_s",
+                "is set; in lockstep a device whose battery is empty hands over, and nobody sends "
+                "to it in vain: remove it, or set fleet.pace: free",
             )
         return self
 
@@ -154,6 +172,7 @@ class FleetSection(Section):
     def _churn_is_of_its_devices(self) -> Self:
         if self.churn is not None:
             self.churn.check_devices(self.num_devices)
+            self.churn.check_units(self.pace)
         return self
 
     @model_validator(mode="after")

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from edgesim.hardware.awake_times import AwakeTimes
+from edgesim.hardware.duty_cycle import DutyCycle
 from edgesim.hardware.timeline import Hardware, Stamp, Timeline
 from edgesim.hardware.work import Work
 from topologies import Schedule, first_exchange
@@ -100,12 +102,14 @@ def fleet_rhythm(
     """Run the clocks of a fleet.
 
     Args:
-        hardware: of each device.
+        hardware: of each device; absences by a plan in seconds are left out.
         schedule: whom each sends to.
         work: of each step.
         message_bytes: length of every message.
         seed: of the scenario: jitter and losses are those of a run.
     """
+    cycles = [_duty_cycle(own) for own in hardware]
+    hardware = [replace(own, duty_cycle=c) for own, c in zip(hardware, cycles, strict=True)]
     num_devices, every = len(hardware), schedule.exchange_every  # rounds up to an exchange
     edges = sum(len(schedule.out_edges(i, first_exchange(schedule))) for i in range(num_devices))
     most_groups = max(2, _MOST_EVENTS // (num_devices * every + edges))
@@ -123,7 +127,7 @@ def fleet_rhythm(
         fleet.run_round(round_index)
     fleet.begin_to_count()
     # A device that sleeps for hours must be seen asleep.
-    cycles_s = [own.duty_cycle.period_s for own in hardware if not own.duty_cycle.is_sleepless]
+    cycles_s = [cycle.period_s for cycle in cycles if not cycle.is_sleepless]
     end_s = fleet.now_s + _SLEEPS * max(cycles_s, default=0.0)
     round_index = warm_up
     while round_index < warm_up + least or (fleet.now_s < end_s and round_index < most_rounds):
@@ -134,6 +138,12 @@ def fleet_rhythm(
     return FleetRhythm(
         warm_up_rounds=warm_up, num_rounds=num_rounds, devices=fleet.rhythms(num_rounds)
     )
+
+
+def _duty_cycle(hardware: Hardware) -> DutyCycle:
+    """When a device is awake as long as it is there: a rhythm is of devices that are."""
+    cycle = hardware.duty_cycle
+    return cycle.cycle if isinstance(cycle, AwakeTimes) else cycle
 
 
 @dataclass(slots=True)

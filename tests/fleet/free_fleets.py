@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 
 import numpy as np
@@ -17,12 +17,14 @@ import torch
 from free_loop import FreeFleet, Round, mixed, trained
 
 from edgesim.compression import Identity, Message
+from edgesim.fleet.liveness import LifeSigns
 from edgesim.fleet.promises import Inbox
 from edgesim.hardware.free_clock import FreeClock
+from edgesim.hardware.meter import Meter
 from edgesim.hardware.timeline import Timeline
 from edgesim.hardware.work import Work
 from edgesim.learning.parameters import ParameterLayout
-from edgesim.mail import Arrival, Promise
+from edgesim.mail import Arrival, LifeSign, Promise
 
 PAYLOAD = Identity(values="fp32").compress(
     torch.ones(2), ParameterLayout.from_shapes([(2,)]), np.random.default_rng(0)
@@ -53,9 +55,11 @@ class Checkpoint:
     """A device between two rounds."""
 
     rounds_done: int
-    clock: str
+    meter: str
     next_sequences: dict[tuple[int, int], int]
     x: float
+    has_mass: bool
+    presumed_dead: tuple[int, ...]
     sent: dict[tuple[int, int], int]
 
 
@@ -65,34 +69,48 @@ class Node:
 
     fleet: FreeFleet
     index: int
-    clock: FreeClock = field(init=False)
+    meter: Meter = field(init=False)
     inbox: Inbox = field(init=False)
+    life_signs: LifeSigns = field(init=False)
     going: Going = field(init=False)
     waits_for: Callable[[], bool] | None = field(init=False)
     rounds: list[Round] = field(default_factory=list)
     x: float = 1.0
+    has_mass: bool = True
+    presumed_dead: tuple[int, ...] = ()
     sent: dict[tuple[int, int], int] = field(default_factory=dict)
     log: dict[tuple[int, int], list[Arrival]] = field(default_factory=lambda: defaultdict(list))
     unposted: dict[tuple[int, int], list[Arrival]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    promises: dict[tuple[int, int], Promise] = field(default_factory=dict)
-    new_promises: list[Promise] = field(default_factory=list)
+    promises: dict[tuple[type, int, int], Promise | LifeSign] = field(default_factory=dict)
+    new_promises: list[Promise | LifeSign] = field(default_factory=list)
     checkpoints: list[Checkpoint] = field(default_factory=list)
+    has_died: bool = False
     is_done: bool = False
 
     def __post_init__(self) -> None:
         self.start()
 
+    @property
+    def clock(self) -> FreeClock:
+        assert isinstance(self.meter.timeline, FreeClock)
+        return self.meter.timeline
+
     def start(self, checkpoint: Checkpoint | None = None) -> None:
         """Begin, or begin again."""
         fleet, i = self.fleet, self.index
-        self.clock = FreeClock(Timeline(fleet.hardware[i], fleet.seed, i))
+        self.meter = Meter(FreeClock(Timeline(fleet.hardware[i], fleet.seed, i)), None)
         self.inbox = Inbox(i, [edge for edge in fleet.edges if edge[1] == i])
+        mortal = [k for j, k in fleet.edges if j == i and fleet.hardware[i].links[k].is_mortal]
+        self.life_signs = LifeSigns(i, mortal, fleet.timeout_s)
+        self.has_mass, self.has_died = i not in fleet.join_s, False
+        self.x = float(self.has_mass)
         if checkpoint:
-            self.clock.restore(json.loads(checkpoint.clock))
+            self.meter.restore(json.loads(checkpoint.meter))
             self.inbox.take_over(checkpoint.next_sequences)
             self.x, self.sent = checkpoint.x, dict(checkpoint.sent)
+            self.has_mass, self.presumed_dead = checkpoint.has_mass, checkpoint.presumed_dead
             del self.rounds[checkpoint.rounds_done :]
             self.checkpoints = [
                 c for c in self.checkpoints if c.rounds_done <= checkpoint.rounds_done
@@ -112,61 +130,119 @@ class Node:
         """A device's rounds: what `Device` and its host do."""
         fleet, i, clock, inbox = self.fleet, self.index, self.clock, self.inbox
         out_edges = [edge for edge in fleet.edges if edge[0] == i]
-        r = len(self.rounds)
-        is_last = r > 0 and fleet.is_last(i, r - 1, self.rounds[-1].step_end_s)
-        if not is_last:
-            clock.foresee(Work(macs_fp32=fleet.macs[i, r]), r)
-        self.promise(out_edges)
+        r, is_last = len(self.rounds), False
+        clock.foresee(self.work(r), r)
+        self.promise(out_edges, clock.now_s)
         yield lambda: True
-        while not is_last:
+        while not (is_last or self.has_died):
             r = len(self.rounds)
-            compute_s = clock.step(Work(macs_fp32=fleet.macs[i, r]), r)
-            self.x = trained(self.x, i, r)
-            inbox.advance(clock.now_s)
-            is_last = fleet.is_last(i, r, clock.now_s)
+            if self.has_mass:
+                self.meter.step(self.work(r), r)
+                self.x = trained(self.x, i, r)
+            else:
+                self.meter.idle(self.work(r), r)
+            end_s = clock.now_s
+            inbox.advance(end_s)
+            is_last = fleet.is_last(i, r, end_s)
+            is_leaving = is_last and fleet.leaves_at(i, end_s)
+            alive_until_s = inf if is_last else end_s
             if clock.listens_first:
-                self.promise(out_edges)
-                yield inbox.is_ready
+                self.promise(out_edges, alive_until_s)
+                yield self.knows
                 clock.listen(inbox.within_reach())
-            clock.foresee(None if is_last else Work(macs_fp32=fleet.macs[i, r + 1]), r + 1)
-            done = Round(clock.now_s, compute_s=compute_s)
-            for k in fleet.receivers[i, r]:
-                done.sent.append(self.send((i, k), r))
-            self.promise([edge for edge in out_edges if edge[1] not in fleet.receivers[i, r]])
+            next_work = None if is_last else self.work(r + 1)
+            clock.foresee(next_work, r + 1, hands_over=is_leaving)
+            done = Round(end_s)
+            there = [
+                k
+                for k in fleet.receivers[i, r]
+                if self.has_mass and k not in self.presumed_dead and fleet.is_there(k, end_s)
+            ]
+            done.sent += [self.send((i, k), r, fleet.message_bytes[i, r]) for k in there]
+            self.promise([edge for edge in out_edges if edge[1] not in there], alive_until_s)
             yield lambda: not any(self.unposted.values())
             if is_last:
                 inbox.advance(inf)
-            yield inbox.is_ready
+            yield self.knows
+            self.presumed_dead = tuple(self.life_signs.presumed_dead(end_s))
             known = inbox.within_reach()
-            keys = clock.await_rest(known) if is_last else clock.arrived(known)
-            self.x = mixed(self.x, [a.message.push_weight for a in inbox.take(keys)])
-            time = clock.absorb(Work(macs_fp32=fleet.absorb_macs * len(keys)))
-            self.rounds.append(replace(done, absorbed=keys, x=self.x, **asdict(time)))
-            self.checkpoints.append(self.checkpoint())
+            done.absorbed = clock.await_rest(known) if is_last else clock.arrived(known)
+            taken = [arrival.message for arrival in inbox.take(done.absorbed)]
+            self.x = mixed(self.x, [message.push_weight for message in taken])
+            self.has_mass = self.has_mass or bool(taken)
+            self.meter.end_free_round(
+                Work(macs_fp32=fleet.absorb_macs * len(taken)),
+                sum(int(message.weight) for message in taken),
+            )
+            if is_leaving:
+                done.sent += self.hand_over(r)
+            costs = self.meter.settle()
+            done.x, done.end_s = self.x, costs.end_s
+            done.compute_s, done.wait_s = costs.compute_s, costs.wait_s
+            self.rounds.append(done)
+            if not (is_last or self.meter.has_charge):
+                done.has_died = self.has_died = True
+                clock.foresee(None, r + 1)
+            if self.has_died or is_last:
+                self.promise(out_edges, clock.now_s if self.has_died else inf)
+            else:
+                self.checkpoints.append(self.checkpoint())
             yield lambda: True
 
-    def send(self, edge: tuple[int, int], r: int) -> tuple[float, float, float, int]:
+    def work(self, r: int) -> Work:
+        return Work(macs_fp32=self.fleet.macs[self.index, r])
+
+    def knows(self) -> bool:
+        """Whether all is known of what comes by now, and of who has died."""
+        end_s = self.clock.now_s
+        return self.inbox.is_ready() and not self.life_signs.unknown(end_s)
+
+    def hand_over(self, r: int) -> list[tuple[float, float, float, int]]:
+        """All that a device has that leaves, to the first that stays."""
+        i, clock = self.index, self.clock
+        clock.foresee(None, r + 1)
+        ever = [k for j, k in self.fleet.edges if j == i]
+        heirs = [
+            k
+            for k in (*self.fleet.receivers[i, r], *ever)
+            if clock.may_inherit(k) and k not in self.presumed_dead
+        ]
+        if not (heirs and self.has_mass):
+            return []
+        return [self.send((i, heirs[0]), r, self.fleet.handover_bytes)]
+
+    def send(
+        self, edge: tuple[int, int], r: int, num_bytes: int
+    ) -> tuple[float, float, float, int]:
         sequence = self.sent.get(edge, 0)
         self.sent[edge] = sequence + 1
-        stamp = self.clock.send(edge, self.fleet.message_bytes[self.index, r], sequence)
-        letter = Arrival(Message("choco", *edge, sequence, r, 0.5, self.x, PAYLOAD), stamp)
+        stamp = self.meter.send(edge, num_bytes, sequence)
+        # Its weight is its length here.
+        letter = Arrival(Message("choco", *edge, sequence, r, num_bytes, self.x, PAYLOAD), stamp)
         self.log[edge].append(letter)
         self.unposted[edge].append(letter)
-        self.promises[edge] = Promise(edge, sequence + 1, stamp.promise_s)
+        self.promises[Promise, *edge] = Promise(edge, sequence + 1, stamp.promise_s)
         return stamp.start_s, stamp.first_bit_s, stamp.arrival_s, stamp.lost_packets
 
-    def promise(self, edges: list[tuple[int, int]]) -> None:
-        for edge in edges:
-            promise = Promise(edge, self.sent.get(edge, 0), self.clock.promise_s(edge))
-            self.promises[edge] = promise
-            self.new_promises.append(promise)
+    def promise(self, edges: list[tuple[int, int]], alive_until_s: float) -> None:
+        """What is known of the edges on which nothing is sent now, and of the device's life."""
+        new: list[Promise | LifeSign] = [
+            Promise(edge, self.sent.get(edge, 0), self.clock.promise_s(edge)) for edge in edges
+        ]
+        if self.clock.hardware.profile.battery_j is not None:
+            own = [edge for edge in self.fleet.edges if edge[1] == self.index]
+            new += [LifeSign((i, j), alive_until_s, self.has_died) for j, i in own]
+        self.promises |= {(type(promise), *promise.edge): promise for promise in new}
+        self.new_promises += new
 
     def checkpoint(self) -> Checkpoint:
         return Checkpoint(
             rounds_done=len(self.rounds),
-            clock=json.dumps(self.clock.state(), allow_nan=False),
+            meter=json.dumps(self.meter.state(), allow_nan=False),
             next_sequences=dict(self.inbox.next_sequences),
             x=self.x,
+            has_mass=self.has_mass,
+            presumed_dead=self.presumed_dead,
             sent=dict(self.sent),
         )
 
@@ -183,7 +259,7 @@ class DisorderlyFleet:
         self.rng = np.random.default_rng(disorder.seed)
         self.nodes = [Node(fleet, i) for i in range(len(fleet.hardware))]
         self.letters: list[Arrival] = []
-        self.promises: list[Promise] = []
+        self.promises: list[Promise | LifeSign] = []
         self.crashes = disorder.crashes
         self.turned_away = 0
         self.most_waiting = 0
@@ -194,7 +270,8 @@ class DisorderlyFleet:
             failures = 0 if self.do_something() else failures + 1
             if failures > 200 and not self.do_anything():
                 waiting = {node.index: node.inbox.waiting_for() for node in self.nodes}
-                raise StuckError(f"waiting for edges, by device: {waiting}")
+                told = {n.index: n.life_signs.unknown(n.clock.now_s) for n in self.nodes}
+                raise StuckError(f"waiting for edges, by device: {waiting}; for life: {told}")
             if self.crashes and self.rng.random() < 0.01:
                 self.crash()
         return [node.rounds for node in self.nodes]
@@ -236,12 +313,14 @@ class DisorderlyFleet:
     def deliver(self, place: int) -> bool:
         letter = self.letters[place]
         edge = address(letter)
-        inbox = self.nodes[edge[1]].inbox
+        receiver = self.nodes[edge[1]]
+        inbox = receiver.inbox
         sequence, stamp = letter.message.sequence, letter.stamp
-        if not inbox.has_room(edge, sequence, stamp, self.disorder.window):
-            self.turned_away += 1
-            return False
-        inbox.put(letter)
+        if not receiver.has_died:  # what comes for a dead one is lost
+            if not inbox.has_room(edge, sequence, stamp, self.disorder.window):
+                self.turned_away += 1
+                return False
+            inbox.put(letter)
         if self.rng.random() < 0.2:
             return True  # and once more
         del self.letters[place]
@@ -252,7 +331,11 @@ class DisorderlyFleet:
     def deliver_promise(self) -> bool:
         place = int(self.rng.integers(len(self.promises)))
         promise = self.promises[place]
-        self.nodes[promise.edge[1]].inbox.take_promise(promise)
+        receiver = self.nodes[promise.edge[1]]
+        if isinstance(promise, LifeSign):
+            receiver.life_signs.take(promise)
+        else:
+            receiver.inbox.take_promise(promise)
         if self.rng.random() < 0.8:
             del self.promises[place]
         return True
@@ -273,8 +356,11 @@ class DisorderlyFleet:
             first = node.inbox.next_sequences.get(edge, 0)
             posted = len(sender.log[edge]) - len(sender.unposted[edge])
             self.letters += sender.log[edge][first:posted]
-            if edge in sender.promises:
-                self.promises.append(sender.promises[edge])
+            if (Promise, *edge) in sender.promises:
+                self.promises.append(sender.promises[Promise, *edge])
+        for receiver, told in node.life_signs.edges:
+            if (LifeSign, receiver, told) in self.nodes[receiver].promises:
+                self.promises.append(self.nodes[receiver].promises[LifeSign, receiver, told])
         for edge, number in node.sent.items():  # what it had sent and may not have got through
             first = self.nodes[edge[1]].inbox.next_sequences.get(edge, 0)
             self.letters += node.log[edge][first:number]

@@ -1,12 +1,19 @@
 """Fleets at free pace, by one sequential event loop: written from the semantics, not from our code.
 
 What is shared with the code under test are the draws (losses, jitter, step times) and the
-arithmetic of duty cycles, which tests of their own hold; so results must agree to the bit.
+arithmetic of waking times, which tests of their own hold; so results must agree to the bit.
+
+Devices may be absent, join, leave by plan, and die of an empty battery:
+    absent   asleep (`duty_cycle`), and nobody whose step ends meanwhile sends to it
+    joins    absent until then; without mass it lets the time of its steps pass, and sends nothing
+    leaves   its last step is the first to end then or later; it takes in what is on its way, and
+             sends all that it has to the first neighbour that stays
+    dies     between two rounds, if what it has spent and its costliest round exceed its battery;
+             whoever ends a step (d + time-out, dead) <= (t, own) sends to it no more from then on
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import exp, inf
@@ -23,7 +30,8 @@ ANYBODY = -1  # sorts before every device: what a radio does by itself comes fir
 class FreeFleet:
     """What both simulations are given; work in MACs and sizes in bytes by (device, round).
 
-    A device ends with its last round, or with the first step that ends at or after the horizon.
+    A device ends with its last round, or with the first step that ends at or after the horizon, or
+    after it is to leave. Absences and times of joining and leaving are by device.
     """
 
     hardware: tuple[Hardware, ...]
@@ -34,6 +42,11 @@ class FreeFleet:
     absorb_macs: int
     seed: int
     horizon_s: float = inf
+    absences: dict[int, tuple[tuple[float, float], ...]] = field(default_factory=dict)
+    join_s: dict[int, float] = field(default_factory=dict)
+    leave_s: dict[int, float] = field(default_factory=dict)
+    timeout_s: float = 0.0
+    handover_bytes: int = 1000
 
     @property
     def edges(self) -> list[tuple[int, int]]:
@@ -41,7 +54,19 @@ class FreeFleet:
         return sorted({(i, k) for (i, _), peers in self.receivers.items() for k in peers})
 
     def is_last(self, device: int, round_index: int, step_end_s: float) -> bool:
-        return round_index + 1 == self.rounds[device] or step_end_s >= self.horizon_s
+        end_s = min(self.horizon_s, self.leave_s.get(device, inf))
+        return round_index + 1 == self.rounds[device] or step_end_s >= end_s
+
+    def leaves_at(self, device: int, step_end_s: float) -> bool:
+        """Whether a device leaves after a step, before the run is over."""
+        leave_s = self.leave_s.get(device, inf)
+        return leave_s < self.horizon_s and step_end_s >= leave_s
+
+    def is_there(self, device: int, time_s: float) -> bool:
+        """Whether others may send to a device."""
+        away = any(a <= time_s < b for a, b in self.absences.get(device, ()))
+        joined = time_s >= self.join_s.get(device, 0.0)
+        return joined and not away and time_s < self.leave_s.get(device, inf)
 
     def step_s(self, device: int, round_index: int) -> float:
         """Awake seconds of a step."""
@@ -67,6 +92,7 @@ class Round:
     compute_s: float = 0.0
     wait_s: float = 0.0
     x: float = 0.0
+    has_died: bool = False
 
 
 def trained(x: float, device: int, round_index: int) -> float:
@@ -87,6 +113,15 @@ class _Device:
 
     rounds: list[Round] = field(default_factory=list)
     x: float = 1.0
+    has_mass: bool = True
+    spent_j: float = 0.0
+    costliest_j: float = 0.0
+    died_s: float = inf
+    presumed_dead: set[int] = field(default_factory=set)
+    on_the_way: int = 0
+    is_leaving: bool = False
+    is_closed: bool = False
+    sent_bytes: int = 0  # of the round, with those sent again
     radio_free_s: float = 0.0
     queue: list[tuple[float, tuple[int, int, int], float, float]] = field(default_factory=list)
     arrived: list[tuple[int, int, int]] = field(default_factory=list)
@@ -101,9 +136,12 @@ class EventLoop:
         self.devices = [_Device() for _ in fleet.hardware]
         self.events: list[tuple[float, int, int, tuple[int, ...], float, float]] = []
         self.values: dict[tuple[int, int, int], float] = {}
+        self.sizes: dict[tuple[int, int, int], int] = {}
         self.arrival_on: dict[tuple[int, int], float] = {}
         self.sequences: dict[tuple[int, int], int] = {}
-        for i in range(len(self.devices)):
+        for i, device in enumerate(self.devices):
+            if i in fleet.join_s:
+                device.x, device.has_mass = 0.0, False
             self.begin_step(i, 0.0)
 
     def run(self) -> list[list[Round]]:
@@ -116,12 +154,15 @@ class EventLoop:
             elif air_s < 0:  # it is here
                 device = self.devices[what[1]]
                 device.arrived.append(what)
+                device.on_the_way -= 1
                 device.last_arrival_s = at
+                self.leave_if_all_is_here(what[1])
             else:  # a half-duplex radio can hear it
                 heappush(self.devices[what[1]].queue, (at, what, air_s, arrival_s))
                 self.wake_radio(what[1], at)
-        for i in range(len(self.devices)):
-            self.end_last_round(i)
+        for i, device in enumerate(self.devices):
+            if not device.is_closed:
+                self.end_last_round(i)
         return [device.rounds for device in self.devices]
 
     def begin_step(self, i: int, at: float) -> None:
@@ -131,39 +172,72 @@ class EventLoop:
 
     def end_step(self, i: int, at: float) -> None:
         device, r = self.devices[i], len(self.devices[i].rounds)
-        device.x = trained(device.x, i, r)
         step_s = self.fleet.step_s(i, r)
-        device.rounds.append(Round(at, list(self.send(i, r, at)), compute_s=step_s))
-        if not self.fleet.is_last(i, r, at):
-            self.begin_step(i, self.absorb(i, at))
-
-    def send(self, i: int, r: int, at: float) -> Iterator[tuple[float, float, float, int]]:
-        device, cycle = self.devices[i], self.fleet.hardware[i].duty_cycle
-        for k in self.fleet.receivers[i, r]:
-            sequence = self.sequences.get((i, k), 0)
-            self.sequences[i, k] = sequence + 1
-            passage = pass_over(
-                self.fleet.hardware[i].links[k],
-                self.fleet.message_bytes[i, r],
-                seed=self.fleet.seed,
-                sender=i,
-                receiver=k,
-                sequence=sequence,
-            )
-            start = cycle.awakening(max(at, device.radio_free_s))
-            device.radio_free_s = cycle.after(start, passage.air_s)
-            # On one edge nothing overtakes: neither a first bit nor a last one.
-            before = self.arrival_on.get((i, k), 0.0)
-            first_bit = max(start + passage.delay_s, before)
-            arrival = max(device.radio_free_s + passage.delay_s, before)
-            self.arrival_on[i, k] = arrival
-            self.values[i, k, sequence] = device.x
-            if self.fleet.hardware[k].is_half_duplex:
-                self.push(first_bit, i, AT_RECEIVER, (i, k, sequence), passage.air_s, arrival)
-            else:
-                self.push(arrival, i, AT_RECEIVER, (i, k, sequence), -1.0)
-            yield start, first_bit, arrival, passage.lost_packets
+        device.rounds.append(Round(at))
+        device.sent_bytes = 0
+        if device.has_mass:
+            device.rounds[-1].compute_s = step_s
+            device.x = trained(device.x, i, r)
+            for k in self.fleet.receivers[i, r]:
+                if k not in device.presumed_dead and self.fleet.is_there(k, at):
+                    self.send(i, k, self.fleet.message_bytes[i, r], at)
+        else:
+            device.rounds[-1].wait_s = step_s
         self.wake_radio(i, at)
+        timeout_s, others = self.fleet.timeout_s, enumerate(self.devices)
+        device.presumed_dead = {k for k, d in others if (d.died_s + timeout_s, k) <= (at, i)}
+        if not self.fleet.is_last(i, r, at):
+            self.go_on_or_die(i, self.absorb(i, at))
+        elif self.fleet.leaves_at(i, at):
+            device.is_leaving = True
+            self.leave_if_all_is_here(i)
+
+    def go_on_or_die(self, i: int, at: float) -> None:
+        """After a round that is not the last."""
+        device, profile = self.devices[i], self.fleet.hardware[i].profile
+        done = device.rounds[-1]
+        energy_j = (
+            profile.active_power_w * done.compute_s
+            + profile.idle_power_w * done.wait_s
+            + profile.radio.send_j_per_byte * device.sent_bytes
+            + profile.radio.receive_j_per_byte * sum(self.sizes[key] for key in done.absorbed)
+        )
+        device.spent_j += energy_j
+        device.costliest_j = max(device.costliest_j, energy_j)
+        battery_j = inf if profile.battery_j is None else profile.battery_j
+        if device.spent_j + device.costliest_j > battery_j:
+            done.has_died, device.is_closed, device.died_s = True, True, at
+        else:
+            self.begin_step(i, at)
+
+    def send(self, i: int, k: int, num_bytes: int, at: float) -> None:
+        device, cycle = self.devices[i], self.fleet.hardware[i].duty_cycle
+        sequence = self.sequences.get((i, k), 0)
+        self.sequences[i, k] = sequence + 1
+        passage = pass_over(
+            self.fleet.hardware[i].links[k],
+            num_bytes,
+            seed=self.fleet.seed,
+            sender=i,
+            receiver=k,
+            sequence=sequence,
+        )
+        start = cycle.awakening(max(at, device.radio_free_s))
+        device.radio_free_s = cycle.after(start, passage.air_s)
+        # On one edge nothing overtakes: neither a first bit nor a last one.
+        before = self.arrival_on.get((i, k), 0.0)
+        first_bit = max(start + passage.delay_s, before)
+        arrival = max(device.radio_free_s + passage.delay_s, before)
+        self.arrival_on[i, k] = arrival
+        self.values[i, k, sequence] = device.x
+        self.sizes[i, k, sequence] = num_bytes
+        device.sent_bytes += num_bytes + passage.lost_bytes
+        self.devices[k].on_the_way += 1
+        if self.fleet.hardware[k].is_half_duplex:
+            self.push(first_bit, i, AT_RECEIVER, (i, k, sequence), passage.air_s, arrival)
+        else:
+            self.push(arrival, i, AT_RECEIVER, (i, k, sequence), -1.0)
+        device.rounds[-1].sent.append((start, first_bit, arrival, passage.lost_packets))
 
     def wake_radio(self, i: int, at: float) -> None:
         """Let a radio look at its queue when it is next free and awake."""
@@ -186,6 +260,7 @@ class EventLoop:
         keys, device.arrived = device.arrived, []
         absorb_s = self.fleet.absorb_s(i, len(keys))
         device.x = mixed(device.x, [self.values[key] for key in keys])
+        device.has_mass = device.has_mass or bool(keys)
         last = device.rounds[-1]
         last.absorbed, last.x = keys, device.x
         last.compute_s += absorb_s
@@ -197,8 +272,25 @@ class EventLoop:
         step_end = device.rounds[-1].step_end_s
         still_to_come = device.last_arrival_s if device.arrived else step_end
         at = cycle.awakening(max(step_end, still_to_come))
-        device.rounds[-1].wait_s = cycle.awake_between(step_end, at)
+        device.rounds[-1].wait_s += cycle.awake_between(step_end, at)
+        device.is_closed = True
         self.absorb(i, at)
+
+    def leave_if_all_is_here(self, i: int) -> None:
+        """Who leaves hands over when the last message to it is here: nobody sends another one."""
+        device, r = self.devices[i], len(self.devices[i].rounds) - 1
+        if not device.is_leaving or device.on_the_way:
+            return
+        device.is_leaving = False
+        self.end_last_round(i)
+        ever = [k for j, k in self.fleet.edges if j == i]
+        heirs = [
+            k
+            for k in (*self.fleet.receivers[i, r], *ever)
+            if k not in self.fleet.leave_s and k not in device.presumed_dead
+        ]
+        if heirs and device.has_mass:
+            self.send(i, heirs[0], self.fleet.handover_bytes, device.rounds[-1].end_s)
 
     def push(
         self,

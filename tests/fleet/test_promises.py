@@ -198,7 +198,7 @@ def test_without_promises_from_waiting_devices_half_duplex_fleets_get_stuck():
     )
     run = DisorderlyFleet(fleet, Disorder(1))
     for node in run.nodes:
-        node.promise = lambda edges: None
+        node.promise = lambda edges, alive_until_s: None
     with pytest.raises(StuckError, match=r"\(1, 0\)"):
         run.run()
 

@@ -8,6 +8,8 @@ from test_scenario_files import LEAST, error_of, write
 from test_scenario_schema import least, problem_of
 
 from edgesim.assembly import make_schedule
+from edgesim.attendance import check_attendance, make_attendance
+from edgesim.equipment import device_hardware
 from edgesim.errors import ScenarioError
 from edgesim.scenario import Scenario, dump_scenario, load_scenario
 from topologies import WithPresence
@@ -157,3 +159,108 @@ def test_dcd_refuses_it():
         fleet={"devices": 4, "churn": {"joins": CHURN["joins"]}}, gossip={"algorithm": "dcd"}
     )
     assert "fleet.churn is set; gossip.algorithm: dcd needs the same graph" in problem
+
+
+FREE = {"devices": 4, "pace": "free", "profile": "raspberry-pi-4b"}
+
+
+@pytest.mark.parametrize(
+    ("fleet", "churn", "problem"),
+    [
+        (
+            FREE,
+            {"joins": [{"device": 1, "round": 5}]},
+            "joins.0.round counts rounds, of which each",
+        ),
+        (FREE, {"joins": [{"device": 1, "round": 5}]}, "at fleet.pace: free; give at_s"),
+        (
+            FREE,
+            {"absent": [{"device": 1, "from_round": 5}]},
+            "absent.0.from_round counts rounds, of which each device has its own at fleet.pace: fr",
+        ),
+        (
+            FREE,
+            {"absent": [{"device": 1, "from_s": 5}]},
+            "absent.0.until_s is missing; say when the device is back, or name it in churn.leaves",
+        ),
+        (
+            FREE,
+            {"absent": [{"device": 1, "until_s": 5}]},
+            "absent.0.from_s is missing; must be a number of seconds",
+        ),
+        (
+            FREE,
+            {"absent": [{"device": 1, "from_s": 5, "until_s": 5}]},
+            "until_s is 5; must be above from_s, 5",
+        ),
+        (
+            FREE,
+            {"random": {"absence_probability": 0.1, "mean_absence_rounds": 5}},
+            "random.mean_absence_rounds counts rounds, of which each device has its own at fleet.p",
+        ),
+        (
+            FREE,
+            {"leaves": [{"device": 2}]},
+            "leaves.0.at_s is missing; must be a number of seconds",
+        ),
+        (
+            {"devices": 4},
+            {"leaves": [{"device": 2, "at_s": 5}]},
+            "leaves.0.at_s is in seconds, but in lockstep churn counts rounds; give round",
+        ),
+        (
+            {"devices": 4},
+            {"random": {"absence_probability": 0.1}},
+            "random.mean_absence_rounds is missing; must be a whole number",
+        ),
+        (
+            {"devices": 4, "presumed_dead_after_s": 5},
+            {"joins": [{"device": 1, "round": 5}]},
+            "presumed_dead_after_s is set; in lockstep a device whose battery is empty hands over",
+        ),
+    ],
+)
+def test_churn_is_in_the_unit_of_the_pace(fleet: dict, churn: dict, problem: str):
+    assert problem in problem_of(fleet={**fleet, "churn": churn})
+
+
+def test_at_free_pace_it_becomes_attendance_by_time():
+    churn = {
+        "absent": [{"device": 3, "from_s": 10, "until_s": 20}],
+        "joins": [{"device": 1, "at_s": 30}],
+        "leaves": [{"device": 2, "at_s": 50}],
+    }
+    scenario = Scenario.model_validate(
+        least(fleet={**FREE, "churn": churn}, topology={"kind": "complete"})
+    )
+    schedule, attendance = make_schedule(scenario), make_attendance(scenario)
+    assert not isinstance(schedule, WithPresence)
+    assert [attendance.is_present(3, t) for t in (9.9, 10, 19.9, 20)] == [True, False, False, True]
+    assert (attendance.join_s(1), attendance.leave_s(2)) == (30, 50)
+    hardware = device_hardware(scenario, schedule)
+    assert hardware[3].duty_cycle.awakening(12.0) == 20.0
+    assert hardware[1].duty_cycle.awakening(0.0) == 30.0
+    assert hardware[0].links[2].leaves_s == hardware[2].leaves_s == 50
+    check_attendance(scenario, schedule)
+
+
+@pytest.mark.parametrize(
+    ("topology", "leaves", "error"),
+    [
+        ("directed_ring", [2], "nothing that device 0 sends can reach device 3"),
+        ("directed_ring", [2, 3], "device 2 leaves at 5 s, and so do all that it sends to"),
+        ("star", [0], "nothing that device 1 sends can reach device 2"),
+        ("ring", [2], None),
+        ("complete", [0, 1, 2], None),
+    ],
+)
+def test_who_stays_must_reach_each_other(topology: str, leaves: list[int], error: str | None):
+    churn = {"leaves": [{"device": device, "at_s": 5} for device in leaves]}
+    scenario = Scenario.model_validate(
+        least(fleet={**FREE, "churn": churn}, topology={"kind": topology})
+    )
+    if error is None:
+        check_attendance(scenario, make_schedule(scenario))
+    else:
+        with pytest.raises(ScenarioError, match=error):
+            check_attendance(scenario, make_schedule(scenario))

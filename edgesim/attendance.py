@@ -1,0 +1,65 @@
+"""Which devices are there at which virtual time: a scenario's churn at free pace."""
+
+from __future__ import annotations
+
+from math import inf
+
+from edgesim.errors import ScenarioError
+from edgesim.scenario.schema import Scenario
+from edgesim.streams import Purpose, torch_seed
+from topologies import Schedule, TimedChurn, TopologyError, build_timed_churn
+
+
+def make_attendance(scenario: Scenario) -> TimedChurn:
+    """Who is there when; everybody always, where the scenario has no churn, or is in lockstep.
+
+    Raises:
+        ScenarioError: the churn can't work, with the reason.
+    """
+    fleet = scenario.fleet
+    words = fleet.churn.words("free") if fleet.churn and fleet.pace == "free" else {}
+    seed = torch_seed(scenario.seed, Purpose.CHURN)
+    try:
+        return build_timed_churn(fleet.num_devices, seed=seed, **words)
+    except TopologyError as error:
+        raise ScenarioError(f"fleet.churn: {error}") from error
+
+
+def check_attendance(scenario: Scenario, schedule: Schedule) -> None:
+    """Make sure that a fleet holds together when all have left who leave.
+
+    Args:
+        scenario: of the run.
+        schedule: of the scenario, as if everybody were there.
+
+    Raises:
+        ScenarioError: it does not; says what can't reach what.
+    """
+    attendance = make_attendance(scenario)
+    stay = [d for d in range(schedule.num_devices) if attendance.leave_s(d) == inf]
+    if len(stay) == schedule.num_devices:
+        return
+    remaining = set(stay)
+    for device in range(schedule.num_devices):
+        if device not in remaining and remaining.isdisjoint(schedule.possible_receivers(device)):
+            raise ScenarioError(
+                f"fleet.churn.leaves: device {device} leaves at {attendance.leave_s(device):g} s, "
+                "and so do all that it sends to: nobody can take over what it has; let one of them "
+                "stay"
+            )
+    for direction, peers in (
+        ("to", schedule.possible_receivers),
+        ("from", schedule.possible_senders),
+    ):
+        found, ahead = {stay[0]}, [stay[0]]
+        while ahead:
+            new = remaining.intersection(peers(ahead.pop())) - found
+            found |= new
+            ahead.extend(new)
+        if missing := sorted(remaining - found):
+            ends = (stay[0], missing[0]) if direction == "to" else (missing[0], stay[0])
+            raise ScenarioError(
+                f"fleet.churn.leaves: after the last has left, nothing that device {ends[0]} sends "
+                f"can reach device {ends[1]}; choose a topology with more links, or let others "
+                "leave"
+            )

@@ -1,0 +1,67 @@
+"""Who was not there at the end of a run at free pace, and what mass went with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from edgesim.attendance import make_attendance
+from edgesim.scenario.schema import Scenario
+from edgesim.snapshot import Snapshot
+
+
+def departures(
+    scenario: Scenario, ends: Sequence[Snapshot], num_sent: int, num_absorbed: int
+) -> dict[str, Any]:
+    """What summary.json says of those who left or died, and of those who joined in vain.
+
+    Args:
+        scenario: of the run.
+        ends: what each device ended with, in the order of devices.
+        num_sent: messages of the whole run.
+        num_absorbed: of these; all others were lost on their way to devices that had died.
+    """
+    attendance = make_attendance(scenario)
+    began = sum(attendance.join_s(device) == 0 for device in range(scenario.fleet.num_devices))
+    lost = num_sent - num_absorbed
+    return {
+        "left_after_round": {
+            str(end.device): end.rounds_done - 1 for end in ends if end.gone == "left"
+        },
+        "dead_devices": {
+            str(end.device): {
+                "rounds": end.rounds_done,
+                "virtual_time_s": end.virtual_time_s,
+                "push_weight": end.u,
+            }
+            for end in ends
+            if end.gone == "died"
+        },
+        "messages_lost": lost,
+        "push_weight_lost": began - sum(end.u for end in ends) if lost else 0.0,
+        "without_model": [end.device for end in ends if end.u == 0 and end.gone is None],
+    }
+
+
+def describe(summary: dict[str, Any]) -> list[str]:
+    """The same in words, a line each; none if everybody was there at the end."""
+    dead, num_devices = summary.get("dead_devices", {}), summary["devices"]
+    lines = [
+        f"device {device} died of an empty battery after {end['rounds']:,} rounds, at "
+        f"{end['virtual_time_s']:,.4g} s, with a push weight of {end['push_weight']:.3g}"
+        for device, end in dead.items()
+    ]
+    if summary.get("messages_lost"):
+        lines.append(
+            f"{summary['messages_lost']:,} messages to dead devices were lost, with a push weight "
+            f"of {summary['push_weight_lost']:.3g}"
+        )
+    if len(dead) == num_devices:
+        lines.append(
+            f"all {num_devices} devices have died; the averaged model is of what they ended with"
+        )
+    lines += [
+        f"device {device} joined, but no message brought it a model before the end"
+        for device in summary.get("without_model", [])
+    ]
+    return lines
