@@ -88,7 +88,12 @@ EVALUATIONS: tuple[Column, ...] = (
     Column("round", "int64", "rounds completed when the models were taken"),
     Column("epoch", "float64", "the same in epochs"),
     Column("model", "string", "'consensus': sum(x)/sum(u); 'device': z = x/u of one device"),
-    Column("device", "int32", "device, or -1 for the consensus model"),
+    Column(
+        "device",
+        "int32",
+        "device, or -1 for the consensus model; of more devices than evaluation.device_sample "
+        "those that the seed draws",
+    ),
     Column("accuracy", "float64", "fraction of test samples classified correctly"),
     Column("loss", "float64", "mean cross-entropy on the test samples, nats"),
     Column(

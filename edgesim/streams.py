@@ -27,6 +27,7 @@ class Purpose(IntEnum):
     COMPUTE_TIME = 10
     CHURN = 11
     AVERAGING_RATE = 12
+    EVALUATED_DEVICES = 13
 
 
 def seed_sequence(

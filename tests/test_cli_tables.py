@@ -32,6 +32,9 @@ PLACE = "/home/somebody/with a space/runs-of-this-year/quickstart-20261123-12000
 SUMMARY = {
     "name": "quickstart",
     "seed": 1,
+    "devices": 1000,
+    "averaging_rate": 0.2,
+    "device_models_evaluated": 50,
     "consensus_accuracy": 0.98,
     "device_accuracy_min": 0.9,
     "device_accuracy_mean": 0.95,

@@ -38,9 +38,24 @@ def prepared_table(prepared: Prepared) -> Table:
         ("samples per device", f"{min(sizes):,} to {max(sizes):,}"),
         ("test samples", f"{prepared.num_test_samples:,}"),
         ("rounds", f"{training.num_rounds:,} ({training.rounds_per_epoch} per epoch)"),
+        *_evaluation_rows(prepared),
     ]
     notes = (str(prepared.found_rate),) if prepared.found_rate else ()
     return Table(f"{scenario.name}: nothing stands in its way", ("", ""), tuple(rows), notes)
+
+
+def _evaluation_rows(prepared: Prepared) -> list[tuple[str, str]]:
+    """What evaluations of the averaged model, and of devices' own models, will take."""
+    section, devices = prepared.scenario.evaluation, prepared.scenario.fleet.num_devices
+    num_evaluations = len(prepared.training.evaluation_rounds)
+    rows = [("evaluations", f"{num_evaluations:,} of the averaged model")]
+    if section.device_models == "never":
+        return rows
+    most = devices if section.device_sample == "all" else min(section.device_sample, devices)
+    which = "all devices" if most == devices else f"{most:,} of {devices:,} devices"
+    when = "in each" if section.device_models == "every" else "in the last"
+    images = (most + 1) * prepared.num_test_samples
+    return [*rows, (f"  {when}", f"also of {which}: {images:,} images")]
 
 
 def result_table(summary: dict[str, Any], place: str) -> Table:
@@ -54,9 +69,11 @@ def result_table(summary: dict[str, Any], place: str) -> Table:
     averaging = [] if rate is None else [("averaging rate", f"{rate:g}")]
     rows = [("accuracy of the averaged model", f"{summary['consensus_accuracy']:.4f}")]
     if summary["device_accuracy_min"] is not None:
+        evaluated, devices = summary["device_models_evaluated"], summary["devices"]
+        which = "single" if evaluated == devices else f"{evaluated:,} of {devices:,}"
         rows += [
             (
-                "accuracy of single devices",
+                f"accuracy of {which} devices",
                 f"{summary['device_accuracy_min']:.4f} to {summary['device_accuracy_max']:.4f}",
             ),
             ("  mean", f"{summary['device_accuracy_mean']:.4f}"),

@@ -22,7 +22,7 @@ from edgesim.learning.flat_model import Evaluation, FlatModel
 from edgesim.quant.errors import NonFiniteError
 from edgesim.quant.layers import seed_rounding_
 from edgesim.snapshot import Snapshot
-from edgesim.streams import Purpose, torch_seed
+from edgesim.streams import Purpose, stream, torch_seed
 from edgesim.trainer import DivergedError
 
 CONSENSUS = -1  # number that stands for the consensus model in tables
@@ -77,6 +77,20 @@ def distances_to(center: Snapshot, snapshots: Sequence[Snapshot]) -> list[float]
     return [float(torch.linalg.vector_norm(debiased(s) - z_bar)) for s in snapshots]
 
 
+def evaluated_devices(num_devices: int, most: int | None, seed: int) -> list[int]:
+    """Devices in the order in which their own models are chosen for evaluation.
+
+    Args:
+        num_devices: of the fleet.
+        most: that are evaluated; None: all of them, in their order.
+        seed: of the scenario.
+    """
+    if most is None or most >= num_devices:
+        return list(range(num_devices))
+    order: list[int] = stream(seed, Purpose.EVALUATED_DEVICES).permutation(num_devices).tolist()
+    return order
+
+
 class EvaluationStoppedError(EdgesimError):
     """The evaluator was closed before it was done."""
 
@@ -88,7 +102,9 @@ class Evaluator:
         models: models to compute with, one per thread.
         make_batches: gives a pass over the test samples, the same each time.
         rounds_per_epoch: to express rounds in epochs.
-        seed: of the scenario, for activations that are rounded at random.
+        seed: of the scenario, for activations that are rounded at random, and for the sample of
+            devices.
+        most_devices: whose own models are evaluated; None: all.
     """
 
     def __init__(
@@ -97,7 +113,10 @@ class Evaluator:
         make_batches: Callable[[], Iterable[tuple[Tensor, Tensor]]],
         rounds_per_epoch: int,
         seed: int,
+        most_devices: int | None = None,
     ) -> None:
+        self.num_threads = len(models)
+        self._most_devices = most_devices
         self._make_batches = make_batches
         self._rounds_per_epoch = rounds_per_epoch
         self._seed = seed
@@ -112,12 +131,20 @@ class Evaluator:
         self._is_closed.set()
         self._pool.shutdown()
 
-    def evaluate(self, snapshots: Sequence[Snapshot], *, devices_too: bool) -> list[dict[str, Any]]:
+    def evaluate(
+        self,
+        snapshots: Sequence[Snapshot],
+        *,
+        devices_too: bool,
+        tell: Callable[[int, int], None] | None = None,
+    ) -> list[dict[str, Any]]:
         """Rows of evaluations.parquet for the models of one round.
 
         Args:
             snapshots: one per device, all of the same round; devices that have left get no row.
-            devices_too: evaluate each device's model beside the consensus model.
+            devices_too: evaluate devices' own models beside the consensus model.
+            tell: called with the number of models that are done and of all, before the first and
+                after each.
 
         Raises:
             EvaluationStoppedError: `close` was called meanwhile.
@@ -128,13 +155,21 @@ class Evaluator:
         spread = sqrt(sum(d * d for d in distances) / len(distances))
         subjects = [(center, spread)]
         if devices_too:
-            subjects += zip(ordered, distances, strict=True)
+            chosen = self._chosen(snapshots, {snapshot.device for snapshot in ordered})
+            pairs = zip(ordered, distances, strict=True)
+            subjects += [pair for pair in pairs if pair[0].device in chosen]
+        tell = tell or (lambda *_: None)
+        tell(0, len(subjects))
         try:
-            results = self._pool.map(self._evaluate_one, [snapshot for snapshot, _ in subjects])
+            under_way = self._pool.map(self._evaluate_one, [snapshot for snapshot, _ in subjects])
         except RuntimeError as error:  # what a pool says that was shut down meanwhile
             if not self._is_closed.is_set():
                 raise
             raise EvaluationStoppedError("the evaluation was stopped") from error
+        results = []
+        for result in under_way:
+            results.append(result)
+            tell(len(results), len(subjects))
         return [
             {
                 "round": snapshot.rounds_done,
@@ -148,6 +183,11 @@ class Evaluator:
             }
             for (snapshot, distance), result in zip(subjects, results, strict=True)
         ]
+
+    def _chosen(self, snapshots: Sequence[Snapshot], present: set[int]) -> set[int]:
+        """Devices whose models are evaluated, of those that have not left."""
+        order = evaluated_devices(len(snapshots), self._most_devices, self._seed)
+        return set([device for device in order if device in present][: self._most_devices])
 
     def _evaluate_one(self, snapshot: Snapshot) -> Evaluation:
         model = self._models.get()

@@ -21,6 +21,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from edgesim.errors import EdgesimError
 from edgesim.fleet import progress
 from edgesim.fleet.evaluation import CONSENSUS, EvaluationStoppedError, Evaluator
+from edgesim.fleet.evaluation_progress import EvaluationProgress
 from edgesim.fleet.run_directory import RunDirectory
 from edgesim.records import EVALUATIONS, VIRTUAL_EVALUATIONS, columns_that_hold
 
@@ -47,7 +48,8 @@ class Recorder:
         num_devices: of the fleet.
         num_rounds: of each device.
         evaluation_rounds: rounds whose snapshots will come, increasing.
-        device_models: when each device's own model is evaluated.
+        device_models: when devices' own models are evaluated.
+        num_test_samples: that each of them is evaluated on.
         console: where progress is shown.
         warn: says what is wrong with the rows of evaluations.parquet up to now, if anything.
     """
@@ -61,6 +63,7 @@ class Recorder:
         num_rounds: int,
         evaluation_rounds: Sequence[int],
         device_models: Literal["every", "final", "never"],
+        num_test_samples: int = 0,
         console: Console,
         warn: Callable[[Sequence[dict[str, Any]]], str | None] = lambda _: None,
     ) -> None:
@@ -74,6 +77,7 @@ class Recorder:
         self._display = _Display(console, num_devices * num_rounds)
         self._warn = warn
         self._has_warned = False
+        self._shown = EvaluationProgress(console, num_devices, num_test_samples)
         self._slowest_round = 0
         self._stopping = asyncio.Event()
 
@@ -153,7 +157,8 @@ class Recorder:
         devices_too = self._device_models == "every" or (
             is_final and self._device_models == "final"
         )
-        rows = self._evaluator.evaluate(snapshots, devices_too=devices_too)
+        tell = self._display.evaluating(self._shown)
+        rows = self._evaluator.evaluate(snapshots, devices_too=devices_too, tell=tell)
         self.rows.extend(rows)
         columns = columns_that_hold(EVALUATIONS, VIRTUAL_EVALUATIONS, self.rows[0])
         self._directory.write_table("evaluations.parquet", self.rows, columns)
@@ -177,7 +182,7 @@ class _Display:
             TextColumn("round {task.fields[round]}"),
             BarColumn(bar_width=None),
             TextColumn("loss {task.fields[loss]}  consensus accuracy {task.fields[accuracy]}"),
-            TextColumn("sent {task.fields[sent]}"),
+            TextColumn("sent {task.fields[sent]}{task.fields[evaluated]}"),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
@@ -186,7 +191,7 @@ class _Display:
             disable=not console.is_terminal,
         )
         self._task = self._progress.add_task(
-            "fleet", total=total, round="-", loss="-", accuracy="-", sent="-"
+            "fleet", total=total, round="-", loss="-", accuracy="-", sent="-", evaluated=""
         )
         self._next_line = monotonic() + LOG_INTERVAL_S
 
@@ -214,6 +219,15 @@ class _Display:
             self._console.print(
                 f"round {figures['round']}, loss {figures['loss']}, sent {figures['sent']}{left}"
             )
+
+    def evaluating(self, shown: EvaluationProgress) -> Callable[[int, int], None]:
+        """What an evaluation is to tell how far it is."""
+
+        def tell(done: int, total: int) -> None:
+            text = shown.text(done, total)
+            self._progress.update(self._task, evaluated=text and f"  {text}")
+
+        return tell
 
     def complete(self, total: int) -> None:
         """All rounds are done; evaluation may go on."""

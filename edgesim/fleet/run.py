@@ -405,6 +405,7 @@ def _make_recorder(
         ),
         prepared.training.rounds_per_epoch,
         prepared.scenario.seed,
+        None if evaluation.device_sample == "all" else evaluation.device_sample,
     )
     return Recorder(
         directory,
@@ -413,6 +414,7 @@ def _make_recorder(
         num_rounds=prepared.training.num_rounds,
         evaluation_rounds=prepared.training.evaluation_rounds,
         device_models=evaluation.device_models,
+        num_test_samples=len(test),
         console=console,
         warn=lambda rows: growth_warning(rows, prepared.scenario),
     )

@@ -124,6 +124,7 @@ def summarise(
         "consensus_distance": consensus["consensus_distance"],
         "averaging_rate": averaging_rate(scenario),
         "warnings": [growth] if (growth := growth_warning(evaluations, scenario)) else [],
+        "device_models_evaluated": len(accuracies),
         "device_accuracy_min": min(accuracies, default=None),
         "device_accuracy_mean": sum(accuracies) / len(accuracies) if accuracies else None,
         "device_accuracy_max": max(accuracies, default=None),

@@ -129,6 +129,11 @@ class EvaluationSection(Section):
         default="final",
         description="evaluations that test each device's own model beside the averaged one",
     )
+    device_sample: Count | Literal["all"] = Field(
+        default=50,
+        description="most devices whose own models are evaluated; of a larger fleet it is a sample "
+        "drawn from the seed, the same in every evaluation",
+    )
     batch_size: Count = Field(default=256, description="test samples per forward pass")
 
     @model_validator(mode="before")

@@ -66,7 +66,7 @@ class Evaluators:
     def __init__(self):
         self.asked = []
 
-    def evaluate(self, snapshots, *, devices_too):
+    def evaluate(self, snapshots, *, devices_too, tell):
         round_index = snapshots[0].round_index
         self.asked.append(round_index)
         return evaluation_rows(round_index, devices=range(len(snapshots)) if devices_too else ())
