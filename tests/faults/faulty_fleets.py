@@ -54,6 +54,25 @@ SLOW_AND_FAST = [
     {"profile": "jetson-nano", "count": 2},
 ]
 FREE = {"devices": SLOW_AND_FAST, "pace": "free"}
+QUICK_RADIO = {"bandwidth_mbps": 300.0}  # so that there is a message in most rounds
+QUICK_NETWORK = {"latency_ms": 0.05, "jitter_ms": 0.3, "loss": 0.1, "packet_bytes": 200}
+
+
+def boards(batteries_wh=(), **more):
+    """Two slow boards, a slower one and two quick ones, some with a battery of so many Wh."""
+    names = ["raspberry-pi-4b"] * 2 + ["raspberry-pi-zero-2w"] + ["jetson-nano"] * 2
+    devices = [{"profile": name, "radio": QUICK_RADIO, **more} for name in names]
+    for device, battery_wh in batteries_wh:
+        devices[device]["battery_wh"] = battery_wh
+    return devices
+
+
+TIMED_CHURN = {  # a round takes from 0.1 to 1 ms
+    "absent": [{"device": 1, "from_s": 0.001, "until_s": 0.0022}],
+    "joins": [{"device": 3, "at_s": 0.0004}, {"device": 0, "at_s": 0.0007}],
+    "leaves": [{"device": 4, "at_s": 0.001}],
+    "random": {"absence_probability": 0.15, "mean_absence_s": 0.001},
+}
 JITTER = {"bandwidth_mbps": 0.35, "latency_ms": 4.0, "jitter_ms": 3.0, "loss": 0.05}
 
 KINDS = {
@@ -136,6 +155,47 @@ KINDS = {
         "topology": {"kind": "one_peer_exponential"},
         "gossip": {"algorithm": "gradient_push", "averaging_rate": 0.5},
         "network": {"bandwidth_mbps": 5.0},
+    },
+    "free churn": {
+        "fleet": {"devices": boards(), "pace": "free", "churn": TIMED_CHURN},
+        "topology": {"kind": "complete"},
+        "network": QUICK_NETWORK,
+        "training": {"rounds": 16, "optimizer": {"lr": 0.02}},
+    },
+    "free batteries": {
+        "fleet": {
+            "devices": boards([(0, 5.5e-6), (2, 3.2e-6), (4, 2.2e-6)]),
+            "pace": "free",
+            "presumed_dead_after_s": 0.0004,
+        },
+        "topology": {"kind": "exponential"},
+        "network": QUICK_NETWORK,
+        "training": {"rounds": 16, "optimizer": {"lr": 0.02}},
+    },
+    "free churn and batteries": {
+        "fleet": {
+            "devices": boards([(1, 4.5e-6), (3, 2.0e-6)]),
+            "pace": "free",
+            "churn": TIMED_CHURN,
+            "presumed_dead_after_s": 0.0,
+            "duty_cycle": {"period_s": 0.0009, "awake_s": 0.0006},
+        },
+        "topology": {"kind": "complete"},
+        "gossip": SQUEEZE,
+        "network": {**QUICK_NETWORK, "half_duplex": True},
+        "training": {"rounds": 40, "virtual_time_s": 0.008, "optimizer": {"lr": 0.02}},
+        "evaluation": {"every_virtual_s": 0.001, "samples": 10},
+    },
+    "free and all die": {
+        "fleet": {
+            "devices": boards([(0, 4e-6), (1, 7e-6), (2, 3e-6), (3, 1.5e-6), (4, 2.5e-6)]),
+            "pace": "free",
+            "presumed_dead_after_s": 0.0004,
+        },
+        "topology": {"kind": "one_peer_exponential"},
+        "gossip": {"algorithm": "gradient_push", "averaging_rate": 0.5},
+        "network": {**QUICK_NETWORK, "half_duplex": True},
+        "training": {"rounds": 30, "optimizer": {"lr": 0.02}},
     },
     "free until": {
         "fleet": FREE,
@@ -349,6 +409,7 @@ class _FaultyFleet:
             moments=Moments(ready.training.evaluation_rounds, ready.training.evaluation_interval_s),
             checkpoints=Checkpoints(self.archive, settings, len(devices)),
             recover=recover,
+            presumed_dead_after_s=ready.scenario.fleet.timeout_s,
             core=nullcontext,
             executor=InlineExecutor(),
         )

@@ -111,7 +111,7 @@ class MemoryArchive:
         )
         messages = sorted(repr(m) for _, part in self.parts.values() for m in part)
         models = {
-            key: (s.x.numpy().tobytes(), s.u, s.buffers.numpy().tobytes(), s.virtual_time_s)
+            key: (s.x.numpy().tobytes(), s.u, s.buffers.numpy().tobytes(), s.virtual_time_s, s.gone)
             for key, s in sorted(self.snapshots.items())
         }
         return {"rounds": rows, "messages": messages, "models": models}
