@@ -163,6 +163,25 @@ def test_biased_qsgd_is_a_contraction_in_the_mean():
     assert np.mean(errors) <= (1 - 1 / (1 + omega)) * squared_norm(x) * 1.01
 
 
+@pytest.mark.parametrize(("n", "omega"), [(4, 4 / 9), (400, 20 / 3)])
+def test_biased_qsgd_sends_the_same_levels_of_a_smaller_norm(n, omega):
+    """Divided by 1 + min(n / s^2, sqrt(n) / s) with s = 3: the first is less below 9 entries."""
+    x = torch.from_numpy(rng(5).standard_normal(n))
+    levels = compressed(QSGD(2), x, seed=6)
+    np.testing.assert_allclose(
+        compressed(QSGD(2, biased=True), x, seed=6), levels / (1 + omega), rtol=1e-6
+    )
+
+
+def test_qsgd_norms_do_not_overflow_where_squares_do():
+    """|(3, 4)| = 5; the squares of 3e25 and 4e25 are beyond float32."""
+    decoded = compressed(QSGD(7), torch.tensor([3e25, -4e25]))
+    step = 5e25 / 127
+    levels = decoded.numpy() / step
+    np.testing.assert_allclose(levels, np.round(levels), atol=1e-4)
+    assert decoded.tolist() == pytest.approx([3e25, -4e25], abs=step)
+
+
 @given(layouts_and_vectors(torch.float32))
 def test_sign_scale_sends_mean_magnitude_with_the_sign(case):
     layout, x = case
@@ -237,6 +256,37 @@ def test_fp16_rounds_as_numpy_does_subnormals_included(entries):
 def test_values_beyond_fp16_are_refused_not_clipped():
     with pytest.raises(CompressionError, match="fp16"):
         compressed(Identity("fp16"), torch.tensor([7e4]))
+
+
+HUGE, LOWER = torch.tensor([1.0, 2.0, 3.0, 7e4, -3e38]), "; lower training.optimizer.lr"
+
+
+@pytest.mark.parametrize(
+    ("compressor", "entry", "problem"),
+    [
+        (TopK(1.0, "fp16"), 0, f"top_k in fp16{LOWER}, or choose values: fp32"),
+        (RandomK(1.0, "fp16"), 0, f"random_k in fp16{LOWER}, or choose values: fp32"),
+        (Identity("fp16"), 0, f"identity in fp16{LOWER}, or choose values: fp32"),
+        (TopK(0.5, "fp16"), 1, f"top_k in fp16{LOWER}, or choose values: fp32"),
+    ],
+)
+def test_values_beyond_a_format_are_named_with_their_tensor_and_a_remedy(
+    compressor, entry, problem
+):
+    """Tensors of 3 and 2 entries; the larger half of the second is its last alone."""
+    layout = ParameterLayout.from_shapes([(3,), (2,)])
+    with pytest.raises(CompressionError) as caught:
+        compressor.compress(HUGE, layout, rng())
+    said = f"{layout.names[1]}: entry {entry} is beyond the range of {problem}"
+    assert str(caught.value) == said
+
+
+@pytest.mark.parametrize(
+    ("compressor", "label"), [(MinMaxUInt8(), "min_max_uint8"), (QSGD(4, biased=False), "qsgd")]
+)
+def test_a_range_beyond_float32_has_no_other_format_to_choose(compressor, label):
+    with pytest.raises(CompressionError, match=rf"the range of {label} in .*{LOWER}$"):
+        compressed(compressor, torch.tensor([3.4e38, -3.4e38]))
 
 
 @pytest.mark.parametrize(

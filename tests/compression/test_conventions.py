@@ -1,6 +1,16 @@
+import pytest
 from compression_strategies import resnet20_layout
 
-from edgesim.compression import conventions
+from edgesim.compression import (
+    QSGD,
+    Identity,
+    MinMaxUInt8,
+    RandomK,
+    SignScale,
+    TopK,
+    conventions,
+)
+from edgesim.learning.parameters import ParameterLayout
 
 
 def test_resnet20_figures_of_the_reference_and_the_paper():
@@ -15,3 +25,21 @@ def test_resnet20_figures_of_the_reference_and_the_paper():
 def test_paper_sparse8_of_resnet20_at_99_percent():
     """R§6: 8,993 bytes for 2,767 entries of 86 tensors."""
     assert conventions.paper_sparse8_bytes(2_767, 86) == 8_993
+
+
+@pytest.mark.parametrize(
+    ("compressor", "counts"),
+    [
+        # 10 and 2 entries, of which half are 5 and 1: 6 x 6 + 3; 3 x 6 + 8 x 2 + 4.
+        (TopK(0.5, "fp32"), {"reference": 39, "paper_8bit": 38}),
+        (RandomK(0.5, "int8"), {"reference": 39, "paper_8bit": 38}),
+        # All 12: 4 x 13; 12 + 8 x 2 + 4.
+        (Identity("fp16"), {"reference": 52, "paper_8bit": 32}),
+        (QSGD(4), {"reference": 52}),
+        (MinMaxUInt8(), {}),
+        (SignScale(), {}),
+    ],
+)
+def test_a_message_is_counted_by_the_conventions_that_have_a_rule_for_it(compressor, counts):
+    layout = ParameterLayout.from_shapes([(10,), (2,)])
+    assert conventions.bytes_by_convention(compressor, layout) == counts

@@ -82,19 +82,18 @@ PACKAGES = {
                 "watchdog",
             )
         ),
-        tuple(
-            f"tests/fleet/test_{name}.py"
-            for name in (
-                "checkpoints",
-                "completeness",
-                "core_pool",
-                "evaluation",
-                "mailbox",
-                "promises",
-                "recorder",
-                "sent_log",
-                "watchdog",
-            )
+        (
+            "tests/fleet/test_checkpoints.py",
+            "tests/fleet/test_cluster.py",
+            "tests/fleet/test_completeness.py",
+            "tests/fleet/test_core_pool.py",
+            "tests/fleet/test_evaluation.py",
+            "tests/fleet/test_mailbox.py",
+            "tests/fleet/test_promises.py",
+            "tests/fleet/test_recorder.py",
+            "tests/fleet/test_sent_log.py",
+            "tests/fleet/test_watchdog.py",
+            "tests/storage/test_run_directory.py",
         ),
     ),
 }
@@ -214,28 +213,32 @@ def argued() -> dict[Change, str]:
     }
 
 
+def test(folder: Path, arguments: argparse.Namespace) -> list[str]:
+    """Run tests against mutants; returns those that were meant, noticed long ago or now."""
+    command = "run", "--max-children", str(arguments.jobs)
+    if arguments.sample:
+        mutmut(folder, *command, "none of them", check=False)  # makes them, and tests none
+        made = statuses(folder)
+        meant = random.Random(arguments.seed).sample(sorted(made), min(arguments.sample, len(made)))
+        if names := [name for name in meant if made[name] not in NOTICED]:
+            mutmut(folder, *command, *names)
+        return meant
+    survivors = [
+        name for name, status in statuses(folder).items() if status not in (*NOTICED, "not checked")
+    ]
+    if survivors:  # tests may have changed, which mutmut does not ask
+        mutmut(folder, *command, *survivors, check=False)
+    mutmut(folder, *command)
+    return list(statuses(folder))
+
+
 def run(name: str, arguments: argparse.Namespace, console: Console) -> tuple[Counter[str], int]:
     """Test a package; returns what became of its mutants, and how many there are in all."""
-    package = PACKAGES[name]
-    folder = prepare(name, package, anew=not arguments.again)
-    before = statuses(folder)
-    survived = [mutant for mutant, status in before.items() if status not in NOTICED]
-    if arguments.sample:
-        mutmut(folder, "run", "--max-children", "1", "none of them", check=False)
-        everyone = sorted(statuses(folder))
-        drawn = random.Random(arguments.seed).sample(everyone, min(arguments.sample, len(everyone)))
-        mutmut(folder, "run", "--max-children", str(arguments.jobs), *drawn)
-    else:
-        if arguments.again and survived:  # tests have changed
-            names = [mutant for mutant in survived if before[mutant] != "not checked"]
-            if names:
-                mutmut(folder, "run", "--max-children", str(arguments.jobs), *names, check=False)
-        mutmut(folder, "run", "--max-children", str(arguments.jobs))
-        drawn = list(statuses(folder))
-    after = statuses(folder)
-    count = Counter(after[mutant] for mutant in drawn)
-    reasons = argued()
-    unnoticed = [mutant for mutant in drawn if after[mutant] not in NOTICED]
+    folder = prepare(name, PACKAGES[name], anew=not arguments.again)
+    meant = test(folder, arguments)
+    after, reasons = statuses(folder), argued()
+    count = Counter(after[mutant] for mutant in meant)
+    unnoticed = [mutant for mutant in meant if after[mutant] not in NOTICED]
     for mutant, change in zip(unnoticed, describe(folder, unnoticed), strict=True):
         if change in reasons:
             count[after[mutant]] -= 1
