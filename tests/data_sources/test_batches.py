@@ -57,6 +57,30 @@ def test_batch_is_a_pure_function_of_the_round(augment):
             assert torch.equal(got, wanted)
 
 
+def test_an_epochs_order_is_drawn_by_seed_device_and_epoch():
+    """Purpose 2. Numbers of purposes are part of every result."""
+    for seed, device, epoch in ((1, 0, 0), (1, 3, 0), (5, 3, 2)):
+        entropy = np.random.SeedSequence(seed, spawn_key=(2, device, epoch))
+        order = np.random.Generator(np.random.PCG64(entropy)).permutation(10).tolist()
+        batches = stream_of(10, 4, seed=seed, device=device)
+        assert labels_of(batches, range(3 * epoch, 3 * epoch + 3)) == [
+            order[:4],
+            order[4:8],
+            order[8:],
+        ]
+        assert [batches.size(r) for r in range(3 * epoch, 3 * epoch + 3)] == [4, 4, 2]
+
+
+def test_a_rounds_augmentation_is_drawn_by_seed_device_and_round():
+    """Purpose 3."""
+    shard = LabelledImages(random_images(np.random.default_rng(0), 9, 8, 8, 3), np.arange(9))
+    images, labels = BatchStream(shard, 4, "crop_flip", MEAN, STD, 5, 3).batch(4)
+    entropy = np.random.SeedSequence(5, spawn_key=(3, 3, 4))
+    rng = np.random.Generator(np.random.PCG64(entropy))
+    own = np.moveaxis(shard.images_NHWC[labels.numpy()], 3, 1)
+    assert torch.equal(images, normalise(augment_images(own, "crop_flip", rng), MEAN, STD))
+
+
 def test_epochs_devices_and_seeds_have_orders_of_their_own():
     base = stream_of(40, 40)
     orders = [*labels_of(base, [0, 1])]

@@ -143,6 +143,29 @@ def test_dirichlet_deals_every_sample_once(alpha, num_devices, seed):
     assert min(sizes(shards)) >= 1
 
 
+def dirichlet_oracle(labels, num_devices: int, alpha: float, rng) -> list[list[int]]:
+    """One sample after the other: each goes to the device in whose part of the class it falls."""
+    shards: list[list[int]] = [[] for _ in range(num_devices)]
+    for label in sorted(set(labels.tolist())):
+        proportions = rng.dirichlet([alpha] * num_devices)
+        members = rng.permutation([i for i, other in enumerate(labels) if other == label])
+        ends = [round(sum(proportions[: d + 1]) * len(members)) for d in range(num_devices - 1)]
+        for place, member in enumerate(members.tolist()):
+            shards[sum(place >= end for end in ends)].append(member)
+    return shards
+
+
+@pytest.mark.parametrize(("alpha", "num_draws"), [(5.0, 1), (0.5, 1), (0.08, None)])
+def test_dirichlet_equals_its_definition_and_draws_again_until_nobody_is_left_out(alpha, num_draws):
+    labels = shuffled_labels([30, 41, 7])
+    oracle_rng, draws, shards = np.random.default_rng(4), 0, [[]]
+    while not all(shards):
+        shards, draws = dirichlet_oracle(labels, 4, alpha, oracle_rng), draws + 1
+    assert draws == num_draws if num_draws else 1 < draws < 100
+    found = dirichlet(labels, 4, alpha, np.random.default_rng(4))
+    assert [shard.tolist() for shard in found] == shards
+
+
 def test_small_alpha_concentrates_classes_and_large_alpha_spreads_them():
     def mean_largest_share(alpha: float) -> float:
         shards = dirichlet(CIFAR10, 8, alpha, np.random.default_rng(0))
