@@ -181,7 +181,8 @@ class Lease:
             if found != first:
                 raise LeaseError(
                     f"{self._store.url}: this run is still going on in another process "
-                    f"({found['pid']} on {found['host']}); wait for it, or end that one first"
+                    f"({found.get('pid')} on {found.get('host')}); wait for it, or end that one "
+                    "first"
                 )
         return True
 
@@ -254,7 +255,15 @@ def _read(store: Store, number: int) -> dict[str, object] | None:
         if store.exists(_file(number)):
             raise
         return None
-    found: dict[str, object] = json.loads(content)
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not isinstance(found.get("name"), str):
+        raise LeaseError(
+            f"{store.url}/{_file(number)}: damaged: it is no lease; if no other process is at this "
+            "run, remove it"
+        )
     return found
 
 
