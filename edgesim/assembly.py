@@ -45,6 +45,7 @@ from edgesim.lease import Holder
 from edgesim.models.catalog import build_model, full_precision, norm_named
 from edgesim.models.eight_bit import EightBit
 from edgesim.models.layers import Layers
+from edgesim.naming import with_names
 from edgesim.quant.backends import BackendName, choose_backend, make_backend
 from edgesim.quant.settings import QuantizationSettings
 from edgesim.scenario.gossip import (
@@ -66,6 +67,7 @@ from topologies import (
     build_churn,
     build_schedule,
     check_schedule,
+    device_attributes,
     first_exchange,
     is_balanced,
 )
@@ -195,24 +197,36 @@ def make_schedule(scenario: Scenario) -> Schedule:
     Raises:
         ScenarioError: the graph or the churn can't work, with the reason.
     """
+    return name_devices(scenario)[1]
+
+
+def name_devices(scenario: Scenario) -> tuple[Scenario, Schedule]:
+    """The scenario with its devices in the order of their numbers (naming.py), and its schedule.
+
+    Raises:
+        ScenarioError: the graph or the churn can't work, or devices could be meant in two ways.
+    """
     kind, options = scenario.topology.builder_options()
-    num_devices, churn = scenario.fleet.num_devices, scenario.fleet.churn
+    num_devices = scenario.fleet.num_devices
     seed = torch_seed(scenario.seed, Purpose.TOPOLOGY)
     key = "topology"
     try:
         schedule = build_schedule(kind, num_devices, seed=seed, **options)
+        scenario = with_names(scenario, device_attributes(schedule))
         if scenario.gossip.local_steps > 1:
             key = "gossip.local_steps"
             schedule = Intermittent(schedule, scenario.gossip.local_steps)
+        churn = scenario.fleet.churn
         if churn is not None and scenario.fleet.pace == "lockstep":
             key = "fleet.churn"
             churn_seed = torch_seed(scenario.seed, Purpose.CHURN)
-            presence = build_churn(num_devices, seed=churn_seed, **churn.words("lockstep"))
+            words = churn.words("lockstep", scenario.fleet.numbers)
+            presence = build_churn(num_devices, seed=churn_seed, **words)
             schedule = WithPresence(schedule, presence)
     except TopologyError as error:
         raise ScenarioError(f"{key}: {error}") from error
     check_length(scenario, schedule, scenario.training.rounds)
-    return schedule
+    return scenario, schedule
 
 
 def check_length(scenario: Scenario, schedule: Schedule, num_rounds: int | None) -> None:

@@ -17,7 +17,8 @@ def make_attendance(scenario: Scenario) -> TimedChurn:
         ScenarioError: the churn can't work, with the reason.
     """
     fleet = scenario.fleet
-    words = fleet.churn.words("free") if fleet.churn and fleet.pace == "free" else {}
+    churn = fleet.churn if fleet.pace == "free" else None
+    words = churn.words("free", fleet.numbers) if churn else {}
     seed = torch_seed(scenario.seed, Purpose.CHURN)
     try:
         return build_timed_churn(fleet.num_devices, seed=seed, **words)

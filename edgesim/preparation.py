@@ -23,7 +23,7 @@ from edgesim.assembly import (
     check_length,
     make_flat_model,
     make_layers,
-    make_schedule,
+    name_devices,
 )
 from edgesim.data.images import Dataset, LabelledImages
 from edgesim.data.partition import dirichlet, iid, label_skew
@@ -183,7 +183,7 @@ def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = T
     indices = _deal(scenario, dataset.train.labels)
     training = _plan_training(scenario, [len(i) for i in indices])
     _check_rounds(scenario, training.num_rounds)
-    schedule = make_schedule(scenario)
+    scenario, schedule = name_devices(scenario)
     check_hardware(scenario, schedule)
     try:
         check_model(scenario.model.name, dataset.image_shape, make_layers(scenario, PLAIN))

@@ -28,6 +28,7 @@ from topologies.mixing import (
     period_gap,
     spectral_gap,
 )
+from topologies.names import device_attributes
 from topologies.one_peer import (
     ROTATING_PERMUTATIONS,
     OnePeerExponential,
@@ -103,6 +104,7 @@ __all__ = [
     "chordal_grid",
     "column_stochastic",
     "complete",
+    "device_attributes",
     "directed_ring",
     "erdos_renyi",
     "exchange_of",

@@ -7,13 +7,25 @@ there, is for `topologies` to say.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from edgesim.scenario.hardware import LARGEST, NotNegative, Quantity
-from edgesim.scenario.section import ContradictionError, Count, MustBe, Natural, Section
+from edgesim.scenario.section import (
+    ContradictionError,
+    Count,
+    DeviceName,
+    MustBe,
+    Natural,
+    Section,
+)
+
+DeviceReference = Annotated[
+    Natural | DeviceName, MustBe("a whole number, at least 0, or the name of a device")
+]
+"""A device: its number, or where devices have names its name."""
 
 Pace = Literal["lockstep", "free"]
 
@@ -66,7 +78,7 @@ class AbsenceSection(_Entry):
     in_seconds = ("from_s", "until_s")
     num_needed: ClassVar[dict[Pace, int]] = {"lockstep": 1, "free": 2}
 
-    device: Natural = Field(description="number of the device")
+    device: DeviceReference = Field(description="number of the device, or its name if it has one")
     from_round: Natural | None = Field(
         default=None, description="in lockstep: first round without it"
     )
@@ -105,7 +117,7 @@ class JoinSection(_Entry):
     in_rounds = ("round",)
     in_seconds = ("at_s",)
 
-    device: Natural = Field(description="number of the device")
+    device: DeviceReference = Field(description="number of the device, or its name if it has one")
     round: Count | None = Field(
         default=None, description="in lockstep: first round in which it takes part"
     )
@@ -120,7 +132,7 @@ class LeaveSection(_Entry):
     in_rounds = ("round",)
     in_seconds = ("at_s",)
 
-    device: Natural = Field(description="number of the device")
+    device: DeviceReference = Field(description="number of the device, or its name if it has one")
     round: Count | None = Field(
         default=None,
         description="in lockstep: round in which it leaves, or as soon after as it has its turn: "
@@ -186,14 +198,13 @@ class ChurnSection(Section):
         return self
 
     def check_devices(self, num_devices: int) -> None:
-        """Make sure that all devices are of the fleet.
+        """Make sure that all devices that are given by number are of the fleet.
 
         Raises:
             ContradictionError: one is not, with its key relative to this section's holder.
         """
-        for key, entry in self._entries():
-            device = getattr(entry, "device", None)
-            if device is not None and device >= num_devices:
+        for key, device in self.devices():
+            if isinstance(device, int) and device >= num_devices:
                 raise ContradictionError(
                     f"churn.{key}.device",
                     f"is {device}; must be from 0 to {num_devices - 1}, one of the fleet's devices",
@@ -211,14 +222,30 @@ class ChurnSection(Section):
             except ContradictionError as error:
                 raise ContradictionError(f"churn.{key}.{error.key}", error.problem) from error
 
-    def words(self, pace: Pace) -> dict[str, Any]:
-        """Arguments of `build_churn`, or at free pace of `build_timed_churn`."""
+    def words(self, pace: Pace, numbers: Mapping[str, int]) -> dict[str, Any]:
+        """Arguments of `build_churn`, or at free pace of `build_timed_churn`.
+
+        Args:
+            pace: of the fleet.
+            numbers: device of each name.
+        """
+
+        def by_number(entry: _Entry) -> dict[str, Any]:
+            words = entry.words(pace)
+            return words | {"device": numbers.get(words["device"], words["device"])}
+
         return {
-            "absent": [entry.words(pace) for entry in self.absent],
-            "joins": [entry.words(pace) for entry in self.joins],
-            "leaves": [entry.words(pace) for entry in self.leaves],
+            "absent": list(map(by_number, self.absent)),
+            "joins": list(map(by_number, self.joins)),
+            "leaves": list(map(by_number, self.leaves)),
             "random": None if self.random is None else self.random.words(pace),
         }
+
+    def devices(self) -> Iterator[tuple[str, int | str]]:
+        """Key and device of each entry, in the order of `words`."""
+        for key, entry in self._entries():
+            if (device := getattr(entry, "device", None)) is not None:
+                yield key, device
 
     def _entries(self) -> Iterator[tuple[str, _Entry]]:
         """Key and value of each entry."""

@@ -9,7 +9,14 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from edgesim.scenario.section import ContradictionError, Count, DeviceCount, MustBe, Section
+from edgesim.scenario.section import (
+    ContradictionError,
+    Count,
+    DeviceCount,
+    DeviceName,
+    MustBe,
+    Section,
+)
 
 LARGEST = 1e9  # of any figure in its unit; sums of times stay far from what floats can hold
 SMALLEST = 1e-6
@@ -126,13 +133,48 @@ class DeviceGroup(ProfileKeys):
     """Devices of one kind; figures given here replace those of the profile."""
 
     profile: ProfileName = Field(description="one of `edgesim list devices`, or of hardware")
-    count: DeviceCount = Field(default=1, description="how many in a row")
+    count: DeviceCount = Field(default=1, description="how many in a row; as many as names")
+    name: DeviceName | None = Field(
+        default=None, description="of the one device, as a graph file or a trace calls it"
+    )
+    names: Annotated[tuple[DeviceName, ...], Field(strict=False)] = Field(
+        default=(), description="of several devices, likewise"
+    )
     compute_jitter: Jitter | None = Field(
         default=None, description="scatter of step times; null: fleet.compute_jitter"
     )
     duty_cycle: DutyCycleSection | None = Field(
         default=None, description="when it is awake; null: fleet.duty_cycle"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names_are_counted(cls, data: object) -> object:
+        if not isinstance(data, dict):
+            return data
+        names = data.get("names")
+        if names and isinstance(names, list | tuple) and "count" not in data:
+            return {**data, "count": len(names)}
+        return data
+
+    @model_validator(mode="after")
+    def _each_has_a_name(self) -> Self:
+        if self.name is not None and self.names:
+            raise ContradictionError("names", "is set beside name; keep one of them")
+        if self.name is not None and self.count > 1:
+            raise ContradictionError(
+                "name", f"is of one device, but count is {self.count}; give names, one of each"
+            )
+        if self.names and len(self.names) != self.count:
+            raise ContradictionError(
+                "count", f"is {self.count}, but there are {len(self.names)} names; drop it"
+            )
+        return self
+
+    @property
+    def device_names(self) -> tuple[str, ...]:
+        """Names of its devices, in a row; none if it has none."""
+        return self.names or (() if self.name is None else (self.name,))
 
 
 class HardwareSection(Section):

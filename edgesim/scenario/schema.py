@@ -31,12 +31,13 @@ from edgesim.scenario.section import (
     ContradictionError,
     Count,
     DeviceCount,
+    DeviceName,
     MustBe,
     Natural,
     Rate,
     Section,
 )
-from edgesim.scenario.topology import Cycle, Topology
+from edgesim.scenario.topology import Cycle, GraphFile, Topology
 from edgesim.scenario.training import EvaluationSection, TrainingSection
 from edgesim.similar import did_you_mean
 
@@ -63,6 +64,11 @@ class FleetSection(Section):
     profile: ProfileName | None = Field(
         default=None,
         description="what each device is (edgesim list devices); null: no clock and no energy",
+    )
+    names: Annotated[tuple[DeviceName, ...], Field(strict=False)] = Field(
+        default=(),
+        description="names of all devices in the order of fleet.devices; none: as its items, or "
+        "the file of the graph, name them",
     )
     compute_jitter: Jitter = Field(
         default=0.0, description="standard deviation of the logarithm of a step's time"
@@ -125,6 +131,40 @@ class FleetSection(Section):
             return ()
         return (DeviceGroup(profile=self.profile, count=self.devices),)
 
+    @property
+    def listed_names(self) -> tuple[str, ...]:
+        """Names of all devices in the order of `devices`; none if these have none."""
+        if self.names or isinstance(self.devices, int):
+            return self.names
+        return tuple(name for group in self.devices for name in group.device_names)
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """Device of each name, once they are in the order of their numbers."""
+        return {name: device for device, name in enumerate(self.names)}
+
+    @model_validator(mode="after")
+    def _names_are_of_all_and_differ(self) -> Self:
+        listed, key = self.listed_names, "names"
+        if not isinstance(self.devices, int):
+            named = [bool(group.device_names) for group in self.devices]
+            if self.names and any(named):
+                raise ContradictionError("names", "is set beside names in devices; drop it")
+            if any(named):
+                key = "devices"
+                if not all(named):
+                    raise ContradictionError(
+                        f"devices.{named.index(False)}", "has no name, but others have; name all"
+                    )
+        if listed and len(listed) != self.num_devices:
+            raise ContradictionError(
+                "names", f"are {len(listed)}, but there are {self.num_devices} devices; name all"
+            )
+        if len(set(listed)) < len(listed):
+            twice = next(name for place, name in enumerate(listed) if name in listed[:place])
+            raise ContradictionError(key, f"has the name {twice!r} twice; names must differ")
+        return self
+
     @model_validator(mode="after")
     def _is_not_too_large(self) -> Self:
         if self.num_devices > MOST_DEVICES:
@@ -139,22 +179,6 @@ class FleetSection(Section):
         if self.profile is not None and not isinstance(self.devices, int):
             raise ContradictionError(
                 "profile", "is set beside a list of devices, which names the profile of each"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _clocks_need_profiles(self) -> Self:
-        if not self.groups:
-            for key in ("compute_jitter", "duty_cycle"):
-                if getattr(self, key):
-                    raise ContradictionError(key, "is set, but devices have no profile: add one")
-        return self
-
-    @model_validator(mode="after")
-    def _free_pace_needs_clocks(self) -> Self:
-        if self.pace == "free" and not self.groups:
-            raise ContradictionError(
-                "pace", "is free, but devices have no clocks; name what they are in fleet.profile"
             )
         return self
 
@@ -277,16 +301,37 @@ class Scenario(Section):
         return self
 
     @model_validator(mode="after")
-    def _networks_need_radios(self) -> Self:
-        if self.network != NetworkSection() and not self.fleet.groups:
-            raise ContradictionError(
-                "network", "is set, but devices have no radios; name their fleet.profile"
-            )
-        if self.hardware != HardwareSection() and not self.fleet.groups:
-            raise ContradictionError(
-                "hardware", "is set, but no device has a profile; name it in fleet.profile"
-            )
+    def _clocks_and_radios_need_profiles(self) -> Self:
+        # Nodes of a graph file may have them, which is known once it is read.
+        if not self.reads_graph_file and (missing := self.missing_profiles()):
+            raise ContradictionError(*missing)
         return self
+
+    @property
+    def reads_graph_file(self) -> bool:
+        """Whether a file says what the graph is, and maybe what the devices are."""
+        topology = self.topology
+        graphs = topology.graphs if isinstance(topology, Cycle) else (topology,)
+        return any(isinstance(graph, GraphFile) for graph in graphs)
+
+    def missing_profiles(self) -> tuple[str, str] | None:
+        """A key that needs devices with profiles, and what is wrong there; None if nothing is."""
+        fleet = self.fleet
+        if fleet.groups:
+            return None
+        for key in ("compute_jitter", "duty_cycle"):
+            if getattr(fleet, key):
+                return f"fleet.{key}", "is set, but devices have no profile: add one"
+        if fleet.pace == "free":
+            return (
+                "fleet.pace",
+                "is free, but devices have no clocks; name what they are in fleet.profile",
+            )
+        if self.network != NetworkSection():
+            return "network", "is set, but devices have no radios; name their fleet.profile"
+        if self.hardware != HardwareSection():
+            return "hardware", "is set, but no device has a profile; name it in fleet.profile"
+        return None
 
     @model_validator(mode="after")
     def _rotating_has_its_devices(self) -> Self:

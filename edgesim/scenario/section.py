@@ -39,6 +39,13 @@ class MustBe:
     text: str
 
 
+DeviceName = Annotated[
+    str,
+    Field(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=100),
+    MustBe("the name of a device: text of 1 to 100 characters; a number in quotes"),
+]
+"""A name of a device."""
+
 PathText = Annotated[str, Field(min_length=1), MustBe("the path of a file or folder")]
 """A path; relative to the scenario file's folder, or for an override to the current one."""
 

@@ -102,7 +102,7 @@ def _resized(scenario: Scenario, size: int) -> Scenario:
     if isinstance(topology, ErdosRenyi):  # with as many neighbours
         probability = min(topology.probability * (n - 1) / (size - 1), 1.0)
         topology = topology.model_copy(update={"probability": probability})
-    fleet = fleet.model_copy(update={"devices": devices})
+    fleet = fleet.model_copy(update={"devices": devices, "names": ()})
     return scenario.model_copy(update={"fleet": fleet, "topology": topology})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from edgesim.assembly import PLAIN, make_algorithm, make_layers, make_optimizer, make_schedule
+from edgesim.assembly import PLAIN, make_algorithm, make_layers, make_optimizer, name_devices
 from edgesim.costs.closed_form import ClosedForm, closed_form
 from edgesim.costs.layer_plan import ModelForm
 from edgesim.costs.message_form import CountedAlgorithm
@@ -79,7 +79,7 @@ def subject_of(
     form = _model_form(scenario.model.name, shape.image_shape, shape.num_classes, layers)
     model = closed_form(form, scenario.data.batch_size)
     if schedule is None:
-        schedule = make_schedule(scenario)
+        scenario, schedule = name_devices(scenario)
         check_hardware(scenario, schedule)
     layout = ParameterLayout.from_shapes(model.flat_shapes)
     # No cost depends on the averaging rate, which may not have been found yet.
