@@ -147,7 +147,7 @@ class TimedChurn:
 
     Raises:
         TopologyError: an unknown device, a span that ends before it begins, two entries of one
-            device that overlap, nobody who is there from the start, or nobody who stays.
+            device that overlap, or nobody who neither joins later nor leaves.
     """
 
     num_devices: int
@@ -171,15 +171,10 @@ class TimedChurn:
                     f"device {device} {own[-1]}, when it joins; let it stay for a while, or remove "
                     "it"
                 )
-        if len(self._join_s) == self.num_devices:
+        if len(self._join_s | self._leave_s) == self.num_devices:
             raise TopologyError(
-                f"all {self.num_devices} devices join later; one must be there from the start, "
-                "with a model that the others can take over"
-            )
-        if len(self._leave_s) == self.num_devices:
-            raise TopologyError(
-                f"all {self.num_devices} devices leave; one must stay, to which the others hand "
-                "over what they have"
+                f"each of the {self.num_devices} devices joins later or leaves; one must be of the "
+                "fleet from start to end, so that there is always a model"
             )
 
     def is_present(self, device: int, time_s: float) -> bool:

@@ -23,6 +23,7 @@ from edgesim.quant.layers import seed_rounding_
 from edgesim.scenario.data import DataSection
 from edgesim.study.iteration import iteration_costs
 from edgesim.study.known_data import data_shape
+from edgesim.study.scenario_tables import fleet_table
 
 PARAMETERS = 24_170  # small_cnn on grey images: 24,458 (R§5's way) less 2 x 144 weights
 DENSE = "gossip.compressor={kind: identity}"
@@ -264,3 +265,21 @@ def test_what_can_not_be_known_or_not_be_is_refused(tmp_path):
         iteration_costs(small(tmp_path, "model.name=vgg11"))
     with pytest.raises(ScenarioError, match=r"fleet\.devices is 1500, .* lower it"):
         iteration_costs(small(tmp_path, "fleet.devices=1500", "data.train_samples=null"))
+
+
+def test_fleets_at_free_pace_that_come_and_go_and_die_have_costs(tmp_path):
+    """Those of a device that is there; and the table says whose battery is empty first."""
+    board = "{profile: raspberry-pi-4b"
+    devices = f"devices: [{board}, count: 3}}, {board}, battery_wh: 0.001}}], pace: free"
+    churn = (
+        "churn: {absent: [{device: 1, from_s: 1, until_s: 9}], joins: [{device: 2, at_s: 5}], "
+        "leaves: [{device: 0, at_s: 7}], random: {absence_probability: 0.2, mean_absence_s: 3}}"
+    )
+    graph = "topology.kind=complete"
+    plain = iteration_costs(small(tmp_path, f"fleet={{{devices}}}", graph))
+    churning = iteration_costs(small(tmp_path, f"fleet={{{devices}, {churn}}}", graph))
+    assert churning.devices == plain.devices
+    assert churning.rhythm == plain.rhythm
+    rows = dict(fleet_table(churning).rows)
+    rounds = 0.001 * 3600 / plain.devices[3].energy_by("profile").total_j
+    assert rows["first empty battery"] == f"device 3, after {rounds:,.0f} rounds"

@@ -2,6 +2,7 @@
 
 import pytest
 
+from edgesim.hardware.awake_times import AwakeTimes
 from edgesim.hardware.duty_cycle import ALWAYS_AWAKE, DutyCycle
 from edgesim.hardware.links import Link
 from edgesim.hardware.profiles import DeviceProfile, Radio
@@ -148,3 +149,16 @@ def test_a_lonely_device_only_computes():
     assert found.period_s == pytest.approx(2.0)
     assert found.devices[0].waits_for is None
     assert found.devices[0].utilisation == pytest.approx(1.0)
+
+
+def test_absences_by_a_plan_are_no_part_of_a_rhythm():
+    cycle = DutyCycle(period_s=10.0, awake_s=5.0, offset_s=0.0)
+    plain = [device(2, 1.0, cycle=cycle), device(2, 2.0)]
+    away = AwakeTimes(cycle=cycle, next_absence=lambda time_s: (3.0, 1e6))
+    absent = [device(2, 1.0, cycle=away), device(2, 2.0)]
+    schedule = build_schedule("ring", 2, seed=0)
+    first, second = (
+        fleet_rhythm(fleet, schedule, lambda *_: WORK, MESSAGE_BYTES, 1)
+        for fleet in (plain, absent)
+    )
+    assert first == second

@@ -92,11 +92,14 @@ def test_of_a_plan_and_chance_that_overlap_the_first_counts():
         ),
         (
             {"joins": [{"device": d, "at_s": 1.0} for d in range(4)]},
-            "all 4 devices join later; one must be there from the start",
+            "each of the 4 devices joins later or leaves; one must be of the fleet",
         ),
         (
-            {"leaves": [{"device": d, "at_s": 1.0} for d in range(4)]},
-            "all 4 devices leave; one must stay",
+            {
+                "leaves": [{"device": d, "at_s": 1.0} for d in range(3)],
+                "joins": [{"device": 3, "at_s": 1.0}],
+            },
+            "each of the 4 devices joins later or leaves; one must be of the fleet",
         ),
         (
             {"random": {"absence_probability": 1.0, "mean_absence_s": 1.0}},
