@@ -82,8 +82,8 @@ def _folder_of_session(console: Console) -> Iterator[Path]:
         except Exception as error:
             logs = folder / "r" / "session_latest" / "logs"
             if not isinstance(error, ValueError) and logs.is_dir():  # the user's own mistakes
-                kept = tempfile.mkdtemp(prefix="ray-logs-of-edgesim-", dir=parent)
-                shutil.copytree(logs, kept, dirs_exist_ok=True)
+                closed = tempfile.mkdtemp(prefix="ray-logs-of-edgesim-", dir=parent)
+                kept = shutil.copytree(logs, Path(closed, "logs"))  # itself open to all, as Ray's
                 console.print(f"Ray's logs are in {kept}", soft_wrap=True)
             raise
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import stat
@@ -16,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 from process_trees import MARK, alive, is_loopback, marked, open_doors, tree, wait_for
+from rich.console import Console
 
 QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
 ENDLESS = ["--set", "training.rounds=1000000", "--set", "evaluation.every_rounds=20"]
@@ -134,6 +136,67 @@ def check_token(driver: subprocess.Popen[str], folder: Path) -> None:
             answers[known] = error.code
             error.close()
     assert answers == {None: 401, "0" * 64: 403, token: 200}
+
+
+@pytest.mark.parametrize(
+    ("error", "kept"), [(RuntimeError("an actor was lost"), True), (ValueError("a typo"), False)]
+)
+def test_logs_of_a_ray_whose_run_failed_are_kept(
+    common: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, kept: bool
+) -> None:
+    """What a message about a lost actor points to; the user's own mistakes leave nothing."""
+    from edgesim.fleet import own_ray
+
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(common))
+    said = io.StringIO()
+
+    def fail() -> None:
+        with own_ray._folder_of_session(Console(file=said)) as folder:
+            logs = folder / "r" / "session_1" / "logs"
+            logs.mkdir(parents=True, mode=0o777)
+            (logs / "worker-1.err").write_text("Killed\n")
+            (folder / "r" / "session_latest").symlink_to("session_1")
+            raise error
+
+    with pytest.raises(type(error)):
+        fail()
+    left = list(common.iterdir())
+    assert len(left) == kept
+    if kept:
+        assert stat.S_IMODE(left[0].stat().st_mode) == 0o700
+        assert (left[0] / "logs" / "worker-1.err").read_text() == "Killed\n"
+        assert said.getvalue() == f"Ray's logs are in {left[0]}/logs\n"
+
+
+@pytest.mark.parametrize(
+    ("variables", "drawn"),
+    [
+        ({}, True),
+        ({"RAY_AUTH_MODE": "token"}, True),
+        ({"RAY_AUTH_MODE": "disabled"}, False),
+        ({"RAY_AUTH_TOKEN": "f" * 64}, False),
+        ({"RAY_AUTH_TOKEN_PATH": "/some/where"}, False),
+    ],
+)
+def test_a_token_is_drawn_unless_the_user_has_chosen_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], drawn: bool
+) -> None:
+    from edgesim.fleet import own_ray
+
+    names = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(own_ray, "_read_settings_of_ray", lambda: None)
+    with own_ray._token(tmp_path) as path:
+        assert (path is not None) == drawn
+        if path is not None:
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+            assert len(path.read_text()) == 64
+            assert os.environ["RAY_AUTH_TOKEN_PATH"] == str(path)
+    assert {name: os.environ[name] for name in names if name in os.environ} == variables
 
 
 @pytest.mark.ray

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import stat
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -121,6 +122,16 @@ def test_links_in_a_folder_that_another_user_made_first_lead_nowhere(
     assert names(folder) == ["bell", "core-0", MARK, "queue"], "nor is it swept"
 
 
+def test_the_closed_folder_of_another_user_is_neither_used_nor_swept(common: Path) -> None:
+    """Root could enter it: its owner could, too, and change what is in it."""
+    folder = common / "edgesim-cores"
+    as_another_user("os.mkdir(sys.argv[1], 0o700); open(sys.argv[2], 'w')", folder, folder / MARK)
+    with pytest.raises(TemporaryFolderError, match="is not a folder of this user alone"):
+        open_private(folder)
+    sweep(common)
+    assert names(folder) == [MARK]
+
+
 def test_a_folder_that_others_may_enter_a_link_and_a_file_are_refused(
     common: Path, tmp_path: Path
 ) -> None:
@@ -191,32 +202,25 @@ def test_what_is_not_marked_is_never_swept(common: Path, killed: Path) -> None:
     assert names(results) == ["rounds.parquet"]
 
 
-def test_who_opens_a_folder_while_others_sweep_has_one_that_is_there(common: Path) -> None:
-    folder, stopped, failed = common / "edgesim-cores", threading.Event(), []
+def test_who_opens_a_folder_that_is_swept_meanwhile_makes_it_anew(
+    common: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run takes the folder for one of a run that has ended, just before it is locked."""
+    folder, lock, swept = common / "edgesim-cores", fcntl.flock, []
 
-    def keep_sweeping() -> None:
-        while not stopped.is_set():
-            sweep(common)
+    def sweep_before_the_first_lock(descriptor: int, operation: int) -> None:
+        if not swept:
+            swept.append(folder)
+            shutil.rmtree(folder)
+        lock(descriptor, operation)
 
-    def keep_opening() -> None:
-        for _ in range(200):
-            descriptor = open_private(folder)
-            try:
-                os.mkfifo(f"bell-{threading.get_ident()}", dir_fd=descriptor)
-                os.unlink(f"bell-{threading.get_ident()}", dir_fd=descriptor)
-            except OSError as error:
-                failed.append(error)
-            os.close(descriptor)
-
-    sweeper = threading.Thread(target=keep_sweeping)
-    openers = [threading.Thread(target=keep_opening) for _ in range(2)]
-    for thread in (sweeper, *openers):
-        thread.start()
-    for thread in openers:
-        thread.join()
-    stopped.set()
-    sweeper.join()
-    assert failed == []
+    monkeypatch.setattr(fcntl, "flock", sweep_before_the_first_lock)
+    descriptor = open_private(folder)
+    try:
+        assert os.path.samestat(os.fstat(descriptor), folder.stat())
+    finally:
+        os.close(descriptor)
+    assert names(folder) == [MARK]
 
 
 def test_what_can_not_be_removed_in_time_keeps_its_mark(
