@@ -87,10 +87,13 @@ class PostOffice:
                 tasks(self._say(topic))
 
     def promise_again(self, edge: Edge, tasks: Spawn) -> None:
-        """Repeat the newest promise and the newest life sign of an edge, if there were any."""
+        """Repeat the newest promise and the newest life sign of an edge, if they say something.
+
+        In lockstep none does.
+        """
         for kind in (Promise, LifeSign):
             newest = self._promises.get((kind, edge))
-            if newest is not None:
+            if newest is not None and _says_something(newest):
                 # As a new one: an answer that is still on its way to us may be from who was lost.
                 self.promise([replace(newest)], tasks)
 
@@ -141,3 +144,10 @@ class PostOffice:
         finally:
             slot.release()
         log.cover(letter.edge, receipt.covered)
+
+
+def _says_something(promise: Promise | LifeSign) -> bool:
+    """Whether there is anything in it that nobody knew from the start."""
+    if isinstance(promise, Promise):
+        return promise.earliest_s > 0
+    return promise.has_died or promise.alive_until_s > 0

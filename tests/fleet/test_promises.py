@@ -21,7 +21,7 @@ from edgesim.hardware.duty_cycle import ALWAYS_AWAKE, DutyCycle
 from edgesim.hardware.links import Link
 from edgesim.hardware.profiles import DeviceProfile, Radio
 from edgesim.hardware.timeline import Hardware, Stamp
-from edgesim.mail import Arrival, Promise
+from edgesim.mail import Arrival, LifeSign, Promise
 
 RADIO = Radio(
     name="test radio",
@@ -345,5 +345,35 @@ def test_a_promise_is_said_again_while_an_answer_of_the_receivers_former_life_is
         network.answer.set()
         await asyncio.gather(*tasks)
         assert network.said == [Promise((0, 1), 0, 1.5)] * 2
+
+    asyncio.run(conduct())
+
+
+@pytest.mark.parametrize(
+    ("promise", "is_repeated"),
+    [
+        (Promise((0, 1), 3, 0.0), False),  # as of messages in lockstep, whose receivers take none
+        (Promise((0, 1), 3, 0.5), True),
+        (LifeSign((0, 1), 0.0, has_died=False), False),
+        (LifeSign((0, 1), 0.5, has_died=False), True),
+        (LifeSign((0, 1), 0.0, has_died=True), True),
+    ],
+)
+def test_what_says_nothing_is_not_repeated(promise, is_repeated):
+    class Heard:
+        def __init__(self):
+            self.said = []
+
+        async def promise(self, promise):
+            self.said.append(promise)
+
+    async def conduct():
+        network, tasks = Heard(), []
+        office = PostOffice(network)
+        for say in (office.promise, office.promise_again):
+            what = [promise] if say == office.promise else (0, 1)
+            say(what, lambda work: tasks.append(create_task(work)))
+            await asyncio.gather(*tasks)
+        assert network.said == [promise] * (1 + is_repeated)
 
     asyncio.run(conduct())
