@@ -407,7 +407,7 @@ def make_devices(
             trainer=_make_trainer(plan, shard, initial, device),
             num_rounds=plan.training.num_rounds,
             x=initial.parameters.cpu().clone(),
-            meter=_make_meter(scenario, hardware[device], device) if hardware else None,
+            meter=_make_meter(scenario, hardware, device) if hardware else None,
         )
         for device, shard in shards.items()
     ]
@@ -441,8 +441,17 @@ def _make_trainer(
     )
 
 
-def _make_meter(scenario: Scenario, hardware: Hardware, device: int) -> Meter:
-    """Clock and energy of a device."""
-    table = ENERGY_TABLES.get(scenario.hardware.energy_table)
-    timeline = Timeline(hardware, scenario.seed, device)
-    return Meter(FreeClock(timeline) if scenario.fleet.pace == "free" else timeline, table)
+def _make_meter(scenario: Scenario, hardware: Sequence[Hardware], device: int) -> Meter:
+    """Clock and energy of a device.
+
+    Args:
+        scenario: of the run.
+        hardware: of all devices.
+        device: whose meter it is.
+    """
+    timeline = Timeline(hardware[device], scenario.seed, device)
+    return Meter(
+        FreeClock(timeline) if scenario.fleet.pace == "free" else timeline,
+        ENERGY_TABLES.get(scenario.hardware.energy_table),
+        with_charge=any(own.profile.battery_j is not None for own in hardware),
+    )

@@ -67,6 +67,12 @@ FREE_ROUNDS: tuple[Column, ...] = (
 )
 """Columns of rounds.parquet at free pace."""
 
+_CHARGE = "energy left in its battery, joules; below 0: overdrawn; NaN without a battery"
+BATTERY_ROUNDS: tuple[Column, ...] = (
+    Column("charge_left_j", "float64", f"after the round, {_CHARGE}"),
+)
+"""Columns of rounds.parquet where devices have batteries."""
+
 MESSAGES: tuple[Column, ...] = (
     Column("round", "int64", "round of the sender in which it was sent"),
     Column("device", "int32", "device that sent it: the sender, or who took its place"),
@@ -135,6 +141,11 @@ DEVICES: tuple[Column, ...] = (
 VIRTUAL_DEVICES: tuple[Column, ...] = (Column("profile", "string", "what the device is"),)
 """Columns of devices.parquet where devices have profiles."""
 
+BATTERY_DEVICES: tuple[Column, ...] = (
+    Column("charge_left_j", "float64", f"after the device's last round, {_CHARGE}"),
+)
+"""Columns of devices.parquet where devices have batteries."""
+
 WALL_COLUMNS = ("compute_wall_s", "compute_cpu_s", "wait_wall_s")
 """Columns that depend on the machine; all others depend on the scenario alone."""
 
@@ -173,6 +184,7 @@ class RoundRecord:
     energy_memory_j: float | None = None
     energy_radio_j: float | None = None
     energy_idle_j: float | None = None
+    charge_left_j: float | None = None
     messages_absorbed: int | None = None
     staleness_rounds: float | None = None
     staleness_s: float | None = None

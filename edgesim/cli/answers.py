@@ -13,6 +13,8 @@ from topologies import first_exchange, mixing_matrix, spectral_gap
 
 LARGEST_GAP = 512  # devices whose spectral gap takes no more than a second
 
+NAMED_DEVICES = 8  # in a row of the closing table; summary.json names all
+
 
 def prepared_table(prepared: Prepared) -> Table:
     """What a run of a scenario that has passed every check would be."""
@@ -58,6 +60,30 @@ def _evaluation_rows(prepared: Prepared) -> list[tuple[str, str]]:
     return [*rows, (f"  {when}", f"also of {which}: {images:,} images")]
 
 
+def _losses(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    """Rows about who was lost on the way: devices for good, actors and the whole run for a while.
+
+    Args:
+        summary: as in summary.json; of a run of an earlier version it lacks some of it.
+    """
+    because = {"battery": "its battery was empty", "plan": "by plan"}
+    reasons = summary.get("left_because", {})
+    ends = [
+        f"device {device} after round {last:,}, {because[reasons.get(device, 'plan')]}"
+        for device, last in summary["left_after_round"].items()
+    ]
+    ends += [
+        f"device {device} after round {end['rounds'] - 1:,}, {because['battery']}"
+        for device, end in summary.get("dead_devices", {}).items()
+    ]
+    more = f"; and {len(ends) - NAMED_DEVICES} more" if len(ends) > NAMED_DEVICES else ""
+    rows = [("left", "; ".join(ends[:NAMED_DEVICES]) + more)] if ends else []
+    for label, key in (("restarts of actors", "actor_restarts"), ("times resumed", "resumes")):
+        if summary.get(key):
+            rows.append((label, f"{summary[key]:,}"))
+    return rows
+
+
 def result_table(summary: dict[str, Any], place: str) -> Table:
     """What a run has come to.
 
@@ -101,6 +127,7 @@ def result_table(summary: dict[str, Any], place: str) -> Table:
                 )
             ),
         ]
+    rows += _losses(summary)
     rows += [("wall time", f"{summary['wall_s']:.1f} s"), ("files", place)]
     rows += [("warning", text) for text in summary.get("warnings", [])]
     return Table(f"{summary['name']} (seed {summary['seed']})", ("", ""), tuple(rows))

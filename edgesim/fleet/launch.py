@@ -10,7 +10,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +76,7 @@ class RayFleet:
         plan: of the whole fleet.
         shards: one per device, in order; each reaches its actor once, through the object store.
         recover: go on from checkpoints where there are any.
+        on_restart: called when an actor that was lost goes on.
 
     Raises:
         NoRoomError: the cluster has no room for the actors.
@@ -83,9 +84,15 @@ class RayFleet:
     """
 
     def __init__(
-        self, plan: FleetPlan, shards: Sequence[LabelledImages], *, recover: bool = False
+        self,
+        plan: FleetPlan,
+        shards: Sequence[LabelledImages],
+        *,
+        recover: bool = False,
+        on_restart: Callable[[], None] = lambda: None,
     ) -> None:
         self._plan = plan
+        self._on_restart = on_restart
         self._name = secrets.token_hex(8)
         self._actors: dict[range, ActorHandle[DeviceActor]] = {}
         self._num_threads: dict[range, int] = {}
@@ -110,6 +117,7 @@ class RayFleet:
         self._all_finished = asyncio.Event()
         self._newest: dict[range, Progress] = {}
         self._losses: dict[range, tuple[int, int]] = {}
+        self._lost: set[range] = set()
 
     def _start(self, num_devices: int) -> None:
         """Create the actors, each on the node that the scenario's placement gives it.
@@ -204,6 +212,9 @@ class RayFleet:
                     devices in self._recovering,
                 )
                 self._absent.discard(devices)
+                if devices in self._lost:
+                    self._lost.discard(devices)
+                    self._on_restart()
                 await actor.run.remote()
                 self._unfinished.discard(devices)
                 if not self._unfinished:
@@ -229,6 +240,7 @@ class RayFleet:
         if devices in self._absent:
             return
         self._absent.add(devices)
+        self._lost.add(devices)
         self._recovering.add(devices)
         self._unfinished.add(devices)
         reason, name = _loss(error), _name(devices)

@@ -61,7 +61,8 @@ class PostOffice:
         """
         on_their_way, late = [], []
         for letter in letters:
-            if letter.stamp is not None:  # whoever is restarted behind it asks what it promised
+            # Whoever is restarted behind it asks what it promised; in lockstep that is nothing.
+            if letter.stamp is not None and letter.stamp.promise_s > 0:
                 self._promises[Promise, letter.edge] = Promise(
                     letter.edge, letter.sequence + 1, letter.stamp.promise_s
                 )

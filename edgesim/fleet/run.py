@@ -259,6 +259,15 @@ class _Run:
         self.directory.merge_rounds(keep_parts=True)  # until summary.json says that all is there
         return recorder
 
+    def _count_restart(self) -> None:
+        """Note at once that an actor was restarted: this process may be killed itself."""
+        try:
+            environment = self.directory.read_json("environment.json")
+            number = environment.get("actor_restarts", 0) + 1
+            self.directory.write_json("environment.json", {**environment, "actor_restarts": number})
+        except EdgesimError as error:
+            _log.warning("a restart of an actor is not counted: %s", error)
+
     def _tell_how_to_go_on(self, rounds_done: int) -> None:
         """Join what is recorded, and say what to do, if the run's folder is still there."""
         place = self.directory.place
@@ -292,7 +301,9 @@ class _Run:
         else:
             from edgesim.fleet import launch
 
-            fleet = launch.RayFleet(plan, prepared.shards(), recover=recover)
+            fleet = launch.RayFleet(
+                plan, prepared.shards(), recover=recover, on_restart=self._count_restart
+            )
         try:
             yield fleet
         finally:

@@ -28,6 +28,7 @@ import torch
 from edgesim.fleet.part_merge import Part, merge_parts
 from edgesim.lease import Fence, Holder, Lease
 from edgesim.records import (
+    BATTERY_ROUNDS,
     FREE_ROUNDS,
     MESSAGES,
     ROUNDS,
@@ -179,7 +180,9 @@ class RunDirectory(RunFiles):
             columns = columns_that_hold(MESSAGES, VIRTUAL_MESSAGES, messages[0])
             self.write_table(f"{folder}/messages-{name}", messages, columns, durable=False)
         rounds = [asdict(report.round) for report in reports]
-        columns = columns_that_hold(ROUNDS, VIRTUAL_ROUNDS + FREE_ROUNDS, rounds[0])
+        columns = columns_that_hold(
+            ROUNDS, VIRTUAL_ROUNDS + BATTERY_ROUNDS + FREE_ROUNDS, rounds[0]
+        )
         self.write_table(f"{folder}/rounds-{name}", rounds, columns, durable=False)
 
     def drop_parts_from(self, device: int, round_index: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite, prod
 from typing import Any
 
@@ -21,7 +21,7 @@ from edgesim.fleet.divergence import growth_warning
 from edgesim.fleet.evaluation import CONSENSUS
 from edgesim.fleet.run_directory import RunDirectory
 from edgesim.preparation import Prepared
-from edgesim.records import DEVICES, VIRTUAL_DEVICES, columns_that_hold
+from edgesim.records import BATTERY_DEVICES, DEVICES, VIRTUAL_DEVICES, columns_that_hold
 from edgesim.study.budget import memory_of_devices
 from edgesim.study.known_data import DataShape
 from edgesim.trainer import DivergedError
@@ -74,8 +74,22 @@ def write_devices(prepared: Prepared, directory: RunDirectory) -> None:
         row |= {f"memory_{name}_bytes": size for name, size in memory.by_component.items()}
         row["memory_bytes"] = memory.total
         row["profile"] = profiles[int(row["device"])].name if profiles else None
-    columns = columns_that_hold(DEVICES, VIRTUAL_DEVICES, rows[0])
+    charges = _charges_left(directory.read_table("rounds.parquet"))
+    for row in rows:
+        row["charge_left_j"] = charges[row["device"]] if charges else None
+    columns = columns_that_hold(DEVICES, VIRTUAL_DEVICES + BATTERY_DEVICES, rows[0])
     directory.write_table("devices.parquet", rows, columns)
+
+
+def _charges_left(rounds: pa.Table) -> dict[int, float]:
+    """What is left in each device's battery after its last round; empty without batteries."""
+    if "charge_left_j" not in rounds.column_names:
+        return {}
+    columns = rounds.select(["device", "round", "charge_left_j"]).sort_by(
+        [("device", "ascending"), ("round", "ascending")]
+    )
+    devices, charges = (columns[name].to_pylist() for name in ("device", "charge_left_j"))
+    return dict(zip(devices, charges, strict=True))  # of each device the last one stays
 
 
 def summarise(
@@ -111,6 +125,8 @@ def summarise(
     if "virtual_time_s" in rounds.column_names:
         totals["virtual_time_s"] = pc.max(rounds["virtual_time_s"]).as_py()
     messages = directory.read_table("messages.parquet")
+    environment = directory.read_json("environment.json")
+    left = _left_after_round(rounds, messages, training.num_rounds, in_step=in_step)
     num_shares = pc.sum(pc.equal(messages["kind"], "share")).as_py() or 0
     return {
         "name": scenario.name,
@@ -133,10 +149,11 @@ def summarise(
             make_compressor(prepared.scenario), prepared.layout
         ),
         "index_entropy_bytes": num_shares * _index_entropy_bytes(prepared),
-        "left_after_round": _left_after_round(
-            rounds, messages, training.num_rounds, in_step=in_step
-        ),
+        "left_after_round": left,
+        "left_because": _left_because(prepared, left),
         **({} if in_step else _departures(prepared, directory, rounds, messages)),
+        "actor_restarts": environment.get("actor_restarts", 0),
+        "resumes": len(environment.get("resumed", [])),
         "wall_s": wall_s,
     }
 
@@ -168,6 +185,21 @@ def _left_after_round(
     if len(everybody - left) == 1:
         left = everybody
     return {str(d): end for d, end in pairs if d in left and end < num_rounds - 1}
+
+
+def _left_because(prepared: Prepared, left: Mapping[str, int]) -> dict[str, str]:
+    """Why each device left: `plan`, if its stay was over, or else `battery`.
+
+    Args:
+        prepared: what was run.
+        left: last round by device.
+    """
+    leave_round = prepared.schedule.presence.leave_round
+    ends = {device: leave_round(int(device)) for device in left}
+    return {
+        device: "plan" if (end := ends[device]) is not None and last + 1 >= end else "battery"
+        for device, last in left.items()
+    }
 
 
 def _index_entropy_bytes(prepared: Prepared) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import nan
 from typing import Any
 
 from edgesim.hardware.energy import Activity, Energy, price
@@ -24,6 +25,8 @@ class RoundCosts:
         lost_packets: packets of its messages that were sent again.
         lost_bytes: bytes of these.
         energy: what all of it drew.
+        charge_left_j: energy left in the battery, below 0 if it is overdrawn; NaN without one; None
+            if no device of the fleet has one.
     """
 
     end_s: float
@@ -32,6 +35,7 @@ class RoundCosts:
     lost_packets: int
     lost_bytes: int
     energy: Energy
+    charge_left_j: float | None
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -47,6 +51,7 @@ class RoundCosts:
             "energy_memory_j": self.energy.memory_j,
             "energy_radio_j": self.energy.radio_j,
             "energy_idle_j": self.energy.idle_j,
+            "charge_left_j": self.charge_left_j,
         }
 
 
@@ -60,6 +65,7 @@ class Meter:
     Attributes:
         timeline: its clock; a `FreeClock` at free pace.
         table: energies of operations; None for the profile's powers.
+        with_charge: tell what is left in the battery: some device of the fleet has one.
         spent_j: energy of all rounds that are settled.
         costliest_j: energy of the costliest of them.
         costliest_silent_j: likewise, of those without a message.
@@ -67,6 +73,7 @@ class Meter:
 
     timeline: Timeline | FreeClock
     table: EnergyTable | None
+    with_charge: bool = False
     spent_j: float = 0.0
     costliest_j: float = 0.0
     costliest_silent_j: float = 0.0
@@ -167,6 +174,7 @@ class Meter:
             lost_packets=sum(stamp.lost_packets for stamp in self._stamps),
             lost_bytes=self._lost_bytes(),
             energy=energy,
+            charge_left_j=self._charge_left_j() if self.with_charge else None,
         )
 
     def state(self) -> dict[str, Any]:
@@ -199,6 +207,10 @@ class Meter:
             wait_s=time.wait_s,
         )
         return price(activity, self.timeline.hardware.profile, self.table)
+
+    def _charge_left_j(self) -> float:
+        battery_j = self.timeline.hardware.profile.battery_j
+        return nan if battery_j is None else battery_j - self.spent_j
 
     def _lost_bytes(self) -> int:
         return sum(stamp.lost_bytes for stamp in self._stamps)

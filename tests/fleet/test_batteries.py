@@ -9,6 +9,7 @@ from faulty_hosts import run_hosts
 from small_fleets import assert_same_bits, prepared, train
 
 from edgesim.assembly import PLAIN, make_flat_model
+from edgesim.cli.answers import result_table
 from edgesim.errors import ScenarioError
 from edgesim.fleet.evaluation import Evaluator
 from edgesim.fleet.run_directory import RunDirectory
@@ -114,6 +115,28 @@ def test_a_battery_lasts_to_its_end_and_not_beyond(tmp_path):
         assert drawn_j.sum() + 4 * drawn_j.iloc[:-1].max() > battery_j
 
 
+def test_what_is_left_in_a_battery_is_a_column_of_rounds_and_of_devices(tmp_path):
+    """The battery less what was drawn until then; a device that is plugged in has none."""
+    run = train(tmp_path, "run", *STILL, fleet(None, 7.5, 40, None), inline=True)
+    rounds = pd.read_parquet(run.path / "rounds.parquet")
+    devices = pd.read_parquet(run.path / "devices.parquet").set_index("device")
+    for device, number in ((1, 7.5), (2, 40)):
+        own = rounds[rounds["device"] == device]
+        battery_wh = round(number * ROUND_WH, 9)  # as `fleet` writes it
+        left_j = battery_wh * 3600 - own["energy_j"].cumsum()
+        np.testing.assert_allclose(own["charge_left_j"], left_j, rtol=1e-9, atol=1e-12)
+        assert devices.loc[device, "charge_left_j"] == own["charge_left_j"].iloc[-1]
+    assert rounds[rounds["device"].isin([0, 3])]["charge_left_j"].isna().all()
+    assert devices.loc[[0, 3], "charge_left_j"].isna().all()
+
+
+def test_a_fleet_without_batteries_has_no_such_column(tmp_path):
+    run = train(tmp_path, "run", fleet(None, None, None, None), inline=True)
+    for name in ("rounds", "devices"):
+        assert "charge_left_j" not in pd.read_parquet(run.path / f"{name}.parquet")
+    assert "left" not in dict(result_table(run.summary, "").rows)
+
+
 def test_with_local_steps_a_battery_lasts_for_exchanges_and_steps_alike(tmp_path):
     """What is kept in reserve are eight rounds, four of them without messages."""
     devices = fleet(None, 13.5, None, None)
@@ -146,6 +169,9 @@ def test_the_heir_takes_the_leavers_place_on_every_edge(tmp_path):
     sums = messages.groupby(["round", "device"])["bytes"].sum()
     np.testing.assert_array_equal(sums, rounds["sent_bytes"])
     assert run.summary["left_after_round"] == {"1": left}
+    assert run.summary["left_because"] == {"1": "battery"}
+    said = dict(result_table(run.summary, "").rows)["left"]
+    assert said == f"device 1 after round {left}, its battery was empty"
     assert (rounds[rounds["round"] == left + 2].set_index("device")["messages_sent"] == 2).all()
 
 

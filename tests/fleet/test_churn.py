@@ -8,6 +8,7 @@ import pytest
 from small_fleets import assert_same_bits, prepared, train
 
 from edgesim.assembly import PLAIN, make_flat_model
+from edgesim.cli.answers import result_table
 from edgesim.errors import ScenarioError
 from edgesim.fleet.evaluation import Evaluator
 from edgesim.preparation import prepare
@@ -125,6 +126,8 @@ def test_a_device_whose_stay_is_over_is_succeeded_in_its_turn(tmp_path):
     messages = pd.read_parquet(run.path / "messages.parquet")
     assert messages[messages["kind"] == "handover"]["round"].tolist() == [4]
     assert run.summary["left_after_round"] == {"1": 4}
+    assert run.summary["left_because"] == {"1": "plan"}
+    assert dict(result_table(run.summary, "").rows)["left"] == "device 1 after round 4, by plan"
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 from small_fleets import assert_same_bits, prepared, train
 
 from edgesim.assembly import PLAIN, make_flat_model
+from edgesim.cli.answers import result_table
 
 COMPLETE = ("topology.kind=complete", "network={latency_ms: 0.05}")
 STILL = ("training={rounds: 60, optimizer: {lr: 1.0e-30}}", "evaluation={samples: 2}")
@@ -139,6 +140,9 @@ def test_who_dies_takes_its_x_and_u_and_what_is_on_its_way_to_it(tmp_path, gossi
     ends = ends_of(run)
     absorbed = int(rounds["messages_absorbed"].sum())
     dead = run.summary["dead_devices"]
+    said = dict(result_table(run.summary, "").rows)["left"]
+    for device, end in dead.items():
+        assert f"device {device} after round {end['rounds'] - 1}, its battery was empty" in said
     assert sorted(dead) == ["1", "3"]
     for device in (1, 3):
         own = rounds[rounds["device"] == device].iloc[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import psutil
 import pytest
 from small_fleets import assert_same_bits, prepared, train
 
+from edgesim.cli.answers import result_table
 from edgesim.fleet.actor import RunDirectoryUnreachableError, _check_run_directory
 from edgesim.fleet.run import RunResult
 from edgesim.fleet.run_directory import RunDirectory
@@ -109,6 +111,8 @@ def test_killed_actors_and_a_lost_node_change_no_bit(tmp_path, quiet_run, caplog
     assert len(losses) == 3, "two killed, and one on the lost node"
     assert all(line.endswith("it goes on from its checkpoints") for line in losses)
     assert all("\n" not in line for line in losses)
+    assert disturbed.summary["actor_restarts"] == 3
+    assert dict(result_table(disturbed.summary, "").rows)["restarts of actors"] == "3"
     assert_same_bits(quiet_run, disturbed)
 
 
@@ -144,6 +148,9 @@ def test_a_run_goes_on_after_its_driver_was_killed(tmp_path, quiet_run):
     _, left = psutil.wait_procs([p for p in descendants if not is_agent(p)], timeout=60)
     assert [p for p in left if p.status() != psutil.STATUS_ZOMBIE] == []
     assert_same_bits(quiet_run, RunResult(str(run), {}))
+    summary = json.loads((run / "summary.json").read_text())
+    assert (summary["resumes"], summary["actor_restarts"]) == (1, 0)
+    assert dict(result_table(summary, "").rows)["times resumed"] == "1"
 
 
 def test_an_actor_that_finds_no_run_directory_does_not_start_anew(tmp_path):

@@ -112,6 +112,8 @@ def test_the_environment_says_when_a_run_went_on(tmp_path, monkeypatch):
     environment = json.loads((tmp_path / "run" / "environment.json").read_text())
     assert environment["mode"] == "inline"
     assert [attempt["mode"] for attempt in environment["resumed"]] == ["inline"]
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["resumes"], summary["actor_restarts"]) == (1, 0)
 
 
 def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_used(
