@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
+
+    _Table: TypeAlias = pa.Table | pd.DataFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +214,37 @@ def columns_that_hold(
 ) -> tuple[Column, ...]:
     """Columns of a table, with those of the optional ones that its rows have."""
     return columns + tuple(column for column in optional if first_row[column.name] is not None)
+
+
+def first_miscount(rounds: _Table, messages: _Table) -> str | None:
+    """Where there are more or fewer messages than a round says, or nothing.
+
+    Args:
+        rounds: with columns device, round and messages_sent; no round twice.
+        messages: with columns device (which acted) and round.
+    """
+    import numpy as np
+
+    keys = np.stack(
+        [
+            np.concatenate([rounds[name].to_numpy(), messages[name].to_numpy()])
+            for name in ("device", "round")
+        ],
+        axis=1,
+    )
+    said = rounds["messages_sent"].to_numpy()
+    changes = np.ones(len(keys), np.int64)
+    changes[: len(said)] = -said
+    found, places = np.unique(keys, axis=0, return_inverse=True)
+    surplus = np.bincount(places.reshape(-1), weights=changes, minlength=len(found))
+    for place in np.flatnonzero(surplus)[:1]:
+        device, round_index = found[place]
+        kind = "too many" if surplus[place] > 0 else "missing"
+        return (
+            f"has {abs(int(surplus[place]))} messages {kind} of round {round_index} of device "
+            f"{device}"
+        )
+    return None
 
 
 def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:

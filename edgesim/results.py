@@ -9,8 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgesim.errors import EdgesimError
-from edgesim.records import DEVICES, EVALUATIONS, MESSAGES, ROUNDS, Column, arrow_schema
-from edgesim.run_files import RunFiles
+from edgesim.records import (
+    DEVICES,
+    EVALUATIONS,
+    MESSAGES,
+    ROUNDS,
+    Column,
+    arrow_schema,
+    first_miscount,
+)
+from edgesim.run_files import REMEDY, RunDirectoryError, RunFiles
 from edgesim.storage import StorageError, Store
 
 if TYPE_CHECKING:
@@ -71,7 +79,8 @@ def load_run(place: str | Path) -> Run:
 
     Raises:
         ResultsError: a table of a finished run is missing.
-        RunDirectoryError: the folder is none of a run, or a file in it is damaged or another run's.
+        RunDirectoryError: the folder is none of a run; a file in it is damaged, another run's, or
+            does not agree with the others.
         StorageError: the place can't be read.
     """
     files = RunFiles(Store.at(place))
@@ -97,15 +106,49 @@ def load_run(place: str | Path) -> Run:
             "run anew"
         )
     rounds, messages, evaluations, devices = (_frame(files, name) for name in _TABLES)
-    summary = files.read_json(_SUMMARY)
-    return Run(files.place, rounds, messages, evaluations, devices, summary, is_finished=True)
+    run = Run(
+        files.place,
+        rounds,
+        messages,
+        evaluations,
+        devices,
+        files.read_json(_SUMMARY),
+        is_finished=True,
+    )
+    _check_agreement(run)
+    return run
+
+
+def _check_agreement(run: Run) -> None:
+    """Make sure that tables are of one moment: each may be sound, and from before the run ended.
+
+    Raises:
+        RunDirectoryError: one does not agree with another.
+    """
+    summary, consensus = run.summary, run.evaluations[run.evaluations["model"] == "consensus"]
+    wrong = None
+    if summary.get("sent_bytes", 0) != run.rounds["sent_bytes"].sum():
+        wrong = "rounds.parquet: does not add up to the bytes sent in summary.json"
+    elif len(consensus) and consensus["accuracy"].iloc[-1] != summary.get("consensus_accuracy"):
+        wrong = "evaluations.parquet: does not end with the accuracy in summary.json"
+    elif miscount := first_miscount(run.rounds, run.messages):
+        wrong = f"messages.parquet: {miscount}"
+    if wrong:
+        raise RunDirectoryError(f"{run.place}/{wrong}; {REMEDY}")
 
 
 def _load_unfinished(files: RunFiles) -> Run:
+    rounds = _joined(files, "rounds", ROUNDS, ["round", "device"])
+    messages = _joined(files, "messages", MESSAGES, ["round", "sender", "receiver", "device"])
+    # Those of a part are written just before its rounds.
+    keys, known = (frame.set_index(["device", "round"]).index for frame in (messages, rounds))
+    messages = messages[keys.isin(known)].reset_index(drop=True)
+    if miscount := first_miscount(rounds, messages):
+        raise RunDirectoryError(f"{files.place}/parts: {miscount}; {REMEDY}")
     return Run(
         files.place,
-        rounds=_joined(files, "rounds", ROUNDS, ["round", "device"]),
-        messages=_joined(files, "messages", MESSAGES, ["round", "sender", "receiver", "device"]),
+        rounds=rounds,
+        messages=messages,
         evaluations=_frame(files, "evaluations.parquet")
         if files.has("evaluations.parquet")
         else _empty(EVALUATIONS),

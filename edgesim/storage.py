@@ -33,6 +33,12 @@ _REMEDIES: Mapping[int, str] = {
     errno.ELOOP: "a link stands in its place: remove that link",
     errno.EIO: "the disk reports damage: see to it",
 }
+_NUMBERS: Mapping[type[OSError], int] = {  # fsspec gives none
+    FileNotFoundError: errno.ENOENT,
+    IsADirectoryError: errno.EISDIR,
+    NotADirectoryError: errno.ENOTDIR,
+    PermissionError: errno.EACCES,
+}
 _LOST = "see that the folder or bucket exists, or bring the file back from a copy"
 
 
@@ -216,9 +222,10 @@ class Store:
             if not name and isinstance(error.filename, str) and self.is_local:
                 place = error.filename  # which of many
             said = str(error.strerror or error) or type(error).__name__
-            remedy = _REMEDIES.get(error.errno or 0, "see to space and permissions there")
-            if isinstance(error, FileNotFoundError):  # fsspec gives it no number
-                remedy = _LOST if action == "read" else _REMEDIES[errno.ENOENT]
+            number = next((n for kind, n in _NUMBERS.items() if isinstance(error, kind)), 0)
+            remedy = _REMEDIES.get(error.errno or number, "see to space and permissions there")
+            if number == errno.ENOENT and action == "read":
+                remedy = _LOST
             line = said.splitlines()[0]
             raise StorageError(f"{place}: can't be {action} ({line}); {remedy}") from error
 

@@ -23,6 +23,7 @@ import pytest
 import yaml
 
 from edgesim.cli import main
+from edgesim.errors import EdgesimError
 from edgesim.records import WALL_COLUMNS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -366,3 +367,17 @@ def descendants(mark):
         except (psutil.AccessDenied, psutil.NoSuchProcess):
             continue
     return [p for p in found if p.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.mark.parametrize("kind", [EdgesimError, RuntimeError])
+def test_an_error_takes_two_lines_whatever_it_says(monkeypatch, capsys, kind):
+    def fail(*args, **options):
+        raise kind("one\n\ntwo\nthree\nfour")
+
+    monkeypatch.setattr("edgesim.cli.app", fail)
+    with pytest.raises(SystemExit):
+        main()
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2
+    assert "one" in said[0]
+    assert "two three four" in " ".join(said)

@@ -232,14 +232,20 @@ def main() -> None:
     except EdgesimError as error:
         if debug:
             raise
-        _err.print(str(error))
+        _err.print(_in_lines(str(error), 2))
         sys.exit(BAD_INPUT if isinstance(error, ValueError) else FAILED)
     except Exception as error:
         if debug:
             raise
-        _err.print(f"internal error: {type(error).__name__}: {error}")
+        _err.print(_in_lines(f"internal error: {type(error).__name__}: {error}", 1))
         _err.print("this is a defect of edgesim; `edgesim --debug ...` shows where")
         sys.exit(FAILED)
+
+
+def _in_lines(text: str, most: int) -> str:
+    """A text in so many lines; those beyond follow in the last one."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return "\n".join([*lines[: most - 1], " ".join(map(str.strip, lines[most - 1 :]))])
 
 
 class _Lines(logging.Handler):

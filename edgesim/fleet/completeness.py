@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from edgesim.fleet.run_directory import RunDirectory
 from edgesim.preparation import Prepared
+from edgesim.records import first_miscount
 from edgesim.run_files import RunDirectoryError
 from topologies import Presence
 
@@ -54,34 +55,6 @@ def _lost(directory: RunDirectory, table: str, wrong: str) -> RunDirectoryError:
         f"{directory.place}/{table} {wrong}: either files of the run were lost, or this is an "
         "error in edgesim, please report it; what was recorded is kept"
     )
-
-
-def first_miscount(rounds: pa.Table, messages: pa.Table) -> str | None:
-    """Where there are more or fewer messages than a round says, or nothing.
-
-    Args:
-        rounds: with columns device, round and messages_sent; none twice.
-        messages: with columns device (which acted) and round.
-    """
-    keys = np.stack(
-        [
-            np.concatenate([rounds[name].to_numpy(), messages[name].to_numpy()])
-            for name in ("device", "round")
-        ],
-        axis=1,
-    )
-    changes = np.ones(len(keys), np.int64)
-    changes[: rounds.num_rows] = -rounds["messages_sent"].to_numpy()
-    found, places = np.unique(keys, axis=0, return_inverse=True)
-    surplus = np.bincount(places.reshape(-1), weights=changes, minlength=len(found))
-    for place in np.flatnonzero(surplus)[:1]:
-        device, round_index = found[place]
-        kind = "too many" if surplus[place] > 0 else "missing"
-        return (
-            f"has {abs(int(surplus[place]))} messages {kind} of round {round_index} of device "
-            f"{device}"
-        )
-    return None
 
 
 def first_irregularity(

@@ -11,9 +11,10 @@ from rich.console import Console
 from small_fleets import assert_same_bits, train
 
 from edgesim.fleet import run as run_module
-from edgesim.fleet.completeness import first_irregularity, first_miscount
+from edgesim.fleet.completeness import first_irregularity
 from edgesim.fleet.run import resume_run
 from edgesim.fleet.run_directory import RunDirectory, RunDirectoryError
+from edgesim.records import first_miscount
 from topologies import EVERYONE, Absence, Churn
 
 

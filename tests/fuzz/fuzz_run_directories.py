@@ -126,8 +126,8 @@ def damage(place, kind, chance):
     return done
 
 
-def check(seed):
-    """One directory, damaged in some ways and gone on with."""
+def check(seed, resume=tiny_runs.resumed):
+    """One directory, damaged in some ways and gone on with by `resume(its path)`."""
     chance = random.Random(seed)
     kind, source = tiny_runs.some_interrupted(chance)
     place = tiny_runs.folder() / "damaged"
@@ -137,7 +137,7 @@ def check(seed):
         said = None
         with tiny_runs.prepared_once():
             try:
-                tiny_runs.resumed(place)
+                resume(place)
             except EdgesimError as error:
                 said = str(error)
         if said is None:

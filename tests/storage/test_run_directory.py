@@ -312,12 +312,15 @@ class TestModels:
             assert store.names("snapshots/*") == []
 
 
+SUMMARY = {"name": "small", "sent_bytes": 20, "consensus_accuracy": 0.5}
+
+
 def finished(directory: RunDirectory) -> None:
     begun(directory).write_rounds(0, [report(0, r, receivers=(1,)) for r in range(2)])
     directory.merge_rounds()
-    for name, columns in (("evaluations", EVALUATIONS), ("devices", DEVICES)):
-        directory.write_table(f"{name}.parquet", [], columns)
-    directory.write_json("summary.json", {"name": "small"})
+    directory.write_table("evaluations.parquet", [evaluation(1), evaluation(2)], EVALUATIONS)
+    directory.write_table("devices.parquet", [], DEVICES)
+    directory.write_json("summary.json", SUMMARY)
 
 
 def test_a_finished_run_is_loaded_from_wherever_it_is(directory):
@@ -325,7 +328,7 @@ def test_a_finished_run_is_loaded_from_wherever_it_is(directory):
     run = edgesim.load_run(directory.place)
     assert run.is_finished
     assert run.place == directory.place
-    assert run.summary == {"name": "small"}
+    assert run.summary == SUMMARY
     assert run.rounds["round"].tolist() == [0, 1]
     assert run.messages["receiver"].tolist() == [1, 1]
     assert list(run.evaluations.columns) == arrow_schema(EVALUATIONS).names
@@ -337,7 +340,7 @@ def test_a_run_on_this_machine_is_loaded_as_pandas_reads_it(tmp_path):
     run = edgesim.load_run(tmp_path / "run")
     assert run.path == tmp_path / "run"
     pd.testing.assert_frame_equal(run.rounds, pd.read_parquet(run.path / "rounds.parquet"))
-    assert run.summary == {"name": "small"}
+    assert run.summary == SUMMARY
 
 
 def test_a_finished_run_that_lacks_a_table_is_refused_by_its_name(directory):
@@ -423,6 +426,33 @@ class TestFilesThatAreNotWhatTheyShouldBe:
         path.unlink()
         do(path)
         with pytest.raises(ResultsError, match=r"lacks messages\.parquet"):
+            edgesim.load_run(run.place)
+
+    def test_tables_of_another_moment(self, run):
+        """Each is sound, as after a backup of an unfinished run was put back in part."""
+        run.write_table("evaluations.parquet", [{**evaluation(1), "accuracy": 0.1}], EVALUATIONS)
+        with pytest.raises(RunDirectoryError, match=r"evaluations.parquet: does not end with the"):
+            edgesim.load_run(run.place)
+        run.write_table("evaluations.parquet", [evaluation(1)], EVALUATIONS)
+        edgesim.load_run(run.place)
+        run.write_rounds(0, [report(0, 0, receivers=(1,))])
+        run.merge_rounds()
+        with pytest.raises(RunDirectoryError, match=r"rounds.parquet: does not add up"):
+            edgesim.load_run(run.place)
+
+    def test_messages_of_another_moment(self, run):
+        messages = (run.path / "messages.parquet").read_bytes()
+        run.write_rounds(0, [report(0, 0, receivers=(1, 2))])
+        run.merge_rounds()
+        (run.path / "messages.parquet").write_bytes(messages)
+        with pytest.raises(RunDirectoryError, match=r"messages.parquet: has 1 messages missing of"):
+            edgesim.load_run(run.place)
+
+    def test_parts_whose_messages_are_lost(self, tmp_path):
+        run = begun(RunDirectory.create(tmp_path / "begun", "digest"))
+        run.write_rounds(0, [report(0, 0, receivers=(1, 2))])
+        (run.path / "parts" / "device-000000" / "messages-000000000.parquet").unlink()
+        with pytest.raises(RunDirectoryError, match=r"parts: has 2 messages missing of round 0"):
             edgesim.load_run(run.place)
 
     def test_a_model_of_another_device(self, run):
