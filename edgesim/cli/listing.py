@@ -6,34 +6,70 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from edgesim.errors import EdgesimError, ScenarioError
+from edgesim.cli.key_tables import ListingError, keys_table, kind_table, value_table
+from edgesim.data.source import NamedSource
+from edgesim.errors import ScenarioError
 from edgesim.hardware.catalog import PROFILES
 from edgesim.scenario.files import load_scenario
 from edgesim.similar import did_you_mean
 from edgesim.study.table import Table
 
 Catalog = Literal[
-    "topologies", "models", "datasets", "algorithms", "compressors", "devices", "scenarios"
+    "keys", "topologies", "models", "datasets", "algorithms", "compressors", "devices", "scenarios"
 ]
 
 _PROSE = frozenset({"what it is", "source"})
 
 
-class ListingError(EdgesimError, ValueError):
-    """A name that is not in the catalog."""
-
-
 def catalog_table(what: Catalog, name: str | None) -> Table:
-    """A catalog, or one device of it with the sources of its numbers.
+    """A catalog, or one entry of it with all that can be said of it.
 
     Raises:
-        ListingError: a name that is no device, or beside another catalog.
+        ListingError: there is no such entry.
     """
+    if what == "keys":
+        return keys_table(name or "")
     if what == "devices":
         return _devices() if name is None else _device(name)
-    if name is not None:
-        raise ListingError(f"list {what} takes no name, got {name}; only devices have details")
-    return Table("", ("name", "what it is"), tuple(_CATALOGS[what]()), prose=_PROSE)
+    entries = dict(_CATALOGS[what]())
+    if name is None:
+        return Table("", ("name", "what it is"), tuple(entries.items()), prose=_PROSE)
+    if what == "scenarios":
+        raise ListingError(f"list scenarios takes no name, got {name}; read or validate the file")
+    if name not in entries:
+        remedy = did_you_mean(name, entries, f"see `edgesim list {what}`")
+        raise ListingError(f"{name} is none of the {what}; {remedy}")
+    holder = _HOLDERS.get(what)
+    if holder is not None:
+        return kind_table(holder, name, entries[name])
+    if what == "models":
+        return value_table("model", {"name": name}, entries[name], _notes_on_model(name))
+    return value_table("data", {"source": name}, entries[name], _notes_on_dataset(name))
+
+
+def _notes_on_model(name: str) -> tuple[str, ...]:
+    from edgesim.models.catalog import MODELS
+
+    side = MODELS[name].min_side
+    return (f"takes images of at least {side}x{side} pixels, see data.image_size",)
+
+
+def _notes_on_dataset(name: str) -> tuple[str, ...]:
+    from edgesim.data.sources import SOURCES
+
+    source = SOURCES[name]
+    expects = getattr(source, "expects", None)
+    notes = [f"files: {expects}"] if expects else ["files: none"]
+    if isinstance(source, NamedSource):
+        notes.append("or train*.parquet and test*.parquet; data.download: true fetches the files")
+        if source.default_path:
+            notes.append(f"without data.path the files of {source.default_path} are read")
+    if source.statistics:
+        mean, std = (", ".join(f"{value:g}" for value in row) for row in source.statistics)
+        notes.append(f"pixels are normalised by the published mean {mean} and deviation {std}")
+    else:
+        notes.append("pixels are normalised by mean and deviation of all training images")
+    return tuple(notes)
 
 
 def _devices() -> Table:
@@ -108,6 +144,13 @@ def _describe(path: Path) -> str:
     except ScenarioError as error:
         return f"not usable: {error}"
 
+
+# Where the section stands that an entry of a catalog chooses.
+_HOLDERS: dict[Catalog, str] = {
+    "topologies": "topology",
+    "algorithms": "gossip",
+    "compressors": "gossip.compressor",
+}
 
 _CATALOGS: dict[Catalog, Callable[[], list[tuple[str, str]]]] = {
     "topologies": _topologies,

@@ -85,6 +85,11 @@ class Slot:
             return int if self.annotation is int else float
         return next((m.number for m in self._members if m.number), None)
 
+    @property
+    def is_switch(self) -> bool:
+        """Whether true or false can stand here."""
+        return self.annotation is bool or any(member.is_switch for member in self._members)
+
     def list_member(self, name: object) -> Slot | None:
         """The list among several types, by the name that pydantic gives it in a location."""
         if not str(name).startswith("tuple["):
@@ -93,7 +98,7 @@ class Slot:
 
     def section_named(self, name: object) -> type[Section] | None:
         """The section that the discriminator's value `name` chooses."""
-        return next((s for s in self.sections if name == self._name_of(s)), None)
+        return next((s for s in self.sections if name == self.name_of(s)), None)
 
     def key(self, key: str) -> Slot | None:
         """Slot of a key in whichever of the sections knows it."""
@@ -118,17 +123,24 @@ class Slot:
     def names(self) -> tuple[str, ...]:
         """Values that the discriminator may take, or the value itself where it is a literal."""
         if self.discriminator:
-            return tuple(self._name_of(section) for section in self.sections)
+            return tuple(self.name_of(section) for section in self.sections)
         if get_origin(self.annotation) is Literal:
             return get_args(self.annotation)
         return tuple(name for member in self._members for name in member.names)
+
+    def bound(self, name: str) -> float | None:
+        """An end of the range, by its name in pydantic; of a number among several types too."""
+        own = _bound(self.constraints, name)
+        inner = (member.bound(name) for member in self._members)
+        return own if own is not None else next((b for b in inner if b is not None), None)
 
     @property
     def _members(self) -> tuple[Slot, ...]:
         plain = isinstance(self.annotation, type) or get_origin(self.annotation) in (Literal, tuple)
         return () if plain else tuple(Slot.of(m) for m in get_args(self.annotation))
 
-    def _name_of(self, section: type[Section]) -> str:
+    def name_of(self, section: type[Section]) -> str:
+        """The discriminator's value that chooses a section."""
         assert self.discriminator
         name: str = get_args(section.model_fields[self.discriminator].annotation)[0]
         return name
@@ -233,5 +245,5 @@ def _describe_range(constraints: tuple[object, ...]) -> str:
     return "" if ge is None else f", at least {ge}"
 
 
-def _bound(constraints: tuple[object, ...], name: str) -> object:
+def _bound(constraints: tuple[object, ...], name: str) -> float | None:
     return next((getattr(c, name) for c in constraints if hasattr(c, name)), None)

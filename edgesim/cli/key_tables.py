@@ -1,0 +1,116 @@
+"""What `edgesim list keys` says, and what `list` says of one entry: the schema as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from edgesim.errors import EdgesimError
+from edgesim.scenario.guide import KeyGuide, example_of_kind, guide, guide_of_kind, in_yaml
+from edgesim.similar import did_you_mean
+from edgesim.study.table import Table
+
+_COLUMNS = ("key", "default", "example", "must be", "only with", "meaning")
+_PROSE = frozenset({"must be", "only with", "meaning"})
+
+
+class ListingError(EdgesimError, ValueError):
+    """A name that is not in the catalog."""
+
+
+def keys_table(prefix: str) -> Table:
+    """All keys that begin with a prefix; of a single one all that is known.
+
+    Raises:
+        ListingError: there is none.
+    """
+    found = guide(prefix)
+    if not found:
+        every = [entry.key for entry in guide()]
+        raise ListingError(
+            f"{prefix} is no key of a scenario; {did_you_mean(prefix, every, 'see `list keys`')}"
+        )
+    if len(found) == 1:
+        return _details(found[0])
+    notes = ("A 0 in a key is the position of an item of a list, from 0.",)
+    has_items = any(".0" in entry.key for entry in found)
+    return _table("", found, notes if has_items else ())
+
+
+def kind_table(holder: str, name: str, description: str) -> Table:
+    """Options of a topology, an algorithm or a compressor, with an example.
+
+    Args:
+        holder: key at which its section stands.
+        name: that chooses it.
+        description: what it is.
+    """
+    example = in_yaml(example_of_kind(holder, name))
+    *sections, last = holder.split(".")
+    written = f"{last}: {example}"
+    if sections:
+        written += f"   (in the section {'.'.join(sections)})"
+    chosen = [entry for entry in _own(guide_of_kind(holder, name), holder) if not entry.is_choice]
+    notes = [f"example: {written}"]
+    notes += [f"more: edgesim list keys {e.key}" for e in chosen if e.slot.sections]
+    if not chosen:
+        return Table(f"{name}: {description}", ("",), (("it has no options",),), tuple(notes))
+    return _table(f"{name}: {description}", chosen, notes, with_choices=False)
+
+
+def value_table(
+    section: str, value: Mapping[str, str], description: str, notes: Sequence[str]
+) -> Table:
+    """Keys of a section of which one has a certain value, with an example of it.
+
+    Args:
+        section: its key.
+        value: the one key with its value.
+        description: what it is.
+        notes: what else is to be known.
+    """
+    ((key, name),) = value.items()
+    rows = [entry for entry in _own(guide(section), section) if entry.key != f"{section}.{key}"]
+    more = [f"more: edgesim list keys {entry.key}" for entry in rows if entry.slot.sections]
+    example = f"example: --set {section}.{key}={name}"
+    return _table(f"{name}: {description}", rows, (*notes, *more, example))
+
+
+def _own(entries: Sequence[KeyGuide], holder: str) -> list[KeyGuide]:
+    """Keys of a section itself, not those of sections in it."""
+    return [entry for entry in entries if entry.key.rpartition(".")[0] == holder]
+
+
+def _table(
+    title: str, entries: Sequence[KeyGuide], notes: Sequence[str], *, with_choices: bool = True
+) -> Table:
+    rows = tuple(
+        (
+            entry.key,
+            "required" if entry.default is None else entry.default,
+            in_yaml(entry.example),
+            entry.must_be,
+            entry.condition if with_choices else "",
+            entry.meaning,
+        )
+        for entry in entries
+    )
+    empty = {place for place in range(len(_COLUMNS)) if not any(row[place] for row in rows)}
+    kept = [place for place in range(len(_COLUMNS)) if place not in empty or not rows]
+    return Table(
+        title,
+        tuple(_COLUMNS[place] for place in kept),
+        tuple(tuple(row[place] for place in kept) for row in rows),
+        tuple(notes),
+        _PROSE,
+    )
+
+
+def _details(entry: KeyGuide) -> Table:
+    rows = [
+        ("meaning", entry.meaning),
+        ("must be", entry.must_be),
+        ("default", "none: it is required" if entry.default is None else entry.default),
+        ("only with", entry.condition),
+        ("example", f"--set {entry.override}"),
+    ]
+    return Table(entry.key, ("", ""), tuple(row for row in rows if row[1]))

@@ -1,0 +1,308 @@
+"""What every key of a scenario means, may be, is by default, and can look like: from the schema."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from inspect import getdoc
+from typing import Any, Literal, get_origin
+
+import yaml
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from edgesim.scenario.outline import SCENARIO, Slot
+from edgesim.scenario.section import Section
+
+ITEM = "0"  # stands for the position of any item of a list, as `--set` names it
+
+_KINDS_HELP = {
+    "topology.kind": "which topology; see `edgesim list topologies`",
+    "topology.graphs.0.kind": "which static topology; see `edgesim list topologies`",
+    "gossip.algorithm": "which algorithm; see `edgesim list algorithms`",
+    "gossip.compressor.kind": "which compressor; see `edgesim list compressors`",
+}
+
+# Values that say more than the ends of a range; a test holds them to the schema.
+_EXAMPLES: dict[str, object] = {
+    "name": "my-fleet",
+    "description": "what it is for",
+    "seed": 7,
+    "devices": 8,
+    "profile": "raspberry-pi-4b",
+    "based_on": "raspberry-pi-4b",
+    "count": 4,
+    "compute_jitter": 0.1,
+    "int8_gmacs_per_s": 48.0,
+    "bits16_gmacs_per_s": 12.0,
+    "fp32_gmacs_per_s": 24.0,
+    "memory_mib": 512,
+    "memory_gbytes_per_s": 5.0,
+    "idle_power_w": 2.7,
+    "active_power_w": 6.4,
+    "battery_wh": 20.0,
+    "bandwidth_mbps": 10.0,
+    "send_uj_per_byte": 0.3,
+    "receive_uj_per_byte": 0.2,
+    "latency_ms": 20.0,
+    "jitter_ms": 5.0,
+    "loss": 0.01,
+    "period_s": 60.0,
+    "awake_s": 20.0,
+    "offset_s": 5.0,
+    "absent": [{"device": 3, "from_round": 10, "until_round": 20}],
+    "joins": [{"device": 5, "round": 30}],
+    "leaves": [{"device": 2, "round": 50}],
+    "profiles": [{"name": "my-board", "based_on": "raspberry-pi-4b", "memory_mib": 512}],
+    "hardware": {"energy_table": "jouppi_7nm"},
+    "training": {"epochs": 10, "optimizer": {"lr": 0.05}},
+    "device": 3,
+    "from_round": 10,
+    "until_round": 20,
+    "round": 30,
+    "from_s": 600.0,
+    "until_s": 1200.0,
+    "at_s": 1800.0,
+    "absence_probability": 0.05,
+    "mean_absence_rounds": 5.0,
+    "mean_absence_s": 60.0,
+    "presumed_dead_after_s": 30.0,
+    "devices_per_actor": "auto",
+    "gpus_per_actor": 0.25,
+    "path": "files/here",
+    "seconds_per_round": 10.0,
+    "rows": 2,
+    "stride": 2,
+    "hold": 5,
+    "degree": 4,
+    "probability": 0.3,
+    "image_size": 32,
+    "train_samples": 2000,
+    "batch_size": 32,
+    "skew": 0.8,
+    "alpha": 0.5,
+    "epochs": 10,
+    "rounds": 500,
+    "virtual_time_s": 3600.0,
+    "lr": 0.05,
+    "weight_decay": 0.0001,
+    "milestones": [50, 75],
+    "warmup_epochs": 1,
+    "local_steps": 4,
+    "averaging_rate": 0.2,
+    "keep": 0.1,
+    "bits": 4,
+    "every_epochs": 5,
+    "every_rounds": 100,
+    "every_virtual_s": 300.0,
+    "samples": 1000,
+    "device_sample": 20,
+    "checkpoint_every_s": 60.0,
+    "checkpoint_every_rounds": 100,
+    "stall_timeout_s": 1800.0,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyGuide:
+    """One key.
+
+    Attributes:
+        key: dots between its parts; an item of a list is named `0`, which stands for any position.
+        meaning: what it is for.
+        must_be: continues the sentence "must be".
+        default: as YAML; None where the key is required.
+        example: a value that it can have.
+        choices: keys that must have a certain value for this one to be known: each the key, and
+            the values.
+        slot: its place in the schema.
+        is_choice: whether it chooses among several sections.
+    """
+
+    key: str
+    meaning: str
+    must_be: str
+    default: str | None
+    example: object
+    choices: tuple[tuple[str, tuple[str, ...]], ...]
+    slot: Slot
+    is_choice: bool = False
+
+    @property
+    def override(self) -> str:
+        """What follows `--set` to give it the example's value."""
+        return f"{self.key}={in_yaml(self.example)}"
+
+    @property
+    def condition(self) -> str:
+        """When it is known; empty if always."""
+        return " and ".join(f"{key}: {' or '.join(values)}" for key, values in self.choices)
+
+
+def guide(prefix: str = "") -> list[KeyGuide]:
+    """Keys that begin with a key, itself included; all without one.
+
+    Positions in lists may be any number, or written in brackets as messages do.
+    """
+    wanted = re.sub(r"\[(\d+)\]", r".\1", prefix).strip(".")
+    wanted = re.sub(r"\.\d+(?=\.|$)", f".{ITEM}", wanted)
+    every = list(_inside("", SCENARIO, ()))
+    if not wanted:
+        return every
+    return [entry for entry in every if entry.key == wanted or entry.key.startswith(f"{wanted}.")]
+
+
+def guide_of_kind(holder: str, name: str) -> list[KeyGuide]:
+    """Keys of one of the sections that can stand at a key, by the name that chooses it."""
+    choosing = [entry for entry in guide(holder) if entry.key == holder]
+    slot = choosing[0].slot
+    section = slot.section_named(name)
+    assert section is not None, f"no {name} at {holder}"
+    assert slot.discriminator is not None
+    return [
+        entry
+        for entry in guide(holder)
+        if entry.key != holder and _is_known_with(entry, f"{holder}.{slot.discriminator}", name)
+    ]
+
+
+def example_of_kind(holder: str, name: str) -> dict[str, object]:
+    """A section with that name and examples of the keys that it needs."""
+    slot = next(entry.slot for entry in guide(holder) if entry.key == holder)
+    section = slot.section_named(name)
+    assert section is not None, f"no {name} at {holder}"
+    return _example_of_section(section, slot.discriminator, name)
+
+
+def in_yaml(value: object) -> str:
+    """A value on one line, as a scenario has it."""
+    text = yaml.safe_dump(value, default_flow_style=True, width=10**9, sort_keys=False)
+    return text.removesuffix("\n").removesuffix("\n...").strip()
+
+
+def _is_known_with(entry: KeyGuide, key: str, name: str) -> bool:
+    return all(name in values for chooser, values in entry.choices if chooser == key)
+
+
+def _inside(
+    holder: str, slot: Slot, choices: tuple[tuple[str, tuple[str, ...]], ...]
+) -> Iterator[KeyGuide]:
+    """Keys below a key, each followed by those below it."""
+    if slot.element is not None:
+        yield from _inside(_joined(holder, ITEM), slot.element, choices)
+    sections = [s for s in slot.sections if slot.element is None or s not in slot.element.sections]
+    seen: dict[tuple[object, ...], tuple[str, type[Section], list[str]]] = {}
+    for section in sections:
+        for key in section.model_fields:
+            entry = _entry(holder, key, section, slot, ())
+            same = (key, entry.meaning, entry.must_be, entry.default)
+            names = seen.setdefault(same, (key, section, []))[2]
+            names.append(slot.name_of(section) if slot.discriminator else "")
+    for key, section, names in seen.values():
+        own = choices
+        if slot.discriminator and len(names) < len(sections):
+            own = (*choices, (_joined(holder, slot.discriminator), tuple(names)))
+        entry = _entry(holder, key, section, slot, own)
+        yield entry
+        if key != slot.discriminator:
+            yield from _inside(entry.key, entry.slot, own)
+
+
+def _entry(
+    holder: str,
+    key: str,
+    section: type[Section],
+    holder_slot: Slot,
+    choices: tuple[tuple[str, tuple[str, ...]], ...],
+) -> KeyGuide:
+    field, slot = section.model_fields[key], Slot.of_key(section, key)
+    assert slot is not None
+    path = _joined(holder, key)
+    if key == holder_slot.discriminator:
+        names = holder_slot.names
+        return KeyGuide(
+            key=path,
+            meaning=_KINDS_HELP.get(path, "which of them"),
+            must_be=f"one of {', '.join(names)}" if len(names) > 1 else names[0],
+            default=None,
+            example=names[-1],
+            choices=choices,
+            slot=slot,
+            is_choice=True,
+        )
+    return KeyGuide(
+        key=path,
+        meaning=field.description or _meaning_of(slot),
+        must_be=slot.must_be,
+        default=None if field.is_required() else in_yaml(_plain(field.get_default())),
+        example=_example(key, field, slot),
+        choices=choices,
+        slot=slot,
+    )
+
+
+def _joined(holder: str, key: str) -> str:
+    return f"{holder}.{key}" if holder else key
+
+
+def _meaning_of(slot: Slot) -> str:
+    """What the sections say that can stand here."""
+    first = [(getdoc(section) or "").partition("\n")[0].rstrip(".") for section in slot.sections]
+    return first[0] if len(first) == 1 else "one of several"
+
+
+def _plain(default: object) -> object:
+    """A default as YAML writes it; of a section the keys that it sets."""
+    if isinstance(default, Section):
+        return default.model_dump(mode="json", exclude_unset=True)
+    return list(default) if isinstance(default, tuple) else default
+
+
+def _example(key: str, field: FieldInfo, slot: Slot) -> object:
+    """A value that a key can have: one that people know it by, or one that the schema allows."""
+    if key in _EXAMPLES and get_origin(slot.annotation) is not Literal:
+        return _EXAMPLES[key]
+    default = field.get_default()
+    return not default if slot.is_switch else _example_of(slot, default)
+
+
+def _example_of(slot: Slot, default: object) -> object:
+    if slot.sections and slot.number is None:
+        section = slot.sections[0]
+        name = slot.name_of(section) if slot.discriminator else None
+        value: object = _example_of_section(section, slot.discriminator, name)
+        return [value] if slot.element is not None else value
+    if names := [name for name in slot.names if name != default]:
+        return names[-1]
+    if slot.element is not None:
+        return [_example_of(slot.element, None)]
+    if default not in (None, PydanticUndefined, ""):
+        return default
+    if slot.number is not None:
+        return _number_in_range(slot)
+    return "text"
+
+
+def _example_of_section(
+    section: type[Section], discriminator: str | None, name: str | None
+) -> dict[str, Any]:
+    """The keys that a section needs; one that needs none has its first."""
+    value: dict[str, Any] = {discriminator: name} if discriminator else {}
+    needed = [key for key, field in section.model_fields.items() if field.is_required()]
+    for key in needed or ([] if discriminator else list(section.model_fields)[:1]):
+        slot = Slot.of_key(section, key)
+        assert slot is not None
+        if key not in value:
+            value[key] = _example(key, section.model_fields[key], slot)
+    return value
+
+
+def _number_in_range(slot: Slot) -> float:
+    """A number that the constraints allow."""
+    bounds = {name: slot.bound(name) for name in ("ge", "gt", "le", "lt")}
+    low = next((b for b in (bounds["ge"], bounds["gt"]) if b is not None), 0)
+    high = next((b for b in (bounds["le"], bounds["lt"]) if b is not None), None)
+    if slot.number is int:
+        return int(low)
+    return float(low) + 1.0 if high is None else (float(low) + float(high)) / 2

@@ -1,0 +1,58 @@
+"""Every scenario in the README is a whole file that can be copied and passes its checks."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import networkx as nx
+import pytest
+import yaml
+
+from edgesim.cli.listing import catalog_table
+from edgesim.preparation import prepare
+from edgesim.scenario import load_scenario
+from edgesim.study.budget import check_memory
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text()
+EXAMPLES = re.findall(r"^```yaml\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+COMMANDS = re.findall(r"^\.venv/bin/edgesim (.*)$", README, re.MULTILINE)
+
+
+@pytest.mark.parametrize("text", EXAMPLES, ids=[yaml.safe_load(text)["name"] for text in EXAMPLES])
+def test_an_example_is_a_whole_scenario(text, tmp_path):
+    path = tmp_path / "copied.yaml"
+    path.write_text(text)
+    (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")  # as it stands beside the README
+    campus = nx.relabel_nodes(
+        nx.complete_graph(4), dict(enumerate(("gateway", "attic", "cellar", "hall")))
+    )
+    nx.write_graphml(campus, tmp_path / "campus.graphml")  # the user's own file
+    scenario = load_scenario(path)
+    prepared = prepare(scenario, reads_images=False)
+    check_memory(scenario, schedule=prepared.schedule)
+    assert prepared.training.num_rounds > 0
+
+
+def test_there_are_examples_of_what_the_readme_speaks_of():
+    assert len(EXAMPLES) >= 4
+    whole = "\n".join(EXAMPLES)
+    for words in ("pace: free", "kind: trace", "churn:", "hardware:", "network:"):
+        assert words in whole
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_names_what_there_is(command):
+    words = shlex.split(command, comments=True)
+    match words:
+        case ["list", what, *name]:
+            assert catalog_table(what, *(name or [None])).rows
+        case ["run" | "validate" | "cost", path, *_]:
+            places = [place + 1 for place, word in enumerate(words) if word == "--set"]
+            load_scenario(ROOT / path, [words[place] for place in places])
+        case ["resume", _]:
+            pass
+        case _:
+            pytest.fail(f"the README shows a command that nobody knows: {command}")
