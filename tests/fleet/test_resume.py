@@ -45,6 +45,14 @@ KINDS = {
         "training={rounds: 60, virtual_time_s: 0.004, optimizer: {lr: 0.02}}",
         "evaluation={every_virtual_s: 0.001, samples: 20}",
     ),
+    "free churn and batteries": (
+        "fleet={pace: free, devices: [{profile: raspberry-pi-5, count: 3}, {profile: "
+        "raspberry-pi-5, battery_wh: 4.0e-6}], churn: {absent: [{device: 1, from_s: 0.0005, "
+        "until_s: 0.001}], joins: [{device: 2, at_s: 0.0003}]}, presumed_dead_after_s: 0.0005}",
+        "topology.kind=complete",
+        "training={rounds: 60, virtual_time_s: 0.004, optimizer: {lr: 0.02}}",
+        "evaluation={every_virtual_s: 0.001, samples: 20}",
+    ),
 }
 
 
@@ -74,7 +82,13 @@ def resumed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "at_step"), [("ring", 2), ("ring", 11), *((kind, 19) for kind in KINDS)]
+    ("kind", "at_step"),
+    [
+        ("ring", 2),
+        ("ring", 11),
+        *((kind, 19) for kind in KINDS),
+        ("free churn and batteries", 35),
+    ],
 )
 def test_a_resumed_run_ends_as_if_nothing_had_happened(tmp_path, monkeypatch, kind, at_step):
     calm = train(tmp_path, "calm", *KINDS[kind], inline=True)
@@ -82,6 +96,8 @@ def test_a_resumed_run_ends_as_if_nothing_had_happened(tmp_path, monkeypatch, ki
     assert_same_bits(calm, resumed(tmp_path))
     left = {path.name for path in (tmp_path / "run").iterdir()}
     assert not left & {"parts", "checkpoints", "snapshots"}
+    if kind == "free churn and batteries":
+        assert list(calm.summary["dead_devices"]) == ["3"]
 
 
 def test_a_run_that_ended_in_its_last_evaluation_goes_on_there(tmp_path, monkeypatch):
