@@ -183,6 +183,7 @@ def iteration_costs(scenario: Scenario) -> IterationCosts:
             paper=memories.paper,
             profile=profiles[device] if profiles else None,
             rhythm=rhythm.devices[device] if rhythm else None,
+            waits=scenario.fleet.pace == "lockstep",
         )
         for device, own in enumerate(neighbours)
     )
@@ -268,6 +269,7 @@ def _device_costs(
     paper: MemoryTable,
     profile: DeviceProfile | None,
     rhythm: DeviceRhythm | None,
+    waits: bool,
 ) -> DeviceCosts:
     total, time = work.total, None
     if profile is None or rhythm is None:
@@ -279,7 +281,7 @@ def _device_costs(
             sent_bytes=round(neighbours.messages_sent * message_bytes + rhythm.lost_bytes),
             received_bytes=round(neighbours.messages_received * message_bytes),
             compute_s=rhythm.compute_s,
-            wait_s=rhythm.wait_s,
+            wait_s=rhythm.wait_s if waits else 0.0,
         )
         energy = energies_of_activity(activity, profile)
     return DeviceCosts(

@@ -298,4 +298,6 @@ def _battery_rows(costs: IterationCosts) -> Iterator[tuple[str, str]]:
     ]
     if lasting:
         rounds, device_number = min(lasting)
-        yield "first empty battery", f"device {device_number}, after {rounds:,.0f} rounds"
+        # At free pace a device whose radio is busy skips messages that are counted here.
+        more = " or more" if costs.subject.scenario.fleet.pace == "free" else ""
+        yield "first empty battery", f"device {device_number}, after {rounds:,.0f} rounds{more}"

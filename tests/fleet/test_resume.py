@@ -46,9 +46,11 @@ KINDS = {
         "evaluation={every_virtual_s: 0.001, samples: 20}",
     ),
     "free churn and batteries": (
-        "fleet={pace: free, devices: [{profile: raspberry-pi-5, count: 3}, {profile: "
-        "raspberry-pi-5, battery_wh: 4.0e-6}], churn: {absent: [{device: 1, from_s: 0.0005, "
-        "until_s: 0.001}], joins: [{device: 2, at_s: 0.0003}]}, presumed_dead_after_s: 0.0005}",
+        (
+            "fleet={pace: free, devices: [{profile: raspberry-pi-5, count: 3}, {profile: "
+            "raspberry-pi-5, battery_wh: 4.0e-6}], churn: {absent: [{device: 1, from_s: 0.0005, "
+            "until_s: 0.001}], joins: [{device: 2, at_s: 0.0003}]}, presumed_dead_after_s: 0.0005}"
+        ),
         "topology.kind=complete",
         "training={rounds: 60, virtual_time_s: 0.004, optimizer: {lr: 0.02}}",
         "evaluation={every_virtual_s: 0.001, samples: 20}",

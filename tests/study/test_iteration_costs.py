@@ -282,4 +282,10 @@ def test_fleets_at_free_pace_that_come_and_go_and_die_have_costs(tmp_path):
     assert churning.rhythm == plain.rhythm
     rows = dict(fleet_table(churning).rows)
     rounds = 0.001 * 3600 / plain.devices[3].energy_by("profile").total_j
-    assert rows["first empty battery"] == f"device 3, after {rounds:,.0f} rounds"
+    assert rows["first empty battery"] == f"device 3, after {rounds:,.0f} rounds or more"
+    assert all(entry.idle_j == 0 for entry in plain.devices[0].energy)
+    in_step = iteration_costs(small(tmp_path, f"fleet={{{devices}}}", "fleet.pace=lockstep", graph))
+    waiting = in_step.devices[0].energy_by("profile")
+    assert waiting.idle_j > 0
+    without = plain.devices[0].energy_by("profile").total_j
+    assert without == pytest.approx(waiting.total_j - waiting.idle_j)
