@@ -148,6 +148,7 @@ def test_crop_takes_any_window_of_the_black_bordered_image_alike():
     height, width = 6, 7
     images = random_images(np.random.default_rng(0), 3000, 1, height, width)
     cropped = augment_images(images, "crop_flip", np.random.default_rng(1))
+    assert cropped.dtype == np.uint8
     found = np.zeros((2, 9, 9), np.int64)
     for flip, source in enumerate((images, images[..., ::-1])):
         padded = np.pad(source, ((0, 0), (0, 0), (4, 4), (4, 4)))

@@ -16,6 +16,7 @@ from data_files import (
     write_parquet,
 )
 
+from edgesim.data import cifar, fashion_mnist, imagenette
 from edgesim.data.errors import DataError
 from edgesim.data.imagenette import CLASS_NAME_BY_WORDNET_ID, FOLDERS
 from edgesim.data.sources import load_dataset
@@ -135,6 +136,47 @@ def test_broken_idx_file_is_named(tmp_path, break_it, message):
         load_dataset("fashion_mnist", tmp_path)
 
 
+def test_files_longer_than_what_is_read_at_a_time_are_read_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(fashion_mnist, "CHUNK", 1000)  # of 4,704 bytes of pixels
+    images = write_fashion_mnist(tmp_path)
+    dataset = load_dataset("fashion_mnist", tmp_path)
+    assert (dataset.train.images_NHWC[..., 0] == images).all()
+
+
+class Torchvision:
+    """Its datasets, which only tell what they were asked to fetch."""
+
+    def __init__(self):
+        self.fetched = []
+
+    def __getattr__(self, name):
+        return lambda *args, **options: self.fetched.append((name, *args, options))
+
+
+@pytest.mark.parametrize(
+    ("module", "fetch", "expected"),
+    [
+        (cifar, cifar.fetch_cifar("CIFAR100"), [("CIFAR100",)]),
+        (fashion_mnist, fashion_mnist.fetch_fashion_mnist, [("FashionMNIST",)]),
+        (
+            imagenette,
+            imagenette.fetch_imagenette,
+            [("Imagenette", "train", "320px"), ("Imagenette", "val", "320px")],
+        ),
+    ],
+    ids=["cifar", "fashion_mnist", "imagenette"],
+)
+def test_originals_are_fetched_into_the_folder_in_the_size_asked_for(
+    monkeypatch, module, fetch, expected
+):
+    torchvision = Torchvision()
+    monkeypatch.setattr(module, "torchvision_datasets", lambda: torchvision)
+    fetch(Path("folder"), 224)
+    assert torchvision.fetched == [
+        (name, Path("folder"), *rest, {"download": True}) for name, *rest in expected
+    ]
+
+
 def flat(value: int, height: int, width: int) -> np.ndarray:
     return np.full((height, width, 3), value, np.uint8)
 
@@ -169,7 +211,11 @@ def test_capital_letters_come_first_in_the_order_of_classes(tmp_path):
         ({"cat": [flat(1, 4, 4)], "dog": []}, {"cat": [flat(1, 4, 4)]}, r"train/dog: no images"),
         ({"cat": [flat(1, 4, 4)]}, {}, r"has not what this data\.source needs: train/<class>/"),
         ({"cat": [flat(1, 4, 4), flat(1, 5, 4)]}, {"cat": [flat(1, 4, 4)]}, r"1\.png is 4x5 pix"),
-        ({"cat": [flat(1, 4, 4)]}, {"cat": [flat(1, 5, 5)]}, r"are 4x4 .*5x5 .*data\.image_size"),
+        (
+            {"cat": [flat(1, 4, 4)]},
+            {"cat": [flat(1, 5, 5)]},
+            r"are 4x4 pixels with 3 channels, test images 5x5 .*size",
+        ),
     ],
 )
 def test_unusable_image_folder_is_refused(tmp_path, train, test, message):
