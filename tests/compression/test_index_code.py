@@ -8,7 +8,7 @@ from compression_strategies import layouts, resnet20_layout, seeds
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgesim.compression import TopK
+from edgesim.compression import TopK, index_code
 from edgesim.compression.errors import WireError
 from edgesim.compression.index_code import (
     BITMAP,
@@ -157,6 +157,17 @@ def test_a_surplus_byte_is_refused(surplus, case):
     code = np.append(encode_indices(indices, counts, layout), np.array(surplus, np.uint8))
     with pytest.raises(WireError):
         decode_indices(code, len(indices), layout)
+
+
+@given(index_sets(), st.integers(1, 4))
+def test_the_code_is_the_same_however_many_entries_are_worked_on_at_a_time(case, num_entries):
+    layout, indices, counts = case
+    expected = encode_indices(indices, counts, layout)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index_code, "BLOCK", num_entries)
+        np.testing.assert_array_equal(encode_indices(indices, counts, layout), expected)
+        decoded, _ = decode_indices(expected, len(indices), layout)
+    np.testing.assert_array_equal(decoded, indices)
 
 
 def test_blocks_of_entries_join_without_a_seam():

@@ -22,6 +22,13 @@ def test_decode_puts_each_value_in_its_place():
     assert top_k().decode().tolist() == [0.0, -3.0, 0.0, 0.5, 0.0]
 
 
+def test_decoding_keeps_the_precision_of_the_values():
+    assert top_k().decode().dtype == torch.float32
+    for values, dtype in (("fp64", torch.float64), ("fp16", torch.float32)):
+        payload = TopK(0.4, values).compress(X.double(), LAYOUT, np.random.default_rng(0))
+        assert payload.decode().dtype == dtype
+
+
 @given(payloads(), st.sampled_from([torch.float32, torch.float64]), st.floats(-2, 2))
 def test_adding_equals_adding_the_decoded_vector(payload, dtype, scale):
     """Bit for bit: product first, then sum, each rounded once, on any processor."""
