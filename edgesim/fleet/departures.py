@@ -9,6 +9,8 @@ from edgesim.attendance import make_attendance
 from edgesim.scenario.schema import Scenario
 from edgesim.snapshot import Snapshot
 
+NAMED_DEVICES = 8  # in words; the summary has all
+
 
 def departures(
     scenario: Scenario, ends: Sequence[Snapshot], num_sent: int, num_absorbed: int
@@ -49,8 +51,10 @@ def describe(summary: dict[str, Any]) -> list[str]:
     lines = [
         f"device {device} died of an empty battery after {end['rounds']:,} rounds, at "
         f"{end['virtual_time_s']:,.4g} s, with a push weight of {end['push_weight']:.3g}"
-        for device, end in dead.items()
+        for device, end in list(dead.items())[:NAMED_DEVICES]
     ]
+    if len(dead) > NAMED_DEVICES:
+        lines.append(f"and so did {len(dead) - NAMED_DEVICES:,} more devices, see summary.json")
     if summary.get("messages_lost"):
         lines.append(
             f"{summary['messages_lost']:,} messages to dead devices were lost, with a push weight "
@@ -60,8 +64,8 @@ def describe(summary: dict[str, Any]) -> list[str]:
         lines.append(
             f"all {num_devices} devices have died; the averaged model is of what they ended with"
         )
-    lines += [
-        f"device {device} joined, but no message brought it a model before the end"
-        for device in summary.get("without_model", [])
-    ]
+    if without := summary.get("without_model"):
+        named = ", ".join(str(device) for device in without[:NAMED_DEVICES])
+        more = f" and {len(without) - NAMED_DEVICES:,} more" if without[NAMED_DEVICES:] else ""
+        lines.append(f"device {named}{more}: no message brought a model before the end")
     return lines
