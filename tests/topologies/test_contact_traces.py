@@ -236,6 +236,15 @@ class TestConnectivity:
 
 
 class TestRefusals:
+    def test_of_many_names_a_few_are_said(self, tmp_path):
+        path = write(
+            tmp_path, HEADER + "".join(f"{k},a,{name},1\n" for k, name in enumerate("bcdefg"))
+        )
+        with pytest.raises(
+            TopologyError, match=r"line 7: g is .*, 6: beside a, b, c, d, e, \.\.\.$"
+        ):
+            build_schedule("trace", 6, seed=1, path=path, seconds_per_round=1)
+
     @pytest.mark.parametrize(
         ("lines", "complaint"),
         [
@@ -244,7 +253,7 @@ class TestRefusals:
             (f"0,0,{'9' * 5000},1\n", "line 2: has a cell of more than 100 characters"),
             (
                 "0,a,b,1\n1,c,a,1\n2,a,d,1\n",
-                "line 4: d is one name more than .*, 3: beside a, b, c",
+                "line 4: d is one name more than .*, 3: beside a, b, c$",
             ),
             ("0,a,b,1\n", "names 2 devices, but the fleet has 3; set fleet.devices: 2"),
             ("0,0,1,1\n2,1,x,1\n", "line 3: x is a name, but 0 of line 2 a number; use one kind"),

@@ -114,8 +114,10 @@ class TestWeights:
         "kind", ["directed_ring", "exponential", "one_peer_exponential", "rotating"]
     )
     def test_metropolis_on_one_way_links_is_refused(self, kind):
-        with pytest.raises(TopologyError, match="use weights: column_stochastic"):
+        with pytest.raises(TopologyError, match="use weights: column_stochastic") as refusal:
             build_schedule(kind, 8, seed=1, weights="metropolis")
+        if kind in {"one_peer_exponential", "rotating"}:
+            assert str(refusal.value).startswith(f"{kind}: its links go one way, ")
 
     def test_random_pairs_have_the_same_weights_either_way(self):
         graphs = [
@@ -200,6 +202,18 @@ class TestFile:
         schedule = build_schedule("file", 2, seed=1, path=path)
         assert isinstance(schedule, Static)
         assert nx.get_edge_attributes(schedule.graph(0), "latency_ms") == {(0, 1): 5, (1, 0): 7}
+
+
+@pytest.mark.parametrize("undirected", [False, True])
+def test_a_contact_of_a_trace_goes_both_ways_if_that_is_asked_for(tmp_path, undirected):
+    path = tmp_path / "meetings.csv"
+    path.write_text("time,source,target,duration\n0,0,1,1\n0,1,2,1\n0,2,0,1\n")
+    words = {"path": str(path), "seconds_per_round": 1, "undirected": undirected}
+    edges = set(build_schedule("trace", 3, seed=1, **words).graph(0).edges)
+    one_way = {(0, 1), (1, 2), (2, 0)}
+    assert {e for e in edges if e[0] != e[1]} == one_way | (
+        {(i, j) for j, i in one_way} if undirected else set()
+    )
 
 
 def test_rotating_needs_8_devices():
