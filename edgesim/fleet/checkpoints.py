@@ -34,7 +34,7 @@ from edgesim.fleet.sent_log import (
     read_letter,
 )
 from edgesim.membership import Edge
-from edgesim.run_files import RunDirectoryError
+from edgesim.run_files import REMEDY, RunDirectoryError
 from edgesim.state_tree import Arrays
 
 LOG_BYTES = 32 * 2**20  # of new letters in a host's memory; then checkpoints take them to disk,
@@ -314,7 +314,7 @@ class Checkpoints:
                     round_index,
                     error,
                 )
-                reasons.append(str(error))
+                reasons.append(str(error).removesuffix(f"; {REMEDY}"))
                 if isinstance(error, RunDirectoryError) and len(reasons) >= KEPT_CHECKPOINTS:
                     break
                 continue

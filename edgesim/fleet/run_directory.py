@@ -109,8 +109,9 @@ class RunDirectory(RunFiles):
         missing = [n for n in ("scenario.yaml", "environment.json") if not directory.has(n)]
         if missing:
             raise RunDirectoryError(
-                f"{directory.place}: lacks {', '.join(missing)}: its run had not got going; start "
-                "it anew with another --out"
+                f"{directory.place}: lacks {', '.join(missing)}: lost, or its run had not got "
+                "going; bring back what is lost from a copy, or start the run anew with another "
+                "--out"
             )
         return directory
 

@@ -117,7 +117,7 @@ class TestDirectoriesThatCannotBeGoneOnWith:
     @pytest.mark.parametrize("name", ["scenario.yaml", "environment.json"])
     def test_a_run_that_had_not_got_going(self, run, name):
         (run.path / name).unlink()
-        assert f"lacks {name}: its run had not got going; start it anew" in self.refusal(run)
+        assert f"lacks {name}: lost, or its run had not got going; bring back" in self.refusal(run)
 
 
 class TestRounds:
