@@ -229,3 +229,12 @@ def test_the_version_is_said():
 
     done = edgesim("--version", capture_output=True, text=True)
     assert done.stdout == f"edgesim {version('edgesim')}\n"
+
+
+def test_an_error_of_one_line_is_one_line():
+    words = ["validate", "scenarios/quickstart.yaml", "--set", "seed=x"]
+    done = subprocess.run(
+        [sys.executable, "-m", "edgesim", *words], cwd=ROOT, capture_output=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.count(b"\n") == 1

@@ -245,7 +245,8 @@ def main() -> None:
 def _in_lines(text: str, most: int) -> str:
     """A text in so many lines; those beyond follow in the last one."""
     lines = [line for line in text.splitlines() if line.strip()]
-    return "\n".join([*lines[: most - 1], " ".join(map(str.strip, lines[most - 1 :]))])
+    last = " ".join(map(str.strip, lines[most - 1 :]))
+    return "\n".join(filter(None, [*lines[: most - 1], last]))
 
 
 class _Lines(logging.Handler):
