@@ -28,7 +28,7 @@ from edgesim.records import WALL_COLUMNS
 
 ROOT = Path(__file__).resolve().parent.parent
 QUICKSTART = ROOT / "scenarios" / "quickstart.yaml"
-ENDLESS = ("training.epochs=100000", "evaluation.every_rounds=5", "fleet.devices=4")
+ENDLESS = ("training.epochs=20000", "evaluation.every_rounds=5", "fleet.devices=4")
 SMALL = ("training.rounds=5", "data.train_samples=160", "evaluation.samples=40")
 
 

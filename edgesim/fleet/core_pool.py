@@ -91,6 +91,8 @@ def _ring(bell: int) -> None:
 
 def _wait_for(bell: int) -> None:
     """Until it rings; earlier rings may have been for cores that are taken again."""
-    select.select([bell], [], [], DEAD_HOLDER_S)
+    ringing = select.poll()  # `select` knows no descriptors above 1023
+    ringing.register(bell, select.POLLIN)
+    ringing.poll(DEAD_HOLDER_S * 1000)
     with suppress(BlockingIOError):
         os.read(bell, RINGS)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
 import signal
 import threading
 import time
+
+import pytest
 
 from edgesim.fleet import core_pool
 from edgesim.fleet.core_pool import CorePool
@@ -76,6 +79,30 @@ def test_whoever_gives_a_core_back_wakes_the_next_in_line(tmp_path, monkeypatch)
     for thread in threads:
         thread.join(60)
     assert sorted(done) == [0, 1, 2]
+
+
+def test_a_process_with_many_open_files_can_wait_for_a_core(tmp_path):
+    """As an actor with a connection to each of a thousand others."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2048:
+        pytest.skip("no process may have so many open files here")
+    pool = CorePool(tmp_path, 1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    others = [null]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    try:
+        others += [os.dup(null) for _ in range(1100)]
+        waiting = threading.Thread(target=lambda: pool.core().__enter__(), daemon=True)
+        with pool.core():
+            waiting.start()
+            waiting.join(0.2)
+            assert waiting.is_alive()
+        waiting.join(60)
+        assert not waiting.is_alive()
+    finally:
+        for descriptor in others:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_killed_process_gives_its_core_back(tmp_path):

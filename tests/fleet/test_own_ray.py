@@ -73,6 +73,7 @@ def is_running(out: Path) -> bool:
 
 
 @pytest.mark.ray
+@pytest.mark.timeout(600)  # two runs, one of them with a dashboard
 def test_nobody_else_reaches_a_ray_of_our_own_and_nothing_is_left_of_it(
     tmp_path: Path, common: Path, start: Start
 ) -> None:
