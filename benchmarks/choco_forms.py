@@ -3,7 +3,8 @@
 Eight devices begin with different vectors and only gossip, in float64. The table has the largest
 distance of a device's model from the mean of the starts, relative to the start, after three fifths
 of the time and at its end. A second table has the same for devices that begin with equal vectors,
-relative to the vector's norm:
+relative to the vector's norm. A third one shows DCD, which keeps no mass at free pace: how far its
+devices end from each other, and their mean from the mean of the starts:
 
     python benchmarks/choco_forms.py --json docs/measured/choco_forms.json
 
@@ -15,11 +16,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -27,8 +28,16 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from edgesim.compression.compressors import Compressor, Identity, TopK
-from edgesim.gossip import Choco, ChocoNumerator, DeepSqueeze, GossipState, OutEdge, Share
+from edgesim.compression.compressors import Compressor, Identity, MinMaxUInt8, TopK
+from edgesim.gossip import (
+    Choco,
+    ChocoNumerator,
+    Dcd,
+    DeepSqueeze,
+    GossipState,
+    OutEdge,
+    Share,
+)
 from edgesim.gossip.algorithm import Algorithm
 from edgesim.learning.parameters import ParameterLayout
 
@@ -44,6 +53,7 @@ FORMS: dict[str, type[Choco | ChocoNumerator | DeepSqueeze]] = {
 }
 Graph = Literal["irregular", "ring", "permutations"]
 Pace = Literal["free", "one slow", "lockstep"]
+PACES: tuple[Pace, ...] = get_args(Pace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +156,18 @@ def turns(case: Case, time: float = TIME) -> Iterator[Turn]:
 class Gossip:
     """A fleet that does nothing but gossip."""
 
-    def __init__(self, algorithm: Algorithm[Any], start_ND: NDArray[np.float64]) -> None:
+    def __init__(
+        self,
+        algorithm: Algorithm[Any],
+        start_ND: NDArray[np.float64],
+        in_weights: Sequence[Mapping[int, float]] = ({},) * DEVICES,
+    ) -> None:
         self._algorithm = algorithm
         self._rng = np.random.default_rng(0)
         self._under_way: dict[tuple[int, int], list[Share]] = {}
         self.states: list[GossipState] = [
-            algorithm.init(torch.from_numpy(x_D.copy()), {}) for x_D in start_ND
+            algorithm.init(torch.from_numpy(x_D.copy()), weights)
+            for x_D, weights in zip(start_ND, in_weights, strict=True)
         ]
 
     def follow(self, turn: Turn) -> None:
@@ -203,6 +219,28 @@ def run(
     return curve, fleet
 
 
+def dcd(pace: Pace, compressor: Compressor, time: float = TIME) -> tuple[float, float]:
+    """How far DCD's devices end from each other on a ring, and their mean from that of the starts.
+
+    Both relative to the largest distance at the start. Its public copies have to begin equal, so
+    the starts differ by a local step.
+    """
+    start, weights_of = starts(equal=False), links("ring")
+    in_weights = [
+        {j: weights_of(j, 0)[i] for j in range(DEVICES) if i in weights_of(j, 0)}
+        for i in range(DEVICES)
+    ]
+    fleet = Gossip(Dcd(compressor=compressor, layout=LAYOUT), 0 * start, in_weights)
+    for state, step_D in zip(fleet.states, start, strict=True):
+        state.x.add_(torch.from_numpy(step_D))
+    for turn in turns(Case("ring", pace, 1.0, 1.0), time):
+        fleet.follow(turn)
+    models, mean = fleet.models(), start.mean(axis=0)
+    scale = np.linalg.norm(start - mean, axis=1).max()
+    apart = np.linalg.norm(models - models.mean(axis=0), axis=1).max() / scale
+    return float(apart), float(np.linalg.norm(models.mean(axis=0) - mean) / scale)
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -215,6 +253,11 @@ def main() -> None:
         }
         for case in CASES
     }
+    drifts = {
+        f"ring, {pace}, {compressor.name}": dcd(pace, compressor)
+        for pace in PACES
+        for compressor in (Identity(values="fp64"), MinMaxUInt8())
+    }
     for kind, title in (
         ("different", "different starts: after 3/5, at the end"),
         ("equal", "equal starts: how far away after 3/5, at the end"),
@@ -225,8 +268,13 @@ def main() -> None:
             cells = [f"{curve[POINTS * 3 // 5 - 1]:.0e}, {curve[-1]:.0e}" for curve in curves]
             table.add_row(name, *cells)
         Console(width=110).print(table)
+    shown = Table("DCD", "between devices", "mean from the true one", title="different starts")
+    for name, (apart, drift) in drifts.items():
+        shown.add_row(name, f"{apart:.0e}", f"{drift:.0e}")
+    Console(width=110).print(shown)
     if arguments.json:
-        arguments.json.write_text(json.dumps(figures, indent=1) + "\n")
+        found = {"consensus": figures, "dcd": drifts}
+        arguments.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":
