@@ -1,6 +1,8 @@
-"""The figure of docs/choco.md, drawn from what the other two benchmarks left in docs/measured:
+"""The figure of docs/choco.md, from what choco_forms.py and choco_training.py have measured.
 
-python benchmarks/choco_figure.py --figure docs/figures/choco.svg
+It is drawn from docs/measured:
+
+    python benchmarks/choco_figure.py --figure docs/figures/choco.svg
 """
 
 from __future__ import annotations
@@ -49,8 +51,9 @@ def main() -> None:
         averaged = rows[rows["device"] == -1]
         shown = None if label in seen else label
         seen.add(label)
-        right.plot(averaged["epoch"], averaged["consensus_distance"], color=color, label=shown)
-    right.set(xlabel="epoch", ylabel="consensus distance")
+        part = averaged["virtual_time_s"] / averaged["virtual_time_s"].max()
+        right.plot(part, averaged["consensus_distance"], color=color, label=shown)
+    right.set(xlabel="part of the training", ylabel="consensus distance")
     right.set_title("training, six unlike boards, three seeds", fontsize="medium")
     for axes in (left, right):
         axes.set_yscale("log")

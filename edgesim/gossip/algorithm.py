@@ -14,7 +14,7 @@ evaluates. Gossip never changes the sums of x and of u over all devices, shares 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -22,6 +22,13 @@ from torch import Tensor
 
 from edgesim.compression.payload import Payload
 from edgesim.learning.parameters import ParameterLayout
+
+LEAST_PUSH_WEIGHT = 1e-12
+"""A device with a smaller push weight keeps its mass until it has received more.
+
+A device that sends far more often than it receives divides its mass again and again. x = u z is
+float32 and would lose digits below 1e-38, so z would be lost although u, a double, goes on.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +93,13 @@ class GossipState:
     def debiased(self) -> Tensor:
         """Z = x/u, the model that is trained and evaluated; shares memory with x while u is 1."""
         return self.x if self.u == 1.0 else self.x / self.u
+
+
+def edges_with_mass(state: GossipState, out_edges: Sequence[OutEdge]) -> Sequence[OutEdge]:
+    """Out-edges with the weights that may leave: none below `LEAST_PUSH_WEIGHT`."""
+    if state.u >= LEAST_PUSH_WEIGHT:
+        return out_edges
+    return [replace(edge, weight=0.0) for edge in out_edges]
 
 
 State = TypeVar("State", bound=GossipState)

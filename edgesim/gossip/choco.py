@@ -20,15 +20,14 @@ import torch
 from torch import Tensor
 
 from edgesim.compression.compressors import Compressor
-from edgesim.gossip.algorithm import GossipState, OutEdge, OwnEdge, Share
+from edgesim.gossip.algorithm import (
+    LEAST_PUSH_WEIGHT,
+    GossipState,
+    OutEdge,
+    OwnEdge,
+    Share,
+)
 from edgesim.learning.parameters import ParameterLayout
-
-LEAST_PUSH_WEIGHT = 1e-12
-"""A device with a smaller push weight keeps its mass until it has received more.
-
-A device that sends far more often than it receives divides its mass again and again. x = u z is
-float32 and would lose digits below 1e-38, so z would be lost although u, a double, goes on.
-"""
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from edgesim.compression.compressors import Compressor
-from edgesim.gossip.algorithm import GossipState, OutEdge, Share
+from edgesim.gossip.algorithm import GossipState, OutEdge, Share, edges_with_mass
 from edgesim.learning.parameters import ParameterLayout
 
 
@@ -48,6 +48,7 @@ class DeepSqueeze:
         """C = C(x~ + delta); delta = x~ + delta - c; x = x~ - eta (1 - w_self) c."""
         if not out_edges:
             return []
+        out_edges = edges_with_mass(state, out_edges)
         x, u = state.x, state.u
         v = state.delta.add_(x)
         c = self.compressor.compress(v, self.layout, rng)

@@ -16,7 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from edgesim.compression.compressors import Compressor
-from edgesim.gossip.algorithm import GossipState, OutEdge, Share
+from edgesim.gossip.algorithm import GossipState, OutEdge, Share, edges_with_mass
 from edgesim.learning.parameters import ParameterLayout
 
 
@@ -46,6 +46,7 @@ class GradientPush:
         """Send x~; x = x~ - eta (1 - w_self) x~."""
         if not out_edges:
             return []
+        out_edges = edges_with_mass(state, out_edges)
         x, u = state.x, state.u
         message = self.compressor.compress(x, self.layout, rng)
         leaving = self.averaging_rate * sum(edge.weight for edge in out_edges)

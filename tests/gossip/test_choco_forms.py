@@ -23,8 +23,16 @@ from edgesim.compression import (
     decode,
     encode,
 )
-from edgesim.gossip import Choco, ChocoNumerator, FixedGraphChoco, OutEdge, Share
-from edgesim.gossip.choco import LEAST_PUSH_WEIGHT
+from edgesim.gossip import (
+    Choco,
+    ChocoNumerator,
+    DeepSqueeze,
+    FixedGraphChoco,
+    GradientPush,
+    OutEdge,
+    Share,
+)
+from edgesim.gossip.algorithm import LEAST_PUSH_WEIGHT
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.membership import Membership
 from edgesim.succession import (
@@ -271,9 +279,10 @@ def test_a_device_without_mass_sends_the_zero_vector(compressor):
     np.testing.assert_allclose(fleet.states[0].debiased().numpy(), h.numpy(), rtol=1e-15)
 
 
-def test_a_device_that_gives_without_receiving_keeps_its_model():
+@pytest.mark.parametrize("kind", [Choco, GradientPush, DeepSqueeze])
+def test_a_device_that_gives_without_receiving_keeps_its_model(kind):
     """In float32, where x = u z would sink below the smallest number, and with it z."""
-    algorithm = Choco(averaging_rate=1.0, compressor=Identity(values="fp32"), layout=LAYOUT)
+    algorithm = kind(averaging_rate=1.0, compressor=Identity(values="fp32"), layout=LAYOUT)
     X = np.random.default_rng(0).normal(size=(2, D)).astype(np.float32)
     fleet = Devices(algorithm, X, None, 0.0)
     for _ in range(300):
