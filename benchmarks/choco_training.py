@@ -61,16 +61,14 @@ def table(done: dict[str, dict[str, Any]], seeds: list[int]) -> Table:
         cells: list[list[str]] = [[], [], [], []]
         ends = set()
         for run in (done[f"{arm} seed {seed}"] for seed in seeds):
-            rows = pd.DataFrame(run["evaluations"])
-            last = rows[rows["virtual_time_s"] == rows["virtual_time_s"].max()]
-            averaged, devices = last[last["device"] == -1].iloc[0], last[last["device"] >= 0]
+            last = pd.DataFrame(run["evaluations"]).groupby("device").last()  # by its own clock
+            averaged, devices = last.loc[-1], last.loc[last.index >= 0]
             cells[0].append(f"{averaged['accuracy']:.3f}")
             cells[1].append(f"{mean(devices['accuracy']):.3f}")
             cells[2].append(f"{min(devices['accuracy']):.3f}")
             cells[3].append(f"{averaged['consensus_distance']:.3g}")
-            ends.add(
-                f"diverged after {averaged['virtual_time_s']:.0f} s" if run["error"] else "done"
-            )
+            at = f"{averaged['virtual_time_s']:.0f} s"
+            ends.add(f"diverged after {at}" if run["error"] else f"done in {at}")
         shown.add_row(arm, *(", ".join(cell) for cell in cells), "; ".join(sorted(ends)))
     return shown
 
