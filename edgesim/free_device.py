@@ -265,10 +265,9 @@ class FreeDevice(Device):
             self._meter.idle(self._trainer.step_work(model, self.round_index), self.round_index)
 
     def _staleness(self, arrivals: Sequence[Arrival]) -> Staleness:
-        return Staleness.of(
-            [self.round_index - arrival.message.round_index for arrival in arrivals],
-            [self.now_s - a.stamp.start_s for a in arrivals if a.stamp is not None],
-        )
+        stamps = [arrival.stamp for arrival in arrivals if arrival.stamp is not None]
+        assert len(stamps) == len(arrivals), "free pace needs a clock"
+        return Staleness.of([self.now_s - stamp.start_s for stamp in stamps])
 
     def _out_edges(self) -> list[WeightedEdge]:
         """Edges on which the messages of this round are sent."""

@@ -65,7 +65,6 @@ VIRTUAL_ROUNDS: tuple[Column, ...] = (
 
 FREE_ROUNDS: tuple[Column, ...] = (
     Column("messages_absorbed", "int32", "messages absorbed in the round"),
-    Column("staleness_rounds", "float64", "mean of own round minus the sender's, of these"),
     Column("staleness_s", "float64", "mean of their ages, virtual seconds since they left"),
 )
 """Columns of rounds.parquet at free pace."""
@@ -189,7 +188,6 @@ class RoundRecord:
     energy_idle_j: float | None = None
     charge_left_j: float | None = None
     messages_absorbed: int | None = None
-    staleness_rounds: float | None = None
     staleness_s: float | None = None
 
 

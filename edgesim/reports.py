@@ -55,12 +55,10 @@ class Staleness:
 
     Attributes:
         messages: how many were absorbed.
-        rounds: mean of the receiver's round minus the sender's; below 0 if the sender is further.
         seconds: mean of the virtual time since the message began to leave.
     """
 
     messages: int
-    rounds: float
     seconds: float
 
     @property
@@ -68,16 +66,13 @@ class Staleness:
         """The same by the columns of rounds.parquet."""
         return {
             "messages_absorbed": self.messages,
-            "staleness_rounds": self.rounds,
             "staleness_s": self.seconds,
         }
 
     @classmethod
-    def of(cls, rounds: Sequence[int], seconds: Sequence[float]) -> Staleness:
+    def of(cls, seconds: Sequence[float]) -> Staleness:
         """Of messages with these ages."""
-        if not rounds:
-            return cls(0, nan, nan)
-        return cls(len(rounds), fmean(rounds), fmean(seconds))
+        return cls(len(seconds), fmean(seconds)) if seconds else cls(0, nan)
 
 
 @dataclass(slots=True)

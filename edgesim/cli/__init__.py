@@ -187,13 +187,16 @@ def _prepare(path: Path, overrides: Sequence[str], *, is_run: bool) -> Prepared:
     from edgesim.preparation import prepare  # loads torch: a refused file need not wait for it
     from edgesim.study.budget import check_memory
     from edgesim.study.known_data import DataShape
-    from edgesim.study.notices import precision_notices
+    from edgesim.study.notices import notices
+    from edgesim.study.subject import subject_of
 
     try:
         prepared = prepare(scenario, reads_images=False)
         data = prepared.dataset
         shape = DataShape(data.image_shape, data.num_classes, len(data.train))
         shortage = check_memory(scenario, shape, prepared.schedule)
+        subject = subject_of(prepared.scenario, shape, prepared.schedule)
+        said = notices(subject, prepared.training.num_rounds)
         if is_run:
             prepared.read_images()
     except EdgesimError as error:
@@ -202,7 +205,7 @@ def _prepare(path: Path, overrides: Sequence[str], *, is_run: bool) -> Prepared:
         raise ScenarioError(f"{path}: {error}") from error
     if shortage:
         _err.print(f"{path}: {shortage}")
-    for notice in precision_notices(prepared.scenario):
+    for notice in said:
         _err.print(f"{path}: {notice}")
     return prepared
 

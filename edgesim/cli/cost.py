@@ -70,16 +70,18 @@ def show_costs(
 def _load(path: Path, overrides: Sequence[str], say: Callable[[str], None]) -> Scenario:
     """Read a scenario, find its averaging rate, and say what its user should know."""
     from edgesim.study.averaging_rate import with_found_rate
-    from edgesim.study.notices import precision_notices
+    from edgesim.study.notices import notices
+    from edgesim.study.subject import subject_of
 
     scenario = load_scenario(path, overrides)
     try:
         scenario, found = with_found_rate(scenario)
+        subject = subject_of(scenario)
+        lines = notices(subject, subject.num_rounds)
     except EdgesimError as error:
         raise _named(path, error) from error
-    notices = precision_notices(scenario)
-    for notice in [str(found), *notices] if found else notices:
-        say(f"{path}: {notice}")
+    for line in [str(found), *lines] if found else lines:
+        say(f"{path}: {line}")
     return scenario
 
 

@@ -216,6 +216,7 @@ class _Run:
     console: Console
 
     def do(self, *, recover: bool) -> RunResult:
+        self._prepare_arithmetic()
         start = perf_counter()
         recorder = self._train(recover=recover)
         try:
@@ -234,13 +235,16 @@ class _Run:
         directory.drop_recovery()
         return RunResult(directory.place, summary)
 
+    def _prepare_arithmetic(self) -> None:
+        """Say what 8 bits are computed with, and compile it; no part of the run's time."""
+        if self.compute.backend:
+            self.console.print(f"8-bit arithmetic: {describe_backend(self.compute.backend)}")
+        if self.compute.backend == "int8_cpu":
+            _compile_kernels(self.prepared, self.compute, self.console)
+
     def _train(self, *, recover: bool) -> Recorder:
         """Run the fleet to its end; rounds.parquet is written however it ends."""
         console, compute = self.console, self.compute
-        if compute.backend:
-            console.print(f"8-bit arithmetic: {describe_backend(compute.backend)}")
-        if compute.backend == "int8_cpu":
-            _compile_kernels(self.prepared, compute, console)
         num_cpus = len(os.sched_getaffinity(0))
         recorder = _make_recorder(self.prepared, self.directory, compute, num_cpus, console)
         if recover:
@@ -322,7 +326,10 @@ def _compile_kernels(prepared: Prepared, compute: Compute, console: Console) -> 
     """
     model = make_flat_model(prepared.scenario, prepared.data, compute)
     seed_dropout_(model.model, 0)
-    with console.status("compiling integer kernels, once on a machine: some tens of seconds"):
+    doing = "compiling integer kernels, once on a machine: some tens of seconds"
+    if not console.is_terminal:  # where a status shows nothing
+        _say(console, doing)
+    with console.status(doing):
         generator = torch.Generator().manual_seed(0)
         images_NCHW = torch.randn(2, *prepared.data.image_shape, generator=generator)
         model.loss_and_gradient(images_NCHW, torch.zeros(2, dtype=torch.int64))

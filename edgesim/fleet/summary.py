@@ -104,7 +104,7 @@ def summarise(
         prepared: what was run.
         directory: with rounds.parquet.
         evaluations: rows of evaluations.parquet.
-        wall_s: from launch to the last evaluation.
+        wall_s: from launch to the last evaluation, without the compilation of kernels.
     """
     scenario, training = prepared.scenario, prepared.training
     in_step = scenario.fleet.pace == "lockstep"  # at free pace devices end in rounds of their own

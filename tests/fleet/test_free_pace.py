@@ -93,10 +93,7 @@ def test_nobody_waits_and_the_slow_device_is_behind(inline_run):
     assert (before_end["virtual_wait_s"] == 0).all()
     ends = rounds[rounds["round"] == last - 1].set_index("device")["virtual_time_s"]
     assert ends[3] > 1.5 * ends[:2].max(), "a Raspberry Pi 4 is slower than a 5"
-    # Ring 0 -> 1 -> 2 -> 3 -> 0: device 0 hears from the slow one, of rounds long past its own.
-    stale = before_end.groupby("device")["staleness_rounds"].mean()
-    assert stale[0] > 0
-    assert stale[3] < stale[0]
+    assert "staleness_rounds" not in rounds, "rounds of unlike devices are no measure of age"
     assert (before_end["staleness_s"].dropna() > 0).all()
 
 

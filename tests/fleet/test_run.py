@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import threading
 import time
@@ -9,9 +10,12 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 from small_fleets import assert_same_bits, outcome, prepared, train
 
+from edgesim.assembly import PLAIN
 from edgesim.device import DivergedError
+from edgesim.fleet import run as run_module
 from edgesim.fleet.actor import ActorLostError
 from edgesim.fleet.run_directory import RunDirectoryError
 from edgesim.records import DEVICES, EVALUATIONS, MESSAGES, ROUNDS
@@ -51,6 +55,26 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(tmp_path, inl
     assert not np.array_equal(
         outcome(inline_run)[2]["device-000000/x"], outcome(other)[2]["device-000000/x"]
     )
+
+
+def test_the_time_of_a_run_begins_when_kernels_are_compiled(tmp_path, monkeypatch):
+    seen = []
+
+    def clock():
+        seen.append("clock")
+        return 0.0
+
+    monkeypatch.setattr(run_module, "perf_counter", clock)
+    monkeypatch.setattr(run_module._Run, "_prepare_arithmetic", lambda _: seen.append("compiled"))
+    result = train(tmp_path, "run", inline=True)
+    assert seen == ["compiled", "clock", "clock"]
+    assert result.summary["wall_s"] == 0.0
+
+
+def test_a_pipe_is_told_that_kernels_are_compiled(tmp_path):
+    said = io.StringIO()
+    run_module._compile_kernels(prepared(tmp_path), PLAIN, Console(file=said))
+    assert said.getvalue().startswith("compiling integer kernels, once on a machine")
 
 
 def test_auto_is_a_run_with_the_averaging_rate_that_was_found(tmp_path):

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from edgesim.scenario import load_scenario
-from edgesim.study.notices import precision_notices
+from edgesim.study import notices as module
+from edgesim.study.notices import clock_notices, evaluation_notices, precision_notices
+from edgesim.study.subject import subject_of
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 INT8 = "model.precision=int8"
@@ -51,3 +53,93 @@ def test_what_the_scenario_says_itself_is_not(override):
 @pytest.mark.parametrize("name", ["quickstart", "cifar10_ring8", "study/cifar10_pi4_10mbit"])
 def test_nothing_is_to_be_said_of_shipped_scenarios_in_fp32(name):
     assert notices("data.path=x" if "cifar" in name else "seed=1", name=name) == []
+
+
+FREE = (
+    "fleet={devices: 4, profile: raspberry-pi-4b, pace: free}",
+    "training.virtual_time_s=3600",
+    "evaluation={every_virtual_s: 300}",
+)
+
+
+def clock_says(*overrides: str, num_rounds: int = 690) -> list[str]:
+    scenario = load_scenario(SCENARIOS / "quickstart.yaml", (*FREE, *overrides))
+    return clock_notices(subject_of(scenario), num_rounds)
+
+
+def test_a_clock_limit_that_the_epochs_never_reach_is_said_with_what_follows():
+    limit, evaluations = clock_says()
+    assert "training.virtual_time_s is 3600, but all 4 devices end with training.epochs" in limit
+    assert "690 rounds" in limit
+    assert "raise training.epochs" in limit
+    assert "evaluation.every_virtual_s is 300" in evaluations
+
+
+def test_a_device_that_ends_before_the_others_is_named():
+    """One is some twenty times quicker: it ends well before a limit that the others reach."""
+    devices = "[{profile: arduino-portenta-h7, count: 3}, {profile: jetson-nano}]"
+    overrides = (
+        f"fleet={{pace: free, devices: {devices}}}",
+        "training.virtual_time_s=2",
+        "evaluation={every_virtual_s: 1}",
+    )
+    scenario = load_scenario(SCENARIOS / "quickstart.yaml", overrides)
+    (text,) = clock_notices(subject_of(scenario), 100)
+    assert "but device 3 ends with training.epochs, 100 rounds, after about" in text
+
+
+def test_a_limit_that_is_reached_is_not_spoken_of():
+    assert clock_says("training.virtual_time_s=0.2", "evaluation.every_virtual_s=0.1") == []
+    lockstep = load_scenario(SCENARIOS / "quickstart.yaml", ("fleet.profile=gap9",))
+    assert clock_notices(subject_of(lockstep), 360) == []
+
+
+@pytest.mark.parametrize("jitter", ["0", "0.2"])
+def test_what_is_reckoned_from_a_part_of_the_rounds_is_near_what_the_clocks_say(
+    monkeypatch, jitter
+):
+    """The last of 1,200 rounds, from the first 240: steps jitter, radios are half-duplex."""
+    scenario = load_scenario(
+        SCENARIOS / "quickstart.yaml", (*FREE, f"fleet.compute_jitter={jitter}")
+    )
+    subject = subject_of(scenario)
+    exact = module._ends_s(subject, 300, 3600.0)
+    monkeypatch.setattr(module, "MOST_ROUNDS", 240)
+    reckoned = module._ends_s(subject, 300, 3600.0)
+    assert exact.keys() == reckoned.keys() == {0, 1, 2, 3}
+    for device, end_s in exact.items():
+        assert reckoned[device] == pytest.approx(end_s, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (("evaluation={every_rounds: 400}",), "evaluation.every_rounds is 400"),
+        ((*FREE, "evaluation={every_virtual_s: 3600}"), "evaluation.every_virtual_s is 3600"),
+        ((*FREE, "evaluation={every_epochs: 2}"), "use every_virtual_s"),
+    ],
+)
+def test_an_evaluation_that_never_comes_is_said(overrides, said):
+    scenario = load_scenario(SCENARIOS / "quickstart.yaml", overrides)
+    (text,) = evaluation_notices(scenario, 360)
+    assert said in text
+    assert "at the end of training alone" in text
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [(), FREE, ("evaluation={every_rounds: 359}",), (*FREE, "evaluation={}")],
+    ids=["by epochs", "by the clock", "by rounds", "at the end"],
+)
+def test_evaluations_that_come_are_not_spoken_of(overrides):
+    scenario = load_scenario(SCENARIOS / "quickstart.yaml", overrides)
+    assert evaluation_notices(scenario, 360) == []
+
+
+@pytest.mark.parametrize("path", sorted(SCENARIOS.rglob("*.yaml")), ids=lambda path: path.stem)
+def test_the_clocks_and_evaluations_of_shipped_scenarios_come(path):
+    needs = {"cifar10", "imagenette"} & set(path.read_text().split())
+    scenario = load_scenario(path, ("data.path=x",) if needs else ())
+    subject = subject_of(scenario)
+    assert evaluation_notices(scenario, subject.num_rounds) == []
+    assert clock_notices(subject, subject.num_rounds) == []
