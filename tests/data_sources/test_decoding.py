@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from edgesim.data import decoding
 from edgesim.data.decoding import PIXELS_PER_BLOCK, EncodedImage, decode_images, resize_images
 from edgesim.data.errors import DataError
 
@@ -52,6 +53,16 @@ def test_jpegs_with_a_header_seen_before_decode_as_pillow_does(seed, grey, optio
     assert decoded.shape == (len(files), 11, 13, 1 if grey else 3)
     for image, data in zip(decoded, files, strict=True):
         assert (image == by_pillow(data)).all()
+
+
+def test_the_header_of_a_jpeg_reaches_to_the_end_of_its_frame_segment():
+    """Behind a comment longer than a byte can tell; a baseline frame segment begins with FF C0."""
+    data = encode(COLOUR, "JPEG", comment=b"x" * 300)
+    start = data.index(b"\xff\xc0")
+    assert start > 300
+    end = start + 2 + int.from_bytes(data[start + 2 : start + 4])
+    assert decoding._jpeg_header(data) == data[:end]
+    assert decoding._jpeg_header(b"\x89PNG" + data) == b""
 
 
 def test_grey_images_beside_coloured_ones_become_coloured():
