@@ -421,6 +421,7 @@ def _make_trainer(
     steps_on = scenario.training.optimizer.step_on or default
     return Trainer(
         device=device,
+        label=scenario.fleet.label(device),
         seed=scenario.seed,
         batches=BatchStream(
             shard,

@@ -36,7 +36,7 @@ def check_attendance(scenario: Scenario, schedule: Schedule) -> None:
     Raises:
         ScenarioError: it does not; says what can't reach what.
     """
-    attendance = make_attendance(scenario)
+    attendance, label = make_attendance(scenario), scenario.fleet.label
     stay = [d for d in range(schedule.num_devices) if attendance.leave_s(d) == inf]
     if len(stay) == schedule.num_devices:
         return
@@ -44,7 +44,7 @@ def check_attendance(scenario: Scenario, schedule: Schedule) -> None:
     for device in range(schedule.num_devices):
         if device not in remaining and remaining.isdisjoint(schedule.possible_receivers(device)):
             raise ScenarioError(
-                f"fleet.churn.leaves: device {device} leaves at {attendance.leave_s(device):g} s, "
+                f"fleet.churn.leaves: {label(device)} leaves at {attendance.leave_s(device):g} s, "
                 "and so do all that it sends to: nobody can take over what it has; let one of them "
                 "stay"
             )
@@ -60,7 +60,7 @@ def check_attendance(scenario: Scenario, schedule: Schedule) -> None:
         if missing := sorted(remaining - found):
             ends = (stay[0], missing[0]) if direction == "to" else (missing[0], stay[0])
             raise ScenarioError(
-                f"fleet.churn.leaves: after the last has left, nothing that device {ends[0]} sends "
-                f"can reach device {ends[1]}; choose a topology with more links, or let others "
+                f"fleet.churn.leaves: after the last has left, nothing that {label(ends[0])} sends "
+                f"can reach {label(ends[1])}; choose a topology with more links, or let others "
                 "leave"
             )

@@ -390,7 +390,7 @@ class Device:
         try:
             shares = self._algorithm.send_(self._gossip_state, out_edges, rng)
         except CompressionError as error:
-            raise DivergedError.of(self.index, self.round_index, str(error)) from error
+            raise DivergedError.of(self._trainer.label, self.round_index, str(error)) from error
         return [
             self._outbox.write(
                 (own if share.address is None else share.address, share.peer),

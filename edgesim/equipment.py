@@ -168,7 +168,8 @@ def check_hardware(scenario: Scenario, schedule: Schedule) -> None:
     for device, profile in enumerate(device_profiles(scenario)):
         if profile.active_power_w < profile.idle_power_w:
             raise ScenarioError(
-                f"device {device} ({profile.name}): active_power_w is {profile.active_power_w:g}, "
+                f"{scenario.fleet.label(device)}, {profile.name}: active_power_w is "
+                f"{profile.active_power_w:g}, "
                 f"less than idle_power_w, {profile.idle_power_w:g}, which it includes"
             )
     if scenario.gossip.algorithm == "dcd" and has_batteries(scenario):
@@ -200,10 +201,16 @@ def _link_of_file(schedule: Schedule, sender: int, receiver: int) -> dict[str, f
             and figure <= LARGEST
         ):
             raise ScenarioError(
-                f"topology: {key} of the link {sender} -> {receiver} is {figure!r}; "
+                f"topology: {key} of the link {_link(schedule, sender, receiver)} is {figure!r}; "
                 f"must be {must_be.get(key, 'a number, at least 0')}"
             )
     return figures
+
+
+def _link(schedule: Schedule, sender: int, receiver: int) -> str:
+    """A link as its file calls its ends."""
+    nodes = schedule.graph(0).nodes
+    return " -> ".join(str(nodes[device].get("name", device)) for device in (sender, receiver))
 
 
 def _reads_files(scenario: Scenario) -> bool:

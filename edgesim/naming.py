@@ -50,11 +50,6 @@ def with_names(scenario: Scenario, nodes: Sequence[Mapping[str, object]]) -> Sce
     return result
 
 
-def device_label(names: Sequence[str], device: int) -> str:
-    """A device in a message: `device 3`, or `device 3 (gateway)`."""
-    return f"device {device} ({names[device]})" if names else f"device {device}"
-
-
 def _names(fleet: FleetSection, of_nodes: list[str]) -> tuple[str, ...]:
     """Names of all devices by number; none where they have only numbers."""
     listed = fleet.listed_names

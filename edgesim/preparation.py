@@ -36,7 +36,7 @@ from edgesim.models.catalog import check_model
 from edgesim.models.errors import ModelError
 from edgesim.scenario.data import DirichletPartition, IidPartition, LabelSkewPartition
 from edgesim.scenario.recovery import RecoverySection
-from edgesim.scenario.schema import Scenario
+from edgesim.scenario.schema import FleetSection, Scenario
 from edgesim.streams import Purpose, stream
 from edgesim.study.averaging_rate import FoundRate, with_found_rate
 from edgesim.study.known_data import DataShape
@@ -192,7 +192,7 @@ def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = T
     layout = make_flat_model(scenario, dataset, PLAIN).layout
     check_length(scenario, schedule, training.num_rounds)
     if not goes_on:
-        _check_leaves(schedule, training.num_rounds)
+        _check_leaves(scenario.fleet, schedule, training.num_rounds)
     shape = DataShape(dataset.image_shape, dataset.num_classes, len(dataset.train))
     scenario, found_rate = with_found_rate(scenario, shape, schedule)
     prepared = Prepared(scenario, schedule, dataset, indices, training, layout, found_rate)
@@ -227,7 +227,7 @@ def _check_rounds(scenario: Scenario, num_rounds: int) -> None:
         )
 
 
-def _check_leaves(schedule: Schedule, num_rounds: int) -> None:
+def _check_leaves(fleet: FleetSection, schedule: Schedule, num_rounds: int) -> None:
     """A device that is to leave waits for its turn, which must come before the run is over."""
     n, presence = schedule.num_devices, schedule.presence
     for device in range(n):
@@ -238,8 +238,8 @@ def _check_leaves(schedule: Schedule, num_rounds: int) -> None:
         if last < leave_round:
             remedy = f"let it leave in round {last} or before, or " if last > 0 else ""
             raise ScenarioError(
-                f"fleet.churn.leaves: device {device} is to leave in round {leave_round}, but its "
-                f"turn, one exchange in {n}, comes in none from there to the last, round "
+                f"fleet.churn.leaves: {fleet.label(device)} is to leave in round {leave_round}, "
+                f"but its turn, one exchange in {n}, comes in none from there to the last, round "
                 f"{num_rounds - 1}; {remedy}train for more rounds"
             )
 

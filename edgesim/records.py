@@ -6,7 +6,7 @@ or measured in that run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -148,6 +148,13 @@ BATTERY_DEVICES: tuple[Column, ...] = (
 )
 """Columns of devices.parquet where devices have batteries."""
 
+NAMED = {
+    "device": Column("name", "string", "name of the device"),
+    "sender": Column("sender_name", "string", "name at the sending end"),
+    "receiver": Column("receiver_name", "string", "name at the receiving end"),
+}
+"""Columns of all tables where devices have names, by those that they stand behind."""
+
 WALL_COLUMNS = ("compute_wall_s", "compute_cpu_s", "wait_wall_s")
 """Columns that depend on the machine; all others depend on the scenario alone."""
 
@@ -243,6 +250,33 @@ def first_miscount(rounds: _Table, messages: _Table) -> str | None:
             f"{device}"
         )
     return None
+
+
+def device_label(device: int, names: Sequence[str]) -> str:
+    """A device in a message: `device 3`, or where devices have names `device 3 (gateway)`."""
+    return f"device {device} ({names[device]})" if names else f"device {device}"
+
+
+def with_names(table: pa.Table, names: Sequence[str]) -> pa.Table:
+    """A table with the columns `NAMED`, each behind its number; as it is if there are no names.
+
+    The averaged model, whose number is -1, has none.
+    """
+    if not names:
+        return table
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    known = pa.array(names, pa.string())
+    for number, column in NAMED.items():
+        place = table.schema.get_field_index(number)
+        if place < 0:
+            continue
+        numbers = table[number]
+        named = known.take(pc.if_else(pc.less(numbers, 0), None, numbers))
+        (field,) = arrow_schema((column,))
+        table = table.add_column(place + 1, field, named)
+    return table
 
 
 def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -17,6 +18,7 @@ from edgesim.records import (
     Column,
     arrow_schema,
     first_miscount,
+    with_names,
 )
 from edgesim.run_files import REMEDY, RunDirectoryError, RunFiles
 from edgesim.storage import StorageError, Store
@@ -138,8 +140,10 @@ def _check_agreement(run: Run) -> None:
 
 
 def _load_unfinished(files: RunFiles) -> Run:
-    rounds = _joined(files, "rounds", ROUNDS, ["round", "device"])
-    messages = _joined(files, "messages", MESSAGES, ["round", "sender", "receiver", "device"])
+    names = _device_names(files)
+    rounds = _joined(files, "rounds", ROUNDS, ["round", "device"], names)
+    order = ["round", "sender", "receiver", "device"]
+    messages = _joined(files, "messages", MESSAGES, order, names)
     # Those of a part are written just before its rounds.
     keys, known = (frame.set_index(["device", "round"]).index for frame in (messages, rounds))
     messages = messages[keys.isin(known)].reset_index(drop=True)
@@ -159,15 +163,31 @@ def _load_unfinished(files: RunFiles) -> Run:
 
 
 def _joined(
-    files: RunFiles, table: str, columns: tuple[Column, ...], order: list[str]
+    files: RunFiles,
+    table: str,
+    columns: tuple[Column, ...],
+    order: list[str],
+    names: Sequence[str],
 ) -> pd.DataFrame:
-    """All parts of a table, in the order of the table."""
+    """All parts of a table, in the order of the table, with devices' names."""
     import pandas as pd
 
-    parts = [_frame(files, name) for name in files.part_names(table)]
+    tables = (files.read_table(name) for name in files.part_names(table))
+    parts = [with_names(table, names).to_pandas() for table in tables]
     if not parts:
         return _empty(columns)
-    return pd.concat(parts).sort_values(order, ignore_index=True)
+    frame: pd.DataFrame = pd.concat(parts).sort_values(order, ignore_index=True)
+    return frame
+
+
+def _device_names(files: RunFiles) -> list[str]:
+    """As the run's scenario has them; none if it has none."""
+    import yaml
+
+    if not files.has("scenario.yaml"):  # the run had not got going
+        return []
+    scenario = yaml.safe_load(files.read_text("scenario.yaml"))
+    return list(scenario.get("fleet", {}).get("names", []))
 
 
 def _frame(files: RunFiles, name: str) -> pd.DataFrame:

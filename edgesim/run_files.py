@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 from zipfile import ZipFile
 
 from edgesim.errors import EdgesimError
-from edgesim.records import Column, arrow_schema
+from edgesim.records import Column, arrow_schema, with_names
 from edgesim.seal import BLANK, SealError, check_seal, seal_file, sealed
 from edgesim.storage import Store
 
@@ -171,15 +171,17 @@ class RunFiles:
         rows: Sequence[Mapping[str, Any]],
         columns: tuple[Column, ...],
         *,
+        names: Sequence[str] = (),
         durable: bool = True,
     ) -> None:
-        """Write a Parquet table of rows that hold every column."""
+        """Write a Parquet table of rows that hold every column, and those of devices' names."""
         import pyarrow as pa
 
-        schema = arrow_schema(columns)
+        table = pa.Table.from_pylist(list(rows), schema=arrow_schema(columns))
+        table = with_names(table, names)
         file = BytesIO()
-        with sealable_writer(file, schema) as writer:
-            writer.write_table(pa.Table.from_pylist(list(rows), schema=schema))
+        with sealable_writer(file, table.schema) as writer:
+            writer.write_table(table)
         self._write(name, file.getvalue(), durable=durable)
 
     @contextmanager

@@ -28,10 +28,10 @@ class DivergedError(EdgesimError):
     """Training left the finite numbers; says which device, when, and what to lower."""
 
     @classmethod
-    def of(cls, device: int, round_index: int, what: str) -> DivergedError:
-        """Of a device in a round."""
+    def of(cls, device: str, round_index: int, what: str) -> DivergedError:
+        """Of a device, such as `device 3`, in a round."""
         return cls(
-            f"device {device} diverged in round {round_index}: {what}; "
+            f"{device} diverged in round {round_index}: {what}; "
             "lower training.optimizer.lr or gossip.averaging_rate"
         )
 
@@ -54,9 +54,11 @@ class Trainer:
             x would move the models of quick devices by gamma d / u, far too much, and slow devices
             would count for less; on z a device moves sum(x) by gamma u d at a rate of 1/u, and so
             all count alike.
+        label: of the device in messages; None: its number.
 
     Attributes:
         buffers: the model's local statistics, flat.
+        label: of the device in messages.
     """
 
     def __init__(
@@ -72,8 +74,10 @@ class Trainer:
         num_trainable: int,
         buffers: Tensor,
         steps_on_model: bool,
+        label: str | None = None,
     ) -> None:
         self.buffers = buffers
+        self.label = label or f"device {device}"
         self._device = device
         self._seed = seed
         self._batches = batches
@@ -110,9 +114,9 @@ class Trainer:
         try:
             loss, gradient, work = model.loss_and_gradient(images_NCHW, labels_N)
         except NonFiniteError as error:
-            raise DivergedError.of(self._device, round_index, str(error)) from error
+            raise DivergedError.of(self.label, round_index, str(error)) from error
         if not isfinite(loss):
-            raise DivergedError.of(self._device, round_index, f"the loss is {loss}")
+            raise DivergedError.of(self.label, round_index, f"the loss is {loss}")
         self.buffers.copy_(flat.buffers)
         self._push_weight = state.u
         x, u = state.x[:trainable], state.u

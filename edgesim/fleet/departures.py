@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from edgesim.attendance import make_attendance
+from edgesim.records import device_label
 from edgesim.scenario.schema import Scenario
 from edgesim.snapshot import Snapshot
 
@@ -48,8 +49,12 @@ def departures(
 def describe(summary: dict[str, Any]) -> list[str]:
     """The same in words, a line each; none if everybody was there at the end."""
     dead, num_devices = summary.get("dead_devices", {}), summary["devices"]
+
+    def label(device: int | str) -> str:
+        return device_label(int(device), summary.get("device_names", ()))
+
     lines = [
-        f"device {device} died of an empty battery after {end['rounds']:,} rounds, at "
+        f"{label(device)} died of an empty battery after {end['rounds']:,} rounds, at "
         f"{end['virtual_time_s']:,.4g} s, with a push weight of {end['push_weight']:.3g}"
         for device, end in list(dead.items())[:NAMED_DEVICES]
     ]
@@ -65,7 +70,9 @@ def describe(summary: dict[str, Any]) -> list[str]:
             f"all {num_devices} devices have died; the averaged model is of what they ended with"
         )
     if without := summary.get("without_model"):
-        named = ", ".join(str(device) for device in without[:NAMED_DEVICES])
+        named = ", ".join(
+            label(device).removeprefix("device ") for device in without[:NAMED_DEVICES]
+        )
         more = f" and {len(without) - NAMED_DEVICES:,} more" if without[NAMED_DEVICES:] else ""
         lines.append(f"device {named}{more}: no message brought a model before the end")
     return lines

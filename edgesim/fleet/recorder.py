@@ -51,6 +51,7 @@ class Recorder:
         device_models: when devices' own models are evaluated.
         num_test_samples: that each of them is evaluated on.
         console: where progress is shown.
+        names: of the devices, where they have some.
         warn: says what is wrong with the rows of evaluations.parquet up to now, if anything.
     """
 
@@ -65,6 +66,7 @@ class Recorder:
         device_models: Literal["every", "final", "never"],
         num_test_samples: int = 0,
         console: Console,
+        names: Sequence[str] = (),
         warn: Callable[[Sequence[dict[str, Any]]], str | None] = lambda _: None,
     ) -> None:
         self.rows: list[dict[str, Any]] = []
@@ -75,6 +77,7 @@ class Recorder:
         self._pending = list(evaluation_rounds)
         self._device_models = device_models
         self._display = _Display(console, num_devices * num_rounds)
+        self._names = names
         self._warn = warn
         self._has_warned = False
         self._shown = EvaluationProgress(console, num_devices, num_test_samples)
@@ -161,7 +164,7 @@ class Recorder:
         rows = self._evaluator.evaluate(snapshots, devices_too=devices_too, tell=tell)
         self.rows.extend(rows)
         columns = columns_that_hold(EVALUATIONS, VIRTUAL_EVALUATIONS, self.rows[0])
-        self._directory.write_table("evaluations.parquet", self.rows, columns)
+        self._directory.write_table("evaluations.parquet", self.rows, columns, names=self._names)
         self._pending.pop(0)
         if not is_final:  # the final models stay, under models/
             self._directory.drop_snapshots(round_index)

@@ -47,6 +47,7 @@ PACKAGES = (
     *("edgesim", "ray", "torch", "torchvision", "numpy", "numba", "llvmlite", "networkx"),
     *("pandas", "pyarrow"),
 )
+MOST_NAMES = 64  # of devices, that are shown when a run begins
 STOP_TIMEOUT_S = 15.0  # for hosts to end their steps and write what they hold
 
 _log = logging.getLogger(__name__)
@@ -118,6 +119,7 @@ def run_scenario(
         digest = prepared.digest(compute)
         with RunDirectory.create(out, digest).held() as directory:
             directory.write_text("scenario.yaml", _scenario_text(prepared))
+            _say_names(console, prepared.scenario.fleet.names)
             if prepared.found_rate:
                 _say(console, str(prepared.found_rate))
             directory.write_json("environment.json", _environment(mode, compute))
@@ -252,7 +254,8 @@ class _Run:
         try:
             with self._fleet(num_cpus, recover=recover) as fleet:
                 timeout_s = self.prepared.scenario.recovery.stall_timeout_s
-                asyncio.run(_conduct(fleet, recorder, timeout_s))
+                names = self.prepared.scenario.fleet.names
+                asyncio.run(_conduct(fleet, recorder, timeout_s, names))
         except LeaseError:  # not this process's to write to, nor its user's to go on with
             recorder.close()
             raise
@@ -260,7 +263,9 @@ class _Run:
             recorder.close()
             self._tell_how_to_go_on(recorder.rounds_done)
             raise
-        self.directory.merge_rounds(keep_parts=True)  # until summary.json says that all is there
+        names = self.prepared.scenario.fleet.names
+        # Parts are kept until summary.json says that all is there.
+        self.directory.merge_rounds(names, keep_parts=True)
         return recorder
 
     def _count_restart(self) -> None:
@@ -281,7 +286,7 @@ class _Run:
                 _say(self.console, f"{said}; {place} is gone, and what was recorded with it")
                 return
             _say(self.console, f"{said}; go on with: edgesim resume {place}")
-            self.directory.merge_rounds(keep_parts=True)
+            self.directory.merge_rounds(self.prepared.scenario.fleet.names, keep_parts=True)
         except EdgesimError as error:
             _log.warning("what was recorded is kept in parts: %s", error)
 
@@ -317,6 +322,14 @@ class _Run:
 def _say(console: Console, line: str) -> None:
     """Show a line as it is: whole, and without taking a path's brackets for a style."""
     console.print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+def _say_names(console: Console, names: Sequence[str]) -> None:
+    """Which number is whose: actors and log lines go by numbers."""
+    if names:
+        shown = ", ".join(f"{device} {name}" for device, name in enumerate(names[:MOST_NAMES]))
+        more = ", ... (all in devices.parquet)" if len(names) > MOST_NAMES else ""
+        _say(console, f"devices: {shown}{more}")
 
 
 def _compile_kernels(prepared: Prepared, compute: Compute, console: Console) -> None:
@@ -355,7 +368,9 @@ def _choose_compute(prepared: Prepared, mode: str, console: Console) -> Compute:
     return compute
 
 
-async def _conduct(fleet: Fleet, recorder: Recorder, stall_timeout_s: float) -> None:
+async def _conduct(
+    fleet: Fleet, recorder: Recorder, stall_timeout_s: float, names: Sequence[str]
+) -> None:
     """Run the fleet under the eyes of the recorder and the watchdog.
 
     Interrupted or failed, hosts still write the rounds that they hold.
@@ -363,7 +378,7 @@ async def _conduct(fleet: Fleet, recorder: Recorder, stall_timeout_s: float) -> 
     _cancel_on_sigterm()
     watching = asyncio.create_task(recorder.watch(fleet.progress))
     running = asyncio.create_task(fleet.run())
-    guarding = asyncio.create_task(watch(fleet, stall_timeout_s))
+    guarding = asyncio.create_task(watch(fleet, stall_timeout_s, names))
     try:
         await asyncio.wait({running, guarding}, return_when=asyncio.FIRST_COMPLETED)
         for ended in (task for task in (running, guarding) if task.done()):
@@ -434,6 +449,7 @@ def _make_recorder(
         device_models=evaluation.device_models,
         num_test_samples=len(test),
         console=console,
+        names=prepared.scenario.fleet.names,
         warn=lambda rows: growth_warning(rows, prepared.scenario),
     )
 

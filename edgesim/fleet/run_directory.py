@@ -37,6 +37,7 @@ from edgesim.records import (
     Column,
     arrow_schema,
     columns_that_hold,
+    with_names,
 )
 from edgesim.reports import RoundReport
 from edgesim.run_files import RunDirectoryError, RunFiles, number_of
@@ -191,22 +192,28 @@ class RunDirectory(RunFiles):
         names = self.own_names(f"{_parts_of(device)}/*-*.parquet")
         self._store.delete(name for name in names if number_of(name) >= round_index)
 
-    def merge_rounds(self, *, keep_parts: bool = False) -> None:
+    def merge_rounds(self, names: Sequence[str] = (), *, keep_parts: bool = False) -> None:
         """Join all parts to rounds.parquet and messages.parquet, in order.
 
         Args:
+            names: of the devices, where they have some.
             keep_parts: the run may yet be gone on with; otherwise `drop_recovery` follows.
         """
         # The last of each order tells apart who acted for one address in rounds of one number.
-        self._merge("rounds", ROUNDS, ("round", "device"))
-        self._merge("messages", MESSAGES, ("round", "sender", "receiver", "device"))
+        self._merge("rounds", ROUNDS, ("round", "device"), names)
+        self._merge("messages", MESSAGES, ("round", "sender", "receiver", "device"), names)
         if not keep_parts:
             self.drop_recovery()
 
-    def _merge(self, table: str, columns: tuple[Column, ...], order: Sequence[str]) -> None:
+    def _merge(
+        self, table: str, columns: tuple[Column, ...], order: Sequence[str], names: Sequence[str]
+    ) -> None:
         parts = [Part(number_of(name), name) for name in self.part_names(table)]
         with self.table_file(f"{table}.parquet") as file:
-            merge_parts(parts, self.read_table, order, arrow_schema(columns), file)
+            empty = with_names(arrow_schema(columns).empty_table(), names).schema
+            merge_parts(
+                parts, lambda name: with_names(self.read_table(name), names), order, empty, file
+            )
 
     def check_records(
         self, device: int, round_index: int, num_rows: int, moments: Sequence[int]

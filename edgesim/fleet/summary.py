@@ -78,7 +78,7 @@ def write_devices(prepared: Prepared, directory: RunDirectory) -> None:
     for row in rows:
         row["charge_left_j"] = charges[row["device"]] if charges else None
     columns = columns_that_hold(DEVICES, VIRTUAL_DEVICES + BATTERY_DEVICES, rows[0])
-    directory.write_table("devices.parquet", rows, columns)
+    directory.write_table("devices.parquet", rows, columns, names=prepared.scenario.fleet.names)
 
 
 def _charges_left(rounds: pa.Table) -> dict[int, float]:
@@ -132,6 +132,7 @@ def summarise(
         "name": scenario.name,
         "seed": scenario.seed,
         "devices": scenario.fleet.num_devices,
+        **({"device_names": list(scenario.fleet.names)} if scenario.fleet.names else {}),
         "rounds": consensus["round"],
         "epochs": consensus["epoch"],
         "parameters": prepared.layout.numel,

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from edgesim.errors import EdgesimError
 from edgesim.fleet.progress import Progress, Waiting
+from edgesim.records import device_label
 
 POLLS_PER_TIMEOUT = 20
 NAMED_DEVICES = 8  # in the message
@@ -30,12 +31,13 @@ class Watched(Protocol):
         ...
 
 
-async def watch(fleet: Watched, timeout_s: float) -> None:
+async def watch(fleet: Watched, timeout_s: float, names: Sequence[str] = ()) -> None:
     """Look on for ever.
 
     Args:
         fleet: that has to make progress.
         timeout_s: seconds of this machine in which some device must end a round.
+        names: of the devices, where they have some.
 
     Raises:
         StalledError: none did.
@@ -52,23 +54,27 @@ async def watch(fleet: Watched, timeout_s: float) -> None:
         if now_done > rounds_done:  # rounds that are lost and done again are no progress
             rounds_done, idle_s = now_done, 0.0
         elif idle_s > timeout_s:
-            raise StalledError(describe(await fleet.waiting(), timeout_s))
+            raise StalledError(describe(await fleet.waiting(), timeout_s, names))
 
 
-def describe(waiting: Sequence[Waiting], timeout_s: float) -> str:
+def describe(waiting: Sequence[Waiting], timeout_s: float, names: Sequence[str] = ()) -> str:
     """Who waits for whom, in words; those first for whom others wait and who wait for nobody."""
     waiting_devices = {who.device for who in waiting}
     lines = [
-        f"device {who.device} in round {who.round_index} waits for "
-        + ", ".join(f"device {sender} (edge {sender} -> {receiver})" for sender, receiver in edges)
+        f"{device_label(who.device, names)} in round {who.round_index} waits for "
+        + ", ".join(
+            f"{device_label(sender, names)} (edge {sender} -> {receiver})"
+            for sender, receiver in edges
+        )
         for who in sorted(waiting, key=lambda who: (who.round_index, who.device))
         if (edges := who.edges)
     ]
     hidden = len(lines) - NAMED_DEVICES
     missed = sorted({sender for who in waiting for sender, _ in who.edges} - waiting_devices)
     if missed:
-        names = ", ".join(str(device) for device in missed[:NAMED_DEVICES])
-        lines = [f"device {names}: computing, or away, and waited for", *lines]
+        labels = (device_label(device, names) for device in missed[:NAMED_DEVICES])
+        others = ", ".join(label.removeprefix("device ") for label in labels)
+        lines = [f"device {others}: computing, or away, and waited for", *lines]
     shown = "; ".join(lines[:NAMED_DEVICES]) or "no device waits for a message: all compute"
     more = f"; and {hidden} more" if hidden > 0 else ""
     return (

@@ -12,6 +12,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from edgesim.hardware.catalog import PROFILES
+from edgesim.records import device_label
 from edgesim.scenario.churn import ChurnSection
 from edgesim.scenario.data import DataSection
 from edgesim.scenario.gossip import Gossip
@@ -137,6 +138,10 @@ class FleetSection(Section):
         if self.names or isinstance(self.devices, int):
             return self.names
         return tuple(name for group in self.devices for name in group.device_names)
+
+    def label(self, device: int) -> str:
+        """A device in a message: `device 3`, or `device 3 (gateway)`."""
+        return device_label(device, self.names)
 
     @property
     def numbers(self) -> dict[str, int]:

@@ -83,9 +83,11 @@ def price_records() -> list[dict[str, Any]]:
 
 def _device(costs: IterationCosts, device: DeviceCosts) -> dict[str, Any]:
     parts = {**device.work.by_part, "total": device.work.total}
+    names = costs.subject.scenario.fleet.names
     profile = device.profile
     return {
         "device": device.device,
+        "name": names[device.device] if names else None,
         "profile": profile.name if profile else None,
         "messages_sent": device.messages_sent,
         "messages_received": device.messages_received,

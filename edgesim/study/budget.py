@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from edgesim.assembly import name_devices
 from edgesim.costs.memory import MemoryModel
 from edgesim.costs.memory_table import MemoryTable
 from edgesim.costs.message_form import random_message_bytes
-from edgesim.equipment import device_profiles
+from edgesim.equipment import check_hardware, device_profiles
 from edgesim.errors import ScenarioError
 from edgesim.hardware.profiles import DeviceProfile
 from edgesim.scenario.model import ModelSection
@@ -57,6 +58,9 @@ def check_memory(
     Raises:
         ScenarioError: a device's memory is too small.
     """
+    if schedule is None:
+        scenario, schedule = name_devices(scenario)
+        check_hardware(scenario, schedule)
     profiles = device_profiles(scenario)
     if not profiles:
         return None
@@ -108,12 +112,14 @@ def _describe(subject: Subject, shortages: list[Shortage]) -> str:
     """Two lines: who is short of how much, of what; what would help."""
     worst = max(shortages, key=lambda s: s.needed.total / s.profile.memory_bytes)
     needed, there = worst.needed.total, worst.profile.memory_bytes
+    names = subject.scenario.fleet.names
+    what = f"{names[worst.device]}, {worst.profile.name}" if names else worst.profile.name
     more = len(shortages) - 1
     others = f"; so do {more} more devices" if more > 1 else "; so does another" if more else ""
     parts = sorted(worst.needed.by_component.items(), key=lambda part: -part[1])
     table = ", ".join(f"{name.replace('_', ' ')} {size / MIB:,.2f}" for name, size in parts if size)
     return (
-        f"fleet: device {worst.device} ({worst.profile.name}) has {there / MIB:,.1f} MiB and needs "
+        f"fleet: device {worst.device} ({what}) has {there / MIB:,.1f} MiB and needs "
         f"{needed / MIB:,.1f} at the peak of a round ({table}){others}\n"
         f"what would fit: {' or '.join(_remedies(subject))}"
     )

@@ -23,6 +23,11 @@ def fleet_picture(costs: IterationCosts) -> Picture:
     shown = list(costs.devices)
     if len(shown) > _MOST_ROWS:
         shown = [kind.first for kind in kinds_of(costs)][:_MOST_ROWS]
+    names = costs.subject.scenario.fleet.names
+
+    def name(device: int) -> str:
+        return f"{device} {names[device]}" if names else str(device)
+
     rhythms = [costs.rhythm.devices[device.device] for device in shown]
     parts = [
         ("computing", [rhythm.compute_s * _MILLI for rhythm in rhythms]),
@@ -33,10 +38,10 @@ def fleet_picture(costs: IterationCosts) -> Picture:
         parts.append(("asleep", asleep))
     with drawing(7.2, 1.5 + 0.26 * len(shown)) as figure:
         axes = figure.subplots()
-        labels = [f"{d.device}: {d.profile.name if d.profile else ''}" for d in shown]
+        labels = [f"{name(d.device)}: {d.profile.name if d.profile else ''}" for d in shown]
         ends = stacked_bars(axes, labels, parts)
         waits = [
-            "" if rhythm.waits_for is None else f"waits for {rhythm.waits_for}"
+            "" if rhythm.waits_for is None else f"waits for {name(rhythm.waits_for)}"
             for rhythm in rhythms
         ]
         write_behind(axes, ends, waits)

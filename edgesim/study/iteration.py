@@ -160,6 +160,7 @@ def iteration_costs(scenario: Scenario) -> IterationCosts:
         ScenarioError, DataError: the scenario can't work, or its images' size is not known.
     """
     subject = subject_of(scenario)
+    scenario = subject.scenario  # its devices by number
     algorithm = subject.algorithm
     name, layout = algorithm.name, algorithm.layout
     message = NoiseMessages().costs(algorithm.compressor, layout, [name])[name]

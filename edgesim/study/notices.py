@@ -11,7 +11,7 @@ from math import inf
 from edgesim.costs.message_form import random_message_bytes
 from edgesim.costs.round_work import gossip_work, optimizer_work
 from edgesim.equipment import device_hardware
-from edgesim.naming import device_label
+from edgesim.records import device_label
 from edgesim.scenario.gossip import GradientPushGossip, RandomKCompressor, TopKCompressor
 from edgesim.scenario.schema import Scenario
 from edgesim.streams import Purpose, stream
@@ -113,7 +113,7 @@ def clock_notices(subject: Subject, num_rounds: int) -> list[str]:
         return []
     first = min(early, key=lambda device: (early[device], device))
     key = "epochs" if scenario.training.rounds is None else "rounds"
-    label = device_label(scenario.fleet.names, first)
+    label = device_label(first, scenario.fleet.names)
     number = f"all {num_devices}" if len(early) == num_devices else f"{len(early)} of {num_devices}"
     who = f"{label} ends" if len(early) == 1 else f"{number} devices end"
     when = f"after about {early[first]:,.4g} s"

@@ -205,7 +205,8 @@ def _whose(costs: IterationCosts, device: DeviceCosts) -> str:
     if len({kind.messages for kind in all_kinds}) == 1:
         return "each device"
     kind = next(kind for kind in all_kinds if device in kind.members)
-    return f"device {device.device}, which holds the most ({kind.messages})"
+    label = costs.subject.scenario.fleet.label(device.device)
+    return f"{label}, which holds the most ({kind.messages})"
 
 
 def _fit(kind: Kind) -> str:
@@ -283,9 +284,10 @@ def _rhythm_rows(costs: IterationCosts) -> Iterator[tuple[str, str]]:
     busiest = costs.devices[rhythm.busiest]
     assert busiest.profile is not None, "devices with clocks have profiles"
     share = percent(rhythm.devices[rhythm.busiest].utilisation)
+    label = costs.subject.scenario.fleet.label(busiest.device)
     yield (
         "highest utilisation",
-        f"device {busiest.device}, {busiest.profile.name}: computes {share} of the time",
+        f"{label}, {busiest.profile.name}: computes {share} of the time",
     )
 
 
@@ -298,6 +300,7 @@ def _battery_rows(costs: IterationCosts) -> Iterator[tuple[str, str]]:
     ]
     if lasting:
         rounds, device_number = min(lasting)
+        label = costs.subject.scenario.fleet.label(device_number)
         # At free pace a device whose radio is busy skips messages that are counted here.
         more = " or more" if costs.subject.scenario.fleet.pace == "free" else ""
-        yield "first empty battery", f"device {device_number}, after {rounds:,.0f} rounds{more}"
+        yield "first empty battery", f"{label}, after {rounds:,.0f} rounds{more}"
