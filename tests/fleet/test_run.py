@@ -14,6 +14,7 @@ from rich.console import Console
 from small_fleets import assert_same_bits, outcome, prepared, train
 
 from edgesim.assembly import PLAIN
+from edgesim.cli.answers import result_table
 from edgesim.device import DivergedError
 from edgesim.fleet import run as run_module
 from edgesim.fleet.actor import ActorLostError
@@ -55,6 +56,19 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(tmp_path, inl
     assert not np.array_equal(
         outcome(inline_run)[2]["device-000000/x"], outcome(other)[2]["device-000000/x"]
     )
+
+
+def test_a_fleet_whose_models_move_apart_is_told_of_while_it_trains_and_in_the_end(tmp_path):
+    """DeepSqueeze diverges at an averaging rate of 1 with a tenth of the entries (R§3.7)."""
+    squeeze = "algorithm: deepsqueeze, averaging_rate: 1.0, compressor: {kind: top_k, keep: 0.1}"
+    often = ("training.rounds=60", "evaluation={every_rounds: 10, samples: 10}")
+    run = train(tmp_path, "run", f"gossip={{{squeeze}}}", *often, inline=True)
+    (text,) = run.summary["warnings"]
+    assert "lower gossip.averaging_rate, now 1.0, or set it to auto" in text
+    log = (tmp_path / "run.log").read_text()
+    assert log.count("warning: the devices' models move apart") == 1
+    assert log.index("warning: ") < log.index("(round 60)"), "not in the end alone"
+    assert dict(result_table(run.summary, "").rows)["warning"] == text
 
 
 def test_the_time_of_a_run_begins_when_kernels_are_compiled(tmp_path, monkeypatch):
