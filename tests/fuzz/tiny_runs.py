@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
 import random
 import shutil
 import tempfile
 from contextlib import contextmanager, suppress
 from functools import cache
 from io import StringIO
+from multiprocessing.util import Finalize
 from pathlib import Path
 from unittest.mock import patch
 
@@ -88,7 +88,8 @@ def folder():
     """For all directories of this process; gone when it ends."""
     memory = Path("/dev/shm")
     made = Path(tempfile.mkdtemp(prefix="runs-", dir=memory if memory.is_dir() else None))
-    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    # Unlike atexit's, run at the end of a pool's processes, too.
+    Finalize(None, shutil.rmtree, args=(made, True), exitpriority=1)
     return made
 
 
