@@ -38,7 +38,7 @@ class Moments:
 
     Attributes:
         numbers: of the moments, increasing: of completed rounds; or, of all but the last, of
-            intervals of virtual time that have passed. The last is the end.
+            intervals of virtual time that have passed. The last is the end. Empty: no evaluation.
         interval_s: virtual seconds between moments; None where they go by rounds.
     """
 
@@ -73,8 +73,8 @@ class Bookkeeper:
 
     @property
     def last_moment(self) -> int:
-        """Number of the last evaluation."""
-        return self._moments.numbers[-1]
+        """Number of the last evaluation; 0 if there is none."""
+        return self._moments.numbers[-1] if self._moments.numbers else 0
 
     def begin(self, device: Device) -> None:
         """A device stands before its first round, or before the first one after a restart."""
