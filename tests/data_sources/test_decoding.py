@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -96,6 +97,27 @@ def test_many_blocks_keep_their_order():
     count = 3 * PIXELS_PER_BLOCK // side**2 + 5
     files = [encode(np.full((side, side), number, np.uint8)) for number in range(count)]
     assert decode(*files)[:, 0, 0, 0].tolist() == list(range(count))
+
+
+@pytest.mark.parametrize(
+    ("large_pixels", "processors", "threads"), [(71, 4, 1), (72, 4, 4), (72, 100, 8)]
+)
+def test_images_of_more_than_so_many_pixels_are_decoded_on_one_thread(
+    monkeypatch, large_pixels, processors, threads
+):
+    """An image here has 9 x 8 = 72. Several threads would hold several large images at once."""
+    pools = []
+
+    class Pool(ThreadPoolExecutor):
+        def __init__(self, max_workers, **options):
+            pools.append(max_workers)
+            super().__init__(max_workers, **options)
+
+    monkeypatch.setattr(decoding, "ThreadPoolExecutor", Pool)
+    monkeypatch.setattr(decoding, "LARGE_PIXELS", large_pixels)
+    monkeypatch.setattr(decoding.os, "cpu_count", lambda: processors)
+    assert (decode(encode(COLOUR), encode(COLOUR)) == COLOUR).all()
+    assert pools == [threads]
 
 
 def test_image_size_keeps_the_middle_square():

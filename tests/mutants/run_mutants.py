@@ -55,15 +55,64 @@ PACKAGES = {
         ("edgesim/hardware/*",), ("tests/hardware",), ("edgesim/hardware/catalog*",)
     ),
     "compression": Package(("edgesim/compression/*",), ("tests/compression",)),
-    "gossip": Package(("edgesim/gossip/*",), ("tests/gossip",)),
-    "costs": Package(("edgesim/costs/*",), ("tests/costs",)),
+    "gossip": Package(  # without whole fleets and long histories: the rest notices in a second
+        ("edgesim/gossip/*",),
+        (
+            "tests/gossip/test_gossip_oracle.py",
+            "tests/gossip/test_free_order_oracle.py",
+            *(
+                f"tests/gossip/test_gossip_mass.py::test_{claim}"
+                for claim in (
+                    "choco_receivers_hold_bit_equal_public_copies",
+                    "the_running_sum_of_choco_is_the_weighted_sum_of_the_senders_copies",
+                    "push_weights_stay_one_on_regular_graphs_and_always_sum_to_the_devices",
+                    "a_device_without_active_edges_sends_nothing_and_keeps_its_state",
+                )
+            ),
+            *(
+                f"tests/gossip/test_choco_forms.py::test_{claim}"
+                for claim in (
+                    "on_an_irregular_digraph_the_forms_differ_until_push_weights_settle",
+                    "a_device_that_gives_without_receiving_keeps_its_model",
+                    "a_device_without_mass_sends_the_zero_vector",
+                    "float32_follows_float64_where_nothing_is_selected",
+                )
+            ),
+        ),
+    ),
+    "costs": Package(  # without the memory of every model and compressor, and without fleets
+        ("edgesim/costs/*",),
+        (
+            "tests/costs/test_closed_form.py",
+            "tests/costs/test_round_work.py",
+            "tests/costs/test_storage_ledger.py",
+            "tests/costs/test_work_meter.py",
+            *(
+                f"tests/costs/test_memory.py::test_{claim}"
+                for claim in (
+                    "predicted_memory_is_measured_with_every_norm",
+                    "predicted_memory_is_measured_for_every_switch",
+                    "large_models_on_few_samples_peak_where_the_model_is_copied",
+                    "quasi_global_momentum_holds_the_half_step_while_it_sends",
+                    "the_papers_convention_gives_its_ratio",
+                    "vectors_of_a_device_are_those_by_hand",
+                    "a_linear_classifier_peaks_at_its_weight_gradient",
+                    "watching_leaves_the_step_and_the_model_as_they_are",
+                    "a_layout_of_another_model_is_refused",
+                )
+            ),
+        ),
+    ),
     "data": Package(("edgesim/data/*",), ("tests/data_sources",)),
     "quant": Package(
         tuple(
             f"edgesim/quant/{name}.py"
             for name in ("affine", "autograd", "layers", "noise", "norms", "settings", "site")
         ),
-        ("tests/quant",),
+        tuple(  # without the kernels, which mutmut can't change
+            f"tests/quant/test_{name}.py"
+            for name in ("affine", "noise", "not_finite", "quantized_layers", "range_norms")
+        ),
     ),
     "fleet": Package(
         tuple(
@@ -85,7 +134,15 @@ PACKAGES = {
         (
             "tests/fleet/test_checkpoints.py",
             "tests/fleet/test_cluster.py",
-            "tests/fleet/test_completeness.py",
+            *(
+                f"tests/fleet/test_completeness.py::test_{claim}"
+                for claim in (
+                    "each_round_must_be_there_once",
+                    "a_device_without_any_row_is_not_forgotten",
+                    "rounds_in_which_a_device_was_away_may_be_missing",
+                    "each_message_must_be_there_once",
+                )
+            ),
             "tests/fleet/test_core_pool.py",
             "tests/fleet/test_evaluation.py",
             "tests/fleet/test_mailbox.py",
