@@ -118,11 +118,12 @@ def plain_loop(ready, W, rates, eta, keep, *, quasi_global=False, local_steps=1)
         if is_exchange:
             X_hat = X_hat + torch.stack([top_k(row, sizes, keep) for row in half - X_hat])
             X += eta * L @ X_hat
-        if quasi_global:
-            moved = (X - half) / (gamma * u[:, None])
-            M = MOMENTUM * M + (1 - MOMENTUM) * (directions - moved)
+        u_at_step = u
         if is_exchange:
             u = u + eta * L @ u
+        if quasi_global:  # how far the model moved, in units of the step: z u_at_step against half
+            moved = (X * (u_at_step / u)[:, None] - half) / (gamma * u_at_step[:, None])
+            M = MOMENTUM * M + (1 - MOMENTUM) * (directions - moved)
     return losses, X, u
 
 
