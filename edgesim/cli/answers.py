@@ -13,6 +13,7 @@ from topologies import first_exchange, mixing_matrix, spectral_gap
 
 LARGEST_GAP = 512  # devices whose spectral gap takes no more than a second
 
+_SENTENCES = frozenset({"left", "warning"})
 NAMED_DEVICES = 8  # in a row of the closing table; summary.json names all
 
 
@@ -95,7 +96,8 @@ def result_table(summary: dict[str, Any], place: str) -> Table:
     averaging = [] if rate is None else [("averaging rate", f"{rate:g}")]
     rows = [("accuracy of the averaged model", f"{summary['consensus_accuracy']:.4f}")]
     if summary["device_accuracy_min"] is not None:
-        evaluated, devices = summary["device_models_evaluated"], summary["devices"]
+        devices = summary["devices"]
+        evaluated = summary.get("device_models_evaluated", devices)
         which = "single" if evaluated == devices else f"{evaluated:,} of {devices:,}"
         rows += [
             (
@@ -130,4 +132,6 @@ def result_table(summary: dict[str, Any], place: str) -> Table:
     rows += _losses(summary)
     rows += [("wall time", f"{summary['wall_s']:.1f} s"), ("files", place)]
     rows += [("warning", text) for text in summary.get("warnings", [])]
-    return Table(f"{summary['name']} (seed {summary['seed']})", ("", ""), tuple(rows))
+    return Table(
+        f"{summary['name']} (seed {summary['seed']})", ("", ""), tuple(rows), prose=_SENTENCES
+    )

@@ -49,7 +49,7 @@ def table_lines(table: Table, width: int | None) -> list[str]:
         broken = [line for row in rows for line in _broken(row, narrowed, table)]
         return [_aligned(row, narrowed) for row in header] + broken
     if not header and len(columns) == 2:
-        return [line for row in rows for line in _pair(row, widths[0], width)]
+        return [line for row in rows for line in _pair(row, widths[0], width, table.prose)]
     return [line for row in rows for line in _block(table, row, width)]
 
 
@@ -116,11 +116,16 @@ def _broken(row: tuple[str, ...], widths: list[int], table: Table) -> list[str]:
     return [_joined(line, widths) for line in lines]
 
 
-def _pair(row: tuple[str, ...], label_width: int, width: int) -> list[str]:
+def _pair(row: tuple[str, ...], label_width: int, width: int, prose: frozenset[str]) -> list[str]:
     """A label and its value, below it if there is no room beside it."""
     label, value = row
     line = _aligned(row, [label_width, 0])
-    return [line] if cell_len(line) <= width else [label, f"{GAP}{value}"]
+    if cell_len(line) <= width:
+        return [line]
+    if label not in prose:
+        return [label, f"{GAP}{value}"]
+    broken = _sentence(value, max(width - len(GAP), LEAST_PROSE))
+    return [label, *(f"{GAP}{part}" for part in broken)]
 
 
 def _block(table: Table, row: tuple[str, ...], width: int) -> list[str]:

@@ -14,8 +14,8 @@ class Table:
         columns: names of the columns.
         rows: as many cells each; a row with text in its first cell alone heads those below.
         notes: what a reader must know to read it right, a line each.
-        prose: names of the columns that hold sentences, which may be broken between words; all
-            other cells stay whole.
+        prose: names of the columns that hold sentences, which may be broken between words, or of
+            labels whose value is one in a table without names of columns; all else stays whole.
     """
 
     title: str
