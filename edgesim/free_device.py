@@ -211,8 +211,10 @@ class FreeDevice(Device):
     def leave(self, next_sequences: Mapping[Edge, int]) -> list[Letter]:  # noqa: ARG002
         """Leave for good: hand x and u over to a neighbour that stays.
 
-        To the first of those that this round could send to, or else of all that it ever sends to;
-        not to one that it presumes dead. If there is nobody, the device keeps what it has.
+        To one that can't die, if there is one, because nobody knows yet who has died of late; of
+        those to one that is there now, if there is one; of those to the first that this round could
+        send to, or else that it ever sends to. Not to one that it presumes dead. If there is
+        nobody, the device keeps what it has.
 
         Returns:
             The message, if there is one: the device's last.
@@ -229,9 +231,11 @@ class FreeDevice(Device):
         if not heirs or state.u <= 0:
             return []
         self._has_heir = True
+        links, there = clock.hardware.links, self._attendance.is_present
+        heir = min(heirs, key=lambda i: (links[i].is_mortal, not there(i, self.now_s)))
         return [
             self._outbox.write(
-                (self.index, heirs[0]),
+                (self.index, heir),
                 self.round_index,
                 "handover",
                 whole(state.x, self._algorithm.layout),

@@ -198,7 +198,7 @@ class Node:
         return self.inbox.is_ready() and not self.life_signs.unknown(end_s)
 
     def hand_over(self, r: int) -> list[tuple[float, float, float, int]]:
-        """All that a device has that leaves, to the first that stays."""
+        """All that a device has that leaves, to one that stays."""
         i, clock = self.index, self.clock
         clock.foresee(None, r + 1)
         ever = [k for j, k in self.fleet.edges if j == i]
@@ -209,7 +209,9 @@ class Node:
         ]
         if not (heirs and self.has_mass):
             return []
-        return [self.send((i, heirs[0]), r, self.fleet.handover_bytes)]
+        links, now_s = clock.hardware.links, clock.now_s
+        heir = min(heirs, key=lambda k: (links[k].is_mortal, not self.fleet.is_there(k, now_s)))
+        return [self.send((i, heir), r, self.fleet.handover_bytes)]
 
     def send(
         self, edge: tuple[int, int], r: int, num_bytes: int

@@ -7,7 +7,8 @@ Devices may be absent, join, leave by plan, and die of an empty battery:
     absent   asleep (`duty_cycle`), and nobody whose step ends meanwhile sends to it
     joins    absent until then; without mass it lets the time of its steps pass, and sends nothing
     leaves   its last step is the first to end then or later; it takes in what is on its way, and
-             sends all that it has to the first neighbour that stays
+             sends all that it has to a neighbour that stays: rather to one without a battery,
+             then rather to one that is there, then to the first
     dies     between two rounds, if what it has spent and its costliest round exceed its battery;
              whoever ends a step (d + time-out, dead) <= (t, own) sends to it no more from then on
 """
@@ -290,7 +291,11 @@ class EventLoop:
             if k not in self.fleet.leave_s and k not in device.presumed_dead
         ]
         if heirs and device.has_mass:
-            self.send(i, heirs[0], self.fleet.handover_bytes, device.rounds[-1].end_s)
+            end_s = device.rounds[-1].end_s
+            plugged_in = [k for k in heirs if self.fleet.hardware[k].profile.battery_j is None]
+            choice = plugged_in or heirs
+            there = [k for k in choice if self.fleet.is_there(k, end_s)]
+            self.send(i, (there or choice)[0], self.fleet.handover_bytes, end_s)
 
     def push(
         self,

@@ -87,6 +87,28 @@ def test_no_mass_is_lost_or_made_by_who_comes_and_goes_as_planned(
     assert set(handovers["sender"]) >= set(leavers)
 
 
+@pytest.mark.parametrize(
+    ("battery_rounds", "churn"),
+    [(10.5, ""), (None, ", joins: [{device: 1, at_s: 0.015}]")],
+    ids=["dead", "not there yet"],
+)
+def test_a_leaver_hands_over_to_a_neighbour_that_lives_and_is_there(
+    tmp_path, battery_rounds, churn
+):
+    """Neighbours of device 0 are 1, which nobody presumes dead yet, and 3, which is plugged in."""
+    more = f"churn: {{leaves: [{{device: 0, at_s: 0.01}}]{churn}}}"
+    fleet = mortal(None, battery_rounds, None, None, more=more)
+    run = train(tmp_path, "run", *STILL, fleet, "topology.kind=ring", COMPLETE[1], inline=True)
+    rounds, messages = tables_of(run)
+    (handover,) = messages[messages["kind"] == "handover"].to_dict("records")
+    if battery_rounds:
+        died_s = run.summary["dead_devices"]["1"]["virtual_time_s"]
+        assert died_s < handover["departure_time_s"], "it was dead, and nobody knew"
+    assert handover["receiver"] == 3
+    assert list(run.summary["left_after_round"]) == ["0"]
+    assert float(ends_of(run)[0]["u"]) == 0
+
+
 def test_nobody_sends_to_who_is_absent_and_it_does_nothing(tmp_path):
     run = train(tmp_path, "run", churning(CHURNS["absences"]), *COMPLETE, *STILL, inline=True)
     rounds, messages = tables_of(run)
