@@ -99,7 +99,7 @@ def test_a_leaver_hands_over_to_a_neighbour_that_lives_and_is_there(
     more = f"churn: {{leaves: [{{device: 0, at_s: 0.01}}]{churn}}}"
     fleet = mortal(None, battery_rounds, None, None, more=more)
     run = train(tmp_path, "run", *STILL, fleet, "topology.kind=ring", COMPLETE[1], inline=True)
-    rounds, messages = tables_of(run)
+    _, messages = tables_of(run)
     (handover,) = messages[messages["kind"] == "handover"].to_dict("records")
     if battery_rounds:
         died_s = run.summary["dead_devices"]["1"]["virtual_time_s"]
