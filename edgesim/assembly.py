@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias, assert_never, overload
 
 import torch
 
-from edgesim.attendance import make_attendance
+from edgesim.attendance import make_attendance, make_presence
 from edgesim.compression.catalog import build_compressor
 from edgesim.compression.compressors import Compressor, Identity
 from edgesim.compression.value_codes import ValueFormat
@@ -60,11 +60,11 @@ from edgesim.scenario.schema import Scenario
 from edgesim.streams import Purpose, torch_seed
 from edgesim.trainer import Trainer
 from topologies import (
+    EVERYONE,
     Intermittent,
     Schedule,
     TopologyError,
     WithPresence,
-    build_churn,
     build_schedule,
     check_schedule,
     device_attributes,
@@ -216,12 +216,9 @@ def name_devices(scenario: Scenario) -> tuple[Scenario, Schedule]:
         if scenario.gossip.local_steps > 1:
             key = "gossip.local_steps"
             schedule = Intermittent(schedule, scenario.gossip.local_steps)
-        churn = scenario.fleet.churn
-        if churn is not None and scenario.fleet.pace == "lockstep":
+        presence = make_presence(scenario)
+        if presence is not EVERYONE:
             key = "fleet.churn"
-            churn_seed = torch_seed(scenario.seed, Purpose.CHURN)
-            words = churn.words("lockstep", scenario.fleet.numbers)
-            presence = build_churn(num_devices, seed=churn_seed, **words)
             schedule = WithPresence(schedule, presence)
     except TopologyError as error:
         raise ScenarioError(f"{key}: {error}") from error

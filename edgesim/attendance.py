@@ -1,4 +1,4 @@
-"""Which devices are there at which virtual time: a scenario's churn at free pace."""
+"""Which devices are there when: a scenario's churn, by rounds or at free pace by virtual time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,33 @@ from math import inf
 from edgesim.errors import ScenarioError
 from edgesim.scenario.schema import Scenario
 from edgesim.streams import Purpose, torch_seed
-from topologies import Schedule, TimedChurn, TopologyError, build_timed_churn
+from topologies import (
+    EVERYONE,
+    Presence,
+    Schedule,
+    TimedChurn,
+    TopologyError,
+    build_churn,
+    build_timed_churn,
+)
+
+
+def make_presence(scenario: Scenario) -> Presence:
+    """Who takes part in which round; everybody in all, without churn in lockstep.
+
+    Raises:
+        ScenarioError: the churn can't work, with the reason.
+    """
+    fleet = scenario.fleet
+    if fleet.churn is None or fleet.pace != "lockstep":
+        return EVERYONE
+    seed = torch_seed(scenario.seed, Purpose.CHURN)
+    try:
+        return build_churn(
+            fleet.num_devices, seed=seed, **fleet.churn.words("lockstep", fleet.numbers)
+        )
+    except TopologyError as error:
+        raise ScenarioError(f"fleet.churn: {error}") from error
 
 
 def make_attendance(scenario: Scenario) -> TimedChurn:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+    from topologies import Presence
+
     _Table: TypeAlias = pa.Table | pd.DataFrame
 
 
@@ -219,6 +221,35 @@ def columns_that_hold(
 ) -> tuple[Column, ...]:
     """Columns of a table, with those of the optional ones that its rows have."""
     return columns + tuple(column for column in optional if first_row[column.name] is not None)
+
+
+def first_irregularity(
+    rows: _Table, rounds_done: Mapping[int, int], presence: Presence
+) -> str | None:
+    """What is wrong with the rows of some devices, or nothing.
+
+    Args:
+        rows: with columns device and round.
+        rounds_done: of each device.
+        presence: who took part in which round; one that was away may have no row.
+    """
+    import numpy as np
+
+    devices, rounds = (rows[name].to_numpy() for name in ("device", "round"))
+    order = np.lexsort((rounds, devices))
+    devices, rounds = devices[order], rounds[order]
+    for device, done in rounds_done.items():
+        first, last = np.searchsorted(devices, [device, device + 1])
+        own = rounds[first:last]
+        expected = np.array([0, *(own + 1)])
+        found = np.array([*own, max(done, expected[-1])])
+        for place in np.flatnonzero(found != expected):
+            if found[place] < expected[place]:
+                return f"has round {found[place]} of device {device} twice"
+            for missing in range(expected[place], found[place]):
+                if presence.is_present(device, missing):
+                    return f"lacks round {missing} of device {device}"
+    return None
 
 
 def first_miscount(rounds: _Table, messages: _Table) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -17,11 +17,13 @@ from edgesim.records import (
     ROUNDS,
     Column,
     arrow_schema,
+    first_irregularity,
     first_miscount,
     with_names,
 )
-from edgesim.run_files import REMEDY, RunDirectoryError, RunFiles
+from edgesim.run_files import REMEDY, RunDirectoryError, RunFiles, number_of
 from edgesim.storage import StorageError, Store
+from topologies import EVERYONE, Presence
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -140,10 +142,14 @@ def _check_agreement(run: Run) -> None:
 
 
 def _load_unfinished(files: RunFiles) -> Run:
-    names = _device_names(files)
+    scenario = _scenario_of(files)
+    names = scenario.get("fleet", {}).get("names", [])
+    saved = _rounds_saved(files)  # first: parts are written before checkpoints
     rounds = _joined(files, "rounds", ROUNDS, ["round", "device"], names)
     order = ["round", "sender", "receiver", "device"]
     messages = _joined(files, "messages", MESSAGES, order, names)
+    if wrong := _first_gap(files, rounds, saved, scenario):
+        raise RunDirectoryError(f"{files.place}/parts: {wrong}; {REMEDY}")
     # Those of a part are written just before its rounds.
     keys, known = (frame.set_index(["device", "round"]).index for frame in (messages, rounds))
     messages = messages[keys.isin(known)].reset_index(drop=True)
@@ -180,14 +186,52 @@ def _joined(
     return frame
 
 
-def _device_names(files: RunFiles) -> list[str]:
-    """As the run's scenario has them; none if it has none."""
+def _rounds_saved(files: RunFiles) -> dict[int, int]:
+    """Rounds of each device that its newest checkpoint says were recorded before it."""
+    saved: dict[int, int] = {}
+    for name in files.own_names("checkpoints/*/round-*.ckpt"):
+        device = number_of(f"{name.split('/')[1]}.")
+        saved[device] = max(saved.get(device, 0), number_of(name))
+    return saved
+
+
+def _first_gap(
+    files: RunFiles, rounds: pd.DataFrame, saved: Mapping[int, int], scenario: Mapping[str, Any]
+) -> str | None:
+    """A round that was recorded and is lost, or is there twice, or nothing."""
+    presence = _presence(files, scenario)
+    fleet = scenario.get("fleet", {})
+    numbers = {name: device for device, name in enumerate(fleet.get("names", []))}
+    leaves = (fleet.get("churn") or {}).get("leaves", [])
+    # The last two checkpoints of one who leaves do not number its rounds.
+    leavers = {numbers.get(leave["device"], leave["device"]) for leave in leaves}
+    begun = {device: done for device, done in saved.items() if device not in leavers}
+    last = rounds.groupby("device", as_index=False)["round"].max()
+    recorded = dict(zip(last["device"].tolist(), (last["round"] + 1).tolist(), strict=True))
+    done = {d: max(begun.get(d, 0), recorded.get(d, 0)) for d in sorted({*begun, *recorded})}
+    return first_irregularity(rounds, done, presence)
+
+
+def _presence(files: RunFiles, scenario: Mapping[str, Any]) -> Presence:
+    """Who took part in which round."""
+    fleet = scenario.get("fleet", {})
+    if not fleet.get("churn"):
+        return EVERYONE
+    from edgesim.attendance import make_presence
+    from edgesim.scenario.files import parse_scenario
+
+    name = "scenario.yaml"
+    return make_presence(parse_scenario(files.read_text(name), f"{files.place}/{name}", Path()))
+
+
+def _scenario_of(files: RunFiles) -> dict[str, Any]:
+    """What scenario.yaml holds; nothing if it is not there."""
     import yaml
 
     if not files.has("scenario.yaml"):  # the run had not got going
-        return []
-    scenario = yaml.safe_load(files.read_text("scenario.yaml"))
-    return list(scenario.get("fleet", {}).get("names", []))
+        return {}
+    scenario: dict[str, Any] = yaml.safe_load(files.read_text("scenario.yaml"))
+    return scenario
 
 
 def _frame(files: RunFiles, name: str) -> pd.DataFrame:

@@ -46,8 +46,6 @@ from edgesim.storage import Store
 
 _LOCK_FLAGS = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
-_LOCK_FLAGS = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-
 
 class RunDirectory(RunFiles):
     """Paths and writers of one run; holds no state but its place, so any process may have its own.
@@ -190,6 +188,9 @@ class RunDirectory(RunFiles):
     def drop_parts_from(self, device: int, round_index: int) -> None:
         """Remove the parts of a device that begin at a round or later."""
         names = self.own_names(f"{_parts_of(device)}/*-*.parquet")
+        # The last ones first: if this is interrupted, no round is missing among those that stay.
+        # Of one number "rounds" goes before "messages", without which it would be incomplete.
+        names.sort(key=lambda name: (number_of(name), name), reverse=True)
         self._store.delete(name for name in names if number_of(name) >= round_index)
 
     def merge_rounds(self, names: Sequence[str] = (), *, keep_parts: bool = False) -> None:

@@ -11,10 +11,9 @@ from rich.console import Console
 from small_fleets import assert_same_bits, train
 
 from edgesim.fleet import run as run_module
-from edgesim.fleet.completeness import first_irregularity
 from edgesim.fleet.run import resume_run
 from edgesim.fleet.run_directory import RunDirectory, RunDirectoryError
-from edgesim.records import first_miscount
+from edgesim.records import first_irregularity, first_miscount
 from topologies import EVERYONE, Absence, Churn
 
 
@@ -90,9 +89,9 @@ def test_each_message_must_be_there_once(senders, said):
 def test_a_run_that_lost_messages_does_not_end_as_if_nothing_was(tmp_path, monkeypatch, loss):
     merge = RunDirectory.merge_rounds
 
-    def lose_a_part(directory, **options):
+    def lose_a_part(directory, *names, **options):
         loss(directory.path / "parts" / "device-000002" / "messages-000000000.parquet")
-        merge(directory, **options)
+        merge(directory, *names, **options)
 
     with monkeypatch.context() as patched:
         patched.setattr(RunDirectory, "merge_rounds", lose_a_part)
@@ -107,9 +106,9 @@ def test_a_run_that_lost_messages_does_not_end_as_if_nothing_was(tmp_path, monke
 def test_a_run_that_lost_a_part_does_not_end_as_if_nothing_was(tmp_path, monkeypatch):
     merge = RunDirectory.merge_rounds
 
-    def lose_a_part(directory, **options):
+    def lose_a_part(directory, *names, **options):
         (directory.path / "parts" / "device-000002" / "rounds-000000000.parquet").unlink()
-        merge(directory, **options)
+        merge(directory, *names, **options)
 
     with monkeypatch.context() as patched:
         patched.setattr(RunDirectory, "merge_rounds", lose_a_part)
