@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import socket
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from edgesim.fleet.placement import (
     Node,
     NoRoomError,
     cpu_share,
+    devices_by_actor,
     devices_by_node,
     gpu_share,
     place,
@@ -103,6 +105,34 @@ def test_a_full_cluster_says_how_many_fit_and_what_to_do():
         place(busy, 4, Need(1.0), "auto")
     with pytest.raises(NoRoomError, match=r"raise fleet\.devices_per_actor"):
         place(busy, 4, Need(1.0), "auto")
+
+
+@pytest.mark.parametrize(
+    ("need", "said"),
+    [
+        (Need(1.0), "with 1 CPUs (5 of 8 CPUs are free on 2 nodes)"),
+        (Need(1.0, 0.5), "with 1 CPUs and 0.5 GPUs (5 of 8 CPUs and 1.5 of 2 GPUs are free on 2"),
+    ],
+)
+def test_a_full_cluster_speaks_of_gpus_where_actors_need_some(need, said):
+    busy = [Node("a", 4.0, 1.0, 1.0, 0.5), Node("b", 4.0, 4.0, 1.0, 1.0)]
+    with pytest.raises(NoRoomError, match=re.escape(said)):
+        place(busy, 9, need, "auto")
+
+
+@pytest.mark.parametrize(
+    ("num_devices", "devices_per_actor", "num_cpus", "sizes"),
+    [
+        (10, 4, 99, [4, 4, 2]),
+        (10, "auto", 4, [3, 3, 3, 1]),
+        (3, "auto", 8, [1, 1, 1]),
+        (3, "auto", 0, [3]),  # of a machine whose CPUs are not known
+    ],
+)
+def test_devices_of_actors_by_hand(num_devices, devices_per_actor, num_cpus, sizes):
+    parts = devices_by_actor(num_devices, devices_per_actor, num_cpus)
+    assert [len(part) for part in parts] == sizes
+    assert [device for part in parts for device in part] == list(range(num_devices))
 
 
 def test_shares_of_gpus():

@@ -44,6 +44,17 @@ def test_never_more_holders_than_cores(tmp_path):
     assert (most, total, inside) == (2, 120, 0)
 
 
+def test_files_of_the_pool_are_for_their_owner_alone(tmp_path):
+    before = os.umask(0)
+    try:
+        with CorePool(tmp_path / "pool", 1).core():
+            modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.glob("pool/*")}
+    finally:
+        os.umask(before)
+    assert modes.keys() > {"bell", "core-0", "queue"}
+    assert set(modes.values()) == {0o600}
+
+
 def test_whoever_waits_takes_any_core_that_becomes_free(tmp_path):
     """One holder may take for ever: its core was taken first, and the other one is given back."""
     pool, got_one = CorePool(tmp_path, 2), threading.Event()

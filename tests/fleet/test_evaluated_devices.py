@@ -12,7 +12,7 @@ from small_fleets import prepared, train
 
 from edgesim.assembly import PLAIN, make_flat_model
 from edgesim.cli.answers import prepared_table, result_table
-from edgesim.fleet import evaluation_progress
+from edgesim.fleet import evaluation, evaluation_progress
 from edgesim.fleet.evaluation import CONSENSUS, Evaluator, evaluated_devices
 from edgesim.fleet.evaluation_progress import EvaluationProgress
 from edgesim.snapshot import Snapshot
@@ -89,6 +89,23 @@ def test_others_take_the_place_of_devices_that_have_left(tmp_path):
     order = evaluated_devices(30, 5, 5)
     rows = Fleet(tmp_path, 30, most=5, left=order[:2]).rows()
     assert [row["device"] for row in rows[1:]] == sorted(order[2:7])
+
+
+def test_rows_say_whose_model_it_is_and_how_far_it_is_from_the_average(tmp_path):
+    """Models x, 1.01 x and 1.02 x; of the average the root of the mean of squares is given."""
+    fleet = Fleet(tmp_path, 3, most=None)
+    length = float(fleet.snapshots[0].x.double().norm())
+    rows = fleet.rows()
+    assert [row["model"] for row in rows] == ["consensus", "device", "device", "device"]
+    distances = [row["consensus_distance"] / length for row in rows]
+    assert distances == pytest.approx([0.01 * (2 / 3) ** 0.5, 0.01, 0, 0.01], abs=1e-7)
+
+
+def test_every_batch_of_every_model_is_rounded_with_noise_of_its_own(tmp_path, monkeypatch):
+    seeds = []
+    monkeypatch.setattr(evaluation, "seed_rounding_", lambda _, seed: seeds.append(seed))
+    Fleet(tmp_path, 3, most=None).rows()
+    assert len(set(seeds)) == len(seeds) == 4 * 3
 
 
 def test_a_run_says_which_devices_its_figures_are_of(tmp_path):

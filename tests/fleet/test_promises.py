@@ -222,6 +222,13 @@ def test_a_promise_counts_when_all_messages_before_it_are_here():
     assert not box.take_promise(Promise((1, 9), 1, 7.0)), "less than is known"
 
 
+def test_time_begins_at_zero():
+    """Whoever promises silence until 0.5 s keeps no device waiting that has not yet computed."""
+    box = Inbox(9, [(1, 9)])
+    box.take_promise(Promise((1, 9), 0, 0.5))
+    assert box.is_ready()
+
+
 def test_equal_times_are_decided_by_the_devices_numbers():
     """A message at t from a lower number is in time for t, one from a higher number is not."""
     for sender, is_in_time in ((1, True), (12, False)):

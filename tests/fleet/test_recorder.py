@@ -13,6 +13,7 @@ from rich.console import Console
 
 from edgesim.fleet import recorder
 from edgesim.fleet.evaluation import CONSENSUS, Evaluator
+from edgesim.fleet.evaluation_progress import EvaluationProgress
 from edgesim.fleet.progress import Progress
 from edgesim.fleet.run_directory import RunDirectory, RunDirectoryError
 from edgesim.snapshot import Snapshot
@@ -33,6 +34,44 @@ def test_the_loss_is_the_mean_of_those_that_have_one(monkeypatch, losses, shown)
     ]
     display.show(parts, num_rounds=10)
     assert said.getvalue().startswith(f"round 5/10, {shown}, sent 0 bytes")
+
+
+FIGURES = [Progress(num_devices=1, rounds_done=5, slowest_round=5, loss=1.0, sent_bytes=0)]
+
+
+@pytest.mark.parametrize(("interval_s", "num_lines"), [(-1.0, 3), (3600.0, 0)])
+def test_lines_of_progress_are_printed_at_intervals(monkeypatch, interval_s, num_lines):
+    monkeypatch.setattr(recorder, "LOG_INTERVAL_S", interval_s)
+    said = io.StringIO()
+    display = recorder._Display(Console(file=said, width=200), total=20)
+    for _ in range(3):
+        display.show(FIGURES, num_rounds=10)
+    assert said.getvalue().count("round 5/10") == num_lines
+
+
+def test_on_a_terminal_one_line_is_kept_up_to_date_and_taken_away_in_the_end(monkeypatch):
+    """Whatever the interval of lines. ESC [2K erases a line."""
+    monkeypatch.setattr(recorder, "LOG_INTERVAL_S", -1.0)
+    said = io.StringIO()
+    console = Console(file=said, width=200, force_terminal=True, color_system=None)
+    display = recorder._Display(console, total=20)
+    with display:
+        first = said.getvalue()
+        display.show(FIGURES, num_rounds=10)
+    assert "round - " in first
+    assert "loss -  consensus accuracy - sent - " in first
+    assert "sent 0 bytes\n" not in said.getvalue()
+    assert said.getvalue().endswith("\x1b[2K")
+
+
+def test_how_far_an_evaluation_is_is_shown_with_the_number_of_models():
+    class Shown:
+        def text(self, done, total):
+            return f"{done}/{total}"
+
+    display = recorder._Display(Console(file=io.StringIO()), total=20)
+    display.evaluating(cast("EvaluationProgress", Shown()))(3, 7)
+    assert display._progress.tasks[0].fields["evaluated"] == "  3/7"
 
 
 @pytest.mark.parametrize(("num_actors", "seconds"), [(1, 0.5), (2, 0.5), (8, 2), (1000, 5)])
@@ -125,6 +164,24 @@ def test_a_run_that_is_gone_on_with_evaluates_every_round_that_was_not(tmp_path)
     columns = directory.read_table("evaluations.parquet").to_pydict()
     assert columns["round"] == [row["round"] for row in expected]
     assert columns["device"] == [row["device"] for row in expected]
+
+
+def test_a_fleet_is_warned_of_once(tmp_path):
+    directory, said = RunDirectory.create(tmp_path / "run"), io.StringIO()
+    for round_index in (2, 4):
+        x = torch.zeros(1)
+        directory.write_snapshot(Snapshot(0, round_index, round_index, x, 1.0, x, None))
+    recorder.Recorder(
+        directory,
+        cast("Evaluator", Evaluators()),
+        num_devices=1,
+        num_rounds=4,
+        evaluation_rounds=[2, 4],
+        device_models="never",
+        console=Console(file=said),
+        warn=lambda rows: "it diverges",
+    ).finish()
+    assert said.getvalue().count("warning: it diverges") == 1
 
 
 def test_an_evaluation_whose_models_are_missing_is_an_error_in_the_end(tmp_path):

@@ -85,8 +85,9 @@ def test_what_is_covered_goes_and_what_is_asked_for_beyond_it_is_refused():
         files.checkpoint(log, sequence + 1)
     assert sorted(files.letters) == [3, 4]
     assert log.letters((0, 1), 2) == [letter(2), letter(3)]
-    with pytest.raises(LettersLostError, match="asks for message 1 of device 0, which keeps"):
+    with pytest.raises(LettersLostError, match="asks for message 1 of device 0, which keeps") as e:
         log.letters((0, 1), 1)
+    assert str(e.value).endswith("damaged; bring them back from a copy, or start the run anew")
 
 
 def test_a_letter_on_a_silent_edge_moves_on_and_is_still_found():

@@ -60,6 +60,7 @@ PACKAGES = {
         (
             "tests/gossip/test_gossip_oracle.py",
             "tests/gossip/test_free_order_oracle.py",
+            "tests/gossip/test_shares.py",
             *(
                 f"tests/gossip/test_gossip_mass.py::test_{claim}"
                 for claim in (
@@ -145,6 +146,16 @@ PACKAGES = {
             ),
             "tests/fleet/test_core_pool.py",
             "tests/fleet/test_evaluation.py",
+            *(
+                f"tests/fleet/test_evaluated_devices.py::test_{claim}"
+                for claim in (
+                    "the_sample_follows_from_the_seed_and_grows_at_its_end",
+                    "only_the_sample_is_evaluated_and_only_it_costs_anything",
+                    "others_take_the_place_of_devices_that_have_left",
+                    "rows_say_whose_model_it_is_and_how_far_it_is_from_the_average",
+                    "every_batch_of_every_model_is_rounded_with_noise_of_its_own",
+                )
+            ),
             "tests/fleet/test_mailbox.py",
             "tests/fleet/test_promises.py",
             "tests/fleet/test_recorder.py",

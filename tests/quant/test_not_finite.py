@@ -36,6 +36,13 @@ def test_activations_that_are_not_finite_are_refused_in_evaluation_after_trainin
         call(layer.eval(), kind, x)
 
 
+def test_a_running_range_that_is_not_finite_is_named_in_evaluation():
+    layer = make("conv").eval()
+    layer.input.high.fill_(float("inf"))
+    with pytest.raises(NonFiniteError, match=r"\brunning ranges of layer one hold NaN"):
+        layer(activations("conv"))
+
+
 @BAD
 def test_both_inputs_of_a_sum_are_checked(bad):
     x = activations("sum")

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from edgesim.models import EightBit, build_model
+from edgesim.quant.arithmetic import Geometry
 from edgesim.quant.layers import (
     InputQuantizer,
     QuantizedConv2d,
@@ -213,6 +214,22 @@ def test_range_batch_norm_is_evaluated_with_running_statistics_in_8_bits():
 
 
 # --- layers are the functions of their parts
+
+
+def test_a_linear_layer_is_a_convolution_of_one_pixel():
+    assert make("linear").geometry == Geometry(kernel=1, stride=1, padding=0, groups=1)
+
+
+def test_a_layer_that_stands_alone_is_the_first_of_a_model_and_its_seed_is_zero():
+    """Neither named nor seeded; gradients are rounded at random."""
+    alone = QuantizedLinear(
+        8, 8, arithmetic=Reference(has_integer_zero=True), settings=plain.settings()
+    )
+    of_model = make("linear")
+    alone.load_state_dict(of_model.state_dict())
+    seed_rounding_(of_model, 0)
+    for ours, expected in zip(step(alone, "linear")[1], step(of_model, "linear")[1], strict=True):
+        assert ours.equal(expected)
 
 
 def test_a_linear_layer_is_the_product_with_its_codes():
