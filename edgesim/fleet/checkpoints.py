@@ -297,6 +297,7 @@ class Checkpoints:
         that is lost: the rounds since the one before are done again, and leave it anew. What older
         ones would need, neighbours may have dropped; these are for those whose file is damaged.
         """
+        refused: list[tuple[int, str]] = []
         reasons: list[str] = []
         for round_index in reversed(rounds):
             try:
@@ -308,17 +309,14 @@ class Checkpoints:
             except NewerCheckpointError:
                 raise
             except (CheckpointError, RunDirectoryError) as error:
-                _log.warning(
-                    "checkpoint of device %d after round %d can't be used: %s",
-                    device,
-                    round_index,
-                    error,
-                )
+                refused.append((round_index, str(error)))
                 reasons.append(str(error).removesuffix(f"; {REMEDY}"))
                 if isinstance(error, RunDirectoryError) and len(reasons) >= KEPT_CHECKPOINTS:
                     break
                 continue
+            _tell_refused(device, refused, logging.WARNING)
             return checkpoint
+        _tell_refused(device, refused, logging.DEBUG)  # the error gives the reason
         if rounds:
             raise NoSoundCheckpointError(
                 f"device {device}: none of its {len(rounds)} checkpoints can be used "
@@ -350,6 +348,17 @@ class Checkpoints:
         if (checkpoint.device, checkpoint.round_index) != (device, round_index):
             raise CheckpointError(f"{place}: of another device or round than its name says")
         return checkpoint
+
+
+def _tell_refused(device: int, refused: Sequence[tuple[int, str]], level: int) -> None:
+    for round_index, reason in refused:
+        _log.log(
+            level,
+            "checkpoint of device %d after round %d can't be used: %s",
+            device,
+            round_index,
+            reason,
+        )
 
 
 def _letters(checkpoint: Checkpoint) -> WrittenLetters:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from edgesim.fleet.run_directory import RunDirectory
 from edgesim.preparation import Prepared
 from edgesim.records import first_irregularity, first_miscount
-from edgesim.run_files import RunDirectoryError
+from edgesim.run_files import REMEDY, RunDirectoryError
+
+_TABLES = tuple(f"{name}.parquet" for name in ("rounds", "messages", "evaluations", "devices"))
 
 
 def check_rounds(prepared: Prepared, directory: RunDirectory) -> None:
@@ -41,6 +46,24 @@ def check_evaluations(prepared: Prepared, directory: RunDirectory) -> None:
     if (num_done := directory.num_evaluated()) != num_due:
         wrong = f"has {num_done} evaluations instead of {num_due}"
         raise _lost(directory, "evaluations.parquet", wrong)
+
+
+def check_finished(directory: RunDirectory, summary: Mapping[str, Any]) -> None:
+    """Make sure that what a finished run left is all there, and as it was written.
+
+    Args:
+        directory: of the run.
+        summary: of the run, as in summary.json.
+
+    Raises:
+        RunDirectoryError: a file is missing or damaged; which one.
+    """
+    for name in ("scenario.yaml", "environment.json", *_TABLES):
+        if not directory.has(name):
+            raise RunDirectoryError(f"{directory.place}/{name}: missing; {REMEDY}")
+        directory.read(name)
+    for device in range(summary["devices"]):
+        directory.check_final_model(device)
 
 
 def _lost(directory: RunDirectory, table: str, wrong: str) -> RunDirectoryError:

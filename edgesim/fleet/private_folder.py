@@ -53,15 +53,24 @@ def safe_parent(candidates: list[Path], max_length: int) -> Path:
         elif not os.access(folder, os.W_OK | os.X_OK):
             problems.append(f"{folder} can't be written to")
         elif _lets_others_rename(folder):
-            problems.append(f"in {folder} others can rename what is not theirs (no sticky bit)")
+            problems.append(f"in {folder} others can rename what is not theirs (its owner, mode)")
         else:
             return folder
     raise TemporaryFolderError(f"no folder for temporary files: {'; '.join(problems)}; {_REMEDY}")
 
 
 def _lets_others_rename(folder: Path) -> bool:
-    mode = folder.stat().st_mode
-    return bool(mode & stat.S_IWOTH and not mode & stat.S_ISVTX)
+    """Whether another user could put a folder of his own in the place of one in it.
+
+    Its owner can, sticky or not. So can all who may write to it without a sticky bit; of a group
+    it is not known here who is in it.
+    """
+    status = folder.stat()
+    if status.st_uid not in (0, os.geteuid()):
+        return True
+    return bool(
+        status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX
+    )
 
 
 @contextmanager

@@ -81,16 +81,17 @@ class Recorder:
         self._warn = warn
         self._has_warned = False
         self._shown = EvaluationProgress(console, num_devices, num_test_samples)
-        self._slowest_round = 0
+        self._slowest_round: int | None = 0
         self._stopping = asyncio.Event()
 
     @property
-    def rounds_done(self) -> int:
-        """Rounds that every device has completed, when last asked."""
+    def rounds_done(self) -> int | None:
+        """Rounds that every device has completed, when last asked; None if that is not known."""
         return self._slowest_round
 
     def go_on(self) -> None:
         """Take over what was evaluated before the run was interrupted."""
+        self._slowest_round = None
         optional = {column.name: None for column in VIRTUAL_EVALUATIONS}
         rows = self._directory.read_rows("evaluations.parquet")
         self.rows = [{**optional, **row} for row in rows]

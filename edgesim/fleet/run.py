@@ -24,11 +24,13 @@ from rich.console import Console
 from edgesim.assembly import Compute, FleetPlan, choose_compute, make_flat_model
 from edgesim.data.batches import evaluation_batches
 from edgesim.errors import EdgesimError
-from edgesim.fleet.completeness import check_evaluations, check_rounds
+from edgesim.fleet.checkpoints import NoSoundCheckpointError
+from edgesim.fleet.completeness import check_evaluations, check_finished, check_rounds
 from edgesim.fleet.departures import describe
 from edgesim.fleet.divergence import growth_warning
 from edgesim.fleet.evaluation import Evaluator
 from edgesim.fleet.inline import InlineFleet
+from edgesim.fleet.network import LettersLostError
 from edgesim.fleet.progress import Progress, Waiting
 from edgesim.fleet.recorder import Recorder
 from edgesim.fleet.run_directory import RunDirectory
@@ -145,7 +147,8 @@ def resume_run(
 
     Raises:
         RunDirectoryError: there is no run to go on with, or this program can't go on with it.
-            A run that is finished is no error: its result is returned.
+            A run that is finished is no error: its result is returned, if all files of it are there
+            and sound.
         LeaseError: another process is at it.
         EdgesimError: the run failed.
     """
@@ -165,6 +168,7 @@ def _resume(
     directory.sweep_unfinished()
     if directory.has("summary.json"):
         summary = directory.read_json("summary.json")
+        check_finished(directory, summary)
         directory.drop_recovery()  # if it was killed just before
         _say(console, f"{directory.place}: this run is finished; there is nothing to do")
         return RunResult(directory.place, summary)
@@ -251,17 +255,22 @@ class _Run:
         recorder = _make_recorder(self.prepared, self.directory, compute, num_cpus, console)
         if recover:
             recorder.go_on()
+        has_started = False
         try:
             with self._fleet(num_cpus, recover=recover) as fleet:
+                has_started = True
                 timeout_s = self.prepared.scenario.recovery.stall_timeout_s
                 names = self.prepared.scenario.fleet.names
                 asyncio.run(_conduct(fleet, recorder, timeout_s, names))
-        except LeaseError:  # not this process's to write to, nor its user's to go on with
+        except (LeaseError, NoSoundCheckpointError, LettersLostError):
+            # Not this process's to write to, nor its user's to go on with; or the error says why
+            # nobody can go on with it.
             recorder.close()
             raise
         except BaseException:
             recorder.close()
-            self._tell_how_to_go_on(recorder.rounds_done)
+            if has_started:
+                self._tell_how_to_go_on(recorder.rounds_done)
             raise
         names = self.prepared.scenario.fleet.names
         # Parts are kept until summary.json says that all is there.
@@ -277,10 +286,10 @@ class _Run:
         except EdgesimError as error:
             _log.warning("a restart of an actor is not counted: %s", error)
 
-    def _tell_how_to_go_on(self, rounds_done: int) -> None:
+    def _tell_how_to_go_on(self, rounds_done: int | None) -> None:
         """Join what is recorded, and say what to do, if the run's folder is still there."""
         place = self.directory.place
-        said = f"stopped after round {rounds_done}"
+        said = "stopped" if rounds_done is None else f"stopped after round {rounds_done}"
         try:
             if not self.directory.has(ABOUT):
                 _say(self.console, f"{said}; {place} is gone, and what was recorded with it")

@@ -19,10 +19,12 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from io import BytesIO
 from math import isnan, nan
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
 
 from edgesim.fleet.part_merge import Part, merge_parts
@@ -40,9 +42,9 @@ from edgesim.records import (
     with_names,
 )
 from edgesim.reports import RoundReport
-from edgesim.run_files import RunDirectoryError, RunFiles, number_of
+from edgesim.run_files import REMEDY, RunDirectoryError, RunFiles, number_of
 from edgesim.snapshot import Snapshot
-from edgesim.storage import Store
+from edgesim.storage import StorageError, Store
 
 _LOCK_FLAGS = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -361,6 +363,24 @@ class RunDirectory(RunFiles):
         """The model of the last round, which may be among those that are kept already."""
         name = _snapshot_name(round_index, f"{device:06d}")
         return self._read_model(name if self.has(name) else _final_model_name(device), name)
+
+    def check_final_model(self, device: int) -> None:
+        """Make sure that a finished run's model of a device is there and sound.
+
+        Raises:
+            RunDirectoryError: it is missing or damaged.
+        """
+        name = _final_model_name(device)
+        if not self.has(name):
+            raise RunDirectoryError(f"{self.place}/{name}: missing; {REMEDY}")
+        try:
+            with np.load(BytesIO(self._store.read(name)), allow_pickle=False) as arrays:
+                moment = int(arrays["round_index"])  # as a part of the name that it was sealed with
+        except StorageError:
+            raise
+        except Exception as error:  # of a damaged zip file, about any
+            raise RunDirectoryError(f"{self.place}/{name}: damaged; {REMEDY}") from error
+        self.read(name, _snapshot_name(moment, f"{device:06d}"))
 
     def _read_model(self, name: str, first_name: str) -> Snapshot:
         arrays = self.read_arrays(name, first_name)

@@ -236,6 +236,45 @@ def test_what_can_not_be_removed_in_time_keeps_its_mark(
         assert not folder.exists()
 
 
+@pytest.mark.parametrize(
+    ("mode", "is_safe"),
+    [
+        *((0o700, True), (0o755, True), (0o1777, True), (0o1770, True), (0o3770, True)),
+        *((0o2770, False), (0o770, False), (0o720, False), (0o702, False), (0o777, False)),
+    ],
+)
+def test_no_parent_is_a_folder_in_which_others_can_rename(
+    common: Path, mode: int, is_safe: bool
+) -> None:
+    folder = common / "of-a-group"
+    folder.mkdir()
+    folder.chmod(mode)
+    if is_safe:
+        assert safe_parent([folder], 200) == folder
+    else:
+        with pytest.raises(TemporaryFolderError, match="others can rename what is not theirs"):
+            safe_parent([folder], 200)
+
+
+def test_no_parent_is_a_folder_of_another_user(
+    common: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """He can rename what is in it, sticky or not; that of root is as safe as the machine."""
+    status, owner = os.stat_result, [NOBODY]
+    real = Path.stat
+
+    def stat_of(path: Path, **options: bool) -> os.stat_result:
+        found = list(real(path, **options))
+        found[stat.ST_UID] = owner[0]
+        return status(found)
+
+    monkeypatch.setattr(Path, "stat", stat_of)
+    with pytest.raises(TemporaryFolderError, match="others can rename what is not theirs"):
+        safe_parent([common], 200)
+    owner[0] = 0
+    assert safe_parent([common], 200) == common
+
+
 def test_the_parent_is_the_first_folder_that_will_do(common: Path) -> None:
     unsafe, absent = common / "unsafe", common / "absent"
     unsafe.mkdir()

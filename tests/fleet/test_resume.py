@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shutil
 import time
@@ -19,6 +20,7 @@ from small_fleets import assert_same_bits, prepared, train
 from edgesim import UnfinishedRunWarning, load_run
 from edgesim.device import Device
 from edgesim.errors import EdgesimError
+from edgesim.fleet import run as run_module
 from edgesim.fleet import run_directory
 from edgesim.fleet.checkpoints import NoSoundCheckpointError
 from edgesim.fleet.network import LettersLostError
@@ -281,6 +283,81 @@ def test_a_finished_run_says_so_and_gives_its_result_again(tmp_path):
     assert resumed(tmp_path) == result
     said = (tmp_path / "resume.log").read_text()
     assert said == f"{tmp_path / 'run'}: this run is finished; there is nothing to do\n"
+
+
+LEFT_BY_A_RUN = (
+    *("rounds", "messages", "evaluations", "devices"),
+    "models/device-000003",
+    "models/device-000000",
+)
+
+
+@pytest.mark.parametrize("name", LEFT_BY_A_RUN)
+@pytest.mark.parametrize("loss", ["lost", "longer", "flipped", "empty"])
+def test_a_finished_run_of_which_a_file_is_lost_is_not_taken_for_whole(finished, name, loss):
+    """What tables could be made from again stays: it was killed before that was removed."""
+    path = finished / (f"{name}.npz" if "/" in name else f"{name}.parquet")
+    data, part = (
+        path.read_bytes(),
+        finished / "parts" / "device-000000" / "rounds-000000000.parquet",
+    )
+    part.parent.mkdir(parents=True, exist_ok=True)
+    part.touch()
+    match loss:
+        case "lost":
+            path.unlink()
+        case "longer":
+            path.write_bytes(data + b"x")
+        case "flipped":
+            flip(path)
+        case "empty":
+            path.write_bytes(b"")
+    try:
+        with pytest.raises(
+            RunDirectoryError, match=rf"run/{path.relative_to(finished)}: "
+        ) as caught:
+            resume_run(finished, console=Console(file=StringIO()))
+        assert "\n" not in str(caught.value)
+        assert part.exists()
+    finally:
+        path.write_bytes(data)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished")
+    return train(folder, "run", inline=True).path
+
+
+@pytest.mark.parametrize("kind", ["free until", "free churn and batteries"])
+def test_a_finished_run_by_virtual_time_is_whole(tmp_path, kind):
+    result = train(tmp_path, "run", *KINDS[kind], inline=True)
+    assert resumed(tmp_path) == result
+
+
+def test_who_can_not_go_on_is_not_told_to(tmp_path, monkeypatch, caplog):
+    interrupted(tmp_path, monkeypatch, "ring", 19)
+    shutil.rmtree(tmp_path / "run" / "parts")
+    with pytest.raises(NoSoundCheckpointError, match=r"files are missing"):
+        resumed(tmp_path)
+    assert (tmp_path / "resume.log").read_text() == ""
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize("has_started", [False, True])
+def test_a_stop_is_told_of_by_what_is_known(tmp_path, monkeypatch, has_started):
+    """Who goes on has done more rounds than none; before the fleet has started nothing stops."""
+    interrupted(tmp_path, monkeypatch, "ring", 19)
+
+    def fail(*_, **__):
+        raise PulledPlugError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(run_module, *(("_conduct", fail) if has_started else ("InlineFleet", fail)))
+        with pytest.raises(PulledPlugError):
+            resumed(tmp_path)
+    said = f"stopped; go on with: edgesim resume {tmp_path / 'run'}\n" if has_started else ""
+    assert (tmp_path / "resume.log").read_text() == said
 
 
 def test_who_loses_the_folder_of_a_run_is_not_told_to_go_on_with_it(tmp_path, monkeypatch):
