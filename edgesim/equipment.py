@@ -17,7 +17,6 @@ from edgesim.hardware.profiles import DeviceProfile, Radio
 from edgesim.hardware.timeline import Hardware
 from edgesim.scenario.hardware import (
     HIGHEST_LOSS,
-    LARGEST,
     SLOWEST_MBPS,
     DeviceGroup,
     NetworkSection,
@@ -26,6 +25,7 @@ from edgesim.scenario.hardware import (
     given,
 )
 from edgesim.scenario.schema import Scenario
+from edgesim.scenario.section import LARGEST
 from topologies import Schedule, TimedChurn, possible_receivers
 
 MIB = 2**20

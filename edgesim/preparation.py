@@ -37,15 +37,15 @@ from edgesim.models.errors import ModelError
 from edgesim.scenario.data import DirichletPartition, IidPartition, LabelSkewPartition
 from edgesim.scenario.recovery import RecoverySection
 from edgesim.scenario.schema import FleetSection, Scenario
+from edgesim.scenario.section import MOST_ROUNDS
+from edgesim.scenario.training import MOST_EVALUATIONS
 from edgesim.streams import Purpose, stream
 from edgesim.study.averaging_rate import FoundRate, with_found_rate
 from edgesim.study.known_data import DataShape
 from topologies import Schedule
 
-MOST_ROUNDS = 100_000_000  # of each device; rounds.parquet has a row for every device and round
 MOST_RANDOM_ROUNDS = 1_000_000  # with absences by chance, which are drawn from the first round on
 MOST_RANDOM_CHANGES = 5_000_000  # of who is there by chance, over all devices: tens of bytes each
-MOST_EVALUATIONS = 100_000  # each of them writes a table with all of them
 SAMPLE_OF_IMAGES = 64  # of each split, which a check reads that starts nothing
 
 

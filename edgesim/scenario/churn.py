@@ -12,13 +12,15 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from edgesim.scenario.hardware import LARGEST, NotNegative, Quantity
+from edgesim.scenario.hardware import NotNegative
 from edgesim.scenario.section import (
+    LARGEST,
     ContradictionError,
     Count,
     DeviceName,
     MustBe,
     Natural,
+    Quantity,
     Section,
 )
 

@@ -10,8 +10,8 @@ from edgesim.scenario.section import (
     ContradictionError,
     Count,
     PathText,
-    Positive,
     Probability,
+    Quantity,
     Section,
 )
 
@@ -37,7 +37,7 @@ class DirichletPartition(Section):
     """Each class is dealt to the devices in Dirichlet proportions."""
 
     kind: Literal["dirichlet"]
-    alpha: Positive = Field(description="concentration: small is skewed, large is even")
+    alpha: Quantity = Field(description="concentration: small is skewed, large is even")
 
 
 class IidPartition(Section):

@@ -42,7 +42,7 @@ class QsgdCompressor(Section):
     """Entries are rounded at random to few levels of the tensor's norm (R§3.6)."""
 
     kind: Literal["qsgd"]
-    bits: Annotated[Count, Field(le=7)] = Field(
+    bits: Annotated[int, Field(ge=1, le=7)] = Field(
         description="of a level; with the sign at most a byte"
     )
     biased: bool = Field(default=False, description="scaled down until contractive in the mean")

@@ -10,24 +10,21 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from edgesim.scenario.section import (
+    LARGEST,
     ContradictionError,
     Count,
     DeviceCount,
     DeviceName,
     MustBe,
+    Quantity,
     Section,
 )
 
-LARGEST = 1e9  # of any figure in its unit; sums of times stay far from what floats can hold
-SMALLEST = 1e-6
 SLOWEST_MBPS = 1e-6
 HIGHEST_LOSS = 0.99  # of packets; each would be sent a hundred times
 
 NotNegative = Annotated[float, Field(ge=0, le=LARGEST)]
 """A number, at least 0."""
-
-Quantity = Annotated[float, Field(ge=SMALLEST, le=LARGEST)]
-"""A number that something is divided by."""
 
 Jitter = Annotated[float, Field(ge=0, le=3)]
 """Standard deviation of a logarithm."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from decimal import Decimal
 from difflib import get_close_matches
 
 from pydantic import ValidationError
@@ -22,6 +23,8 @@ _LONGEST_VALUE = 60
 # Last part of the keys of quantities: a key without it says nothing about its number.
 _UNITS = ("s", "ms", "mbps", "mib", "w", "wh", "bytes", "gmacs_per_s", "gbytes_per_s")
 
+# Whole numbers of up to 40 digits, most of them left of the point.
+_FRACTION_OR_EXPONENT = re.compile(r"[-+]?\d{1,20}(\.\d{0,20})?([eE][-+]?\d{1,2})?")
 _EXPONENT_NUMBER = re.compile(r"([-+]?)(\d*)\.?(\d*)[eE]([-+]?)(\d+)")
 
 
@@ -135,6 +138,8 @@ def _wrong_value(
     key: Key, slot: Slot | None, value: object, names: tuple[str, ...] = ()
 ) -> _Problem:
     assert slot
+    if isinstance(value, float) and (written := _written_whole(repr(value), slot)):
+        return _Problem(key, f"is {show(value)}; must be {slot.must_be}: write {written}")
     if not isinstance(value, str):
         return _Problem(key, f"is {show(value)}; must be {_must_be(slot, names)}")
     if remedy := _number_remedy(value, slot):
@@ -154,6 +159,8 @@ def _number_remedy(text: str, slot: Slot) -> str:
     """How to write a number that YAML reads as text; empty if none is meant."""
     if slot.number is None:
         return ""
+    if written := _written_whole(text, slot):
+        return f"must be {slot.must_be}: write {written}"
     if is_number(text):
         return f"must be {slot.must_be}: write {_shortened(text)} without quotes"
     if slot.number is float and (match := _EXPONENT_NUMBER.fullmatch(text)):
@@ -161,6 +168,17 @@ def _number_remedy(text: str, slot: Slot) -> str:
         written = f"{sign}{whole or 0}.{fraction or 0}e{exponent_sign or '+'}{exponent}"
         return f"YAML reads a number only with a point: write {written}"
     return ""
+
+
+def _written_whole(text: str, slot: Slot) -> str:
+    """A whole number that was written as 1e8 or 8.0, in digits; empty if it is out of range."""
+    is_written_so = _FRACTION_OR_EXPONENT.fullmatch(text) and not text.lstrip("+-").isdigit()
+    if slot.number is not int or not is_written_so:
+        return ""
+    number = Decimal(text)
+    low, high = slot.bound("ge"), slot.bound("le")
+    is_inside = (low is None or number >= low) and (high is None or number <= high)
+    return str(int(number)) if is_inside and number == number.to_integral_value() else ""
 
 
 def _without_echoes(problems: list[_Problem]) -> list[_Problem]:

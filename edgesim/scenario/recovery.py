@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from edgesim.scenario.section import Count, Positive, Section
+from edgesim.scenario.section import Count, Seconds, Section
 
 
 class RecoverySection(Section):
     """Checkpoints, restarts and the watchdog."""
 
-    checkpoint_every_s: Positive = Field(
+    checkpoint_every_s: Seconds = Field(
         default=30.0,
         description="seconds of this machine between two checkpoints of a device, more where they "
         "would take over 2 % of the time",
@@ -18,7 +18,7 @@ class RecoverySection(Section):
     checkpoint_every_rounds: Count | None = Field(
         default=None, description="rounds between two checkpoints of a device, instead of seconds"
     )
-    stall_timeout_s: Positive = Field(
+    stall_timeout_s: Seconds = Field(
         default=600.0,
         description="seconds of this machine without a round of any device after which a run says "
         "who waits for whom, and ends",

@@ -7,6 +7,7 @@ Ray; a test holds them equal to the registries.
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -29,17 +30,18 @@ from edgesim.scenario.model import ModelSection
 from edgesim.scenario.recovery import RecoverySection
 from edgesim.scenario.section import (
     MOST_DEVICES,
+    MOST_LINKS,
     ContradictionError,
     Count,
     DeviceCount,
     DeviceName,
     MustBe,
-    Natural,
     Rate,
     Section,
+    Seed,
 )
-from edgesim.scenario.topology import Cycle, GraphFile, Topology
-from edgesim.scenario.training import EvaluationSection, TrainingSection
+from edgesim.scenario.topology import Cycle, GraphFile, Topology, least_links
+from edgesim.scenario.training import MOST_EVALUATIONS, EvaluationSection, TrainingSection
 from edgesim.similar import did_you_mean
 
 # DCD averages with one fixed W, equal in both directions, and has no push weights to mend another
@@ -235,7 +237,7 @@ class Scenario(Section):
         ),
     ] = Field(description="name of the run; also of its folder unless --out says otherwise")
     description: str = Field(default="", description="what the scenario is for")
-    seed: Natural = Field(default=1, description="root of all randomness")
+    seed: Seed = Field(default=1, description="root of all randomness")
     fleet: FleetSection
     hardware: HardwareSection = HardwareSection()
     topology: Topology
@@ -273,6 +275,40 @@ class Scenario(Section):
         if every_s is not None and end_s is None:
             raise ContradictionError(
                 "evaluation.every_virtual_s", "is set; it needs a training.virtual_time_s"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _evaluations_are_not_too_many(self) -> Self:
+        # Epochs have rounds once the data is known; each evaluation by epochs is one of theirs.
+        training, evaluation = self.training, self.evaluation
+        lengths = {
+            "every_rounds": training.rounds,
+            "every_epochs": None if training.virtual_time_s else training.epochs,
+            "every_virtual_s": training.virtual_time_s,
+        }
+        for key, length in lengths.items():
+            interval = getattr(evaluation, key)
+            if interval is None or length is None:
+                continue
+            if (num_evaluations := ceil(length / interval)) > MOST_EVALUATIONS:
+                raise ContradictionError(
+                    f"evaluation.{key}",
+                    f"is {interval:g}: {num_evaluations:,} evaluations; must be at most "
+                    f"{MOST_EVALUATIONS:,}; raise it",
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _links_are_not_too_many(self) -> Self:
+        num_devices = self.fleet.num_devices
+        num_links = least_links(self.topology, num_devices)
+        if num_links > MOST_LINKS:
+            raise ContradictionError(
+                "topology.kind",
+                f"is {self.topology.kind}: {num_links:,} links or more among {num_devices:,} "
+                f"devices; must be at most {MOST_LINKS:,} links: take fewer devices or a sparser "
+                "kind",
             )
         return self
 

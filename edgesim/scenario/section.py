@@ -7,11 +7,30 @@ from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Count = Annotated[int, Field(ge=1)]
+LARGEST_WHOLE = 2**31 - 1  # numpy, torch, pyarrow and Ray hold it, and sums of many of them
+LARGEST_SEED = 2**63 - 1
+LARGEST = 1e9  # of any figure in its unit; sums of times stay far from what floats can hold
+SMALLEST = 1e-6
+
+# Of factors that tensors are multiplied with: fp32 holds 1e-38 to 3e38, and their products with
+# push weights and with shares of momentum, or divided by them, stay well inside.
+LARGEST_FACTOR, SMALLEST_FACTOR = 1e30, 1e-30
+
+Count = Annotated[int, Field(ge=1, le=LARGEST_WHOLE)]
 """A whole number, at least 1."""
 
-Natural = Annotated[int, Field(ge=0)]
+Natural = Annotated[int, Field(ge=0, le=LARGEST_WHOLE)]
 """A whole number, at least 0."""
+
+Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
+"""Root of streams of random numbers."""
+
+MOST_ROUNDS = 100_000_000  # of each device; rounds.parquet has a row for every device and round
+
+RoundCount = Annotated[int, Field(ge=1, le=MOST_ROUNDS)]
+"""A length of training."""
+
+MOST_LINKS = 200_000  # of a graph, as `topologies` has it; a test holds the two equal
 
 MOST_DEVICES = 10_000  # of a fleet: what one machine can hold is some thousands
 
@@ -24,8 +43,14 @@ Rate = Annotated[float, Field(gt=0, le=1)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 """A number in [0, 1]."""
 
-Positive = Annotated[float, Field(gt=0)]
-"""A number above 0."""
+Quantity = Annotated[float, Field(ge=SMALLEST, le=LARGEST)]
+"""A number that something is divided by."""
+
+Seconds = Annotated[float, Field(gt=0, le=LARGEST)]
+"""A time that something may take."""
+
+Factor = Annotated[float, Field(ge=SMALLEST_FACTOR, le=LARGEST_FACTOR)]
+"""A number that tensors of fp32 are multiplied with."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from math import sqrt
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from edgesim.scenario.hardware import Quantity
-from edgesim.scenario.section import Count, PathText, Probability, Section
+from edgesim.scenario.section import Count, PathText, Probability, Quantity, Section
 
 Weights = Literal["column_stochastic", "metropolis"]
 
@@ -183,3 +183,18 @@ Topology = Annotated[
     | Cycle,
     Field(discriminator="kind"),
 ]
+
+
+def least_links(topology: TopologyKind | Cycle, num_devices: int) -> int:
+    """Links that a topology of that many devices certainly has; 0 where only its graph can say."""
+    if isinstance(topology, Cycle):
+        return sum(least_links(graph, num_devices) for graph in topology.graphs)
+    every = num_devices * (num_devices - 1)
+    if isinstance(topology, Complete):
+        return every
+    if isinstance(topology, RandomRegular):
+        return min(num_devices * topology.degree, every)
+    if isinstance(topology, ErdosRenyi):
+        deviation = sqrt(every * topology.probability * (1 - topology.probability))
+        return max(int(every * topology.probability - 10 * deviation), 0)
+    return 0

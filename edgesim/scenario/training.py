@@ -8,12 +8,16 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from edgesim.scenario.section import (
+    LARGEST_FACTOR,
+    SMALLEST_FACTOR,
     ContradictionError,
     Count,
+    Factor,
     MustBe,
     Natural,
-    Positive,
+    Quantity,
     Rate,
+    RoundCount,
     Section,
 )
 
@@ -22,10 +26,10 @@ class OptimizerSection(Section):
     """Local optimizer of each device (R§3.5)."""
 
     kind: Literal["sgd"] = Field(default="sgd", description="stochastic gradient descent")
-    lr: Positive = Field(description="learning rate gamma before the schedule's factors")
+    lr: Factor = Field(description="learning rate gamma before the schedule's factors")
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.9, description="beta")
     nesterov: bool = Field(default=True, description="Nesterov's look-ahead momentum")
-    weight_decay: Annotated[float, Field(ge=0)] = Field(
+    weight_decay: Annotated[float, Field(ge=0, le=LARGEST_FACTOR)] = Field(
         default=0.0, description="added to the gradient, times the parameters"
     )
     momentum_kind: Literal["local", "quasi_global"] = Field(
@@ -80,11 +84,13 @@ class TrainingSection(Section):
 
     alternatives: ClassVar[frozenset[str]] = frozenset({"epochs", "rounds"})
 
-    epochs: Count | None = Field(
+    epochs: RoundCount | None = Field(
         default=None, description="passes of the fleet over its data; or else rounds"
     )
-    rounds: Count | None = Field(default=None, description="steps of each device; or else epochs")
-    virtual_time_s: Positive | None = Field(
+    rounds: RoundCount | None = Field(
+        default=None, description="steps of each device; or else epochs"
+    )
+    virtual_time_s: Quantity | None = Field(
         default=None,
         description="at free pace a device's first step that ends at this time or later is its "
         "last; epochs or rounds are then the most that it does",
@@ -102,6 +108,27 @@ class TrainingSection(Section):
             raise ContradictionError("rounds", "is set beside epochs; give one of the two")
         return self
 
+    @model_validator(mode="after")
+    def _rates_stay_numbers_of_fp32(self) -> Self:
+        lr, plan = self.optimizer.lr, self.schedule
+        in_warmup = sum(milestone < plan.warmup_epochs for milestone in plan.milestones)
+        rates = {"factor": lr * plan.factor ** len(plan.milestones)}
+        if plan.warmup_epochs:
+            rates["warmup_factor"] = lr * plan.factor**in_warmup * plan.warmup_factor
+        for key, rate in rates.items():
+            if rate < SMALLEST_FACTOR:
+                raise ContradictionError(
+                    f"schedule.{key}",
+                    f"is {getattr(plan, key):g}: the learning rate falls to {rate:g}; must stay "
+                    f"at least {SMALLEST_FACTOR:g}: raise it, or give fewer milestones",
+                )
+        return self
+
+
+MOST_EVALUATIONS = 100_000  # each of them writes a table with all of them
+
+_MOST = f"; at most {MOST_EVALUATIONS:,} evaluations in all"
+
 
 class EvaluationSection(Section):
     """When models are tested and on how much; the end of training always is an evaluation."""
@@ -113,14 +140,15 @@ class EvaluationSection(Section):
     every_epochs: Count | None = Field(
         default=1,
         description="epochs between evaluations; null, or with training.virtual_time_s: only at "
-        "the end",
+        f"the end{_MOST}",
     )
     every_rounds: Count | None = Field(
-        default=None, description="rounds between evaluations, instead of every_epochs"
+        default=None, description=f"rounds between evaluations, instead of every_epochs{_MOST}"
     )
-    every_virtual_s: Positive | None = Field(
+    every_virtual_s: Quantity | None = Field(
         default=None,
-        description="virtual seconds between evaluations, instead, of the models of that time",
+        description="virtual seconds between evaluations, instead, of the models of that time"
+        f"{_MOST}",
     )
     samples: Count | None = Field(
         default=None, description="use the first N test samples of a fixed shuffle; null: all"

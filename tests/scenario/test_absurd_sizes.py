@@ -11,12 +11,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 
 from edgesim.errors import EdgesimError
 from edgesim.fleet.bookkeeper import Moments
 from edgesim.preparation import MOST_EVALUATIONS, MOST_ROUNDS, prepare
-from edgesim.scenario import load_scenario
+from edgesim.scenario import load_scenario, section
+from edgesim.scenario.guide import guide
+from edgesim.scenario.topology import Topology, least_links
 from edgesim.study.budget import check_memory
+from topologies import build_schedule, graphs
 
 QUICKSTART = Path(__file__).resolve().parents[2] / "scenarios" / "quickstart.yaml"
 ROOM = 700 * 2**20  # bytes, beside what the process has when a check begins
@@ -44,8 +48,8 @@ def checked(*overrides):
 
 THOUSAND = ("fleet.devices=1200", "data.partition={kind: iid}")
 ABSURD = {
-    "rounds": (["training.rounds=1000000000000"], ["training.rounds", f"{MOST_ROUNDS:,}"]),
-    "epochs": (["training.epochs=1000000000000"], ["training.epochs", f"{MOST_ROUNDS:,}"]),
+    "rounds": (["training.rounds=1000000000000"], ["training.rounds", str(MOST_ROUNDS)]),
+    "epochs": (["training.epochs=1000000000000"], ["training.epochs", str(MOST_ROUNDS)]),
     "epochs of many rounds": (
         ["training.epochs=20000000", "evaluation.every_epochs=null"],
         ["training.epochs", f"{MOST_ROUNDS:,}"],
@@ -105,6 +109,51 @@ def test_absurd_sizes_are_refused_by_key_and_limit(overrides, named):
     assert len(str(caught.value).splitlines()) <= 2
 
 
+# What no data and no graph is needed for is refused by reading the scenario, which loads no torch.
+BY_READING = {
+    "rounds", "epochs", "evaluations", "evaluations of epochs", "devices", "groups of devices",
+    "complete graph", "dense random graph", "regular random graph", "many graphs",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("overrides", "named"), [ABSURD[k] for k in sorted(BY_READING)])
+def test_what_the_scenario_alone_shows_is_refused_by_reading_it(overrides, named):
+    with pytest.raises(EdgesimError) as caught:
+        load_scenario(QUICKSTART, overrides)
+    for words in named:
+        assert words in str(caught.value)
+
+
+def test_limits_of_evaluations_and_rounds_are_listed():
+    for key in ("every_epochs", "every_rounds", "every_virtual_s"):
+        assert f"{MOST_EVALUATIONS:,} evaluations" in guide(f"evaluation.{key}")[0].meaning
+    assert guide("training.rounds")[0].must_be == f"a whole number from 1 to {MOST_ROUNDS} or null"
+
+
+def test_the_limit_of_links_is_that_of_graphs():
+    assert section.MOST_LINKS == graphs.MOST_LINKS
+
+
+@pytest.mark.parametrize(
+    ("kind", "num_devices", "options"),
+    [
+        ("complete", 9, {}),
+        ("random_regular", 12, {"degree": 5}),
+        ("erdos_renyi", 80, {"probability": 0.7}),
+        ("cycle", 9, {"graphs": [{"kind": "complete"}, {"kind": "ring"}]}),
+    ],
+)
+def test_no_graph_has_fewer_links_than_its_section_counts(kind, num_devices, options):
+    topology = TypeAdapter(Topology).validate_python({"kind": kind, **options})
+    least = least_links(topology, num_devices)
+    assert least > 0
+    options = topology.builder_options()[1]
+    for seed in range(5):
+        schedule = build_schedule(kind, num_devices, seed=seed, **options)
+        rounds = range(len(options.get("graphs", [0])))
+        assert sum(schedule.graph(r).number_of_edges() for r in rounds) >= least
+
+
 LARGE = {
     "rounds": ["training.rounds=100000000", "evaluation.every_rounds=1001"],
     "devices on a ring": ["fleet.devices=1400", "data.partition={kind: iid}"],
@@ -121,7 +170,7 @@ LARGE = {
         "fleet.churn.absent=[{device: 1, from_round: 10, until_round: 99999000}]",
         "fleet.churn.leaves=[{device: 1, round: 99999100}]",
     ],
-    "batches": ["data.batch_size=1000000000000"],
+    "batches": ["data.batch_size=2147483647"],
 }
 
 

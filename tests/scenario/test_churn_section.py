@@ -95,7 +95,7 @@ def test_what_cannot_be_is_refused_by_its_key(churn: dict[str, Any], problem: st
 @pytest.mark.parametrize(
     ("churn", "error"),
     [
-        ("{joins: [{device: 1, round: 0}]}", "joins[0].round is 0; must be a whole number, at lea"),
+        ("{joins: [{device: 1, round: 0}]}", "joins[0].round is 0; must be a whole number from 1"),
         ("{leaves: [{device: 1}]}", "leaves[0].round is missing; must be a whole number"),
         ("{absent: [{device: -1, from_round: 0}]}", "absent[0].device is -1; must be a whole numb"),
         ("{absent: [{device: 1, form_round: 4}]}", "absent[0].form_round is an unknown key; did"),
