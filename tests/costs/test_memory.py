@@ -228,6 +228,15 @@ def test_vectors_of_a_device_are_those_by_hand():
     assert in_int8.weights >= 2 * 4 * 2 * 7
 
 
+def test_statistics_of_batch_norm_are_held_twice_and_counters_of_batches_once():
+    """Mean and variance, in floats, of the model and of the device; three norms count batches."""
+    model = flat_model("small_cnn", (3, 32, 32), fp32("batch"))
+    table = both("small_cnn", 32, 4, "fp32", norm="batch")[0]
+    statistics = model.buffers.numel()
+    assert statistics > 0
+    assert table.weights == 4 * model.parameters.numel() + 2 * 4 * statistics + 8 * 3
+
+
 def test_a_linear_classifier_peaks_at_its_weight_gradient():
     model = FlatModel(nn.Sequential(nn.Flatten(), nn.Linear(12, 5)))
     images, labels = torch.randn(4, 3, 2, 2), torch.zeros(4, dtype=torch.int64)

@@ -26,6 +26,12 @@ FP32 = Identity(values="fp32")
 DEBIAS = Work(elementwise_ops=D, traffic_bytes=8 * D)
 
 
+@pytest.fixture(autouse=True)
+def _count_anew():
+    """Not what another test has counted."""
+    gossip_work.cache_clear()
+
+
 def hyper(nesterov):
     return {"momentum": 0.9, "nesterov": nesterov, "weight_decay": 1e-4}
 

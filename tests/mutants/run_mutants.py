@@ -85,6 +85,7 @@ PACKAGES = {
         ("edgesim/costs/*",),
         (
             "tests/costs/test_closed_form.py",
+            "tests/costs/test_layer_memory.py",
             "tests/costs/test_round_work.py",
             "tests/costs/test_storage_ledger.py",
             "tests/costs/test_work_meter.py",
@@ -97,6 +98,7 @@ PACKAGES = {
                     "quasi_global_momentum_holds_the_half_step_while_it_sends",
                     "the_papers_convention_gives_its_ratio",
                     "vectors_of_a_device_are_those_by_hand",
+                    "statistics_of_batch_norm_are_held_twice_and_counters_of_batches_once",
                     "a_linear_classifier_peaks_at_its_weight_gradient",
                     "watching_leaves_the_step_and_the_model_as_they_are",
                     "a_layout_of_another_model_is_refused",
