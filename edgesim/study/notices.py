@@ -5,18 +5,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import islice
 from math import inf
 
+from edgesim.attendance import make_attendance
 from edgesim.costs.message_form import random_message_bytes
 from edgesim.costs.round_work import gossip_work, optimizer_work
-from edgesim.equipment import device_hardware
+from edgesim.equipment import device_hardware, device_profiles
+from edgesim.hardware.energy import Activity, price
+from edgesim.hardware.energy_tables import ENERGY_TABLES
+from edgesim.hardware.work import Work
 from edgesim.records import device_label
 from edgesim.scenario.gossip import GradientPushGossip, RandomKCompressor, TopKCompressor
 from edgesim.scenario.schema import Scenario
 from edgesim.streams import Purpose, stream
 from edgesim.study.free_clocks import FreeClocks
 from edgesim.study.subject import Subject
+from topologies import TimedChurn
 
 _EIGHT_BIT_NORMS = ("range_evonorm", "range_batch")
 
@@ -25,6 +31,7 @@ _EIGHT_BIT_NORMS = ("range_evonorm", "range_batch")
 MOST_ROUNDS = 5000
 MOST_DEVICES = 1000  # with more, clocks are not run
 SURELY_BEFORE = 0.95  # of the limit, for a device whose end is reckoned from its pace
+NAMED_NOTICES = 8  # of a kind; the others are counted
 
 
 def notices(subject: Subject, num_rounds: int) -> list[str]:
@@ -39,6 +46,7 @@ def notices(subject: Subject, num_rounds: int) -> list[str]:
         *precision_notices(scenario),
         *evaluation_notices(scenario, num_rounds),
         *clock_notices(subject, num_rounds),
+        *battery_notices(subject),
     ]
 
 
@@ -98,16 +106,110 @@ def evaluation_notices(scenario: Scenario, num_rounds: int) -> list[str]:
 def clock_notices(subject: Subject, num_rounds: int) -> list[str]:
     """Devices that end with their last round before the clock ends them, and what follows.
 
+    At free pace. Then churn that never comes, because the run, or the device, ends before it.
+
     Args:
         subject: the scenario and what its devices compute.
         num_rounds: of each device, at most.
     """
     scenario = subject.scenario
-    limit_s, every_s = scenario.training.virtual_time_s, scenario.evaluation.every_virtual_s
-    num_devices = scenario.fleet.num_devices
-    if limit_s is None or num_devices > MOST_DEVICES:
+    if scenario.fleet.pace == "lockstep":
         return []
-    ends_s = _ends_s(subject, num_rounds, limit_s)
+    limit_s, attendance = scenario.training.virtual_time_s, make_attendance(scenario)
+    has_churn = bool(attendance.absences or attendance.joins or attendance.leaves)
+    ends_s: dict[int, float] = {}
+    if scenario.fleet.num_devices <= MOST_DEVICES and (limit_s is not None or has_churn):
+        ends_s = _ends_s(subject, num_rounds, inf if limit_s is None else limit_s)
+    early = [] if limit_s is None else _early_notices(scenario, num_rounds, ends_s, limit_s)
+    return early + _churn_notices(subject, attendance, ends_s)
+
+
+def _churn_notices(
+    subject: Subject, attendance: TimedChurn, ends_s: Mapping[int, float]
+) -> list[str]:
+    """Joins, leaves and absences at a time that the run or the device never reaches.
+
+    Args:
+        subject: the scenario, with what sends to whom.
+        attendance: its churn.
+        ends_s: when each device ends by its rounds, as far as it is known.
+    """
+    scenario = subject.scenario
+    limit_s, label = scenario.training.virtual_time_s, scenario.fleet.label
+    found = []
+    absences, joins, leaves = attendance.absences, attendance.joins, attendance.leaves
+    entries = (
+        *(("absent", n, one.device, str(one), one.from_s) for n, one in enumerate(absences)),
+        *(("joins", n, one.device, str(one), one.at_s) for n, one in enumerate(joins)),
+        *(("leaves", n, one.device, str(one), one.at_s) for n, one in enumerate(leaves)),
+    )
+    for key, place, device, entry, at_s in entries:
+        what = f"fleet.churn.{key}.{place}: {label(device)} {entry}"
+        if limit_s is not None and at_s >= limit_s:
+            found.append(f"{what}, but training.virtual_time_s is {limit_s:g}: that never comes")
+            continue
+        # Its own rounds begin when it joins; what it needs then is somebody who still sends.
+        is_join = key == "joins"
+        whose = subject.schedule.possible_senders(device) if is_join else (device,)
+        end_s = max((ends_s.get(who, inf) for who in whose), default=inf)
+        if end_s < SURELY_BEFORE * at_s:
+            last, then = "it does its last round", "that never comes"
+            if is_join:
+                last, then = "all that send to it do their last round", "it gets no model"
+            found.append(f"{what}, but {last} by about {end_s:,.4g} s: {then}")
+    more = len(found) - NAMED_NOTICES
+    if more > 0:
+        found[NAMED_NOTICES:] = [f"fleet.churn: {more:,} more that never come"]
+    return found
+
+
+def battery_notices(subject: Subject) -> list[str]:
+    """Batteries that can't pay for the first round, which a device does all the same.
+
+    Counted are its step and its messages, without retransmissions, and nothing that it receives.
+
+    Args:
+        subject: the scenario and what its devices compute.
+    """
+    scenario, own = subject.scenario, subject.algorithm
+    mortal = [
+        (device, profile, profile.battery_j)
+        for device, profile in enumerate(device_profiles(scenario))
+        if profile.battery_j is not None
+    ]
+    if not mortal:
+        return []
+    message_bytes = random_message_bytes(own, stream(scenario.seed, Purpose.COMPRESS))
+    table = ENERGY_TABLES.get(scenario.hardware.energy_table)
+    found: list[str] = []
+    for device, profile, battery_j in mortal:
+        sent = len(subject.schedule.out_edges(device, 0))
+        work = _step_work(subject) + gossip_work(own, own.layout.numel, sent, 0)
+        activity = Activity(
+            work=work,
+            sent_bytes=sent * message_bytes,
+            received_bytes=0,
+            compute_s=profile.compute_s(work),
+            wait_s=0.0,
+        )
+        round_j = price(activity, profile, table).total_j
+        if round_j > battery_j:
+            found.append(
+                f"{scenario.fleet.label(device)}: its battery holds {battery_j:.4g} J, and its "
+                f"first round takes at least about {round_j:.4g} J: it is done, and overdraws the "
+                "battery; raise battery_wh"
+            )
+    more = len(found) - NAMED_NOTICES
+    if more > 0:
+        found[NAMED_NOTICES:] = [f"and {more:,} more batteries that can't pay for the first round"]
+    return found
+
+
+def _early_notices(
+    scenario: Scenario, num_rounds: int, ends_s: Mapping[int, float], limit_s: float
+) -> list[str]:
+    """Devices that end with their last round before the limit."""
+    num_devices, every_s = scenario.fleet.num_devices, scenario.evaluation.every_virtual_s
     early = {device: end_s for device, end_s in ends_s.items() if end_s < limit_s}
     if not early:
         return []
@@ -132,6 +234,12 @@ def clock_notices(subject: Subject, num_rounds: int) -> list[str]:
     return notices
 
 
+def _step_work(subject: Subject) -> Work:
+    """Work of a device's step, without gossip."""
+    optimizer = optimizer_work(subject.optimizer, subject.model.num_trainable)
+    return subject.model.step_work.total + optimizer
+
+
 def _ends_s(subject: Subject, num_rounds: int, limit_s: float) -> dict[int, float]:
     """When each device would end its last round if only rounds ended it; infinity if unknown.
 
@@ -139,8 +247,7 @@ def _ends_s(subject: Subject, num_rounds: int, limit_s: float) -> dict[int, floa
     """
     scenario, schedule = subject.scenario, subject.schedule
     own, numel = subject.algorithm, subject.algorithm.layout.numel
-    step = subject.model.step_work.total
-    step += optimizer_work(subject.optimizer, subject.model.num_trainable)
+    step = _step_work(subject)
     clocks = FreeClocks(
         device_hardware(scenario, schedule),
         schedule,

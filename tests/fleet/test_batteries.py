@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,6 +16,8 @@ from edgesim.errors import ScenarioError
 from edgesim.fleet.evaluation import Evaluator
 from edgesim.fleet.run_directory import RunDirectory
 from edgesim.records import WALL_COLUMNS
+from edgesim.study.notices import battery_notices
+from edgesim.study.subject import subject_of
 
 STILL = (
     "training.optimizer.lr=1.0e-30",
@@ -258,3 +262,17 @@ def test_dcd_has_no_place_for_devices_that_leave(tmp_path):
             "gossip={algorithm: dcd, compressor: {kind: identity}}",
             "topology.kind=ring",
         )
+
+
+def test_what_a_first_round_takes_is_what_the_run_meters(tmp_path):
+    """A round is metered with what it receives; the notice leaves that out."""
+    battery = "{profile: raspberry-pi-4b, battery_wh: 1.0e-6}"
+    free = f"fleet={{pace: free, devices: [{battery}, {{profile: raspberry-pi-4b, count: 3}}]}}"
+    settings = (free, "data.train_samples=800", "data.partition.skew=0", "training.rounds=2")
+    (text,) = battery_notices(subject_of(prepared(tmp_path, *settings).scenario))
+    said_j = float(re.search(r"at least about (\S+) J", text)[1])
+    run = train(tmp_path, "run", *settings, inline=True)
+    rounds = pd.read_parquet(run.path / "rounds.parquet")
+    first = rounds[(rounds["device"] == 0) & (rounds["round"] == 0)].iloc[0]
+    assert 0.9 * first["energy_j"] <= said_j <= 1.01 * first["energy_j"]
+    assert run.summary["dead_devices"]["0"]["rounds"] == 1

@@ -8,7 +8,12 @@ import pytest
 
 from edgesim.scenario import load_scenario
 from edgesim.study import notices as module
-from edgesim.study.notices import clock_notices, evaluation_notices, precision_notices
+from edgesim.study.notices import (
+    battery_notices,
+    clock_notices,
+    evaluation_notices,
+    precision_notices,
+)
 from edgesim.study.subject import subject_of
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
@@ -143,3 +148,72 @@ def test_the_clocks_and_evaluations_of_shipped_scenarios_come(path):
     subject = subject_of(scenario)
     assert evaluation_notices(scenario, subject.num_rounds) == []
     assert clock_notices(subject, subject.num_rounds) == []
+
+
+FLEET = "fleet={{devices: 4, profile: raspberry-pi-4b, pace: free, churn: {{{}}}}}"
+LATE = "absent: [{device: 3, from_s: 9, until_s: 10}], joins: [{device: 1, at_s: 8}], "
+LATE += "leaves: [{device: 0, at_s: 1000000}]"
+
+
+def churn_says(churn: str, *overrides: str, num_rounds: int = 100_000) -> list[str]:
+    return clock_says(
+        FLEET.format(churn), "topology={kind: complete}", *overrides, num_rounds=num_rounds
+    )
+
+
+def test_churn_at_or_after_the_clock_limit_is_said():
+    limit = ("training.virtual_time_s=0.5", "evaluation.every_virtual_s=0.25")
+    says = churn_says(LATE, *limit)
+    begins = ["absent.0: device 3 is absent", "joins.0: device 1 joins", "leaves.0: device 0 lea"]
+    assert len(says) == len(begins)
+    for text, begin in zip(says, begins, strict=True):
+        assert text.startswith(f"fleet.churn.{begin}")
+        assert text.endswith("but training.virtual_time_s is 0.5: that never comes")
+    assert churn_says("leaves: [{device: 0, at_s: 0.49}]", *limit) == []
+    (text,) = churn_says("leaves: [{device: 0, at_s: 0.5}]", *limit)
+    assert "leaves.0" in text
+
+
+def test_churn_after_the_last_round_is_said_with_and_without_a_clock_limit():
+    for limit in ("training.virtual_time_s=3600", "training.virtual_time_s=null"):
+        says = churn_says(LATE.replace("1000000", "3000"), limit, "evaluation={}", num_rounds=20)
+        absent, join, leave = (text for text in says if text.startswith("fleet.churn"))
+        assert "device 3 is absent from 9 s until 10 s, but it does its last round by" in absent
+        assert absent.endswith("that never comes")
+        assert "device 1 joins at 8 s, but all that send to it do their last round by" in join
+        assert join.endswith("it gets no model")
+        assert "device 0 leaves at 3000 s, but it does its last round by" in leave
+    early = "leaves: [{device: 0, at_s: 0.01}]"
+    assert churn_says(early, "training.virtual_time_s=null", "evaluation={}", num_rounds=20) == []
+
+
+def test_of_much_churn_that_never_comes_some_is_named():
+    entries = ", ".join(
+        f"{{device: 1, from_s: {9 + 2 * n}, until_s: {10 + 2 * n}}}" for n in range(11)
+    )
+    limit = ("training.virtual_time_s=0.5", "evaluation.every_virtual_s=0.25")
+    says = churn_says(f"absent: [{entries}]", *limit)
+    assert len(says) == 9
+    assert says[-1] == "fleet.churn: 3 more that never come"
+
+
+@pytest.mark.parametrize("pace", ["free", "lockstep"])
+@pytest.mark.parametrize("table", ["profile", "horowitz_45nm"])
+def test_a_battery_that_cannot_pay_for_the_first_round_is_said(pace, table):
+    devices = "[{profile: raspberry-pi-4b, count: 3}, {profile: raspberry-pi-4b, battery_wh: %s}]"
+
+    def says(battery_wh: str) -> list[str]:
+        fleet = f"fleet={{pace: {pace}, devices: {devices % battery_wh}}}"
+        table_key = f"hardware.energy_table={table}"
+        return battery_notices(
+            subject_of(
+                load_scenario(
+                    SCENARIOS / "quickstart.yaml", (fleet, table_key, "data.batch_size=256")
+                )
+            )
+        )
+
+    (text,) = says("1.0e-6")
+    assert text.startswith("device 3: its battery holds 0.0036 J, and its first round takes")
+    assert text.endswith("overdraws the battery; raise battery_wh")
+    assert says("1") == says("plugged_in") == []
