@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
+from edgesim.cli import main
 from edgesim.cli.answers import result_table
 from edgesim.cli.listing import catalog_table
 from edgesim.cli.tables import LEAST_PROSE, show, table_lines
@@ -240,3 +241,23 @@ def test_an_error_of_one_line_is_one_line():
     )
     assert done.returncode == 2
     assert done.stderr.count(b"\n") == 1
+
+
+def test_output_that_cant_be_written_is_said_in_a_line():
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "edgesim", "list", "keys"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.stderr == "can't write the answer: no space left on device\n"
+    assert done.returncode == 1
+
+
+def test_help_of_list_says_what_a_name_is(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["edgesim", "list", "--help"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "One entry, or a key" in " ".join(capsys.readouterr().out.split())

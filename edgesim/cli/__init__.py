@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.console import Console
@@ -36,8 +38,59 @@ app = typer.Typer(
 # Of a command line that can't be understood; typer has no public name for the base class.
 _UsageError: type[typer.BadParameter] = typer.BadParameter.__mro__[1]
 
+
+class _OutputError(Exception):
+    """Standard output can't be written to; the message says why."""
+
+
+class _Output(io.TextIOBase):
+    """Standard output as it is when it is written to; what goes wrong there is told apart."""
+
+    def write(self, text: str) -> int:
+        with _told_apart():
+            return _stdout().write(text)
+
+    def flush(self) -> None:
+        with _told_apart():
+            _stdout().flush()
+
+    def isatty(self) -> bool:
+        return _stdout().isatty()
+
+    def fileno(self) -> int:
+        return _stdout().fileno()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return sys.stdout.encoding or "utf-8"
+
+
+def _stdout() -> IO[str]:
+    """Standard output, also while a progress display stands in front of it."""
+    return cast("IO[str]", getattr(sys.stdout, "rich_proxied_file", sys.stdout))
+
+
+@contextmanager
+def _told_apart() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # who reads it has seen enough: the console ends in silence
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise _OutputError(reason[:1].lower() + reason[1:]) from error
+
+
+def _refuse_more_output() -> None:
+    """What could not be written is dropped, or Python would try once more as it ends."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 # Nothing is wrapped or cut, and no [name] or :name: in a path is taken for markup.
-_out = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
+_out = Console(
+    file=cast("IO[str]", _Output()), soft_wrap=True, highlight=False, markup=False, emoji=False
+)
 _err = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 ScenarioPath = Annotated[Path, typer.Argument(metavar="SCENARIO", help="Scenario file (YAML).")]
@@ -171,7 +224,10 @@ def cost(
 def list_(
     what: Annotated[Catalog, typer.Argument(help="What to list.")],
     name: Annotated[
-        str | None, typer.Argument(help="A device: each of its numbers with its source.")
+        str | None,
+        typer.Argument(
+            help="One entry, or a key: all that is known of it, as in `list topologies torus`."
+        ),
     ] = None,
 ) -> None:
     """List what scenarios can name."""
@@ -237,6 +293,13 @@ def main() -> None:
             raise
         _err.print(_in_lines(str(error), 2))
         sys.exit(BAD_INPUT if isinstance(error, ValueError) else FAILED)
+    except _OutputError as error:
+        if debug:
+            raise
+        _refuse_more_output()
+        with suppress(OSError):
+            _err.print(f"can't write the answer: {error}")
+        sys.exit(FAILED)
     except Exception as error:
         if debug:
             raise

@@ -27,7 +27,7 @@ Source = Literal[
 
 
 class LabelSkewPartition(Section):
-    """Part of each shard is sorted by label, the rest is random (R§4)."""
+    """Part of each shard is sorted by label, the rest is random (docs/reference.md, section 4)."""
 
     kind: Literal["label_skew"]
     skew: Probability = Field(description="sorted fraction: 0 like all data, 1 one label or two")

@@ -39,7 +39,7 @@ class RandomKCompressor(Section):
 
 
 class QsgdCompressor(Section):
-    """Entries are rounded at random to few levels of the tensor's norm (R§3.6)."""
+    """Entries are rounded at random to few levels of the tensor's norm (docs/reference.md, section 3.6)."""  # noqa: E501
 
     kind: Literal["qsgd"]
     bits: Annotated[int, Field(ge=1, le=7)] = Field(
@@ -49,7 +49,7 @@ class QsgdCompressor(Section):
 
 
 class MinMaxUint8Compressor(Section):
-    """Bagua's 8 bits between each tensor's extremes (R§7)."""
+    """Bagua's 8 bits between each tensor's extremes (docs/reference.md, section 7)."""
 
     kind: Literal["min_max_uint8"]
 
@@ -73,7 +73,8 @@ CompressorSection = Annotated[
 AveragingRate = Rate | Literal["auto"]
 
 _AVERAGING_RATE = (
-    "eta: share of the disagreement that an exchange removes (R§3.7); auto: the rate with which "
+    "eta: share of the disagreement that an exchange removes "
+    "(docs/reference.md, section 3.7); auto: the rate with which "
     "gossip alone, with this graph, compressor and pace, brings devices together fastest; the run "
     "keeps the number that was found"
 )
@@ -91,7 +92,7 @@ class GossipSection(Section):
 
 
 class ChocoGossip(GossipSection):
-    """CHOCO-SGD with push-sum; tracks the model (R§14)."""
+    """CHOCO-SGD with push-sum; tracks the model (docs/reference.md, section 14)."""
 
     algorithm: Literal["choco"]
     averaging_rate: AveragingRate = Field(description=_AVERAGING_RATE)
@@ -101,7 +102,7 @@ class ChocoGossip(GossipSection):
 
 
 class ChocoNumeratorGossip(GossipSection):
-    """CHOCO-SGD with push-sum as published; tracks the numerator (R§3.3)."""
+    """CHOCO-SGD with push-sum as published; tracks the numerator (docs/reference.md, section 3.3)."""  # noqa: E501
 
     algorithm: Literal["choco_numerator"]
     averaging_rate: AveragingRate = Field(description=_AVERAGING_RATE)
@@ -111,7 +112,7 @@ class ChocoNumeratorGossip(GossipSection):
 
 
 class DeepSqueezeGossip(GossipSection):
-    """DeepSqueeze with push-sum, also known as Sparse-Push (R§3.4)."""
+    """DeepSqueeze with push-sum, also known as Sparse-Push (docs/reference.md, section 3.4)."""
 
     algorithm: Literal["deepsqueeze"]
     averaging_rate: AveragingRate = Field(description=_AVERAGING_RATE)
@@ -121,7 +122,7 @@ class DeepSqueezeGossip(GossipSection):
 
 
 class GradientPushGossip(GossipSection):
-    """SGP on directed graphs, D-PSGD on regular ones; every entry is sent (R§3.2)."""
+    """SGP on directed graphs, D-PSGD on regular ones; every entry is sent (docs/reference.md, section 3.2)."""  # noqa: E501
 
     algorithm: Literal["gradient_push"]
     averaging_rate: AveragingRate = Field(default=1.0, description=_AVERAGING_RATE)
@@ -133,7 +134,7 @@ class GradientPushGossip(GossipSection):
 
 
 class DcdGossip(GossipSection):
-    """Bagua's low-precision decentralized SGD (R§7)."""
+    """Bagua's low-precision decentralized SGD (docs/reference.md, section 7)."""
 
     algorithm: Literal["dcd"]
     compressor: CompressorSection = Field(

@@ -70,7 +70,6 @@ _EXAMPLES: dict[str, object] = {
     "presumed_dead_after_s": 30.0,
     "devices_per_actor": "auto",
     "gpus_per_actor": 0.25,
-    "path": "files/here",
     "seconds_per_round": 10.0,
     "rows": 2,
     "stride": 2,
@@ -102,6 +101,23 @@ _EXAMPLES: dict[str, object] = {
     "checkpoint_every_rounds": 100,
     "stall_timeout_s": 1800.0,
 }
+
+
+# The same by the whole key, or by its end, where a name means different things.
+_EXAMPLES_BY_KEY: dict[str, object] = {
+    "radio": {"name": "wifi", "bandwidth_mbps": 10.0},
+    "radio.name": "wifi",
+    "hardware.profiles.0.name": "my-board",
+    "fleet.devices.0.name": "gateway",
+    "names": ["gateway", "garden"],
+    "topology.path": "graph.graphml",
+    "topology.graphs.0.path": "graph.graphml",
+    "data.path": "my-images",
+    "gossip.compressor": {"kind": "top_k", "keep": 0.1},
+}
+
+# Keys that a section's example shows though it could do without.
+_SHOWN = frozenset({"compressor"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +188,7 @@ def example_of_kind(holder: str, name: str) -> dict[str, object]:
     slot = next(entry.slot for entry in guide(holder) if entry.key == holder)
     section = slot.section_named(name)
     assert section is not None, f"no {name} at {holder}"
-    return _example_of_section(section, slot.discriminator, name)
+    return _example_of_section(section, slot.discriminator, name, holder)
 
 
 def in_yaml(value: object) -> str:
@@ -236,7 +252,7 @@ def _entry(
         meaning=field.description or _meaning_of(slot),
         must_be=slot.must_be,
         default=None if field.is_required() else in_yaml(_plain(field.get_default())),
-        example=_example(key, field, slot),
+        example=_example(path, field, slot),
         choices=choices,
         slot=slot,
     )
@@ -259,24 +275,28 @@ def _plain(default: object) -> object:
     return list(default) if isinstance(default, tuple) else default
 
 
-def _example(key: str, field: FieldInfo, slot: Slot) -> object:
+def _example(path: str, field: FieldInfo, slot: Slot) -> object:
     """A value that a key can have: one that people know it by, or one that the schema allows."""
+    for known, value in _EXAMPLES_BY_KEY.items():
+        if path == known or path.endswith(f".{known}"):
+            return value
+    key = path.rpartition(".")[2]
     if key in _EXAMPLES and get_origin(slot.annotation) is not Literal:
         return _EXAMPLES[key]
     default = field.get_default()
-    return not default if slot.is_switch else _example_of(slot, default)
+    return not default if slot.is_switch else _example_of(slot, default, path)
 
 
-def _example_of(slot: Slot, default: object) -> object:
+def _example_of(slot: Slot, default: object, path: str) -> object:
     if slot.sections and slot.number is None:
         section = slot.sections[0]
         name = slot.name_of(section) if slot.discriminator else None
-        value: object = _example_of_section(section, slot.discriminator, name)
+        value: object = _example_of_section(section, slot.discriminator, name, path)
         return [value] if slot.element is not None else value
     if names := [name for name in slot.names if name != default]:
         return names[-1]
     if slot.element is not None:
-        return [_example_of(slot.element, None)]
+        return [_example_of(slot.element, None, _joined(path, ITEM))]
     if default not in (None, PydanticUndefined, ""):
         return default
     if slot.number is not None:
@@ -285,16 +305,19 @@ def _example_of(slot: Slot, default: object) -> object:
 
 
 def _example_of_section(
-    section: type[Section], discriminator: str | None, name: str | None
+    section: type[Section], discriminator: str | None, name: str | None, holder: str
 ) -> dict[str, Any]:
     """The keys that a section needs; one that needs none has its first."""
     value: dict[str, Any] = {discriminator: name} if discriminator else {}
-    needed = [key for key, field in section.model_fields.items() if field.is_required()]
+    needed = [
+        key for key, field in section.model_fields.items() if field.is_required() or key in _SHOWN
+    ]
     for key in needed or ([] if discriminator else list(section.model_fields)[:1]):
         slot = Slot.of_key(section, key)
         assert slot is not None
         if key not in value:
-            value[key] = _example(key, section.model_fields[key], slot)
+            path = _joined(holder, key)
+            value[key] = _example(path, section.model_fields[key], slot)
     return value
 
 

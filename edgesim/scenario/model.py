@@ -12,37 +12,54 @@ Rounding = Literal["stochastic", "nearest"]
 
 
 class QuantizationSection(Section):
-    """The switches of 8-bit training (R§12); defaults are edgesim's, R's are named beside them."""
+    """The switches of 8-bit training (docs/reference.md, section 12); defaults are edgesim's, the paper's are named beside."""  # noqa: E501
 
     backend: Literal["auto", "reference", "int8_cpu"] = Field(
         default="auto",
         description="kernels: integers where the processor has them, or plain torch; same results",
     )
     zero_point: Literal["integer", "float_offset"] = Field(
-        default="integer", description="integer: zero is a code; R: float_offset (R§1.1)"
+        default="integer",
+        description=(
+            "integer: zero is a code; the paper: float_offset (docs/reference.md, section 1.1)"
+        ),
     )
     weight_range: Literal["per_tensor", "per_out_channel"] = Field(
-        default="per_tensor", description="one scale for a weight tensor (R), or one per channel"
+        default="per_tensor",
+        description="one scale for a weight tensor (the paper), or one per channel",
     )
     weight_gradient: Literal["fp32", "fp16", "bf16", "int8"] = Field(
         default="fp32",
-        description="layer gradient as the weights see it; R: fp32; int8: no bifurcation (R§1.3)",
+        description=(
+            "layer gradient as the weights see it; the paper: fp32; int8: no "
+            "bifurcation (docs/reference.md, section 1.3)"
+        ),
     )
     activation_rounding: Rounding = Field(
-        default="nearest", description="in training; R: stochastic, by mistake (R§1.4)"
+        default="nearest",
+        description=(
+            "in training; the paper: stochastic, by mistake (docs/reference.md, section 1.4)"
+        ),
     )
     evaluation_rounding: Rounding = Field(
-        default="nearest", description="of activations in evaluation; R: stochastic (R§1.4)"
+        default="nearest",
+        description=(
+            "of activations in evaluation; the paper: stochastic (docs/reference.md, section 1.4)"
+        ),
     )
     gradient_rounding: Rounding = Field(
-        default="stochastic", description="of layer gradients; R: stochastic"
+        default="stochastic", description="of layer gradients; the paper: stochastic"
     )
     ranges: Literal["gossiped", "local"] = Field(
         default="local",
-        description="running ranges of activations; R: gossiped with the parameters (R§1.5)",
+        description=(
+            "running ranges of activations; the paper: gossiped with the "
+            "parameters (docs/reference.md, section 1.5)"
+        ),
     )
     range_momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
-        default=0.1, description="weight of the old running range against the batch's; R: 0.1"
+        default=0.1,
+        description="weight of the old running range against the batch's; the paper: 0.1",
     )
 
     @model_validator(mode="after")
@@ -81,12 +98,16 @@ class ModelSection(Section):
     )
     gate: Literal["sigmoid", "hard_sigmoid"] | None = Field(
         default=None,
-        description="of norm: range_evonorm (R§2); null: sigmoid in fp32, hard_sigmoid in int8",
+        description=(
+            "of norm: range_evonorm (docs/reference.md, section 2); "
+            "null: sigmoid in fp32, hard_sigmoid in int8"
+        ),
     )
     initialization: Literal["full_precision", "low_precision"] = Field(
         default="full_precision",
-        description="initial values of R's fp32 or of its 8-bit models, in any precision; R's "
-        "8-bit VGG-11 also lacks biases of convolutions (R§2)",
+        description="initial values of the paper's fp32 or of its "
+        "8-bit models, in any precision; its "
+        "8-bit VGG-11 also lacks biases of convolutions (docs/reference.md, section 2)",
     )
     quantization: QuantizationSection | None = Field(
         default=None, description="switches of precision: int8; null: their defaults"

@@ -50,7 +50,7 @@ class Torus(TopologyKind):
 
 
 class ChordalGrid(TopologyKind):
-    """The reference code's "torus": offsets 1 and `stride` on one ring (R§3.8)."""
+    """The reference code's "torus": offsets 1 and `stride` on one ring (docs/reference.md, section 3.8)."""  # noqa: E501
 
     kind: Literal["chordal_grid"]
     stride: Count = Field(default=4, description="distance of the second pair of neighbours")
@@ -103,7 +103,7 @@ class RandomMatching(TopologyKind):
 
 
 class Rotating(TopologyKind):
-    """The six rotating permutations of the reference code, for 8 devices (R§3.8)."""
+    """The six rotating permutations of the reference code, for 8 devices (docs/reference.md, section 3.8)."""  # noqa: E501
 
     kind: Literal["rotating"]
     hold: Count = Field(default=1, description=_HOLD)

@@ -23,7 +23,7 @@ from edgesim.scenario.section import (
 
 
 class OptimizerSection(Section):
-    """Local optimizer of each device (R§3.5)."""
+    """Local optimizer of each device (docs/reference.md, section 3.5)."""
 
     kind: Literal["sgd"] = Field(default="sgd", description="stochastic gradient descent")
     lr: Factor = Field(description="learning rate gamma before the schedule's factors")
@@ -56,7 +56,7 @@ class OptimizerSection(Section):
 
 
 class ScheduleSection(Section):
-    """Learning rate over the epochs (R§5)."""
+    """Learning rate over the epochs (docs/reference.md, section 5)."""
 
     milestones: Annotated[
         tuple[Count, ...],

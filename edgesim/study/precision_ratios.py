@@ -72,7 +72,10 @@ def _compute(comparison: Comparison) -> Iterator[Ratio]:
             case=_case(kind),
             value=3 * 32 / (8 + 8 + _BITS[kind]),
             formula=f"3 x 32 / (8 + 8 + {_BITS[kind]}) bit",
-            source="bit width, R§6: by operand width, three passes with as many products each",
+            source=(
+                "bit width, docs/reference.md, section 6: by operand width, "
+                "three passes with as many products each"
+            ),
         )
     fp32 = comparison.fp32.macs
     for kind in WEIGHT_GRADIENTS:
@@ -102,7 +105,8 @@ def _memory(comparison: Comparison) -> Iterator[Ratio]:
         value=fp32 / int8,
         formula=quotient_text(fp32, int8, "MiB"),
         source=(
-            "memory, R§6: 8-bit weights and activations, fp32 gradients and momentum, "
+            "memory, docs/reference.md, section 6: 8-bit weights and "
+            "activations, fp32 gradients and momentum, "
             "no master copy, no gossip"
         ),
     )
@@ -155,8 +159,10 @@ def _conventions(comparison: Comparison) -> str:
     d, T = comparison.fp32.num_trainable, len(comparison.fp32.parameter_shapes)
     k = [comparison.row("choco", part).fp32.message.num_kept for part in ("90 %", "99 %")]
     return (
-        "message, by conventions: fp32 4 (d + 1) or 6 k + 3 (R§3.6), 8 bits d + 8 T + 4 or "
-        f"3 k + 8 T + 4 (R§6), d = {d:,}, T = {T}, k = {k[0]:,} or {k[1]:,}"
+        "message, by conventions: fp32 4 (d + 1) or 6 k + 3 "
+        "(docs/reference.md, section 3.6), 8 bits d + 8 T + 4 or "
+        f"3 k + 8 T + 4 (docs/reference.md, section 6), d = "
+        f"{d:,}, T = {T}, k = {k[0]:,} or {k[1]:,}"
     )
 
 

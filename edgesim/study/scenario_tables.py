@@ -118,7 +118,7 @@ def message_table(costs: IterationCosts) -> Table:
         ("encoded, total", counts.total),
         *((_CONVENTIONS[name], size) for name, size in message.by_convention.items()),
     ]
-    notes = ["Conventions: R§3.6 and R§6."] if message.by_convention else []
+    notes = ["Conventions: docs/reference.md, sections 3.6 and 6."] if message.by_convention else []
     if not message.is_exact:
         notes.append(
             "Encoded was Gaussian noise: other vectors of this size take some bytes more or less. "

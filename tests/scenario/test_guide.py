@@ -11,6 +11,7 @@ import yaml
 from pydantic import TypeAdapter
 
 from edgesim.cli.listing import ListingError, catalog_table
+from edgesim.models.norms import NORMS
 from edgesim.scenario import ScenarioError, dump_scenario, load_scenario
 from edgesim.scenario.files import parse_scenario
 from edgesim.scenario.guide import example_of_kind, guide, guide_of_kind, in_yaml
@@ -149,3 +150,42 @@ def test_an_unknown_key_is_refused_with_those_that_it_may_mean():
     assert details["must be"] == "a number in (0, 1]"
     assert details["example"] == "--set gossip.compressor.keep=0.1"
     assert "top_k" in details["only with"]
+
+
+@pytest.mark.parametrize(
+    ("key", "example"),
+    [
+        ("fleet.devices.0.radio", {"name": "wifi", "bandwidth_mbps": 10.0}),
+        ("hardware.profiles.0.radio", {"name": "wifi", "bandwidth_mbps": 10.0}),
+        ("fleet.devices.0.radio.name", "wifi"),
+        ("topology.path", "graph.graphml"),
+        ("gossip.compressor", {"kind": "top_k", "keep": 0.1}),
+    ],
+)
+def test_an_example_is_of_what_its_key_means(key, example):
+    assert guide(key)[0].example == example
+
+
+def test_no_example_of_a_section_is_its_default():
+    for entry in EVERY:
+        if entry.slot.sections and entry.slot.number is None:
+            assert in_yaml(entry.example) != entry.default, entry.key
+
+
+def test_only_the_name_of_a_run_is_shown_as_that_of_a_run():
+    assert [e.key for e in EVERY if "my-fleet" in in_yaml(e.example)] == ["name"]
+
+
+def test_the_example_of_an_algorithm_shows_a_compressor():
+    (note,) = [n for n in catalog_table("algorithms", "choco").notes if n.startswith("example")]
+    assert "compressor: {kind: top_k, keep: 0.1}" in note
+
+
+def test_what_is_printed_cites_the_reference_by_its_file():
+    said = [f"{entry.meaning} {entry.must_be}" for entry in EVERY]
+    for what in ("topologies", "algorithms", "compressors", "models", "datasets"):
+        for name, description in catalog_table(what, None).rows:
+            said.append(str(catalog_table(what, name)) + description)
+    said += NORMS.values()
+    assert not [text for text in said if "\u00a7" in text or re.search(r"\bR's|\bR:|\(R\)", text)]
+    assert any("docs/reference.md, section 3.7" in text for text in said)
