@@ -53,7 +53,7 @@ def ended(tmp_path, *overrides):
         *("seed=9223372036854775807", "evaluation.device_sample=2147483647"),
         *("evaluation.every_rounds=2147483647", "training.schedule.warmup_epochs=2147483647"),
         *("recovery.checkpoint_every_rounds=2147483647", "recovery.checkpoint_every_s=1.0e+9"),
-        *("recovery.stall_timeout_s=1.0e+9"),
+        "recovery.stall_timeout_s=1.0e+9",
         *("recovery.checkpoint_every_s=1.0e-300", "training.schedule.milestones=[2147483647]"),
         *("data.partition={kind: dirichlet, alpha: 1.0e+9}", "topology.weights=metropolis"),
         *("training.optimizer.lr=1.0e-30", "training.optimizer.weight_decay=1.0e+30"),
