@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from edgesim.assembly import averaging_rate
 from edgesim.preparation import Prepared
+from edgesim.records import device_label
 from edgesim.study.table import Table
 from topologies import first_exchange, mixing_matrix, spectral_gap
 
 LARGEST_GAP = 512  # devices whose spectral gap takes no more than a second
 
-_SENTENCES = frozenset({"left", "warning"})
-NAMED_DEVICES = 8  # in a row of the closing table; summary.json names all
+_SENTENCES = frozenset({"left", "died", "warning"})
+NAMED_DEVICES = 3  # in a row of the closing table; summary.json names all
 
 
 def prepared_table(prepared: Prepared) -> Table:
@@ -64,25 +66,53 @@ def _evaluation_rows(prepared: Prepared) -> list[tuple[str, str]]:
 def _losses(summary: dict[str, Any]) -> list[tuple[str, str]]:
     """Rows about who was lost on the way: devices for good, actors and the whole run for a while.
 
+    How each of the dead ended is said before the table, by `edgesim.fleet.departures`.
+
     Args:
         summary: as in summary.json; of a run of an earlier version it lacks some of it.
     """
-    because = {"battery": "its battery was empty", "plan": "by plan"}
     reasons = summary.get("left_because", {})
-    ends = [
-        f"device {device} after round {last:,}, {because[reasons.get(device, 'plan')]}"
-        for device, last in summary["left_after_round"].items()
+    because = {"battery": "its battery was empty", "plan": "by plan"}
+    left = [
+        f"{_label(summary, device)} after round {last:,}"
+        + (f", {because[reasons[device]]}" if device in reasons else "")
+        for device, last in summary.get("left_after_round", {}).items()
     ]
-    ends += [
-        f"device {device} after round {end['rounds'] - 1:,}, {because['battery']}"
-        for device, end in summary.get("dead_devices", {}).items()
-    ]
-    more = f"; and {len(ends) - NAMED_DEVICES} more" if len(ends) > NAMED_DEVICES else ""
-    rows = [("left", "; ".join(ends[:NAMED_DEVICES]) + more)] if ends else []
+    died = [_label(summary, device) for device in summary.get("dead_devices", {})]
+    rows = [(name, _some(ends)) for name, ends in (("left", left), ("died", died)) if ends]
     for label, key in (("restarts of actors", "actor_restarts"), ("times resumed", "resumes")):
         if summary.get(key):
             rows.append((label, f"{summary[key]:,}"))
     return rows
+
+
+def _label(summary: dict[str, Any], device: str) -> str:
+    return device_label(int(device), summary.get("device_names", ()))
+
+
+def _some(names: Sequence[str]) -> str:
+    """A few of them, and how many more there are."""
+    more = len(names) - NAMED_DEVICES
+    return "; ".join(names[:NAMED_DEVICES]) + (f"; and {more:,} more" if more > 0 else "")
+
+
+def _whose_accuracy(summary: dict[str, Any]) -> str:
+    """Which devices' own models were evaluated in the end."""
+    devices = summary["devices"]
+    evaluated = summary.get("device_models_evaluated", devices)
+    missing = {
+        "died": len(summary.get("dead_devices", {})),
+        "left": len(summary.get("left_after_round", {})),
+        "without a model": len(summary.get("without_model", ())),
+    }
+    there = devices - sum(missing.values())
+    if evaluated == devices:
+        return "single devices"
+    if there == devices or there <= 0:  # if all have died, of what they ended with
+        return f"{evaluated:,} of {devices:,} devices"
+    why = ", ".join(f"{number:,} {what}" for what, number in missing.items() if number)
+    of = "" if evaluated == there else f"{evaluated:,} of "
+    return f"{of}the {there:,} {'device' if there == 1 else 'devices'} still there ({why})"
 
 
 def result_table(summary: dict[str, Any], place: str) -> Table:
@@ -96,12 +126,9 @@ def result_table(summary: dict[str, Any], place: str) -> Table:
     averaging = [] if rate is None else [("averaging rate", f"{rate:g}")]
     rows = [("accuracy of the averaged model", f"{summary['consensus_accuracy']:.4f}")]
     if summary["device_accuracy_min"] is not None:
-        devices = summary["devices"]
-        evaluated = summary.get("device_models_evaluated", devices)
-        which = "single" if evaluated == devices else f"{evaluated:,} of {devices:,}"
         rows += [
             (
-                f"accuracy of {which} devices",
+                f"accuracy of {_whose_accuracy(summary)}",
                 f"{summary['device_accuracy_min']:.4f} to {summary['device_accuracy_max']:.4f}",
             ),
             ("  mean", f"{summary['device_accuracy_mean']:.4f}"),

@@ -27,10 +27,10 @@ def departures(
     attendance = make_attendance(scenario)
     began = sum(attendance.join_s(device) == 0 for device in range(scenario.fleet.num_devices))
     lost = num_sent - num_absorbed
+    left = {str(end.device): end.rounds_done - 1 for end in ends if end.gone == "left"}
     return {
-        "left_after_round": {
-            str(end.device): end.rounds_done - 1 for end in ends if end.gone == "left"
-        },
+        "left_after_round": left,
+        "left_because": dict.fromkeys(left, "plan"),  # the others of the table have died
         "dead_devices": {
             str(end.device): {
                 "rounds": end.rounds_done,
@@ -46,6 +46,11 @@ def departures(
     }
 
 
+def count(number: int, what: str) -> str:
+    """A number of things: `1 round`, `2,000 rounds`."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
 def describe(summary: dict[str, Any]) -> list[str]:
     """The same in words, a line each; none if everybody was there at the end."""
     dead, num_devices = summary.get("dead_devices", {}), summary["devices"]
@@ -54,15 +59,17 @@ def describe(summary: dict[str, Any]) -> list[str]:
         return device_label(int(device), summary.get("device_names", ()))
 
     lines = [
-        f"{label(device)} died of an empty battery after {end['rounds']:,} rounds, at "
+        f"{label(device)} died of an empty battery after {count(end['rounds'], 'round')}, at "
         f"{end['virtual_time_s']:,.4g} s, with a push weight of {end['push_weight']:.3g}"
         for device, end in list(dead.items())[:NAMED_DEVICES]
     ]
     if len(dead) > NAMED_DEVICES:
-        lines.append(f"and so did {len(dead) - NAMED_DEVICES:,} more devices, see summary.json")
-    if summary.get("messages_lost"):
+        more = count(len(dead) - NAMED_DEVICES, "more device")
+        lines.append(f"and so did {more}, see summary.json")
+    if lost := summary.get("messages_lost"):
+        were = "was" if lost == 1 else "were"
         lines.append(
-            f"{summary['messages_lost']:,} messages to dead devices were lost, with a push weight "
+            f"{count(lost, 'message')} to dead devices {were} lost, with a push weight "
             f"of {summary['push_weight_lost']:.3g}"
         )
     if len(dead) == num_devices:
@@ -74,5 +81,8 @@ def describe(summary: dict[str, Any]) -> list[str]:
             label(device).removeprefix("device ") for device in without[:NAMED_DEVICES]
         )
         more = f" and {len(without) - NAMED_DEVICES:,} more" if without[NAMED_DEVICES:] else ""
-        lines.append(f"device {named}{more}: no message brought a model before the end")
+        devices, them = ("device", "it") if len(without) == 1 else ("devices", "them")
+        lines.append(
+            f"{devices} {named}{more} got no model: no message reached {them} before the run ended"
+        )
     return lines

@@ -125,7 +125,9 @@ def test_messages_speak_of_devices_by_name():
     }
     lines = departures.describe(summary)
     assert lines[0].startswith("device 3 (sensor-9) died of an empty battery")
-    assert lines[-1] == "device 1 (gateway): no message brought a model before the end"
+    assert (
+        lines[-1] == "device 1 (gateway) got no model: no message reached it before the run ended"
+    )
 
 
 def test_the_study_of_costs_speaks_of_them_by_name(scenario):
