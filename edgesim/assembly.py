@@ -290,11 +290,28 @@ def choco_form(
     are the published form alone.
     """
     is_published = scenario.gossip.algorithm == "choco_numerator"
-    is_in_step = scenario.fleet.pace == "lockstep" and not may_leave(scenario)
-    is_fixed = schedule.is_static and is_in_step
-    if is_fixed and (is_published or is_balanced(schedule.graph(first_exchange(schedule)))):
+    if not push_weights_may_move(scenario, schedule):
         return FixedGraphChoco
-    return ChocoNumerator if is_published else Choco
+    if is_published:
+        return FixedGraphChoco if _has_fixed_edges(scenario, schedule) else ChocoNumerator
+    return Choco
+
+
+def push_weights_may_move(scenario: Scenario, schedule: Schedule) -> bool:
+    """False where the scenario alone says that they stay 1.
+
+    That is in lockstep, on a graph that stays, with doubly stochastic weights, if nobody leaves.
+    """
+    return not (
+        _has_fixed_edges(scenario, schedule)
+        and is_balanced(schedule.graph(first_exchange(schedule)))
+    )
+
+
+def _has_fixed_edges(scenario: Scenario, schedule: Schedule) -> bool:
+    """Whether the same edges carry one message each in every exchange."""
+    is_in_step = scenario.fleet.pace == "lockstep" and not may_leave(scenario)
+    return schedule.is_static and is_in_step
 
 
 def averaging_rate(scenario: Scenario) -> float | None:

@@ -111,6 +111,7 @@ EVALUATIONS: tuple[Column, ...] = (
         "float64",
         "consensus: sqrt(mean over devices of |z_i - z_bar|^2); device: |z_i - z_bar|",
     ),
+    Column("model_norm", "float64", "consensus: |z_bar|; device: |z_i|; Euclidean, in float64"),
 )
 
 VIRTUAL_EVALUATIONS: tuple[Column, ...] = (

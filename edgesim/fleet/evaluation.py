@@ -179,6 +179,7 @@ class Evaluator:
                 "accuracy": result.accuracy,
                 "loss": result.loss,
                 "consensus_distance": distance,
+                "model_norm": float(torch.linalg.vector_norm(debiased(snapshot))),
                 "virtual_time_s": snapshot.virtual_time_s,
             }
             for (snapshot, distance), result in zip(subjects, results, strict=True)

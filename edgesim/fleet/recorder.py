@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from math import isnan
+from math import isnan, nan
 from time import monotonic
 from typing import Any, Literal
 
@@ -92,7 +92,8 @@ class Recorder:
     def go_on(self) -> None:
         """Take over what was evaluated before the run was interrupted."""
         self._slowest_round = None
-        optional = {column.name: None for column in VIRTUAL_EVALUATIONS}
+        optional: dict[str, float | None] = {column.name: None for column in VIRTUAL_EVALUATIONS}
+        optional["model_norm"] = nan  # which earlier versions did not write
         rows = self._directory.read_rows("evaluations.parquet")
         self.rows = [{**optional, **row} for row in rows]
         del self._pending[: sum(row["device"] == CONSENSUS for row in self.rows)]

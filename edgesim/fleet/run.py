@@ -459,7 +459,7 @@ def _make_recorder(
         num_test_samples=len(test),
         console=console,
         names=prepared.scenario.fleet.names,
-        warn=lambda rows: growth_warning(rows, prepared.scenario),
+        warn=lambda rows: growth_warning(rows, prepared.scenario, prepared.schedule),
     )
 
 

@@ -124,6 +124,7 @@ def summarise(
     }
     if "virtual_time_s" in rounds.column_names:
         totals["virtual_time_s"] = pc.max(rounds["virtual_time_s"]).as_py()
+    growth = growth_warning(evaluations, scenario, prepared.schedule)
     messages = directory.read_table("messages.parquet")
     environment = directory.read_json("environment.json")
     left = _left_after_round(rounds, messages, training.num_rounds, in_step=in_step)
@@ -140,7 +141,7 @@ def summarise(
         "consensus_loss": consensus["loss"],
         "consensus_distance": consensus["consensus_distance"],
         "averaging_rate": averaging_rate(scenario),
-        "warnings": [growth] if (growth := growth_warning(evaluations, scenario)) else [],
+        "warnings": [growth] if growth else [],
         "device_models_evaluated": len(accuracies),
         "device_accuracy_min": min(accuracies, default=None),
         "device_accuracy_mean": sum(accuracies) / len(accuracies) if accuracies else None,

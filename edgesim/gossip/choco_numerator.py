@@ -31,7 +31,10 @@ class ChocoNumerator:
     """The published form per edge and per message, for changing graphs and any pace.
 
     Where push weights move, x moves even at consensus: compression noise then sets a floor, and a
-    large averaging rate turns it into growth.
+    large averaging rate turns it into growth. A device whose u falls below `LEAST_PUSH_WEIGHT` goes
+    on giving mass away: unlike `Choco`, the published form has no guard. Quasi-global momentum
+    compares models, z = x/u before and after gossip, where reference.md, section 3.5, compares
+    numerators; the two are the same where u is 1.
 
     Mass: what the sender takes from x, eta w_e h[e], is exactly what the receiver adds.
 

@@ -41,8 +41,10 @@ class FixedGraphChoco:
 
     Needs two buffers whatever the degree. Equal to `ChocoNumerator` up to rounding, and to `Choco`
     where the weights are doubly stochastic, so that u is 1 throughout. Wrong where edges come and
-    go, or where a device may absorb none or two messages of an edge beside one of another. A round
-    without any message is a local step.
+    go, and where a device may absorb several messages of one edge, or none, in a round. Example: at
+    free pace device 0 absorbs two messages of device 1 and one of device 2. S then holds the public
+    copy of device 1 after both, but x gets it once only, so that mass is lost. A round without any
+    message is a local step.
     """
 
     averaging_rate: float

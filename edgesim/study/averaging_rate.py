@@ -2,19 +2,24 @@
 
 Devices start from different random vectors and do nothing but gossip, with the scenario's graph,
 algorithm, compressor and pace (`search_fleet.py`, `trial.py`). The averaging rate with which they
-come together fastest is taken, as the authors of CHOCO-SGD tune theirs (R§3.7), unless rates up to
-twice as large let them move apart.
+come together fastest is taken, as the authors of CHOCO-SGD tune theirs (R§3.7), unless one of the
+next two larger rates, about sqrt(2) and 2 times as large, lets them move apart.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgesim.assembly import make_compressor
+from edgesim.assembly import make_compressor, push_weights_may_move
 from edgesim.compression.compressors import QSGD, RandomK, TopK
 from edgesim.errors import ScenarioError
 from edgesim.learning.parameters import ParameterLayout
-from edgesim.scenario.gossip import DcdGossip
+from edgesim.scenario.gossip import (
+    ChocoNumeratorGossip,
+    DcdGossip,
+    DeepSqueezeGossip,
+    IdentityCompressor,
+)
 from edgesim.scenario.schema import Scenario
 from edgesim.study.known_data import DataShape
 from edgesim.study.search_fleet import search_fleet
@@ -31,7 +36,7 @@ RATES = (
 COARSE = 2  # of these rates every second is tried, then the neighbours of the best
 WORSE_IN_A_ROW = 2  # smaller rates than the best that are tried before the search ends
 # Training is rougher than gossip alone: gradients move the models, and have large entries.
-MARGIN = 2.0  # the rate taken times this must bring devices together, too
+MARGIN = 2  # so many of the next larger of RATES must bring devices together, too
 
 LEAST_ENTRIES = 1000  # of the vector that is gossiped
 KEPT_ENTRIES = 20  # of it in each message, at least
@@ -70,6 +75,7 @@ class FoundRate:
         devices: of the fleet that was searched with.
         fleet_devices: of the scenario.
         entries: of the vector that was gossiped.
+        floor: what keeps devices from agreeing at any averaging rate; empty if nothing does.
     """
 
     rate: float
@@ -77,6 +83,7 @@ class FoundRate:
     devices: int
     fleet_devices: int
     entries: int
+    floor: str = ""
 
     def __str__(self) -> str:
         """One line: the rate, and why."""
@@ -87,6 +94,7 @@ class FoundRate:
             f"gossip.averaging_rate: auto found {self.rate:g} by gossip without training "
             f"({fleet}, {self.entries:,} entries). A round takes from their distance: "
             + ", ".join(map(str, self.candidates))
+            + (f". {self.floor}" if self.floor else "")
         )
 
 
@@ -156,7 +164,28 @@ def find_rate(
         devices=fleet.schedule.num_devices,
         fleet_devices=scenario.fleet.num_devices,
         entries=entries,
+        floor=_floor(scenario, subject.schedule),
     )
+
+
+def _floor(scenario: Scenario, schedule: Schedule) -> str:
+    """What to say of an algorithm that agrees at no averaging rate (docs/choco.md)."""
+    match scenario.gossip:
+        case ChocoNumeratorGossip(compressor=IdentityCompressor(values="fp32")):
+            return ""  # without compression there is no noise of it
+        case DeepSqueezeGossip(compressor=IdentityCompressor(values="fp32")):
+            return ""
+        case ChocoNumeratorGossip() if push_weights_may_move(scenario, schedule):
+            return (
+                "At no rate does choco_numerator bring devices together for good where push "
+                "weights move: a distance remains, which gossip.algorithm: choco does not have"
+            )
+        case DeepSqueezeGossip():
+            return (
+                "At no rate does deepsqueeze bring devices together for good: a distance remains, "
+                "which gossip.algorithm: choco does not have"
+            )
+    return ""
 
 
 def _num_entries(scenario: Scenario, largest_tensor: int) -> int:
@@ -192,10 +221,13 @@ def _search(trials: Trials) -> list[Candidate]:
         for place in (best - 1, best + 1):
             if 0 <= place < len(RATES):
                 attempt(place)
+        if best - 1 - MARGIN >= 0 and attempt(best - 1).shrinks > tried[best].shrinks:
+            attempt(best - 1 - MARGIN)  # which says whether it has a margin
     return [tried[place] for place in sorted(tried)]
 
 
 def _has_margin(candidate: Candidate, tried: list[Candidate]) -> bool:
-    """Whether the rate and the rates up to MARGIN times as large bring devices together."""
-    most = MARGIN * candidate.rate * (1 + 1e-9)
-    return all(c.shrinks > 0 for c in tried if candidate.rate <= c.rate <= most)
+    """Whether the rate and the next MARGIN larger ones, as far as tried, bring devices together."""
+    place = RATES.index(candidate.rate)
+    needed = RATES[max(place - MARGIN, 0) : place + 1]
+    return all(other.shrinks > 0 for other in tried if other.rate in needed)

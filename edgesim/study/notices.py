@@ -61,7 +61,7 @@ def precision_notices(scenario: Scenario) -> list[str]:
     if model.precision == "int8" and _values_follow_the_model(scenario):
         notices.append(
             "messages carry 8-bit values because model.precision is int8; "
-            "set gossip.compressor.values to fp32 or fp16 for longer ones"
+            "set gossip.compressor.values to fp32 or fp16 to send more precise values"
         )
     return notices
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from edgesim.fleet.divergence import EVALUATIONS, GROWTH, growth_warning
+from edgesim.assembly import make_schedule
+from edgesim.fleet.divergence import EVALUATIONS, FARTHEST, GROWTH, growth_warning
 from edgesim.fleet.evaluation import CONSENSUS
 from edgesim.scenario import load_scenario
 
@@ -15,19 +16,69 @@ QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
 PER_EPOCH = 10  # rounds
 
 
-def evaluations(distances, every=10):
+NORM = 1e12  # of the averaged model: so large that growth alone is told
+UNLIKE_BOARDS = QUICKSTART.parent / "study" / "unlike_boards.yaml"
+
+
+def evaluations(distances, every=10, norm=NORM):
     """Rows with these consensus distances, a device's own among them, which have no say."""
     rows = []
     for number, distance in enumerate(distances, start=1):
-        row = {"round": every * number, "epoch": every * number / PER_EPOCH}
+        epoch = every * number / PER_EPOCH
+        row = {"round": every * number, "epoch": epoch, "model_norm": norm}
         rows.append({**row, "device": CONSENSUS, "consensus_distance": distance})
         rows.append({**row, "device": 0, "consensus_distance": 1e9 ** (number % 2)})
     return rows
 
 
-def warning(distances, *overrides, every=10):
-    scenario = load_scenario(QUICKSTART, ("training.schedule.warmup_epochs=0", *overrides))
-    return growth_warning(evaluations(distances, every), scenario)
+def warning(distances, *overrides, every=10, norm=NORM, path=QUICKSTART):
+    scenario = load_scenario(path, ("training.schedule.warmup_epochs=0", *overrides))
+    rows = evaluations(distances, every, norm)
+    return growth_warning(rows, scenario, make_schedule(scenario))
+
+
+@pytest.mark.parametrize(
+    "distances",
+    [[1.5e9], [1.0, 1e20], [1e20, 1e20, 1e20, 0.9e20], [3.0, 200.0, 4.0], [inf], [nan]],
+    ids=["one", "two", "large from the start", "for once", "beyond floats", "no number"],
+)
+def test_models_far_from_their_mean_are_told_of_from_one_evaluation_on(distances):
+    text = warning(distances, norm=18.7)
+    assert text is not None
+    assert f"is {max(d if d == d else inf for d in distances):.4g} in round" in text
+    assert "norm of the averaged model is 18.7" in text
+
+
+def test_far_is_measured_by_the_averaged_model():
+    for norm in (1e-3, 1.0, 1e3):
+        assert warning([FARTHEST * norm * 0.999], norm=norm) is None
+        assert warning([FARTHEST * norm * 1.001], norm=norm) is not None
+    assert warning([0.0], norm=0.0) is None
+    assert warning([1.0, 2.0], norm=nan) is None, "rows of a version that wrote no norm"
+
+
+def test_far_is_far_during_a_warm_up_too():
+    assert warning([1e9], "training.schedule.warmup_epochs=5", norm=1.0) is not None
+
+
+def test_models_that_train_on_unlike_boards_are_not_far():
+    """Distances and norms of the first five epochs of unlike_boards.yaml."""
+    distances, norms = (3.98, 4.33, 4.49, 4.34, 3.73), (19.1, 17.7, 17.2, 17.9, 18.6)
+    for distance, norm in zip(distances, norms, strict=True):
+        assert warning([distance], norm=norm) is None
+
+
+def test_the_published_form_is_told_of_the_other_where_push_weights_move():
+    published = "gossip.algorithm=choco_numerator"
+    text = warning([1e9], published, norm=1.0, path=UNLIKE_BOARDS)
+    assert text is not None
+    _, remedy = text.split("; ", 1)
+    assert remedy.startswith("set gossip.algorithm to choco")
+    assert "lower gossip.averaging_rate, now 0.2" in remedy
+    assert "auto" not in remedy
+    text = warning([1e9], published, "topology.kind=ring", norm=1.0)
+    assert text is not None
+    assert "gossip.algorithm" not in text, "u stays 1: the two forms are the same"
 
 
 def test_growth_is_told_with_figures_key_and_value():
@@ -52,8 +103,10 @@ def test_dcd_has_no_averaging_rate_to_lower():
         [3.0, 2.5, 60.0, inf],
         [3.0, 2.5, 60.0, inf, inf],
         [3.0, 2.5, 60.0, nan],
+        [1, 50, 40, 3000, 2000, 1e5, 8e4],
+        [1.0, 50.0, 49.0, 60.0],
     ],
-    ids=["slow", "late", "beyond floats", "and stays there", "no number"],
+    ids=["slow", "late", "beyond floats", "stays", "no number", "zigzag", "stays apart"],
 )
 def test_growth_is_told_however_it_comes(distances):
     assert warning(distances) is not None

@@ -121,6 +121,7 @@ def evaluation_rows(round_index, devices):
             "accuracy": 1.0,
             "loss": 0.0,
             "consensus_distance": 0.0,
+            "model_norm": 1.0,
             "virtual_time_s": None,
         }
         for device in (CONSENSUS, *devices)

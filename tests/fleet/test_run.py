@@ -6,6 +6,7 @@ import io
 import json
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,7 @@ from edgesim.device import DivergedError
 from edgesim.fleet import run as run_module
 from edgesim.fleet.actor import ActorLostError
 from edgesim.fleet.run_directory import RunDirectoryError
+from edgesim.preparation import prepare
 from edgesim.records import DEVICES, EVALUATIONS, MESSAGES, ROUNDS
 from edgesim.scenario import load_scenario
 
@@ -69,6 +71,23 @@ def test_a_fleet_whose_models_move_apart_is_told_of_while_it_trains_and_in_the_e
     assert log.count("warning: the devices' models move apart") == 1
     assert log.index("warning: ") < log.index("(round 60)"), "not in the end alone"
     assert dict(result_table(run.summary, "").rows)["warning"] == text
+
+
+def test_a_single_evaluation_in_the_end_tells_of_divergence_too(tmp_path):
+    """CHOCO as published, on unlike boards: the averaged model looks as if it trained."""
+    folder = Path(__file__).parents[2] / "scenarios" / "study"
+    words = ("gossip.algorithm=choco_numerator", "gossip.averaging_rate=0.4", "training.epochs=5")
+    overrides = (*words, "evaluation.every_epochs=null")
+    fleet = prepare(load_scenario(folder / "unlike_boards.yaml", overrides))
+    with (tmp_path / "run.log").open("w") as log:
+        console = Console(file=log, width=10_000)
+        run = run_module.run_scenario(fleet, tmp_path / "run", inline=True, console=console)
+    (text,) = run.summary["warnings"]
+    assert "norm of the averaged model" in text
+    table = pd.read_parquet(run.path / "evaluations.parquet")
+    (row,) = table[table["device"] == -1].to_dict("records")
+    assert row["consensus_distance"] > 10 * row["model_norm"] > 0
+    assert (tmp_path / "run.log").read_text().count("warning: the devices' models move apart") == 1
 
 
 def test_the_time_of_a_run_begins_when_kernels_are_compiled(tmp_path, monkeypatch):

@@ -372,7 +372,7 @@ def test_an_unfinished_run_is_loaded_as_far_as_it_is_written(directory):
 def evaluation(round_index: int) -> dict[str, object]:
     """A row of an evaluation."""
     row = {"round": round_index, "epoch": 0.5, "model": "consensus", "device": -1, "accuracy": 0.5}
-    return {**row, "loss": 0.1, "consensus_distance": np.pi}
+    return {**row, "loss": 0.1, "consensus_distance": np.pi, "model_norm": 1.0}
 
 
 def test_a_folder_that_is_no_run_is_not_loaded(tmp_path):

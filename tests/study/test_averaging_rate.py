@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from math import inf
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from edgesim.assembly import make_algorithm
+from edgesim.assembly import make_algorithm, make_schedule
 from edgesim.errors import ScenarioError
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.scenario import load_scenario
-from edgesim.study.averaging_rate import RATES, find_rate, with_found_rate
+from edgesim.study import averaging_rate
+from edgesim.study.averaging_rate import (
+    RATES,
+    Candidate,
+    FoundRate,
+    _floor,
+    _has_margin,
+    _search,
+    find_rate,
+    with_found_rate,
+)
 from edgesim.study.search_fleet import MOST_DEVICES, search_fleet
 from edgesim.study.subject import subject_of, with_rate
 from edgesim.study.trial import Trials
@@ -77,6 +88,63 @@ def test_no_rate_that_was_tried_up_to_twice_as_large_diverges():
     assert [c for c in found.candidates if c.shrinks <= 0], "some diverge here"
     for candidate in found.candidates:
         assert candidate.shrinks > 0 or candidate.rate > 2 * found.rate
+
+
+@pytest.mark.parametrize("place", range(len(RATES)))
+def test_the_next_two_larger_rates_are_its_margin(place):
+    """Wherever it stands among RATES: their steps are uneven."""
+    for smallest_that_grows in range(-1, place + 1):
+        tried = [
+            Candidate(r, 0.1 if at > smallest_that_grows else -inf) for at, r in enumerate(RATES)
+        ]
+        assert _has_margin(tried[place], tried) == (
+            place - smallest_that_grows > 2 or smallest_that_grows < 0
+        )
+
+
+class MadeUpTrials:
+    """Rates up to the limit bring devices together, the best of them fastest."""
+
+    def __init__(self, limit, best):
+        self.limit, self.best = limit, best
+
+    def shrinks(self, rate):
+        place = RATES.index(rate)
+        return -inf if place < self.limit else 0.5 - 0.01 * abs(place - self.best)
+
+
+@pytest.mark.parametrize("limit", range(len(RATES) - 3))
+def test_whatever_is_searched_the_rate_taken_has_a_margin_that_was_tried(limit):
+    for best in range(limit, len(RATES)):
+        tried = _search(cast("Trials", MadeUpTrials(limit, best)))
+        steady = [candidate for candidate in tried if _has_margin(candidate, tried)]
+        if not steady:
+            continue
+        taken = RATES.index(max(steady, key=lambda candidate: candidate.shrinks).rate)
+        assert not limit or taken >= limit + averaging_rate.MARGIN
+
+
+def test_a_rate_of_an_algorithm_that_keeps_a_distance_says_so():
+    free = (IRREGULAR, *UNLIKE)
+    for overrides, is_told in (
+        (("gossip.algorithm=choco_numerator", *free), True),
+        (("gossip.algorithm=choco_numerator", "topology.kind=ring"), False),
+        (("gossip.algorithm=deepsqueeze", "topology.kind=ring"), True),
+        (("gossip.algorithm=deepsqueeze", "gossip.compressor={kind: identity}"), False),
+        (free, False),
+    ):
+        given = scenario(*overrides)
+        floor = _floor(given, make_schedule(given))
+        text = str(FoundRate(0.1, (), 8, 8, 1000, floor))
+        assert (
+            "a distance remains, which gossip.algorithm: choco does not have" in text
+        ) is is_told
+        assert "\n" not in text, "scenario.yaml keeps it in one comment"
+
+
+def test_the_search_itself_says_so():
+    found = find_rate(scenario("gossip.algorithm=deepsqueeze", "topology.kind=ring"))
+    assert "a distance remains" in found.floor
 
 
 def test_a_number_stays_and_dcd_has_none():

@@ -40,7 +40,7 @@ def test_a_norm_of_8_bits_is_not(norm):
 def test_8_bit_values_that_nobody_asked_for_are_named():
     (text,) = notices(INT8)
     assert "messages carry 8-bit values" in text
-    assert "gossip.compressor.values" in text
+    assert "set gossip.compressor.values to fp32 or fp16 to send more precise values" in text
 
 
 @pytest.mark.parametrize(
