@@ -97,7 +97,7 @@ def test_the_keys_of_the_json_are_those_of_its_documentation(record):
     ]
     device = record["scenario"]["devices"][0]
     assert list(device) == [
-        *("device", "profile", "messages_sent", "messages_received", "sent_bytes"),
+        *("device", "name", "profile", "messages_sent", "messages_received", "sent_bytes"),
         *("received_bytes", "work", "memory", "energy", "time"),
     ]
     assert list(device["work"]) == [
