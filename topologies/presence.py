@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, Protocol, TypeAlias
 
+from topologies.churn_entries import check_devices, check_overlaps, entries_by_device
 from topologies.errors import TopologyError
 from topologies.random_absence import RandomAbsence
 from topologies.spans import FOREVER, Span, is_on, off_spans
@@ -142,8 +143,10 @@ class Churn:
 
     def __post_init__(self) -> None:
         entries: tuple[_Entry, ...] = (*self.absences, *self.joins, *self.leaves)
+        check_devices(entries, self.num_devices)
         for entry in entries:
-            _check_entry(entry, self.num_devices)
+            _check_rounds(entry)
+        check_overlaps(self._entries)
         for device, own in self._entries.items():
             self._check_device(device, own)
         self._check_that_somebody_is_there()
@@ -181,11 +184,6 @@ class Churn:
 
     def _check_device(self, device: int, own: Sequence[_Entry]) -> None:
         """Refuse entries of one device, in order, that do not go together."""
-        for one, other in pairwise(own):
-            if other.away[0] < one.away[1]:
-                raise TopologyError(
-                    f"device {device} {one} and {other}: the two overlap; change one of them"
-                )
         if self.join_round(device) == self.leave_round(device):
             raise TopologyError(
                 f"device {device} {own[-1]}, in which it joins; let it stay for a while, or "
@@ -213,13 +211,8 @@ class Churn:
     @cached_property
     def _entries(self) -> dict[int, list[_Entry]]:
         """Entries of each device by their first round."""
-        entries: dict[int, list[_Entry]] = {}
         every: tuple[_Entry, ...] = (*self.joins, *self.absences, *self.leaves)
-        for entry in every:
-            entries.setdefault(entry.device, []).append(entry)
-        for own in entries.values():
-            own.sort(key=lambda entry: entry.away[0])
-        return entries
+        return entries_by_device(every)
 
     @cached_property
     def _away(self) -> dict[int, tuple[int, ...]]:
@@ -262,12 +255,7 @@ def build_churn(
     )
 
 
-def _check_entry(entry: _Entry, num_devices: int) -> None:
-    if not 0 <= entry.device < num_devices:
-        raise TopologyError(
-            f"device {entry.device} {entry}, but there is no such device; there are 0 to "
-            f"{num_devices - 1}"
-        )
+def _check_rounds(entry: _Entry) -> None:
     start, end = entry.away
     if start < 0 or end <= start or (isinstance(entry, Leaving) and start == 0):
         raise TopologyError(

@@ -11,12 +11,12 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 from math import inf, isfinite
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from topologies.churn_entries import check_devices, check_overlaps, entries_by_device
 from topologies.errors import TopologyError
 
 TimeSpan: TypeAlias = tuple[float, float]
@@ -158,14 +158,11 @@ class TimedChurn:
 
     def __post_init__(self) -> None:
         entries: tuple[_Entry, ...] = (*self.absences, *self.joins, *self.leaves)
+        check_devices(entries, self.num_devices)
         for entry in entries:
-            _check_entry(entry, self.num_devices)
+            _check_times(entry)
+        check_overlaps(self._entries)
         for device, own in self._entries.items():
-            for one, other in pairwise(own):
-                if other.away[0] < one.away[1]:
-                    raise TopologyError(
-                        f"device {device} {one} and {other}: the two overlap; change one of them"
-                    )
             if self.join_s(device) == self.leave_s(device):
                 raise TopologyError(
                     f"device {device} {own[-1]}, when it joins; let it stay for a while, or remove "
@@ -202,13 +199,8 @@ class TimedChurn:
     @cached_property
     def _entries(self) -> dict[int, list[_Entry]]:
         """Entries of each device by their begin."""
-        entries: dict[int, list[_Entry]] = {}
         every: tuple[_Entry, ...] = (*self.joins, *self.absences, *self.leaves)
-        for entry in every:
-            entries.setdefault(entry.device, []).append(entry)
-        for own in entries.values():
-            own.sort(key=lambda entry: entry.away[0])
-        return entries
+        return entries_by_device(every)
 
     @cached_property
     def _away(self) -> dict[int, tuple[float, ...]]:
@@ -258,12 +250,7 @@ def _next_span(changes: Sequence[float], time_s: float) -> TimeSpan:
     return (changes[begin], changes[begin + 1]) if begin < len(changes) else NEVER
 
 
-def _check_entry(entry: _Entry, num_devices: int) -> None:
-    if not 0 <= entry.device < num_devices:
-        raise TopologyError(
-            f"device {entry.device} {entry}, but there is no such device; there are 0 to "
-            f"{num_devices - 1}"
-        )
+def _check_times(entry: _Entry) -> None:
     start_s, end_s = entry.away
     if not (start_s >= 0 and end_s > start_s) or (isinstance(entry, TimedLeaving) and start_s == 0):
         raise TopologyError(

@@ -1,4 +1,4 @@
-"""Whatever was lost and done again: nothing of a run is there twice, or not at all."""
+"""Checks that each round, message and evaluation of a run is there exactly once."""
 
 from __future__ import annotations
 
