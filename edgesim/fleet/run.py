@@ -348,7 +348,7 @@ def _compile_kernels(prepared: Prepared, compute: Compute, console: Console) -> 
     """
     model = make_flat_model(prepared.scenario, prepared.data, compute)
     seed_dropout_(model.model, 0)
-    doing = "compiling integer kernels; it takes some tens of seconds, once on a machine"
+    doing = "compiling integer kernels, once on a machine: some tens of seconds"
     if not console.is_terminal:  # where a status shows nothing
         _say(console, doing)
     with console.status(doing):
