@@ -10,10 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
 
+from edgesim.costs.message_form import random_message_bytes
+from edgesim.costs.round_work import gossip_work, optimizer_work
 from edgesim.free_device import quiet_until_s
 from edgesim.hardware.free_clock import FreeClock, Incoming, MessageKey
 from edgesim.hardware.timeline import Hardware, Timeline
 from edgesim.hardware.work import Work
+from edgesim.streams import Purpose, stream
+from edgesim.study.subject import Subject
 from topologies import OutEdges, Schedule
 
 
@@ -137,3 +141,29 @@ class FreeClocks:
             key = (*edge, sequence)
             self._waiting[receiver][key] = Incoming(key, stamp)
         device.quiet_s = quiet_until_s(device.clock, self._schedule, index, device.place, stamps)
+
+
+def step_work(subject: Subject) -> Work:
+    """Work of a device's step, without gossip."""
+    optimizer = optimizer_work(subject.optimizer, subject.model.num_trainable)
+    return subject.model.step_work.total + optimizer
+
+
+def clocks_of(subject: Subject, hardware: Sequence[Hardware], schedule: Schedule) -> FreeClocks:
+    """Clocks of devices that train and gossip as a scenario says.
+
+    Args:
+        subject: the scenario and what its devices compute.
+        hardware: of each device: the scenario's, or of a fleet that stands for its.
+        schedule: of their graphs.
+    """
+    own, numel, seed = subject.algorithm, subject.algorithm.layout.numel, subject.scenario.seed
+    step = step_work(subject)
+    return FreeClocks(
+        hardware,
+        schedule,
+        step_work=lambda _: step,
+        gossip_work=lambda sent, taken: gossip_work(own, numel, sent, taken),
+        message_bytes=random_message_bytes(own, stream(seed, Purpose.COMPRESS)),
+        seed=seed,
+    )

@@ -11,16 +11,15 @@ from math import inf
 
 from edgesim.attendance import make_attendance
 from edgesim.costs.message_form import random_message_bytes
-from edgesim.costs.round_work import gossip_work, optimizer_work
+from edgesim.costs.round_work import gossip_work
 from edgesim.equipment import device_hardware, device_profiles
 from edgesim.hardware.energy import Activity, price
 from edgesim.hardware.energy_tables import ENERGY_TABLES
-from edgesim.hardware.work import Work
 from edgesim.records import device_label
 from edgesim.scenario.gossip import GradientPushGossip, RandomKCompressor, TopKCompressor
 from edgesim.scenario.schema import Scenario
 from edgesim.streams import Purpose, stream
-from edgesim.study.free_clocks import FreeClocks
+from edgesim.study.free_clocks import clocks_of, step_work
 from edgesim.study.subject import Subject
 from topologies import TimedChurn
 
@@ -184,7 +183,7 @@ def battery_notices(subject: Subject) -> list[str]:
     found: list[str] = []
     for device, profile, battery_j in mortal:
         sent = len(subject.schedule.out_edges(device, 0))
-        work = _step_work(subject) + gossip_work(own, own.layout.numel, sent, 0)
+        work = step_work(subject) + gossip_work(own, own.layout.numel, sent, 0)
         activity = Activity(
             work=work,
             sent_bytes=sent * message_bytes,
@@ -234,28 +233,13 @@ def _early_notices(
     return notices
 
 
-def _step_work(subject: Subject) -> Work:
-    """Work of a device's step, without gossip."""
-    optimizer = optimizer_work(subject.optimizer, subject.model.num_trainable)
-    return subject.model.step_work.total + optimizer
-
-
 def _ends_s(subject: Subject, num_rounds: int, limit_s: float) -> dict[int, float]:
     """When each device would end its last round if only rounds ended it; infinity if unknown.
 
     Exact where the clocks reach the last round. Batteries are taken to be full for ever.
     """
     scenario, schedule = subject.scenario, subject.schedule
-    own, numel = subject.algorithm, subject.algorithm.layout.numel
-    step = _step_work(subject)
-    clocks = FreeClocks(
-        device_hardware(scenario, schedule),
-        schedule,
-        step_work=lambda _: step,
-        gossip_work=lambda sent, taken: gossip_work(own, numel, sent, taken),
-        message_bytes=random_message_bytes(own, stream(scenario.seed, Purpose.COMPRESS)),
-        seed=scenario.seed,
-    )
+    clocks = clocks_of(subject, device_hardware(scenario, schedule), schedule)
     newest: dict[int, tuple[int, float]] = {}
     ends_s: dict[int, float] = {}
     for ended in islice(clocks.run(), MOST_ROUNDS):

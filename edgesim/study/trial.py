@@ -15,13 +15,11 @@ from typing import Any
 import torch
 
 from edgesim.assembly import make_algorithm
-from edgesim.costs.message_form import random_message_bytes
-from edgesim.costs.round_work import gossip_work, optimizer_work
 from edgesim.gossip.algorithm import Algorithm, GossipState, OutEdge, Share
 from edgesim.hardware.free_clock import MessageKey
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.streams import Purpose, stream, torch_seed
-from edgesim.study.free_clocks import EndOfRound, FreeClocks
+from edgesim.study.free_clocks import EndOfRound, clocks_of
 from edgesim.study.search_fleet import SearchFleet
 from edgesim.study.subject import Subject, with_rate
 from topologies import OutEdges, Schedule, first_exchange
@@ -51,7 +49,7 @@ class Trials:
         self._num_rounds = num_rounds
         self._clocks: Iterator[EndOfRound] = iter(())
         if subject.scenario.fleet.pace == "free":
-            self._clocks = self._make_clocks()
+            self._clocks = clocks_of(subject, fleet.hardware, fleet.schedule).run()
         self._ended: list[EndOfRound] = []
         generator = torch.Generator()
         generator.manual_seed(torch_seed(subject.scenario.seed, Purpose.AVERAGING_RATE))
@@ -90,22 +88,6 @@ class Trials:
         for round_ in self._clocks:
             self._ended.append(round_)
             yield round_
-
-    def _make_clocks(self) -> Iterator[EndOfRound]:
-        subject = self._subject
-        own, numel = subject.algorithm, subject.algorithm.layout.numel
-        step = subject.model.step_work.total
-        step += optimizer_work(subject.optimizer, subject.model.num_trainable)
-        return FreeClocks(
-            self._fleet.hardware,
-            self._fleet.schedule,
-            step_work=lambda _: step,
-            gossip_work=lambda sent, taken: gossip_work(own, numel, sent, taken),
-            message_bytes=random_message_bytes(
-                own, stream(subject.scenario.seed, Purpose.COMPRESS)
-            ),
-            seed=subject.scenario.seed,
-        ).run()
 
 
 class _Gossip:
