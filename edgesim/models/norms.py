@@ -16,23 +16,13 @@ Norm = Literal["batch", "group", "evonorm_s0", "range_evonorm", "range_batch"]
 
 GROUPS = 8  # of channels in both EvoNorms, whatever their number (R§2)
 
+# The formulas of each are in docs/reference.md, section 2.
 NORMS: dict[Norm, str] = {
     "batch": "batch normalisation, then ReLU; its running statistics stay on the device",
-    "group": (
-        "group normalisation over 2 groups of channels (docs/reference.md, section 2), then ReLU"
-    ),
-    "evonorm_s0": (
-        "EvoNorm-S0 over 8 groups of channels: norm and "
-        "nonlinearity in one (docs/reference.md, section 2)"
-    ),
-    "range_evonorm": (
-        "EvoNorm by ranges instead of deviations, the paper's in "
-        "8 bits (docs/reference.md, section 2)"
-    ),
-    "range_batch": (
-        "batch normalisation by ranges (docs/reference.md, "
-        "section 2), then ReLU; statistics stay local"
-    ),
+    "group": "group normalisation over 2 groups of channels, then ReLU",
+    "evonorm_s0": "EvoNorm-S0 over 8 groups of channels: norm and nonlinearity in one",
+    "range_evonorm": "EvoNorm by ranges instead of deviations, the paper's in 8 bits",
+    "range_batch": "batch normalisation by ranges, then ReLU; its statistics stay on the device",
 }
 
 

@@ -12,10 +12,8 @@ from dataclasses import replace
 import pytest
 from faulty_fleets import KINDS, Schedule, check, draw, restored_device, run, undisturbed
 from faulty_network import Faults
-from memory_archive import CrashError, MemoryArchive
+from memory_archive import CrashError
 from simulated_loop import StuckError, run_simulated
-
-from edgesim.checkpoint import decode, encode
 
 FIRST_SEED, SCHEDULES = 1, 36
 
@@ -100,32 +98,6 @@ def test_every_kind_of_fleet_survives_the_loss_of_everything(kind):
     outcome, _, _, log = run(schedule)
     assert log.crashes >= 2
     assert outcome == calm.outcome
-
-
-def test_files_of_an_early_version_which_held_each_letter_once_are_gone_on_from(monkeypatch):
-    write = MemoryArchive.write_checkpoint
-
-    def write_early(self, device, round_index, data):
-        new = decode(data)
-        fields = dict(new.fields)
-        copies = fields.pop("copies")
-        fields["letters"] = fields["letters"][copies:]
-        early = replace(new, fields=fields, blobs=new.blobs[copies:])
-        write(self, device, round_index, encode(early))
-
-    end_s = undisturbed("ring").end_s
-    monkeypatch.setattr(MemoryArchive, "write_checkpoint", write_early)
-    schedule = Schedule(
-        "ring",
-        1,
-        ((0, 1), (2, 3)),
-        2,
-        Faults(),
-        crashes=((0.4 * end_s, (0,)), (0.8 * end_s, (0, 1))),
-    )
-    outcome, _, _, log = run(schedule)
-    assert log.crashes >= 2
-    assert outcome == undisturbed("ring").outcome
 
 
 def draw_hosts(kind):

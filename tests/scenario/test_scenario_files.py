@@ -88,9 +88,9 @@ def test_dumped_scenarios_load_back_equal(path: Path, tmp_path: Path):
 
 
 @given(
-    lr=st.floats(min_value=0, exclude_min=True, allow_infinity=False),
+    lr=st.floats(min_value=0, max_value=1e30, exclude_min=True),
     keep=st.floats(min_value=0, max_value=1, exclude_min=True),
-    seed=st.integers(min_value=0),
+    seed=st.integers(min_value=0, max_value=2**63 - 1),
     description=st.text(st.characters(exclude_categories=["Cs"])),
     name=st.from_regex(r"[a-z0-9][a-z0-9._-]*", fullmatch=True),
 )
