@@ -20,8 +20,12 @@ from process_trees import MARK, alive, is_loopback, marked, open_doors, tree, wa
 from rich.console import Console
 
 QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
-ENDLESS = ["--set", "training.rounds=1000000", "--set", "evaluation.every_rounds=20"]
-SHORT = ["--set", "training.rounds=2", "--set", "fleet.devices_per_actor=4"]
+ONE_ACTOR = ["--set", "fleet.devices_per_actor=8"]
+ENDLESS = [
+    *("--set", "training.rounds=1000000", "--set", "evaluation.every_rounds=20"),
+    *("--set", "evaluation.samples=20", *ONE_ACTOR),
+]
+SHORT = ["--set", "training.rounds=2", *ONE_ACTOR]
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from edgesim.scenario import Scenario, ScenarioError, dump_scenario, load_scenario
 from edgesim.scenario.outline import SCENARIO
+from edgesim.scenario.section import LARGEST_FACTOR, LARGEST_SEED, SMALLEST_FACTOR
 from edgesim.scenario.strict_yaml import compose, to_value
 
 ROOT = Path(__file__).parents[2]
@@ -88,9 +89,9 @@ def test_dumped_scenarios_load_back_equal(path: Path, tmp_path: Path):
 
 
 @given(
-    lr=st.floats(min_value=0, max_value=1e30, exclude_min=True),
+    lr=st.floats(min_value=SMALLEST_FACTOR, max_value=LARGEST_FACTOR),
     keep=st.floats(min_value=0, max_value=1, exclude_min=True),
-    seed=st.integers(min_value=0, max_value=2**63 - 1),
+    seed=st.integers(min_value=0, max_value=LARGEST_SEED),
     description=st.text(st.characters(exclude_categories=["Cs"])),
     name=st.from_regex(r"[a-z0-9][a-z0-9._-]*", fullmatch=True),
 )
