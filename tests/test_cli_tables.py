@@ -243,10 +243,13 @@ def test_an_error_of_one_line_is_one_line():
     assert done.stderr.count(b"\n") == 1
 
 
-def test_output_that_cant_be_written_is_said_in_a_line():
+@pytest.mark.parametrize(
+    "words", [["list", "keys"], ["--help"], [], ["run", "--help"], ["--version"]]
+)
+def test_output_that_cant_be_written_is_said_in_a_line(words):
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "edgesim", "list", "keys"],
+            [sys.executable, "-m", "edgesim", *words],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
@@ -254,6 +257,21 @@ def test_output_that_cant_be_written_is_said_in_a_line():
         )
     assert done.stderr == "can't write the answer: no space left on device\n"
     assert done.returncode == 1
+
+
+@pytest.mark.parametrize("words", [["list", "keys"], ["--help"], ["--version"]])
+def test_a_reader_that_has_seen_enough_is_no_error(words):
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "edgesim", *words],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writer)
+    assert done.stderr == ""
 
 
 def test_help_of_list_says_what_a_name_is(capsys, monkeypatch):

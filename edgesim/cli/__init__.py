@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -44,30 +44,46 @@ class _OutputError(Exception):
 
 
 class _Output(io.TextIOBase):
-    """Standard output as it is when it is written to; what goes wrong there is told apart."""
+    """Standard output as it is while `main` runs; what goes wrong there is told apart."""
+
+    def __init__(self) -> None:
+        self._stream: IO[str] | None = None
+
+    @contextmanager
+    def takes_over(self) -> Iterator[None]:
+        """All that writes to standard output writes here: typer's help, and rich's displays."""
+        self._stream = sys.stdout
+        try:
+            with redirect_stdout(self):
+                yield
+        finally:
+            self._stream = None
+
+    @property
+    def stream(self) -> IO[str]:
+        """Where it is written."""
+        return sys.stdout if self._stream is None else self._stream
 
     def write(self, text: str) -> int:
         with _told_apart():
-            return _stdout().write(text)
+            return self.stream.write(text)
 
     def flush(self) -> None:
         with _told_apart():
-            _stdout().flush()
+            self.stream.flush()
+
+    def writable(self) -> bool:
+        return True
 
     def isatty(self) -> bool:
-        return _stdout().isatty()
+        return self.stream.isatty()
 
     def fileno(self) -> int:
-        return _stdout().fileno()
+        return self.stream.fileno()
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        return sys.stdout.encoding or "utf-8"
-
-
-def _stdout() -> IO[str]:
-    """Standard output, also while a progress display stands in front of it."""
-    return cast("IO[str]", getattr(sys.stdout, "rich_proxied_file", sys.stdout))
+        return self.stream.encoding or "utf-8"
 
 
 @contextmanager
@@ -75,7 +91,8 @@ def _told_apart() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        raise  # who reads it has seen enough: the console ends in silence
+        _refuse_more_output()
+        raise  # who reads it has seen enough: console and typer end in silence
     except OSError as error:
         reason = error.strerror or str(error)
         raise _OutputError(reason[:1].lower() + reason[1:]) from error
@@ -84,12 +101,13 @@ def _told_apart() -> Iterator[None]:
 def _refuse_more_output() -> None:
     """What could not be written is dropped, or Python would try once more as it ends."""
     with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), _output.fileno())
 
 
+_output = _Output()
 # Nothing is wrapped or cut, and no [name] or :name: in a path is taken for markup.
 _out = Console(
-    file=cast("IO[str]", _Output()), soft_wrap=True, highlight=False, markup=False, emoji=False
+    file=cast("IO[str]", _output), soft_wrap=True, highlight=False, markup=False, emoji=False
 )
 _err = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
@@ -279,7 +297,8 @@ def main() -> None:
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", f"{losses}|{crowds}")
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        status = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        with _output.takes_over():
+            status = app(sys.argv[1:] or ["--help"], standalone_mode=False)
         sys.exit(status if isinstance(status, int) else 0)
     except _UsageError as error:
         command = error.ctx.command_path if error.ctx else "edgesim"
