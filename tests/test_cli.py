@@ -90,6 +90,13 @@ BAD_SETTINGS = {
     "missing data": (["data.source=cifar10", "data.path=nowhere"], ["data.path", "nowhere"]),
     "too few samples": (["fleet.devices=3000"], ["devices", "3000"]),
     "small images": (["model.name=vgg11"], ["vgg11", "data.image_size"]),
+    "batteries of no round": (
+        [
+            "fleet.devices=[{profile: raspberry-pi-4b, count: 8, battery_wh: 1.0e-6}]",
+            "data.batch_size=256",
+        ],
+        ["battery", "first round", "battery_wh"],
+    ),
 }
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, cast
+from typing import IO, TYPE_CHECKING, Annotated, TextIO, cast
 
 import typer
 from rich.console import Console
@@ -47,7 +47,7 @@ class _Output(io.TextIOBase):
     """Standard output as it is while `main` runs; what goes wrong there is told apart."""
 
     def __init__(self) -> None:
-        self._stream: IO[str] | None = None
+        self._stream: TextIO | None = None
 
     @contextmanager
     def takes_over(self) -> Iterator[None]:
@@ -60,7 +60,7 @@ class _Output(io.TextIOBase):
             self._stream = None
 
     @property
-    def stream(self) -> IO[str]:
+    def stream(self) -> TextIO:
         """Where it is written."""
         return sys.stdout if self._stream is None else self._stream
 
@@ -259,6 +259,7 @@ def _prepare(path: Path, overrides: Sequence[str], *, is_run: bool) -> Prepared:
     """
     scenario = load_scenario(path, overrides)
     from edgesim.preparation import prepare  # loads torch: a refused file need not wait for it
+    from edgesim.study.batteries import check_batteries
     from edgesim.study.budget import check_memory
     from edgesim.study.known_data import DataShape
     from edgesim.study.notices import notices
@@ -270,6 +271,7 @@ def _prepare(path: Path, overrides: Sequence[str], *, is_run: bool) -> Prepared:
         shape = DataShape(data.image_shape, data.num_classes, len(data.train))
         shortage = check_memory(scenario, shape, prepared.schedule)
         subject = subject_of(prepared.scenario, shape, prepared.schedule)
+        check_batteries(subject)
         said = notices(subject, prepared.training.num_rounds)
         if is_run:
             prepared.read_images()

@@ -10,16 +10,12 @@ from itertools import islice
 from math import inf
 
 from edgesim.attendance import make_attendance
-from edgesim.costs.message_form import random_message_bytes
-from edgesim.costs.round_work import gossip_work
-from edgesim.equipment import device_hardware, device_profiles
-from edgesim.hardware.energy import Activity, price
-from edgesim.hardware.energy_tables import ENERGY_TABLES
+from edgesim.equipment import device_hardware
 from edgesim.records import device_label
 from edgesim.scenario.gossip import GradientPushGossip, RandomKCompressor, TopKCompressor
 from edgesim.scenario.schema import Scenario
-from edgesim.streams import Purpose, stream
-from edgesim.study.free_clocks import clocks_of, step_work
+from edgesim.study.batteries import NAMED_NOTICES, battery_notices
+from edgesim.study.free_clocks import clocks_of
 from edgesim.study.subject import Subject
 from topologies import TimedChurn
 
@@ -30,7 +26,6 @@ _EIGHT_BIT_NORMS = ("range_evonorm", "range_batch")
 MOST_ROUNDS = 5000
 MOST_DEVICES = 1000  # with more, clocks are not run
 SURELY_BEFORE = 0.95  # of the limit, for a device whose end is reckoned from its pace
-NAMED_NOTICES = 8  # of a kind; the others are counted
 
 
 def notices(subject: Subject, num_rounds: int) -> list[str]:
@@ -159,48 +154,6 @@ def _churn_notices(
     more = len(found) - NAMED_NOTICES
     if more > 0:
         found[NAMED_NOTICES:] = [f"fleet.churn: {more:,} more that never come"]
-    return found
-
-
-def battery_notices(subject: Subject) -> list[str]:
-    """Batteries that can't pay for the first round, which a device does all the same.
-
-    Counted are its step and its messages, without retransmissions, and nothing that it receives.
-
-    Args:
-        subject: the scenario and what its devices compute.
-    """
-    scenario, own = subject.scenario, subject.algorithm
-    mortal = [
-        (device, profile, profile.battery_j)
-        for device, profile in enumerate(device_profiles(scenario))
-        if profile.battery_j is not None
-    ]
-    if not mortal:
-        return []
-    message_bytes = random_message_bytes(own, stream(scenario.seed, Purpose.COMPRESS))
-    table = ENERGY_TABLES.get(scenario.hardware.energy_table)
-    found: list[str] = []
-    for device, profile, battery_j in mortal:
-        sent = len(subject.schedule.out_edges(device, 0))
-        work = step_work(subject) + gossip_work(own, own.layout.numel, sent, 0)
-        activity = Activity(
-            work=work,
-            sent_bytes=sent * message_bytes,
-            received_bytes=0,
-            compute_s=profile.compute_s(work),
-            wait_s=0.0,
-        )
-        round_j = price(activity, profile, table).total_j
-        if round_j > battery_j:
-            found.append(
-                f"{scenario.fleet.label(device)}: its battery holds {battery_j:.4g} J, and its "
-                f"first round takes at least about {round_j:.4g} J: it is done, and overdraws the "
-                "battery; raise battery_wh"
-            )
-    more = len(found) - NAMED_NOTICES
-    if more > 0:
-        found[NAMED_NOTICES:] = [f"and {more:,} more batteries that can't pay for the first round"]
     return found
 
 

@@ -16,7 +16,7 @@ from edgesim.errors import ScenarioError
 from edgesim.fleet.evaluation import Evaluator
 from edgesim.fleet.run_directory import RunDirectory
 from edgesim.records import WALL_COLUMNS
-from edgesim.study.notices import battery_notices
+from edgesim.study.batteries import battery_notices
 from edgesim.study.subject import subject_of
 
 STILL = (

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from edgesim.errors import ScenarioError
 from edgesim.scenario import load_scenario
 from edgesim.study import notices as module
+from edgesim.study.batteries import battery_notices, check_batteries
 from edgesim.study.notices import (
-    battery_notices,
     clock_notices,
     evaluation_notices,
     precision_notices,
 )
-from edgesim.study.subject import subject_of
+from edgesim.study.subject import Subject, subject_of
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 INT8 = "model.precision=int8"
@@ -201,19 +203,40 @@ def test_of_much_churn_that_never_comes_some_is_named():
 @pytest.mark.parametrize("table", ["profile", "horowitz_45nm"])
 def test_a_battery_that_cannot_pay_for_the_first_round_is_said(pace, table):
     devices = "[{profile: raspberry-pi-4b, count: 3}, {profile: raspberry-pi-4b, battery_wh: %s}]"
+    table_key = f"hardware.energy_table={table}"
 
     def says(battery_wh: str) -> list[str]:
         fleet = f"fleet={{pace: {pace}, devices: {devices % battery_wh}}}"
-        table_key = f"hardware.energy_table={table}"
-        return battery_notices(
-            subject_of(
-                load_scenario(
-                    SCENARIOS / "quickstart.yaml", (fleet, table_key, "data.batch_size=256")
-                )
-            )
-        )
+        subject = first_rounds(fleet, table_key)
+        check_batteries(subject)  # the other three go on
+        return battery_notices(subject)
 
     (text,) = says("1.0e-6")
     assert text.startswith("device 3: its battery holds 0.0036 J, and its first round takes")
     assert text.endswith("overdraws the battery; raise battery_wh")
     assert says("1") == says("plugged_in") == []
+
+
+@pytest.mark.parametrize("pace", ["free", "lockstep"])
+def test_a_fleet_of_which_no_battery_pays_for_the_first_round_is_refused(pace):
+    def check(*batteries_wh: str) -> None:
+        devices = ", ".join(
+            f"{{profile: raspberry-pi-4b, battery_wh: {wh}, count: 2}}" for wh in batteries_wh
+        )
+        check_batteries(first_rounds(f"fleet={{pace: {pace}, devices: [{devices}]}}"))
+
+    with pytest.raises(ScenarioError, match="no device has a battery that can pay") as refused:
+        check("1.0e-6", "2.0e-6")
+    enough_wh = float(
+        re.search(r"set battery_wh above (\S+) for each round", str(refused.value))[1]
+    )
+    check("1.0e-6", f"{1.1 * enough_wh:.9f}")  # two significant digits are said
+    with pytest.raises(ScenarioError):
+        check("1.0e-6", f"{0.9 * enough_wh:.9f}")
+    check("1.0e-6", "plugged_in")
+
+
+def first_rounds(*overrides: str) -> Subject:
+    """Of a scenario whose rounds have large batches."""
+    scenario = load_scenario(SCENARIOS / "quickstart.yaml", (*overrides, "data.batch_size=256"))
+    return subject_of(scenario)

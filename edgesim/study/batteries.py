@@ -1,0 +1,113 @@
+"""Batteries that can't pay for a device's first round.
+
+A device looks at what is left in its battery after a round, so it does the first one in any case.
+A battery that can't pay for it is overdrawn; the device then leaves or dies, and the others go on.
+Where that is true of all devices nobody goes on, and the run is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgesim.costs.message_form import random_message_bytes
+from edgesim.costs.round_work import gossip_work
+from edgesim.equipment import JOULES_PER_WH, device_profiles
+from edgesim.errors import ScenarioError
+from edgesim.hardware.energy import Activity, price
+from edgesim.hardware.energy_tables import ENERGY_TABLES
+from edgesim.hardware.profiles import DeviceProfile
+from edgesim.streams import Purpose, stream
+from edgesim.study.free_clocks import step_work
+from edgesim.study.subject import Subject
+
+NAMED_NOTICES = 8  # of a kind; the others are counted
+
+
+@dataclass(frozen=True, slots=True)
+class Overdrawn:
+    """A battery that holds less than the first round takes.
+
+    Attributes:
+        device: its number.
+        battery_j: what it holds.
+        round_j: the least that the round takes.
+    """
+
+    device: int
+    battery_j: float
+    round_j: float
+
+
+def battery_notices(subject: Subject) -> list[str]:
+    """Batteries that can't pay for the first round, which a device does all the same.
+
+    Args:
+        subject: the scenario and what its devices compute.
+    """
+    label = subject.scenario.fleet.label
+    found = [
+        f"{label(one.device)}: its battery holds {one.battery_j:.4g} J, and its first round takes "
+        f"at least about {one.round_j:.4g} J: it is done, and overdraws the battery; raise "
+        "battery_wh"
+        for one in _overdrawn(subject)
+    ]
+    more = len(found) - NAMED_NOTICES
+    if more > 0:
+        found[NAMED_NOTICES:] = [f"and {more:,} more batteries that can't pay for the first round"]
+    return found
+
+
+def check_batteries(subject: Subject) -> None:
+    """Refuse a fleet of which no device can pay for its first round.
+
+    Args:
+        subject: the scenario and what its devices compute.
+
+    Raises:
+        ScenarioError: no battery holds as much as a first round takes, and no device goes without.
+    """
+    scenario, overdrawn = subject.scenario, _overdrawn(subject)
+    if len(overdrawn) < scenario.fleet.num_devices:
+        return
+    worst = max(overdrawn, key=lambda one: one.round_j)
+    raise ScenarioError(
+        "fleet: no device has a battery that can pay for its first round; that of "
+        f"{scenario.fleet.label(worst.device)} holds {worst.battery_j:.4g} J, and the round takes "
+        f"at least about {worst.round_j:.4g} J; set battery_wh above "
+        f"{worst.round_j / JOULES_PER_WH:.2g} for each round that it is to do, or to plugged_in"
+    )
+
+
+def _overdrawn(subject: Subject) -> list[Overdrawn]:
+    """Devices whose batteries can't pay for the first round, by number.
+
+    Counted are a device's step and its messages, without retransmissions, and nothing that it
+    receives.
+    """
+    scenario, own = subject.scenario, subject.algorithm
+    mortal = [
+        (device, profile, profile.battery_j)
+        for device, profile in enumerate(device_profiles(scenario))
+        if profile.battery_j is not None
+    ]
+    if not mortal:
+        return []
+    message_bytes = random_message_bytes(own, stream(scenario.seed, Purpose.COMPRESS))
+    step, table = step_work(subject), ENERGY_TABLES.get(scenario.hardware.energy_table)
+
+    def round_j(profile: DeviceProfile, sent: int) -> float:
+        work = step + gossip_work(own, own.layout.numel, sent, 0)
+        activity = Activity(
+            work=work,
+            sent_bytes=sent * message_bytes,
+            received_bytes=0,
+            compute_s=profile.compute_s(work),
+            wait_s=0.0,
+        )
+        return price(activity, profile, table).total_j
+
+    pairs = (
+        Overdrawn(device, battery_j, round_j(profile, len(subject.schedule.out_edges(device, 0))))
+        for device, profile, battery_j in mortal
+    )
+    return [one for one in pairs if one.round_j > one.battery_j]
