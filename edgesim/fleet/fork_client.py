@@ -4,9 +4,11 @@ A script for a Python without site packages, so that it starts at once; the stan
 Its arguments are the socket of the server, the name of the program that the server can become, and
 the command line that Python would have got. The server's child takes over its files, environment,
 folder and signal mask, and this process ends. Where no server answers, and for any other program,
-it becomes an ordinary Python; programs that nobody waits for yield to all others.
+it becomes an ordinary Python; programs that nobody waits for yield to all others. A raylet's agents
+end together with it.
 """
 
+import ctypes
 import json
 import os
 import resource
@@ -18,6 +20,10 @@ SIZE_BYTES = 8  # of the number that says how long a request is
 ACCEPTED = b"+"
 PATIENT = ("monitor.py", "log_monitor.py")  # of Ray: nodes to be added, and what actors print
 LOWEST_PRIORITY = 19
+# Of Ray, each started by the main thread of its raylet. They notice that the raylet has died, and
+# then try for 60 s to tell a cluster that has died too.
+AGENTS = ("dashboard/agent.py", "runtime_env/agent/main.py")
+PR_SET_PDEATHSIG = 1  # of Linux (prctl.h): kept through execv
 
 
 def ask(path: str, arguments: list[str]) -> bool:
@@ -47,6 +53,15 @@ def _oom_score_adjustment() -> str:
         return file.read()
 
 
+def die_with_parent() -> None:
+    """Let the kernel end this process as soon as its parent has died."""
+    parent = os.getppid()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it died before
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
 def main() -> None:
     """Start a program, one way or the other."""
     path, program, *arguments = sys.argv[1:]
@@ -54,6 +69,8 @@ def main() -> None:
     name = os.path.basename(file)  # noqa: PTH119 (as above)
     if name in PATIENT:
         os.nice(LOWEST_PRIORITY)
+    if file.endswith(AGENTS):
+        die_with_parent()
     if name != program or not ask(path, arguments):
         os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 (Ray's own arguments)
 

@@ -356,3 +356,21 @@ def test_workers_of_a_ray_of_our_own_are_forks_and_there_are_no_others() -> None
         [sys.executable, "-c", OWN_RAY], capture_output=True, text=True, check=False, timeout=300
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("agent", ["dashboard/agent.py", "runtime_env/agent/main.py"])
+def test_an_agent_ends_with_the_process_that_started_it(
+    python: Path, tmp_path: Path, agent: str
+) -> None:
+    path = tmp_path / agent
+    path.parent.mkdir(parents=True)
+    path.write_text("import time\nprint('it runs', flush=True)\ntime.sleep(1000)\n")
+    code = f"import subprocess; subprocess.run([{str(python)!r}, '-u', {str(path)!r}])"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+    ) as raylet:
+        assert raylet.stdout is not None
+        assert raylet.stdout.readline() == "it runs\n"
+        (process,) = psutil.Process(raylet.pid).children()
+        raylet.kill()
+        process.wait(timeout=60)
