@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import random
+
+import fuzz_scenarios
 import pytest
 from run_cases import fuzzer, kinds
+
+from edgesim.fleet import run
+from edgesim.scenario import load_scenario
 
 BATCHES = 2  # so that two processes share a kind
 
@@ -14,3 +20,15 @@ def test_cases_of_a_fuzzer_pass(kind, batch):
     module = fuzzer(kind)
     for seed in range(batch, module.NUM_IN_TESTS, BATCHES):
         module.check(seed)
+
+
+def test_an_accepted_scenario_that_crashes_is_noticed(monkeypatch):
+    def crash(*_, **__):
+        raise RuntimeError("as it was run")
+
+    path = fuzz_scenarios.ROOT / "scenarios" / "quickstart.yaml"
+    scenario = fuzz_scenarios.cut(load_scenario(path), random.Random(1))
+    fuzz_scenarios.check_run(scenario)
+    monkeypatch.setattr(run, "run_scenario", crash)
+    with pytest.raises(AssertionError, match="internal error: RuntimeError: as it was run"):
+        fuzz_scenarios.check_run(scenario)
