@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -366,11 +367,14 @@ def test_an_agent_ends_with_the_process_that_started_it(
     path.parent.mkdir(parents=True)
     path.write_text("import time\nprint('it runs', flush=True)\ntime.sleep(1000)\n")
     code = f"import subprocess; subprocess.run([{str(python)!r}, '-u', {str(path)!r}])"
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
-    ) as raylet:
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as raylet:
         assert raylet.stdout is not None
         assert raylet.stdout.readline() == "it runs\n"
         (process,) = psutil.Process(raylet.pid).children()
         raylet.kill()
-        process.wait(timeout=60)
+        try:
+            process.wait(timeout=60)
+        finally:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
