@@ -9,7 +9,7 @@ SCHEDULES ?= 500
 SEED ?= 1
 CASES ?= 1000
 
-.PHONY: help demo test check bench faults fuzz mutants
+.PHONY: help demo test check bench faults fuzz mutants golden
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/:/' | column -t -s ':'
@@ -35,6 +35,9 @@ fuzz: $(DEVELOPING)  ## CASES seeded cases of each fuzzer, or of KIND, from SEED
 mutants: $(DEVELOPING)  ## changes of the code that no test notices; PATHS="topologies data", SAMPLE=100 of each
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[mutants]'
 	@$(BIN)/python tests/mutants/run_mutants.py $(PATHS) --seed $(SEED) $(if $(SAMPLE),--sample $(SAMPLE))
+
+golden: $(DEVELOPING)  ## record digests of results anew, after a change that is meant to move them
+	$(BIN)/python tests/golden/record.py
 
 bench: $(DEVELOPING)  ## benchmarks that print ratios measured in one run
 	$(BIN)/python benchmarks/overhead.py

@@ -217,6 +217,14 @@ class MessageRecord:
     arrival_time_s: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class RoundReport:
+    """One round: its record, and the messages that the device sent in it."""
+
+    round: RoundRecord
+    messages: tuple[MessageRecord, ...]
+
+
 def columns_that_hold(
     columns: tuple[Column, ...], optional: tuple[Column, ...], first_row: Mapping[str, Any]
 ) -> tuple[Column, ...]:

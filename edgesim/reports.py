@@ -12,15 +12,7 @@ from typing import Any
 from edgesim.compression.wire import ByteCounts
 from edgesim.hardware.meter import RoundCosts
 from edgesim.hardware.work import Work
-from edgesim.records import MessageRecord, RoundRecord
-
-
-@dataclass(frozen=True, slots=True)
-class RoundReport:
-    """One round: its record, and the messages that the device sent in it."""
-
-    round: RoundRecord
-    messages: tuple[MessageRecord, ...]
+from edgesim.records import RoundRecord
 
 
 @dataclass(frozen=True, slots=True)

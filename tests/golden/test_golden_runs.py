@@ -1,0 +1,63 @@
+"""Shipped scenarios run, learn and keep their books, and no change of the code moves their bits.
+
+A change that is meant to move bits says so in CHANGELOG.md and records them anew: `make golden`.
+"""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from golden_runs import RECORD, RUNS, SMOKE, GoldenRun, digests, figures, machine
+
+RECORDED = json.loads(RECORD.read_text())
+
+# Norms that no shipped scenario names, so that norms follow the precision in all of them.
+NORMS = {
+    "group": GoldenRun("smoke/choco_torus.yaml", ("model.norm=group",)),
+    "batch": GoldenRun("smoke/gradient_push_exponential.yaml", ("model.norm=batch",)),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_leaves_the_recorded_bits(name, tmp_path):
+    run = RUNS[name].train(tmp_path)
+    if name in SMOKE:
+        check_learning_and_books(run)
+    if name == "quickstart":
+        check_quickstart(run)
+    recorded = RECORDED["runs"][name]
+    for key, value in figures(run).items():  # also where floats have other bits
+        near = {"abs": 0.1} if "accuracy" in key else {"rel": 0.02}
+        assert value == pytest.approx(recorded["figures"][key], **near)
+    if machine() == RECORDED["machine"]:
+        assert digests(run) == recorded["digests"]
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_other_norms_learn_too(norm, tmp_path):
+    check_learning_and_books(NORMS[norm].train(tmp_path))
+
+
+def check_learning_and_books(run):
+    rounds = pd.read_parquet(run / "rounds.parquet")
+    by_round = rounds.groupby("round")
+    n = rounds["device"].nunique()
+    assert (by_round["device"].count() == n).all()
+    # All messages of a round are absorbed in it, so push weights sum to n after every round.
+    np.testing.assert_allclose(by_round["push_weight"].sum(), n, rtol=0, atol=1e-12 * n)
+    assert (by_round["sent_bytes"].sum() == by_round["received_bytes"].sum()).all()
+    losses = by_round["loss"].mean()
+    assert losses.iloc[-3:].mean() < 0.95 * losses.iloc[:3].mean()
+
+
+def check_quickstart(run):
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["consensus_accuracy"] >= 0.96
+    assert summary["device_accuracy_min"] >= 0.94
+
+
+def test_every_run_is_on_record():
+    assert RECORDED["runs"].keys() == RUNS.keys()
