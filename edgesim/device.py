@@ -35,7 +35,8 @@ from edgesim.hardware.meter import Meter
 from edgesim.hardware.work import Work
 from edgesim.mail import Arrival, Letter, LifeSign, Outbox, Promise
 from edgesim.membership import Edge, Membership, WeightedEdge, has_turn_to_leave
-from edgesim.reports import RoundFigures, RoundReport, Stopwatch
+from edgesim.records import RoundReport
+from edgesim.reports import RoundFigures, Stopwatch
 from edgesim.snapshot import Snapshot
 from edgesim.state_tree import Arrays, pack, restore_, unpack
 from edgesim.streams import Purpose, stream

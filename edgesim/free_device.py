@@ -42,7 +42,8 @@ from edgesim.hardware.timeline import Stamp
 from edgesim.hardware.work import Work
 from edgesim.mail import Arrival, Letter, LifeSign, Promise
 from edgesim.membership import Edge, WeightedEdge, Will, is_will
-from edgesim.reports import RoundReport, Staleness, Stopwatch
+from edgesim.records import RoundReport
+from edgesim.reports import Staleness, Stopwatch
 from edgesim.snapshot import Snapshot
 from edgesim.state_tree import Arrays
 from topologies import Schedule, TimedChurn, possible_receivers

@@ -13,8 +13,7 @@ from typing import Protocol
 
 from edgesim.device import Device
 from edgesim.fleet.checkpoints import Checkpoints, DeviceRecords
-from edgesim.records import RoundRecord
-from edgesim.reports import RoundReport
+from edgesim.records import RoundRecord, RoundReport
 from edgesim.snapshot import Snapshot
 
 ROWS_PER_PART = 256  # rounds of one device in one part file of rounds.parquet

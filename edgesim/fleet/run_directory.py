@@ -37,11 +37,11 @@ from edgesim.records import (
     VIRTUAL_MESSAGES,
     VIRTUAL_ROUNDS,
     Column,
+    RoundReport,
     arrow_schema,
     columns_that_hold,
     with_names,
 )
-from edgesim.reports import RoundReport
 from edgesim.run_files import REMEDY, RunDirectoryError, RunFiles, number_of
 from edgesim.snapshot import Snapshot
 from edgesim.storage import StorageError, Store

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from edgesim.records import MessageRecord, RoundRecord
-from edgesim.reports import RoundReport
+from edgesim.records import MessageRecord, RoundRecord, RoundReport
 from edgesim.snapshot import Snapshot
 
 
