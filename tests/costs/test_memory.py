@@ -33,6 +33,8 @@ from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.optimizers import QuasiGlobalMomentum, Sgd
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.models import MODELS
+from edgesim.models.classifier import ImageClassifier
+from edgesim.models.resnet import BasicBlock
 from edgesim.quant.backends import choose_backend, make_backend
 
 SGD = Sgd(momentum=0.9, nesterov=True, weight_decay=1e-4)
@@ -237,26 +239,62 @@ def test_statistics_of_batch_norm_are_held_twice_and_counters_of_batches_once():
     assert table.weights == 4 * model.parameters.numel() + 2 * 4 * statistics + 8 * 3
 
 
-def test_a_linear_classifier_peaks_at_its_weight_gradient():
-    model = FlatModel(nn.Sequential(nn.Flatten(), nn.Linear(12, 5)))
-    images, labels = torch.randn(4, 3, 2, 2), torch.zeros(4, dtype=torch.int64)
+def peaks_of_step(module, images_shape):
+    """Bytes at the peak of a step by component, predicted and measured; without the vectors."""
+    model = FlatModel(module)
+    images, labels = batch_of(images_shape[1:], images_shape[0])
     meter = WorkMeter(model)
-    with meter.watch(images.shape):
+    with meter.watch(images_shape):
         model.loss_and_gradient(images, labels)
-    predicted = peak_of_step([w.layer for w in meter.work(images.shape).layers], "reference")
+    predicted = peak_of_step([w.layer for w in meter.work(images_shape).layers], "reference")
     ledger = StorageLedger()
-    ledger.see(model.parameters, "weights")
+    ledger.see([model.parameters, model.buffers], "optimizer")
     ledger.see([images, labels], "activations")
     with watch_step(model, ledger):
         model.loss_and_gradient(images, labels)
+    of_step = {c: held for c, held in ledger.at_peak.items() if c != "optimizer"}
+    return {c: held for c, held in predicted.items() if held}, of_step
+
+
+def test_a_linear_classifier_peaks_at_its_weight_gradient():
+    module = nn.Sequential(nn.Flatten(), nn.Linear(12, 5))
+    predicted, measured = peaks_of_step(module, (4, 3, 2, 2))
     # Images, labels and logits, whose gradient has come; then 12 x 5 weights' and 5 biases'.
     by_hand = {
         "activations": 4 * 4 * 12 + 8 * 4 + 4 * 4 * 5,
         "layer_gradients": 4 * 4 * 5,
         "gradients": 4 * (12 * 5 + 5),
     }
-    assert {c: held for c, held in predicted.items() if held} == by_hand
-    assert {c: held for c, held in ledger.at_peak.items() if c != "weights"} == by_hand
+    assert predicted == measured == by_hand
+
+
+def test_a_wide_head_does_not_find_the_copy_of_the_images_any_more():
+    """8 images of 3 x 16 x 16 pixels, features of 8 x 4 x 4, 200 classes.
+
+    In 8 bits nobody but the frame of the features holds the copy while the convolution's codes are
+    kept. So this peaks in the norm, with the copy, and not in the head with its logits.
+    """
+    layers = int8()
+    features = nn.Sequential(layers.conv(3, 8, 3, stride=4), layers.norm_act(8))
+    module = ImageClassifier(features, layers.linear(8, 200))
+    predicted, measured = peaks_of_step(module, (8, 3, 16, 16))
+    assert predicted == measured
+    images, features = 8 * 3 * 256, 8 * 8 * 16
+    scales, places = 2 * 4 * 64, 2 * 8 * 64  # of 64 groups: a scale twice; extremes of 8 chunks
+    in_the_norm = 4 * 2 * images + images + 4 * 2 * features + features + scales + places
+    assert measured["activations"] == in_the_norm + 8 * 8  # labels
+
+
+def test_gradients_of_both_branches_wait_where_they_were_added():
+    """A convolution that halves the image stands before the block: it has the peak of the step."""
+    layers = fp32()
+    stem = [layers.conv(3, 16, 3), layers.conv(16, 8, 3, stride=2)]
+    features = nn.Sequential(*stem, BasicBlock(layers, 8, 8, 1))
+    module = ImageClassifier(features, layers.linear(8, 10))
+    predicted, measured = peaks_of_step(module, (4, 3, 16, 16))
+    assert predicted == measured
+    at_output, at_input = 4 * 8 * 64, 4 * 16 * 256
+    assert measured["layer_gradients"] == 4 * (at_output + at_input)
 
 
 class _EveryOperation(TorchDispatchMode):

@@ -222,6 +222,16 @@ def test_the_newest_is_gone_on_from_with_all_that_it_held(folder):
     assert folder.done == [("check", 0, 6, 5, [2, 5, 6]), ("drop parts from", 0, 6)]
 
 
+def test_letters_of_the_one_that_was_gone_on_from_are_found_in_it_later(folder):
+    three_checkpoints(folder)
+    checkpoints = checkpoints_of(folder)
+    records = records_of(checkpoints, {})
+    assert checkpoints.restore(Device(), records)
+    records.log.add(letters_of(10, 7))
+    checkpoints.write(Device(7), records)
+    assert records.log.letters((0, 1), 6) == [*letters_of(10, 6), *letters_of(10, 7)]
+
+
 def test_without_any_a_device_begins_anew(folder):
     is_there, device, _ = restored(folder)
     assert not is_there

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pyarrow as pa
 import pytest
@@ -11,8 +13,10 @@ from rich.console import Console
 from small_fleets import assert_same_bits, train
 
 from edgesim.fleet import run as run_module
+from edgesim.fleet.completeness import check_evaluations, check_rounds
 from edgesim.fleet.run import resume_run
 from edgesim.fleet.run_directory import RunDirectory, RunDirectoryError
+from edgesim.preparation import Prepared
 from edgesim.records import first_irregularity, first_miscount
 from topologies import EVERYONE, Absence, Churn
 
@@ -83,6 +87,65 @@ def test_each_message_must_be_there_once(senders, said):
     messages = pa.table(columns, pa.schema([("device", pa.int64()), ("round", pa.int64())]))
     found = first_miscount(rounds, messages)
     assert found == said or (found and said and found.startswith(said))
+
+
+class Tables:
+    """A run directory of two devices that have done two rounds each, with a message in each."""
+
+    place = "run"
+
+    def __init__(self, without_row=None, table=None, num_evaluated=3):
+        both = {"device": [0, 1, 0, 1], "round": [0, 0, 1, 1], "messages_sent": [1, 1, 1, 1]}
+        self.tables = {name: pa.table(both) for name in ("rounds.parquet", "messages.parquet")}
+        self.num_evaluated = lambda: num_evaluated
+        if table:
+            kept = [row for row in range(4) if row != without_row]
+            self.tables[table] = self.tables[table].take(kept)
+
+    def read_table(self, name, columns):
+        return self.tables[name].select(columns)
+
+    def read_final_model(self, moment, device):
+        assert moment == 2, "the last of them"
+        return SimpleNamespace(rounds_done=2)
+
+
+RUN_OF_TWO = cast(
+    "Prepared",
+    SimpleNamespace(
+        training=SimpleNamespace(num_rounds=2, evaluation_rounds=[0, 1, 2]),
+        scenario=SimpleNamespace(fleet=SimpleNamespace(num_devices=2)),
+        schedule=SimpleNamespace(presence=EVERYONE),
+    ),
+)
+WHAT_TO_DO = (
+    ": either files of the run were lost, or this is an error in edgesim, please report it; what "
+    "was recorded is kept"
+)
+
+
+@pytest.mark.parametrize(
+    ("row", "table", "said"),
+    [
+        (2, "rounds.parquet", "lacks round 1 of device 0"),
+        (3, "rounds.parquet", "lacks round 1 of device 1"),
+        (1, "messages.parquet", "has 1 messages missing of round 0 of device 1"),
+    ],
+)
+def test_the_table_that_lacks_something_is_named(row, table, said):
+    check_rounds(RUN_OF_TWO, cast("RunDirectory", Tables()))
+    with pytest.raises(RunDirectoryError) as caught:
+        check_rounds(RUN_OF_TWO, cast("RunDirectory", Tables(row, table)))
+    assert str(caught.value) == f"run/{table} {said}{WHAT_TO_DO}"
+
+
+@pytest.mark.parametrize("num_evaluated", [2, 4])
+def test_each_evaluation_must_be_there_once(num_evaluated):
+    check_evaluations(RUN_OF_TWO, cast("RunDirectory", Tables()))
+    with pytest.raises(RunDirectoryError) as caught:
+        check_evaluations(RUN_OF_TWO, cast("RunDirectory", Tables(num_evaluated=num_evaluated)))
+    said = f"run/evaluations.parquet has {num_evaluated} evaluations instead of 3"
+    assert str(caught.value) == said + WHAT_TO_DO
 
 
 @pytest.mark.parametrize("loss", [Path.unlink, lambda path: path.write_bytes(b"")])

@@ -50,10 +50,13 @@ def test_a_mailbox_goes_on_where_another_one_stopped():
     box = Mailbox()
     for sequence in (3, 4):
         box.put(message(1, sequence))
+    box.put(message(2, 0))
     box.take_over({(1, 9): 4})
+    assert len(box) == 2
     assert not box.put(message(1, 3))
     assert [a.message.sequence for a in box.take_next_of([(1, 9)])] == [4]
     assert box.next_sequences == {(1, 9): 5}
+    assert [a.message.sender for a in box.take_next_of([(2, 9)])] == [2]
 
 
 def test_a_mailbox_is_emptied_in_the_order_of_edges_and_sequences():

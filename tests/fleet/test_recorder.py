@@ -99,6 +99,21 @@ def test_it_stops_at_once_however_long_its_pauses(monkeypatch, tmp_path):
     assert looking_on.rounds_done == 5
 
 
+def test_in_the_end_all_rounds_of_all_devices_are_shown_as_done(tmp_path):
+    looking_on = recorder.Recorder(
+        RunDirectory(str(tmp_path)),
+        cast("Evaluator", None),  # there is nothing to evaluate
+        num_devices=3,
+        num_rounds=10,
+        evaluation_rounds=[],
+        device_models="never",
+        console=Console(file=io.StringIO()),
+    )
+    looking_on.finish()
+    assert looking_on.rounds_done == 10
+    assert looking_on._display._progress.tasks[0].percentage == 100
+
+
 class Evaluators:
     """Says that each model got everything right; remembers which rounds it was asked about."""
 
@@ -165,6 +180,32 @@ def test_a_run_that_is_gone_on_with_evaluates_every_round_that_was_not(tmp_path)
     columns = directory.read_table("evaluations.parquet").to_pydict()
     assert columns["round"] == [row["round"] for row in expected]
     assert columns["device"] == [row["device"] for row in expected]
+
+
+def test_models_are_evaluated_and_rounds_are_shown_while_the_fleet_trains(tmp_path, monkeypatch):
+    monkeypatch.setattr(recorder, "LOG_INTERVAL_S", -1.0)  # a line each time
+    directory, said = RunDirectory.create(tmp_path / "run"), io.StringIO()
+    x, evaluators = torch.zeros(1), Evaluators()
+    directory.write_snapshot(Snapshot(0, 2, 2, x, 1.0, x, None))
+    looking_on = recorder.Recorder(
+        directory,
+        cast("Evaluator", evaluators),
+        num_devices=1,
+        num_rounds=4,
+        evaluation_rounds=[2, 4],
+        device_models="never",
+        console=Console(file=said, width=200),
+    )
+
+    async def poll() -> list[Progress]:
+        if evaluators.asked:
+            looking_on.stop_watching()
+        return [Progress(1, rounds_done=2, slowest_round=2, loss=1.0, sent_bytes=0)]
+
+    asyncio.run(looking_on.watch(poll))
+    assert evaluators.asked == [2]
+    assert [row["round"] for row in looking_on.rows] == [2]
+    assert said.getvalue().startswith("round 2/4, loss 1.000")
 
 
 def test_a_fleet_is_warned_of_once(tmp_path):

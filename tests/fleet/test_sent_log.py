@@ -7,6 +7,7 @@ from threading import Event, Thread
 import pytest
 
 from edgesim.checkpoint import CheckpointError
+from edgesim.compression.wire import HEADER
 from edgesim.fleet.network import LettersLostError
 from edgesim.fleet.sent_log import MANY_CHECKPOINTS, SentLog, WrittenLetters
 from edgesim.mail import Letter
@@ -187,6 +188,17 @@ def test_covered_letters_that_went_with_a_damaged_file_are_no_hole_in_what_is_se
     with pytest.raises(LettersLostError, match="asks for message 1 of device 0, which keeps"):
         log.letters((0, 1), 0)
     assert log.letters((0, 1), 2) == [letter(2)]
+
+
+def test_in_memory_are_what_no_checkpoint_holds_and_one_payload_for_all_receivers():
+    files = Files()
+    log = SentLog(files.read)
+    log.add([letter(0), letter(0, receiver=2)])
+    assert log.fresh_bytes == 101 + HEADER.size
+    files.checkpoint(log, 1)
+    assert log.fresh_bytes == 0
+    log.add([letter(1)])
+    assert log.fresh_bytes == 101
 
 
 def test_covered_letters_are_written_once():
