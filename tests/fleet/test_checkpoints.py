@@ -38,21 +38,25 @@ class Device:
 
 
 class Folder:
-    """Checkpoints of one device in memory."""
+    """Checkpoints of one device in memory; knows no other device."""
 
     def __init__(self):
         self.files, self.done, self.lost_before = {}, [], 0
 
     def write_checkpoint(self, device, round_index, data):
+        assert device == Device.index
         self.files[round_index] = data
 
     def checkpoint_rounds(self, device):
+        assert device == Device.index
         return sorted(self.files)
 
     def read_checkpoint(self, device, round_index):
+        assert device == Device.index
         return self.files[round_index]
 
     def drop_checkpoints(self, device, rounds):
+        assert device == Device.index
         self.done.append(("drop", *rounds))
         for round_index in rounds:
             del self.files[round_index]
@@ -67,6 +71,7 @@ class Folder:
         raise RunDirectoryError("a record is lost")
 
     def checkpoint_place(self, device, round_index):
+        assert device == Device.index
         return f"round-{round_index}"
 
 

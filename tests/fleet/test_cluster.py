@@ -140,6 +140,7 @@ def test_shares_of_gpus():
     nodes = nodes_of(8, 8, gpus=2)
     assert gpu_share(nodes, 4, "auto") == 1.0
     assert gpu_share(nodes, 5, "auto") == 0.5
+    assert gpu_share(nodes, 8, 0.5) == 0.5, "they are all taken"
     assert room(nodes[0], Need(0.5, 0.4)) == 4, "two of 0.4 on each of two GPUs"
     with pytest.raises(NoRoomError, match="4 GPUs hold 8 of 9 actors"):
         gpu_share(nodes, 9, 0.5)

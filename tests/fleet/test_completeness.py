@@ -9,15 +9,17 @@ from typing import cast
 
 import pyarrow as pa
 import pytest
+import torch
 from rich.console import Console
 from small_fleets import assert_same_bits, train
 
 from edgesim.fleet import run as run_module
-from edgesim.fleet.completeness import check_evaluations, check_rounds
+from edgesim.fleet.completeness import check_evaluations, check_finished, check_rounds
 from edgesim.fleet.run import resume_run
 from edgesim.fleet.run_directory import RunDirectory, RunDirectoryError
 from edgesim.preparation import Prepared
-from edgesim.records import first_irregularity, first_miscount
+from edgesim.records import DEVICES, EVALUATIONS, first_irregularity, first_miscount
+from edgesim.snapshot import Snapshot
 from topologies import EVERYONE, Absence, Churn
 
 
@@ -107,7 +109,7 @@ class Tables:
 
     def read_final_model(self, moment, device):
         assert moment == 2, "the last of them"
-        return SimpleNamespace(rounds_done=2)
+        return SimpleNamespace(rounds_done={0: 2, 1: 2}[device])
 
 
 RUN_OF_TWO = cast(
@@ -146,6 +148,48 @@ def test_each_evaluation_must_be_there_once(num_evaluated):
         check_evaluations(RUN_OF_TWO, cast("RunDirectory", Tables(num_evaluated=num_evaluated)))
     said = f"run/evaluations.parquet has {num_evaluated} evaluations instead of 3"
     assert str(caught.value) == said + WHAT_TO_DO
+
+
+@pytest.fixture
+def finished(tmp_path):
+    """What a run of two devices leaves, without rows."""
+    directory = RunDirectory.create(tmp_path / "run", "digest")
+    directory.write_text("scenario.yaml", "name: small\n")
+    directory.write_json("environment.json", {"mode": "inline"})
+    directory.merge_rounds()
+    directory.write_table("evaluations.parquet", [], EVALUATIONS)
+    directory.write_table("devices.parquet", [], DEVICES)
+    for device in range(2):
+        vector = torch.zeros(2)
+        directory.write_snapshot(Snapshot(device, 1, 1, vector, 1.0, vector, None))
+    directory.keep_final_models(1)
+    check_finished(directory, {"devices": 2})
+    return directory
+
+
+def _shorten(path):
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, _shorten])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "scenario.yaml",
+        "environment.json",
+        "rounds.parquet",
+        "messages.parquet",
+        "evaluations.parquet",
+        "devices.parquet",
+        "models/device-000000.npz",
+        "models/device-000001.npz",
+    ],
+)
+def test_what_a_finished_run_lacks_or_has_damaged_is_named(finished, name, harm):
+    harm(finished.path / name)
+    said = "missing; " if harm == Path.unlink else "damaged"
+    with pytest.raises(RunDirectoryError, match=f"^{finished.place}/{name}: {said}"):
+        check_finished(finished, {"devices": 2})
 
 
 @pytest.mark.parametrize("loss", [Path.unlink, lambda path: path.write_bytes(b"")])

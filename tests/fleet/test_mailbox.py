@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgesim.compression import Identity, Message
-from edgesim.fleet.mailbox import Mailbox
+from edgesim.fleet.mailbox import WINDOW, Mailbox
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.mail import Arrival
 
@@ -43,6 +43,17 @@ def test_any_order_and_repetition_gives_each_message_once_in_sequence(arrivals):
     assert taken == [[(1, q), (2, q)] for q in range(4)]
     assert len(box) == 0
     assert not box.put(message(1, 2)), "a message that was absorbed does not come back"
+
+
+def test_a_sender_may_be_a_window_ahead_on_its_own_edge():
+    box = Mailbox()
+    assert box.has_room((1, 9), WINDOW - 1)
+    assert not box.has_room((1, 9), WINDOW)
+    box.put(message(1, 0))
+    box.take_next_of([(1, 9)])
+    assert box.has_room((1, 9), WINDOW)
+    assert not box.has_room((1, 9), WINDOW + 1)
+    assert not box.has_room((2, 9), WINDOW)
 
 
 def test_a_mailbox_goes_on_where_another_one_stopped():

@@ -22,6 +22,7 @@ class Fleet:
 
     async def progress(self):
         self.asked += 1
+        assert self.asked < 5000, "the watchdog sleeps"
         return [Progress(1, next(self.rounds, 0), 0, 0.0, 0)]
 
     async def waiting(self):

@@ -149,6 +149,7 @@ PACKAGES = {
                     "each_message_must_be_there_once",
                     "the_table_that_lacks_something_is_named",
                     "each_evaluation_must_be_there_once",
+                    "what_a_finished_run_lacks_or_has_damaged_is_named",
                 )
             ),
             "tests/fleet/test_core_pool.py",
