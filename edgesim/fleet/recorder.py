@@ -64,7 +64,7 @@ class Recorder:
         num_rounds: int,
         evaluation_rounds: Sequence[int],
         device_models: Literal["every", "final", "never"],
-        num_test_samples: int = 0,
+        num_test_samples: int,
         console: Console,
         names: Sequence[str] = (),
         warn: Callable[[Sequence[dict[str, Any]]], str | None] = lambda _: None,
@@ -182,7 +182,6 @@ class _Display:
 
     def __init__(self, console: Console, total: int) -> None:
         self._console = console
-        self._accuracy = "-"
         self._progress = Progress(
             TextColumn("round {task.fields[round]}"),
             BarColumn(bar_width=None),

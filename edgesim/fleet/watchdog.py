@@ -69,12 +69,12 @@ def describe(waiting: Sequence[Waiting], timeout_s: float, names: Sequence[str] 
         for who in sorted(waiting, key=lambda who: (who.round_index, who.device))
         if (edges := who.edges)
     ]
-    hidden = len(lines) - NAMED_DEVICES
     missed = sorted({sender for who in waiting for sender, _ in who.edges} - waiting_devices)
     if missed:
         labels = (device_label(device, names) for device in missed[:NAMED_DEVICES])
         others = ", ".join(label.removeprefix("device ") for label in labels)
         lines = [f"device {others}: computing, or away, and waited for", *lines]
+    hidden = len(lines) - NAMED_DEVICES
     shown = "; ".join(lines[:NAMED_DEVICES]) or "no device waits for a message: all compute"
     more = f"; and {hidden} more" if hidden > 0 else ""
     return (

@@ -15,8 +15,9 @@ from edgesim.fleet.checkpoints import (
     NoSoundCheckpointError,
 )
 from edgesim.fleet.run_directory import RunDirectoryError
-from edgesim.fleet.sent_log import SentLog
+from edgesim.fleet.sent_log import SentLog, WrittenLetters
 from edgesim.mail import Letter
+from edgesim.run_files import REMEDY
 
 EDGE, QUIET = (1, 0), (2, 0)
 
@@ -34,6 +35,7 @@ class Device:
         return {"round_index": self.round_index}
 
     def restore(self, state, arrays):
+        assert arrays["x"].tolist() == [0] * 100
         self.round_index = state["round_index"]
 
 
@@ -68,7 +70,7 @@ class Folder:
         self.done.append(("check", device, round_index, num_rows, list(moments)))
         if round_index > self.lost_before:
             return
-        raise RunDirectoryError("a record is lost")
+        raise RunDirectoryError(f"a record is lost; {REMEDY}")
 
     def checkpoint_place(self, device, round_index):
         assert device == Device.index
@@ -189,7 +191,7 @@ def test_the_last_checkpoint_of_a_leaver_is_there_twice(folder):
         records = records_of(checkpoints, {})
         records.heir = 3
         device = Device(number)
-        device.state = lambda arrays: {"round_index": 5}
+        device.state = Device(5).state
         checkpoints.write(device, records)
         assert sorted(folder.files) == [5, 6]
         assert [decode(folder.files[r]).round_index for r in (number, twin)] == [number, twin]
@@ -237,6 +239,45 @@ def test_letters_of_the_one_that_was_gone_on_from_are_found_in_it_later(folder):
     assert records.log.letters((0, 1), 6) == [*letters_of(10, 6), *letters_of(10, 7)]
 
 
+def test_letters_of_a_damaged_one_are_found_in_the_one_that_is_gone_on_from(folder):
+    three_checkpoints(folder)
+    folder.files[4] = b"damaged"
+    checkpoints = checkpoints_of(folder)
+    device, records = Device(), records_of(checkpoints, {})
+    assert checkpoints.restore(device, records)
+    assert device.round_index == 6
+    assert records.log.uncovered() == [*letters_of(10, 2), *letters_of(10, 4), *letters_of(10, 6)]
+    assert checkpoints.letters(0, 6) == WrittenLetters(letters_of(10, 4), letters_of(10, 6))
+
+
+def test_what_is_gone_on_from_counts_as_written_just_now(folder, clock):
+    three_checkpoints(folder)
+    by_rounds, by_time = (
+        checkpoints_of(folder, **when) for when in ({"every_rounds": 3}, {"every_s": 10.0})
+    )
+    records = records_of(by_rounds, {})
+    for checkpoints in (by_rounds, by_time):
+        assert checkpoints.restore(Device(), records)
+    assert [r for r in range(6, 12) if by_rounds.is_due(Device(r), records.log)] == [9, 10, 11]
+    clock.now_s += 9.9
+    assert not by_time.is_due(Device(7), records.log)
+    clock.now_s += 0.1
+    assert by_time.is_due(Device(7), records.log)
+
+
+def test_one_goes_once_two_newer_ones_are_there_and_its_letters_are_covered(folder):
+    checkpoints = checkpoints_of(folder)
+    records = records_of(checkpoints, {})
+    records.log.add(letters_of(10))
+    kept = []
+    for round_index in (1, 2, 3, 4):
+        if round_index == 4:
+            records.log.cover((0, 1), 1)
+        checkpoints.write(Device(round_index), records)
+        kept.append(sorted(folder.files))
+    assert kept == [[1], [1, 2], [1, 2, 3], [3, 4]]
+
+
 def test_without_any_a_device_begins_anew(folder):
     is_there, device, _ = restored(folder)
     assert not is_there
@@ -260,12 +301,16 @@ def test_one_whose_records_are_lost_is_passed_over_and_removed_before_them(folde
     assert folder.done[-2:] == [("drop", 6), ("drop parts from", 0, 4)]
 
 
-def test_where_records_of_two_are_lost_older_ones_are_not_asked(folder):
+def test_where_records_of_two_are_lost_older_ones_are_not_asked(folder, caplog):
     """Neighbours may have dropped what these would need."""
     three_checkpoints(folder)
     folder.lost_before = 6
-    with pytest.raises(NoSoundCheckpointError, match=r"none of its 3 .* \(a record is lost\)"):
+    with (
+        caplog.at_level("DEBUG"),
+        pytest.raises(NoSoundCheckpointError, match=r"none of its 3 .* \(a record is lost\)"),
+    ):
         restored(folder)
+    assert "checkpoint of device 0 after round 6 can't be used: a record is lost" in caplog.text
     assert [done[2] for done in folder.done] == [6, 4], "and nothing is removed"
 
 

@@ -93,6 +93,10 @@ def test_placements_by_hand():
     assert counts(nodes, 6, 0.5, "pack") == [6, 0, 0]
     assert counts(nodes, 10, 0.5, "pack") == [8, 2, 0]
     assert counts(nodes, 3, 1.0, "by_node") == [1, 1, 1]
+    with pytest.raises(NoRoomError, match="room for 3 of 4 actors"):
+        counts(nodes, 4, 0.5, "by_node")
+    assert counts(nodes_of(2, 4), 1, 0.5, "auto") == [0, 1]
+    assert counts(nodes_of(2, 4, 2), 6, 0.5, "pack") == [0, 6, 0]
 
 
 def test_a_node_that_others_use_gets_fewer():

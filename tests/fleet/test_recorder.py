@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import io
-from math import nan
+import re
+from math import isnan, nan
 from typing import cast
 
 import pytest
@@ -16,6 +17,7 @@ from edgesim.fleet.evaluation import CONSENSUS, Evaluator
 from edgesim.fleet.evaluation_progress import EvaluationProgress
 from edgesim.fleet.progress import Progress
 from edgesim.fleet.run_directory import RunDirectory, RunDirectoryError
+from edgesim.records import EVALUATIONS
 from edgesim.snapshot import Snapshot
 
 
@@ -33,7 +35,43 @@ def test_the_loss_is_the_mean_of_those_that_have_one(monkeypatch, losses, shown)
         for loss in losses
     ]
     display.show(parts, num_rounds=10)
-    assert said.getvalue().startswith(f"round 5/10, {shown}, sent 0 bytes")
+    assert said.getvalue() == f"round 5/10, {shown}, sent 0 bytes\n"
+    assert display._progress.tasks[0].completed == 10
+
+
+def test_a_line_of_progress_says_what_is_left_once_that_can_be_known(monkeypatch):
+    """A round of one device each 10 s, and 20 in all; a line after more than the interval."""
+    now_s = [0.0]
+    monkeypatch.setattr(recorder, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(recorder, "LOG_INTERVAL_S", 10.0)
+    said = io.StringIO()
+    display = recorder._Display(Console(file=said, width=200), total=20)
+    monkeypatch.setattr(display._progress, "get_time", lambda: now_s[0])
+    for done in (1, 2, 3, 4):
+        now_s[0] = 10.0 * done
+        display.show([Progress(1, done, done, loss=0.5, sent_bytes=7)], num_rounds=20)
+    assert said.getvalue().splitlines() == [
+        "round 2/20, loss 0.500, sent 7 bytes, about 180 s left",
+        "round 4/20, loss 0.500, sent 7 bytes, about 160 s left",
+    ]
+
+
+def test_a_warning_is_printed_as_it_is_however_long_and_whatever_the_terminal():
+    said = io.StringIO()
+    console = Console(file=said, width=20, force_terminal=True, color_system="standard")
+    recorder._Display(console, total=20).warn("gossip.averaging_rate [bold] 0.25 is too much")
+    assert said.getvalue() == "warning: gossip.averaging_rate [bold] 0.25 is too much\n"
+
+
+def test_an_evaluation_is_told_and_its_accuracy_stays():
+    said = io.StringIO()
+    display = recorder._Display(Console(file=said, width=200), total=20)
+    row = {"round": 5, "epoch": 2.5, "accuracy": 0.75, "loss": 0.5, "consensus_distance": 0.125}
+    display.evaluated(row)
+    assert said.getvalue() == (
+        "epoch 2.5 (round 5): consensus accuracy 0.7500, loss 0.5000, consensus distance 0.125\n"
+    )
+    assert display._progress.tasks[0].fields["accuracy"] == "0.7500"
 
 
 FIGURES = [Progress(num_devices=1, rounds_done=5, slowest_round=5, loss=1.0, sent_bytes=0)]
@@ -47,6 +85,7 @@ def test_lines_of_progress_are_printed_at_intervals(monkeypatch, interval_s, num
     for _ in range(3):
         display.show(FIGURES, num_rounds=10)
     assert said.getvalue().count("round 5/10") == num_lines
+    assert display._progress.disable, "nothing is drawn where no terminal is"
 
 
 def test_on_a_terminal_one_line_is_kept_up_to_date_and_taken_away_in_the_end(monkeypatch):
@@ -58,8 +97,8 @@ def test_on_a_terminal_one_line_is_kept_up_to_date_and_taken_away_in_the_end(mon
     with display:
         first = said.getvalue()
         display.show(FIGURES, num_rounds=10)
-    assert "round - " in first
-    assert "loss -  consensus accuracy - sent - " in first
+    line = r"round - {100,}loss -  consensus accuracy - sent - 0:00:00 left -:--:--"
+    assert re.search(line, first)
     assert "sent 0 bytes\n" not in said.getvalue()
     assert said.getvalue().endswith("\x1b[2K")
 
@@ -79,17 +118,22 @@ def test_many_actors_are_asked_more_rarely(num_actors, seconds):
     assert recorder.pause_s(num_actors) == seconds
 
 
+def a_recorder(directory, evaluator=None, **settings):
+    """Of one device and ten rounds, with nothing to evaluate, unless told otherwise."""
+    usual = {
+        "num_devices": 1,
+        "num_rounds": 10,
+        "evaluation_rounds": [],
+        "device_models": "never",
+        "num_test_samples": 50,
+        "console": Console(file=io.StringIO()),
+    }
+    return recorder.Recorder(directory, cast("Evaluator", evaluator), **(usual | settings))
+
+
 def test_it_stops_at_once_however_long_its_pauses(monkeypatch, tmp_path):
     monkeypatch.setattr(recorder, "pause_s", lambda num_actors: 3600.0)
-    looking_on = recorder.Recorder(
-        RunDirectory(str(tmp_path)),
-        cast("Evaluator", None),  # there is nothing to evaluate
-        num_devices=1,
-        num_rounds=10,
-        evaluation_rounds=[],
-        device_models="never",
-        console=Console(file=io.StringIO()),
-    )
+    looking_on = a_recorder(RunDirectory(str(tmp_path)))
 
     async def poll() -> list[Progress]:
         asyncio.get_running_loop().call_later(0.1, looking_on.stop_watching)  # in its pause
@@ -100,18 +144,30 @@ def test_it_stops_at_once_however_long_its_pauses(monkeypatch, tmp_path):
 
 
 def test_in_the_end_all_rounds_of_all_devices_are_shown_as_done(tmp_path):
-    looking_on = recorder.Recorder(
-        RunDirectory(str(tmp_path)),
-        cast("Evaluator", None),  # there is nothing to evaluate
-        num_devices=3,
-        num_rounds=10,
-        evaluation_rounds=[],
-        device_models="never",
-        console=Console(file=io.StringIO()),
-    )
+    looking_on = a_recorder(RunDirectory(str(tmp_path)), num_devices=3)
     looking_on.finish()
     assert looking_on.rounds_done == 10
-    assert looking_on._display._progress.tasks[0].percentage == 100
+    shown = looking_on._display._progress.tasks[0]
+    assert (shown.completed, shown.total) == (30, 30)
+
+
+def test_it_looks_on_in_pauses_until_it_is_stopped(monkeypatch, tmp_path):
+    pauses = []
+    monkeypatch.setattr(recorder, "pause_s", lambda num_actors: pauses.append(num_actors) or 0.01)
+    looking_on = a_recorder(RunDirectory(str(tmp_path)))
+    assert looking_on.rounds_done == 0
+
+    async def poll() -> list[Progress]:
+        if len(pauses) == 4:
+            looking_on.stop_watching()
+        return [Progress(1, rounds_done=5, slowest_round=5, loss=1.0, sent_bytes=0)] * 3
+
+    async def conduct() -> None:
+        async with asyncio.timeout(60):
+            await looking_on.watch(poll)
+
+    asyncio.run(conduct())
+    assert pauses == [3] * 5
 
 
 class Evaluators:
@@ -148,14 +204,13 @@ def test_a_run_that_is_gone_on_with_evaluates_every_round_that_was_not(tmp_path)
     directory, evaluators = RunDirectory.create(tmp_path / "run"), Evaluators()
 
     def recorder_of_run():
-        return recorder.Recorder(
+        return a_recorder(
             directory,
-            cast("Evaluator", evaluators),
+            evaluators,
             num_devices=2,
             num_rounds=8,
             evaluation_rounds=[2, 4, 6, 8],
             device_models="every",
-            console=Console(file=io.StringIO()),
         )
 
     def leave_snapshots(*rounds):
@@ -187,14 +242,9 @@ def test_models_are_evaluated_and_rounds_are_shown_while_the_fleet_trains(tmp_pa
     directory, said = RunDirectory.create(tmp_path / "run"), io.StringIO()
     x, evaluators = torch.zeros(1), Evaluators()
     directory.write_snapshot(Snapshot(0, 2, 2, x, 1.0, x, None))
-    looking_on = recorder.Recorder(
-        directory,
-        cast("Evaluator", evaluators),
-        num_devices=1,
-        num_rounds=4,
-        evaluation_rounds=[2, 4],
-        device_models="never",
-        console=Console(file=said, width=200),
+    console = Console(file=said, width=200)
+    looking_on = a_recorder(
+        directory, evaluators, num_rounds=4, evaluation_rounds=[2, 4], console=console
     )
 
     async def poll() -> list[Progress]:
@@ -208,22 +258,81 @@ def test_models_are_evaluated_and_rounds_are_shown_while_the_fleet_trains(tmp_pa
     assert said.getvalue().startswith("round 2/4, loss 1.000")
 
 
+def test_it_is_told_how_many_models_are_evaluated_and_rows_have_names(tmp_path, monkeypatch):
+    class Tells(Evaluators):
+        def evaluate(self, snapshots, *, devices_too, tell):
+            tell(0, 3)
+            return super().evaluate(snapshots, devices_too=devices_too, tell=tell)
+
+    directory, said = RunDirectory.create(tmp_path / "run"), io.StringIO()
+    for device in range(4):
+        x = torch.zeros(1)
+        directory.write_snapshot(Snapshot(device, 4, 4, x, 1.0, x, None))
+    a_recorder(
+        directory,
+        Tells(),
+        num_devices=4,
+        num_rounds=4,
+        evaluation_rounds=[4],
+        device_models="final",
+        num_test_samples=1234,
+        console=Console(file=said),
+        names=["north", "east", "south", "west"],
+    ).finish()
+    assert said.getvalue().startswith(
+        "evaluating the averaged model and those of 2 of 4 devices on 1,234 images each\n"
+    )
+    columns = directory.read_table("evaluations.parquet").to_pydict()
+    assert columns["name"] == [None, "north", "east", "south", "west"]
+
+
+def test_of_earlier_versions_columns_are_taken_as_unknown(tmp_path):
+    directory = RunDirectory.create(tmp_path / "run")
+    early = tuple(column for column in EVALUATIONS if column.name != "model_norm")
+    directory.write_table("evaluations.parquet", evaluation_rows(2, devices=()), early)
+    looking_on = a_recorder(directory, num_rounds=4, evaluation_rounds=[2])
+    looking_on.go_on()
+    assert looking_on.rounds_done is None
+    (row,) = looking_on.rows
+    assert isnan(row["model_norm"])
+    assert row["virtual_time_s"] is None
+
+
+@pytest.mark.parametrize(
+    ("device_models", "of_devices"), [("every", [2, 4]), ("final", [4]), ("never", [])]
+)
+def test_models_of_devices_are_evaluated_when_asked_for_and_the_last_ones_stay(
+    tmp_path, device_models, of_devices
+):
+    directory, x = RunDirectory.create(tmp_path / "run"), torch.zeros(1)
+    for round_index in (2, 4):
+        directory.write_snapshot(Snapshot(0, round_index, round_index, x, 1.0, x, None))
+    looking_on = a_recorder(
+        directory,
+        Evaluators(),
+        num_rounds=4,
+        evaluation_rounds=[2, 4],
+        device_models=device_models,
+    )
+    looking_on.finish()
+    assert [row["round"] for row in looking_on.rows if row["device"] == 0] == of_devices
+    assert [directory.has_snapshots(round_index, 1) for round_index in (2, 4)] == [False, True]
+
+
 def test_a_fleet_is_warned_of_once(tmp_path):
     directory, said = RunDirectory.create(tmp_path / "run"), io.StringIO()
     for round_index in (2, 4):
         x = torch.zeros(1)
         directory.write_snapshot(Snapshot(0, round_index, round_index, x, 1.0, x, None))
-    recorder.Recorder(
+    a_recorder(
         directory,
-        cast("Evaluator", Evaluators()),
-        num_devices=1,
+        Evaluators(),
         num_rounds=4,
         evaluation_rounds=[2, 4],
-        device_models="never",
         console=Console(file=said),
-        warn=lambda rows: "it diverges",
+        warn=lambda rows: f"it diverges from round {rows[0]['round']} on",
     ).finish()
-    assert said.getvalue().count("warning: it diverges") == 1
+    assert said.getvalue().count("warning: it diverges from round 2 on\n") == 1
 
 
 def test_an_evaluation_whose_models_are_missing_is_an_error_in_the_end(tmp_path):
@@ -231,15 +340,7 @@ def test_an_evaluation_whose_models_are_missing_is_an_error_in_the_end(tmp_path)
     vector = torch.zeros(2)
     for device in (0, 3):
         directory.write_snapshot(Snapshot(device, 5, 5, vector, 1.0, vector, None))
-    looking_on = recorder.Recorder(
-        directory,
-        cast("Evaluator", None),  # it is not asked
-        num_devices=4,
-        num_rounds=5,
-        evaluation_rounds=[5],
-        device_models="never",
-        console=Console(file=io.StringIO()),
-    )
+    looking_on = a_recorder(directory, num_devices=4, num_rounds=5, evaluation_rounds=[5])
     said = r"round-000000005-device-000001.npz and 1 like it: missing: .*edgesim resume"
     with pytest.raises(RunDirectoryError, match=said):
         looking_on.finish()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from threading import Event, Thread
 
 import pytest
@@ -9,7 +11,14 @@ import pytest
 from edgesim.checkpoint import CheckpointError
 from edgesim.compression.wire import HEADER
 from edgesim.fleet.network import LettersLostError
-from edgesim.fleet.sent_log import MANY_CHECKPOINTS, SentLog, WrittenLetters
+from edgesim.fleet.sent_log import (
+    MANY_CHECKPOINTS,
+    SentLog,
+    WrittenLetters,
+    describe_letter,
+    read_letter,
+)
+from edgesim.hardware.timeline import Stamp
 from edgesim.mail import Letter
 from edgesim.storage import StorageError
 
@@ -199,6 +208,24 @@ def test_in_memory_are_what_no_checkpoint_holds_and_one_payload_for_all_receiver
     assert log.fresh_bytes == 0
     log.add([letter(1)])
     assert log.fresh_bytes == 101
+
+
+@pytest.mark.parametrize("stamp", [None, Stamp(1.0, 2.0, 3.0, 0.5, 4, 500, 0.75, 6.0)])
+def test_a_letter_is_read_as_it_was_described(stamp):
+    sent = replace(letter(3), stamp=stamp)
+    described = json.loads(json.dumps(describe_letter(sent)))
+    assert read_letter(described, sent.data) == sent
+
+
+def test_what_is_covered_stays_so_and_nothing_else_is():
+    log = SentLog(Files().read)
+    sent = [letter(sequence) for sequence in range(3)]
+    log.add(sent)
+    log.cover((0, 1), 0)
+    assert log.uncovered() == sent
+    log.cover((0, 1), 2)
+    log.cover((0, 1), 1)
+    assert log.uncovered() == sent[2:]
 
 
 def test_covered_letters_are_written_once():

@@ -67,6 +67,45 @@ def test_those_who_are_waited_for_and_wait_for_nobody_are_named_first():
     )
 
 
+def test_devices_that_have_names_are_told_by_them():
+    said = describe([Waiting(1, 4, ((2, 1),))], 60.0, ["north", "east", "south"])
+    assert (
+        "device 2 (south): computing, or away, and waited for; device 1 (east) in round 4 waits "
+        "for device 2 (south) (edge 2 -> 1); what"
+    ) in said
+
+
+@pytest.mark.parametrize(
+    ("num_lines", "more"), [(8, ""), (9, "; and 1 more"), (30, "; and 22 more")]
+)
+@pytest.mark.parametrize("is_ring", [True, False])
+def test_of_many_that_wait_the_first_are_told_and_the_number_of_the_others(
+    num_lines, more, is_ring
+):
+    """In a ring all wait for each other; otherwise one line says whom they wait for."""
+    num_waiting = num_lines if is_ring else num_lines - 1
+    waiting = [
+        Waiting(device, 4, (((device + 1) % num_lines, device),)) for device in range(num_waiting)
+    ]
+    said = describe(waiting, 60.0)
+    assert said.count("waits for") == (8 if is_ring else 7)
+    assert f"){more}; what was recorded" in said
+
+
+def test_where_nobody_waits_that_is_told():
+    said = describe([Waiting(1, 4, ())], 60.0)
+    assert "): no device waits for a message: all compute; what was recorded is kept" in said
+
+
+def test_a_pause_that_takes_longer_counts_as_two_at_most(clock):
+    """Two and a half pauses each: more than the time-out after eleven, not after nine of them."""
+    clock.longer = dict.fromkeys(range(1, 1000), 1.5 * TIMEOUT_S / POLLS_PER_TIMEOUT)
+    fleet = Fleet([3] * 1000)
+    with pytest.raises(StalledError):
+        asyncio.run(watch(fleet, TIMEOUT_S))
+    assert fleet.asked == 1 + POLLS_PER_TIMEOUT // 2 + 1
+
+
 def test_rounds_put_off_the_end(clock):
     slow = [r for r in range(10) for _ in range(POLLS_PER_TIMEOUT - 1)]
     fleet = Fleet([*slow, *[9] * 100])
