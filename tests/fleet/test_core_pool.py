@@ -92,6 +92,24 @@ def test_whoever_gives_a_core_back_wakes_the_next_in_line(tmp_path, monkeypatch)
     assert sorted(done) == [0, 1, 2]
 
 
+@pytest.mark.parametrize(("seconds", "rings"), [(600.0, True), (0.01, False)])
+def test_who_waits_looks_again_at_a_ring_or_after_a_while(tmp_path, monkeypatch, seconds, rings):
+    monkeypatch.setattr(core_pool, "DEAD_HOLDER_S", seconds)
+    CorePool(tmp_path, 1)
+    bell = os.open(tmp_path / "bell", os.O_RDWR | os.O_NONBLOCK)
+    waiting = threading.Thread(target=core_pool._wait_for, args=(bell,), daemon=True)
+    waiting.start()
+    if rings:
+        waiting.join(0.2)
+        assert waiting.is_alive()
+        core_pool._ring(bell)
+    waiting.join(20)
+    assert not waiting.is_alive()
+    with pytest.raises(BlockingIOError):  # the ring was heard
+        os.read(bell, 1)
+    os.close(bell)
+
+
 def test_a_process_with_many_open_files_can_wait_for_a_core(tmp_path):
     """As an actor with a connection to each of a thousand others."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
