@@ -228,6 +228,15 @@ def test_what_is_covered_stays_so_and_nothing_else_is():
     assert log.uncovered() == sent[2:]
 
 
+def test_what_is_asked_for_below_what_is_covered_is_refused_also_where_nothing_is_kept():
+    log = SentLog(Files().read)
+    log.cover((0, 1), 3)
+    with pytest.raises(LettersLostError, match=r"asks for message 1 of device 0, .* from 3 on"):
+        log.letters((0, 1), 1)
+    assert log.letters((0, 1), 3) == []
+    assert log.letters((0, 2), 0) == []
+
+
 def test_covered_letters_are_written_once():
     files = Files()
     log = SentLog(files.read)
