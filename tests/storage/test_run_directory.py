@@ -200,8 +200,11 @@ def test_merging_in_groups_is_merging_at_once(lengths, rows_per_group):
     assert table(directory, "messages") == [(r, d, 9) for r, d in sorted(expected)]
 
 
-def test_merging_holds_few_parts_at_a_time(tmp_path, monkeypatch):
-    """Three devices, ten parts of four rounds each: groups as asked for, and no more."""
+@pytest.mark.parametrize(
+    ("rows_per_group", "expected"), [(20, [24] * 5), (24, [24] * 5), (25, [36, 36, 36, 12])]
+)
+def test_merging_holds_few_parts_at_a_time(tmp_path, monkeypatch, rows_per_group, expected):
+    """Three devices, ten parts of four rounds each: at least so many, whole rounds, no more."""
     directory = RunDirectory.create(tmp_path)
     for device in range(3):
         for first in range(0, 40, 4):
@@ -214,9 +217,9 @@ def test_merging_holds_few_parts_at_a_time(tmp_path, monkeypatch):
         write_table(self, rows)
 
     monkeypatch.setattr(pq.ParquetWriter, "write_table", watch)
-    monkeypatch.setattr(part_merge, "ROWS_PER_GROUP", 24)
+    monkeypatch.setattr(part_merge, "ROWS_PER_GROUP", rows_per_group)
     directory.merge_rounds(keep_parts=True)
-    assert sizes == [24] * 5 + [0]  # 3 x 40 rounds; no messages
+    assert sizes == [*expected, 0]  # 3 x 40 rounds; no messages
     assert table(directory, "rounds") == [(r, d) for r in range(40) for d in range(3)]
 
 
