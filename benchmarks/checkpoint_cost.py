@@ -21,11 +21,11 @@ from unittest.mock import patch
 import torch
 from overhead import WORKLOADS, make_plan, make_scenario, make_shards
 
-from edgesim.device import Device
-from edgesim.fleet.bookkeeper import Bookkeeper
-from edgesim.fleet.checkpoints import DeviceRecords
+from edgesim.device.device import Device
+from edgesim.fleet.host.bookkeeper import Bookkeeper
 from edgesim.fleet.inline import InlineFleet
-from edgesim.fleet.run_directory import RunDirectory
+from edgesim.fleet.recovery.checkpoints import DeviceRecords
+from edgesim.results.run_directory import RunDirectory
 
 MANY_ROUNDS = 1_000_000  # the run is ended by the clock
 

@@ -23,9 +23,9 @@ from rich.console import Console
 from rich.table import Table
 
 import edgesim
+from edgesim.assembly.preparation import prepare
 from edgesim.errors import EdgesimError
 from edgesim.fleet.run import run_scenario
-from edgesim.preparation import prepare
 from edgesim.scenario import load_scenario
 
 SCENARIO = Path(__file__).parents[1] / "scenarios" / "study" / "unlike_boards.yaml"

@@ -22,8 +22,8 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
+from edgesim.assembly.preparation import prepare
 from edgesim.fleet.run import run_scenario
-from edgesim.preparation import prepare
 from edgesim.scenario import load_scenario
 
 mpl.use("svg")

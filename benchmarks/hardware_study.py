@@ -26,11 +26,11 @@ from rich.console import Console
 from rich.table import Table
 
 import edgesim
-from edgesim.assembly import make_schedule
-from edgesim.equipment import device_hardware
+from edgesim.assembly.build import make_schedule
+from edgesim.assembly.equipment import device_hardware
 from edgesim.hardware.timeline import Hardware, Stamp, Timeline
 from edgesim.hardware.work import Work
-from edgesim.results import Run
+from edgesim.results.load import Run
 from edgesim.scenario import load_scenario
 
 mpl.use("svg")

@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 from rich.console import Console
 from rich.table import Table
+from step_memory import StepMemory, measure_step_memory
 
 from edgesim.learning.flat_model import FlatModel
-from edgesim.learning.step_memory import StepMemory, measure_step_memory
 from edgesim.models import EightBit, Layers, build_model, full_precision, seed_dropout_
 from edgesim.quant.backends import choose_backend, describe_backend, make_backend
 from edgesim.quant.settings import QuantizationSettings

@@ -40,7 +40,7 @@ from fleet_contestant import MEASURED, fleet_of_actors
 from numpy.typing import NDArray
 from time_slices import Contestant, Reporter, ended, ratio_of_means, take_turns
 
-from edgesim.assembly import (
+from edgesim.assembly.build import (
     PLAIN,
     DataSpec,
     FleetPlan,
@@ -53,7 +53,7 @@ from edgesim.assembly import (
 )
 from edgesim.data.batches import BatchStream
 from edgesim.data.images import LabelledImages
-from edgesim.fleet.core_pool import CorePool
+from edgesim.fleet.on_ray.core_pool import CorePool
 from edgesim.gossip import OutEdge, Share
 from edgesim.learning.allocator import keep_freed_memory
 from edgesim.scenario import Scenario, load_scenario

@@ -25,8 +25,8 @@ import pandas as pd
 import psutil
 from ray.cluster_utils import Cluster
 
-from edgesim.preparation import prepare
-from edgesim.records import WALL_COLUMNS
+from edgesim.assembly.preparation import prepare
+from edgesim.results.columns import WALL_COLUMNS
 from edgesim.scenario import load_scenario
 
 POLL_S = 0.05

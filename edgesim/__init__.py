@@ -1,5 +1,5 @@
 """edgesim: emulates a fleet of edge devices that train one model together, without a server."""
 
-from edgesim.results import Run, UnfinishedRunWarning, load_run
+from edgesim.results.load import Run, UnfinishedRunWarning, load_run
 
 __all__ = ["Run", "UnfinishedRunWarning", "load_run"]

@@ -1,10 +1,15 @@
-"""Errors that a user can cause and mend.
+"""Errors that a user can cause and mend, and words that their messages share.
 
 Packages derive their own (`DataError`, `ModelError`, ...). One that is a `ValueError` too is bad
 input: the command line prints its one or two lines and ends with status 2; the others end with 1.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+MOST_GUESSES = 3
 
 
 class EdgesimError(Exception):
@@ -13,3 +18,17 @@ class EdgesimError(Exception):
 
 class ScenarioError(EdgesimError, ValueError):
     """A scenario file or an override can't be used; the message says where, why and the remedy."""
+
+
+def did_you_mean(name: str, names: Iterable[str], otherwise: str) -> str:
+    """`did you mean a or b?`, or other words where no name is similar."""
+    names = list(names)
+    guesses = [known for known in names if name in known or known in name]
+    guesses += get_close_matches(name, names, n=MOST_GUESSES, cutoff=0.6)
+    guesses = list(dict.fromkeys(guesses))[:MOST_GUESSES]
+    return f"did you mean {' or '.join(guesses)}?" if guesses else otherwise
+
+
+def device_label(device: int, names: Sequence[str]) -> str:
+    """A device in a message: `device 3`, or where devices have names `device 3 (gateway)`."""
+    return f"device {device} ({names[device]})" if names else f"device {device}"

@@ -10,10 +10,10 @@ import networkx as nx
 import pytest
 import yaml
 
+from edgesim.assembly.budget import check_memory
+from edgesim.assembly.preparation import prepare
 from edgesim.cli.listing import catalog_table
-from edgesim.preparation import prepare
 from edgesim.scenario import load_scenario
-from edgesim.study.budget import check_memory
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()

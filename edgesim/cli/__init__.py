@@ -24,7 +24,7 @@ from edgesim.errors import EdgesimError, ScenarioError
 from edgesim.scenario.files import load_scenario
 
 if TYPE_CHECKING:
-    from edgesim.preparation import Prepared
+    from edgesim.assembly.preparation import Prepared
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 
@@ -258,12 +258,14 @@ def _prepare(path: Path, overrides: Sequence[str], *, is_run: bool) -> Prepared:
     Images are read last: a run reads all that it uses, before anything is started.
     """
     scenario = load_scenario(path, overrides)
-    from edgesim.preparation import prepare  # loads torch: a refused file need not wait for it
+    from edgesim.assembly.budget import check_memory
+    from edgesim.assembly.known_data import DataShape
+    from edgesim.assembly.preparation import (
+        prepare,  # loads torch: a refused file need not wait for it
+    )
+    from edgesim.assembly.subject import subject_of
     from edgesim.study.batteries import check_batteries
-    from edgesim.study.budget import check_memory
-    from edgesim.study.known_data import DataShape
     from edgesim.study.notices import notices
-    from edgesim.study.subject import subject_of
 
     try:
         prepared = prepare(scenario, reads_images=False)

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from edgesim.assembly import averaging_rate
-from edgesim.preparation import Prepared
-from edgesim.records import device_label
-from edgesim.study.table import Table
+from edgesim.assembly.build import averaging_rate
+from edgesim.assembly.preparation import Prepared
+from edgesim.errors import device_label
+from edgesim.study.tables.table import Table
 from topologies import first_exchange, mixing_matrix, spectral_gap
 
 LARGEST_GAP = 512  # devices whose spectral gap takes no more than a second
@@ -66,7 +66,7 @@ def _evaluation_rows(prepared: Prepared) -> list[tuple[str, str]]:
 def _losses(summary: dict[str, Any]) -> list[tuple[str, str]]:
     """Rows about who was lost on the way: devices for good, actors and the whole run for a while.
 
-    How each of the dead ended is said before the table, by `edgesim.fleet.departures`.
+    How each of the dead ended is said before the table, by `edgesim.fleet.recording.departures`.
 
     Args:
         summary: as in summary.json; of a run of an earlier version it lacks some of it.

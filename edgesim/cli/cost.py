@@ -69,9 +69,9 @@ def show_costs(
 
 def _load(path: Path, overrides: Sequence[str], say: Callable[[str], None]) -> Scenario:
     """Read a scenario, find its averaging rate, and say what its user should know."""
-    from edgesim.study.averaging_rate import with_found_rate
+    from edgesim.assembly.rate_search.search import with_found_rate
+    from edgesim.assembly.subject import subject_of
     from edgesim.study.notices import notices
-    from edgesim.study.subject import subject_of
 
     scenario = load_scenario(path, overrides)
     try:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from edgesim.errors import EdgesimError
+from edgesim.errors import EdgesimError, did_you_mean
 from edgesim.scenario.guide import KeyGuide, example_of_kind, guide, guide_of_kind, in_yaml
-from edgesim.similar import did_you_mean
-from edgesim.study.table import Table
+from edgesim.study.tables.table import Table
 
 _COLUMNS = ("key", "default", "example", "must be", "only with", "meaning")
 _PROSE = frozenset({"must be", "only with", "meaning"})

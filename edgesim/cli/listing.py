@@ -8,11 +8,10 @@ from typing import Literal
 
 from edgesim.cli.key_tables import ListingError, keys_table, kind_table, value_table
 from edgesim.data.source import NamedSource
-from edgesim.errors import ScenarioError
+from edgesim.errors import ScenarioError, did_you_mean
 from edgesim.hardware.catalog import PROFILES
 from edgesim.scenario.files import load_scenario
-from edgesim.similar import did_you_mean
-from edgesim.study.table import Table
+from edgesim.study.tables.table import Table
 
 Catalog = Literal[
     "keys", "topologies", "models", "datasets", "algorithms", "compressors", "devices", "scenarios"

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from edgesim.study.table import Table, is_heading
+from edgesim.study.tables.table import Table, is_heading
 
 GAP = "  "  # between columns
 LEAST_PROSE = 24  # characters a line; a narrower column of sentences can't be read

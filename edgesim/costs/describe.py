@@ -19,8 +19,8 @@ from edgesim.models.norms import BatchNormReLU, GroupNormReLU
 from edgesim.models.range_norms import RangeBatchNormReLU, RangeEvoNorm
 from edgesim.models.resnet import BasicBlock
 from edgesim.quant.arithmetic import Gate
+from edgesim.quant.compact_max_pool import CompactMaxPool2d
 from edgesim.quant.layers import InputQuantizer, QuantizedConv2d, QuantizedLinear, QuantizedSum
-from edgesim.quant.max_pool import CompactMaxPool2d
 from edgesim.quant.norms import QuantizedRangeBatchNorm, QuantizedRangeEvoNorm
 
 _KINDS: dict[type[nn.Module], Kind] = {

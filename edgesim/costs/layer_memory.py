@@ -13,8 +13,8 @@ from math import prod
 from edgesim.costs.layer import PRODUCT_KINDS, Kind, Layer
 from edgesim.costs.widths import CODE_BYTES, FLOAT_BYTES, INDEX_BYTES
 from edgesim.quant.backends import BackendName
-from edgesim.quant.range_batch_norm import chunking
-from edgesim.quant.range_evonorm import chunks_of
+from edgesim.quant.range_batch_norm_formulas import chunking
+from edgesim.quant.range_evonorm_formulas import chunks_of
 from edgesim.quant.settings import QuantizationSettings
 
 _NORMS: frozenset[Kind] = frozenset(

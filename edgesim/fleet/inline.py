@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgesim.assembly import FleetPlan
+from edgesim.assembly.build import FleetPlan
 from edgesim.data.images import LabelledImages
-from edgesim.fleet.build import build_host
-from edgesim.fleet.network import Receipt, Request
-from edgesim.fleet.progress import Progress, Waiting
-from edgesim.mail import Letter, LifeSign, Promise
+from edgesim.device.mail import Letter, LifeSign, Promise
+from edgesim.fleet.host.build import build_host
+from edgesim.fleet.transport.network import Receipt, Request
+from edgesim.fleet.transport.progress import Progress, Waiting
 
 
 class InlineFleet:

@@ -21,29 +21,29 @@ from typing import Any, Protocol
 import torch
 from rich.console import Console
 
-from edgesim.assembly import Compute, FleetPlan, choose_compute, make_flat_model
+from edgesim.assembly.build import Compute, FleetPlan, choose_compute, make_flat_model
+from edgesim.assembly.preparation import Prepared, prepare
 from edgesim.data.batches import evaluation_batches
 from edgesim.errors import EdgesimError
-from edgesim.fleet.checkpoints import NoSoundCheckpointError
-from edgesim.fleet.completeness import check_evaluations, check_finished, check_rounds
-from edgesim.fleet.departures import describe
-from edgesim.fleet.divergence import growth_warning
-from edgesim.fleet.evaluation import Evaluator
 from edgesim.fleet.inline import InlineFleet
-from edgesim.fleet.network import LettersLostError
-from edgesim.fleet.progress import Progress, Waiting
-from edgesim.fleet.recorder import Recorder
-from edgesim.fleet.run_directory import RunDirectory
-from edgesim.fleet.summary import summarise, write_devices
-from edgesim.fleet.watchdog import watch
+from edgesim.fleet.recording.departures import describe
+from edgesim.fleet.recording.divergence import growth_warning
+from edgesim.fleet.recording.evaluation import Evaluator
+from edgesim.fleet.recording.recorder import Recorder
+from edgesim.fleet.recording.summary import summarise, write_devices
+from edgesim.fleet.recording.watchdog import watch
+from edgesim.fleet.recovery.checkpoints import NoSoundCheckpointError
+from edgesim.fleet.recovery.completeness import check_evaluations, check_finished, check_rounds
+from edgesim.fleet.transport.network import LettersLostError
+from edgesim.fleet.transport.progress import Progress, Waiting
 from edgesim.learning.accelerator import num_local_gpus
 from edgesim.learning.allocator import keep_freed_memory
-from edgesim.lease import LeaseError
 from edgesim.models.dropout import seed_dropout_
-from edgesim.preparation import Prepared, prepare
 from edgesim.quant.backends import describe_backend
-from edgesim.run_files import ABOUT, RunDirectoryError
+from edgesim.results.run_directory import RunDirectory
+from edgesim.results.run_files import ABOUT, RunDirectoryError
 from edgesim.scenario.files import dump_scenario, parse_scenario
+from edgesim.storage.lease import LeaseError
 
 PACKAGES = (
     *("edgesim", "ray", "torch", "torchvision", "numpy", "numba", "llvmlite", "networkx"),
@@ -204,7 +204,7 @@ def _session(
     if inline:
         yield "inline"
         return
-    from edgesim.fleet import launch  # loads Ray, which inline runs do without
+    from edgesim.fleet.on_ray import launch  # loads Ray, which inline runs do without
 
     with launch.ray_session(address, dashboard=dashboard, console=console):
         yield "ray"
@@ -317,7 +317,7 @@ class _Run:
         if self.mode == "inline":
             fleet = InlineFleet(plan, prepared.shards(), num_cpus, recover=recover)
         else:
-            from edgesim.fleet import launch
+            from edgesim.fleet.on_ray import launch
 
             fleet = launch.RayFleet(
                 plan, prepared.shards(), recover=recover, on_restart=self._count_restart
@@ -367,7 +367,7 @@ def _choose_compute(prepared: Prepared, mode: str, console: Console) -> Compute:
     if mode == "inline":
         num_gpus = num_local_gpus()
     else:
-        from edgesim.fleet import launch
+        from edgesim.fleet.on_ray import launch
 
         num_gpus = launch.num_cluster_gpus()
     compute = choose_compute(prepared.scenario, num_gpus)

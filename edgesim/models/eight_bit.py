@@ -8,8 +8,8 @@ from torch import nn
 
 from edgesim.models.norms import GROUPS, Norm, check_groups, make_norm_act
 from edgesim.quant.arithmetic import Arithmetic
+from edgesim.quant.compact_max_pool import CompactMaxPool2d
 from edgesim.quant.layers import QuantizedConv2d, QuantizedLinear, QuantizedSum
-from edgesim.quant.max_pool import CompactMaxPool2d
 from edgesim.quant.norms import QuantizedRangeBatchNorm, QuantizedRangeEvoNorm
 from edgesim.quant.settings import QuantizationSettings
 

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from edgesim.models.norms import Norm, make_norm_act
 from edgesim.quant.arithmetic import Gate
-from edgesim.quant.max_pool import CompactMaxPool2d
+from edgesim.quant.compact_max_pool import CompactMaxPool2d
 
 
 class Layers(Protocol):

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import Function, once_differentiable
 
-from edgesim.quant import range_batch_norm, range_evonorm
+from edgesim.quant import range_batch_norm_formulas as range_batch_norm
+from edgesim.quant import range_evonorm_formulas as range_evonorm
 from edgesim.quant.arithmetic import Gate, RangeNormShape
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgesim.quant.noise import rounding_noise
+from edgesim.quant.rounding_noise import rounding_noise
 
 CODES = 255  # the largest code of 8 bits
 LARGEST_WEIGHT_CODE = 127  # symmetric: -128 is not used, so that -w has a code if w has one

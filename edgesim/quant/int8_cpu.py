@@ -20,15 +20,16 @@ from edgesim.quant.arithmetic import (
     RangeEvoNormForward,
     RangeNormShape,
 )
-from edgesim.quant.kernels import quantize, range_batch_norm, range_evonorm
 from edgesim.quant.kernels.arrays import Float32, UInt8
-from edgesim.quant.kernels.convolution import Convolution
-from edgesim.quant.kernels.dot_product import dot_product_is_native
+from edgesim.quant.kernels.convolution.convolution import Convolution
 from edgesim.quant.kernels.geometry import ConvolutionShape
-from edgesim.quant.kernels.quantize_weights import quantize_weights
-from edgesim.quant.kernels.weight_gradient import WeightGradient
-from edgesim.quant.range_batch_norm import chunking
-from edgesim.quant.range_evonorm import EPSILON, kappa
+from edgesim.quant.kernels.norms import range_batch_norm, range_evonorm
+from edgesim.quant.kernels.products.dot_product import dot_product_is_native
+from edgesim.quant.kernels.rounding import quantize
+from edgesim.quant.kernels.rounding.quantize_weights import quantize_weights
+from edgesim.quant.kernels.weight_gradient.weight_gradient import WeightGradient
+from edgesim.quant.range_batch_norm_formulas import chunking
+from edgesim.quant.range_evonorm_formulas import EPSILON, kappa
 from edgesim.quant.reference import weight_gradient
 
 _EvoNormSettings = range_evonorm.Settings

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from edgesim.quant import autograd
 from edgesim.quant.affine import Grid, Quantized
 from edgesim.quant.arithmetic import Arithmetic, Geometry, Range
-from edgesim.quant.noise import derive
+from edgesim.quant.rounding_noise import derive
 from edgesim.quant.settings import QuantizationSettings
 from edgesim.quant.site import Site
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from edgesim.quant import autograd, range_batch_norm
+from edgesim.quant import autograd
+from edgesim.quant import range_batch_norm_formulas as range_batch_norm
 from edgesim.quant.arithmetic import Arithmetic, RangeNormShape
 from edgesim.quant.layers import InputQuantizer
-from edgesim.quant.range_evonorm import chunks_of
+from edgesim.quant.range_evonorm_formulas import chunks_of
 from edgesim.quant.settings import QuantizationSettings
 
 

@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.grad import conv2d_input, conv2d_weight
 
-from edgesim.quant import range_batch_norm, range_evonorm
+from edgesim.quant import range_batch_norm_formulas as range_batch_norm
+from edgesim.quant import range_evonorm_formulas as range_evonorm
 from edgesim.quant.affine import (
     LARGEST_RANGE,
     Grid,

@@ -12,7 +12,7 @@ from torch import Tensor
 from edgesim.quant.affine import LARGEST_RANGE, Grid, Quantized, QuantizedWeight, grid_of
 from edgesim.quant.arithmetic import Arithmetic, Range
 from edgesim.quant.errors import NonFiniteError
-from edgesim.quant.noise import derive
+from edgesim.quant.rounding_noise import derive
 from edgesim.quant.settings import QuantizationSettings
 
 _GRADIENT, _SECOND_OPERAND = 1, 2  # places of noise within a layer; 0 is the first operand

@@ -12,8 +12,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from edgesim.errors import device_label, did_you_mean
 from edgesim.hardware.catalog import PROFILES
-from edgesim.records import device_label
 from edgesim.scenario.churn import ChurnSection
 from edgesim.scenario.data import DataSection
 from edgesim.scenario.gossip import Gossip
@@ -42,7 +42,6 @@ from edgesim.scenario.section import (
 )
 from edgesim.scenario.topology import Cycle, GraphFile, Topology, least_links
 from edgesim.scenario.training import MOST_EVALUATIONS, EvaluationSection, TrainingSection
-from edgesim.similar import did_you_mean
 
 # DCD averages with one fixed W, equal in both directions, and has no push weights to mend another
 # (R§7). These graphs are symmetric; on the regular ones so are column-stochastic weights.

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from edgesim.assembly.equipment import JOULES_PER_WH, device_profiles
+from edgesim.assembly.free_clocks import step_work
+from edgesim.assembly.subject import Subject
 from edgesim.costs.message_form import random_message_bytes
 from edgesim.costs.round_work import gossip_work
-from edgesim.equipment import JOULES_PER_WH, device_profiles
 from edgesim.errors import ScenarioError
 from edgesim.hardware.energy import Activity, price
 from edgesim.hardware.energy_tables import ENERGY_TABLES
 from edgesim.hardware.profiles import DeviceProfile
 from edgesim.streams import Purpose, stream
-from edgesim.study.free_clocks import step_work
-from edgesim.study.subject import Subject
 
 NAMED_NOTICES = 8  # of a kind; the others are counted
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from edgesim.assembly.message_costs import NoiseMessages
 from edgesim.gossip.fixed_graph_choco import FixedGraphChoco
 from edgesim.quant.settings import QuantizationSettings
 from edgesim.study.comparison import (
@@ -11,7 +12,6 @@ from edgesim.study.comparison import (
     Setting,
     compare_precisions,
 )
-from edgesim.study.message_costs import NoiseMessages
 
 # Name and side of the image: CIFAR's for all, Imagenette's too where R§5 trains on it.
 CASES: tuple[tuple[str, int], ...] = (

@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from edgesim.assembly import choco_form
+from edgesim.assembly.build import choco_form
+from edgesim.assembly.message_costs import MessageCosts, NoiseMessages
+from edgesim.assembly.subject import Subject, default_settings, device_backend
 from edgesim.compression.compressors import Compressor, Identity, TopK
 from edgesim.costs.closed_form import ClosedForm, closed_form
 from edgesim.costs.layer_plan import ModelForm
@@ -31,8 +33,6 @@ from edgesim.learning.parameters import ParameterLayout
 from edgesim.models.norms import Norm
 from edgesim.quant.settings import QuantizationSettings, WeightGradient
 from edgesim.study.energy_costs import SiliconEnergy, silicon_energy
-from edgesim.study.message_costs import MessageCosts, NoiseMessages
-from edgesim.study.subject import Subject, default_settings, device_backend
 from topologies import first_exchange
 
 Precision = Literal["fp32", "int8"]

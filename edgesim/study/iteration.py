@@ -10,20 +10,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 
+from edgesim.assembly.equipment import device_hardware, device_profiles
+from edgesim.assembly.message_costs import MessageCosts, NoiseMessages
+from edgesim.assembly.neighbours import Neighbours, neighbours_of_devices
+from edgesim.assembly.subject import Subject, subject_of
 from edgesim.costs.layer_work import StepWork
 from edgesim.costs.memory import MemoryModel, paper_memory
 from edgesim.costs.memory_table import MemoryTable
 from edgesim.costs.round_work import gossip_work, optimizer_work
-from edgesim.equipment import device_hardware, device_profiles
 from edgesim.hardware.energy import Activity
 from edgesim.hardware.profiles import DeviceProfile
 from edgesim.hardware.work import Work
 from edgesim.scenario.schema import Scenario
 from edgesim.study.energy_costs import IterationEnergy, energies_of_activity, energies_of_work
-from edgesim.study.message_costs import MessageCosts, NoiseMessages
-from edgesim.study.neighbours import Neighbours, neighbours_of_devices
 from edgesim.study.rhythm import DeviceRhythm, FleetRhythm, fleet_rhythm
-from edgesim.study.subject import Subject, subject_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from itertools import islice
 from math import inf
 
-from edgesim.attendance import make_attendance
-from edgesim.equipment import device_hardware
-from edgesim.records import device_label
+from edgesim.assembly.equipment import device_hardware
+from edgesim.assembly.free_clocks import clocks_of
+from edgesim.assembly.subject import Subject
+from edgesim.errors import device_label
+from edgesim.scenario.attendance import make_attendance
 from edgesim.scenario.gossip import GradientPushGossip, RandomKCompressor, TopKCompressor
 from edgesim.scenario.schema import Scenario
 from edgesim.study.batteries import NAMED_NOTICES, battery_notices
-from edgesim.study.free_clocks import clocks_of
-from edgesim.study.subject import Subject
 from topologies import TimedChurn
 
 _EIGHT_BIT_NORMS = ("range_evonorm", "range_batch")

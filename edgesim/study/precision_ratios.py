@@ -15,8 +15,8 @@ from edgesim.hardware.energy_tables import ENERGY_TABLES, Accumulate, EnergyTabl
 from edgesim.hardware.profiles import DeviceProfile
 from edgesim.quant.settings import WeightGradient
 from edgesim.study.comparison import WEIGHT_GRADIENTS, Comparison, Compression, Side
-from edgesim.study.ratio import Ratio, quotient_text
-from edgesim.study.units import plain, with_one_unit
+from edgesim.study.tables.ratio import Ratio, quotient_text
+from edgesim.study.tables.units import plain, with_one_unit
 
 _BITS: dict[WeightGradient, int] = {"int8": 8, "fp16": 16, "fp32": 32}
 _ENERGY_PRECISION: dict[WeightGradient, Precision] = {

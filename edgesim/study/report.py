@@ -8,29 +8,29 @@ from pathlib import Path
 from typing import Any
 
 from edgesim.scenario.schema import Scenario
-from edgesim.study.as_json import (
+from edgesim.study.catalog_study import compare_catalog
+from edgesim.study.comparison import Comparison, compare_precisions, setting_of
+from edgesim.study.errors import StudyError
+from edgesim.study.figures.catalog_figures import catalog_pictures
+from edgesim.study.figures.charts import Picture
+from edgesim.study.figures.fleet_figure import fleet_picture
+from edgesim.study.figures.model_figures import model_pictures
+from edgesim.study.figures.page import page
+from edgesim.study.figures.side_by_side_figure import side_by_side_picture
+from edgesim.study.iteration import IterationCosts, iteration_costs
+from edgesim.study.precision_ratios import precision_ratios, time_ratios
+from edgesim.study.side_by_side import Pair, side_by_side, side_by_side_table
+from edgesim.study.tables.as_json import (
     FORMAT,
     comparison_record,
     price_records,
     scenario_record,
     side_by_side_record,
 )
-from edgesim.study.catalog_figures import catalog_pictures
-from edgesim.study.catalog_study import compare_catalog
-from edgesim.study.charts import Picture
-from edgesim.study.comparison import Comparison, compare_precisions, setting_of
-from edgesim.study.comparison_tables import catalog_tables, comparison_tables
-from edgesim.study.errors import StudyError
-from edgesim.study.fleet_figure import fleet_picture
-from edgesim.study.iteration import IterationCosts, iteration_costs
-from edgesim.study.model_figures import model_pictures
-from edgesim.study.page import page
-from edgesim.study.precision_ratios import precision_ratios, time_ratios
-from edgesim.study.ratio import Ratio
-from edgesim.study.scenario_tables import overview_table, scenario_tables
-from edgesim.study.side_by_side import Pair, side_by_side, side_by_side_table
-from edgesim.study.side_by_side_figure import side_by_side_picture
-from edgesim.study.table import Table
+from edgesim.study.tables.comparison_tables import catalog_tables, comparison_tables
+from edgesim.study.tables.ratio import Ratio
+from edgesim.study.tables.scenario_tables import overview_table, scenario_tables
+from edgesim.study.tables.table import Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from edgesim.study.iteration import DeviceCosts, IterationCosts
-from edgesim.study.ratio import Topic, times
-from edgesim.study.table import Table
-from edgesim.study.units import Unit, alike, plain
+from edgesim.study.tables.ratio import Topic, times
+from edgesim.study.tables.table import Table
+from edgesim.study.tables.units import Unit, alike, plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

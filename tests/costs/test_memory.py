@@ -6,6 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 from cost_models import SETTINGS, batch_of, flat_model, fp32, int8
+from memory_meter import measure_device_memory
+from step_watch import watch_step
+from storage_ledger import StorageLedger
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -14,11 +17,8 @@ from edgesim.costs.closed_form import closed_form
 from edgesim.costs.errors import CostError
 from edgesim.costs.layer_plan import ModelForm
 from edgesim.costs.memory import MemoryModel, paper_memory
-from edgesim.costs.memory_meter import measure_device_memory
 from edgesim.costs.memory_table import MemoryTable
 from edgesim.costs.step_replay import peak_of_step
-from edgesim.costs.step_watch import watch_step
-from edgesim.costs.storage_ledger import StorageLedger
 from edgesim.costs.work_meter import WorkMeter
 from edgesim.gossip import (
     Choco,

@@ -5,21 +5,21 @@ import asyncio
 import pandas as pd
 import pytest
 import yaml
+from step_watch import watch_step
+from storage_ledger import StorageLedger
 
-from edgesim.assembly import PLAIN, FleetPlan, make_devices, make_flat_model
+from edgesim.assembly.build import PLAIN, FleetPlan, make_devices, make_flat_model
+from edgesim.assembly.preparation import prepare
 from edgesim.compression import TopK
 from edgesim.costs.closed_form import closed_form
 from edgesim.costs.layer_plan import ModelForm
 from edgesim.costs.memory import MemoryModel
 from edgesim.costs.metered_model import MeteredModel
-from edgesim.costs.step_watch import watch_step
-from edgesim.costs.storage_ledger import StorageLedger
-from edgesim.fleet.bookkeeper import Moments
-from edgesim.fleet.host import Host
+from edgesim.fleet.host.bookkeeper import Moments
+from edgesim.fleet.host.host import Host
 from edgesim.gossip import FixedGraphChoco
 from edgesim.learning.optimizers import Sgd
 from edgesim.learning.parameters import ParameterLayout
-from edgesim.preparation import prepare
 from edgesim.scenario import load_scenario
 
 SCENARIO = {

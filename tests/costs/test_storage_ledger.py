@@ -2,9 +2,9 @@
 
 import numpy as np
 import torch
+from storage_ledger import StorageLedger
 
 from edgesim.compression.compressors import TopK
-from edgesim.costs.storage_ledger import StorageLedger
 from edgesim.learning.parameters import ParameterLayout
 
 

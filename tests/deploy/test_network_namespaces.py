@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from edgesim.records import WALL_COLUMNS
+from edgesim.results.columns import WALL_COLUMNS
 
 RAY = str(Path(sys.executable).with_name("ray"))
 EDGESIM = [sys.executable, "-m", "edgesim"]

@@ -15,11 +15,11 @@ from memory_archive import CrashError, MemoryArchive
 from simulated_loop import InlineExecutor, run_simulated
 from tiny_model import HeavyModel, tiny_model
 
-from edgesim.assembly import PLAIN, FleetPlan, make_devices
-from edgesim.fleet.bookkeeper import Moments
-from edgesim.fleet.checkpoints import Checkpoints, CheckpointSettings
-from edgesim.fleet.host import Host
-from edgesim.preparation import prepare
+from edgesim.assembly.build import PLAIN, FleetPlan, make_devices
+from edgesim.assembly.preparation import prepare
+from edgesim.fleet.host.bookkeeper import Moments
+from edgesim.fleet.host.host import Host
+from edgesim.fleet.recovery.checkpoints import Checkpoints, CheckpointSettings
 from edgesim.scenario.schema import Scenario
 
 

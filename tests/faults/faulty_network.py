@@ -9,7 +9,7 @@ import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from edgesim.fleet.network import LettersLostError, PeerUnavailableError
+from edgesim.fleet.transport.network import LettersLostError, PeerUnavailableError
 
 
 @dataclass(frozen=True)

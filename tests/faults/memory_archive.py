@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from edgesim.records import WALL_COLUMNS
+from edgesim.results.columns import WALL_COLUMNS
 
 
 class CrashError(BaseException):

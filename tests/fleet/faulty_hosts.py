@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from small_fleets import prepared
 
-from edgesim.assembly import PLAIN, FleetPlan
-from edgesim.fleet.build import build_host
-from edgesim.fleet.run_directory import RunDirectory
+from edgesim.assembly.build import PLAIN, FleetPlan
+from edgesim.fleet.host.build import build_host
+from edgesim.results.run_directory import RunDirectory
 
 
 class FaultyNetwork:

@@ -17,14 +17,14 @@ import torch
 from free_loop import FreeFleet, Round, mixed, trained
 
 from edgesim.compression import Identity, Message
-from edgesim.fleet.liveness import LifeSigns
-from edgesim.fleet.promises import Inbox
+from edgesim.device.mail import Arrival, LifeSign, Promise
+from edgesim.fleet.transport.liveness import LifeSigns
+from edgesim.fleet.transport.promises import Inbox
 from edgesim.hardware.free_clock import FreeClock
 from edgesim.hardware.meter import Meter
 from edgesim.hardware.timeline import Timeline
 from edgesim.hardware.work import Work
 from edgesim.learning.parameters import ParameterLayout
-from edgesim.mail import Arrival, LifeSign, Promise
 
 PAYLOAD = Identity(values="fp32").compress(
     torch.ones(2), ParameterLayout.from_shapes([(2,)]), np.random.default_rng(0)

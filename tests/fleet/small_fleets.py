@@ -10,9 +10,9 @@ import pandas as pd
 import yaml
 from rich.console import Console
 
+from edgesim.assembly.preparation import Prepared, prepare
 from edgesim.fleet.run import RunResult, run_scenario
-from edgesim.preparation import Prepared, prepare
-from edgesim.records import WALL_COLUMNS
+from edgesim.results.columns import WALL_COLUMNS
 from edgesim.scenario import load_scenario
 
 SCENARIO: dict[str, Any] = {

@@ -10,14 +10,14 @@ import pytest
 from faulty_hosts import run_hosts
 from small_fleets import assert_same_bits, prepared, train
 
-from edgesim.assembly import PLAIN, make_flat_model
+from edgesim.assembly.build import PLAIN, make_flat_model
+from edgesim.assembly.subject import subject_of
 from edgesim.cli.answers import result_table
 from edgesim.errors import ScenarioError
-from edgesim.fleet.evaluation import Evaluator
-from edgesim.fleet.run_directory import RunDirectory
-from edgesim.records import WALL_COLUMNS
+from edgesim.fleet.recording.evaluation import Evaluator
+from edgesim.results.columns import WALL_COLUMNS
+from edgesim.results.run_directory import RunDirectory
 from edgesim.study.batteries import battery_notices
-from edgesim.study.subject import subject_of
 
 STILL = (
     "training.optimizer.lr=1.0e-30",

@@ -5,19 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgesim import checkpoint
-from edgesim.checkpoint import NewerCheckpointError, decode
-from edgesim.fleet import checkpoints as module
-from edgesim.fleet.checkpoints import (
+from edgesim.device.mail import Letter
+from edgesim.fleet.recovery import checkpoints as module
+from edgesim.fleet.recovery.checkpoints import (
     Checkpoints,
     CheckpointSettings,
     DeviceRecords,
     NoSoundCheckpointError,
 )
-from edgesim.fleet.run_directory import RunDirectoryError
-from edgesim.fleet.sent_log import SentLog, WrittenLetters
-from edgesim.mail import Letter
-from edgesim.run_files import REMEDY
+from edgesim.fleet.recovery.sent_log import SentLog, WrittenLetters
+from edgesim.results.run_directory import RunDirectoryError
+from edgesim.results.run_files import REMEDY
+from edgesim.storage import checkpoint_format as checkpoint
+from edgesim.storage.checkpoint_format import NewerCheckpointError, decode
 
 EDGE, QUIET = (1, 0), (2, 0)
 

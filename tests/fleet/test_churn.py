@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 from small_fleets import assert_same_bits, prepared, train
 
-from edgesim.assembly import PLAIN, make_flat_model
+from edgesim.assembly.build import PLAIN, make_flat_model
+from edgesim.assembly.preparation import prepare
 from edgesim.cli.answers import result_table
 from edgesim.errors import ScenarioError
-from edgesim.fleet.evaluation import Evaluator
-from edgesim.preparation import prepare
+from edgesim.fleet.recording.evaluation import Evaluator
 from edgesim.scenario import load_scenario
 
 STILL = (

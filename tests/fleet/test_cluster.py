@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from edgesim.errors import ScenarioError
-from edgesim.fleet import launch, shipping
-from edgesim.fleet.cluster import AddressError, cluster_nodes, ray_session
-from edgesim.fleet.placement import (
+from edgesim.fleet.on_ray import launch, shipping
+from edgesim.fleet.on_ray.cluster import AddressError, cluster_nodes, ray_session
+from edgesim.fleet.on_ray.placement import (
     Need,
     Node,
     NoRoomError,
@@ -296,7 +296,7 @@ def test_a_cluster_of_two_nodes(monkeypatch):
         cluster.add_node(num_cpus=1)
         cluster.wait_for_nodes()
         monkeypatch.setattr(
-            "edgesim.fleet.cluster.modules_to_ship",
+            "edgesim.fleet.on_ray.cluster.modules_to_ship",
             lambda here, nodes: shipping.modules_to_ship(here, [software("far", None), *nodes]),
         )
         with ray_session(cluster.address, dashboard=False, console=Console(file=said)):

@@ -13,13 +13,13 @@ import torch
 from rich.console import Console
 from small_fleets import assert_same_bits, train
 
+from edgesim.assembly.preparation import Prepared
 from edgesim.fleet import run as run_module
-from edgesim.fleet.completeness import check_evaluations, check_finished, check_rounds
+from edgesim.fleet.recovery.completeness import check_evaluations, check_finished, check_rounds
 from edgesim.fleet.run import resume_run
-from edgesim.fleet.run_directory import RunDirectory, RunDirectoryError
-from edgesim.preparation import Prepared
-from edgesim.records import DEVICES, EVALUATIONS, first_irregularity, first_miscount
-from edgesim.snapshot import Snapshot
+from edgesim.results.columns import DEVICES, EVALUATIONS, first_irregularity, first_miscount
+from edgesim.results.run_directory import RunDirectory, RunDirectoryError
+from edgesim.results.snapshot import Snapshot
 from topologies import EVERYONE, Absence, Churn
 
 

@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-from edgesim.fleet import core_pool
-from edgesim.fleet.core_pool import CorePool
+from edgesim.fleet.on_ray import core_pool
+from edgesim.fleet.on_ray.core_pool import CorePool
 
 
 def hold(folder, held, release):

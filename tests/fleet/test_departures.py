@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from small_fleets import prepared
 
 from edgesim.cli.answers import result_table
-from edgesim.fleet.departures import departures, describe
+from edgesim.fleet.recording.departures import departures, describe
 
 
 def summary(dead=0, without=0, lost=0, devices=20):

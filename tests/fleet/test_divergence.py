@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from edgesim.assembly import make_schedule
-from edgesim.fleet.divergence import EVALUATIONS, FARTHEST, GROWTH, growth_warning
-from edgesim.fleet.evaluation import CONSENSUS
+from edgesim.assembly.build import make_schedule
+from edgesim.fleet.recording.divergence import EVALUATIONS, FARTHEST, GROWTH, growth_warning
+from edgesim.fleet.recording.evaluation import CONSENSUS
 from edgesim.scenario import load_scenario
 
 QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"

@@ -9,7 +9,7 @@ import torch
 from faulty_hosts import run_hosts
 from small_fleets import assert_same_bits, outcome, prepared, train
 
-from edgesim.assembly import (
+from edgesim.assembly.build import (
     PLAIN,
     DataSpec,
     FleetPlan,
@@ -19,11 +19,11 @@ from edgesim.assembly import (
 )
 from edgesim.compression import TopK, decode
 from edgesim.costs.metered_model import MeteredModel
-from edgesim.fleet.evaluation import Evaluator
+from edgesim.device.trainer import DivergedError
+from edgesim.fleet.recording.evaluation import Evaluator
 from edgesim.models import NORMS
 from edgesim.quant.layers import InputQuantizer
-from edgesim.snapshot import Snapshot
-from edgesim.trainer import DivergedError
+from edgesim.results.snapshot import Snapshot
 
 EIGHT = ("model.precision=int8", "model.norm=range_evonorm", "model.quantization.backend=reference")
 NOISY = (  # whatever can be rounded at random is

@@ -10,12 +10,12 @@ import torch
 from rich.console import Console
 from small_fleets import prepared, train
 
-from edgesim.assembly import PLAIN, make_flat_model
+from edgesim.assembly.build import PLAIN, make_flat_model
 from edgesim.cli.answers import prepared_table, result_table
-from edgesim.fleet import evaluation, evaluation_progress
-from edgesim.fleet.evaluation import CONSENSUS, Evaluator, evaluated_devices
-from edgesim.fleet.evaluation_progress import EvaluationProgress
-from edgesim.snapshot import Snapshot
+from edgesim.fleet.recording import evaluation, evaluation_progress
+from edgesim.fleet.recording.evaluation import CONSENSUS, Evaluator, evaluated_devices
+from edgesim.fleet.recording.evaluation_progress import EvaluationProgress
+from edgesim.results.snapshot import Snapshot
 
 
 def test_the_sample_follows_from_the_seed_and_grows_at_its_end():

@@ -9,8 +9,9 @@ from typing import cast
 import pytest
 import torch
 
-from edgesim.fleet import evaluation
-from edgesim.fleet.evaluation import (
+from edgesim.device.trainer import DivergedError
+from edgesim.fleet.recording import evaluation
+from edgesim.fleet.recording.evaluation import (
     EvaluationStoppedError,
     Evaluator,
     consensus_of,
@@ -19,9 +20,8 @@ from edgesim.fleet.evaluation import (
 )
 from edgesim.learning.flat_model import Evaluation, FlatModel
 from edgesim.quant.errors import NonFiniteError
-from edgesim.snapshot import Snapshot
+from edgesim.results.snapshot import Snapshot
 from edgesim.streams import Purpose, torch_seed
-from edgesim.trainer import DivergedError
 
 
 def snapshot(device, x, u, buffers=()):

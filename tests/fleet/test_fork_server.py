@@ -16,9 +16,9 @@ from typing import Any
 import psutil
 import pytest
 
-from edgesim.fleet import fork_server as module
-from edgesim.fleet.fork_server import fork_server
-from edgesim.fleet.private_folder import MARK, private_folder
+from edgesim.fleet.on_ray import fork_server as module
+from edgesim.fleet.on_ray.fork_server import fork_server
+from edgesim.fleet.on_ray.private_folder import MARK, private_folder
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks are made on Linux alone")
 
@@ -310,12 +310,12 @@ def test_where_no_program_may_be_run_there_is_none(
 OWN_RAY = """
 import io, os, psutil, ray, sys, time
 from rich.console import Console
-from edgesim.fleet.cluster import ray_session
+from edgesim.fleet.on_ray.cluster import ray_session
 
 def is_loaded():
     # In a worker that has imported Ray itself, the program of workers is no module.
     loaded = __import__("sys").modules.keys() >= {
-        "edgesim.fleet.build", "ray._private.workers.default_worker"
+        "edgesim.fleet.host.build", "ray._private.workers.default_worker"
     }
     return loaded and os.environ["RAY_JOB_ID"] == ray.get_runtime_context().get_job_id()
 

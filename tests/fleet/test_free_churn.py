@@ -12,9 +12,9 @@ from free_fleets import Disorder, DisorderlyFleet, StuckError
 from free_loop import EventLoop, FreeFleet
 from test_promises import random_fleet
 
-from edgesim.fleet.liveness import LifeSigns
+from edgesim.device.mail import LifeSign
+from edgesim.fleet.transport.liveness import LifeSigns
 from edgesim.hardware.awake_times import AwakeTimes
-from edgesim.mail import LifeSign
 
 
 def with_churn(fleet: FreeFleet, seed: int, *, equal_times: bool, parts: str) -> FreeFleet:

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from small_fleets import assert_same_bits, prepared, train
 
-from edgesim.assembly import PLAIN, make_flat_model
+from edgesim.assembly.build import PLAIN, make_flat_model
 from edgesim.cli.answers import result_table
 
 COMPLETE = ("topology.kind=complete", "network={latency_ms: 0.05}")

@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 from small_fleets import prepared, train
 
+from edgesim.assembly.equipment import device_hardware
+from edgesim.assembly.free_clocks import FreeClocks
+from edgesim.assembly.subject import subject_of
 from edgesim.costs.message_form import random_message_bytes
 from edgesim.costs.round_work import gossip_work, optimizer_work
-from edgesim.equipment import device_hardware
 from edgesim.streams import Purpose, stream
-from edgesim.study.free_clocks import FreeClocks
-from edgesim.study.subject import subject_of
 
 ROUNDS = 12
 FREE = (

@@ -53,7 +53,7 @@ def test_no_mass_stays_on_the_road(tmp_path, gossip, half_duplex):
     ends = [dict(np.load(path)) for path in sorted((run.path / "models").glob("*.npz"))]
     assert sum(float(end["u"]) for end in ends) == pytest.approx(4, abs=1e-12)
     first = prepared(tmp_path)
-    from edgesim.assembly import PLAIN, make_flat_model
+    from edgesim.assembly.build import PLAIN, make_flat_model
 
     x_0 = make_flat_model(first.scenario, first.data, PLAIN).parameters.double().numpy()
     total = sum(end["x"].astype(np.float64) for end in ends)

@@ -9,14 +9,14 @@ import pytest
 from loopback import Loopback
 from small_fleets import prepared
 
-from edgesim.assembly import PLAIN, FleetPlan
-from edgesim.fleet.build import build_host
-from edgesim.fleet.network import Receipt
-from edgesim.fleet.post_office import DeliveryError
-from edgesim.fleet.run_directory import RunDirectory
-from edgesim.fleet.turns import MOST_ROUNDS
-from edgesim.mail import Letter
-from edgesim.trainer import DivergedError
+from edgesim.assembly.build import PLAIN, FleetPlan
+from edgesim.device.mail import Letter
+from edgesim.device.trainer import DivergedError
+from edgesim.fleet.host.build import build_host
+from edgesim.fleet.host.post_office import DeliveryError
+from edgesim.fleet.host.turns import MOST_ROUNDS
+from edgesim.fleet.transport.network import Receipt
+from edgesim.results.run_directory import RunDirectory
 
 
 def plan_of(ready, folder):

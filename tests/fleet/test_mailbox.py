@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgesim.compression import Identity, Message
-from edgesim.fleet.mailbox import WINDOW, Mailbox
+from edgesim.device.mail import Arrival
+from edgesim.fleet.transport.mailbox import WINDOW, Mailbox
 from edgesim.learning.parameters import ParameterLayout
-from edgesim.mail import Arrival
 
 LAYOUT = ParameterLayout.from_shapes([(2,)])
 PAYLOAD = Identity(values="fp32").compress(torch.ones(2), LAYOUT, np.random.default_rng(0))

@@ -9,16 +9,17 @@ import pytest
 from rich.console import Console
 
 import edgesim
+from edgesim.assembly.preparation import prepare
 from edgesim.errors import EdgesimError
-from edgesim.fleet import departures, run, watchdog
-from edgesim.fleet.progress import Waiting
+from edgesim.fleet import run
+from edgesim.fleet.recording import departures, watchdog
 from edgesim.fleet.run import run_scenario
-from edgesim.preparation import prepare
-from edgesim.results import UnfinishedRunWarning
+from edgesim.fleet.transport.progress import Waiting
+from edgesim.results.load import UnfinishedRunWarning
 from edgesim.scenario.files import load_scenario
-from edgesim.study.fleet_figure import fleet_picture
+from edgesim.study.figures.fleet_figure import fleet_picture
 from edgesim.study.iteration import iteration_costs
-from edgesim.study.scenario_tables import fleet_table
+from edgesim.study.tables.scenario_tables import fleet_table
 
 NAMES = ["attic", "gateway", "sensor-10", "sensor-9"]
 SCENARIO = """

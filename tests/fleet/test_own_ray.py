@@ -150,7 +150,7 @@ def test_logs_of_a_ray_whose_run_failed_are_kept(
     common: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, kept: bool
 ) -> None:
     """What a message about a lost actor points to; the user's own mistakes leave nothing."""
-    from edgesim.fleet import own_ray
+    from edgesim.fleet.on_ray import own_ray
 
     monkeypatch.delenv("RAY_TMPDIR", raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(common))
@@ -187,7 +187,7 @@ def test_logs_of_a_ray_whose_run_failed_are_kept(
 def test_a_token_is_drawn_unless_the_user_has_chosen_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], drawn: bool
 ) -> None:
-    from edgesim.fleet import own_ray
+    from edgesim.fleet.on_ray import own_ray
 
     names = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
     for name in names:

@@ -18,12 +18,12 @@ from small_fleets import prepared
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from edgesim.assembly import PLAIN, FleetPlan, make_devices, make_flat_model
+from edgesim.assembly.build import PLAIN, FleetPlan, make_devices, make_flat_model
 from edgesim.compression import Identity, TopK
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.data.batches import BatchStream
-from edgesim.fleet.bookkeeper import Moments
-from edgesim.fleet.host import Host
+from edgesim.fleet.host.bookkeeper import Moments
+from edgesim.fleet.host.host import Host
 from edgesim.gossip import FixedGraphChoco
 from edgesim.learning.flat_model import FlatModel
 from edgesim.models.catalog import build_model, full_precision

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from edgesim.fleet import private_folder as module
-from edgesim.fleet.core_pool import CorePool
-from edgesim.fleet.private_folder import (
+from edgesim.fleet.on_ray import private_folder as module
+from edgesim.fleet.on_ray.core_pool import CorePool
+from edgesim.fleet.on_ray.private_folder import (
     MARK,
     TemporaryFolderError,
     open_private,
@@ -30,7 +30,7 @@ NOBODY = 65534
 HOLDER = """
 import sys, time
 from pathlib import Path
-from edgesim.fleet.private_folder import private_folder
+from edgesim.fleet.on_ray.private_folder import private_folder
 with private_folder(Path(sys.argv[1])) as folder:
     (folder / "below").mkdir()
     (folder / "below" / "file").write_text("x")

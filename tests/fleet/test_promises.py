@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgesim.compression import Message
-from edgesim.fleet.post_office import PostOffice
-from edgesim.fleet.promises import BrokenPromiseError, Inbox
+from edgesim.device.mail import Arrival, LifeSign, Promise
+from edgesim.fleet.host.post_office import PostOffice
+from edgesim.fleet.transport.promises import BrokenPromiseError, Inbox
 from edgesim.hardware.duty_cycle import ALWAYS_AWAKE, DutyCycle
 from edgesim.hardware.links import Link
 from edgesim.hardware.profiles import DeviceProfile, Radio
 from edgesim.hardware.timeline import Hardware, Stamp
-from edgesim.mail import Arrival, LifeSign, Promise
 
 RADIO = Radio(
     name="test radio",

@@ -17,9 +17,9 @@ import pytest
 from small_fleets import assert_same_bits, prepared, train
 
 from edgesim.cli.answers import result_table
-from edgesim.fleet.actor import RunDirectoryUnreachableError, _check_run_directory
+from edgesim.fleet.on_ray.actor import RunDirectoryUnreachableError, _check_run_directory
 from edgesim.fleet.run import RunResult
-from edgesim.fleet.run_directory import RunDirectory
+from edgesim.results.run_directory import RunDirectory
 
 ROUNDS = 36
 OVERRIDES = (

@@ -12,13 +12,13 @@ import pytest
 import torch
 from rich.console import Console
 
-from edgesim.fleet import recorder
-from edgesim.fleet.evaluation import CONSENSUS, Evaluator
-from edgesim.fleet.evaluation_progress import EvaluationProgress
-from edgesim.fleet.progress import Progress
-from edgesim.fleet.run_directory import RunDirectory, RunDirectoryError
-from edgesim.records import EVALUATIONS
-from edgesim.snapshot import Snapshot
+from edgesim.fleet.recording import recorder
+from edgesim.fleet.recording.evaluation import CONSENSUS, Evaluator
+from edgesim.fleet.recording.evaluation_progress import EvaluationProgress
+from edgesim.fleet.transport.progress import Progress
+from edgesim.results.columns import EVALUATIONS
+from edgesim.results.run_directory import RunDirectory, RunDirectoryError
+from edgesim.results.snapshot import Snapshot
 
 
 @pytest.mark.parametrize(

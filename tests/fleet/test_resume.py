@@ -18,18 +18,18 @@ from rich.console import Console
 from small_fleets import assert_same_bits, prepared, train
 
 from edgesim import UnfinishedRunWarning, load_run
-from edgesim.device import Device
+from edgesim.device.device import Device
 from edgesim.errors import EdgesimError
 from edgesim.fleet import run as run_module
-from edgesim.fleet import run_directory
-from edgesim.fleet.checkpoints import NoSoundCheckpointError
-from edgesim.fleet.network import LettersLostError
-from edgesim.fleet.recorder import Recorder
+from edgesim.fleet.recording.recorder import Recorder
+from edgesim.fleet.recovery.checkpoints import NoSoundCheckpointError
 from edgesim.fleet.run import resume_run, run_scenario
-from edgesim.fleet.run_directory import RunDirectory, RunDirectoryError
-from edgesim.lease import Fence, Lease, LeaseError
-from edgesim.records import WALL_COLUMNS
-from edgesim.storage import StorageError, Store
+from edgesim.fleet.transport.network import LettersLostError
+from edgesim.results import run_directory
+from edgesim.results.columns import WALL_COLUMNS
+from edgesim.results.run_directory import RunDirectory, RunDirectoryError
+from edgesim.storage.lease import Fence, Lease, LeaseError
+from edgesim.storage.store import StorageError, Store
 
 OFTEN = ("recovery.checkpoint_every_rounds=2",)
 FREE = (

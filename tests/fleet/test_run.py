@@ -14,14 +14,14 @@ import pytest
 from rich.console import Console
 from small_fleets import assert_same_bits, outcome, prepared, train
 
-from edgesim.assembly import PLAIN
+from edgesim.assembly.build import PLAIN
+from edgesim.assembly.preparation import prepare
 from edgesim.cli.answers import result_table
-from edgesim.device import DivergedError
+from edgesim.device.device import DivergedError
 from edgesim.fleet import run as run_module
-from edgesim.fleet.actor import ActorLostError
-from edgesim.fleet.run_directory import RunDirectoryError
-from edgesim.preparation import prepare
-from edgesim.records import DEVICES, EVALUATIONS, MESSAGES, ROUNDS
+from edgesim.fleet.on_ray.actor import ActorLostError
+from edgesim.results.columns import DEVICES, EVALUATIONS, MESSAGES, ROUNDS
+from edgesim.results.run_directory import RunDirectoryError
 from edgesim.scenario import load_scenario
 
 

@@ -8,19 +8,19 @@ from threading import Event, Thread
 
 import pytest
 
-from edgesim.checkpoint import CheckpointError
 from edgesim.compression.wire import HEADER
-from edgesim.fleet.network import LettersLostError
-from edgesim.fleet.sent_log import (
+from edgesim.device.mail import Letter
+from edgesim.fleet.recovery.sent_log import (
     MANY_CHECKPOINTS,
     SentLog,
     WrittenLetters,
     describe_letter,
     read_letter,
 )
+from edgesim.fleet.transport.network import LettersLostError
 from edgesim.hardware.timeline import Stamp
-from edgesim.mail import Letter
-from edgesim.storage import StorageError
+from edgesim.storage.checkpoint_format import CheckpointError
+from edgesim.storage.store import StorageError
 
 
 def letter(sequence, receiver=1):

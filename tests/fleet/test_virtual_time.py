@@ -8,13 +8,13 @@ import pandas as pd
 import pytest
 from small_fleets import assert_same_bits, prepared, train
 
-from edgesim.equipment import device_hardware, device_profiles
+from edgesim.assembly.budget import memory_of_devices
+from edgesim.assembly.equipment import device_hardware, device_profiles
 from edgesim.hardware.energy import Activity, price
 from edgesim.hardware.energy_tables import ENERGY_TABLES
 from edgesim.hardware.timeline import Timeline
 from edgesim.hardware.work import Work
-from edgesim.records import VIRTUAL_EVALUATIONS, VIRTUAL_MESSAGES, VIRTUAL_ROUNDS
-from edgesim.study.budget import memory_of_devices
+from edgesim.results.columns import VIRTUAL_EVALUATIONS, VIRTUAL_MESSAGES, VIRTUAL_ROUNDS
 
 MIXED = (
     (

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from edgesim.fleet import watchdog
-from edgesim.fleet.progress import Progress, Waiting
-from edgesim.fleet.watchdog import POLLS_PER_TIMEOUT, StalledError, describe, watch
+from edgesim.fleet.recording import watchdog
+from edgesim.fleet.recording.watchdog import POLLS_PER_TIMEOUT, StalledError, describe, watch
+from edgesim.fleet.transport.progress import Progress, Waiting
 
 TIMEOUT_S = 60.0
 

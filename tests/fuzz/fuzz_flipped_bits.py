@@ -15,12 +15,12 @@ import tiny_runs
 
 import edgesim
 from edgesim.errors import EdgesimError
-from edgesim.fleet.checkpoints import Checkpoints, CheckpointSettings
-from edgesim.fleet.part_merge import Part, merge_parts
-from edgesim.fleet.run_directory import RunDirectory
-from edgesim.lease import Lease, LeaseError
-from edgesim.run_files import number_of
-from edgesim.storage import Store
+from edgesim.fleet.recovery.checkpoints import Checkpoints, CheckpointSettings
+from edgesim.results.part_merge import Part, merge_parts
+from edgesim.results.run_directory import RunDirectory
+from edgesim.results.run_files import number_of
+from edgesim.storage.lease import Lease, LeaseError
+from edgesim.storage.store import Store
 
 NUM_IN_TESTS = 1000
 

@@ -17,14 +17,19 @@ import pandas as pd
 import pyarrow.parquet as pq
 from rich.console import Console
 
-from edgesim.device import Device
+from edgesim.assembly.preparation import prepare
+from edgesim.device.device import Device
 from edgesim.errors import EdgesimError
 from edgesim.fleet import run as run_module
-from edgesim.fleet.recorder import Recorder
+from edgesim.fleet.recording.recorder import Recorder
 from edgesim.fleet.run import resume_run, run_scenario
-from edgesim.fleet.run_directory import RunDirectory
-from edgesim.preparation import prepare
-from edgesim.records import EVALUATIONS, VIRTUAL_EVALUATIONS, WALL_COLUMNS, columns_that_hold
+from edgesim.results.columns import (
+    EVALUATIONS,
+    VIRTUAL_EVALUATIONS,
+    WALL_COLUMNS,
+    columns_that_hold,
+)
+from edgesim.results.run_directory import RunDirectory
 from edgesim.scenario.schema import Scenario
 
 BASE = {

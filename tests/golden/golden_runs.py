@@ -18,9 +18,9 @@ import numpy as np
 import pandas as pd
 from rich.console import Console
 
+from edgesim.assembly.preparation import prepare
 from edgesim.fleet.run import run_scenario
-from edgesim.preparation import prepare
-from edgesim.records import WALL_COLUMNS
+from edgesim.results.columns import WALL_COLUMNS
 from edgesim.scenario import load_scenario
 
 SCENARIOS = Path(__file__).resolve().parents[2] / "scenarios"

@@ -23,6 +23,13 @@ from edgesim.compression import (
     decode,
     encode,
 )
+from edgesim.device.membership import Membership
+from edgesim.device.succession import (
+    drop_internal_copies_,
+    inherit_copies_,
+    inherit_mass_,
+    legacy,
+)
 from edgesim.gossip import (
     Choco,
     ChocoNumerator,
@@ -34,13 +41,6 @@ from edgesim.gossip import (
 )
 from edgesim.gossip.algorithm import LEAST_PUSH_WEIGHT
 from edgesim.learning.parameters import ParameterLayout
-from edgesim.membership import Membership
-from edgesim.succession import (
-    drop_internal_copies_,
-    inherit_copies_,
-    inherit_mass_,
-    legacy,
-)
 from topologies import Static, column_stochastic, complete
 
 LAYOUT = ParameterLayout.from_shapes([(4, 5), (7,), (3, 3)])

@@ -9,15 +9,15 @@ import torch
 import yaml
 from rich.console import Console
 
-from edgesim.assembly import PLAIN, make_algorithm, make_flat_model, make_schedule
+from edgesim.assembly.build import PLAIN, make_algorithm, make_flat_model, make_schedule
+from edgesim.assembly.preparation import prepare
+from edgesim.device.trainer import Trainer
 from edgesim.fleet.run import run_scenario
 from edgesim.gossip import Choco, ChocoNumerator, FixedGraphChoco
 from edgesim.gossip.algorithm import GossipState
 from edgesim.learning.optimizers import QuasiGlobalMomentum
 from edgesim.learning.parameters import ParameterLayout
-from edgesim.preparation import prepare
 from edgesim.scenario import load_scenario
-from edgesim.trainer import Trainer
 
 SCENARIO = {
     "name": "forms",

@@ -87,7 +87,6 @@ PACKAGES = {
             "tests/costs/test_closed_form.py",
             "tests/costs/test_layer_memory.py",
             "tests/costs/test_round_work.py",
-            "tests/costs/test_storage_ledger.py",
             "tests/costs/test_work_meter.py",
             *(
                 f"tests/costs/test_memory.py::test_{claim}"
@@ -109,11 +108,19 @@ PACKAGES = {
             ),
         ),
     ),
-    "data": Package(("edgesim/data/*",), ("tests/data_sources",)),
+    "data": Package(("edgesim/data/*",), ("tests/data",)),
     "quant": Package(
         tuple(
             f"edgesim/quant/{name}.py"
-            for name in ("affine", "autograd", "layers", "noise", "norms", "settings", "site")
+            for name in (
+                "affine",
+                "autograd",
+                "layers",
+                "norms",
+                "rounding_noise",
+                "settings",
+                "site",
+            )
         ),
         tuple(  # without the kernels, which mutmut can't change
             f"tests/quant/test_{name}.py"
@@ -122,19 +129,19 @@ PACKAGES = {
     ),
     "fleet": Package(
         tuple(
-            f"edgesim/fleet/{name}.py"
+            f"edgesim/{name}.py"
             for name in (
-                "checkpoints",
-                "completeness",
-                "core_pool",
-                "evaluation",
-                "mailbox",
-                "part_merge",
-                "placement",
-                "promises",
-                "recorder",
-                "sent_log",
-                "watchdog",
+                "fleet/on_ray/core_pool",
+                "fleet/on_ray/placement",
+                "fleet/recording/evaluation",
+                "fleet/recording/recorder",
+                "fleet/recording/watchdog",
+                "fleet/recovery/checkpoints",
+                "fleet/recovery/completeness",
+                "fleet/recovery/sent_log",
+                "fleet/transport/mailbox",
+                "fleet/transport/promises",
+                "results/part_merge",
             )
         ),
         (

@@ -10,7 +10,7 @@ from edgesim.quant.affine import grid_of, quantize_weight
 from edgesim.quant.arithmetic import Geometry, RangeNormShape
 from edgesim.quant.backends import choose_backend, describe_backend, make_backend
 from edgesim.quant.errors import BackendError
-from edgesim.quant.range_evonorm import chunks_of
+from edgesim.quant.range_evonorm_formulas import chunks_of
 from edgesim.quant.settings import QuantizationSettings
 from edgesim.quant.site import Site
 
@@ -268,7 +268,8 @@ def test_integers_asked_for_by_name_are_refused_where_they_cannot_serve(monkeypa
             BackendError, match=f"backend is int8_cpu, but .*{reason}.*; choose auto"
         ):
             choose_backend("int8_cpu", settings, accelerator)
-    monkeypatch.setattr("edgesim.quant.kernels.multiply_add.multiply_add_is_native", lambda: False)
+    is_native = "edgesim.quant.kernels.products.multiply_add.multiply_add_is_native"
+    monkeypatch.setattr(is_native, lambda: False)
     assert choose_backend("auto", SETTINGS, "cpu") == "reference"
     with pytest.raises(BackendError, match="lacks"):
         choose_backend("int8_cpu", SETTINGS, "cpu")

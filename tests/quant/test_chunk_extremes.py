@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgesim.quant.kernels.chunk_extremes import (
+from edgesim.quant.kernels.norms.chunk_extremes import (
     CHANNEL_SHIFT,
     CODE_SHIFT,
     PIXEL_MASK,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgesim.quant.kernels import dot_product, multiply_add
 from edgesim.quant.kernels.geometry import ConvolutionShape, forward_tables, gradient_tables
+from edgesim.quant.kernels.products import dot_product, multiply_add
 
 TILES = {"pairs": multiply_add.TILE, "quads": dot_product.TILE}
 

@@ -15,16 +15,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgesim.quant.kernels.convolution import Convolution, Method
-from edgesim.quant.kernels.depthwise import Depthwise
-from edgesim.quant.kernels.direct import Direct
-from edgesim.quant.kernels.direct_bytes import DirectBytes
-from edgesim.quant.kernels.dot_product import dot_product_is_native
+from edgesim.quant.kernels.convolution.convolution import Convolution, Method
+from edgesim.quant.kernels.convolution.depthwise import Depthwise
+from edgesim.quant.kernels.convolution.direct import Direct
+from edgesim.quant.kernels.convolution.direct_bytes import DirectBytes
+from edgesim.quant.kernels.convolution.winograd import Winograd
 from edgesim.quant.kernels.errors import KernelError
 from edgesim.quant.kernels.geometry import MAX_TERMS, ConvolutionShape
 from edgesim.quant.kernels.instructions import has_dot_product, has_native_instruction
-from edgesim.quant.kernels.multiply_add import multiply_add_is_native
-from edgesim.quant.kernels.winograd import Winograd
+from edgesim.quant.kernels.products.dot_product import dot_product_is_native
+from edgesim.quant.kernels.products.multiply_add import multiply_add_is_native
 
 Int64 = npt.NDArray[np.int64]
 Choice = Method | Literal["with bytes", "without bytes"] | None
@@ -81,7 +81,7 @@ def convolution_of(shape: ConvolutionShape, choice: Choice) -> Convolution:
     """By a method, or by those that a processor with or without byte products chooses."""
     if choice not in ("with bytes", "without bytes"):
         return Convolution(shape, choice)
-    probe = "edgesim.quant.kernels.dot_product.dot_product_is_native"
+    probe = "edgesim.quant.kernels.products.dot_product.dot_product_is_native"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(probe, lambda: choice == "with bytes")
         return Convolution(shape)
@@ -301,8 +301,8 @@ def test_bytes_are_multiplied_where_the_processor_can():
 _WITHOUT = """
 import numpy as np
 import test_int8_convolution as tests
-from edgesim.quant.kernels.dot_product import dot_product_is_native
-from edgesim.quant.kernels.multiply_add import multiply_add_is_native
+from edgesim.quant.kernels.products.dot_product import dot_product_is_native
+from edgesim.quant.kernels.products.multiply_add import multiply_add_is_native
 
 assert not multiply_add_is_native()
 assert not dot_product_is_native()

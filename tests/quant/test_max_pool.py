@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from edgesim.quant.max_pool import CompactMaxPool2d
+from edgesim.quant.compact_max_pool import CompactMaxPool2d
 
 GEOMETRIES = [
     (2, 2, 0, False),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plain_quantization import lowbias32, noise, place_seed, splitmix64
 
-from edgesim.quant.noise import derive, mix, rounding_noise
+from edgesim.quant.rounding_noise import derive, mix, rounding_noise
 
 CPU = torch.device("cpu")
 WORDS, SEEDS = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)

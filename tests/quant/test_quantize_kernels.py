@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from edgesim.quant.kernels import quantize as kernels
 from edgesim.quant.kernels.errors import KernelError
+from edgesim.quant.kernels.rounding import quantize as kernels
 
 F = np.float32
 GRID = np.array([0.0371, 97], F)
@@ -27,7 +27,7 @@ def nearest(x, grid):
 
 
 def noise(length, seed):
-    """Of stochastic rounding, by the formulas of edgesim/quant/noise.py in 64-bit integers."""
+    """Of stochastic rounding, by the formulas of quant/rounding_noise.py in 64-bit integers."""
     mask = 0xFFFFFFFF
     half = (length + 1) // 2
     words = []

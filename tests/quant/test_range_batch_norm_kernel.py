@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from edgesim.quant.kernels.quantize import quantize_stochastic
-from edgesim.quant.kernels.range_batch_norm import (
+from edgesim.quant.kernels.norms.range_batch_norm import (
     Settings,
     batch_moments,
     given_moments,
     range_batch_norm,
     range_batch_norm_backward,
 )
+from edgesim.quant.kernels.rounding.quantize import quantize_stochastic
 
 F = np.float32
 EPSILON = 1e-5

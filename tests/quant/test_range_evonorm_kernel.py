@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from edgesim.quant.kernels.quantize import quantize_stochastic
-from edgesim.quant.kernels.range_evonorm import (
+from edgesim.quant.kernels.norms.range_evonorm import (
     Scales,
     Settings,
     range_evonorm,
     range_evonorm_backward,
 )
+from edgesim.quant.kernels.rounding.quantize import quantize_stochastic
 
 F = np.float32
 EPSILON = 1e-5

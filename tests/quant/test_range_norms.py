@@ -23,8 +23,8 @@ from plain_range_norms import (
 
 from edgesim.models.evonorm import evonorm_s0
 from edgesim.models.range_norms import RangeBatchNormReLU, RangeEvoNorm
-from edgesim.quant import range_batch_norm
-from edgesim.quant.range_evonorm import chunks_of, kappa
+from edgesim.quant import range_batch_norm_formulas as range_batch_norm
+from edgesim.quant.range_evonorm_formulas import chunks_of, kappa
 
 GATES = pytest.mark.parametrize("gate", ["sigmoid", "hard_sigmoid"])
 

@@ -10,7 +10,7 @@ from plain_range_norms import plain_range_batch_norm, plain_range_evonorm, rando
 
 from edgesim.quant import autograd
 from edgesim.quant.arithmetic import RangeNormShape
-from edgesim.quant.range_evonorm import chunks_of
+from edgesim.quant.range_evonorm_formulas import chunks_of
 
 
 class Eight:

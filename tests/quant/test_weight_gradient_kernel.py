@@ -16,7 +16,10 @@ from hypothesis import strategies as st
 
 from edgesim.quant.kernels.errors import KernelError
 from edgesim.quant.kernels.geometry import ConvolutionShape
-from edgesim.quant.kernels.weight_gradient import WeightGradient, has_fused_multiply_add
+from edgesim.quant.kernels.weight_gradient.weight_gradient import (
+    WeightGradient,
+    has_fused_multiply_add,
+)
 
 # Of the largest entry. Of a direct sum in float32, taken in blocks, about 1e-6 is to be expected;
 # tiles of 4 x 4 multiply that by about 4 (`weight_gradient_transforms.py`).

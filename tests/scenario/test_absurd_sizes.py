@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
+from edgesim.assembly.budget import check_memory
+from edgesim.assembly.preparation import MOST_EVALUATIONS, MOST_ROUNDS, prepare
 from edgesim.errors import EdgesimError
-from edgesim.fleet.bookkeeper import Moments
-from edgesim.preparation import MOST_EVALUATIONS, MOST_ROUNDS, prepare
+from edgesim.fleet.host.bookkeeper import Moments
 from edgesim.scenario import load_scenario, section
 from edgesim.scenario.guide import guide
 from edgesim.scenario.topology import Topology, least_links
-from edgesim.study.budget import check_memory
 from topologies import build_schedule, graphs
 
 QUICKSTART = Path(__file__).resolve().parents[2] / "scenarios" / "quickstart.yaml"

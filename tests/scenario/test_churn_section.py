@@ -7,11 +7,11 @@ import pytest
 from test_scenario_files import LEAST, error_of, write
 from test_scenario_schema import least, problem_of
 
-from edgesim.assembly import make_schedule
-from edgesim.attendance import check_attendance, make_attendance
-from edgesim.equipment import device_hardware
+from edgesim.assembly.build import make_schedule
+from edgesim.assembly.equipment import device_hardware
 from edgesim.errors import ScenarioError
 from edgesim.scenario import Scenario, dump_scenario, load_scenario
+from edgesim.scenario.attendance import check_attendance, make_attendance
 from topologies import WithPresence
 
 CHURN = {

@@ -8,10 +8,10 @@ from textwrap import dedent, indent
 
 import pytest
 
-from edgesim.assembly import make_schedule, name_devices
-from edgesim.attendance import make_attendance
-from edgesim.equipment import device_hardware, device_profiles
+from edgesim.assembly.build import make_schedule, name_devices
+from edgesim.assembly.equipment import device_hardware, device_profiles
 from edgesim.errors import ScenarioError
+from edgesim.scenario.attendance import make_attendance
 from edgesim.scenario.files import dump_scenario, load_scenario, parse_scenario
 
 HEADER = (

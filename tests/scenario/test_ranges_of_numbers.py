@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from edgesim.assembly.preparation import prepare
 from edgesim.errors import EdgesimError
 from edgesim.fleet.run import run_scenario
-from edgesim.preparation import prepare
 from edgesim.scenario import ScenarioError, load_scenario
 from edgesim.scenario.guide import guide
 

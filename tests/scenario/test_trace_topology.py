@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from test_scenario_files import LEAST, error_of, write
 
-from edgesim.assembly import make_schedule
+from edgesim.assembly.build import make_schedule
 from edgesim.errors import ScenarioError
 from edgesim.scenario import load_scenario
 from topologies import possible_receivers

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from edgesim.records import MessageRecord, RoundRecord, RoundReport
-from edgesim.snapshot import Snapshot
+from edgesim.results.columns import MessageRecord, RoundRecord, RoundReport
+from edgesim.results.snapshot import Snapshot
 
 
 def report(device: int, round_index: int, *, receivers: tuple[int, ...] = ()) -> RoundReport:

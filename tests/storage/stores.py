@@ -13,7 +13,7 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from edgesim.storage import Store
+from edgesim.storage.store import Store
 
 BUCKET = "edgesim-tests"
 

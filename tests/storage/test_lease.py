@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgesim import lease as module
-from edgesim.lease import Fence, Lease, LeaseError
-from edgesim.storage import StorageError
+from edgesim.storage import lease as module
+from edgesim.storage.lease import Fence, Lease, LeaseError
+from edgesim.storage.store import StorageError
 
 LIMIT_S = 60.0  # ends a test that hangs
 

@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from run_records import report, snapshot
 
 import edgesim
-from edgesim import stored_files
-from edgesim.fleet import part_merge
-from edgesim.fleet.run_directory import RunDirectory
-from edgesim.records import DEVICES, EVALUATIONS, MESSAGES, arrow_schema
-from edgesim.results import ResultsError
-from edgesim.run_files import FORMAT_VERSION, RunDirectoryError
-from edgesim.storage import StorageError
+from edgesim.results import part_merge
+from edgesim.results.columns import DEVICES, EVALUATIONS, MESSAGES, arrow_schema
+from edgesim.results.load import ResultsError
+from edgesim.results.run_directory import RunDirectory
+from edgesim.results.run_files import FORMAT_VERSION, RunDirectoryError
+from edgesim.storage import files as stored_files
+from edgesim.storage.store import StorageError
 
 
 @pytest.fixture

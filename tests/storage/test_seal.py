@@ -6,7 +6,7 @@ from io import BytesIO
 
 import pytest
 
-from edgesim.seal import BLANK, SealError, check_seal, seal_file, sealed
+from edgesim.storage.seal import BLANK, SealError, check_seal, seal_file, sealed
 
 DATA = b"before " + BLANK.encode() + b" after"
 

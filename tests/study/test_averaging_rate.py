@@ -8,12 +8,9 @@ from typing import cast
 
 import pytest
 
-from edgesim.assembly import make_algorithm, make_schedule
-from edgesim.errors import ScenarioError
-from edgesim.learning.parameters import ParameterLayout
-from edgesim.scenario import load_scenario
-from edgesim.study import averaging_rate
-from edgesim.study.averaging_rate import (
+from edgesim.assembly.build import make_algorithm, make_schedule
+from edgesim.assembly.rate_search import search as averaging_rate
+from edgesim.assembly.rate_search.search import (
     RATES,
     Candidate,
     FoundRate,
@@ -23,9 +20,12 @@ from edgesim.study.averaging_rate import (
     find_rate,
     with_found_rate,
 )
-from edgesim.study.search_fleet import MOST_DEVICES, search_fleet
-from edgesim.study.subject import subject_of, with_rate
-from edgesim.study.trial import Trials
+from edgesim.assembly.rate_search.search_fleet import MOST_DEVICES, search_fleet
+from edgesim.assembly.rate_search.trial import Trials
+from edgesim.assembly.subject import subject_of, with_rate
+from edgesim.errors import ScenarioError
+from edgesim.learning.parameters import ParameterLayout
+from edgesim.scenario import load_scenario
 
 QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
 AUTO = "gossip.averaging_rate=auto"

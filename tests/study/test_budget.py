@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from edgesim.assembly.budget import check_memory, memory_of_devices
 from edgesim.errors import ScenarioError
 from edgesim.scenario import Scenario, load_scenario
-from edgesim.study.budget import check_memory, memory_of_devices
 
 ROOT = Path(__file__).parents[2]
 

@@ -5,12 +5,12 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from edgesim.assembly.subject import default_settings
 from edgesim.models import MODELS
-from edgesim.study.catalog_figures import catalog_pictures
 from edgesim.study.catalog_study import CASES, compare_catalog
-from edgesim.study.comparison_tables import catalog_tables, model_name
+from edgesim.study.figures.catalog_figures import catalog_pictures
 from edgesim.study.precision_ratios import precision_ratios
-from edgesim.study.subject import default_settings
+from edgesim.study.tables.comparison_tables import catalog_tables, model_name
 
 # R§5: parameters; and MACs of a forward pass, where it has them.
 PARAMETERS = {

@@ -3,12 +3,14 @@
 import pandas as pd
 import pytest
 import torch
+from memory_meter import measure_device_memory
 from rich.console import Console
 from study_scenarios import INT8, MIXED, small
 
-from edgesim.assembly import PLAIN, DataSpec, make_flat_model, make_optimizer
+from edgesim.assembly.build import PLAIN, DataSpec, make_flat_model, make_optimizer
+from edgesim.assembly.known_data import data_shape
+from edgesim.assembly.preparation import prepare
 from edgesim.compression.wire import HEADER
-from edgesim.costs.memory_meter import measure_device_memory
 from edgesim.costs.work_meter import WorkMeter
 from edgesim.data.errors import DataError
 from edgesim.data.sources import load_dataset
@@ -18,12 +20,10 @@ from edgesim.gossip.algorithm import OutEdge
 from edgesim.hardware.energy import Activity, price
 from edgesim.hardware.energy_tables import ENERGY_TABLES
 from edgesim.models.dropout import seed_dropout_
-from edgesim.preparation import prepare
 from edgesim.quant.layers import seed_rounding_
 from edgesim.scenario.data import DataSection
 from edgesim.study.iteration import iteration_costs
-from edgesim.study.known_data import data_shape
-from edgesim.study.scenario_tables import fleet_table
+from edgesim.study.tables.scenario_tables import fleet_table
 
 PARAMETERS = 24_170  # small_cnn on grey images: 24,458 (R§5's way) less 2 x 144 weights
 DENSE = "gossip.compressor={kind: identity}"

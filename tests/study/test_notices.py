@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from edgesim.assembly.subject import Subject, subject_of
 from edgesim.errors import ScenarioError
 from edgesim.scenario import load_scenario
 from edgesim.study import notices as module
@@ -16,7 +17,6 @@ from edgesim.study.notices import (
     evaluation_notices,
     precision_notices,
 )
-from edgesim.study.subject import Subject, subject_of
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 INT8 = "model.precision=int8"

@@ -5,11 +5,11 @@ import re
 import pytest
 from study_scenarios import CIFAR10_RING8
 
+from edgesim.assembly.subject import subject_of
 from edgesim.compression.wire import HEADER
 from edgesim.scenario import load_scenario
 from edgesim.study.comparison import compare_precisions, setting_of
 from edgesim.study.precision_ratios import precision_ratios
-from edgesim.study.subject import subject_of
 
 PARAMETERS, TENSORS, BATCH = 273_258, 86, 32  # R§5, R§6
 KEPT = {"90_percent": 27_290, "99_percent": 2_767}  # R§10, check 12

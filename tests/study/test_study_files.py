@@ -12,13 +12,13 @@ from study_scenarios import INT8, MIXED, ROOT, small
 from edgesim.costs.memory_table import MemoryTable
 from edgesim.hardware.energy_tables import ENERGY_TABLES, HOROWITZ_45NM
 from edgesim.study.errors import StudyError
-from edgesim.study.fleet_figure import fleet_picture
+from edgesim.study.figures.fleet_figure import fleet_picture
+from edgesim.study.figures.model_figures import memory_picture
 from edgesim.study.iteration import iteration_costs
-from edgesim.study.model_figures import memory_picture
 from edgesim.study.report import study, write_folder, write_json
-from edgesim.study.scenario_tables import scenario_tables
-from edgesim.study.table import is_heading
-from edgesim.study.units import percent, with_unit
+from edgesim.study.tables.scenario_tables import scenario_tables
+from edgesim.study.tables.table import is_heading
+from edgesim.study.tables.units import percent, with_unit
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from edgesim.quant.kernels.errors import KernelError
 from edgesim.quant.kernels.instructions import LANES
-from edgesim.quant.kernels.tile import Tile
+from edgesim.quant.kernels.products.tile import Tile
 
 Table = npt.NDArray[np.int64]
 

@@ -1,0 +1,1 @@
+"""A scenario's names become checked objects."""

@@ -1,0 +1,196 @@
+"""Whether a scenario fits the memory of its devices, and what would make it fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgesim.assembly.build import name_devices
+from edgesim.assembly.equipment import check_hardware, device_profiles
+from edgesim.assembly.known_data import DataShape, data_shape
+from edgesim.assembly.neighbours import copies_of_devices
+from edgesim.assembly.subject import Subject, subject_of
+from edgesim.costs.memory import MemoryModel
+from edgesim.costs.memory_table import MemoryTable
+from edgesim.costs.message_form import random_message_bytes
+from edgesim.errors import ScenarioError
+from edgesim.hardware.profiles import DeviceProfile
+from edgesim.scenario.model import ModelSection
+from edgesim.scenario.schema import Scenario
+from edgesim.streams import Purpose, stream
+from topologies import Schedule
+
+MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """A device whose memory is too small.
+
+    Attributes:
+        device: its number.
+        profile: what it is.
+        needed: at the peak of a round, by component.
+    """
+
+    device: int
+    profile: DeviceProfile
+    needed: MemoryTable
+
+
+def memory_of_devices(scenario: Scenario, shape: DataShape | None = None) -> list[MemoryTable]:
+    """What each device of a scenario holds at the peak of a round; `shape` as in `subject_of`."""
+    return _memory_of_devices(subject_of(scenario, shape))
+
+
+def check_memory(
+    scenario: Scenario, shape: DataShape | None = None, schedule: Schedule | None = None
+) -> str | None:
+    """Compare what devices need with what they have.
+
+    Args:
+        scenario: of the fleet.
+        shape: as in `subject_of`.
+        schedule: likewise.
+
+    Returns:
+        What is short, and what would help, if the scenario wants to be warned only.
+
+    Raises:
+        ScenarioError: a device's memory is too small.
+    """
+    if schedule is None:
+        scenario, schedule = name_devices(scenario)
+        check_hardware(scenario, schedule)
+    profiles = device_profiles(scenario)
+    if not profiles:
+        return None
+    subject = subject_of(scenario, shape, schedule)
+    shortages = _shortages(subject, profiles)
+    if not shortages:
+        return None
+    text = _describe(subject, shortages)
+    if scenario.fleet.enforce_memory == "warn":
+        return text
+    raise ScenarioError(f"{text}; or set fleet.enforce_memory: warn")
+
+
+def _memory_of_devices(subject: Subject) -> list[MemoryTable]:
+    message_bytes = _message_bytes(subject)
+    copies = copies_of_devices(subject)
+    by_copies = {own: _memory(subject, own, message_bytes) for own in set(copies)}
+    return [by_copies[own] for own in copies]
+
+
+def _message_bytes(subject: Subject) -> int:
+    rng = stream(subject.scenario.seed, Purpose.COMPRESS)
+    return random_message_bytes(subject.algorithm, rng)
+
+
+def _memory(subject: Subject, copies: tuple[int, int], message_bytes: int) -> MemoryTable:
+    return MemoryModel(
+        model=subject.model,
+        backend=subject.backend,
+        optimizer=subject.optimizer,
+        algorithm=subject.algorithm,
+        out_degree=copies[0],
+        in_degree=copies[1],
+        message_bytes=message_bytes,
+    ).faithful()
+
+
+def _shortages(subject: Subject, profiles: tuple[DeviceProfile, ...]) -> list[Shortage]:
+    needed = _memory_of_devices(subject)
+    pairs = enumerate(zip(profiles, needed, strict=True))
+    return [
+        Shortage(device, profile, table)
+        for device, (profile, table) in pairs
+        if table.total > profile.memory_bytes
+    ]
+
+
+def _describe(subject: Subject, shortages: list[Shortage]) -> str:
+    """Two lines: who is short of how much, of what; what would help."""
+    worst = max(shortages, key=lambda s: s.needed.total / s.profile.memory_bytes)
+    needed, there = worst.needed.total, worst.profile.memory_bytes
+    names = subject.scenario.fleet.names
+    what = f"{names[worst.device]}, {worst.profile.name}" if names else worst.profile.name
+    more = len(shortages) - 1
+    others = f"; so do {more} more devices" if more > 1 else "; so does another" if more else ""
+    parts = sorted(worst.needed.by_component.items(), key=lambda part: -part[1])
+    table = ", ".join(f"{name.replace('_', ' ')} {size / MIB:,.2f}" for name, size in parts if size)
+    return (
+        f"fleet: device {worst.device} ({what}) has {there / MIB:,.1f} MiB and needs "
+        f"{needed / MIB:,.1f} at the peak of a round ({table}){others}\n"
+        f"what would fit: {' or '.join(_remedies(subject))}"
+    )
+
+
+def _remedies(subject: Subject) -> list[str]:
+    """Changes after which no device is short of memory."""
+    scenario, remedies = subject.scenario, []
+    for precision in dict.fromkeys((scenario.model.precision, "int8")):
+        model = scenario.model.model_dump() | {"precision": precision}
+        if precision != scenario.model.precision:
+            model |= {"norm": None, "gate": None}
+        changed = scenario.model_copy(update={"model": type(scenario.model)(**model)})
+        batch_size = _largest_batch(changed, subject)
+        words = _changes(scenario.model, changed.model)
+        if batch_size is not None and batch_size < scenario.data.batch_size:
+            words.append(f"data.batch_size: {batch_size}")
+        if batch_size is not None:
+            remedies.append(" with ".join(words))
+    return remedies or ["a smaller model, or devices with more memory"]
+
+
+def _changes(before: ModelSection, after: ModelSection) -> list[str]:
+    """Keys to set, the norm among them: one of fp32 would keep most of the memory."""
+    names = ("precision", "norm", "gate")
+    pairs = [(name, getattr(before, name), getattr(after, name)) for name in names]
+    return [f"model.{name}: {new or 'null'}" for name, old, new in pairs if new != old]
+
+
+def _largest_batch(scenario: Scenario, original: Subject) -> int | None:
+    """Most samples of a batch for which all devices have the memory; None if there are none.
+
+    Args:
+        scenario: with the model that is asked about.
+        original: the scenario as it was, of the same graphs.
+    """
+    shape = data_shape(scenario.data)
+    needy = _neediest(original, device_profiles(scenario))
+    message_bytes = _message_bytes(subject_of(scenario, shape, original.schedule))
+
+    def fits(batch_size: int) -> bool:
+        data = scenario.data.model_copy(update={"batch_size": batch_size})
+        changed = scenario.model_copy(update={"data": data})
+        subject = subject_of(changed, shape, original.schedule)
+        return all(
+            _memory(subject, copies, message_bytes).total <= there for there, copies in needy
+        )
+
+    if fits(scenario.data.batch_size):
+        return scenario.data.batch_size
+    low, high = 0, scenario.data.batch_size
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low or None
+
+
+def _neediest(
+    subject: Subject, profiles: tuple[DeviceProfile, ...]
+) -> list[tuple[float, tuple[int, int]]]:
+    """Memory and copies of devices such that all others fit if these do.
+
+    More copies take more memory, so of those with the same memory only those count that no other
+    has more of both kinds than.
+    """
+    copies = copies_of_devices(subject)
+    pairs = {(p.memory_bytes, own) for p, own in zip(profiles, copies, strict=True)}
+    needy: list[tuple[float, tuple[int, int]]] = []
+    most_taken: dict[float, int] = {}
+    for there, (sent, taken) in sorted(pairs, reverse=True):  # those that send most come first
+        if taken > most_taken.get(there, -1):
+            most_taken[there] = taken
+            needy.append((there, (sent, taken)))
+    return needy

@@ -1,0 +1,472 @@
+"""The only place where names in a scenario become objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, assert_never, overload
+
+import torch
+
+from edgesim.assembly.equipment import device_hardware, may_leave
+from edgesim.assembly.naming import with_names
+from edgesim.compression.catalog import build_compressor
+from edgesim.compression.compressors import Compressor, Identity
+from edgesim.compression.value_codes import ValueFormat
+from edgesim.data.batches import BatchStream
+from edgesim.data.images import LabelledImages
+from edgesim.device.device import Device
+from edgesim.device.free_device import FreeDevice
+from edgesim.device.trainer import Trainer
+from edgesim.errors import ScenarioError
+from edgesim.gossip.algorithm import Algorithm
+from edgesim.gossip.choco import Choco
+from edgesim.gossip.choco_numerator import ChocoNumerator
+from edgesim.gossip.dcd import Dcd
+from edgesim.gossip.deep_squeeze import DeepSqueeze
+from edgesim.gossip.fixed_graph_choco import FixedGraphChoco
+from edgesim.gossip.gradient_push import GradientPush
+from edgesim.hardware.energy_tables import ENERGY_TABLES
+from edgesim.hardware.free_clock import FreeClock
+from edgesim.hardware.meter import Meter
+from edgesim.hardware.timeline import Hardware, Timeline
+from edgesim.learning.accelerator import Accelerator, choose_accelerator, open_device
+from edgesim.learning.flat_model import FlatModel
+from edgesim.learning.optimizers import (
+    LearningRateSchedule,
+    Optimizer,
+    QuasiGlobalMomentum,
+    Sgd,
+)
+from edgesim.learning.parameters import ParameterLayout
+from edgesim.models.catalog import build_model, full_precision, norm_named
+from edgesim.models.eight_bit import EightBit
+from edgesim.models.layers import Layers
+from edgesim.quant.backends import BackendName, choose_backend, make_backend
+from edgesim.quant.settings import QuantizationSettings
+from edgesim.scenario.attendance import make_attendance, make_presence
+from edgesim.scenario.gossip import (
+    ChocoGossip,
+    ChocoNumeratorGossip,
+    DcdGossip,
+    DeepSqueezeGossip,
+    GradientPushGossip,
+)
+from edgesim.scenario.model import QuantizationSection
+from edgesim.scenario.schema import Scenario
+from edgesim.storage.lease import Holder
+from edgesim.streams import Purpose, torch_seed
+from topologies import (
+    EVERYONE,
+    Intermittent,
+    Schedule,
+    TopologyError,
+    WithPresence,
+    build_schedule,
+    check_schedule,
+    device_attributes,
+    first_exchange,
+    is_balanced,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DataSpec:
+    """What a device must know of the dataset beside its own shard.
+
+    Attributes:
+        image_shape: channels, height, width.
+        num_classes: of the whole dataset, though a shard may lack some.
+        mean: of each channel, of pixels scaled to [0, 1].
+        std: likewise.
+    """
+
+    image_shape: tuple[int, int, int]
+    num_classes: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+class ImageForm(Protocol):
+    """What a model must know of images."""
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Channels, height, width."""
+        ...
+
+    @property
+    def num_classes(self) -> int:
+        """Of the whole dataset."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationRounds(Sequence[int]):
+    """Numbers of completed rounds, or of intervals of time, after which models are evaluated.
+
+    They take no memory, however many there are.
+
+    Attributes:
+        between: those before the end, increasing.
+        end: the last one: the number of all rounds.
+    """
+
+    between: range
+    end: int
+
+    def __len__(self) -> int:
+        return len(self.between) + 1
+
+    @overload
+    def __getitem__(self, place: int) -> int: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[int]: ...
+
+    def __getitem__(self, place: int | slice) -> int | Sequence[int]:
+        if isinstance(place, slice):
+            # All but the last stay a range; other parts are few.
+            return self.between if place == slice(-1) else [*self.between, self.end][place]
+        places = range(len(self))
+        return self.end if places[place] == len(self.between) else self.between[places[place]]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPlan:
+    """How many rounds there are and what they mean.
+
+    Attributes:
+        num_rounds: of every device.
+        rounds_per_epoch: rounds in which the fleet sees about as many samples as it holds.
+        evaluation_rounds: numbers of completed rounds after which models are evaluated, increasing;
+            the last is `num_rounds`. With an `evaluation_interval_s` numbers of intervals, but the
+            last.
+        evaluation_interval_s: virtual seconds between evaluations; None where they go by rounds.
+    """
+
+    num_rounds: int
+    rounds_per_epoch: int
+    evaluation_rounds: EvaluationRounds
+    evaluation_interval_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """What models compute with, chosen once so that all hosts of a fleet do the same.
+
+    Attributes:
+        accelerator: processor cores or GPUs.
+        backend: of 8-bit arithmetic; None in fp32.
+    """
+
+    accelerator: Accelerator
+    backend: BackendName | None
+
+
+PLAIN = Compute("cpu", "reference")
+"""What works everywhere; for questions whose answer does not depend on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPlan:
+    """All that a host needs, beside its shards, to build its devices; the same for all hosts.
+
+    Attributes:
+        run_directory: where the run leaves its files, a path or a URI.
+        run_digest: names what is trained, with what; checkpoints of another run are not read.
+        holder: for whom hosts write there; see `RunDirectory`.
+    """
+
+    scenario: Scenario
+    schedule: Schedule
+    data: DataSpec
+    training: TrainingPlan
+    compute: Compute
+    run_directory: Path | str
+    run_digest: str = ""
+    holder: Holder | None = None
+
+
+def make_schedule(scenario: Scenario) -> Schedule:
+    """Schedule of graphs; in lockstep without the edges of devices that are absent.
+
+    Raises:
+        ScenarioError: the graph or the churn can't work, with the reason.
+    """
+    return name_devices(scenario)[1]
+
+
+def name_devices(scenario: Scenario) -> tuple[Scenario, Schedule]:
+    """The scenario with its devices in the order of their numbers (naming.py), and its schedule.
+
+    Raises:
+        ScenarioError: the graph or the churn can't work, or devices could be meant in two ways.
+    """
+    kind, options = scenario.topology.builder_options()
+    num_devices = scenario.fleet.num_devices
+    seed = torch_seed(scenario.seed, Purpose.TOPOLOGY)
+    key = "topology"
+    try:
+        schedule = build_schedule(kind, num_devices, seed=seed, **options)
+        scenario = with_names(scenario, device_attributes(schedule))
+        if scenario.gossip.local_steps > 1:
+            key = "gossip.local_steps"
+            schedule = Intermittent(schedule, scenario.gossip.local_steps)
+        presence = make_presence(scenario)
+        if presence is not EVERYONE:
+            key = "fleet.churn"
+            schedule = WithPresence(schedule, presence)
+    except TopologyError as error:
+        raise ScenarioError(f"{key}: {error}") from error
+    check_length(scenario, schedule, scenario.training.rounds)
+    return scenario, schedule
+
+
+def check_length(scenario: Scenario, schedule: Schedule, num_rounds: int | None) -> None:
+    """Make sure that a run is not over before what any device learns could reach every other.
+
+    Args:
+        scenario: of the run.
+        schedule: of the scenario.
+        num_rounds: of every device; None if that is not known yet.
+
+    Raises:
+        ScenarioError: it is, with the reason.
+    """
+    in_rounds = scenario.fleet.churn is not None and scenario.fleet.pace == "lockstep"
+    is_cut = in_rounds or schedule.seconds_per_round is not None
+    if not is_cut and schedule.exchange_every == 1:  # the same graphs for ever
+        return
+    try:
+        check_schedule(schedule, num_rounds)
+    except TopologyError as error:
+        key = "fleet.churn" if in_rounds else "topology"
+        if schedule.exchange_every > 1:
+            key = "gossip.local_steps"
+        raise ScenarioError(f"{key}: {error}") from error
+
+
+def make_compressor(scenario: Scenario) -> Compressor:
+    """Compressor of the gossip section; values of sparse ones default to the model's precision."""
+    if isinstance(scenario.gossip, GradientPushGossip):
+        return Identity(values=scenario.gossip.values)
+    options = scenario.gossip.compressor.model_dump(exclude={"kind"})
+    if "values" in options and options["values"] is None:
+        default_values: ValueFormat = scenario.model.precision
+        options["values"] = default_values
+    return build_compressor(scenario.gossip.compressor.kind, **options)
+
+
+def make_algorithm(
+    scenario: Scenario, layout: ParameterLayout, schedule: Schedule
+) -> Algorithm[Any]:
+    """Gossip algorithm of a fleet; of CHOCO the form that fits."""
+    compressor, gossip = make_compressor(scenario), scenario.gossip
+    match gossip:
+        case ChocoGossip() | ChocoNumeratorGossip():
+            kind = choco_form(scenario, schedule)
+            return kind(averaging_rate=_rate(gossip), compressor=compressor, layout=layout)
+        case DeepSqueezeGossip():
+            return DeepSqueeze(averaging_rate=_rate(gossip), compressor=compressor, layout=layout)
+        case GradientPushGossip():
+            return GradientPush(averaging_rate=_rate(gossip), compressor=compressor, layout=layout)
+        case DcdGossip():
+            return Dcd(compressor=compressor, layout=layout)
+        case _:
+            assert_never(gossip)
+
+
+def choco_form(
+    scenario: Scenario, schedule: Schedule
+) -> type[Choco | ChocoNumerator | FixedGraphChoco]:
+    """The form of CHOCO for a fleet, whatever its algorithm.
+
+    Two buffers do where all edges carry one message in every exchange. They track x, which is the
+    model where push weights stay 1: on graphs whose weights are doubly stochastic. On others they
+    are the published form alone.
+    """
+    is_published = scenario.gossip.algorithm == "choco_numerator"
+    if not push_weights_may_move(scenario, schedule):
+        return FixedGraphChoco
+    if is_published:
+        return FixedGraphChoco if _has_fixed_edges(scenario, schedule) else ChocoNumerator
+    return Choco
+
+
+def push_weights_may_move(scenario: Scenario, schedule: Schedule) -> bool:
+    """False where the scenario alone says that they stay 1.
+
+    That is in lockstep, on a graph that stays, with doubly stochastic weights, if nobody leaves.
+    """
+    return not (
+        _has_fixed_edges(scenario, schedule)
+        and is_balanced(schedule.graph(first_exchange(schedule)))
+    )
+
+
+def _has_fixed_edges(scenario: Scenario, schedule: Schedule) -> bool:
+    """Whether the same edges carry one message each in every exchange."""
+    is_in_step = scenario.fleet.pace == "lockstep" and not may_leave(scenario)
+    return schedule.is_static and is_in_step
+
+
+def averaging_rate(scenario: Scenario) -> float | None:
+    """Averaging rate of a scenario that was prepared; None if its algorithm has none."""
+    return None if isinstance(scenario.gossip, DcdGossip) else _rate(scenario.gossip)
+
+
+_RatedGossip: TypeAlias = (
+    ChocoGossip | ChocoNumeratorGossip | DeepSqueezeGossip | GradientPushGossip
+)
+
+
+def _rate(gossip: _RatedGossip) -> float:
+    assert gossip.averaging_rate != "auto", "study/averaging_rate.py finds a number first"
+    return gossip.averaging_rate
+
+
+def make_optimizer(scenario: Scenario) -> Optimizer:
+    """Local optimizer."""
+    section = scenario.training.optimizer
+    kind = QuasiGlobalMomentum if section.momentum_kind == "quasi_global" else Sgd
+    return kind(
+        momentum=section.momentum, nesterov=section.nesterov, weight_decay=section.weight_decay
+    )
+
+
+def make_learning_rates(scenario: Scenario) -> LearningRateSchedule:
+    """Learning rate by epoch."""
+    return LearningRateSchedule(
+        base=scenario.training.optimizer.lr, **scenario.training.schedule.model_dump()
+    )
+
+
+def choose_compute(scenario: Scenario, num_gpus: float) -> Compute:
+    """What a fleet computes with, on machines with that many GPUs.
+
+    Raises:
+        AcceleratorError: the scenario asks for a GPU, and there is none.
+        BackendError: the back end that the scenario names can't work here.
+    """
+    accelerator = choose_accelerator(scenario.fleet.accelerator, num_gpus)
+    if scenario.model.precision == "fp32":
+        return Compute(accelerator, None)
+    switches = scenario.model.quantization or QuantizationSection()
+    settings = _quantization_settings(switches)
+    return Compute(accelerator, choose_backend(switches.backend, settings, accelerator))
+
+
+def _quantization_settings(switches: QuantizationSection) -> QuantizationSettings:
+    return QuantizationSettings(**switches.model_dump(exclude={"backend"}))
+
+
+def make_layers(scenario: Scenario, compute: Compute) -> Layers:
+    """Arithmetic of the model's layers."""
+    section = scenario.model
+    conv_bias = section.initialization == "full_precision"
+    if section.precision == "fp32":
+        return full_precision(section.norm_used, section.gate or "sigmoid", conv_bias=conv_bias)
+    switches = section.quantization or QuantizationSection()
+    settings = _quantization_settings(switches)
+    assert compute.backend is not None, "chosen with the precision"
+    arithmetic = make_backend(compute.backend, settings)
+    return EightBit(norm_named(section.norm_used), arithmetic, settings, conv_bias)
+
+
+def make_flat_model(scenario: Scenario, data: ImageForm, compute: Compute) -> FlatModel:
+    """The initial model, the same on all devices: it depends on the seed alone.
+
+    Raises:
+        ModelError: the model can't take such images.
+    """
+    generator = torch.Generator().manual_seed(torch_seed(scenario.seed, Purpose.INIT))
+    model = build_model(
+        scenario.model.name,
+        image_shape=data.image_shape,
+        num_classes=data.num_classes,
+        layers=make_layers(scenario, compute),
+        generator=generator,
+        initialization=scenario.model.initialization,
+    )
+    return FlatModel(model, open_device(compute.accelerator))
+
+
+def make_devices(
+    plan: FleetPlan, shards: Mapping[int, LabelledImages], initial: FlatModel
+) -> list[Device]:
+    """The devices of one host, with their shards.
+
+    Args:
+        plan: of the whole fleet.
+        shards: by device.
+        initial: the initial model, as `make_flat_model` gives it; its vectors are copied.
+    """
+    scenario, schedule = plan.scenario, plan.schedule
+    hardware = device_hardware(scenario, schedule)
+    algorithm = make_algorithm(scenario, initial.layout, schedule)
+    is_free, horizon_s = scenario.fleet.pace == "free", scenario.training.virtual_time_s or inf
+    kind: Callable[..., Device] = Device
+    if is_free:
+        kind = partial(FreeDevice, horizon_s=horizon_s, attendance=make_attendance(scenario))
+    return [
+        kind(
+            index=device,
+            seed=scenario.seed,
+            schedule=schedule,
+            algorithm=algorithm,
+            trainer=_make_trainer(plan, shard, initial, device),
+            num_rounds=plan.training.num_rounds,
+            x=initial.parameters.cpu().clone(),
+            meter=_make_meter(scenario, hardware, device) if hardware else None,
+        )
+        for device, shard in shards.items()
+    ]
+
+
+def _make_trainer(
+    plan: FleetPlan, shard: LabelledImages, initial: FlatModel, device: int
+) -> Trainer:
+    scenario = plan.scenario
+    default = "model" if scenario.fleet.pace == "free" else "numerator"
+    steps_on = scenario.training.optimizer.step_on or default
+    return Trainer(
+        device=device,
+        label=scenario.fleet.label(device),
+        seed=scenario.seed,
+        batches=BatchStream(
+            shard,
+            scenario.data.batch_size,
+            scenario.data.augment,
+            plan.data.mean,
+            plan.data.std,
+            scenario.seed,
+            device,
+        ),
+        optimizer=make_optimizer(scenario),
+        learning_rates=make_learning_rates(scenario),
+        rounds_per_epoch=plan.training.rounds_per_epoch,
+        x=initial.parameters.cpu(),
+        num_trainable=initial.num_trainable,
+        buffers=initial.buffers.cpu().clone(),
+        steps_on_model=steps_on == "model",
+    )
+
+
+def _make_meter(scenario: Scenario, hardware: Sequence[Hardware], device: int) -> Meter:
+    """Clock and energy of a device.
+
+    Args:
+        scenario: of the run.
+        hardware: of all devices.
+        device: whose meter it is.
+    """
+    timeline = Timeline(hardware[device], scenario.seed, device)
+    return Meter(
+        FreeClock(timeline) if scenario.fleet.pace == "free" else timeline,
+        ENERGY_TABLES.get(scenario.hardware.energy_table),
+        with_charge=any(own.profile.battery_j is not None for own in hardware),
+    )

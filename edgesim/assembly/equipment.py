@@ -1,0 +1,298 @@
+"""The hardware of a scenario's devices: its words become profiles, links and clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from edgesim.errors import ScenarioError
+from edgesim.hardware.awake_times import AwakeTimes
+from edgesim.hardware.catalog import PROFILES
+from edgesim.hardware.duty_cycle import ALWAYS_AWAKE, DutyCycle
+from edgesim.hardware.links import Link
+from edgesim.hardware.profiles import DeviceProfile, Radio
+from edgesim.hardware.timeline import Hardware
+from edgesim.scenario.attendance import check_attendance, make_attendance
+from edgesim.scenario.hardware import (
+    HIGHEST_LOSS,
+    SLOWEST_MBPS,
+    DeviceGroup,
+    NetworkSection,
+    ProfileKeys,
+    ProfileSection,
+    given,
+)
+from edgesim.scenario.schema import Scenario
+from edgesim.scenario.section import LARGEST
+from topologies import Schedule, TimedChurn, possible_receivers
+
+MIB = 2**20
+JOULES_PER_WH = 3600.0
+
+# Scenario key -> field of the profile, and SI units in one of the key's.
+_FIGURES: dict[str, tuple[str, float]] = {
+    "int8_gmacs_per_s": ("int8_macs_per_s", 1e9),
+    "bits16_gmacs_per_s": ("bits16_macs_per_s", 1e9),
+    "fp32_gmacs_per_s": ("fp32_macs_per_s", 1e9),
+    "memory_mib": ("memory_bytes", MIB),
+    "memory_gbytes_per_s": ("memory_bandwidth", 1e9),
+    "idle_power_w": ("idle_power_w", 1.0),
+    "active_power_w": ("active_power_w", 1.0),
+    "battery_wh": ("battery_j", JOULES_PER_WH),
+}
+_RADIO_FIGURES: dict[str, tuple[str, float]] = {
+    "bandwidth_mbps": ("bandwidth_bps", 1e6),
+    "send_uj_per_byte": ("send_j_per_byte", 1e-6),
+    "receive_uj_per_byte": ("receive_j_per_byte", 1e-6),
+}
+# Attributes of links in graph files, and what one might write for them.
+_LINK_KEYS = ("bandwidth_mbps", "latency_ms", "jitter_ms", "loss")
+
+
+def device_profiles(scenario: Scenario) -> tuple[DeviceProfile, ...]:
+    """Profile of each device, overrides applied; empty where the scenario names none."""
+    own = {section.name: _own_profile(section) for section in scenario.hardware.profiles}
+    profiles: list[DeviceProfile] = []
+    for group in scenario.fleet.groups:
+        base = own[group.profile] if group.profile in own else PROFILES[group.profile].profile
+        profiles += [_with_figures(base, group)] * group.count
+    return tuple(profiles)
+
+
+def device_hardware(scenario: Scenario, schedule: Schedule) -> tuple[Hardware, ...]:
+    """What each device's clock needs; empty where the scenario names no profiles."""
+    profiles, groups = device_profiles(scenario), _group_of_devices(scenario)
+    attendance = make_attendance(scenario)
+    listening = tuple(
+        _duty_cycle(scenario, group).awake_part
+        if _is_half_duplex(scenario.network, profile)
+        else None
+        for profile, group in zip(profiles, groups, strict=True)
+    )
+    return tuple(
+        Hardware(
+            profile=profile,
+            links=Links(
+                scenario.network,
+                profiles,
+                schedule,
+                device,
+                listening,
+                attendance,
+                is_free=scenario.fleet.pace == "free",
+            ),
+            is_half_duplex=_is_half_duplex(scenario.network, profile),
+            compute_jitter=_first(group.compute_jitter, scenario.fleet.compute_jitter),
+            duty_cycle=_awake_times(scenario, group, device, attendance),
+            worst_loss=_worst_loss(scenario, schedule, device),
+            leaves_s=attendance.leave_s(device),
+        )
+        for device, (profile, group) in enumerate(zip(profiles, groups, strict=True))
+    )
+
+
+def has_batteries(scenario: Scenario) -> bool:
+    """Whether a device may run out of energy."""
+    return any(profile.battery_j is not None for profile in device_profiles(scenario))
+
+
+def may_leave(scenario: Scenario) -> bool:
+    """Whether a device may leave for good: its battery is empty, or its stay is over."""
+    churn = scenario.fleet.churn
+    return has_batteries(scenario) or bool(churn and churn.leaves)
+
+
+def _group_of_devices(scenario: Scenario) -> list[DeviceGroup]:
+    return [group for group in scenario.fleet.groups for _ in range(group.count)]
+
+
+@dataclass(frozen=True)
+class Links(Mapping[int, Link]):
+    """Links of one device to every other, each made when it is first asked for.
+
+    As the network section has them, unless the graph file says otherwise.
+    """
+
+    network: NetworkSection
+    profiles: tuple[DeviceProfile, ...]
+    schedule: Schedule
+    sender: int
+    listening: tuple[float | None, ...]  # `Link.listens` by receiver
+    attendance: TimedChurn
+    is_free: bool
+    _made: dict[int, Link] = field(default_factory=dict)
+
+    def __getitem__(self, receiver: int) -> Link:
+        if receiver not in self._made:
+            if receiver == self.sender or not 0 <= receiver < len(self.profiles):
+                raise KeyError(receiver)
+            self._made[receiver] = self._make(receiver)
+        return self._made[receiver]
+
+    def __iter__(self) -> Iterator[int]:
+        return (device for device in range(len(self.profiles)) if device != self.sender)
+
+    def __len__(self) -> int:
+        return len(self.profiles) - 1
+
+    def _make(self, receiver: int) -> Link:
+        own, network = _link_of_file(self.schedule, self.sender, receiver), self.network
+        radios_mbps = (
+            min(self.profiles[d].radio.bandwidth_bps for d in (self.sender, receiver)) / 1e6
+        )
+        bandwidth_mbps = own.get("bandwidth_mbps", network.bandwidth_mbps or radios_mbps)
+        return Link(
+            bandwidth_bps=min(bandwidth_mbps, radios_mbps) * 1e6,
+            latency_s=own.get("latency_ms", network.latency_ms) / 1e3,
+            jitter_s=own.get("jitter_ms", network.jitter_ms) / 1e3,
+            loss=own.get("loss", network.loss),
+            packet_bytes=network.packet_bytes,
+            listens=self.listening[receiver],
+            leaves_s=self.attendance.leave_s(receiver),
+            is_mortal=self.is_free and self.profiles[receiver].battery_j is not None,
+        )
+
+
+def check_hardware(scenario: Scenario, schedule: Schedule) -> None:
+    """Refuse hardware that can't be, or can't be with this gossip.
+
+    Raises:
+        ScenarioError: says which figure or which choice, and what to change.
+    """
+    check_attendance(scenario, schedule)
+    for sender in range(schedule.num_devices if _reads_files(scenario) else 0):
+        for receiver in possible_receivers(schedule, sender):
+            _link_of_file(schedule, sender, receiver)
+    for device, profile in enumerate(device_profiles(scenario)):
+        if profile.active_power_w < profile.idle_power_w:
+            raise ScenarioError(
+                f"{scenario.fleet.label(device)}, {profile.name}: active_power_w is "
+                f"{profile.active_power_w:g}, "
+                f"less than idle_power_w, {profile.idle_power_w:g}, which it includes"
+            )
+    if scenario.gossip.algorithm == "dcd" and has_batteries(scenario):
+        raise ScenarioError(
+            "gossip.algorithm is dcd, which needs the same graph for ever, but a device with a "
+            "battery leaves when it is empty; set its battery_wh: plugged_in, or choose choco"
+        )
+
+
+def _link_of_file(schedule: Schedule, sender: int, receiver: int) -> dict[str, float]:
+    """Figures that a graph file has for a link.
+
+    Raises:
+        ScenarioError: one of them can't be.
+    """
+    attributes = schedule.link_attributes(sender, receiver)
+    figures: dict[str, Any] = {key: attributes[key] for key in _LINK_KEYS if key in attributes}
+    for key, figure in figures.items():
+        must_be = {
+            "bandwidth_mbps": f"a number, at least {SLOWEST_MBPS:g}",
+            "loss": f"a number in [0, {HIGHEST_LOSS:g}]",
+        }
+        is_number = isinstance(figure, int | float) and not isinstance(figure, bool)
+        if not (
+            is_number
+            and figure >= 0
+            and (key != "bandwidth_mbps" or figure >= SLOWEST_MBPS)
+            and (key != "loss" or figure <= HIGHEST_LOSS)
+            and figure <= LARGEST
+        ):
+            raise ScenarioError(
+                f"topology: {key} of the link {_link(schedule, sender, receiver)} is {figure!r}; "
+                f"must be {must_be.get(key, 'a number, at least 0')}"
+            )
+    return figures
+
+
+def _link(schedule: Schedule, sender: int, receiver: int) -> str:
+    """A link as its file calls its ends."""
+    nodes = schedule.graph(0).nodes
+    return " -> ".join(str(nodes[device].get("name", device)) for device in (sender, receiver))
+
+
+def _reads_files(scenario: Scenario) -> bool:
+    """Whether a graph file may have figures of links."""
+    return scenario.topology.kind in ("file", "cycle")
+
+
+def _worst_loss(scenario: Scenario, schedule: Schedule, device: int) -> float:
+    """Highest loss of the links of a device; only one with a battery has to know it."""
+    losses = [
+        _link_of_file(schedule, device, peer).get("loss", 0.0)
+        for peer in (possible_receivers(schedule, device) if _reads_files(scenario) else ())
+    ]
+    return max([scenario.network.loss, *losses])
+
+
+def _is_half_duplex(network: NetworkSection, profile: DeviceProfile) -> bool:
+    return profile.radio.is_half_duplex if network.half_duplex is None else network.half_duplex
+
+
+def _duty_cycle(scenario: Scenario, group: DeviceGroup) -> DutyCycle:
+    section = group.duty_cycle or scenario.fleet.duty_cycle
+    return DutyCycle(**section.model_dump()) if section else ALWAYS_AWAKE
+
+
+def _awake_times(
+    scenario: Scenario, group: DeviceGroup, device: int, attendance: TimedChurn
+) -> DutyCycle | AwakeTimes:
+    """When a device is awake: by its duty cycle and, at free pace, by what it is to be there."""
+    cycle, churn = _duty_cycle(scenario, group), scenario.fleet.churn
+    if churn is None or scenario.fleet.pace == "lockstep":
+        return cycle
+    return AwakeTimes(cycle=cycle, next_absence=partial(attendance.next_absence, device))
+
+
+def _own_profile(section: ProfileSection) -> DeviceProfile:
+    """Profile of the scenario's own."""
+    if section.based_on is not None:
+        base = PROFILES[section.based_on].profile
+        description = section.description or f"{section.based_on}, changed"
+        return replace(_with_figures(base, section), name=section.name, description=description)
+    radio = section.radio
+    assert radio is not None, "the schema asks for all figures"
+    return DeviceProfile(
+        name=section.name,
+        description=section.description,
+        radio=Radio(
+            name=radio.name or "radio",
+            is_half_duplex=bool(radio.half_duplex),
+            **_in_si(radio.model_dump(exclude_none=True), _RADIO_FIGURES),
+        ),
+        **_in_si(given(section), _FIGURES),
+    )
+
+
+def _with_figures(base: DeviceProfile, section: ProfileKeys) -> DeviceProfile:
+    """A profile with those figures replaced that a section sets."""
+    radio = base.radio
+    if section.radio is not None:
+        values = section.radio.model_dump(exclude_none=True)
+        changes: dict[str, Any] = dict(_in_si(values, _RADIO_FIGURES))
+        if "half_duplex" in values:
+            changes["is_half_duplex"] = values["half_duplex"]
+        if "name" in values:
+            changes["name"] = values["name"]
+        radio = replace(radio, **changes)
+    return replace(base, radio=radio, **_in_si(given(section), _FIGURES))
+
+
+def _in_si(values: Mapping[str, Any], figures: Mapping[str, tuple[str, float]]) -> dict[str, Any]:
+    """Fields of a profile from keys of a scenario."""
+    fields: dict[str, Any] = {}
+    for key, value in values.items():
+        if key in figures:
+            field, unit = figures[key]
+            if value == "plugged_in":
+                fields[field] = None
+            else:
+                fields[field] = int(value * unit) if field == "memory_bytes" else value * unit
+    return fields
+
+
+def _first(*choices: float | None) -> float:
+    """The first that is given."""
+    return next(choice for choice in choices if choice is not None)

@@ -1,0 +1,169 @@
+"""The clocks of a fleet at free pace, run in one event loop without training.
+
+Each device is a `FreeClock`, as in a run. Here all messages are known to one loop, so devices need
+no promises: the loop handles the ends of their steps in the order of (time, device).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heapreplace
+
+from edgesim.assembly.subject import Subject
+from edgesim.costs.message_form import random_message_bytes
+from edgesim.costs.round_work import gossip_work, optimizer_work
+from edgesim.device.free_device import quiet_until_s
+from edgesim.hardware.free_clock import FreeClock, Incoming, MessageKey
+from edgesim.hardware.timeline import Hardware, Timeline
+from edgesim.hardware.work import Work
+from edgesim.streams import Purpose, stream
+from topologies import OutEdges, Schedule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndOfRound:
+    """A device has ended a round.
+
+    Attributes:
+        device: which one.
+        rounds_done: rounds that it has ended.
+        step_end_s: its clock at the end of the step.
+        end_s: its clock when it has absorbed what had arrived.
+        sent: edges on which it sent.
+        absorbed: sender, receiver and number on their edge of the messages, in their order.
+    """
+
+    device: int
+    rounds_done: int
+    step_end_s: float
+    end_s: float
+    sent: OutEdges
+    absorbed: tuple[MessageKey, ...]
+
+
+@dataclass(slots=True)
+class _Device:
+    """One device: its clock, and the edges of its round under way."""
+
+    clock: FreeClock
+    round_index: int = 0
+    edges: OutEdges = ()
+    place: int = 0
+    quiet_s: float = 0.0
+
+
+class FreeClocks:
+    """The clocks of all devices, from their first step on, for ever.
+
+    Args:
+        hardware: of each device.
+        schedule: whom each sends to.
+        step_work: work of a device's step, without gossip.
+        gossip_work: work of sending (first) and absorbing (second) so many messages.
+        message_bytes: length of every message.
+        seed: of the scenario: jitter and losses are those of a run.
+    """
+
+    def __init__(
+        self,
+        hardware: Sequence[Hardware],
+        schedule: Schedule,
+        *,
+        step_work: Callable[[int], Work],
+        gossip_work: Callable[[int, int], Work],
+        message_bytes: int,
+        seed: int,
+    ) -> None:
+        self._schedule = schedule
+        self._step_work = step_work
+        self._gossip_work = gossip_work
+        self._message_bytes = message_bytes
+        self._devices = [
+            _Device(FreeClock(Timeline(own, seed, index))) for index, own in enumerate(hardware)
+        ]
+        self._sequences: dict[tuple[int, int], int] = {}
+        self._waiting: list[dict[MessageKey, Incoming]] = [{} for _ in hardware]
+
+    def run(self) -> Iterator[EndOfRound]:
+        """Ends of rounds, by the time at which their steps end."""
+        events = [(self._begin(index), index) for index in range(len(self._devices))]
+        heapify(events)
+        while True:
+            step_end_s, index = events[0]
+            device = self._devices[index]
+            absorbed = self._end(index)
+            device.round_index += 1
+            yield EndOfRound(
+                device=index,
+                rounds_done=device.round_index,
+                step_end_s=step_end_s,
+                end_s=device.clock.now_s,
+                sent=device.edges,
+                absorbed=tuple(absorbed),
+            )
+            heapreplace(events, (self._begin(index), index))
+
+    def _begin(self, index: int) -> float:
+        """Compute; returns when the step ends."""
+        device = self._devices[index]
+        work, round_index = self._step_work(index), device.round_index
+        end_s = device.clock.end_of_step_s(work, round_index)
+        seconds = self._schedule.seconds_per_round
+        device.place = round_index if seconds is None else int(end_s / seconds)
+        device.edges = ()
+        if device.quiet_s <= end_s:
+            device.edges = self._schedule.out_edges(index, device.place)
+        device.clock.step(work + self._gossip_work(len(device.edges), 0), round_index)
+        return device.clock.now_s
+
+    def _end(self, index: int) -> list[MessageKey]:
+        """Send, then absorb what has arrived."""
+        device, waiting = self._devices[index], self._waiting[index]
+        if device.clock.listens_first:
+            device.clock.listen(list(waiting.values()))
+        if device.edges:
+            self._send(index, device)
+        absorbed = device.clock.arrived(list(waiting.values()))
+        for key in absorbed:
+            del waiting[key]
+        device.clock.absorb(self._gossip_work(0, len(absorbed)))
+        return absorbed
+
+    def _send(self, index: int, device: _Device) -> None:
+        stamps = []
+        for receiver, _ in device.edges:
+            edge = index, receiver
+            sequence = self._sequences.get(edge, 0)
+            self._sequences[edge] = sequence + 1
+            stamp = device.clock.send(edge, self._message_bytes, sequence)
+            stamps.append((receiver, stamp))
+            key = (*edge, sequence)
+            self._waiting[receiver][key] = Incoming(key, stamp)
+        device.quiet_s = quiet_until_s(device.clock, self._schedule, index, device.place, stamps)
+
+
+def step_work(subject: Subject) -> Work:
+    """Work of a device's step, without gossip."""
+    optimizer = optimizer_work(subject.optimizer, subject.model.num_trainable)
+    return subject.model.step_work.total + optimizer
+
+
+def clocks_of(subject: Subject, hardware: Sequence[Hardware], schedule: Schedule) -> FreeClocks:
+    """Clocks of devices that train and gossip as a scenario says.
+
+    Args:
+        subject: the scenario and what its devices compute.
+        hardware: of each device: the scenario's, or of a fleet that stands for its.
+        schedule: of their graphs.
+    """
+    own, numel, seed = subject.algorithm, subject.algorithm.layout.numel, subject.scenario.seed
+    step = step_work(subject)
+    return FreeClocks(
+        hardware,
+        schedule,
+        step_work=lambda _: step,
+        gossip_work=lambda sent, taken: gossip_work(own, numel, sent, taken),
+        message_bytes=random_message_bytes(own, stream(seed, Purpose.COMPRESS)),
+        seed=seed,
+    )

@@ -1,0 +1,109 @@
+"""How many messages a device sends and takes, over the rounds of a schedule."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from edgesim.assembly.subject import Subject
+from edgesim.costs.message_form import PerEdgeChoco
+from topologies import ContactTrace, Schedule, possible_receivers
+
+_APERIODIC_GRAPHS = 32  # of a schedule that never repeats, taken for a period
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbours:
+    """Messages of one device.
+
+    Attributes:
+        degrees: messages sent and taken in rounds of a period, as `rounds_of_period` has them.
+        out_copies: neighbours that it holds memory for as a sender: the most of a round, or for
+            CHOCO with a copy for each edge all that it ever sends to (`edgesim.costs.memory`).
+        in_copies: likewise as a receiver.
+    """
+
+    degrees: tuple[tuple[int, int], ...]
+    out_copies: int
+    in_copies: int
+
+    @property
+    def messages_sent(self) -> float:
+        """Mean of a round."""
+        return sum(out for out, _ in self.degrees) / len(self.degrees)
+
+    @property
+    def messages_received(self) -> float:
+        """Mean of a round."""
+        return sum(taken for _, taken in self.degrees) / len(self.degrees)
+
+
+def neighbours_of_devices(subject: Subject) -> tuple[Neighbours, ...]:
+    """Neighbours of every device of a scenario."""
+    schedule = subject.schedule
+    devices, rounds = range(schedule.num_devices), rounds_of_period(schedule)
+    degrees = [
+        tuple(
+            (len(schedule.out_edges(device, r)), len(schedule.in_neighbors(device, r)))
+            for r in rounds
+        )
+        for device in devices
+    ]
+    if not isinstance(subject.algorithm, PerEdgeChoco):
+        most = [tuple(map(max, zip(*pairs, strict=True))) for pairs in degrees]
+        return tuple(
+            Neighbours(degrees=pairs, out_copies=out, in_copies=taken)
+            for pairs, (out, taken) in zip(degrees, most, strict=True)
+        )
+    receivers = [possible_receivers(schedule, device) for device in devices]
+    senders = Counter(receiver for peers in receivers for receiver in peers)
+    return tuple(
+        Neighbours(degrees=degrees[i], out_copies=len(receivers[i]), in_copies=senders[i])
+        for i in devices
+    )
+
+
+def copies_of_devices(subject: Subject) -> tuple[tuple[int, int], ...]:
+    """`out_copies` and `in_copies` of every device, without a look at every round.
+
+    Devices exchange in some rounds only, and of a trace that repeats only those rounds are looked
+    at in which the device meets another: elsewhere there are no more messages.
+    """
+    schedule = subject.schedule
+    devices = range(schedule.num_devices)
+    if isinstance(subject.algorithm, PerEdgeChoco):
+        receivers = [possible_receivers(schedule, device) for device in devices]
+        senders = Counter(receiver for peers in receivers for receiver in peers)
+        return tuple((len(receivers[i]), senders[i]) for i in devices)
+    exchanges = _exchanges_of_period(schedule)
+    copies = []
+    for device in devices:
+        rounds = exchanges if exchanges is not None else _meetings(schedule, device)
+        sent = max((len(schedule.out_edges(device, r)) for r in rounds), default=0)
+        taken = max((len(schedule.in_neighbors(device, r)) for r in rounds), default=0)
+        copies.append((sent, taken))
+    return tuple(copies)
+
+
+def _exchanges_of_period(schedule: Schedule) -> list[int] | None:
+    """One round of each graph of a period in which devices exchange; None for a trace's."""
+    if isinstance(schedule, ContactTrace) and schedule.period is not None:
+        return None
+    period = schedule.period or _APERIODIC_GRAPHS * schedule.hold
+    last = schedule.exchange_every - 1
+    return [start + last for start in range(0, period, schedule.hold)]
+
+
+def _meetings(schedule: Schedule, device: int) -> list[int]:
+    """Rounds in which a contact of a device in a trace begins."""
+    assert isinstance(schedule, ContactTrace)
+    edges = [(device, peer) for peer in schedule.possible_receivers(device)]
+    edges += [(peer, device) for peer in schedule.possible_senders(device)]
+    return sorted({start for edge in edges for start in schedule.contacts[edge][::2]})
+
+
+def rounds_of_period(schedule: Schedule) -> list[int]:
+    """For each graph of a period the rounds up to one exchange, that one included."""
+    period = schedule.period or _APERIODIC_GRAPHS * schedule.hold
+    starts = range(0, period, schedule.hold)
+    return [r for start in starts for r in range(start, start + schedule.exchange_every)]

@@ -1,0 +1,336 @@
+"""From a scenario to everything that a run needs, checked; nothing is started or written yet."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from math import ceil
+from pathlib import Path
+from typing import assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgesim.assembly.build import (
+    PLAIN,
+    Compute,
+    DataSpec,
+    EvaluationRounds,
+    TrainingPlan,
+    check_length,
+    make_flat_model,
+    make_layers,
+    name_devices,
+)
+from edgesim.assembly.equipment import check_hardware
+from edgesim.assembly.known_data import DataShape
+from edgesim.assembly.rate_search.search import FoundRate, with_found_rate
+from edgesim.data.images import Dataset, LabelledImages
+from edgesim.data.partition import dirichlet, iid, label_skew
+from edgesim.data.sources import open_dataset
+from edgesim.device.membership import turns_to_leave
+from edgesim.errors import ScenarioError
+from edgesim.learning.parameters import ParameterLayout
+from edgesim.models.catalog import check_model
+from edgesim.models.errors import ModelError
+from edgesim.scenario.data import DirichletPartition, IidPartition, LabelSkewPartition
+from edgesim.scenario.recovery import RecoverySection
+from edgesim.scenario.schema import FleetSection, Scenario
+from edgesim.scenario.section import MOST_ROUNDS
+from edgesim.scenario.training import MOST_EVALUATIONS
+from edgesim.streams import Purpose, stream
+from topologies import Schedule
+
+MOST_RANDOM_ROUNDS = 1_000_000  # with absences by chance, which are drawn from the first round on
+MOST_RANDOM_CHANGES = 5_000_000  # of who is there by chance, over all devices: tens of bytes each
+SAMPLE_OF_IMAGES = 64  # of each split, which a check reads that starts nothing
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A scenario that has passed every check, with its data; nothing is started or written yet.
+
+    Images are read when they are first asked for, and only those that are used.
+    Its averaging rate is a number; `found_rate` says how it was found where its file has `auto`.
+    """
+
+    scenario: Scenario
+    schedule: Schedule
+    dataset: Dataset
+    indices: tuple[NDArray[np.int64], ...]
+    training: TrainingPlan
+    layout: ParameterLayout
+    found_rate: FoundRate | None = None
+
+    @cached_property
+    def data(self) -> DataSpec:
+        """What devices know of the dataset."""
+        data = self.dataset
+        return DataSpec(data.image_shape, data.num_classes, data.mean, data.std)
+
+    def shards(self) -> list[LabelledImages]:
+        """Each device's own samples, in the order of devices."""
+        used = self._train_samples
+        return [used.take(np.searchsorted(self._used, indices)) for indices in self.indices]
+
+    def digest(self, compute: Compute) -> str:
+        """Name of all that decides the result: scenario, samples, and what models compute with."""
+        digest = blake2b(digest_size=16)
+        scenario = self.scenario.model_copy(update={"recovery": RecoverySection()})
+        digest.update(scenario.model_dump_json().encode())
+        digest.update(repr((compute, self.data)).encode())
+        for path in _paths_in(scenario.topology.model_dump()):
+            digest.update(path.read_bytes())
+        digest.update(self._used.data)
+        for samples in (self._train_samples, self.test_samples()):
+            digest.update(np.ascontiguousarray(samples.images_NHWC).data)
+            digest.update(np.ascontiguousarray(samples.labels).data)
+        return digest.hexdigest()
+
+    @property
+    def num_test_samples(self) -> int:
+        """Samples that models are evaluated on."""
+        there, wanted = len(self.dataset.test), self.scenario.evaluation.samples
+        return there if wanted is None else min(wanted, there)
+
+    def test_samples(self) -> LabelledImages:
+        """The samples that models are evaluated on."""
+        return self._test_samples
+
+    def read_images(self) -> None:
+        """Read all images that a run uses.
+
+        Raises:
+            DataError: one of them can't be read.
+        """
+        _ = self._train_samples, self._test_samples, self.data
+
+    def read_some_images(self) -> None:
+        """Read a few of the images that a run uses, evenly from all of them.
+
+        Raises:
+            DataError: one of them can't be read.
+        """
+        for samples, used in ((self.dataset.train, self._used), (self.dataset.test, self._tested)):
+            step = max(len(used) // SAMPLE_OF_IMAGES, 1)
+            samples.take(used[::step][:SAMPLE_OF_IMAGES])
+
+    @cached_property
+    def _used(self) -> NDArray[np.int64]:
+        """Positions of the training samples that some device has, increasing."""
+        return np.unique(np.concatenate(self.indices))
+
+    @cached_property
+    def _tested(self) -> NDArray[np.int64]:
+        """Positions of the test samples, in the order in which models see them."""
+        there = len(self.dataset.test)
+        if self.num_test_samples == there:
+            return np.arange(there)
+        # The same for every seed: accuracies of several seeds are compared with each other.
+        rng = stream(0, Purpose.PARTITION, device=1)
+        return rng.permutation(there)[: self.num_test_samples]
+
+    @cached_property
+    def _train_samples(self) -> LabelledImages:
+        return self.dataset.train.take(self._used)
+
+    @cached_property
+    def _test_samples(self) -> LabelledImages:
+        return self.dataset.test.take(self._tested)
+
+
+def _paths_in(options: object) -> Iterator[Path]:
+    """Files that a topology is read from."""
+    match options:
+        case {**keys}:
+            for key, value in keys.items():
+                if key == "path" and isinstance(value, str):
+                    yield Path(value)
+                else:
+                    yield from _paths_in(value)
+        case list() | tuple():
+            for option in options:
+                yield from _paths_in(option)
+
+
+def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = True) -> Prepared:
+    """Check a scenario against its graph, data and model, and deal out the samples.
+
+    What takes little comes first. Whatever the scenario asks for, the time and the memory that
+    checks take are bounded, but for the reading of images.
+
+    Args:
+        scenario: that is to be run.
+        goes_on: its run has begun, and plans that can't come about can't be changed any more.
+        reads_images: read all that a run uses, so that it can't fail for one of them; otherwise a
+            few.
+
+    Raises:
+        ScenarioError, DataError, PartitionError: what can't work, where, and what to change.
+    """
+    _check_rounds(scenario, scenario.training.rounds or scenario.training.epochs or 0)
+    section = scenario.data
+    dataset = open_dataset(
+        section.source,
+        Path(section.path) if section.path else None,
+        image_size=section.image_size,
+        download=section.download,
+    )
+    _check_sizes(scenario, dataset)
+    indices = _deal(scenario, dataset.train.labels)
+    training = _plan_training(scenario, [len(i) for i in indices])
+    _check_rounds(scenario, training.num_rounds)
+    scenario, schedule = name_devices(scenario)
+    check_hardware(scenario, schedule)
+    try:
+        check_model(scenario.model.name, dataset.image_shape, make_layers(scenario, PLAIN))
+    except ModelError as error:
+        raise ScenarioError(f"model: {error}") from error
+    layout = make_flat_model(scenario, dataset, PLAIN).layout
+    check_length(scenario, schedule, training.num_rounds)
+    if not goes_on:
+        _check_leaves(scenario.fleet, schedule, training.num_rounds)
+    shape = DataShape(dataset.image_shape, dataset.num_classes, len(dataset.train))
+    scenario, found_rate = with_found_rate(scenario, shape, schedule)
+    prepared = Prepared(scenario, schedule, dataset, indices, training, layout, found_rate)
+    if reads_images:
+        prepared.read_images()
+    else:
+        prepared.read_some_images()
+    return prepared
+
+
+def _check_rounds(scenario: Scenario, num_rounds: int) -> None:
+    """Refuse runs that are too long for their records, or for the checks of who is there when."""
+    key = "training.epochs" if scenario.training.rounds is None else "training.rounds"
+    wanted = getattr(scenario.training, key.removeprefix("training."))
+    reached = "" if key == "training.rounds" else f", at least {num_rounds:,} rounds"
+    if num_rounds > MOST_ROUNDS:
+        raise ScenarioError(f"{key} is {wanted:,}{reached}; must be at most {MOST_ROUNDS:,} rounds")
+    churn = scenario.fleet.churn
+    if churn is None or churn.random is None or churn.random.mean_absence_rounds is None:
+        return
+    if num_rounds > MOST_RANDOM_ROUNDS:
+        raise ScenarioError(
+            f"{key} is {wanted:,}{reached}; must be at most {MOST_RANDOM_ROUNDS:,} rounds with "
+            "fleet.churn.random"
+        )
+    absent, mean = churn.random.absence_probability, churn.random.mean_absence_rounds
+    changes = 2 * absent / mean * num_rounds * scenario.fleet.num_devices
+    if changes > MOST_RANDOM_CHANGES:
+        raise ScenarioError(
+            f"fleet.churn.random: devices would come and go {changes:,.0f} times; must be at most "
+            f"{MOST_RANDOM_CHANGES:,}: train for fewer rounds, or let absences be rarer or longer"
+        )
+
+
+def _check_leaves(fleet: FleetSection, schedule: Schedule, num_rounds: int) -> None:
+    """A device that is to leave waits for its turn, which must come before the run is over."""
+    n, presence = schedule.num_devices, schedule.presence
+    for device in range(n):
+        leave_round = presence.leave_round(device)
+        if leave_round is None:
+            continue
+        last = _last_turn(schedule, device, num_rounds)
+        if last < leave_round:
+            remedy = f"let it leave in round {last} or before, or " if last > 0 else ""
+            raise ScenarioError(
+                f"fleet.churn.leaves: {fleet.label(device)} is to leave in round {leave_round}, "
+                f"but its turn, one exchange in {n}, comes in none from there to the last, round "
+                f"{num_rounds - 1}; {remedy}train for more rounds"
+            )
+
+
+def _last_turn(schedule: Schedule, device: int, num_rounds: int) -> int:
+    """The last round in which a device may leave; -1 if there is none."""
+    turns = turns_to_leave(schedule, device, num_rounds)
+    for start, end in reversed(schedule.presence.spans(device)):
+        # One that was away in the round before can't leave yet: it must be there in round r - 1.
+        first_place = bisect_left(turns, start + 1)
+        for r in reversed(turns[first_place : bisect_left(turns, end + 1)]):
+            if schedule.presence.is_present(device, r - 1):  # chance may keep it away
+                return r
+    return -1
+
+
+def _check_sizes(scenario: Scenario, dataset: Dataset) -> None:
+    """Refuse samples that are not there, and more devices than samples before a graph is built."""
+    num_train, num_test = len(dataset.train), len(dataset.test)
+    limits = {
+        "data.train_samples": (scenario.data.train_samples, num_train, "training"),
+        "evaluation.samples": (scenario.evaluation.samples, num_test, "test"),
+        "fleet.devices": (scenario.fleet.num_devices, num_train, "training"),
+    }
+    for key, (wanted, there, kind) in limits.items():
+        if wanted is not None and wanted > there:
+            raise ScenarioError(
+                f"{key} is {wanted}, but there are only {there} {kind} samples; lower it"
+            )
+
+
+def _deal(scenario: Scenario, labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
+    """Indices of each device's samples."""
+    rng = stream(scenario.seed, Purpose.PARTITION)
+    chosen = np.arange(len(labels))
+    wanted = scenario.data.train_samples
+    if wanted is not None and wanted < len(labels):
+        chosen = np.sort(rng.permutation(len(labels))[:wanted])
+    section, devices = scenario.data.partition, scenario.fleet.num_devices
+    match section:
+        case LabelSkewPartition():
+            parts = label_skew(labels[chosen], devices, section.skew, scenario.seed)
+        case DirichletPartition():
+            parts = dirichlet(labels[chosen], devices, section.alpha, rng)
+        case IidPartition():
+            parts = iid(len(chosen), devices, rng)
+        case _:
+            assert_never(section)
+    return tuple(chosen[part] for part in parts)
+
+
+def _plan_training(scenario: Scenario, shard_sizes: Sequence[int]) -> TrainingPlan:
+    """Rounds, epochs and evaluations.
+
+    Every device takes one batch a round. An epoch is the mean number of batches in a shard: with
+    shards of equal size each device sees each of its samples once; with unequal ones a device with
+    few samples sees them more often.
+    """
+    section, evaluation = scenario.training, scenario.evaluation
+    mean_size = sum(shard_sizes) / len(shard_sizes)
+    rounds_per_epoch = ceil(mean_size / scenario.data.batch_size)
+    if section.rounds is not None:
+        num_rounds = section.rounds
+    else:
+        assert section.epochs is not None, "the schema asks for epochs or rounds"
+        num_rounds = section.epochs * rounds_per_epoch
+    interval_s = None
+    if evaluation.every_virtual_s is not None:
+        assert section.virtual_time_s is not None, "the schema asks for it"
+        interval_s = evaluation.every_virtual_s
+        # More than there can be is as good as infinitely many.
+        num_between = ceil(min(section.virtual_time_s / interval_s, 2.0**60)) - 1
+        if num_between >= num_rounds:
+            raise ScenarioError(
+                f"evaluation.every_virtual_s is {interval_s:g}: more evaluations "
+                f"than the {num_rounds} rounds of a device; raise it"
+            )
+        key, wanted, between = "every_virtual_s", interval_s, range(1, num_between + 1)
+    elif section.virtual_time_s is not None:
+        between = range(0)  # rounds are not reached
+    else:
+        key = "every_epochs" if evaluation.every_rounds is None else "every_rounds"
+        wanted = getattr(evaluation, key)
+        interval = evaluation.every_rounds or (evaluation.every_epochs or num_rounds) * (
+            rounds_per_epoch
+        )
+        between = range(interval, num_rounds, interval)
+    if len(between) >= MOST_EVALUATIONS:
+        raise ScenarioError(
+            f"evaluation.{key} is {wanted:g}: {len(between) + 1:,} evaluations; must be at most "
+            f"{MOST_EVALUATIONS:,}; raise it"
+        )
+    evaluations = EvaluationRounds(between, num_rounds)
+    return TrainingPlan(num_rounds, rounds_per_epoch, evaluations, interval_s)

@@ -1,0 +1,1 @@
+"""The search for an averaging rate, by consensus alone, before training."""

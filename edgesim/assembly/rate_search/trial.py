@@ -1,0 +1,172 @@
+"""Gossip without training, at one averaging rate after the other, each time from the same start.
+
+Symbols:
+    x_i: numerator   u_i: push weight   z_i = x_i / u_i   x_bar: mean of the x_i at the start
+    distance: sqrt(mean_i |z_i - x_bar|^2), relative to that of the start
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from math import inf, isfinite, sqrt
+from typing import Any
+
+import torch
+
+from edgesim.assembly.build import make_algorithm
+from edgesim.assembly.free_clocks import EndOfRound, clocks_of
+from edgesim.assembly.rate_search.search_fleet import SearchFleet
+from edgesim.assembly.subject import Subject, with_rate
+from edgesim.gossip.algorithm import Algorithm, GossipState, OutEdge, Share
+from edgesim.hardware.free_clock import MessageKey
+from edgesim.learning.parameters import ParameterLayout
+from edgesim.streams import Purpose, stream, torch_seed
+from topologies import OutEdges, Schedule, first_exchange
+
+TOGETHER = 1e-3  # distance at which devices count as together; float32 reaches 1e-6
+APART = 30.0  # distance at which they count as diverging: the first messages add some
+REBOUND = 3.0  # growth from the least distance on that counts as diverging, too
+_MOST_IDLE = 50  # rounds without a message, for one with
+
+
+class Trials:
+    """Trials of one fleet.
+
+    Args:
+        subject: the scenario, with what its devices compute.
+        fleet: that gossips.
+        layout: of the vectors.
+        num_rounds: of a trial, at most.
+    """
+
+    def __init__(
+        self, subject: Subject, fleet: SearchFleet, layout: ParameterLayout, *, num_rounds: int
+    ) -> None:
+        self._subject = subject
+        self._fleet = fleet
+        self._layout = layout
+        self._num_rounds = num_rounds
+        self._clocks: Iterator[EndOfRound] = iter(())
+        if subject.scenario.fleet.pace == "free":
+            self._clocks = clocks_of(subject, fleet.hardware, fleet.schedule).run()
+        self._ended: list[EndOfRound] = []
+        generator = torch.Generator()
+        generator.manual_seed(torch_seed(subject.scenario.seed, Purpose.AVERAGING_RATE))
+        n = fleet.schedule.num_devices
+        # Devices have a part in common, as models have: compressed gossip has to tell it first.
+        common_D = torch.randn(layout.numel, generator=generator)
+        self._start_ND = common_D + torch.randn(n, layout.numel, generator=generator)
+
+    def shrinks(self, rate: float) -> float:
+        """Share of the distance that a round removes, in the mean; minus infinity if it grows.
+
+        A round is one of every device in lockstep; at free pace as many rounds of any devices as
+        there are devices. Rounds without messages do not count.
+        """
+        scenario, schedule = self._subject.scenario, self._fleet.schedule
+        algorithm = make_algorithm(with_rate(scenario, rate), self._layout, schedule)
+        gossip = _Gossip(algorithm, schedule, self._start_ND, scenario.seed)
+        is_free = scenario.fleet.pace == "free"
+        rounds = gossip.by_clocks(self._free_rounds()) if is_free else gossip.in_step()
+        start = least = gossip.distance()
+        distance, done = start, 0
+        for _ in rounds:
+            distance, done = gossip.distance(), done + 1
+            least = min(least, distance)
+            if not isfinite(distance) or distance > APART * start:
+                return -inf
+            if distance < TOGETHER * start or done == self._num_rounds:
+                break
+        if not done or distance >= start or distance > REBOUND * least:
+            return -inf
+        return float(1.0 - (distance / start) ** (1.0 / done))
+
+    def _free_rounds(self) -> Iterator[EndOfRound]:
+        """Rounds by the clocks of the fleet, which are the same in each trial; run when needed."""
+        yield from self._ended
+        for round_ in self._clocks:
+            self._ended.append(round_)
+            yield round_
+
+
+class _Gossip:
+    """The gossip states of a fleet, and the only things that change them."""
+
+    def __init__(
+        self,
+        algorithm: Algorithm[Any],
+        schedule: Schedule,
+        start_ND: torch.Tensor,
+        seed: int,
+    ) -> None:
+        self._algorithm = algorithm
+        self._schedule = schedule
+        self._mean_D = start_ND.double().mean(0)
+        self._rng = stream(seed, Purpose.AVERAGING_RATE)
+        first = first_exchange(schedule)
+        self._states: list[GossipState] = [
+            algorithm.init(
+                start_ND[device].clone(),
+                {
+                    sender: dict(schedule.out_edges(sender, first))[device]
+                    for sender in schedule.in_neighbors(device, first)
+                },
+            )
+            for device in range(schedule.num_devices)
+        ]
+
+    def distance(self) -> float:
+        """Root of the mean squared distance of the z_i from x_bar."""
+        squares = [
+            float((state.x.double() / state.u - self._mean_D).square().sum())
+            for state in self._states
+        ]
+        return sqrt(sum(squares) / len(squares))
+
+    def in_step(self) -> Iterator[None]:
+        """Rounds of all devices; those without a message are passed over."""
+        devices, round_index, idle = range(self._schedule.num_devices), 0, 0
+        while idle < _MOST_IDLE * self._schedule.hold:
+            inboxes: list[list[Share]] = [[] for _ in devices]
+            for device in devices:
+                edges = self._schedule.out_edges(device, round_index)
+                for receiver, share in self._send(device, edges):
+                    inboxes[receiver].append(share)
+            for device, inbox in zip(devices, inboxes, strict=True):
+                self._algorithm.absorb_(self._states[device], inbox)  # by the order of senders
+            round_index += 1
+            idle += 1
+            if any(inboxes):
+                idle = 0
+                yield
+
+    def by_clocks(self, rounds: Iterable[EndOfRound]) -> Iterator[None]:
+        """As many rounds with messages, of any devices, as there are devices, again and again."""
+        num_devices = self._schedule.num_devices
+        sent, idle = 0, 0
+        under_way: dict[MessageKey, Share] = {}
+        sequences: Counter[tuple[int, int]] = Counter()
+        for round_ in rounds:
+            for receiver, share in self._send(round_.device, round_.sent):
+                edge = round_.device, receiver
+                under_way[*edge, sequences[edge]] = share
+                sequences[edge] += 1
+            received = [under_way.pop(key) for key in round_.absorbed]
+            self._algorithm.absorb_(self._states[round_.device], received)
+            sent += bool(round_.sent)
+            idle += 1
+            if sent == num_devices:
+                sent, idle = 0, 0
+                yield
+            elif idle > _MOST_IDLE * num_devices:
+                return
+
+    def _send(self, device: int, edges: OutEdges) -> Iterator[tuple[int, Share]]:
+        """Receivers, and the shares as they get them."""
+        if not edges:
+            return
+        out_edges = [OutEdge(receiver, weight) for receiver, weight in edges]
+        for share in self._algorithm.send_(self._states[device], out_edges, self._rng):
+            sent = Share(device, share.weight, share.push_weight, share.payload)
+            yield share.peer, sent

@@ -1,0 +1,1 @@
+"""One edge device: gossip state, trainer, mail, membership. No Ray, no asyncio."""

@@ -1,0 +1,159 @@
+"""Messages on their way, and the outbox that numbers, encodes and counts them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from edgesim.compression.payload import Payload
+from edgesim.compression.wire import ByteCounts, Kind, Message, encode
+from edgesim.device.membership import Edge
+from edgesim.hardware.meter import Meter
+from edgesim.hardware.timeline import Stamp
+from edgesim.results.columns import MessageRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """An encoded message on its way.
+
+    Attributes:
+        edge: addresses that send and receive it.
+        sequence: its place on its edge.
+        data: all that the message weighs on a real network.
+        stamp: when it travels in virtual time; None where devices have no clock.
+        to: device that it is brought to: the one that it is addressed to, or who took its place.
+    """
+
+    edge: Edge
+    sequence: int
+    data: bytes
+    stamp: Stamp | None
+    to: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A message that has arrived, and when; the stamp as of its letter."""
+
+    message: Message
+    stamp: Stamp | None
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """That the rest of an edge's messages come no earlier than some time; at free pace.
+
+    Attributes:
+        edge: addresses that send and receive.
+        next_sequence: the first message of which it speaks.
+        earliest_s: its first bit and those of all later ones reach the receiver then or later;
+            infinity if there will be none.
+    """
+
+    edge: Edge
+    next_sequence: int
+    earliest_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LifeSign:
+    """What a device that may die says to one that may send to it; at free pace.
+
+    It stands for the acknowledgements of a link: no message of the fleet, and no bytes.
+
+    Attributes:
+        edge: the device that speaks, and the one that is told.
+        alive_until_s: it does not die before; infinity if it never will.
+        has_died: it has died, at that very time.
+    """
+
+    edge: Edge
+    alive_until_s: float
+    has_died: bool
+
+
+@dataclass(slots=True)
+class Outbox:
+    """Turns the messages of one device into letters.
+
+    Attributes:
+        device: whose outbox it is.
+        algorithm: of the messages.
+        meter: of the device; None where it has no clock.
+        sent: bytes of the messages since the last `clear`.
+        records: one for each of these.
+        next_sequences: number of the next message, by edge on which there was one.
+    """
+
+    device: int
+    algorithm: str
+    meter: Meter | None
+    sent: ByteCounts = field(default_factory=lambda: ByteCounts(0, 0, 0, 0))
+    records: list[MessageRecord] = field(default_factory=list)
+    next_sequences: dict[Edge, int] = field(default_factory=dict)
+
+    def next_sequence(self, edge: Edge) -> int:
+        """Number of the next message on an edge."""
+        return self.next_sequences.get(edge, 0)
+
+    def write(
+        self,
+        edge: Edge,
+        round_index: int,
+        kind: Kind,
+        payload: Payload,
+        *,
+        weight: float = 0.0,
+        push_weight: float = 0.0,
+        notes: tuple[int, ...] = (),
+        sent_in: int,
+    ) -> Letter:
+        """Put a message on the air.
+
+        Args:
+            edge: sender and receiver.
+            round_index: round that the message belongs to.
+            kind: of message.
+            payload: what it carries.
+            weight: share of the sender's mass that travels on the edge.
+            push_weight: u of the sender.
+            notes: of leave-taking.
+            sent_in: round of the device in which it is sent, for the records.
+        """
+        sequence = self.next_sequence(edge)
+        message = Message(
+            algorithm=self.algorithm,
+            sender=edge[0],
+            receiver=edge[1],
+            sequence=sequence,
+            round_index=round_index,
+            weight=weight,
+            push_weight=push_weight,
+            payload=payload,
+            kind=kind,
+            notes=notes,
+        )
+        self.next_sequences[edge] = sequence + 1
+        data, stamp = encode(message), None
+        if self.meter is not None:
+            stamp = self.meter.send(edge, len(data), sequence)
+        self.sent += message.byte_counts
+        self.records.append(
+            MessageRecord(
+                round=sent_in,
+                device=self.device,
+                sender=message.sender,
+                receiver=message.receiver,
+                kind=message.kind,
+                bytes=len(data),
+                retransmissions=stamp.lost_packets if stamp else None,
+                retransmitted_bytes=stamp.lost_bytes if stamp else None,
+                departure_time_s=stamp.start_s if stamp else None,
+                arrival_time_s=stamp.arrival_s if stamp else None,
+            )
+        )
+        return Letter(edge, sequence, data, stamp, edge[1])
+
+    def clear(self) -> None:
+        """Begin to count anew."""
+        self.sent, self.records = ByteCounts(0, 0, 0, 0), []

@@ -1,0 +1,111 @@
+"""What a device leaves to its heir, and how the heir takes it over (membership.py says to whom)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+
+from torch import Tensor
+
+from edgesim.compression.lossless import whole
+from edgesim.compression.payload import Payload
+from edgesim.compression.wire import Kind, Message
+from edgesim.device.membership import Edge, Membership, Will
+from edgesim.gossip.algorithm import GossipState
+from edgesim.learning.parameters import ParameterLayout
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A message before it is addressed.
+
+    Attributes:
+        kind: of leave-taking.
+        payload: a whole vector.
+        push_weight: u with the handover, otherwise 0.
+        notes: the will; of a copy, the addresses at both ends of its edge.
+    """
+
+    kind: Kind
+    payload: Payload
+    push_weight: float
+    notes: tuple[int, ...]
+
+
+def legacy(
+    state: GossipState,
+    layout: ParameterLayout,
+    membership: Membership,
+    next_sequences: Mapping[Edge, int],
+) -> Iterator[Draft]:
+    """All that an heir needs: x and u, then the public copies.
+
+    Args:
+        state: of the device that leaves, after its last shares.
+        layout: of its vectors.
+        membership: its addresses.
+        next_sequences: numbers of the next messages on its edges, in and out.
+    """
+    copies = copies_for_heir(state, membership)
+    own = membership.addresses
+    passed = {e: number for e, number in next_sequences.items() if e[0] in own or e[1] in own}
+    will = Will(len(copies), own, passed)
+    yield Draft("handover", whole(state.x, layout), state.u, will.to_notes())
+    for ends, copy in copies:
+        yield Draft("copy", whole(copy, layout), 0.0, ends)
+
+
+def copies_for_heir(state: GossipState, membership: Membership) -> list[tuple[Edge, Tensor]]:
+    """Public copies of edges to and from others, by the addresses at both ends."""
+    sent, received = state.public_copies()
+    own, index = membership.addresses, membership.index
+    by_edge = {(index if at is None else at, peer): copy for (peer, at), copy in sent.items()}
+    by_edge |= {(peer, index if at is None else at): copy for (peer, at), copy in received.items()}
+    others = ((e, copy) for e, copy in by_edge.items() if not (e[0] in own and e[1] in own))
+    return sorted(others, key=itemgetter(0))
+
+
+def inherit_copies_(state: GossipState, messages: Sequence[Message]) -> None:
+    """Go on with the public copies of a device that has left: before its edges are used.
+
+    Args:
+        state: of the heir.
+        messages: of the round; of each handover, the copies too.
+    """
+    sent, received = state.public_copies()
+    left = {a for m in messages if m.kind == "handover" for a in will_of(m).addresses}
+    for message in messages:
+        if message.kind == "copy":
+            sender, receiver = message.notes
+            copy = message.payload.decode()
+            if sender in left:
+                sent[receiver, sender] = copy
+            else:
+                received[sender, receiver] = copy
+
+
+def drop_internal_copies_(state: GossipState, membership: Membership) -> None:
+    """Forget public copies of edges between a device's own addresses: nothing is sent on them."""
+    own = membership.addresses
+    if len(own) > 1:
+        for copies in state.public_copies():
+            for edge in [edge for edge in copies if edge[0] in own]:
+                del copies[edge]
+
+
+def inherit_mass_(state: GossipState, handover: Message) -> None:
+    """Add x and u of a device that has left."""
+    handover.payload.add_to_(state.x)
+    state.u += handover.push_weight
+
+
+def inherited_sequences(handover: Message) -> dict[Edge, int]:
+    """Numbers of the next messages that the heir sends in the leaver's name."""
+    will = will_of(handover)
+    return {edge: number for edge, number in will.sequences.items() if edge[0] in will.addresses}
+
+
+def will_of(handover: Message) -> Will:
+    """The will that comes with a handover."""
+    return Will.from_notes(handover.notes)

@@ -1,0 +1,174 @@
+"""The local part of a device's round: batch, forward and backward pass, optimizer step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from edgesim.costs.metered_model import MeteredModel
+from edgesim.costs.round_work import optimizer_work
+from edgesim.data.batches import BatchStream
+from edgesim.errors import EdgesimError
+from edgesim.gossip.algorithm import GossipState
+from edgesim.hardware.work import Work
+from edgesim.learning.optimizers import LearningRateSchedule, Optimizer
+from edgesim.models.dropout import seed_dropout_
+from edgesim.quant.errors import NonFiniteError
+from edgesim.quant.layers import seed_rounding_
+from edgesim.storage.state_tree import Arrays, pack, restore_, unpack
+from edgesim.streams import Purpose, torch_seed
+
+
+class DivergedError(EdgesimError):
+    """Training left the finite numbers; says which device, when, and what to lower."""
+
+    @classmethod
+    def of(cls, device: str, round_index: int, what: str) -> DivergedError:
+        """Of a device, such as `device 3`, in a round."""
+        return cls(
+            f"{device} diverged in round {round_index}: {what}; "
+            "lower training.optimizer.lr or gossip.averaging_rate"
+        )
+
+
+class Trainer:
+    """Takes a device's local steps.
+
+    Args:
+        device: number of the device.
+        seed: of the scenario.
+        batches: mini-batches of the device's shard, a pure function of the round.
+        optimizer: a frozen object.
+        learning_rates: by epoch.
+        rounds_per_epoch: rounds that the fleet calls an epoch.
+        x: initial parameters, shape (D,).
+        num_trainable: entries of x that have a gradient; the others, at its end, are statistics.
+        buffers: initial local statistics of the model; taken over.
+        steps_on_model: a step moves z = x/u, not x: by gamma d, whatever u is. At free pace mass
+            gathers where it leaves slowly, in proportion to the time between two sends. A step on
+            x would move the models of quick devices by gamma d / u, far too much, and slow devices
+            would count for less; on z a device moves sum(x) by gamma u d at a rate of 1/u, and so
+            all count alike.
+        label: of the device in messages; None: its number.
+
+    Attributes:
+        buffers: the model's local statistics, flat.
+        label: of the device in messages.
+    """
+
+    def __init__(
+        self,
+        *,
+        device: int,
+        seed: int,
+        batches: BatchStream,
+        optimizer: Optimizer,
+        learning_rates: LearningRateSchedule,
+        rounds_per_epoch: int,
+        x: Tensor,
+        num_trainable: int,
+        buffers: Tensor,
+        steps_on_model: bool,
+        label: str | None = None,
+    ) -> None:
+        self.buffers = buffers
+        self.label = label or f"device {device}"
+        self._device = device
+        self._seed = seed
+        self._batches = batches
+        self._optimizer = optimizer
+        self._optimizer_state = optimizer.init(x[:num_trainable])
+        self._learning_rates = learning_rates
+        self._rounds_per_epoch = rounds_per_epoch
+        self._num_trainable = num_trainable
+        self._steps_on_model = steps_on_model
+        self._push_weight = 1.0  # at the newest step
+        self._works: dict[int, Work] = {}  # of a step, by the size of its batch
+
+    def epoch(self, round_index: int) -> int:
+        """Epoch of a round."""
+        return round_index // self._rounds_per_epoch
+
+    def learning_rate(self, round_index: int) -> float:
+        """Learning rate of a round."""
+        return self._learning_rates.at(self.epoch(round_index))
+
+    def step_(
+        self, state: GossipState, model: MeteredModel, round_index: int
+    ) -> tuple[float, Work]:
+        """One step at z = x/u, in place in `state.x`; its loss and its work.
+
+        Raises:
+            DivergedError: the loss, an activation, a gradient or a parameter is not finite.
+        """
+        flat, trainable = model.flat, self._num_trainable
+        seed_dropout_(flat.leaves, self._seed_of(Purpose.DROPOUT, round_index))
+        seed_rounding_(flat.leaves, self._seed_of(Purpose.ROUNDING, round_index))
+        images_NCHW, labels_N = self._batches.batch(round_index)
+        flat.load_(state.debiased(), self.buffers)
+        try:
+            loss, gradient, work = model.loss_and_gradient(images_NCHW, labels_N)
+        except NonFiniteError as error:
+            raise DivergedError.of(self.label, round_index, str(error)) from error
+        if not isfinite(loss):
+            raise DivergedError.of(self.label, round_index, f"the loss is {loss}")
+        self.buffers.copy_(flat.buffers)
+        self._push_weight = state.u
+        x, u = state.x[:trainable], state.u
+        moved = x / u if self._steps_on_model else x
+        rate = self.learning_rate(round_index)
+        self._optimizer.step_(self._optimizer_state, moved, gradient[:trainable], rate)
+        if self._steps_on_model:
+            torch.mul(moved, u, out=x)
+        state.x[trainable:] = flat.parameters[trainable:] * state.u
+        work += optimizer_work(self._optimizer, trainable)
+        self._works[len(labels_N)] = work
+        return loss, work
+
+    def after_gossip_(self, state: GossipState, round_index: int) -> None:
+        """Let the optimizer learn from what gossip did to the model since the step.
+
+        A change of u alone is none: x is compared as if u were still that of the step.
+        """
+        x, u = state.x[: self._num_trainable], self._push_weight
+        if self._steps_on_model:
+            x, u = x / state.u, 1.0
+        elif state.u != u:
+            x = x * (u / state.u)
+        rate = self.learning_rate(round_index)
+        self._optimizer.after_gossip_(self._optimizer_state, x, u, rate)
+
+    def step_work(self, model: MeteredModel, round_index: int) -> Work:
+        """Work that a round's step would be: found by one whose result is dropped, if need be."""
+        size = self._batches.size(round_index)
+        if size not in self._works:
+            images_NCHW, labels_N = self._batches.batch(round_index)
+            seed_dropout_(model.flat.leaves, self._seed_of(Purpose.DROPOUT, round_index))
+            seed_rounding_(model.flat.leaves, self._seed_of(Purpose.ROUNDING, round_index))
+            _, _, work = model.loss_and_gradient(images_NCHW, labels_N)
+            self._works[size] = work + optimizer_work(self._optimizer, self._num_trainable)
+        return self._works[size]
+
+    def known_work(self, round_index: int) -> Work:
+        """Work of a round's step if there was one like it, or else none: never too much."""
+        return self._works.get(self._batches.size(round_index), Work())
+
+    def state(self, arrays: Arrays) -> dict[str, Any]:
+        """What the trainer knows between two rounds; vectors go into `arrays`."""
+        return {
+            "optimizer": pack(self._optimizer_state, arrays, "optimizer"),
+            "buffers": pack(self.buffers, arrays, "buffers"),
+        }
+
+    def restore(self, state: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Become what `state` described."""
+        restore_(self._optimizer_state, state["optimizer"], arrays)
+        self.buffers = unpack(state["buffers"], arrays)
+
+    def _seed_of(self, purpose: Purpose, round_index: int) -> int:
+        return torch_seed(self._seed, purpose, self._device, round_index)

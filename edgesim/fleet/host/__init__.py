@@ -1,0 +1,1 @@
+"""One event loop for the devices of one process. No Ray."""

@@ -1,0 +1,144 @@
+"""Keeps what the devices of a host leave behind: records, models, checkpoints.
+
+All of it is written in worker threads, of one device by one thread at a time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import isnan
+from typing import Protocol
+
+from edgesim.device.device import Device
+from edgesim.fleet.recovery.checkpoints import Checkpoints, DeviceRecords
+from edgesim.results.columns import RoundRecord, RoundReport
+from edgesim.results.snapshot import Snapshot
+
+ROWS_PER_PART = 256  # rounds of one device in one part file of rounds.parquet
+
+
+class Archive(Protocol):
+    """Where a host leaves what it records; writes are atomic and may be repeated."""
+
+    def write_rounds(self, device: int, reports: Sequence[RoundReport]) -> None:
+        """Keep consecutive rounds of one device, and the messages sent in them."""
+        ...
+
+    def write_snapshot(self, snapshot: Snapshot) -> None:
+        """Keep a model for whoever evaluates it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """When models are kept for evaluation.
+
+    Attributes:
+        numbers: of the moments, increasing: of completed rounds; or, of all but the last, of
+            intervals of virtual time that have passed. The last is the end. Empty: no evaluation.
+        interval_s: virtual seconds between moments; None where they go by rounds.
+    """
+
+    numbers: Sequence[int]
+    interval_s: float | None = None
+
+    def until(self, round_index: int, now_s: float) -> Sequence[int]:
+        """Moments, but the last, that are past when a device has done so many rounds by then."""
+        between = self.numbers[:-1]
+        if self.interval_s is None:
+            return between[: bisect_right(between, round_index)]
+        interval_s = self.interval_s
+        return between[: bisect_right(between, now_s, key=lambda number: number * interval_s)]
+
+
+class Bookkeeper:
+    """See above.
+
+    Args:
+        archive: takes records and snapshots.
+        moments: at which a device's model is kept.
+        checkpoints: None where none are written.
+    """
+
+    def __init__(self, archive: Archive, moments: Moments, checkpoints: Checkpoints | None) -> None:
+        self._archive = archive
+        self._moments = moments
+        self._checkpoints = checkpoints
+        self._unwritten: dict[int, list[RoundReport]] = {}
+        self._newest: dict[int, RoundRecord] = {}
+        self._before: dict[int, Snapshot] = {}  # models between two moments of virtual time
+
+    @property
+    def last_moment(self) -> int:
+        """Number of the last evaluation; 0 if there is none."""
+        return self._moments.numbers[-1] if self._moments.numbers else 0
+
+    def begin(self, device: Device) -> None:
+        """A device stands before its first round, or before the first one after a restart."""
+        if self._moments.interval_s is not None:
+            self._before[device.index] = device.snapshot()
+
+    def end_round(self, device: Device) -> list[Snapshot]:
+        """Models that are to be kept, of a device that has absorbed a round's messages.
+
+        A moment of virtual time finds the model that the device then had: of its round before.
+        """
+        if self._moments.interval_s is None:
+            number = device.round_index + 1
+            is_due = number in self._moments.numbers[:-1]
+            return [device.snapshot_of_round()] if is_due else []
+        before, now = self._before[device.index], device.snapshot_of_round()
+        self._before[device.index] = now
+        num_past = len(self._moments.until(0, before.virtual_time_s or 0.0))
+        return [
+            replace(before, round_index=number, virtual_time_s=number * self._moments.interval_s)
+            for number in self._moments.until(0, device.now_s)[num_past:]
+        ]
+
+    @property
+    def losses(self) -> list[float]:
+        """Loss of the newest round of each device that has done one."""
+        return [record.loss for record in list(self._newest.values())]
+
+    def record(self, report: RoundReport | None, snapshots: Sequence[Snapshot]) -> None:
+        """Keep a round, if there was one, and models."""
+        if report is not None:
+            index = report.round.device
+            reports = self._unwritten.setdefault(index, [])
+            reports.append(report)
+            if len(reports) == ROWS_PER_PART:
+                self._write_rounds(index)
+            if not isnan(report.round.loss):
+                self._newest[index] = report.round
+        for snapshot in snapshots:
+            self._archive.write_snapshot(snapshot)
+
+    def save_if_due(self, device: Device, records: DeviceRecords) -> None:
+        """Write a checkpoint of a device that stands between two rounds, if it is time to."""
+        if self._checkpoints is not None and self._checkpoints.is_due(device, records.log):
+            self.save(device, records)
+
+    def save(self, device: Device, records: DeviceRecords) -> None:
+        """Write a checkpoint."""
+        if self._checkpoints is not None:
+            self._write_rounds(device.index)  # they are not done again by who goes on from here
+            self._checkpoints.write(device, records)
+
+    def close(self, device: Device) -> None:
+        """Write what is left of a device that has done its last round."""
+        num_past = len(self._moments.until(device.round_index, device.now_s))
+        for place in range(num_past, len(self._moments.numbers)):
+            self._archive.write_snapshot(device.final_snapshot(self._moments.numbers[place]))
+        self._write_rounds(device.index)
+
+    def flush(self) -> None:
+        """Write all rounds that are not written yet."""
+        for index in self._unwritten:
+            self._write_rounds(index)
+
+    def _write_rounds(self, index: int) -> None:
+        if reports := self._unwritten.get(index):
+            self._archive.write_rounds(index, reports)
+            reports.clear()

@@ -1,0 +1,63 @@
+"""Builds a host from a fleet's plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from contextlib import nullcontext
+
+from edgesim.assembly.build import FleetPlan, make_devices, make_flat_model
+from edgesim.costs.metered_model import MeteredModel
+from edgesim.data.images import LabelledImages
+from edgesim.fleet.host.bookkeeper import Moments
+from edgesim.fleet.host.host import Host
+from edgesim.fleet.host.turns import Core
+from edgesim.fleet.recovery.checkpoints import Checkpoints, CheckpointSettings
+from edgesim.fleet.transport.network import Network
+from edgesim.results.run_directory import RunDirectory
+
+
+def build_host(
+    plan: FleetPlan,
+    shards: Mapping[int, LabelledImages],
+    network: Network,
+    *,
+    num_threads: int,
+    recover: bool = False,
+    core: Core = nullcontext,
+    executor: Executor | None = None,
+) -> Host:
+    """Host for some of a fleet's devices.
+
+    Args:
+        plan: of the whole fleet.
+        shards: of the devices to host, by device.
+        network: carries letters to the hosts of their receivers.
+        num_threads: devices that compute at the same time.
+        recover: go on from checkpoints where there are any.
+        core: entered for each turn.
+        executor: runs steps; by default as many threads as said.
+    """
+    directory = RunDirectory(plan.run_directory, plan.holder)
+    recovery = plan.scenario.recovery
+    settings = CheckpointSettings(
+        plan.run_digest,
+        recovery.checkpoint_every_s,
+        recovery.checkpoint_every_rounds,
+        plan.training.evaluation_rounds,
+    )
+    checkpoints = Checkpoints(directory, settings, len(shards))
+    models = [make_flat_model(plan.scenario, plan.data, plan.compute) for _ in range(num_threads)]
+    return Host(
+        make_devices(plan, shards, models[0]),
+        [MeteredModel(model) for model in models],
+        network=network,
+        archive=directory,
+        num_rounds=plan.training.num_rounds,
+        moments=Moments(plan.training.evaluation_rounds, plan.training.evaluation_interval_s),
+        checkpoints=checkpoints,
+        recover=recover,
+        presumed_dead_after_s=plan.scenario.fleet.timeout_s,
+        core=core,
+        executor=executor,
+    )

@@ -1,0 +1,411 @@
+"""The host drives the devices of one process through their rounds. Plain asyncio, no Ray.
+
+It knows the rest of the fleet only through a `Network`, so the same host runs inside a Ray actor,
+inline in one process, and under a fault-injecting network in tests.
+
+Lockstep: a device enters round t+1 when the round-t messages of all its in-neighbours are absorbed.
+There is no barrier and no coordinator; each device waits for its own in-neighbours alone.
+
+Recovery: a host may be killed at any moment and built anew. It reads its devices' checkpoints,
+sends again what some receiver may lack, asks for what its devices lack, and does the lost rounds
+again; everybody ignores what was there before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from time import perf_counter
+from typing import ParamSpec, TypeVar
+from weakref import WeakValueDictionary
+
+from edgesim.compression.errors import WireError
+from edgesim.compression.payload import Payload
+from edgesim.compression.wire import decode, encode
+from edgesim.costs.metered_model import MeteredModel
+from edgesim.device.device import Device
+from edgesim.device.free_device import FreeDevice
+from edgesim.device.mail import Arrival, Letter, LifeSign, Promise
+from edgesim.device.membership import Edge
+from edgesim.errors import EdgesimError
+from edgesim.fleet.host.bookkeeper import Archive, Bookkeeper, Moments
+from edgesim.fleet.host.free_intake import FreeIntake
+from edgesim.fleet.host.intake import LockstepIntake
+from edgesim.fleet.host.post_office import LONGEST_PAUSE_S, PostOffice
+from edgesim.fleet.host.turns import Core, Turns
+from edgesim.fleet.recovery.checkpoints import Checkpoints, DeviceRecords
+from edgesim.fleet.recovery.sent_log import SentLog, WrittenLetters
+from edgesim.fleet.transport.liveness import LifeSigns
+from edgesim.fleet.transport.mailbox import Mailbox
+from edgesim.fleet.transport.network import (
+    LettersLostError,
+    Network,
+    PeerUnavailableError,
+    Receipt,
+    Request,
+)
+from edgesim.fleet.transport.progress import Progress, Waiting
+from edgesim.fleet.transport.promises import Inbox
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+_log = logging.getLogger(__name__)
+
+
+class Host:
+    """Runs devices concurrently, as many at a time as it has models to lend.
+
+    Args:
+        devices: the devices of this host.
+        models: models to compute with, one per thread.
+        network: carries letters to the hosts of their receivers.
+        archive: takes records and snapshots.
+        num_rounds: rounds of every device.
+        moments: at which a device's model is kept.
+        checkpoints: writes and reads them; None for a fleet that nobody will want to recover.
+        recover: devices may have been further before; go on from their checkpoints.
+        presumed_dead_after_s: at free pace, of a device whose battery is empty; see liveness.py.
+        core: entered for each turn; by default nobody else wants the cores.
+        executor: runs steps; by default as many threads as there are models.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[Device],
+        models: Sequence[MeteredModel],
+        *,
+        network: Network,
+        archive: Archive,
+        num_rounds: int,
+        moments: Moments,
+        checkpoints: Checkpoints | None = None,
+        recover: bool = False,
+        presumed_dead_after_s: float = 0.0,
+        core: Core = nullcontext,
+        executor: Executor | None = None,
+    ) -> None:
+        self._devices = {device.index: device for device in devices}
+        self._layout = models[0].flat.layout
+        # As long as a device holds a payload, those who get the same one need not read it again.
+        self._payloads: WeakValueDictionary[bytes, Payload] | None = (
+            WeakValueDictionary() if len(devices) > 1 else None
+        )
+        self._network = network
+        self._post_office = PostOffice(network)
+        self._num_rounds = num_rounds
+        self._books = Bookkeeper(archive, moments, checkpoints)
+        keeps_letters = checkpoints is not None
+        self._turns = Turns(models, self._books, keeps_letters=keeps_letters, core=core)
+        self._checkpoints = checkpoints
+        self._recover = recover
+        self._presumed_dead_after_s = presumed_dead_after_s
+        self._executor = executor or ThreadPoolExecutor(len(models), thread_name_prefix="device")
+        self._records = {device.index: self._new_records(device) for device in devices}
+        self._intakes = {device.index: self._make_intake(device) for device in devices}
+        self._is_ready = {index: asyncio.Event() for index in self._devices}
+        if not recover:
+            for ready in self._is_ready.values():
+                ready.set()
+        self._running: asyncio.Task[None] | None = None
+        self._resending: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None
+
+    def _new_records(self, device: Device) -> DeviceRecords:
+        def read(round_index: int) -> WrittenLetters:
+            assert self._checkpoints is not None, "letters are sealed in checkpoints alone"
+            return self._checkpoints.letters(device.index, round_index)
+
+        if isinstance(device, FreeDevice):
+            senders = device.membership.schedule.possible_senders(device.index)
+            inbox = Inbox(device.index, [(sender, device.index) for sender in senders])
+            return DeviceRecords(inbox, SentLog(read))
+        return DeviceRecords(Mailbox(), SentLog(read))
+
+    def _make_intake(self, device: Device) -> LockstepIntake | FreeIntake:
+        mailbox = self._records[device.index].mailbox
+        if isinstance(mailbox, Inbox):
+            assert isinstance(device, FreeDevice), "an inbox was made for it"
+            timeout_s = self._presumed_dead_after_s
+            life_signs = LifeSigns(device.index, device.mortal_receivers, timeout_s)
+            return FreeIntake(device, mailbox, life_signs)
+
+        def inherit() -> None:
+            # The leaver forwards what has come for it, of later rounds too, but may be lost before
+            # it has; or this host was here before, and what was forwarded is lost with that.
+            edges = device.membership.possible_in_edges()
+            self._spawn(self._ask(device, [edge for edge in edges if edge[1] != device.index]))
+
+        return LockstepIntake(device, mailbox, inherit)
+
+    async def run(self) -> None:
+        """Run all devices to their last round; all records are written when it returns.
+
+        Afterwards the host still answers: other devices may have to do rounds again.
+
+        Raises:
+            EdgesimError: of the first device that failed.
+        """
+        self._running = asyncio.create_task(self._run())
+        try:
+            await self._running
+        except asyncio.CancelledError:
+            if self._failure is None:
+                raise
+            raise self._failure from None
+
+    async def _run(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for device in self._devices.values():
+                    tasks.create_task(self._drive(device, tasks))
+        except BaseExceptionGroup as errors:
+            if (known := errors.subgroup(EdgesimError)) is not None:
+                raise _first(known) from None
+            raise _first(errors) from errors
+
+    async def stop(self) -> None:
+        """End a run early: let steps under way end, begin no other, write what is recorded."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.wait([self._running])
+        self._end()
+        await asyncio.to_thread(self._executor.shutdown)  # the loop goes on meanwhile
+        self._books.flush()
+
+    def close(self) -> None:
+        """End everything that the host has started; steps under way end first."""
+        self._end()
+        self._executor.shutdown()
+
+    def _end(self) -> None:
+        self._turns.end()
+        for task in self._resending:
+            task.cancel()
+
+    async def deliver(self, letter: Letter) -> Receipt:
+        """Take in a letter, as soon as there is room for it; the receipt may ask for it again.
+
+        What comes for a device that has left goes on to its heir, whose host then answers. Repeated
+        delivery does no harm. Nothing in a letter's message is trusted.
+        """
+        try:
+            message = decode(letter.data, self._layout, self._payloads)
+        except WireError as error:
+            _log.warning("refused a message of %d bytes: %s", len(letter.data), error)
+            return Receipt(accepted=False)
+        index = letter.to
+        device = self._devices.get(index)
+        if device is None or not device.expects(message):
+            _log.warning(
+                "refused a message of device %d to device %d, round %d: none is due here",
+                message.sender,
+                message.receiver,
+                message.round_index,
+            )
+            return Receipt(accepted=False)
+        await self._is_ready[index].wait()
+        edge = message.sender, message.receiver
+        records = self._records[index]
+        if records.heir is None:
+            await self._intakes[index].room(edge, message.sequence, letter.stamp)
+        if records.heir is not None:
+            return await self._post_office.deliver(replace(letter, to=records.heir))
+        self._intakes[index].put(Arrival(message, letter.stamp))
+        covered = self._checkpoints.covered(index, edge) if self._checkpoints else 0
+        return Receipt(accepted=True, covered=covered)
+
+    async def take_promise(self, promise: Promise | LifeSign) -> None:
+        """Take in what a sender promises of an edge, or that a receiver lives, at free pace.
+
+        May be repeated.
+        """
+        receiver = promise.edge[1]
+        await self._is_ready[receiver].wait()
+        self._intakes[receiver].take_promise(promise)
+
+    async def answer(self, request: Request) -> None:
+        """Send letters again, beside whatever goes on; returns before they have arrived.
+
+        Raises:
+            LettersLostError: what is asked for is not there any more.
+        """
+        await self._is_ready[request.holder].wait()
+        records = self._records[request.holder]
+        letters = await self._in_thread(records.log.letters, request.edge, request.next_sequence)
+        self._spawn(self._post_office.send_again(_to(letters, request.asker), records.log))
+        self._post_office.promise_again(request.edge, self._spawn)
+        if records.heir is not None:  # goes on in the name of this device
+            sequence = max([request.next_sequence, *(letter.sequence + 1 for letter in letters)])
+            await self._pass_on(replace(request, holder=records.heir, next_sequence=sequence))
+
+    def waiting(self) -> list[Waiting]:
+        """Devices that wait for messages."""
+        return [
+            Waiting(index, self._devices[index].round_index, tuple(missing))
+            for index, intake in self._intakes.items()
+            if (missing := intake.missing)
+        ]
+
+    def progress(self) -> Progress:
+        """How far the devices are; may be asked at any time."""
+        done = [self._rounds_done(index) for index in self._devices]
+        losses = self._books.losses
+        return Progress(
+            num_devices=len(done),
+            rounds_done=sum(done),
+            slowest_round=min(done),
+            loss=sum(losses) / len(losses) if losses else float("nan"),
+            sent_bytes=sum(records.sent_bytes for records in self._records.values()),
+        )
+
+    def _rounds_done(self, index: int) -> int:
+        """Rounds that need not be waited for: a device that has ended or left owes none."""
+        device = self._devices[index]
+        return self._num_rounds if device.is_done else device.round_index
+
+    async def _drive(self, device: Device, tasks: asyncio.TaskGroup) -> None:
+        """One device from its first round to its last."""
+        records, intake = self._records[device.index], self._intakes[device.index]
+        if self._recover:
+            await self._go_on(device)
+        letters: list[Letter] = []
+        if not device.is_done:
+            letters = await self._in_thread(self._turns.first, device, records)
+        while not device.is_done:
+            intake.end_step()
+            if device.listens_first:
+                self._promise(device, ())
+                await intake.before_sending()
+                letters = await self._in_thread(self._turns.send, device, records)
+            # Before the letters, some of which may have to wait: others may wait for a promise.
+            self._promise(device, letters)
+            await self._post_office.send(letters, records.log, tasks)
+            start = perf_counter()
+            arrivals = await intake.collect()
+            waited_s = perf_counter() - start
+            letters = await self._in_thread(self._turns.next, device, records, arrivals, waited_s)
+        if isinstance(device, FreeDevice):
+            await self._take_farewell(device, letters, tasks)
+        elif device.has_left and letters:
+            await self._take_leave(device, letters, tasks)
+
+    async def _take_farewell(
+        self, device: FreeDevice, letters: list[Letter], tasks: asyncio.TaskGroup
+    ) -> None:
+        """Say that nothing will come of a device any more, but for what it hands over."""
+        intake = self._intakes[device.index]
+        if device.has_died:
+            assert isinstance(intake, FreeIntake), "made for the device"
+            intake.die()
+        self._promise(device, letters)
+        await self._post_office.send(letters, self._records[device.index].log, tasks)
+
+    def _promise(self, device: Device, letters: Sequence[Letter]) -> None:
+        """Say what is known of the device's next messages beside these, and that it lives."""
+        self._post_office.promise(device.promises(letters), self._spawn)
+        self._post_office.promise(device.life_signs(), self._spawn)
+
+    async def _go_on(self, device: Device) -> None:
+        """Go on where the device was when its checkpoint was written, and ask for what it lacks."""
+        records = self._records[device.index]
+        if self._checkpoints is not None:
+            await self._in_thread(self._checkpoints.restore, device, records)
+        self._is_ready[device.index].set()
+        self._promise(device, ())
+        uncovered = await self._in_thread(records.log.uncovered)
+        self._spawn(self._post_office.send_again(uncovered, records.log))
+        if records.heir is None:
+            told_on = self._intakes[device.index].told_by_receivers
+            edges = {*device.membership.possible_in_edges(), *told_on}
+            self._spawn(self._ask(device, sorted(edges)))
+
+    async def _ask(self, device: Device, edges: Iterable[Edge]) -> None:
+        """Ask senders for all letters from the next on of each edge."""
+        await asyncio.gather(*(self._ask_on(device, edge) for edge in edges))
+
+    async def _ask_on(self, device: Device, edge: Edge) -> None:
+        """Ask until there is an answer, for what is lacking then; once it has left, nothing is."""
+        records = self._records[device.index]
+        mailbox = records.mailbox
+        while records.heir is None:
+            request = Request(edge, mailbox.next_sequences.get(edge, 0), edge[0], device.index)
+            try:
+                await self._network.ask(request)
+            except PeerUnavailableError:
+                await asyncio.sleep(LONGEST_PAUSE_S)
+            except LettersLostError:
+                is_lacking = request.next_sequence == mailbox.next_sequences.get(edge, 0)
+                if is_lacking and records.heir is None:
+                    raise
+                # Otherwise they came in another way while the request was on its way.
+            else:
+                return
+
+    async def _pass_on(self, request: Request) -> None:
+        """Ask a leaver's heir for what it sent in the leaver's name."""
+        while True:
+            try:
+                await self._network.ask(request)
+            except PeerUnavailableError:
+                await asyncio.sleep(LONGEST_PAUSE_S)
+            else:
+                return
+
+    async def _take_leave(
+        self, device: Device, letters: list[Letter], tasks: asyncio.TaskGroup
+    ) -> None:
+        """Send the last letters of a device, then forward its mail to the receiver of the first.
+
+        That it has left is saved before anybody can know it: an heir goes on in its name, and lets
+        others drop what it would need to be there again.
+        """
+        records = self._records[device.index]
+        records.heir = heir = letters[0].to
+        await self._in_thread(self._books.save, device, records)
+        await asyncio.gather(*await self._post_office.send(letters, records.log, tasks))
+        mail = [_forwarded(arrival, heir) for arrival in self._intakes[device.index].leave()]
+        await self._post_office.send_again(mail, records.log)
+
+    async def _in_thread(
+        self, work: Callable[Parameters, Result], *args: Parameters.args, **kw: Parameters.kwargs
+    ) -> Result:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._executor, partial(work, *args, **kw))
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        """Do something beside the rounds; what goes wrong in it ends the run."""
+        task = asyncio.create_task(work)
+        self._resending.add(task)
+        task.add_done_callback(self._spawned_has_ended)
+
+    def _spawned_has_ended(self, task: asyncio.Task[None]) -> None:
+        self._resending.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failure = self._failure or error
+            _log.warning("letters could not be sent again: %s", error)
+            if self._running is not None:
+                self._running.cancel()
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first leaf of a group."""
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _to(letters: Iterable[Letter], device: int) -> list[Letter]:
+    return [replace(letter, to=device) for letter in letters]
+
+
+def _forwarded(arrival: Arrival, heir: int) -> Letter:
+    message = arrival.message
+    edge = message.sender, message.receiver
+    return Letter(edge, message.sequence, encode(message), arrival.stamp, heir)

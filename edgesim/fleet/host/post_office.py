@@ -1,0 +1,154 @@
+"""Brings letters to their receivers: again if they are refused, later if nobody answers.
+
+Each edge has few letters on their way at a time. A receiver that has no room answers when it has,
+so a slow device slows its senders, and nobody's memory grows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
+from typing import TypeAlias
+
+from edgesim.device.mail import Letter, LifeSign, Promise
+from edgesim.device.membership import Edge
+from edgesim.errors import EdgesimError
+from edgesim.fleet.recovery.sent_log import SentLog
+from edgesim.fleet.transport.network import Network, PeerUnavailableError, Receipt
+
+POST_ATTEMPTS = 20  # of a letter that is refused: a network damages some, not all
+MAX_IN_FLIGHT = 8  # letters on one edge whose acceptance is not known yet
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.0  # between attempts to reach a peer
+
+
+Spawn: TypeAlias = Callable[[Coroutine[None, None, None]], object]
+"""Lets something go on beside what goes on."""
+
+_Topic: TypeAlias = tuple[type[Promise] | type[LifeSign], Edge]
+"""What is told to a device: of two about the same the newer one replaces the older."""
+
+
+class DeliveryError(EdgesimError):
+    """A letter was refused at its receiver every time it was sent."""
+
+
+class PostOffice:
+    """Sends the letters of one host.
+
+    Args:
+        network: that carries them.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._slots: defaultdict[Edge, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(MAX_IN_FLIGHT)
+        )
+        self._promises: dict[_Topic, Promise | LifeSign] = {}
+        self._unsaid: dict[_Topic, Promise | LifeSign] = {}
+
+    async def send(
+        self, letters: Iterable[Letter], log: SentLog, tasks: asyncio.TaskGroup
+    ) -> list[asyncio.Task[None]]:
+        """Put letters on their way; waits while too many of an edge are.
+
+        Args:
+            letters: to be sent.
+            log: where it is noted up to where receivers need no letters again.
+            tasks: that run until the letters have arrived.
+        """
+        on_their_way, late = [], []
+        for letter in letters:
+            # Whoever is restarted behind it asks what it promised; in lockstep that is nothing.
+            if letter.stamp is not None and letter.stamp.promise_s > 0:
+                self._promises[Promise, letter.edge] = Promise(
+                    letter.edge, letter.sequence + 1, letter.stamp.promise_s
+                )
+            slot = self._slots[letter.edge]
+            if slot.locked():
+                late.append(letter)  # the others must not wait for this one
+            else:
+                await slot.acquire()
+                on_their_way.append(tasks.create_task(self._carry(letter, log, slot)))
+        for letter in late:
+            slot = self._slots[letter.edge]
+            await slot.acquire()
+            on_their_way.append(tasks.create_task(self._carry(letter, log, slot)))
+        return on_their_way
+
+    def promise(self, promises: Iterable[Promise | LifeSign], tasks: Spawn) -> None:
+        """Bring promises and life signs to their receivers, the newest alone; returns at once."""
+        for promise in promises:
+            topic = type(promise), promise.edge
+            is_under_way = topic in self._unsaid
+            self._unsaid[topic] = self._promises[topic] = promise
+            if not is_under_way:
+                tasks(self._say(topic))
+
+    def promise_again(self, edge: Edge, tasks: Spawn) -> None:
+        """Repeat the newest promise and the newest life sign of an edge, if they say something.
+
+        In lockstep none does.
+        """
+        for kind in (Promise, LifeSign):
+            newest = self._promises.get((kind, edge))
+            if newest is not None and _says_something(newest):
+                # As a new one: an answer that is still on its way to us may be from who was lost.
+                self.promise([replace(newest)], tasks)
+
+    async def _say(self, topic: _Topic) -> None:
+        pause_s = FIRST_PAUSE_S
+        while topic in self._unsaid:
+            promise = self._unsaid[topic]
+            try:
+                await self._network.promise(promise)
+            except PeerUnavailableError:
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            else:
+                if self._unsaid[topic] is promise:
+                    del self._unsaid[topic]
+
+    async def send_again(self, letters: Iterable[Letter], log: SentLog) -> None:
+        """Send old letters one by one, beside those under way, which may wait for them."""
+        for letter in letters:
+            receipt = await self.deliver(letter)
+            log.cover(letter.edge, receipt.covered)
+
+    async def deliver(self, letter: Letter) -> Receipt:
+        """Send one letter until it is accepted.
+
+        Raises:
+            DeliveryError: it is refused again and again.
+        """
+        pause_s, refusals = FIRST_PAUSE_S, 0
+        while refusals < POST_ATTEMPTS:
+            try:
+                receipt = await self._network.post(letter)
+            except PeerUnavailableError:
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+                continue
+            if receipt.accepted:
+                return receipt
+            refusals += 1
+        raise DeliveryError(
+            f"device {letter.to} refused message {letter.sequence} of device {letter.edge[0]} "
+            f"{POST_ATTEMPTS} times; its log says why"
+        )
+
+    async def _carry(self, letter: Letter, log: SentLog, slot: asyncio.Semaphore) -> None:
+        try:
+            receipt = await self.deliver(letter)
+        finally:
+            slot.release()
+        log.cover(letter.edge, receipt.covered)
+
+
+def _says_something(promise: Promise | LifeSign) -> bool:
+    """Whether there is anything in it that nobody knew from the start."""
+    if isinstance(promise, Promise):
+        return promise.earliest_s > 0
+    return promise.has_died or promise.alive_until_s > 0

@@ -1,0 +1,115 @@
+"""What a device computes in a worker thread, between two waits for messages.
+
+A turn goes from the end of one round to the messages of the next: a core is taken once for both.
+Rounds without messages, of the device and for it, are of the same turn, up to a bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from queue import SimpleQueue
+from threading import Event
+from time import perf_counter
+
+from edgesim.costs.metered_model import MeteredModel
+from edgesim.device.device import Device
+from edgesim.device.mail import Arrival, Letter
+from edgesim.fleet.host.bookkeeper import Bookkeeper
+from edgesim.fleet.recovery.checkpoints import DeviceRecords
+
+MOST_ROUNDS = 8  # of a turn: others, with neighbours who wait for them, get their core as well
+
+Core = Callable[[], AbstractContextManager[None]]
+"""Gives the right to keep a core busy for one turn."""
+
+
+class Turns:
+    """Shared by the devices of a host; its methods may run in several threads, a device in one.
+
+    Args:
+        models: models to compute with, lent to one device at a time.
+        books: where rounds and checkpoints are recorded.
+        keeps_letters: what is sent is logged, for those who will lack it after a crash.
+        core: entered for each turn.
+    """
+
+    def __init__(
+        self, models: Sequence[MeteredModel], books: Bookkeeper, *, keeps_letters: bool, core: Core
+    ) -> None:
+        self._models: SimpleQueue[MeteredModel] = SimpleQueue()
+        for model in models:
+            self._models.put(model)
+        self._books = books
+        self._keeps_letters = keeps_letters
+        self._core = core
+        self._has_ended = Event()
+
+    def end(self) -> None:
+        """Let turns end with the step that is under way, or that they still wait for a core for."""
+        self._has_ended.set()
+
+    def first(self, device: Device, records: DeviceRecords) -> list[Letter]:
+        """What a device does up to its first messages, or to those that it has to wait for."""
+        self._books.begin(device)
+        with self._core():
+            return self._go_on(device, records, self._train(device, records))
+
+    def next(
+        self, device: Device, records: DeviceRecords, arrivals: list[Arrival], waited_s: float
+    ) -> list[Letter]:
+        """End a round with what has arrived, record it, and go on to the next messages."""
+        start = perf_counter()
+        with self._core():
+            waited_s += perf_counter() - start
+            letters = self._round(device, records, arrivals, waited_s)
+            return self._go_on(device, records, letters)
+
+    def _go_on(self, device: Device, records: DeviceRecords, letters: list[Letter]) -> list[Letter]:
+        """End rounds and begin others, as long as the device sends nothing and awaits nothing."""
+        for _ in range(MOST_ROUNDS - 1):
+            if letters or device.is_done or device.waits_for_mail or self._has_ended.is_set():
+                break
+            letters = self._round(device, records, [], 0.0)
+        if device.is_done:
+            self._books.close(device)
+            records.last_moment = self._books.last_moment
+        return letters
+
+    def _round(
+        self, device: Device, records: DeviceRecords, arrivals: list[Arrival], waited_s: float
+    ) -> list[Letter]:
+        device.absorb(arrivals)
+        letters: list[Letter] = []
+        snapshots = self._books.end_round(device)
+        if device.must_leave:
+            letters = device.leave(records.mailbox.next_sequences)
+            records.log.add(letters)
+        report = device.report()
+        if report is not None:
+            report = replace(report, round=replace(report.round, wait_wall_s=waited_s))
+            records.sent_bytes += report.round.sent_bytes
+            records.num_rows += 1
+        self._books.record(report, snapshots)
+        if snapshots:
+            records.last_moment = snapshots[-1].round_index
+        if not device.is_done:
+            self._books.save_if_due(device, records)
+            letters = self._train(device, records)
+        return letters
+
+    def send(self, device: Device, records: DeviceRecords) -> list[Letter]:
+        """The messages of a step."""
+        letters = device.send()
+        if self._keeps_letters:  # before they are sent: nobody may miss one
+            records.log.add(letters)
+        return letters
+
+    def _train(self, device: Device, records: DeviceRecords) -> list[Letter]:
+        model = self._models.get()
+        try:
+            device.step(model)
+        finally:
+            self._models.put(model)
+        return [] if device.listens_first else self.send(device, records)

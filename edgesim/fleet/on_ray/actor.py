@@ -1,0 +1,203 @@
+"""The Ray actor around a host: one device each by default, several when packed.
+
+Peers call each other's `deliver`; the driver sees no message. Nothing here waits for a peer inside
+a step: `deliver` only fills a mailbox, and its answer says whether the bytes were readable.
+
+Ray starts a lost actor again, the driver builds its devices, and they go on from their checkpoints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import ray
+import torch
+from ray.exceptions import RayActorError, RayTaskError
+
+from edgesim.assembly.build import FleetPlan
+from edgesim.data.images import LabelledImages
+from edgesim.device.mail import Letter, LifeSign, Promise
+from edgesim.errors import EdgesimError
+from edgesim.fleet.host.build import build_host
+from edgesim.fleet.host.host import Host
+from edgesim.fleet.on_ray.core_pool import CorePool
+from edgesim.fleet.on_ray.private_folder import PREFIX, sweep
+from edgesim.fleet.transport.network import PeerUnavailableError, Receipt, Request
+from edgesim.fleet.transport.progress import Progress, Waiting
+from edgesim.learning.allocator import keep_freed_memory
+from edgesim.results.run_directory import RunDirectory
+from edgesim.results.run_files import ABOUT
+
+Peer: TypeAlias = Any
+"""Handle of a DeviceActor; Ray does not type the answers of asynchronous actor methods."""
+
+
+def core_folder(name: str) -> Path:
+    """Where the actors of a fleet on one machine share its cores.
+
+    Args:
+        name: of the fleet, drawn at random: another user of the machine can't guess the folder.
+    """
+    return Path(tempfile.gettempdir()) / f"{PREFIX}cores-{name}"
+
+
+class ActorLostError(EdgesimError):
+    """An actor that the fleet can't do without has ended."""
+
+
+class RunDirectoryUnreachableError(EdgesimError, ValueError):
+    """A machine of the fleet can't reach the files of the run."""
+
+
+class DeviceActor:
+    """Hosts the devices of one process; wrapped by `ray.remote` in launch.py.
+
+    It is empty until `build`, also after a restart: its devices' data belong to the driver, which
+    brings them again.
+    """
+
+    def __init__(self) -> None:
+        torch.set_num_threads(1)
+        keep_freed_memory()
+        self._peers: Mapping[int, Peer] = {}
+        self._own: frozenset[int] = frozenset()  # devices hosted here, which need no Ray to reach
+        self._built: asyncio.Future[Host] = asyncio.get_running_loop().create_future()
+
+    async def build(
+        self,
+        plan: FleetPlan,
+        shards: Mapping[int, ray.ObjectRef[LabelledImages]],
+        peers: Mapping[int, Peer],
+        num_threads: int,
+        name: str,
+        recover: bool,
+    ) -> None:
+        """Build the devices; does nothing if that was done before.
+
+        Args:
+            plan: of the whole fleet.
+            shards: where the data of each device hosted here are.
+            peers: handles of the actors that host the neighbours, by neighbour.
+            num_threads: devices that compute at the same time.
+            name: of the fleet, which nobody else can guess.
+            recover: go on from checkpoints where there are any.
+
+        Raises:
+            RunDirectoryUnreachableError: the run's files can't be reached from here.
+            TemporaryFolderError: this machine has no folder that only this user can reach.
+        """
+        if self._built.done():
+            return
+        await asyncio.to_thread(_check_run_directory, plan)
+        self._peers = peers
+        loaded = await asyncio.gather(*shards.values())
+        by_device = dict(zip(shards, loaded, strict=True))
+        folder = core_folder(name)
+        await asyncio.to_thread(sweep, folder.parent)
+        cores = CorePool(folder, len(os.sched_getaffinity(0)))
+        self._own = frozenset(by_device)
+        host = await asyncio.to_thread(
+            build_host,
+            plan,
+            by_device,
+            self,
+            num_threads=num_threads,
+            recover=recover,
+            core=cores.core,
+        )
+        self._built.set_result(host)
+
+    async def run(self) -> None:
+        """Run the devices to their last round."""
+        await (await self._built).run()
+
+    @ray.method(enable_task_events=False)
+    async def deliver(self, letter: Letter) -> Receipt:
+        """Take in a letter for a device here."""
+        return await (await self._built).deliver(letter)
+
+    @ray.method(enable_task_events=False)
+    async def take_promise(self, promise: Promise | LifeSign) -> None:
+        """Take in what a sender promises to a device here."""
+        await (await self._built).take_promise(promise)
+
+    @ray.method(enable_task_events=False)
+    async def answer(self, request: Request) -> None:
+        """Send letters of a device here again."""
+        await (await self._built).answer(request)
+
+    @ray.method(enable_task_events=False)
+    async def progress(self) -> Progress:
+        """How far the devices are."""
+        return (await self._built).progress()
+
+    @ray.method(enable_task_events=False)
+    async def waiting(self) -> list[Waiting]:
+        """Devices that wait for messages."""
+        return (await self._built).waiting()
+
+    async def stay(self) -> None:
+        """Never return: whoever awaits it learns of the loss of this actor."""
+        await asyncio.get_running_loop().create_future()
+
+    async def stop(self) -> None:
+        """End the run early and write what is recorded."""
+        if self._built.done():
+            await self._built.result().stop()
+
+    async def post(self, letter: Letter) -> Receipt:
+        """Bring a letter to another device."""
+        receipt: Receipt = await self._answer(letter.to, "deliver", letter)
+        return receipt
+
+    async def promise(self, promise: Promise | LifeSign) -> None:
+        """Bring a promise to another device."""
+        await self._answer(promise.edge[1], "take_promise", promise)
+
+    async def ask(self, request: Request) -> None:
+        """Bring a request to another device."""
+        await self._answer(request.holder, "answer", request)
+
+    async def _answer(self, device: int, method: str, *args: object) -> Any:  # noqa: ANN401
+        """What the actor of another device answers; those of this actor are asked without Ray.
+
+        Raises:
+            PeerUnavailableError: it is away; Ray starts it again, and the driver builds it.
+            EdgesimError: that the other device raised.
+        """
+        if device in self._own:
+            return await getattr(self._built.result(), method)(*args)
+        try:
+            return await getattr(self._peers[device], method).remote(*args)
+        except RayActorError as error:
+            raise PeerUnavailableError(f"the actor of device {device} is away") from error
+        except RayTaskError as error:
+            if isinstance(error.cause, EdgesimError):
+                raise error.cause from None
+            raise
+
+
+def _check_run_directory(plan: FleetPlan) -> None:
+    """An actor may find itself on another machine, and must not start anew there, unnoticed.
+
+    Raises:
+        RunDirectoryUnreachableError: the run's files are not there.
+    """
+    directory, node = RunDirectory(plan.run_directory), socket.gethostname()
+    remedy = "name one by --out that all nodes reach: a shared path, or s3://bucket/run"
+    try:
+        is_there = directory.has(ABOUT)
+        found = directory.run_digest if is_there else None
+    except EdgesimError as error:
+        raise RunDirectoryUnreachableError(f"node {node}: {error}; {remedy}") from error
+    if found != plan.run_digest:
+        problem = "is another run's" if is_there else "is not there"
+        raise RunDirectoryUnreachableError(
+            f"the run directory {directory.place} {problem} on node {node}; {remedy}"
+        )

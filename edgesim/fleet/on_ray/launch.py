@@ -1,0 +1,385 @@
+"""The fleet as Ray actors that call each other; this side places, starts, restarts and ends them.
+
+Ray starts a lost actor again, on its node or, if that is lost, on another; this side then builds
+its devices anew, and they go on from their checkpoints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+import ray
+from ray.exceptions import (
+    ActorDiedError,
+    ActorUnavailableError,
+    RayActorError,
+    RayError,
+    RayTaskError,
+)
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from edgesim.assembly.build import FleetPlan
+from edgesim.assembly.equipment import may_leave
+from edgesim.data.images import LabelledImages
+from edgesim.errors import EdgesimError
+from edgesim.fleet.on_ray.actor import ActorLostError, DeviceActor, core_folder
+from edgesim.fleet.on_ray.cluster import AddressError, cluster_nodes, num_cluster_gpus, ray_session
+from edgesim.fleet.on_ray.placement import (
+    FleetError,
+    Need,
+    Node,
+    NoRoomError,
+    cpu_share,
+    devices_by_actor,
+    devices_by_node,
+    gpu_share,
+    place,
+)
+from edgesim.fleet.on_ray.private_folder import remove
+from edgesim.fleet.transport.progress import Progress, Waiting
+from topologies import possible_receivers, possible_senders
+
+if TYPE_CHECKING:
+    from ray.actor import ActorHandle
+
+__all__ = [
+    "AddressError",
+    "FleetError",
+    "NoRoomError",
+    "RayFleet",
+    "num_cluster_gpus",
+    "ray_session",
+]
+
+ROOM_TIMEOUT_S = 60.0  # for others, such as a run that has just ended, to make room
+NAME_TIMEOUT_S = 60.0  # for Ray to end the actors of a driver that was killed
+START_REPORT_S = 20.0  # between words about actors that are not there
+POLL_S = 0.5  # between attempts to reach, name or place an actor
+ANSWER_TIMEOUT_S = 10.0  # of an actor that is asked how far it is
+MAX_FRUITLESS_LOSSES = 20  # of one actor, without a round between them
+NAMED_ACTORS = 4  # in a message
+MAX_CALLS = 100_000  # that wait in one actor: letters wait there for room, and must not be counted
+
+_log = logging.getLogger(__name__)
+
+
+class RayFleet:
+    """Actors of one run, named `<run directory>/device-<index>` in the namespace "edgesim".
+
+    Args:
+        plan: of the whole fleet.
+        shards: one per device, in order; each reaches its actor once, through the object store.
+        recover: go on from checkpoints where there are any.
+        on_restart: called when an actor that was lost goes on.
+
+    Raises:
+        NoRoomError: the cluster has no room for the actors.
+        FleetError: Ray refuses an actor, such as one whose name is taken.
+    """
+
+    def __init__(
+        self,
+        plan: FleetPlan,
+        shards: Sequence[LabelledImages],
+        *,
+        recover: bool = False,
+        on_restart: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._plan = plan
+        self._on_restart = on_restart
+        self._name = secrets.token_hex(8)
+        self._actors: dict[range, ActorHandle[DeviceActor]] = {}
+        self._num_threads: dict[range, int] = {}
+        try:
+            self._start(len(shards))
+        except (ValueError, RayError) as error:
+            self.close()
+            reason = _first_line(error)
+            raise FleetError(f"Ray refused an actor of {plan.run_directory}: {reason}") from error
+        except BaseException:
+            self.close()
+            raise
+        # Held here, so that an actor that is started again finds them.
+        self._plan_ref = ray.put(plan)
+        self._shard_refs = [ray.put(shard) for shard in shards]
+        self._actor_of = {
+            device: actor for devices, actor in self._actors.items() for device in devices
+        }
+        self._recovering = set(self._actors) if recover else set()
+        self._absent = set(self._actors)
+        self._unfinished = set(self._actors)
+        self._all_finished = asyncio.Event()
+        self._newest: dict[range, Progress] = {}
+        self._losses: dict[range, tuple[int, int]] = {}
+        self._lost: set[range] = set()
+
+    def _start(self, num_devices: int) -> None:
+        """Create the actors, each on the node that the scenario's placement gives it.
+
+        Only the first choice is bound to a node: an actor whose node is lost goes to another.
+        """
+        groups, nodes = self._find_room(num_devices)
+        run = PurePath(str(self._plan.run_directory)).name
+        deadline_s = time.monotonic() + NAME_TIMEOUT_S
+        for devices, node in zip(groups, nodes, strict=True):
+            options = {
+                "name": f"{run}/{_name(devices)}",
+                "num_cpus": self._need.cpus,
+                "num_gpus": self._need.gpus,
+                "max_restarts": -1,
+                "max_concurrency": MAX_CALLS,
+                "scheduling_strategy": NodeAffinitySchedulingStrategy(node.node_id, soft=True),
+            }
+            num_threads = int(node.num_cpus) // nodes.count(node)
+            self._num_threads[devices] = max(1, min(num_threads, len(devices)))
+            self._actors[devices] = _create(options, deadline_s)
+
+    def _find_room(self, num_devices: int) -> tuple[list[range], list[Node]]:
+        """Devices of each actor and its node; waits a while for others to make room.
+
+        Raises:
+            NoRoomError: there is none.
+        """
+        deadline_s, is_told = time.monotonic() + ROOM_TIMEOUT_S, False
+        while True:
+            nodes = [node for node in cluster_nodes() if node.num_cpus > 0]
+            try:
+                return self._divide(num_devices, nodes)
+            except NoRoomError as error:
+                if time.monotonic() > deadline_s:
+                    raise
+                if not is_told:
+                    _log.warning("%s; waiting %g s for it", error, ROOM_TIMEOUT_S)
+                is_told = True
+            time.sleep(POLL_S)
+
+    def _divide(self, num_devices: int, nodes: Sequence[Node]) -> tuple[list[range], list[Node]]:
+        fleet = self._plan.scenario.fleet
+        if not nodes:
+            raise NoRoomError("no node of the cluster offers a CPU; add nodes")
+        if fleet.placement == "by_node":
+            both = zip(devices_by_node(num_devices, nodes), nodes, strict=True)
+            pairs = [(devices, node) for devices, node in both if devices]
+            groups, nodes = [devices for devices, _ in pairs], [node for _, node in pairs]
+        else:
+            num_cpus = int(sum(node.num_cpus for node in nodes))
+            groups = devices_by_actor(num_devices, fleet.devices_per_actor, num_cpus)
+        gpus = 0.0
+        if self._plan.compute.accelerator != "cpu":
+            gpus = gpu_share(nodes, len(groups), fleet.gpus_per_actor)
+        self._need = Need(cpu_share(nodes, len(groups)), gpus)
+        return groups, place(nodes, len(groups), self._need, fleet.placement)
+
+    async def run(self) -> None:
+        """Introduce neighbours to each other, then run all devices to their last round.
+
+        An actor that is lost meanwhile is started again by Ray and goes on.
+
+        Raises:
+            EdgesimError: of the first device that failed.
+            ActorLostError: an actor can't be started again.
+        """
+        runs = [asyncio.ensure_future(self._supervise(devices)) for devices in self._actors]
+        finished = asyncio.ensure_future(self._all_finished.wait())
+        reporting = asyncio.ensure_future(self._report_absent())
+        try:
+            # Until all have done their last round nobody goes: a device that is started again asks
+            # its neighbours for old letters, and they may be lost themselves.
+            await asyncio.wait((*runs, finished), return_when=asyncio.FIRST_COMPLETED)
+            self._raise_failure(runs)
+        finally:
+            for task in (*runs, finished, reporting):
+                task.cancel()
+            await asyncio.gather(*runs, finished, reporting, return_exceptions=True)
+
+    async def _supervise(self, devices: range) -> None:
+        """Run the devices of one actor, again after each loss of it, for ever."""
+        actor: Any = self._actors[devices]  # Ray does not type asynchronous actor methods
+        while True:
+            try:
+                await actor.build.remote(
+                    self._plan_ref,
+                    {device: self._shard_refs[device] for device in devices},
+                    self._peers(devices),
+                    self._num_threads[devices],
+                    self._name,
+                    devices in self._recovering,
+                )
+                self._absent.discard(devices)
+                if devices in self._lost:
+                    self._lost.discard(devices)
+                    self._on_restart()
+                await actor.run.remote()
+                self._unfinished.discard(devices)
+                if not self._unfinished:
+                    self._all_finished.set()
+                await actor.stay.remote()
+            except ActorDiedError as error:
+                if devices in self._absent:  # Ray does not start it again
+                    raise ActorLostError(
+                        f"the actor {_name(devices)} was lost and can't be started again: "
+                        f"{_first_line(error)}"
+                    ) from error
+                self._note_loss(devices, error)
+            except RayActorError as error:
+                self._note_loss(devices, error)
+            await asyncio.sleep(POLL_S)
+
+    def _note_loss(self, devices: range, error: RayActorError) -> None:
+        """Say once that an actor is away; its devices have to do rounds again.
+
+        Raises:
+            ActorLostError: it is lost again and again.
+        """
+        if devices in self._absent:
+            return
+        self._absent.add(devices)
+        self._lost.add(devices)
+        self._recovering.add(devices)
+        self._unfinished.add(devices)
+        reason, name = _loss(error), _name(devices)
+        newest = self._newest.get(devices)
+        rounds_done = newest.rounds_done if newest else 0
+        most_rounds, losses = self._losses.get(devices, (-1, 0))
+        losses = losses + 1 if rounds_done <= most_rounds else 1
+        if losses == MAX_FRUITLESS_LOSSES:
+            raise ActorLostError(
+                f"the actor {name} was lost {losses} times without a round between them ({reason}):"
+                " see its log in Ray's session folder, and whether its machine lacks memory"
+            )
+        self._losses[devices] = max(rounds_done, most_rounds), losses
+        _log.warning("the actor %s was lost (%s); it goes on from its checkpoints", name, reason)
+
+    async def _report_absent(self) -> None:
+        """Say now and then which actors are not there."""
+        while True:
+            await asyncio.sleep(START_REPORT_S)
+            if not self._absent:
+                continue
+            nodes = await asyncio.to_thread(cluster_nodes)
+            free = ", ".join(f"{node.free_cpus:g}" for node in nodes)
+            of_gpus = ", ".join(f"{node.free_gpus:g}" for node in nodes) if self._need.gpus else ""
+            _log.warning(
+                "waiting for %d of %d actors (%s): they are being started, or lack room; each "
+                "asks for %s, and the %d nodes have %s CPUs free%s",
+                len(self._absent),
+                len(self._actors),
+                _names(self._absent),
+                self._need,
+                len(nodes),
+                free,
+                f", {of_gpus} GPUs" if of_gpus else "",
+            )
+
+    async def waiting(self) -> list[Waiting]:
+        """Devices that wait for messages; actors that do not answer are left out."""
+        answers: dict[range, list[Waiting]] = await self._ask("waiting")
+        return [waiting for answer in answers.values() for waiting in answer]
+
+    async def progress(self) -> list[Progress]:
+        """How far the devices of each actor are; the newest word of those that do not answer."""
+        self._newest.update(await self._ask("progress"))
+        return list(self._newest.values())
+
+    async def stop(self) -> None:
+        """End the run early; every host writes the rounds that it holds, as far as it can."""
+        present = [actor for devices, actor in self._actors.items() if devices not in self._absent]
+        answers = await asyncio.gather(
+            *(actor.stop.remote() for actor in present), return_exceptions=True
+        )
+        errors = [e for e in answers if isinstance(e, BaseException)]
+        if failed := [error for error in errors if not isinstance(error, RayActorError)]:
+            _log.warning(
+                "%d of %d hosts could not write their last rounds: %s",
+                len(failed),
+                len(present),
+                _cause(failed[0]),
+            )
+
+    def close(self) -> None:
+        """End all actors."""
+        for actor in self._actors.values():
+            ray.kill(actor)
+        remove(core_folder(self._name), timeout_s=0.0)  # absent before a first step
+
+    async def _ask(self, method: str) -> dict[range, Any]:
+        """Answers of the actors that are there; none waits long for one that hangs."""
+        asked = {
+            devices: asyncio.ensure_future(getattr(actor, method).remote())
+            for devices, actor in self._actors.items()
+            if devices not in self._absent
+        }
+        if asked:
+            await asyncio.wait(asked.values(), timeout=ANSWER_TIMEOUT_S)
+        answers = {}
+        for devices, answer in asked.items():
+            if not answer.done():
+                answer.cancel()
+            elif not isinstance(answer.exception(), RayActorError):
+                answers[devices] = answer.result()
+        return answers
+
+    def _peers(self, devices: range) -> dict[int, Any]:
+        if may_leave(self._plan.scenario):  # whoever leaves may be succeeded by anybody
+            return {**self._actor_of}
+        return {
+            peer: self._actor_of[peer]
+            for device in devices
+            for neighbors in (possible_receivers, possible_senders)
+            for peer in neighbors(self._plan.schedule, device)
+        }
+
+    def _raise_failure(self, runs: Sequence[asyncio.Future[None]]) -> None:
+        """Raise what explains the end of a run best: a lost actor, then a device's error."""
+        errors = [error for run in runs if run.done() and (error := run.exception()) is not None]
+        for error in sorted(errors, key=lambda e: not isinstance(e, ActorLostError)):
+            cause = _cause(error)
+            if isinstance(cause, EdgesimError):
+                raise cause from None
+            raise error
+
+
+def _create(options: dict[str, Any], deadline_s: float) -> Any:  # noqa: ANN401 (untyped by Ray)
+    """Create an actor; its name may be free a little later only, if a driver was just killed."""
+    while True:
+        try:
+            return ray.remote(DeviceActor).options(**options).remote()
+        except ValueError:
+            if time.monotonic() > deadline_s:
+                raise
+        time.sleep(POLL_S)
+
+
+def _name(devices: range) -> str:
+    if len(devices) == 1:
+        return f"device-{devices[0]}"
+    return f"devices-{devices[0]}-{devices[-1]}"
+
+
+def _names(groups: Iterable[range]) -> str:
+    names = [_name(devices) for devices in sorted(groups, key=lambda devices: devices[0])]
+    hidden = len(names) - NAMED_ACTORS
+    return ", ".join(names[:NAMED_ACTORS]) + (f" and {hidden} more" if hidden > 0 else "")
+
+
+def _cause(error: BaseException) -> BaseException:
+    return error.cause if isinstance(error, RayTaskError) else error
+
+
+def _loss(error: RayActorError) -> str:
+    """What became of an actor, in the words of Ray without those that hold for any."""
+    if "node" in (line := _first_line(error)) and "died" in line:
+        return "its node is gone"
+    return "its process ended" if isinstance(error, ActorUnavailableError) else line
+
+
+def _first_line(error: Exception) -> str:
+    """The first line of a message that says something."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

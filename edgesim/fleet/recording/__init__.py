@@ -1,0 +1,1 @@
+"""What is seen of a run from outside: evaluation, progress, divergence, summary."""

@@ -1,0 +1,88 @@
+"""Who was not there at the end of a run at free pace, and what mass went with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from edgesim.errors import device_label
+from edgesim.results.snapshot import Snapshot
+from edgesim.scenario.attendance import make_attendance
+from edgesim.scenario.schema import Scenario
+
+NAMED_DEVICES = 8  # in words; the summary has all
+
+
+def departures(
+    scenario: Scenario, ends: Sequence[Snapshot], num_sent: int, num_absorbed: int
+) -> dict[str, Any]:
+    """What summary.json says of those who left or died, and of those who joined in vain.
+
+    Args:
+        scenario: of the run.
+        ends: what each device ended with, in the order of devices.
+        num_sent: messages of the whole run.
+        num_absorbed: of these; all others were lost on their way to devices that had died.
+    """
+    attendance = make_attendance(scenario)
+    began = sum(attendance.join_s(device) == 0 for device in range(scenario.fleet.num_devices))
+    lost = num_sent - num_absorbed
+    left = {str(end.device): end.rounds_done - 1 for end in ends if end.gone == "left"}
+    return {
+        "left_after_round": left,
+        "left_because": dict.fromkeys(left, "plan"),  # the others of the table have died
+        "dead_devices": {
+            str(end.device): {
+                "rounds": end.rounds_done,
+                "virtual_time_s": end.virtual_time_s,
+                "push_weight": end.u,
+            }
+            for end in ends
+            if end.gone == "died"
+        },
+        "messages_lost": lost,
+        "push_weight_lost": began - sum(end.u for end in ends) if lost else 0.0,
+        "without_model": [end.device for end in ends if end.u == 0 and end.gone is None],
+    }
+
+
+def count(number: int, what: str) -> str:
+    """A number of things: `1 round`, `2,000 rounds`."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def describe(summary: dict[str, Any]) -> list[str]:
+    """The same in words, a line each; none if everybody was there at the end."""
+    dead, num_devices = summary.get("dead_devices", {}), summary["devices"]
+
+    def label(device: int | str) -> str:
+        return device_label(int(device), summary.get("device_names", ()))
+
+    lines = [
+        f"{label(device)} died of an empty battery after {count(end['rounds'], 'round')}, at "
+        f"{end['virtual_time_s']:,.4g} s, with a push weight of {end['push_weight']:.3g}"
+        for device, end in list(dead.items())[:NAMED_DEVICES]
+    ]
+    if len(dead) > NAMED_DEVICES:
+        more = count(len(dead) - NAMED_DEVICES, "more device")
+        lines.append(f"and so did {more}, see summary.json")
+    if lost := summary.get("messages_lost"):
+        were = "was" if lost == 1 else "were"
+        lines.append(
+            f"{count(lost, 'message')} to dead devices {were} lost, with a push weight "
+            f"of {summary['push_weight_lost']:.3g}"
+        )
+    if len(dead) == num_devices:
+        lines.append(
+            f"all {num_devices} devices have died; the averaged model is of what they ended with"
+        )
+    if without := summary.get("without_model"):
+        named = ", ".join(
+            label(device).removeprefix("device ") for device in without[:NAMED_DEVICES]
+        )
+        more = f" and {len(without) - NAMED_DEVICES:,} more" if without[NAMED_DEVICES:] else ""
+        devices, them = ("device", "it") if len(without) == 1 else ("devices", "them")
+        lines.append(
+            f"{devices} {named}{more} got no model: no message reached {them} before the run ended"
+        )
+    return lines

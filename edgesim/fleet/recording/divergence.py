@@ -1,0 +1,128 @@
+"""Says when the models of a fleet move apart: training goes on, but it is no training of one model.
+
+Symbols:
+    d: consensus distance of an evaluation   r: rounds done by then
+    |z_bar|: norm of the averaged model
+Two signs, of which one is enough:
+    d is many times |z_bar|: what the models have in common is a small part of each.
+    d / r has grown. Steps of a bounded size move models that start alike apart in proportion to r
+    at most, whatever gossip does; averaging keeps d bounded. What grows much faster than r is
+    gossip itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from math import inf, isnan
+from typing import Any
+
+from edgesim.assembly.build import push_weights_may_move
+from edgesim.fleet.recording.evaluation import CONSENSUS
+from edgesim.scenario.gossip import ChocoNumeratorGossip, DcdGossip
+from edgesim.scenario.schema import Scenario
+from topologies import Schedule
+
+# The mean squared norm of the models is d^2 + |z_bar|^2: beyond this the averaged model is less
+# than a hundredth of it. Devices start from one model, so that d is 0 at first. Unlike boards with
+# label skew that train come to 0.3 (docs/choco.md), CHOCO that diverges there to 1e7 in 5 epochs.
+FARTHEST = 10.0  # of d / |z_bar|
+
+# Momentum makes the first steps up to 1 / (1 - 0.9) = 10 times smaller than later ones; d averages
+# over them, and so grows up to some 5 times faster than r.
+GROWTH = 10.0  # of d / r, from its least on
+EVALUATIONS = 3  # in a row, that grow or have grown; two of them may differ by chance
+
+
+def growth_warning(
+    evaluations: Sequence[Mapping[str, Any]], scenario: Scenario, schedule: Schedule
+) -> str | None:
+    """What to say of the models' distances, if they are too large or grow without bound.
+
+    Args:
+        evaluations: rows of evaluations.parquet up to now, in their order.
+        scenario: of the run, with a number as its averaging rate.
+        schedule: of its graphs.
+
+    Returns:
+        The farthest that the models were apart, or else the largest growth found in any EVALUATIONS
+        in a row, in words, and the keys that would mend it; None if there is none.
+    """
+    found = _too_far(evaluations) or _growth(evaluations, scenario)
+    if found is None:
+        return None
+    return f"the devices' models move apart: {found}; {_remedy(scenario, schedule)}"
+
+
+def _too_far(evaluations: Sequence[Mapping[str, Any]]) -> str | None:
+    """The evaluation with the largest d beyond FARTHEST norms of the averaged model."""
+    far = [
+        (_distance(row), row)
+        for row in evaluations
+        if row["device"] == CONSENSUS
+        and ((d := _distance(row)) == inf or d > FARTHEST * row["model_norm"])
+    ]
+    if not far:
+        return None
+    d, row = max(far, key=lambda pair: pair[0])
+    return (
+        f"their consensus distance is {d:.4g} in round {row['round']}, where the norm of the "
+        f"averaged model is {row['model_norm']:.4g}"
+    )
+
+
+def _distance(row: Mapping[str, Any]) -> float:
+    """D, infinity if it is no number."""
+    d = float(row["consensus_distance"])
+    return inf if isnan(d) else d
+
+
+def _growth(evaluations: Sequence[Mapping[str, Any]], scenario: Scenario) -> str | None:
+    """The largest growth: EVALUATIONS in a row that grow, or that are all far above the least."""
+    # During warm-up steps are smaller by a factor of the scenario's.
+    settled_epoch = scenario.training.schedule.warmup_epochs
+    series = [
+        (int(row["round"]), _distance(row))
+        for row in evaluations
+        if row["device"] == CONSENSUS and row["epoch"] > settled_epoch
+    ]
+    found: list[tuple[float, int, int]] = []
+    for last in range(EVALUATIONS - 1, len(series)):
+        window = series[last - EVALUATIONS + 1 : last + 1]
+        least = min(range(last), key=lambda place: _per_round(series[place]))
+        before, now = _per_round(series[least]), _per_round(series[last])
+        if not now >= GROWTH * before > 0:
+            continue
+        grows = all(one[1] < other[1] or other[1] == inf for one, other in pairwise(window))
+        if grows or all(_per_round(evaluation) >= GROWTH * before for evaluation in window):
+            found.append((series[last][1], least, last))
+    if not found:
+        return None
+    _, least, last = max(found)
+    (first_round, first), (last_round, d) = series[least], series[last]
+    return (
+        f"their consensus distance grew from {first:.4g} in round {first_round} to {d:.4g} in "
+        f"round {last_round}"
+    )
+
+
+def _per_round(evaluation: tuple[int, float]) -> float:
+    """D / r."""
+    rounds, distance = evaluation
+    return distance / max(rounds, 1)
+
+
+def _remedy(scenario: Scenario, schedule: Schedule) -> str:
+    gossip = scenario.gossip
+    if isinstance(gossip, ChocoNumeratorGossip) and push_weights_may_move(scenario, schedule):
+        return (
+            "set gossip.algorithm to choco: where push weights move, compression keeps "
+            "choco_numerator from agreeing at any averaging rate; or lower gossip.averaging_rate, "
+            f"now {gossip.averaging_rate}"
+        )
+    if isinstance(gossip, DcdGossip):
+        return "compress less, or lower training.optimizer.lr"
+    return (
+        f"lower gossip.averaging_rate, now {gossip.averaging_rate}, or set it to auto; "
+        "if that does not help, lower training.optimizer.lr"
+    )

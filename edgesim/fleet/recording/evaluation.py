@@ -1,0 +1,218 @@
+"""Evaluates the averaged model and the devices' own models from their snapshots.
+
+Symbols:
+    x_i: numerator   u_i: push weight   z_i = x_i/u_i: model of device i
+    z_bar = sum_i x_i / sum_i u_i: the consensus model
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from math import sqrt
+from queue import SimpleQueue
+from threading import Event
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgesim.device.trainer import DivergedError
+from edgesim.errors import EdgesimError
+from edgesim.learning.flat_model import Evaluation, FlatModel
+from edgesim.quant.errors import NonFiniteError
+from edgesim.quant.layers import seed_rounding_
+from edgesim.results.snapshot import Snapshot
+from edgesim.streams import Purpose, stream, torch_seed
+
+CONSENSUS = -1  # number that stands for the consensus model in tables
+
+
+def consensus_of(snapshots: Sequence[Snapshot]) -> Snapshot:
+    """The consensus model as a snapshot: sum(x), sum(u), mean of the local statistics.
+
+    Sums run in double precision in the order of devices, so the result does not depend on who
+    finished first. Batch-norm statistics are never gossiped; their plain mean is used. Devices that
+    have left or died, or have joined and have no mass yet, have no part in it.
+    """
+    ordered = _present(snapshots)
+    x = torch.zeros_like(ordered[0].x, dtype=torch.float64)
+    buffers = torch.zeros_like(ordered[0].buffers, dtype=torch.float64)
+    for snapshot in ordered:
+        x += snapshot.x
+        buffers += snapshot.buffers
+    return Snapshot(
+        device=CONSENSUS,
+        round_index=ordered[0].round_index,
+        rounds_done=sum(snapshot.rounds_done for snapshot in ordered) // len(ordered),
+        x=x,
+        u=sum(snapshot.u for snapshot in ordered),
+        buffers=(buffers / len(ordered)).to(ordered[0].buffers.dtype),
+        virtual_time_s=_last(snapshot.virtual_time_s for snapshot in ordered),
+    )
+
+
+def _present(snapshots: Sequence[Snapshot]) -> list[Snapshot]:
+    """Snapshots of devices that are there and have mass, in the order of devices.
+
+    Of all that have mass, if none of them is there any more: what they ended with.
+    """
+    with_mass = sorted((s for s in snapshots if s.u > 0), key=lambda s: s.device)
+    return [s for s in with_mass if s.gone is None] or with_mass
+
+
+def _last(times_s: Iterable[float | None]) -> float | None:
+    """The latest of several clocks, if there are any."""
+    return max((time_s for time_s in times_s if time_s is not None), default=None)
+
+
+def debiased(snapshot: Snapshot) -> Tensor:
+    """Z = x/u in double precision."""
+    return snapshot.x.double() / snapshot.u
+
+
+def distances_to(center: Snapshot, snapshots: Sequence[Snapshot]) -> list[float]:
+    """Euclidean distance |z_i - z_bar| of each snapshot's model."""
+    z_bar = debiased(center)
+    return [float(torch.linalg.vector_norm(debiased(s) - z_bar)) for s in snapshots]
+
+
+def evaluated_devices(num_devices: int, most: int | None, seed: int) -> list[int]:
+    """Devices in the order in which their own models are chosen for evaluation.
+
+    Args:
+        num_devices: of the fleet.
+        most: that are evaluated; None: all of them, in their order.
+        seed: of the scenario.
+    """
+    if most is None or most >= num_devices:
+        return list(range(num_devices))
+    order: list[int] = stream(seed, Purpose.EVALUATED_DEVICES).permutation(num_devices).tolist()
+    return order
+
+
+class EvaluationStoppedError(EdgesimError):
+    """The evaluator was closed before it was done."""
+
+
+class Evaluator:
+    """Evaluates models on the test set, several at a time, each on one thread.
+
+    Args:
+        models: models to compute with, one per thread.
+        make_batches: gives a pass over the test samples, the same each time.
+        rounds_per_epoch: to express rounds in epochs.
+        seed: of the scenario, for activations that are rounded at random, and for the sample of
+            devices.
+        most_devices: whose own models are evaluated; None: all.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[FlatModel],
+        make_batches: Callable[[], Iterable[tuple[Tensor, Tensor]]],
+        rounds_per_epoch: int,
+        seed: int,
+        most_devices: int | None = None,
+    ) -> None:
+        self.num_threads = len(models)
+        self._most_devices = most_devices
+        self._make_batches = make_batches
+        self._rounds_per_epoch = rounds_per_epoch
+        self._seed = seed
+        self._models: SimpleQueue[FlatModel] = SimpleQueue()
+        for model in models:
+            self._models.put(model)
+        self._pool = ThreadPoolExecutor(len(models), thread_name_prefix="evaluate")
+        self._is_closed = Event()
+
+    def close(self) -> None:
+        """End evaluations under way at their next batch; those who wait get an error."""
+        self._is_closed.set()
+        self._pool.shutdown()
+
+    def evaluate(
+        self,
+        snapshots: Sequence[Snapshot],
+        *,
+        devices_too: bool,
+        tell: Callable[[int, int], None] | None = None,
+    ) -> list[dict[str, Any]]:
+        """Rows of evaluations.parquet for the models of one round.
+
+        Args:
+            snapshots: one per device, all of the same round; devices that have left get no row.
+            devices_too: evaluate devices' own models beside the consensus model.
+            tell: called with the number of models that are done and of all, before the first and
+                after each.
+
+        Raises:
+            EvaluationStoppedError: `close` was called meanwhile.
+        """
+        ordered = _present(snapshots)
+        center = consensus_of(ordered)
+        distances = distances_to(center, ordered)
+        spread = sqrt(sum(d * d for d in distances) / len(distances))
+        subjects = [(center, spread)]
+        if devices_too:
+            chosen = self._chosen(snapshots, {snapshot.device for snapshot in ordered})
+            pairs = zip(ordered, distances, strict=True)
+            subjects += [pair for pair in pairs if pair[0].device in chosen]
+        tell = tell or (lambda *_: None)
+        tell(0, len(subjects))
+        try:
+            under_way = self._pool.map(self._evaluate_one, [snapshot for snapshot, _ in subjects])
+        except RuntimeError as error:  # what a pool says that was shut down meanwhile
+            if not self._is_closed.is_set():
+                raise
+            raise EvaluationStoppedError("the evaluation was stopped") from error
+        results = []
+        for result in under_way:
+            results.append(result)
+            tell(len(results), len(subjects))
+        return [
+            {
+                "round": snapshot.rounds_done,
+                "epoch": snapshot.rounds_done / self._rounds_per_epoch,
+                "model": "consensus" if snapshot.device == CONSENSUS else "device",
+                "device": snapshot.device,
+                "accuracy": result.accuracy,
+                "loss": result.loss,
+                "consensus_distance": distance,
+                "model_norm": float(torch.linalg.vector_norm(debiased(snapshot))),
+                "virtual_time_s": snapshot.virtual_time_s,
+            }
+            for (snapshot, distance), result in zip(subjects, results, strict=True)
+        ]
+
+    def _chosen(self, snapshots: Sequence[Snapshot], present: set[int]) -> set[int]:
+        """Devices whose models are evaluated, of those that have not left."""
+        order = evaluated_devices(len(snapshots), self._most_devices, self._seed)
+        return set([device for device in order if device in present][: self._most_devices])
+
+    def _evaluate_one(self, snapshot: Snapshot) -> Evaluation:
+        model = self._models.get()
+        try:
+            model.load_(debiased(snapshot), snapshot.buffers)
+            return model.evaluate(self._batches_until_closed(model, snapshot))
+        except NonFiniteError as error:
+            subject = "averaged" if snapshot.device == CONSENSUS else f"device {snapshot.device}'s"
+            raise DivergedError(
+                f"the {subject} model after round {snapshot.round_index} diverged: {error}; "
+                "lower training.optimizer.lr or gossip.averaging_rate"
+            ) from error
+        finally:
+            self._models.put(model)
+
+    def _batches_until_closed(
+        self, model: FlatModel, snapshot: Snapshot
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """The batches; each is rounded with noise of its own."""
+        subject = snapshot.device - CONSENSUS
+        purpose, round_index = Purpose.EVALUATION_ROUNDING, snapshot.round_index
+        seed = torch_seed(self._seed, purpose, subject, round_index)
+        for number, batch in enumerate(self._make_batches()):
+            if self._is_closed.is_set():
+                raise EvaluationStoppedError("the evaluation was stopped")
+            seed_rounding_(model.leaves, seed + number)
+            yield batch

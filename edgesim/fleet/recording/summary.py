@@ -1,0 +1,212 @@
+"""The results of a run in one small mapping, and the tables that are written at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isfinite, prod
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from edgesim.assembly.budget import memory_of_devices
+from edgesim.assembly.build import averaging_rate, make_compressor
+from edgesim.assembly.equipment import device_profiles
+from edgesim.assembly.known_data import DataShape
+from edgesim.assembly.preparation import Prepared
+from edgesim.compression.compressors import RandomK, TopK
+from edgesim.compression.conventions import bytes_by_convention
+from edgesim.compression.index_code import entropy_bytes
+from edgesim.compression.selection import kept_counts
+from edgesim.device.trainer import DivergedError
+from edgesim.fleet.recording.departures import departures
+from edgesim.fleet.recording.divergence import growth_warning
+from edgesim.fleet.recording.evaluation import CONSENSUS
+from edgesim.results.columns import BATTERY_DEVICES, DEVICES, VIRTUAL_DEVICES, columns_that_hold
+from edgesim.results.run_directory import RunDirectory
+
+_SUMMED = (
+    "sent_bytes",
+    "sent_value_bytes",
+    "sent_index_bytes",
+    "sent_overhead_bytes",
+    "received_bytes",
+    "messages_sent",
+    "macs_int8",
+    "macs_16bit",
+    "macs_fp32",
+    "elementwise_ops",
+    "traffic_bytes",
+    "retransmissions",
+    "retransmitted_bytes",
+    "energy_j",
+    "energy_compute_j",
+    "energy_memory_j",
+    "energy_radio_j",
+    "energy_idle_j",
+    "virtual_compute_s",
+    "virtual_wait_s",
+    "compute_wall_s",
+    "compute_cpu_s",
+    "wait_wall_s",
+)
+
+
+def write_devices(prepared: Prepared, directory: RunDirectory) -> None:
+    """Write devices.parquet: what each device was given, and what it holds."""
+    train, num_classes = prepared.dataset.train, prepared.data.num_classes
+    bytes_per_sample = prod(train.image_shape_HWC) + train.labels.itemsize  # pixels are bytes
+    rows: list[dict[str, Any]] = [
+        {
+            "device": device,
+            "samples": len(indices),
+            "label_counts": np.bincount(train.labels[indices], minlength=num_classes).tolist(),
+            "parameters": prepared.layout.numel,
+            "shard_bytes": len(indices) * bytes_per_sample,
+        }
+        for device, indices in enumerate(prepared.indices)
+    ]
+    profiles = device_profiles(prepared.scenario)
+    # The data's shape is known: files that have moved meanwhile must not fail a finished run.
+    shape = DataShape(prepared.data.image_shape, num_classes, len(train))
+    for row, memory in zip(rows, memory_of_devices(prepared.scenario, shape), strict=True):
+        row |= {f"memory_{name}_bytes": size for name, size in memory.by_component.items()}
+        row["memory_bytes"] = memory.total
+        row["profile"] = profiles[int(row["device"])].name if profiles else None
+    charges = _charges_left(directory.read_table("rounds.parquet"))
+    for row in rows:
+        row["charge_left_j"] = charges[row["device"]] if charges else None
+    columns = columns_that_hold(DEVICES, VIRTUAL_DEVICES + BATTERY_DEVICES, rows[0])
+    directory.write_table("devices.parquet", rows, columns, names=prepared.scenario.fleet.names)
+
+
+def _charges_left(rounds: pa.Table) -> dict[int, float]:
+    """What is left in each device's battery after its last round; empty without batteries."""
+    if "charge_left_j" not in rounds.column_names:
+        return {}
+    columns = rounds.select(["device", "round", "charge_left_j"]).sort_by(
+        [("device", "ascending"), ("round", "ascending")]
+    )
+    devices, charges = (columns[name].to_pylist() for name in ("device", "charge_left_j"))
+    return dict(zip(devices, charges, strict=True))  # of each device the last one stays
+
+
+def summarise(
+    prepared: Prepared,
+    directory: RunDirectory,
+    evaluations: Sequence[dict[str, Any]],
+    wall_s: float,
+) -> dict[str, Any]:
+    """Summary of a finished run: final quality, totals over rounds.parquet, byte conventions.
+
+    Args:
+        prepared: what was run.
+        directory: with rounds.parquet.
+        evaluations: rows of evaluations.parquet.
+        wall_s: from launch to the last evaluation, without the compilation of kernels.
+    """
+    scenario, training = prepared.scenario, prepared.training
+    in_step = scenario.fleet.pace == "lockstep"  # at free pace devices end in rounds of their own
+    last = max(place for place, row in enumerate(evaluations) if row["device"] == CONSENSUS)
+    consensus, *of_devices = evaluations[last:]
+    if not isfinite(consensus["loss"]):
+        raise DivergedError(
+            f"the averaged model ended with a loss of {consensus['loss']}; "
+            "lower training.optimizer.lr or gossip.averaging_rate"
+        )
+    accuracies = [row["accuracy"] for row in of_devices]
+    rounds = directory.read_table("rounds.parquet")
+    totals = {
+        column: pc.sum(rounds[column]).as_py()
+        for column in _SUMMED
+        if column in rounds.column_names
+    }
+    if "virtual_time_s" in rounds.column_names:
+        totals["virtual_time_s"] = pc.max(rounds["virtual_time_s"]).as_py()
+    growth = growth_warning(evaluations, scenario, prepared.schedule)
+    messages = directory.read_table("messages.parquet")
+    environment = directory.read_json("environment.json")
+    left = _left_after_round(rounds, messages, training.num_rounds, in_step=in_step)
+    num_shares = pc.sum(pc.equal(messages["kind"], "share")).as_py() or 0
+    return {
+        "name": scenario.name,
+        "seed": scenario.seed,
+        "devices": scenario.fleet.num_devices,
+        **({"device_names": list(scenario.fleet.names)} if scenario.fleet.names else {}),
+        "rounds": consensus["round"],
+        "epochs": consensus["epoch"],
+        "parameters": prepared.layout.numel,
+        "consensus_accuracy": consensus["accuracy"],
+        "consensus_loss": consensus["loss"],
+        "consensus_distance": consensus["consensus_distance"],
+        "averaging_rate": averaging_rate(scenario),
+        "warnings": [growth] if growth else [],
+        "device_models_evaluated": len(accuracies),
+        "device_accuracy_min": min(accuracies, default=None),
+        "device_accuracy_mean": sum(accuracies) / len(accuracies) if accuracies else None,
+        "device_accuracy_max": max(accuracies, default=None),
+        **totals,
+        "message_bytes_by_convention": bytes_by_convention(
+            make_compressor(prepared.scenario), prepared.layout
+        ),
+        "index_entropy_bytes": num_shares * _index_entropy_bytes(prepared),
+        "left_after_round": left,
+        "left_because": _left_because(prepared, left),
+        **({} if in_step else _departures(prepared, directory, rounds, messages)),
+        "actor_restarts": environment.get("actor_restarts", 0),
+        "resumes": len(environment.get("resumed", [])),
+        "wall_s": wall_s,
+    }
+
+
+def _departures(
+    prepared: Prepared, directory: RunDirectory, rounds: pa.Table, messages: pa.Table
+) -> dict[str, Any]:
+    """Who was not there at the end, at free pace."""
+    last_moment, num_devices = prepared.training.num_rounds, prepared.scenario.fleet.num_devices
+    ends = [directory.read_final_model(last_moment, device) for device in range(num_devices)]
+    absorbed = pc.sum(rounds["messages_absorbed"]).as_py()
+    return departures(prepared.scenario, ends, len(messages), absorbed)
+
+
+def _left_after_round(
+    rounds: pa.Table, messages: pa.Table, num_rounds: int, *, in_step: bool
+) -> dict[str, int]:
+    """Last round of each device that left before the end, by device.
+
+    Those who handed over, and if all did but one, that one.
+    """
+    if not in_step:
+        return {}
+    handovers = messages.filter(pc.equal(messages["kind"], "handover"))["device"].to_pylist()
+    left = set(handovers)
+    last = rounds.group_by("device").aggregate([("round", "max")]).to_pydict()
+    pairs = sorted(zip(last["device"], last["round_max"], strict=True))
+    everybody = {device for device, _ in pairs}
+    if len(everybody - left) == 1:
+        left = everybody
+    return {str(d): end for d, end in pairs if d in left and end < num_rounds - 1}
+
+
+def _left_because(prepared: Prepared, left: Mapping[str, int]) -> dict[str, str]:
+    """Why each device left: `plan`, if its stay was over, or else `battery`.
+
+    Args:
+        prepared: what was run.
+        left: last round by device.
+    """
+    leave_round = prepared.schedule.presence.leave_round
+    ends = {device: leave_round(int(device)) for device in left}
+    return {
+        device: "plan" if (end := ends[device]) is not None and last + 1 >= end else "battery"
+        for device, last in left.items()
+    }
+
+
+def _index_entropy_bytes(prepared: Prepared) -> float:
+    """What no index code can beat on average, for one message: sum of log2 C(n, k) / 8."""
+    compressor = make_compressor(prepared.scenario)
+    if not isinstance(compressor, TopK | RandomK):
+        return 0.0
+    return entropy_bytes(kept_counts(compressor.keep, prepared.layout), prepared.layout)

@@ -1,0 +1,82 @@
+"""Ends a fleet that makes no progress, and says who waits for whom."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from time import monotonic
+from typing import Protocol
+
+from edgesim.errors import EdgesimError, device_label
+from edgesim.fleet.transport.progress import Progress, Waiting
+
+POLLS_PER_TIMEOUT = 20
+NAMED_DEVICES = 8  # in the message
+
+
+class StalledError(EdgesimError):
+    """No device has ended a round for a long time."""
+
+
+class Watched(Protocol):
+    """A fleet that can be asked."""
+
+    async def progress(self) -> Sequence[Progress]:
+        """How far the devices of each host are."""
+        ...
+
+    async def waiting(self) -> Sequence[Waiting]:
+        """Devices that wait for messages."""
+        ...
+
+
+async def watch(fleet: Watched, timeout_s: float, names: Sequence[str] = ()) -> None:
+    """Look on for ever.
+
+    Args:
+        fleet: that has to make progress.
+        timeout_s: seconds of this machine in which some device must end a round.
+        names: of the devices, where they have some.
+
+    Raises:
+        StalledError: none did.
+    """
+    pause_s = timeout_s / POLLS_PER_TIMEOUT
+    rounds_done, idle_s = -1, 0.0
+    while True:
+        start_s = monotonic()
+        await asyncio.sleep(pause_s)
+        woken_s = monotonic()
+        now_done = sum(part.rounds_done for part in await fleet.progress())
+        # A process that was stopped, or whose machine slept, has not looked on for all that time.
+        idle_s += min(woken_s - start_s, 2 * pause_s) + monotonic() - woken_s
+        if now_done > rounds_done:  # rounds that are lost and done again are no progress
+            rounds_done, idle_s = now_done, 0.0
+        elif idle_s > timeout_s:
+            raise StalledError(describe(await fleet.waiting(), timeout_s, names))
+
+
+def describe(waiting: Sequence[Waiting], timeout_s: float, names: Sequence[str] = ()) -> str:
+    """Who waits for whom, in words; those first for whom others wait and who wait for nobody."""
+    waiting_devices = {who.device for who in waiting}
+    lines = [
+        f"{device_label(who.device, names)} in round {who.round_index} waits for "
+        + ", ".join(
+            f"{device_label(sender, names)} (edge {sender} -> {receiver})"
+            for sender, receiver in edges
+        )
+        for who in sorted(waiting, key=lambda who: (who.round_index, who.device))
+        if (edges := who.edges)
+    ]
+    missed = sorted({sender for who in waiting for sender, _ in who.edges} - waiting_devices)
+    if missed:
+        labels = (device_label(device, names) for device in missed[:NAMED_DEVICES])
+        others = ", ".join(label.removeprefix("device ") for label in labels)
+        lines = [f"device {others}: computing, or away, and waited for", *lines]
+    hidden = len(lines) - NAMED_DEVICES
+    shown = "; ".join(lines[:NAMED_DEVICES]) or "no device waits for a message: all compute"
+    more = f"; and {hidden} more" if hidden > 0 else ""
+    return (
+        f"no device has ended a round for {timeout_s:g} s (recovery.stall_timeout_s): "
+        f"{shown}{more}; what was recorded is kept, `edgesim resume` goes on"
+    )

@@ -1,0 +1,370 @@
+"""Checkpoints of the devices of one host: what is in them, when they are written, which is read.
+
+A checkpoint holds a device between two rounds: its state, how far it has read on each edge, and the
+letters that it has sent since the last checkpoint but one. When it is written depends on this
+machine's clock, and never changes a result: whoever goes on from it does again what was done
+before.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from typing import Protocol
+
+from edgesim.device.device import Device
+from edgesim.device.membership import Edge
+from edgesim.errors import EdgesimError
+from edgesim.fleet.recovery.sent_log import (
+    KEPT_CHECKPOINTS,
+    SentLog,
+    WrittenLetters,
+    describe_letter,
+    read_letter,
+)
+from edgesim.fleet.transport.mailbox import Mailbox
+from edgesim.fleet.transport.promises import Inbox
+from edgesim.results.run_files import REMEDY, RunDirectoryError
+from edgesim.storage.checkpoint_format import (
+    Checkpoint,
+    CheckpointError,
+    NewerCheckpointError,
+    decode,
+    encode,
+)
+from edgesim.storage.state_tree import Arrays
+
+LOG_BYTES = 32 * 2**20  # of new letters in a host's memory; then checkpoints take them to disk,
+LOG_PER_STATE = 1  # but not before they outweigh the state that is written with them
+MAX_SHARE = 0.02  # of a host's time that checkpoints may take
+
+_log = logging.getLogger(__name__)
+
+
+class NoSoundCheckpointError(EdgesimError):
+    """A device's checkpoints are all damaged."""
+
+
+class CheckpointFolder(Protocol):
+    """Where checkpoints lie; writes are atomic."""
+
+    def write_checkpoint(self, device: int, round_index: int, data: bytes) -> None:
+        """Keep a checkpoint."""
+        ...
+
+    def checkpoint_rounds(self, device: int) -> list[int]:
+        """Rounds of the device's checkpoints, increasing."""
+        ...
+
+    def read_checkpoint(self, device: int, round_index: int) -> bytes:
+        """Read one back."""
+        ...
+
+    def drop_checkpoints(self, device: int, rounds: list[int]) -> None:
+        """Remove those of these rounds."""
+        ...
+
+    def drop_parts_from(self, device: int, round_index: int) -> None:
+        """Remove records of rounds that the device will do again."""
+        ...
+
+    def check_records(
+        self, device: int, round_index: int, num_rows: int, moments: Sequence[int]
+    ) -> None:
+        """Make sure that what a device had recorded before a checkpoint is still there.
+
+        Args:
+            device: which one.
+            round_index: of the checkpoint.
+            num_rows: rounds that it had recorded by then.
+            moments: numbers of the evaluations for which it had left its model.
+
+        Raises:
+            RunDirectoryError: something is missing or damaged; what.
+        """
+        ...
+
+    def checkpoint_place(self, device: int, round_index: int) -> str:
+        """Path or URI of a checkpoint, for messages."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSettings:
+    """When checkpoints are written.
+
+    Attributes:
+        run_digest: names what is trained; a checkpoint of another run is not read.
+        every_s: seconds between two of a device; more where they would take too much time.
+        every_rounds: rounds between two, instead of seconds; None for seconds.
+        moments: numbers of the evaluations, increasing.
+    """
+
+    run_digest: str
+    every_s: float
+    every_rounds: int | None = None
+    moments: Sequence[int] = ()
+
+
+@dataclass(slots=True)
+class DeviceRecords:
+    """What a host keeps of one device beside the device itself.
+
+    Attributes:
+        mailbox: messages that wait to be absorbed.
+        log: letters that may be asked for again.
+        heir: who took the device's place; None while it is there.
+        sent_bytes: of all its messages.
+        num_rows: rounds that it has recorded.
+        last_moment: number of the last evaluation for which it has left its model; 0 if none.
+    """
+
+    mailbox: Mailbox | Inbox
+    log: SentLog
+    heir: int | None = None
+    sent_bytes: int = 0
+    num_rows: int = 0
+    last_moment: int = 0
+
+
+@dataclass(slots=True)
+class _Written:
+    """The newest checkpoint of a device.
+
+    Attributes:
+        round_index: of it.
+        at_s: when it was written, by this machine's clock.
+        watermarks: next sequence by edge in it.
+        state_bytes: of the vectors in it.
+        covered: watermarks of the one before, which is read if this one is damaged.
+    """
+
+    round_index: int
+    at_s: float
+    watermarks: Mapping[Edge, int]
+    state_bytes: int
+    covered: Mapping[Edge, int] = field(default_factory=dict)
+
+
+class Checkpoints:
+    """Writes and reads the checkpoints of one host's devices.
+
+    Args:
+        folder: where they lie.
+        settings: when they are written.
+        num_devices: of this host.
+    """
+
+    def __init__(
+        self, folder: CheckpointFolder, settings: CheckpointSettings, num_devices: int
+    ) -> None:
+        self._folder = folder
+        self._settings = settings
+        self._num_devices = num_devices
+        self._start_s = perf_counter()
+        self._written: dict[int, _Written] = {}
+        self._cost_s = 0.0
+
+    def is_due(self, device: Device, log: SentLog) -> bool:
+        """Whether to write one of a device that stands between two rounds."""
+        last = self._written.get(device.index)
+        every = self._settings.every_rounds
+        if every is not None:
+            return device.round_index - (last.round_index if last else 0) >= every
+        state_bytes = last.state_bytes if last else 0
+        if log.fresh_bytes > max(LOG_BYTES / self._num_devices, LOG_PER_STATE * state_bytes):
+            return True  # memory has no other bound; those of the last checkpoint are in it, too
+        passed_s = perf_counter() - (last.at_s if last else self._start_s)
+        # Checkpoints must not take more than their share of the time, however many are due.
+        share_s = self._cost_s * self._num_devices / MAX_SHARE
+        return passed_s >= max(self._settings.every_s, share_s)
+
+    def covered(self, device: int, edge: Edge) -> int:
+        """Letters of an edge below this sequence will not be asked for by the device."""
+        last = self._written.get(device)
+        return last.covered.get(edge, 0) if last else 0
+
+    def write(self, device: Device, records: DeviceRecords) -> None:
+        """Write a checkpoint of a device that stands between two rounds."""
+        start_s = perf_counter()
+        arrays: Arrays = {}
+        log, watermarks = records.log, dict(records.mailbox.next_sequences)
+        dropped = log.drop_covered()
+        letters = log.to_write()
+        in_order = [*letters.copies, *letters.own]
+        fields = {
+            "device": device.state(arrays),
+            "watermarks": [[*edge, sequence] for edge, sequence in watermarks.items()],
+            "log": log.state(),
+            "letters": [describe_letter(letter) for letter in in_order],
+            "copies": len(letters.copies),
+            "heir": records.heir,
+            "sent_bytes": records.sent_bytes,
+            "num_rows": records.num_rows,
+            "last_moment": records.last_moment,
+        }
+        index, round_index = device.index, device.round_index
+        checkpoint = Checkpoint(
+            device=index,
+            round_index=round_index,
+            run_digest=self._settings.run_digest,
+            fields=fields,
+            arrays=arrays,
+            blobs=[letter.data for letter in in_order],
+        )
+        self._folder.write_checkpoint(index, round_index, encode(checkpoint))
+        log.seal(round_index)
+        if records.heir is not None:
+            self._write_twin(checkpoint)
+        before = self._written.get(index)
+        self._written[index] = _Written(
+            round_index,
+            perf_counter(),
+            watermarks,
+            sum(array.nbytes for array in arrays.values()),
+            before.watermarks if before else {},
+        )
+        if dropped:
+            self._folder.drop_checkpoints(index, dropped)
+        if records.heir is None:  # a last one, and its twin, are no measure of those to come
+            self._cost_s = perf_counter() - start_s
+
+    def _write_twin(self, checkpoint: Checkpoint) -> None:
+        """Write the last checkpoint of one who has left again, under the other of two numbers.
+
+        Others soon drop what it would need to do its last round again: no older checkpoint can
+        stand in for this one, so a second one has to, numbered as of the round after.
+        """
+        last = checkpoint.fields["device"]["round_index"]
+        number = last + 1 if checkpoint.round_index == last else last
+        twin = replace(checkpoint, round_index=number)
+        self._folder.write_checkpoint(checkpoint.device, number, encode(twin))
+
+    def restore(self, device: Device, records: DeviceRecords) -> bool:
+        """Set a new device to its newest sound checkpoint; False if it has none.
+
+        What was recorded after it is removed: it will be done again. So are newer checkpoints: one
+        of them may become usable again, and would then go on without these records.
+
+        Raises:
+            NoSoundCheckpointError: there are some, and none can be used; nothing is removed. One
+                can't be used either if what was recorded before it is lost.
+            StorageError: the place does not answer; nothing is removed.
+            NewerCheckpointError: a newer edgesim wrote them; nothing is removed.
+        """
+        rounds = self._folder.checkpoint_rounds(device.index)
+        checkpoint = self._newest_sound(device.index, rounds)
+        round_index = checkpoint.round_index if checkpoint else 0
+        for newer in reversed([number for number in rounds if number > round_index]):
+            # Newest first, lest what is left look sound if this is interrupted.
+            self._folder.drop_checkpoints(device.index, [newer])
+        self._folder.drop_parts_from(device.index, round_index)
+        if checkpoint is None:
+            return False
+        fields = checkpoint.fields
+        device.restore(fields["device"], checkpoint.arrays)
+        watermarks = {(s, r): sequence for s, r, sequence in fields["watermarks"]}
+        records.mailbox.take_over(watermarks)
+        records.log.restore(fields["log"], round_index, _letters(checkpoint), rounds)
+        records.heir, records.sent_bytes = fields["heir"], fields["sent_bytes"]
+        records.num_rows, records.last_moment = fields["num_rows"], fields["last_moment"]
+        if records.heir is not None:  # before anybody hears of it: the other may be damaged
+            self._write_twin(checkpoint)
+        self._written[device.index] = _Written(
+            round_index,
+            perf_counter(),
+            watermarks,
+            sum(array.nbytes for array in checkpoint.arrays.values()),
+        )
+        return True
+
+    def letters(self, device: int, round_index: int) -> WrittenLetters:
+        """Letters in a checkpoint.
+
+        Raises:
+            CheckpointError: it is damaged.
+        """
+        return _letters(self._read(device, round_index))
+
+    def _newest_sound(self, device: int, rounds: list[int]) -> Checkpoint | None:
+        """The newest checkpoint that can be gone on from.
+
+        One whose older letters are needed and lost, as two damaged files in a row lose some, can't:
+        an older one has to write them anew. Nor can one before which a record or a model was left
+        that is lost: the rounds since the one before are done again, and leave it anew. What older
+        ones would need, neighbours may have dropped; these are for those whose file is damaged.
+        """
+        refused: list[tuple[int, str]] = []
+        reasons: list[str] = []
+        for round_index in reversed(rounds):
+            try:
+                checkpoint = self._read(device, round_index)
+                older = SentLog(lambda r: self.letters(device, r))
+                older.restore(checkpoint.fields["log"], round_index, _letters(checkpoint), rounds)
+                older.uncovered()
+                self._check_records(checkpoint)
+            except NewerCheckpointError:
+                raise
+            except (CheckpointError, RunDirectoryError) as error:
+                refused.append((round_index, str(error)))
+                reasons.append(str(error).removesuffix(f"; {REMEDY}"))
+                if isinstance(error, RunDirectoryError) and len(reasons) >= KEPT_CHECKPOINTS:
+                    break
+                continue
+            _tell_refused(device, refused, logging.WARNING)
+            return checkpoint
+        _tell_refused(device, refused, logging.DEBUG)  # the error gives the reason
+        if rounds:
+            raise NoSoundCheckpointError(
+                f"device {device}: none of its {len(rounds)} checkpoints can be used "
+                f"({reasons[0]}), and its neighbours no longer have what it would need to begin "
+                "anew; bring back from a copy what is lost, or start the run anew"
+            )
+        return None
+
+    def _check_records(self, checkpoint: Checkpoint) -> None:
+        """Make sure that what was recorded before a checkpoint is there: nobody makes it again.
+
+        Raises:
+            RunDirectoryError: something is missing or damaged.
+        """
+        fields, moments = checkpoint.fields, self._settings.moments
+        left = moments[: bisect_right(moments, fields["last_moment"])]
+        self._folder.check_records(
+            checkpoint.device, checkpoint.round_index, fields["num_rows"], left
+        )
+
+    def _read(self, device: int, round_index: int) -> Checkpoint:
+        place = self._folder.checkpoint_place(device, round_index)
+        try:
+            checkpoint = decode(self._folder.read_checkpoint(device, round_index))
+        except CheckpointError as error:
+            raise type(error)(f"{place}: {error}") from error
+        if checkpoint.run_digest != self._settings.run_digest:
+            raise CheckpointError(f"{place}: it belongs to another run")
+        if (checkpoint.device, checkpoint.round_index) != (device, round_index):
+            raise CheckpointError(f"{place}: of another device or round than its name says")
+        return checkpoint
+
+
+def _tell_refused(device: int, refused: Sequence[tuple[int, str]], level: int) -> None:
+    for round_index, reason in refused:
+        _log.log(
+            level,
+            "checkpoint of device %d after round %d can't be used: %s",
+            device,
+            round_index,
+            reason,
+        )
+
+
+def _letters(checkpoint: Checkpoint) -> WrittenLetters:
+    described = checkpoint.fields["letters"]
+    letters = [
+        read_letter(letter, data) for letter, data in zip(described, checkpoint.blobs, strict=True)
+    ]
+    num_copies = checkpoint.fields["copies"]
+    return WrittenLetters(letters[:num_copies], letters[num_copies:])

@@ -1,0 +1,1 @@
+"""How messages and time bounds travel between hosts and devices."""

@@ -1,0 +1,80 @@
+"""What a host knows of the world outside: a network that brings letters to devices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from edgesim.device.mail import Letter, LifeSign, Promise
+from edgesim.device.membership import Edge
+from edgesim.errors import EdgesimError
+
+
+class PeerUnavailableError(EdgesimError):
+    """Nobody answers for a device at the moment; it may come back, so try again."""
+
+
+class LettersLostError(EdgesimError):
+    """A device asks for letters that their sender no longer has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A receiver's answer to a letter.
+
+    Attributes:
+        accepted: it was readable and due, and is there; False asks for it again.
+        covered: the receiver will never ask for letters of this edge below that sequence.
+    """
+
+    accepted: bool
+    covered: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A device that was restarted, or has taken the place of another, asks for letters again.
+
+    Attributes:
+        edge: on which they were sent.
+        next_sequence: first letter that it lacks.
+        holder: device that is asked.
+        asker: device that asks, where they are brought to.
+    """
+
+    edge: Edge
+    next_sequence: int
+    holder: int
+    asker: int
+
+
+class Network(Protocol):
+    """Carries letters and requests between the hosts of a fleet.
+
+    It may delay, repeat, reorder and damage letters; it says so where it can't reach somebody.
+    """
+
+    async def post(self, letter: Letter) -> Receipt:
+        """Bring a letter to the device `letter.receiver`.
+
+        Raises:
+            PeerUnavailableError: it may or may not have arrived.
+        """
+        ...
+
+    async def promise(self, promise: Promise | LifeSign) -> None:
+        """Bring a promise or a life sign to the device at the end of its edge.
+
+        Raises:
+            PeerUnavailableError: it may or may not have arrived.
+        """
+        ...
+
+    async def ask(self, request: Request) -> None:
+        """Bring a request to the device `request.holder`.
+
+        Raises:
+            PeerUnavailableError: it may or may not have arrived.
+            LettersLostError: what is asked for is not there any more.
+        """
+        ...

@@ -1,0 +1,266 @@
+"""The inbox of a device at free pace, in virtual time: a conservative discrete-event simulation.
+
+A device whose step ends at t absorbs what has arrived by (t, its id), pairs compared in order. On
+real machines it has to wait until it knows all of that: until each of its possible senders has
+promised that whatever it sends next comes later. Promises travel with messages (`Stamp.promise_s`)
+and, on edges on which nothing is sent, alone. A promise counts once all messages before it are
+here, since transports reorder.
+
+Nobody waits for ever. A device that waits for promises with its clock at t has itself promised on
+every edge not to be heard before t: it sends before it waits; or, at half duplex, where it can't,
+a bare promise. Hence, among devices that all wait, the one with the least pair (t, id) has
+promises past its pair from all others, and does not wait.
+
+Windows do not change that. A message has room if fewer than a window's are waiting, or else if its
+sender's pair is not ahead of the receiver's, or if the receiver waits for that edge. The least
+device is ahead of nobody, so it is never kept from sending. What a full edge holds back must hold
+back no letter and no promise of another edge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from math import inf
+
+from edgesim.device.mail import Arrival, Promise
+from edgesim.device.membership import Edge
+from edgesim.errors import EdgesimError
+from edgesim.hardware.free_clock import Incoming, MessageKey
+from edgesim.hardware.timeline import Stamp
+
+
+class BrokenPromiseError(EdgesimError):
+    """A message came that its sender had promised not to send: the order of events is lost."""
+
+
+@dataclass(slots=True)
+class _Lane:
+    """What is known of one edge.
+
+    Attributes:
+        next_sequence: of the next message to be taken.
+        end: sequence of the first message that is not here.
+        earliest_s: when that one can come.
+        early: messages beyond it.
+        promises: about messages beyond it, by the first of which they speak.
+        is_followed: whether the device answers for this edge, as far as it knows.
+    """
+
+    next_sequence: int = 0
+    end: int = 0
+    earliest_s: float = 0.0
+    early: dict[int, Arrival] = field(default_factory=dict)
+    promises: dict[int, float] = field(default_factory=dict)
+    is_followed: bool = False
+
+
+class Inbox:
+    """Messages and promises that have come for one device and are not yet taken.
+
+    Both may be repeated and reordered. Nothing depends on the order in which they come.
+
+    Args:
+        device: whose inbox it is.
+        edges: on which a message may come in some round.
+
+    Attributes:
+        now_s: end of the device's newest step.
+    """
+
+    def __init__(self, device: int, edges: Iterable[Edge]) -> None:
+        self.now_s = 0.0
+        self._device = device
+        self._lanes: dict[Edge, _Lane] = {}
+        self._holding: list[tuple[float, Edge]] = []  # heap of earliest_s; some are outdated
+        self._coming: list[tuple[float, MessageKey]] = []  # heap of the first bits of `_known`
+        self._known: dict[MessageKey, Arrival] = {}
+        self._within_reach: dict[MessageKey, Incoming] = {}
+        self.take_over(dict.fromkeys(edges, 0))
+
+    def __len__(self) -> int:
+        return len(self._known) + sum(len(lane.early) for lane in self._lanes.values())
+
+    @property
+    def next_sequences(self) -> Mapping[Edge, int]:
+        """Next sequence by edge, for the edges on which messages were taken."""
+        return {e: lane.next_sequence for e, lane in self._lanes.items() if lane.next_sequence}
+
+    def put(self, arrival: Arrival) -> bool:
+        """Keep a message and its promise; False if nothing of it is new.
+
+        Raises:
+            BrokenPromiseError: it reaches the device earlier than was promised.
+        """
+        message = arrival.message
+        edge = message.sender, message.receiver
+        lane = self._lanes.setdefault(edge, _Lane())
+        if message.sequence in lane.early:
+            return False
+        if message.sequence < lane.end:
+            # After a restart of both ends, the device may have the message but not its promise.
+            earliest_s = _stamp(arrival).promise_s
+            return self.take_promise(Promise(edge, message.sequence + 1, earliest_s))
+        lane.early[message.sequence] = arrival
+        self._extend(edge, lane)
+        return True
+
+    def take_promise(self, promise: Promise) -> bool:
+        """Keep a promise; False if it says nothing new."""
+        lane = self._lanes.setdefault(promise.edge, _Lane())
+        first, earliest_s = promise.next_sequence, promise.earliest_s
+        known_s = lane.earliest_s if first <= lane.end else lane.promises.get(first, 0.0)
+        if earliest_s <= known_s:
+            return False
+        lane.promises[first] = earliest_s
+        self._extend(promise.edge, lane)
+        return True
+
+    def advance(self, now_s: float) -> None:
+        """The device's step has ended; infinity: it takes all that will ever come."""
+        self.now_s = now_s
+
+    def is_ready(self) -> bool:
+        """Whether everything is here that reaches the device by the end of its step."""
+        while self._holding:
+            earliest_s, edge = self._holding[0]
+            if self._lanes[edge].earliest_s == earliest_s:
+                return not self._holds_up(edge)
+            heappop(self._holding)
+        return True
+
+    def waiting_for(self) -> list[Edge]:
+        """Edges whose promises the device waits for, increasing."""
+        return sorted(
+            e for e, lane in self._lanes.items() if lane.is_followed and self._holds_up(e)
+        )
+
+    def earliest_s(self, edge: Edge) -> float:
+        """When the first message of an edge that is not here can come, as far as is promised."""
+        return self._lanes[edge].earliest_s
+
+    def within_reach(self) -> list[Incoming]:
+        """All that is not taken and whose (first bit, sender) is at most (now, device).
+
+        Follows `is_ready`; the order is always the same.
+        """
+        assert self.is_ready(), "what reaches the device is known"
+        while self._coming and self._is_by_now(*self._coming[0]):
+            _, key = heappop(self._coming)
+            if key in self._known:
+                self._within_reach[key] = Incoming(key, _stamp(self._known[key]))
+        return list(self._within_reach.values())
+
+    def take(self, keys: Sequence[MessageKey]) -> list[Arrival]:
+        """Remove and return messages that are within reach, in the order given."""
+        taken = []
+        for key in keys:
+            sender, receiver, sequence = key
+            lane = self._lanes[sender, receiver]
+            assert sequence == lane.next_sequence, "messages of an edge are taken in order"
+            lane.next_sequence += 1
+            del self._within_reach[key]
+            taken.append(self._known.pop(key))
+        return taken
+
+    def has_room(self, edge: Edge, sequence: int, stamp: Stamp, window: int) -> bool:
+        """Whether a message may come in; see above.
+
+        Args:
+            edge: of the message.
+            sequence: its place on it.
+            stamp: when it travels.
+            window: messages of one edge that may be here for no reason but to wait.
+        """
+        lane = self._lanes.get(edge)
+        if lane is None or not lane.is_followed:  # mail for an heir that does not know yet
+            return True
+        return (
+            sequence < lane.next_sequence + window
+            or self._is_by_now(stamp.handed_s, edge)
+            or self._holds_up(edge)
+        )
+
+    def is_drained(self) -> bool:
+        """Whether nothing is left and nothing will come."""
+        everything = (lane.earliest_s for lane in self._lanes.values() if lane.is_followed)
+        return not len(self) and all(earliest_s == inf for earliest_s in everything)
+
+    def take_over(self, next_sequences: Mapping[Edge, int]) -> None:
+        """Answer for edges from some message on: after a restart, or as somebody's heir.
+
+        Args:
+            next_sequences: by edge, also by those where it is 0.
+        """
+        for edge, sequence in next_sequences.items():
+            lane = self._lanes.setdefault(edge, _Lane())
+            for past in range(lane.next_sequence, min(lane.end, sequence)):
+                del self._known[*edge, past]
+                self._within_reach.pop((*edge, past), None)
+            for past in [early for early in lane.early if early < sequence]:
+                del lane.early[past]
+            lane.next_sequence = max(lane.next_sequence, sequence)
+            lane.end = max(lane.end, sequence)
+            if not lane.is_followed:
+                lane.is_followed = True
+                heappush(self._holding, (lane.earliest_s, edge))
+            self._extend(edge, lane)
+
+    def empty(self) -> list[Arrival]:
+        """Remove and return everything, in the order of edges and sequences."""
+        everything = list(self._known.values())
+        for lane in self._lanes.values():
+            everything += lane.early.values()
+            lane.early.clear()
+        self._known.clear()
+        self._within_reach.clear()
+        return sorted(everything, key=_key)
+
+    def _extend(self, edge: Edge, lane: _Lane) -> None:
+        """Make use of what has come without a gap."""
+        if not lane.is_followed:
+            return
+        known_s = lane.earliest_s
+        self._believe(lane)
+        while lane.end in lane.early:
+            arrival = lane.early.pop(lane.end)
+            stamp = _stamp(arrival)
+            if stamp.first_bit_s < lane.earliest_s:
+                raise BrokenPromiseError(
+                    f"message {lane.end} of edge {edge[0]} -> {edge[1]} reaches its receiver at "
+                    f"{stamp.first_bit_s!r} s, but was promised not to before "
+                    f"{lane.earliest_s!r} s; resume the run, and report it if it comes again"
+                )
+            key = *edge, lane.end
+            self._known[key] = arrival
+            heappush(self._coming, (stamp.first_bit_s, key))
+            lane.end += 1
+            lane.earliest_s = max(lane.earliest_s, stamp.promise_s)
+            self._believe(lane)
+        if lane.earliest_s > known_s:
+            heappush(self._holding, (lane.earliest_s, edge))
+
+    def _believe(self, lane: _Lane) -> None:
+        """Let promises count whose earlier messages are all here."""
+        for first in [first for first in lane.promises if first <= lane.end]:
+            lane.earliest_s = max(lane.earliest_s, lane.promises.pop(first))
+
+    def _holds_up(self, edge: Edge) -> bool:
+        """Whether a message may come on this edge that reaches the device by now."""
+        earliest_s = self._lanes[edge].earliest_s
+        return earliest_s != inf and self._is_by_now(earliest_s, edge)
+
+    def _is_by_now(self, time_s: float, edge_or_key: tuple[int, ...]) -> bool:
+        """Whether a time of its sender's is at most the device's."""
+        return (time_s, edge_or_key[0]) <= (self.now_s, self._device)
+
+
+def _stamp(arrival: Arrival) -> Stamp:
+    assert arrival.stamp is not None, "at free pace every device has a clock"
+    return arrival.stamp
+
+
+def _key(arrival: Arrival) -> MessageKey:
+    message = arrival.message
+    return message.sender, message.receiver, message.sequence

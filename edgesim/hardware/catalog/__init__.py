@@ -1,0 +1,23 @@
+"""The catalog of device profiles, by the names that scenarios use.
+
+Rates of CPUs are what their pipes complete if no cycle is lost, at the clock they hold: an upper
+bound as in any roofline, so that devices compare. Real kernels reach less: HPL 39 to 48 % on
+Raspberry Pis 5 and 4, where it says so beside the number. Rates of the two GPUs that throttle are
+measured. A scenario with measurements of its own overrides what it knows better.
+
+Memory is what a program can use. Powers are the whole board's or module's, as each citation says.
+"""
+
+from __future__ import annotations
+
+from edgesim.hardware.catalog.boards import BOARDS
+from edgesim.hardware.catalog.entry import CatalogEntry, Evidence, Row, Source
+from edgesim.hardware.catalog.gpus import GPUS
+from edgesim.hardware.catalog.microcontrollers import MICROCONTROLLERS
+from edgesim.hardware.catalog.phones import PHONES_AND_LAPTOPS
+
+__all__ = ["PROFILES", "CatalogEntry", "Evidence", "Row", "Source"]
+
+PROFILES: dict[str, CatalogEntry] = {
+    entry.profile.name: entry for entry in (*MICROCONTROLLERS, *BOARDS, *GPUS, *PHONES_AND_LAPTOPS)
+}

@@ -1,0 +1,1 @@
+"""Convolutions of codes: direct, depthwise, Winograd."""

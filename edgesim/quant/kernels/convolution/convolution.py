@@ -1,0 +1,173 @@
+"""Exact convolutions of 8-bit codes, and their input gradients, on one processor core.
+
+A fully connected layer is a convolution with kernel 1 of images of one pixel.
+
+Symbols:
+    q: codes, uint8   z: zero point   w: weights, int8   acc: sums of (q - z) w, int32, exact
+Shapes:
+    N: samples   H, W: height, width   C: input channels   O: output channels   k: kernel
+    I: input channels that an output channel sees. Activations are NHWC and contiguous.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+
+from edgesim.quant.kernels.arrays import Float32, Int8, UInt8
+from edgesim.quant.kernels.convolution.depthwise import Depthwise
+from edgesim.quant.kernels.convolution.direct import Direct
+from edgesim.quant.kernels.convolution.direct_bytes import DirectBytes
+from edgesim.quant.kernels.convolution.winograd import Winograd
+from edgesim.quant.kernels.errors import KernelError
+from edgesim.quant.kernels.geometry import (
+    ConvolutionShape,
+    Tables,
+    forward_tables,
+    gradient_tables,
+)
+from edgesim.quant.kernels.instructions import LANES
+from edgesim.quant.kernels.products import dot_product, multiply_add
+from edgesim.quant.kernels.products.packing import weights_in_memory_order
+
+Method = Literal["direct", "direct_bytes", "depthwise", "winograd"]
+
+_NO_BIAS = np.empty(0, np.float32)
+
+
+class Convolution:
+    """The integer convolution of one shape and its input gradient.
+
+    Holds tables of positions, and neither weights nor activations: make it once for a layer and an
+    image size; it may be shared by threads. Any number of samples is taken.
+
+    Args:
+        shape: sizes.
+        method: how, in both directions; None: the fastest way for each. All give the same bits.
+
+    Raises:
+        KernelError: the method can't compute this shape.
+    """
+
+    def __init__(self, shape: ConvolutionShape, method: Method | None = None) -> None:
+        self.shape = shape
+        self._forward = _choose(shape, forward_tables, method)
+        self._gradient = _choose(shape, gradient_tables, method)
+
+    def convolve(
+        self,
+        codes_NHWC: UInt8,
+        zero_point: int,
+        scale: float,
+        weights_OIkk: Int8,
+        weight_scales: Float32,
+        bias_O: Float32 | None,
+        out_NHWO: Float32,
+    ) -> None:
+        """Write float32(acc) * (weight_scales * scale) + bias_O into `out_NHWO`; all is rounded.
+
+        Args:
+            codes_NHWC: q, shape (N, H, W, C).
+            zero_point: z, 0 to 255; padding has this code.
+            scale: of the codes; rounded to float32.
+            weights_OIkk: int8 in [-127, 127], shape (O, I, k, k). In channels_last memory they are
+                not copied.
+            weight_scales: shape (O,), or (1,).
+            bias_O: shape (O,), or None.
+            out_NHWO: written, shape (N, output height, output width, O).
+
+        Raises:
+            KernelError: an array of other type or shape, or not contiguous.
+        """
+        shape = self.shape
+        inputs = shape.height, shape.width, shape.channels
+        outputs = shape.out_height, shape.out_width, shape.out_channels
+        bias = _NO_BIAS if bias_O is None else bias_O
+        if bias_O is not None:
+            _check("biases", bias_O, np.float32, (shape.out_channels,))
+        operands = (codes_NHWC, inputs), (out_NHWO, outputs)
+        self._run(self._forward, operands, zero_point, scale, weights_OIkk, weight_scales, bias)
+
+    def input_gradient(
+        self,
+        codes_NHWO: UInt8,
+        zero_point: int,
+        scale: float,
+        weights_OIkk: Int8,
+        weight_scales: Float32,
+        out_NHWC: Float32,
+    ) -> None:
+        """Write float32(acc) * (weight_scales * scale), rounded thrice, into `out_NHWC`.
+
+        Here acc sums over all places at which an input was multiplied.
+
+        Args:
+            codes_NHWO: q of the gradient at the output, shape (N, output height, output width, O).
+            zero_point: z, 0 to 255.
+            scale: of the gradient; rounded to float32.
+            weights_OIkk: of `convolve`.
+            weight_scales: shape (1,), or (C,).
+            out_NHWC: written, shape (N, H, W, C).
+
+        Raises:
+            KernelError: an array of other type or shape, or not contiguous.
+        """
+        shape = self.shape
+        inputs = shape.out_height, shape.out_width, shape.out_channels
+        outputs = shape.height, shape.width, shape.channels
+        operands = (codes_NHWO, inputs), (out_NHWC, outputs)
+        self._run(
+            self._gradient, operands, zero_point, scale, weights_OIkk, weight_scales, _NO_BIAS
+        )
+
+    def _run(
+        self,
+        method: Direct | DirectBytes | Depthwise | Winograd,
+        operands: tuple[tuple[UInt8, tuple[int, ...]], tuple[Float32, tuple[int, ...]]],
+        zero_point: int,
+        scale: float,
+        weights_OIkk: Int8,
+        weight_scales: Float32,
+        bias: Float32,
+    ) -> None:
+        (codes, inputs), (out, outputs) = operands
+        _check("codes", codes, np.uint8, (len(codes), *inputs))
+        _check("output", out, np.float32, (len(codes), *outputs))
+        scales = 1 if len(weight_scales) == 1 else outputs[2]
+        _check("scales", weight_scales, np.float32, (scales,))
+        weights = weights_in_memory_order(weights_OIkk, self.shape.weight_shape)
+        if len(codes):
+            method.run(codes, zero_point, weights, scale, weight_scales, bias, out)
+
+
+def _choose(
+    shape: ConvolutionShape,
+    tables_of: Callable[..., Tables],
+    method: Method | None,
+) -> Direct | DirectBytes | Depthwise | Winograd:
+    if method == "depthwise" or (method is None and shape.is_depthwise):
+        return Depthwise(tables_of(shape, multiply_add.TILE, LANES))
+    # Transforms cost what they save once products are twice as fast.
+    if method == "direct_bytes" or (method is None and dot_product.dot_product_is_native()):
+        return DirectBytes(tables_of(shape, dot_product.TILE))
+    tables = tables_of(shape, multiply_add.TILE)
+    if method == "winograd" or (method is None and Winograd.suits(tables)):
+        return Winograd(tables)
+    return Direct(tables)
+
+
+def _check(
+    what: str,
+    array: np.ndarray[tuple[int, ...], np.dtype[np.generic]],
+    kind: type[np.generic],
+    shape: tuple[int, ...],
+) -> None:
+    if array.dtype.type is not kind or array.shape != shape:
+        raise KernelError(
+            f"{what} of a convolution are {array.dtype} of shape {array.shape}; must be "
+            f"{np.dtype(kind)} of shape {shape}"
+        )
+    if not array.flags.c_contiguous:
+        raise KernelError(f"{what} of a convolution are not contiguous; give a contiguous copy")

@@ -1,0 +1,1 @@
+"""Norms by ranges, forward and backward."""

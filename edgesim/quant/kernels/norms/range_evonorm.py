@@ -1,0 +1,233 @@
+"""Range EvoNorm on 8-bit codes, forward and backward (R§2; arXiv 2111.09389, Eq. 2), compiled.
+
+Symbols:
+    q: code of an entry   x = (q - z) scale: its number   g: gradient at y, from its own codes
+    v, gamma, beta: slope of the gate, scale, shift, per channel, as they are used
+    t = x v / 6 + 1/2   h = clip(t, 0, 1): gate   n = x h
+    R: mean range of a group's chunks   s = 1 / (kappa R + eps)   s_hat: s, 8-bit
+    y = n s_hat gamma + beta
+Shapes:
+    N: samples   P: pixels   G: groups   K: channels in a group   C = G K   J: chunks of a group
+
+Forward results are those of float32 operations one by one, in the order of the formulas.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+
+from edgesim.quant.kernels.arrays import Float32, Int64, UInt8
+from edgesim.quant.kernels.checks import require
+from edgesim.quant.kernels.norms.chunk_extremes import pixels_of_a_row, write_chunk_extremes
+from edgesim.quant.kernels.norms.range_evonorm_passes import (
+    add_range_gradients,
+    backward_but_ranges,
+    normalize,
+    write_scales,
+)
+from edgesim.quant.kernels.rounding.quantize import requantize_found
+
+_MOST_LANES = 128  # of a row: with its sums and parameters it stays in the first-level cache
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Constants of a layer.
+
+    Attributes:
+        groups: G.
+        chunks: J, a divisor of the entries of a sample's group.
+        kappa: ratio of deviation to mean range for chunks of that size.
+        epsilon: keeps s finite.
+    """
+
+    groups: int
+    chunks: int
+    kappa: float
+    epsilon: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scales:
+    """s and s_hat, float32, shape (N, G): what the backward pass needs beside the codes."""
+
+    s: Float32
+    s_hat: Float32
+
+
+@dataclass(frozen=True, slots=True)
+class Gradients:
+    """At the input, shape (N, H, W, C), and at the parameters, shape (C,); float32."""
+
+    x: Float32
+    v: Float32
+    gamma: Float32
+    beta: Float32
+
+
+def range_evonorm(
+    codes_NHWC: UInt8,
+    grid: Float32,
+    v: Float32,
+    gamma: Float32,
+    beta: Float32,
+    settings: Settings,
+) -> tuple[Float32, Scales]:
+    """y, float32 NHWC, and the scales.
+
+    Args:
+        codes_NHWC: contiguous.
+        grid: of the codes.
+        v: as used, like gamma and beta, shape (C,).
+        gamma: as used.
+        beta: as used.
+        settings: of the layer.
+
+    Raises:
+        KernelError: an array is of another kind.
+    """
+    _check(codes_NHWC, v, gamma)
+    require("beta", beta, np.float32, v.shape)
+    s = np.empty((len(codes_NHWC), settings.groups), np.float32)
+    s_hat, y = np.empty_like(s), np.empty(codes_NHWC.shape, np.float32)
+    constants = settings.kappa, settings.epsilon
+    _forward(codes_NHWC, grid, v, gamma, beta, settings.chunks, *constants, s, s_hat, y)
+    return y, Scales(s, s_hat)
+
+
+def range_evonorm_backward(
+    codes_NHWC: UInt8,
+    grid: Float32,
+    v: Float32,
+    gamma: Float32,
+    settings: Settings,
+    scales: Scales,
+    g_codes_NHWC: UInt8,
+    g_grid: Float32,
+) -> Gradients:
+    """Gradients for g; straight through the rounding of the scales.
+
+    A chunk's range moves with its first maximum and its first minimum in (channel, pixel) order.
+
+    Args:
+        codes_NHWC: of the forward pass, like `grid`, `v`, `gamma` and `settings`.
+        grid: of the codes.
+        v: as used, shape (C,).
+        gamma: as used, shape (C,).
+        settings: of the layer.
+        scales: from the forward pass.
+        g_codes_NHWC: of the gradient at y, contiguous.
+        g_grid: of these codes.
+
+    Raises:
+        KernelError: an array is of another kind.
+    """
+    _check(codes_NHWC, v, gamma)
+    require("codes of g", g_codes_NHWC, np.uint8, codes_NHWC.shape)
+    g_x = np.empty(codes_NHWC.shape, np.float32)
+    g_v, g_gamma, g_beta = np.empty((3, len(v)), np.float32)
+    _backward(
+        codes_NHWC,
+        grid,
+        g_codes_NHWC,
+        g_grid,
+        v,
+        gamma,
+        settings.chunks,
+        settings.kappa,
+        scales.s,
+        scales.s_hat,
+        g_x,
+        g_v,
+        g_gamma,
+        g_beta,
+    )
+    return Gradients(g_x, g_v, g_gamma, g_beta)
+
+
+def _check(codes_NHWC: UInt8, v: Float32, gamma: Float32) -> None:
+    require("codes", codes_NHWC, np.uint8, codes_NHWC.shape)
+    require("v", v, np.float32, codes_NHWC.shape[3:])
+    require("gamma", gamma, np.float32, codes_NHWC.shape[3:])
+
+
+@njit(nogil=True, cache=True)
+def _rows(codes_NHWC: UInt8) -> tuple[int, int, int]:
+    """Shape of the codes as rows of each sample."""
+    N, H, W, C = codes_NHWC.shape
+    pixels = pixels_of_a_row(H * W, C, _MOST_LANES)
+    return N, H * W // pixels, pixels * C
+
+
+@njit(nogil=True, cache=True)
+def _extremes(codes_NHWC: UInt8, groups: int, chunks: int) -> tuple[Int64, Int64]:
+    N, H, W, C = codes_NHWC.shape
+    lowest = np.empty((N, groups, chunks), np.int64)
+    highest = np.empty((N, groups, chunks), np.int64)
+    write_chunk_extremes(codes_NHWC.reshape(N, H * W, C), lowest, highest)
+    return lowest, highest
+
+
+@njit(nogil=True, cache=True)
+def _forward(
+    codes_NHWC: UInt8,
+    grid: Float32,
+    v: Float32,
+    gamma: Float32,
+    beta: Float32,
+    chunks: int,
+    kappa: float,
+    epsilon: float,
+    s_NG: Float32,
+    s_hat_NG: Float32,
+    y_NHWC: Float32,
+) -> None:
+    lowest, highest = _extremes(codes_NHWC, s_NG.shape[1], chunks)
+    write_scales(lowest, highest, grid, np.float32(kappa), np.float32(epsilon), s_NG)
+    found = np.empty(4, np.float32)
+    requantize_found(s_NG.reshape(-1), False, np.uint64(0), found, s_hat_NG.reshape(-1))
+    rows = _rows(codes_NHWC)
+    normalize(codes_NHWC.reshape(rows), grid, v, gamma, beta, s_hat_NG, y_NHWC.reshape(rows))
+
+
+@njit(nogil=True, cache=True)
+def _backward(
+    codes_NHWC: UInt8,
+    grid: Float32,
+    g_codes_NHWC: UInt8,
+    g_grid: Float32,
+    v: Float32,
+    gamma: Float32,
+    chunks: int,
+    kappa: float,
+    s_NG: Float32,
+    s_hat_NG: Float32,
+    g_x_NHWC: Float32,
+    g_v: Float32,
+    g_gamma: Float32,
+    g_beta: Float32,
+) -> None:
+    (N, G), C = s_NG.shape, len(v)
+    g_s_hat, g_parameters = np.empty((N, G)), np.zeros((3, C))
+    rows = _rows(codes_NHWC)
+    backward_but_ranges(
+        codes_NHWC.reshape(rows),
+        grid,
+        g_codes_NHWC.reshape(rows),
+        g_grid,
+        v,
+        gamma,
+        gamma * g_grid[0],
+        s_hat_NG,
+        g_x_NHWC.reshape(rows),
+        g_parameters,
+        g_s_hat,
+    )
+    g_R = g_s_hat * s_NG * s_NG * (-kappa / chunks)
+    lowest, highest = _extremes(codes_NHWC, G, chunks)
+    add_range_gradients(g_R, lowest, highest, g_x_NHWC.reshape(N, -1), C)
+    for c in range(C):
+        g_v[c], g_gamma[c], g_beta[c] = g_parameters[0, c], g_parameters[1, c], g_parameters[2, c]

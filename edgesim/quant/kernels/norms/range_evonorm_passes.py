@@ -1,0 +1,237 @@
+"""The passes of Range EvoNorm over codes and gradients; `range_evonorm.py` has the symbols.
+
+Shapes:
+    row: some pixels with all of their channels; R = entries of a row, r = number of rows
+    Whatever varies by channel is repeated to a row: inner loops are long for few channels.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from edgesim.quant.kernels.arrays import Float32, Int64, UInt8
+from edgesim.quant.kernels.intrinsics import larger, smaller
+from edgesim.quant.kernels.norms.chunk_extremes import (
+    CHANNEL_SHIFT,
+    CODE_SHIFT,
+    PIXEL_MASK,
+    PLACE_MASK,
+)
+
+Float64 = NDArray[np.float64]
+
+_MOST_ROWS = 128  # that are summed in float32 before the sums go on in float64
+_ZERO = np.float32(0)
+_HALF = np.float32(0.5)
+_ONE = np.float32(1)
+_SIXTH = np.float32(1 / 6)
+
+
+@njit(nogil=True, cache=True)
+def write_scales(
+    lowest_NGJ: Int64,
+    highest_NGJ: Int64,
+    grid: Float32,
+    kappa: np.float32,
+    epsilon: np.float32,
+    s_NG: Float32,
+) -> None:
+    """Write s of the extremes of the chunks."""
+    N, G, J = lowest_NGJ.shape
+    scale, chunk_share = grid[0], np.float32(1 / J)
+    for n in range(N):
+        for g in range(G):
+            range_sum = 0
+            for j in range(J):
+                range_sum += highest_NGJ[n, g, j] >> CODE_SHIFT
+                range_sum -= lowest_NGJ[n, g, j] >> CODE_SHIFT
+            R = (np.float32(range_sum) * chunk_share) * scale
+            s_NG[n, g] = _ONE / (R * kappa + epsilon)
+
+
+@njit(nogil=True, cache=True)
+def _repeat(of_groups: Float32, factors: Float32, row_R: Float32) -> None:
+    """Fill a row with values by channel, each multiplied by that of its group."""
+    C, G = len(factors), len(of_groups)
+    for first in range(0, len(row_R), C):
+        for g in range(G):
+            start = first + g * (C // G)
+            for k in range(C // G):
+                row_R[start + k] = of_groups[g] * factors[g * (C // G) + k]
+
+
+@njit(nogil=True, cache=True)
+def normalize(
+    codes_NrR: UInt8,
+    grid: Float32,
+    v: Float32,
+    gamma: Float32,
+    beta: Float32,
+    s_hat_NG: Float32,
+    y_NrR: Float32,
+) -> None:
+    """Write y; `s_hat_NG` are the scales as they are used."""
+    R, C = codes_NrR.shape[2], len(v)
+    one, ones = np.ones(1, np.float32), np.ones(C, np.float32)
+    v_R, gamma_R = np.empty(R, np.float32), np.empty(R, np.float32)
+    beta_R, s_hat_R = np.empty(R, np.float32), np.empty(R, np.float32)
+    _repeat(one, v, v_R)
+    _repeat(one, gamma, gamma_R)
+    _repeat(one, beta, beta_R)
+    for n in range(len(codes_NrR)):
+        _repeat(s_hat_NG[n], ones, s_hat_R)
+        _normalize_sample(codes_NrR[n], grid, v_R, gamma_R, beta_R, s_hat_R, y_NrR[n])
+
+
+@njit(nogil=True, cache=True)
+def _normalize_sample(
+    codes_rR: UInt8,
+    grid: Float32,
+    v_R: Float32,
+    gamma_R: Float32,
+    beta_R: Float32,
+    s_hat_R: Float32,
+    y_rR: Float32,
+) -> None:
+    scale, z = grid[0], grid[1]
+    for r in range(codes_rR.shape[0]):
+        for i in range(codes_rR.shape[1]):
+            x = (np.float32(codes_rR[r, i]) - z) * scale
+            n = x * _gate((x * v_R[i]) * _SIXTH + _HALF)
+            y_rR[r, i] = (n * s_hat_R[i]) * gamma_R[i] + beta_R[i]
+
+
+@njit(nogil=True, cache=True)
+def _gate(t: np.float32) -> np.float32:
+    return smaller(larger(t, _ZERO), _ONE)
+
+
+@njit(nogil=True, cache=True)
+def backward_but_ranges(
+    codes_NrR: UInt8,
+    grid: Float32,
+    g_codes_NrR: UInt8,
+    g_grid: Float32,
+    v: Float32,
+    gamma: Float32,
+    slopes: Float32,
+    s_hat_NG: Float32,
+    g_x_NrR: Float32,
+    g_parameters_3C: Float64,
+    g_s_hat_NG: Float64,
+) -> None:
+    """All but what the ranges add to gradients at x."""
+    num_rows, R, C = codes_NrR.shape[1], codes_NrR.shape[2], len(v)
+    v_R, slope_R = np.empty(R, np.float32), np.empty(R, np.float32)
+    _repeat(np.ones(1, np.float32), v, v_R)
+    sums_3R = np.empty((3, R), np.float32)
+    sums_3C = np.empty((3, C), np.float64)
+    for n in range(len(codes_NrR)):
+        _repeat(s_hat_NG[n], slopes, slope_R)
+        _clear(sums_3C)
+        for start in range(0, num_rows, _MOST_ROWS):
+            _clear(sums_3R)
+            _backward_rows(
+                codes_NrR[n],
+                g_codes_NrR[n],
+                start,
+                min(start + _MOST_ROWS, num_rows),
+                grid,
+                g_grid[1],
+                v_R,
+                slope_R,
+                g_x_NrR[n],
+                sums_3R[0],
+                sums_3R[1],
+                sums_3R[2],
+            )
+            _add_lanes(sums_3R, g_grid[0], sums_3C)
+        _add_parameter_gradients(sums_3C, gamma, s_hat_NG[n], g_parameters_3C, g_s_hat_NG[n])
+
+
+@njit(nogil=True, cache=True)
+def _backward_rows(
+    codes_rR: UInt8,
+    g_codes_rR: UInt8,
+    start: int,
+    stop: int,
+    grid: Float32,
+    g_z: np.float32,
+    v_R: Float32,
+    slope_R: Float32,
+    g_x_rR: Float32,
+    sum_gn_R: Float32,
+    sum_gxx_R: Float32,
+    sum_g_R: Float32,
+) -> None:
+    """Gradients of some rows but for the ranges', and sums by lane in units of g's scale.
+
+    Inside the gate, n = x (x v / 6 + 1/2), and dn/dx = h + x v / 6; outside, dn/dx = h.
+    """
+    scale, z = grid[0], grid[1]
+    for r in range(start, stop):
+        for i in range(codes_rR.shape[1]):
+            x = (np.float32(codes_rR[r, i]) - z) * scale
+            g = np.float32(g_codes_rR[r, i]) - g_z
+            a = (x * v_R[i]) * _SIXTH
+            t = a + _HALF
+            h = _gate(t)
+            is_inside = t == h
+            gx = g * x
+            g_x_rR[r, i] = (g * slope_R[i]) * (h + (a if is_inside else _ZERO))
+            sum_gn_R[i] += gx * h
+            sum_gxx_R[i] += gx * x if is_inside else _ZERO
+            sum_g_R[i] += g  # exact: whole numbers
+
+
+@njit(nogil=True, cache=True)
+def _clear(sums: NDArray[np.floating[Any]]) -> None:
+    for i in range(sums.shape[0]):
+        for j in range(sums.shape[1]):
+            sums[i, j] = 0
+
+
+@njit(nogil=True, cache=True)
+def _add_lanes(sums_3R: Float32, factor: np.float32, sums_3C: Float64) -> None:
+    C = sums_3C.shape[1]
+    for i in range(3):
+        for first in range(0, sums_3R.shape[1], C):
+            for c in range(C):
+                sums_3C[i, c] += sums_3R[i, first + c] * np.float64(factor)
+
+
+@njit(nogil=True, cache=True)
+def _add_parameter_gradients(
+    sums_3C: Float64, gamma: Float32, s_hat_G: Float32, g_parameters_3C: Float64, g_s_hat_G: Float64
+) -> None:
+    """Add a sample's to those at v, gamma and beta, and fill in that at its s_hat."""
+    G = len(s_hat_G)
+    K = len(gamma) // G
+    for g in range(G):
+        s_hat = np.float64(s_hat_G[g])
+        g_s_hat_G[g] = 0
+        for c in range(g * K, (g + 1) * K):
+            g_s_hat_G[g] += sums_3C[0, c] * gamma[c]
+            g_parameters_3C[0, c] += sums_3C[1, c] * (s_hat * gamma[c] / 6)
+            g_parameters_3C[1, c] += sums_3C[0, c] * s_hat
+            g_parameters_3C[2, c] += sums_3C[2, c]
+
+
+@njit(nogil=True, cache=True)
+def add_range_gradients(
+    g_R_NG: Float64, lowest_NGJ: Int64, highest_NGJ: Int64, g_x_NL: Float32, C: int
+) -> None:
+    """A chunk's range grows with its maximum, and shrinks with its minimum."""
+    N, G, J = lowest_NGJ.shape
+    for n in range(N):
+        for g in range(G):
+            g_R, first = np.float32(g_R_NG[n, g]), g * (C // G)
+            for j in range(J):
+                place = (highest_NGJ[n, g, j] & PLACE_MASK) ^ PLACE_MASK
+                g_x_NL[n, (place & PIXEL_MASK) * C + first + (place >> CHANNEL_SHIFT)] += g_R
+                place = lowest_NGJ[n, g, j] & PLACE_MASK
+                g_x_NL[n, (place & PIXEL_MASK) * C + first + (place >> CHANNEL_SHIFT)] -= g_R

@@ -1,0 +1,1 @@
+"""Quantization and the noise of stochastic rounding."""

@@ -1,0 +1,1 @@
+"""Gradients of convolutions at their weights."""

@@ -1,0 +1,175 @@
+"""Sums of outer products of float32 rows: U^T V for several pairs of tall matrices, in blocks.
+
+A tile of 6 x 16 sums stays in twelve registers while the rows go by; each row of U gives six
+numbers, each row of V two vectors. Vectors of 512 bits make it 12 x 16. Either way a sum takes its
+terms in the same order. Products and sums are fused where the processor can.
+
+Symbols:
+    U, V: tall matrices, pair by pair ("position")   t: row of both   M: sums, U^T V
+    panel: columns that lie together, row after row: 24 of U (the last: fewer), 16 of V
+    block: panels of U and V whose M are worked on together
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from llvmlite import ir
+
+from edgesim.quant.kernels.arrays import Float32
+from edgesim.quant.kernels.inner import inner
+from edgesim.quant.kernels.instructions import (
+    LANES,
+    F32x8,
+    F32x16,
+    Loop,
+    broadcast,
+    constant,
+    has_wide_vectors,
+    instruction,
+    load,
+    store,
+)
+from edgesim.quant.kernels.products.segments import places_of, zeros
+
+U_PANEL = 24  # columns: what 6 divides, and vectors of 8
+V_PANEL = LANES
+PANEL_SUMS = U_PANEL * V_PANEL
+UNROLLED = 4  # rows between two tests for the end: their number must be a multiple
+
+_SUMS = F32x16 if has_wide_vectors() else F32x8
+_PARTS = LANES // _SUMS.count  # vectors of a column's sums
+# Columns of U at a time; any multiple of 8 is a sum of these.
+_MANY, _FEW = (12, 8) if _PARTS == 1 else (6, 4)
+
+
+def fused(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+    """A * b + c, rounded once where the processor can and twice where not."""
+    name = f"llvm.fmuladd.v{c.type.count}f32"
+    function = builder.module.globals.get(name) or ir.Function(
+        builder.module, ir.FunctionType(c.type, [c.type] * 3), name
+    )
+    return builder.call(function, [a, b, c])
+
+
+def _adder(columns: int) -> Callable[..., None]:
+    """An instruction that works on so many columns of U and a panel of V."""
+
+    def add_outer_products(
+        builder: ir.IRBuilder,
+        U: ir.Value,
+        first_u: ir.Value,
+        u_step: ir.Value,
+        V: ir.Value,
+        first_v: ir.Value,
+        steps: ir.Value,
+        M: ir.Value,
+        first_m: ir.Value,
+        is_sum: ir.Value,
+    ) -> None:
+        tile = builder.gep(M, [first_m])
+        places = places_of(builder, tile, _SUMS, _PARTS * columns)
+        none = zeros(_SUMS, _PARTS * columns)
+        start = [builder.gep(U, [first_u]), builder.gep(V, [first_v]), *none]
+        loop = Loop(builder, constant(0), steps, start)
+        values = loop.values
+        for _ in range(UNROLLED):
+            values = _add_row(builder, u_step, values)
+        totals = loop.close(values)[2:]
+        is_new = builder.icmp_signed("==", is_sum, constant(0))
+        for total, place in zip(totals, places, strict=True):
+            # Added only here, so that long sums are sums of short ones: their rounding errors are.
+            before = builder.select(is_new, none[0], load(builder, place, _SUMS, 4))
+            store(builder, builder.fadd(before, total), place, 4)
+
+    add_outer_products.__doc__ = f"""M (+)= the sum of rows' outer products: {columns} x 16 sums.
+
+        Args:
+            builder: of the caller's code.
+            U: float32.
+            first_u: position of the first row's first column.
+            u_step: from a row to the next.
+            V: float32, rows of 16 that follow each other.
+            first_v: position of the first row.
+            steps: number of rows / 4.
+            M: float32, {columns} rows of 16 that follow each other.
+            first_m: position of the first.
+            is_sum: 0: M is written; any other number: it is added to.
+        """
+    return instruction(add_outer_products)
+
+
+def _add_row(builder: ir.IRBuilder, u_step: ir.Value, values: list[ir.Value]) -> list[ir.Value]:
+    """Pointers behind one row of U and V, and the new sums."""
+    u, v, *sums = values
+    row = [load(builder, place, _SUMS, 4) for place in places_of(builder, v, _SUMS, _PARTS)]
+    new = []
+    for i in range(len(sums) // _PARTS):
+        factor = broadcast(builder, builder.load(builder.gep(u, [constant(i)])), _SUMS.count)
+        new += [
+            fused(builder, factor, row[part], sums[_PARTS * i + part]) for part in range(_PARTS)
+        ]
+    return [builder.gep(u, [u_step]), builder.gep(v, [constant(V_PANEL)]), *new]
+
+
+_add_many = _adder(_MANY)
+_add_few = _adder(_FEW)
+
+
+@inner
+def add_block(
+    U: Float32,
+    u_columns: int,
+    u_panels: tuple[int, int],
+    u_step: int,
+    V: Float32,
+    v_panels: tuple[int, int],
+    v_step: int,
+    positions: int,
+    capacity: int,
+    rows: int,
+    M: Float32,
+    first_m: int,
+    is_sum: int,
+) -> None:
+    """M of a block: position by position, panel of U by panel, panel of V by panel.
+
+    Args:
+        U: flat.
+        u_columns: of U, a multiple of 8.
+        u_panels: first and behind the last.
+        u_step: from a position to the next; 0: all have the same U.
+        V: flat.
+        v_panels: first and behind the last.
+        v_step: from a position to the next.
+        positions: number of pairs U, V.
+        capacity: rows for which U and V have room.
+        rows: to sum over, a multiple of `UNROLLED`.
+        M: written, a panel pair's 24 x 16 sums together.
+        first_m: position of the first.
+        is_sum: 0: M is written; any other number: it is added to.
+    """
+    steps = rows // UNROLLED
+    to = first_m
+    for position in range(positions):
+        for u_panel in range(u_panels[0], u_panels[1]):
+            width = min(U_PANEL, u_columns - u_panel * U_PANEL)
+            u = position * u_step + u_panel * U_PANEL * capacity
+            for v_panel in range(v_panels[0], v_panels[1]):
+                v = position * v_step + v_panel * V_PANEL * capacity
+                column = 0
+                while column < width:
+                    at = to + column * V_PANEL
+                    left = width - column
+                    if left % _FEW == 0 and left % _MANY != 0 and left < 2 * _MANY:
+                        _add_few(U, u + column, width, V, v, steps, M, at, is_sum)
+                        column += _FEW
+                    else:
+                        _add_many(U, u + column, width, V, v, steps, M, at, is_sum)
+                        column += _MANY
+                to += PANEL_SUMS
+
+
+def padded_to(size: int, multiple: int) -> int:
+    """The next multiple."""
+    return -(-size // multiple) * multiple

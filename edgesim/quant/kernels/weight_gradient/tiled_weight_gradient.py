@@ -1,0 +1,243 @@
+"""Weights' gradients of convolutions in float32 as products of tall matrices.
+
+For a 3 x 3 kernel with stride 1 the sums of g (q - z) are taken by tiles of 4 x 4 outputs with 36
+products instead of 144 for each pair of channels (arXiv 1509.09308, transposed), or, in images of 2
+x 2, with 16 instead of 36. All that remains are products of matrices: U^T V for every position of a
+transformed tile, U of the gradient and V of the codes. Other kernels take the direct sum in the
+same way, with a position for each tap.
+
+Symbols:
+    q: codes   z: zero point   g: gradient at the output   tile: m x m outputs, n = m + 2
+    U, V, M, panel, block, position: `outer_products.py`
+    chunk: rows of tiles that are worked on together; their sums are added to M
+Shapes:
+    O: output channels   C: input channels, both padded to whole vectors   T: taps
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from edgesim.quant.kernels.arrays import Float32, Int64, UInt8
+from edgesim.quant.kernels.errors import KernelError
+from edgesim.quant.kernels.geometry import ConvolutionShape
+from edgesim.quant.kernels.inner import inner
+from edgesim.quant.kernels.instructions import HALF
+from edgesim.quant.kernels.operands import scratch_float32
+from edgesim.quant.kernels.weight_gradient.outer_products import (
+    PANEL_SUMS,
+    U_PANEL,
+    UNROLLED,
+    V_PANEL,
+    add_block,
+    padded_to,
+)
+from edgesim.quant.kernels.weight_gradient.weight_gradient_tiles import (
+    clear_rows,
+    fill_gradient,
+    fill_image,
+    gather_gradient,
+    gather_image,
+    transform_gradient,
+    transform_image,
+    write_weights,
+)
+
+_CHUNK_BYTES = 300 * 1024  # of U and V, beside M in the second-level cache, where it can be
+_CHUNK_TILES = 64  # at least: fewer don't repay that M is read and written
+_BLOCK = 1, 2  # panels of U and of V: M of a block stays in the second-level cache
+_LINE = 16  # Numbers more than needed: steps of whole pages would compete for the same lines.
+_WORTH = 0.9  # of the products of the direct way at most: transforms cost as well
+
+
+class TiledWeightGradient:
+    """The weights' gradient of a convolution with one group.
+
+    Args:
+        shape: of the convolution.
+
+    Raises:
+        KernelError: several groups.
+    """
+
+    def __init__(self, shape: ConvolutionShape) -> None:
+        if shape.groups != 1:
+            raise KernelError(
+                f"this weight gradient has one group, not {shape.groups}; leave it to torch"
+            )
+        self._shape = shape
+        self._n = _tile_size(shape)
+        m = self._m = self._n - 2 if self._n else 1
+        self._grid = -(-shape.out_height // m), -(-shape.out_width // m)
+        if self._n:
+            self._image = self._grid[0] * m + 2, self._grid[1] * m + 2
+        else:
+            self._image = shape.height + 2 * shape.padding, shape.width + 2 * shape.padding
+        self._plans: dict[int, Int64] = {}  # by number of samples
+        self._columns = padded_to(shape.out_channels, HALF), padded_to(shape.channels, V_PANEL)
+
+    def run(
+        self,
+        codes_NHWC: UInt8,
+        zero_point: int,
+        scale: float,
+        g_NHWO: Float32,
+        out_OIkk: Float32,
+    ) -> None:
+        """Write the gradient; other arguments as in `WeightGradient.compute`, one sample at least.
+
+        The sums are taken in an order that depends on the shape and the number of samples alone.
+        """
+        samples = len(codes_NHWC)
+        if samples not in self._plans:
+            self._plans[samples] = self._plan(samples)
+        _run(codes_NHWC, zero_point, scale, g_NHWO, self._plans[samples], out_OIkk)
+
+    def _plan(self, samples: int) -> Int64:
+        """All that `_run` must know, in its order."""
+        shape, m = self._shape, self._m
+        O, C = self._columns  # noqa: E741 (the symbol of the legend)
+        positions = self._n**2 or shape.kernel**2
+        rows, chunks = self._chunk(samples, positions)
+        height, width = self._grid[0] * m, self._grid[1] * m
+        capacity = padded_to(rows * self._grid[1], UNROLLED)
+        u_step, v_step = O * capacity + _LINE, C * capacity + _LINE
+        panels = -(-O // U_PANEL), C // V_PANEL
+        block = min(_BLOCK[0], panels[0]), min(_BLOCK[1], panels[1])
+        blocks = 1 if chunks == 1 else -(-panels[0] // block[0]) * -(-panels[1] // block[1])
+        is_whole = (height, width, O) == (shape.out_height, shape.out_width, shape.out_channels)
+        line = padded_to(self._n * max(self._image[1] * C, width * O), _LINE)
+        U, V = u_step * (positions if self._n else 1), v_step * positions
+        M = blocks * positions * block[0] * block[1] * PANEL_SUMS
+        plan = (
+            *(self._n, shape.kernel, shape.stride, shape.padding),
+            *(*self._grid, rows, capacity),
+            *self._image,
+            *(O, C),
+            *block,
+            *(u_step if self._n else 0, v_step),
+            *(0 if is_whole else height * width * O, line, line + U, line + U + V),
+            line + U + V + M,
+        )
+        return np.array(plan, np.int64)
+
+    def _chunk(self, samples: int, positions: int) -> tuple[int, int]:
+        """Rows of tiles of a chunk, and the number of chunks."""
+        tile_bytes = positions * sum(self._columns) * 4
+        tiles = max(_CHUNK_BYTES // tile_bytes, _CHUNK_TILES)
+        rows = samples * self._grid[0]
+        chunks = -(-rows // max(1, tiles // self._grid[1]))
+        return -(-rows // chunks), chunks
+
+
+def _tile_size(shape: ConvolutionShape) -> int:
+    """N of the tiles with the fewest products; 0: the direct way."""
+    if shape.kernel != 3 or shape.stride != 1:
+        return 0
+    height, width = shape.out_height, shape.out_width
+    products, n = min((n * n * -(-height // (n - 2)) * -(-width // (n - 2)), n) for n in (4, 6))
+    return n if products <= _WORTH * 9 * height * width else 0
+
+
+@njit(nogil=True, cache=True)
+def _run(
+    codes_NHWC: UInt8,
+    zero_point: int,
+    scale: float,
+    g_NHWO: Float32,
+    plan: Int64,
+    out_OIkk: Float32,
+) -> None:
+    n, kernel, stride, padding, grid_height, grid_width, rows, capacity = plan[:8]
+    height, width, O, C, u_block, v_block, u_step, v_step = plan[8:16]  # noqa: E741
+    gradient_size, first_u, first_v, first_m, size = plan[16:]
+    out_OCT, memory = (
+        out_OIkk.reshape(out_OIkk.shape[0], out_OIkk.shape[1], -1),
+        scratch_float32(size),
+    )
+    geometry, chunk = (n, kernel, stride, padding), (grid_height, grid_width, rows, capacity)
+    columns, block = (O, C), (u_block, v_block)
+    image = np.full(height * width * C, np.uint8(zero_point), np.uint8)
+    gradient = np.zeros(gradient_size, np.float32)
+    line, U = memory[:first_u], memory[first_u:first_v]
+    V, M = memory[first_v:first_m], memory[first_m:]
+    positions = n * n if n else kernel * kernel
+    panels = (O + U_PANEL - 1) // U_PANEL, C // V_PANEL
+    blocks = (panels[1] + block[1] - 1) // block[1]  # along V
+    block_size = positions * block[0] * block[1] * PANEL_SUMS
+    sums = np.empty(kernel * kernel * V_PANEL, np.float32)
+    total = codes_NHWC.shape[0] * grid_height
+    for start in range(0, total, rows):
+        stop = min(start + rows, total)
+        _fill_chunk(
+            codes_NHWC, zero_point, g_NHWO, geometry, chunk, start, stop, width, columns, image,
+            gradient, line, U, V, u_step, v_step,
+        )  # fmt: skip
+        tiles = (stop - start) * grid_width
+        full = (tiles + UNROLLED - 1) // UNROLLED * UNROLLED
+        clear_rows(U, u_step, O, V, v_step, C, positions, capacity, tiles, full)
+        for u_panel in range(0, panels[0], block[0]):
+            us = u_panel, min(u_panel + block[0], panels[0])
+            for v_panel in range(0, panels[1], block[1]):
+                vs = v_panel, min(v_panel + block[1], panels[1])
+                # M of a single chunk is written out before the next block needs the room.
+                before = u_panel // block[0] * blocks + v_panel // block[1]
+                at = before * block_size if rows < total else before * 0
+                add_block(
+                    U, O, us, u_step, V, vs, v_step, positions, capacity, full, M, at, start
+                )  # fmt: skip
+                if stop == total:
+                    write_weights(M, at, us, vs, n, kernel * kernel, sums, out_OCT)
+    flat, factor = out_OIkk.reshape(-1), np.float32(scale)
+    for i in range(len(flat)):
+        flat[i] *= factor
+
+
+@inner
+def _fill_chunk(
+    codes_NHWC: UInt8,
+    zero_point: int,
+    g_NHWO: Float32,
+    geometry: tuple[int, int, int, int],
+    chunk: tuple[int, int, int, int],
+    start: int,
+    stop: int,
+    width: int,
+    columns: tuple[int, int],
+    image: UInt8,
+    gradient: Float32,
+    line: Float32,
+    U: Float32,
+    V: Float32,
+    u_step: int,
+    v_step: int,
+) -> None:
+    """Rows of U and V for rows of tiles `start` to `stop` of all samples."""
+    n, kernel, stride, padding = geometry
+    grid_height, grid_width, _, capacity = chunk
+    O, C = columns  # noqa: E741
+    m = n - 2 if n else 1
+    g = gradient if gradient.size else g_NHWO.reshape(-1)
+    for row in range(start, stop):
+        sample, y = row // grid_height, row % grid_height
+        if row == start or y == 0:
+            fill_image(codes_NHWC, sample, padding, width, C, image)
+            if gradient.size:
+                fill_gradient(g_NHWO, sample, m * grid_width, O, gradient)
+        tile = (row - start) * grid_width
+        first = y * m * stride * width * C
+        first_g = (y if gradient.size else row) * m * m * grid_width * O
+        if n:
+            transform_image(
+                image, first, width, C, zero_point, n, line, V, v_step, capacity, tile, grid_width
+            )
+            transform_gradient(
+                g, first_g, m * grid_width, O, n, line, U, u_step, capacity, tile, grid_width
+            )
+        else:
+            gather_image(
+                image, first, width, C, zero_point, kernel, stride, V, v_step, capacity, tile,
+                grid_width,
+            )  # fmt: skip
+            gather_gradient(g, first_g, O, U, capacity, tile, grid_width)

@@ -1,0 +1,1 @@
+"""What a run leaves: tables, records, models, and how they are read back."""

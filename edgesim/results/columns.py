@@ -1,0 +1,331 @@
+"""What a run writes: one table of columns, used by files, progress display and reports.
+
+Each column has one meaning and one unit, given here; a column is in a file only if it was counted
+or measured in that run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+    from topologies import Presence
+
+    _Table: TypeAlias = pa.Table | pd.DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its name, its Arrow type, what it says."""
+
+    name: str
+    type: str
+    meaning: str
+
+
+ROUNDS: tuple[Column, ...] = (
+    Column("device", "int32", "device, from 0"),
+    Column("round", "int64", "round of this device, from 0"),
+    Column("epoch", "int32", "round divided by the fleet's rounds per epoch, from 0"),
+    Column("loss", "float64", "mean cross-entropy of the round's batch at z = x/u, nats"),
+    Column("learning_rate", "float64", "gamma of the round"),
+    Column("push_weight", "float64", "u after the round's messages are absorbed"),
+    Column("sent_bytes", "int64", "length of all messages encoded in the round"),
+    Column("sent_value_bytes", "int64", "of these, values"),
+    Column("sent_index_bytes", "int64", "of these, positions of the values"),
+    Column("sent_overhead_bytes", "int64", "of these, scales and headers"),
+    Column("received_bytes", "int64", "length of all messages absorbed in the round"),
+    Column("messages_sent", "int32", "messages encoded in the round"),
+    Column("macs_int8", "int64", "multiply-accumulates of 8-bit codes in the round"),
+    Column("macs_16bit", "int64", "multiply-accumulates with a 16-bit float operand"),
+    Column("macs_fp32", "int64", "multiply-accumulates of 32-bit floats"),
+    Column("elementwise_ops", "int64", "operations of the round outside of these"),
+    Column("traffic_bytes", "int64", "bytes read from and written to memory in the round"),
+    Column("compute_wall_s", "float64", "seconds of this machine from begin to end of computing"),
+    Column("compute_cpu_s", "float64", "of these, seconds in which a core worked on it"),
+    Column("wait_wall_s", "float64", "seconds of this machine spent waiting in the round"),
+)
+
+VIRTUAL_ROUNDS: tuple[Column, ...] = (
+    Column("virtual_time_s", "float64", "the device's virtual clock after the round"),
+    Column("virtual_compute_s", "float64", "virtual seconds of the round's step, awake"),
+    Column("virtual_wait_s", "float64", "virtual seconds of the round, awake and not computing"),
+    Column("retransmissions", "int64", "packets of the round's messages that were sent again"),
+    Column("retransmitted_bytes", "int64", "bytes of these, not in sent_bytes"),
+    Column("energy_j", "float64", "energy of the round, joules; the sum of the next four"),
+    Column("energy_compute_j", "float64", "of operations, or of the board while it computes"),
+    Column("energy_memory_j", "float64", "of memory traffic; 0 where the board's power has it"),
+    Column("energy_radio_j", "float64", "of bytes sent, retransmitted and received"),
+    Column("energy_idle_j", "float64", "of waiting"),
+)
+"""Columns of rounds.parquet where devices have profiles."""
+
+FREE_ROUNDS: tuple[Column, ...] = (
+    Column("messages_absorbed", "int32", "messages absorbed in the round"),
+    Column("staleness_s", "float64", "mean of their ages, virtual seconds since they left"),
+)
+"""Columns of rounds.parquet at free pace."""
+
+_CHARGE = "energy left in its battery, joules; below 0: overdrawn; NaN without a battery"
+BATTERY_ROUNDS: tuple[Column, ...] = (
+    Column("charge_left_j", "float64", f"after the round, {_CHARGE}"),
+)
+"""Columns of rounds.parquet where devices have batteries."""
+
+MESSAGES: tuple[Column, ...] = (
+    Column("round", "int64", "round of the sender in which it was sent"),
+    Column("device", "int32", "device that sent it: the sender, or who took its place"),
+    Column("sender", "int32", "address at the sending end of the edge"),
+    Column("receiver", "int32", "address at the receiving end"),
+    Column("kind", "string", "'share' of gossip; 'handover' or 'copy' of a device that leaves"),
+    Column("bytes", "int64", "length of the encoded message"),
+)
+
+VIRTUAL_MESSAGES: tuple[Column, ...] = (
+    Column("retransmissions", "int64", "packets of it that were sent again"),
+    Column("retransmitted_bytes", "int64", "bytes of these"),
+    Column("departure_time_s", "float64", "virtual time at which its first bit is sent"),
+    Column("arrival_time_s", "float64", "virtual time at which its last bit can be received"),
+)
+"""Columns of messages.parquet where devices have profiles."""
+
+EVALUATIONS: tuple[Column, ...] = (
+    Column("round", "int64", "rounds completed when the models were taken"),
+    Column("epoch", "float64", "the same in epochs"),
+    Column("model", "string", "'consensus': sum(x)/sum(u); 'device': z = x/u of one device"),
+    Column(
+        "device",
+        "int32",
+        "device, or -1 for the consensus model; of more devices than evaluation.device_sample "
+        "those that the seed draws",
+    ),
+    Column("accuracy", "float64", "fraction of test samples classified correctly"),
+    Column("loss", "float64", "mean cross-entropy on the test samples, nats"),
+    Column(
+        "consensus_distance",
+        "float64",
+        "consensus: sqrt(mean over devices of |z_i - z_bar|^2); device: |z_i - z_bar|",
+    ),
+    Column("model_norm", "float64", "consensus: |z_bar|; device: |z_i|; Euclidean, in float64"),
+)
+
+VIRTUAL_EVALUATIONS: tuple[Column, ...] = (
+    Column("virtual_time_s", "float64", "clock of the device, or for consensus of the last one"),
+)
+"""Columns of evaluations.parquet where devices have profiles."""
+
+DEVICES: tuple[Column, ...] = (
+    Column("device", "int32", "device, from 0"),
+    Column("samples", "int64", "training samples in its shard"),
+    Column("label_counts", "list<int64>", "training samples of each class"),
+    Column("parameters", "int64", "trainable parameters, D"),
+    Column("shard_bytes", "int64", "bytes of its images and labels"),
+    Column("memory_bytes", "int64", "held at the peak of a round, predicted; the sum of the next"),
+    *(
+        Column(f"memory_{component}_bytes", "int64", f"of these, {meaning}")
+        for component, meaning in (
+            ("weights", "what products read, and the model's statistics"),
+            ("master_copy", "fp32 values that the optimizer and gossip change"),
+            ("gradients", "of the parameters"),
+            ("optimizer", "what the optimizer remembers"),
+            ("activations", "the batch, and what later layers and the backward pass read"),
+            ("layer_gradients", "of outputs, on their way back"),
+            ("gossip_state", "vectors of the algorithm beside x"),
+            ("send_buffers", "a compressed vector and encoded messages"),
+            ("receive_buffers", "an encoded message that is being read"),
+            ("mailbox", "messages that wait to be absorbed"),
+        )
+    ),
+)
+
+VIRTUAL_DEVICES: tuple[Column, ...] = (Column("profile", "string", "what the device is"),)
+"""Columns of devices.parquet where devices have profiles."""
+
+BATTERY_DEVICES: tuple[Column, ...] = (
+    Column("charge_left_j", "float64", f"after the device's last round, {_CHARGE}"),
+)
+"""Columns of devices.parquet where devices have batteries."""
+
+NAMED = {
+    "device": Column("name", "string", "name of the device"),
+    "sender": Column("sender_name", "string", "name at the sending end"),
+    "receiver": Column("receiver_name", "string", "name at the receiving end"),
+}
+"""Columns of all tables where devices have names, by those that they stand behind."""
+
+WALL_COLUMNS = ("compute_wall_s", "compute_cpu_s", "wait_wall_s")
+"""Columns that depend on the machine; all others depend on the scenario alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundRecord:
+    """One row of rounds.parquet; fields as in `ROUNDS`, None where devices have no clock."""
+
+    device: int
+    round: int
+    epoch: int
+    loss: float
+    learning_rate: float
+    push_weight: float
+    sent_bytes: int
+    sent_value_bytes: int
+    sent_index_bytes: int
+    sent_overhead_bytes: int
+    received_bytes: int
+    messages_sent: int
+    macs_int8: int
+    macs_16bit: int
+    macs_fp32: int
+    elementwise_ops: int
+    traffic_bytes: int
+    compute_wall_s: float
+    compute_cpu_s: float
+    wait_wall_s: float = 0.0
+    virtual_time_s: float | None = None
+    virtual_compute_s: float | None = None
+    virtual_wait_s: float | None = None
+    retransmissions: int | None = None
+    retransmitted_bytes: int | None = None
+    energy_j: float | None = None
+    energy_compute_j: float | None = None
+    energy_memory_j: float | None = None
+    energy_radio_j: float | None = None
+    energy_idle_j: float | None = None
+    charge_left_j: float | None = None
+    messages_absorbed: int | None = None
+    staleness_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageRecord:
+    """One row of messages.parquet; fields as in `MESSAGES`, None where devices have no clock."""
+
+    round: int
+    device: int
+    sender: int
+    receiver: int
+    kind: str
+    bytes: int
+    retransmissions: int | None
+    retransmitted_bytes: int | None
+    departure_time_s: float | None
+    arrival_time_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RoundReport:
+    """One round: its record, and the messages that the device sent in it."""
+
+    round: RoundRecord
+    messages: tuple[MessageRecord, ...]
+
+
+def columns_that_hold(
+    columns: tuple[Column, ...], optional: tuple[Column, ...], first_row: Mapping[str, Any]
+) -> tuple[Column, ...]:
+    """Columns of a table, with those of the optional ones that its rows have."""
+    return columns + tuple(column for column in optional if first_row[column.name] is not None)
+
+
+def first_irregularity(
+    rows: _Table, rounds_done: Mapping[int, int], presence: Presence
+) -> str | None:
+    """What is wrong with the rows of some devices, or nothing.
+
+    Args:
+        rows: with columns device and round.
+        rounds_done: of each device.
+        presence: who took part in which round; one that was away may have no row.
+    """
+    import numpy as np
+
+    devices, rounds = (rows[name].to_numpy() for name in ("device", "round"))
+    order = np.lexsort((rounds, devices))
+    devices, rounds = devices[order], rounds[order]
+    for device, done in rounds_done.items():
+        first, last = np.searchsorted(devices, [device, device + 1])
+        own = rounds[first:last]
+        expected = np.array([0, *(own + 1)])
+        found = np.array([*own, max(done, expected[-1])])
+        for place in np.flatnonzero(found != expected):
+            if found[place] < expected[place]:
+                return f"has round {found[place]} of device {device} twice"
+            for missing in range(expected[place], found[place]):
+                if presence.is_present(device, missing):
+                    return f"lacks round {missing} of device {device}"
+    return None
+
+
+def first_miscount(rounds: _Table, messages: _Table) -> str | None:
+    """Where there are more or fewer messages than a round says, or nothing.
+
+    Args:
+        rounds: with columns device, round and messages_sent; no round twice.
+        messages: with columns device (which acted) and round.
+    """
+    import numpy as np
+
+    keys = np.stack(
+        [
+            np.concatenate([rounds[name].to_numpy(), messages[name].to_numpy()])
+            for name in ("device", "round")
+        ],
+        axis=1,
+    )
+    said = rounds["messages_sent"].to_numpy()
+    changes = np.ones(len(keys), np.int64)
+    changes[: len(said)] = -said
+    found, places = np.unique(keys, axis=0, return_inverse=True)
+    surplus = np.bincount(places.reshape(-1), weights=changes, minlength=len(found))
+    for place in np.flatnonzero(surplus)[:1]:
+        device, round_index = found[place]
+        kind = "too many" if surplus[place] > 0 else "missing"
+        return (
+            f"has {abs(int(surplus[place]))} messages {kind} of round {round_index} of device "
+            f"{device}"
+        )
+    return None
+
+
+def with_names(table: pa.Table, names: Sequence[str]) -> pa.Table:
+    """A table with the columns `NAMED`, each behind its number; as it is if there are no names.
+
+    The averaged model, whose number is -1, has none.
+    """
+    if not names:
+        return table
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    known = pa.array(names, pa.string())
+    for number, column in NAMED.items():
+        place = table.schema.get_field_index(number)
+        if place < 0:
+            continue
+        numbers = table[number]
+        named = known.take(pc.if_else(pc.less(numbers, 0), None, numbers))
+        (field,) = arrow_schema((column,))
+        table = table.add_column(place + 1, field, named)
+    return table
+
+
+def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
+    """Arrow schema of a table, each field with its meaning as metadata."""
+    import pyarrow as pa
+
+    types = {"list<int64>": pa.list_(pa.int64()), "string": pa.string()}
+    return pa.schema(
+        [
+            pa.field(
+                c.name,
+                types.get(c.type) or pa.type_for_alias(c.type),
+                metadata={"meaning": c.meaning},
+            )
+            for c in columns
+        ]
+    )

@@ -1,0 +1,245 @@
+"""Reads a run directory back, with pandas; needs neither torch nor Ray."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgesim.errors import EdgesimError
+from edgesim.results.columns import (
+    DEVICES,
+    EVALUATIONS,
+    MESSAGES,
+    ROUNDS,
+    Column,
+    arrow_schema,
+    first_irregularity,
+    first_miscount,
+    with_names,
+)
+from edgesim.results.run_files import REMEDY, RunDirectoryError, RunFiles, number_of
+from edgesim.storage.store import StorageError, Store
+from topologies import EVERYONE, Presence
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_TABLES = ("rounds.parquet", "messages.parquet", "evaluations.parquet", "devices.parquet")
+_SUMMARY = "summary.json"
+
+
+class ResultsError(EdgesimError, ValueError):
+    """A finished run that lacks a file."""
+
+
+class UnfinishedRunWarning(UserWarning):
+    """A run has not ended: what is read of it is what there is so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run; columns as in `edgesim.results.columns`.
+
+    Attributes:
+        place: path or URI of the run directory.
+        rounds: one row per device and round, ordered by round and device.
+        messages: one row per message, ordered by round, sender and receiver.
+        evaluations: one row per evaluated model.
+        devices: one row per device; none as long as the run is unfinished.
+        summary: the figures of the closing table; empty as long as the run is unfinished.
+        is_finished: whether the run has ended. If not, devices may have done different numbers of
+            rounds, and the last rounds of each may not be written yet.
+    """
+
+    place: str
+    rounds: pd.DataFrame
+    messages: pd.DataFrame
+    evaluations: pd.DataFrame
+    devices: pd.DataFrame
+    summary: dict[str, Any]
+    is_finished: bool
+
+    @property
+    def path(self) -> Path:
+        """The run directory on this machine.
+
+        Raises:
+            StorageError: it is elsewhere.
+        """
+        return Store.at(self.place).path
+
+
+def load_run(place: str | Path) -> Run:
+    """Load the tables of a run, each checked against its checksum.
+
+    Of a run that has not ended, what is recorded so far, with an `UnfinishedRunWarning`.
+
+    Args:
+        place: run directory; a path, or a URI that fsspec knows.
+
+    Raises:
+        ResultsError: a table of a finished run is missing.
+        RunDirectoryError: the folder is none of a run; a file in it is damaged, another run's, or
+            does not agree with the others.
+        StorageError: the place can't be read.
+    """
+    files = RunFiles(Store.at(place))
+    _ = files.run_digest  # whether it is a run at all
+    if not files.has(_SUMMARY):
+        try:
+            run = _load_unfinished(files)
+        except StorageError:
+            if not files.has(_SUMMARY):  # otherwise it has ended meanwhile
+                raise
+        else:
+            warnings.warn(
+                f"{files.place}: this run is unfinished; these are the {len(run.rounds)} rounds of "
+                "its devices that are written so far",
+                UnfinishedRunWarning,
+                stacklevel=2,
+            )
+            return run
+    missing = [name for name in _TABLES if not files.has(name)]
+    if missing:
+        raise ResultsError(
+            f"{files.place}: lacks {', '.join(missing)}; bring it back from a copy, or start the "
+            "run anew"
+        )
+    rounds, messages, evaluations, devices = (_frame(files, name) for name in _TABLES)
+    run = Run(
+        files.place,
+        rounds,
+        messages,
+        evaluations,
+        devices,
+        files.read_json(_SUMMARY),
+        is_finished=True,
+    )
+    _check_agreement(run)
+    return run
+
+
+def _check_agreement(run: Run) -> None:
+    """Make sure that tables are of one moment: each may be sound, and from before the run ended.
+
+    Raises:
+        RunDirectoryError: one does not agree with another.
+    """
+    summary, consensus = run.summary, run.evaluations[run.evaluations["model"] == "consensus"]
+    wrong = None
+    if summary.get("sent_bytes", 0) != run.rounds["sent_bytes"].sum():
+        wrong = "rounds.parquet: does not add up to the bytes sent in summary.json"
+    elif len(consensus) and consensus["accuracy"].iloc[-1] != summary.get("consensus_accuracy"):
+        wrong = "evaluations.parquet: does not end with the accuracy in summary.json"
+    elif miscount := first_miscount(run.rounds, run.messages):
+        wrong = f"messages.parquet: {miscount}"
+    if wrong:
+        raise RunDirectoryError(f"{run.place}/{wrong}; {REMEDY}")
+
+
+def _load_unfinished(files: RunFiles) -> Run:
+    scenario = _scenario_of(files)
+    names = scenario.get("fleet", {}).get("names", [])
+    saved = _rounds_saved(files)  # first: parts are written before checkpoints
+    rounds = _joined(files, "rounds", ROUNDS, ["round", "device"], names)
+    order = ["round", "sender", "receiver", "device"]
+    messages = _joined(files, "messages", MESSAGES, order, names)
+    if wrong := _first_gap(files, rounds, saved, scenario):
+        raise RunDirectoryError(f"{files.place}/parts: {wrong}; {REMEDY}")
+    # Those of a part are written just before its rounds.
+    keys, known = (frame.set_index(["device", "round"]).index for frame in (messages, rounds))
+    messages = messages[keys.isin(known)].reset_index(drop=True)
+    if miscount := first_miscount(rounds, messages):
+        raise RunDirectoryError(f"{files.place}/parts: {miscount}; {REMEDY}")
+    return Run(
+        files.place,
+        rounds=rounds,
+        messages=messages,
+        evaluations=_frame(files, "evaluations.parquet")
+        if files.has("evaluations.parquet")
+        else _empty(EVALUATIONS),
+        devices=_empty(DEVICES),
+        summary={},
+        is_finished=False,
+    )
+
+
+def _joined(
+    files: RunFiles,
+    table: str,
+    columns: tuple[Column, ...],
+    order: list[str],
+    names: Sequence[str],
+) -> pd.DataFrame:
+    """All parts of a table, in the order of the table, with devices' names."""
+    import pandas as pd
+
+    tables = (files.read_table(name) for name in files.part_names(table))
+    parts = [with_names(table, names).to_pandas() for table in tables]
+    if not parts:
+        return _empty(columns)
+    frame: pd.DataFrame = pd.concat(parts).sort_values(order, ignore_index=True)
+    return frame
+
+
+def _rounds_saved(files: RunFiles) -> dict[int, int]:
+    """Rounds of each device that its newest checkpoint says were recorded before it."""
+    saved: dict[int, int] = {}
+    for name in files.own_names("checkpoints/*/round-*.ckpt"):
+        device = number_of(f"{name.split('/')[1]}.")
+        saved[device] = max(saved.get(device, 0), number_of(name))
+    return saved
+
+
+def _first_gap(
+    files: RunFiles, rounds: pd.DataFrame, saved: Mapping[int, int], scenario: Mapping[str, Any]
+) -> str | None:
+    """A round that was recorded and is lost, or is there twice, or nothing."""
+    presence = _presence(files, scenario)
+    fleet = scenario.get("fleet", {})
+    numbers = {name: device for device, name in enumerate(fleet.get("names", []))}
+    leaves = (fleet.get("churn") or {}).get("leaves", [])
+    # The last two checkpoints of one who leaves do not number its rounds.
+    leavers = {numbers.get(leave["device"], leave["device"]) for leave in leaves}
+    begun = {device: done for device, done in saved.items() if device not in leavers}
+    last = rounds.groupby("device", as_index=False)["round"].max()
+    recorded = dict(zip(last["device"].tolist(), (last["round"] + 1).tolist(), strict=True))
+    done = {d: max(begun.get(d, 0), recorded.get(d, 0)) for d in sorted({*begun, *recorded})}
+    return first_irregularity(rounds, done, presence)
+
+
+def _presence(files: RunFiles, scenario: Mapping[str, Any]) -> Presence:
+    """Who took part in which round."""
+    fleet = scenario.get("fleet", {})
+    if not fleet.get("churn"):
+        return EVERYONE
+    from edgesim.scenario.attendance import make_presence
+    from edgesim.scenario.files import parse_scenario
+
+    name = "scenario.yaml"
+    return make_presence(parse_scenario(files.read_text(name), f"{files.place}/{name}", Path()))
+
+
+def _scenario_of(files: RunFiles) -> dict[str, Any]:
+    """What scenario.yaml holds; nothing if it is not there."""
+    import yaml
+
+    if not files.has("scenario.yaml"):  # the run had not got going
+        return {}
+    scenario: dict[str, Any] = yaml.safe_load(files.read_text("scenario.yaml"))
+    return scenario
+
+
+def _frame(files: RunFiles, name: str) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.read_parquet(BytesIO(files.read(name)))
+
+
+def _empty(columns: tuple[Column, ...]) -> pd.DataFrame:
+    frame: pd.DataFrame = arrow_schema(columns).empty_table().to_pandas()
+    return frame

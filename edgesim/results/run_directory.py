@@ -1,0 +1,432 @@
+"""The files of one run: parts, snapshots, checkpoints while it runs, tables when it has ended.
+
+    run.json       format, version of edgesim, digest of what is trained
+    scenario.yaml  environment.json  rounds.parquet  messages.parquet  evaluations.parquet
+    devices.parquet  summary.json  models/device-*.npz: final x, u and local statistics
+    parts/         by device: rounds from one on, and the messages sent in them, until the run ends
+    checkpoints/   by device: what it goes on from, until the run ends
+    snapshots/     models that wait to be evaluated
+    run.lock       or leases/: held by the process that is at it
+
+On this machine or wherever `edgesim.storage.store` reaches. Readers never see half a file, and
+writing the same part again replaces it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from io import BytesIO
+from math import isnan, nan
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+
+from edgesim.results.columns import (
+    BATTERY_ROUNDS,
+    FREE_ROUNDS,
+    MESSAGES,
+    ROUNDS,
+    VIRTUAL_MESSAGES,
+    VIRTUAL_ROUNDS,
+    Column,
+    RoundReport,
+    arrow_schema,
+    columns_that_hold,
+    with_names,
+)
+from edgesim.results.part_merge import Part, merge_parts
+from edgesim.results.run_files import REMEDY, RunDirectoryError, RunFiles, number_of
+from edgesim.results.snapshot import Snapshot
+from edgesim.storage.lease import Fence, Holder, Lease
+from edgesim.storage.store import StorageError, Store
+
+_LOCK_FLAGS = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+class RunDirectory(RunFiles):
+    """Paths and writers of one run; holds no state but its place, so any process may have its own.
+
+    All methods raise `StorageError` if the place can't be written or read, and writers `LeaseError`
+    if another process has gone on with the run.
+
+    Args:
+        place: path, URI or store; `create` makes it.
+        holder: for whom to write; None if nobody else can be at it.
+
+    Attributes:
+        holder: the same.
+    """
+
+    def __init__(self, place: str | Path | Store, holder: Holder | None = None) -> None:
+        store, self.holder = Store.at(place), holder
+        super().__init__(store if holder is None else store.guarded(Fence(store, holder).check))
+
+    @classmethod
+    def create(cls, place: str | Path | Store, run_digest: str = "") -> RunDirectory:
+        """Make the directory of a new run.
+
+        Args:
+            place: where.
+            run_digest: names what is trained, with what.
+
+        Raises:
+            RunDirectoryError: it holds something already.
+        """
+        cls.check_free(place)
+        directory = cls(place)
+        for folder in ("parts", "checkpoints", "snapshots", "models"):
+            directory._store.child(folder).make()
+        directory.begin(run_digest)
+        return directory
+
+    @staticmethod
+    def check_free(place: str | Path | Store) -> None:
+        """Make nothing yet.
+
+        Raises:
+            RunDirectoryError: the place holds something already.
+        """
+        store = Store.at(place)
+        if not store.is_free():
+            raise RunDirectoryError(
+                f"{store.url}: exists and is not an empty folder; choose another --out"
+            )
+
+    @classmethod
+    def open_existing(cls, place: str | Path | Store) -> RunDirectory:
+        """The directory of a run that was begun.
+
+        Raises:
+            RunDirectoryError: it is none, has another format, or its run had not got going.
+        """
+        directory = cls(place)
+        _ = directory.run_digest
+        missing = [n for n in ("scenario.yaml", "environment.json") if not directory.has(n)]
+        if missing:
+            raise RunDirectoryError(
+                f"{directory.place}: lacks {', '.join(missing)}: lost, or its run had not got "
+                "going; bring back what is lost from a copy, or start the run anew with another "
+                "--out"
+            )
+        return directory
+
+    @contextmanager
+    def held(self) -> Iterator[RunDirectory]:
+        """Keep the run to this process: by a lock that ends with it, or a lease in an object store.
+
+        Yields the directory for this process to write to, and all who have its `holder`.
+
+        Raises:
+            RunDirectoryError: another process is at it.
+            LeaseError: the same, in an object store.
+        """
+        if not self._store.is_local:
+            with Lease(self._store) as lease:
+                yield RunDirectory(self._store, lease.holder)
+            return
+        path = self.path / "run.lock"
+        try:
+            descriptor = os.open(path, _LOCK_FLAGS, 0o600)
+        except OSError as error:
+            raise RunDirectoryError(
+                f"{path}: can't be opened ({error.strerror}); see to permissions there, and remove "
+                "it if it is no file"
+            ) from error
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise RunDirectoryError(
+                    f"{self.place}: this run is still going on in another process; wait for it, "
+                    "or end that one first"
+                ) from error
+            except OSError as error:
+                raise RunDirectoryError(
+                    f"{path}: can't be locked ({error.strerror}); choose a file system that knows "
+                    "locks, or an object store"
+                ) from error
+            yield self
+            path.unlink(missing_ok=True)
+        finally:
+            os.close(descriptor)
+
+    @property
+    def path(self) -> Path:
+        """The directory on this machine.
+
+        Raises:
+            StorageError: it is elsewhere.
+        """
+        return self._store.path
+
+    def sweep_unfinished(self) -> None:
+        """Remove what writers left that were killed."""
+        self._store.sweep()
+
+    # --- rounds
+
+    def write_rounds(self, device: int, reports: Sequence[RoundReport]) -> None:
+        """Write consecutive rounds of one device as a part of rounds.parquet and messages.parquet.
+
+        A part without messages has no file of them.
+        """
+        folder, name = _parts_of(device), f"{reports[0].round.round:09d}.parquet"
+        messages = [asdict(message) for report in reports for message in report.messages]
+        if messages:
+            columns = columns_that_hold(MESSAGES, VIRTUAL_MESSAGES, messages[0])
+            self.write_table(f"{folder}/messages-{name}", messages, columns, durable=False)
+        rounds = [asdict(report.round) for report in reports]
+        columns = columns_that_hold(
+            ROUNDS, VIRTUAL_ROUNDS + BATTERY_ROUNDS + FREE_ROUNDS, rounds[0]
+        )
+        self.write_table(f"{folder}/rounds-{name}", rounds, columns, durable=False)
+
+    def drop_parts_from(self, device: int, round_index: int) -> None:
+        """Remove the parts of a device that begin at a round or later."""
+        names = self.own_names(f"{_parts_of(device)}/*-*.parquet")
+        # The last ones first: if this is interrupted, no round is missing among those that stay.
+        # Of one number "rounds" goes before "messages", without which it would be incomplete.
+        names.sort(key=lambda name: (number_of(name), name), reverse=True)
+        self._store.delete(name for name in names if number_of(name) >= round_index)
+
+    def merge_rounds(self, names: Sequence[str] = (), *, keep_parts: bool = False) -> None:
+        """Join all parts to rounds.parquet and messages.parquet, in order.
+
+        Args:
+            names: of the devices, where they have some.
+            keep_parts: the run may yet be gone on with; otherwise `drop_recovery` follows.
+        """
+        # The last of each order tells apart who acted for one address in rounds of one number.
+        self._merge("rounds", ROUNDS, ("round", "device"), names)
+        self._merge("messages", MESSAGES, ("round", "sender", "receiver", "device"), names)
+        if not keep_parts:
+            self.drop_recovery()
+
+    def _merge(
+        self, table: str, columns: tuple[Column, ...], order: Sequence[str], names: Sequence[str]
+    ) -> None:
+        parts = [Part(number_of(name), name) for name in self.part_names(table)]
+        with self.table_file(f"{table}.parquet") as file:
+            empty = with_names(arrow_schema(columns).empty_table(), names).schema
+            merge_parts(
+                parts, lambda name: with_names(self.read_table(name), names), order, empty, file
+            )
+
+    def check_records(
+        self, device: int, round_index: int, num_rows: int, moments: Sequence[int]
+    ) -> None:
+        """Make sure that what a device had recorded before a checkpoint is still there.
+
+        Args:
+            device: which one.
+            round_index: of the checkpoint.
+            num_rows: rounds that it had recorded by then.
+            moments: numbers of the evaluations for which it had left its model: the first ones.
+
+        Raises:
+            RunDirectoryError: something is missing or damaged; what.
+        """
+        found = 0
+        for name in self.own_names(f"{_parts_of(device)}/rounds-*.parquet"):
+            if number_of(name) < round_index:
+                rounds = self.read_table(name, ["messages_sent"])["messages_sent"]
+                found += len(rounds)
+                self._check_messages(name.replace("rounds-", "messages-"), sum(rounds.to_pylist()))
+        if found != num_rows:
+            raise RunDirectoryError(
+                f"{self.place}/{_parts_of(device)}: files are missing: of {num_rows} rounds before "
+                f"round {round_index} it holds {found}"
+            )
+        for place in reversed(range(len(moments))):
+            try:
+                self._check_model(moments[place], device)
+            except RunDirectoryError:
+                if self.num_evaluated() <= place:
+                    raise
+                break  # it and all before it are not needed any more
+
+    def _check_messages(self, name: str, num_rows: int) -> None:
+        found = self.read_table(name, []).num_rows if self.has(name) else 0
+        if found != num_rows:
+            raise RunDirectoryError(
+                f"{self.place}/{name}: missing or incomplete: it holds {found} of {num_rows} "
+                "messages"
+            )
+
+    def _check_model(self, round_index: int, device: int) -> None:
+        name = _snapshot_name(round_index, f"{device:06d}")
+        if self.has(name):
+            self.read(name)
+        elif self.has(kept := _final_model_name(device)):
+            self.read(kept, name)
+        else:
+            raise RunDirectoryError(f"{self.place}/{name}: missing")
+
+    # --- checkpoints
+
+    def write_checkpoint(self, device: int, round_index: int, data: bytes) -> None:
+        """Keep a device as it is after so many rounds.
+
+        What is recorded of it up to there is on disk before, parts and snapshots: after a power cut
+        they are there if the checkpoint is.
+        """
+        self._store.sync(_parts_of(device))
+        self._store.sync("snapshots")
+        self._store.write(_checkpoint_name(device, round_index), data)
+
+    def checkpoint_rounds(self, device: int) -> list[int]:
+        """Rounds after which the device was kept, increasing."""
+        return sorted(map(number_of, self.own_names(f"{_checkpoints_of(device)}/round-*.ckpt")))
+
+    def read_checkpoint(self, device: int, round_index: int) -> bytes:
+        """Read a checkpoint back; whether it is sound is for the reader to say."""
+        return self._store.read(_checkpoint_name(device, round_index))
+
+    def checkpoint_place(self, device: int, round_index: int) -> str:
+        """Path or URI of a checkpoint, for messages."""
+        return f"{self.place}/{_checkpoint_name(device, round_index)}"
+
+    def drop_checkpoints(self, device: int, rounds: Sequence[int]) -> None:
+        """Remove checkpoints of a device."""
+        self._store.delete(_checkpoint_name(device, round_index) for round_index in rounds)
+
+    def drop_recovery(self) -> None:
+        """Remove what only an unfinished run needs.
+
+        It can't be gone on with afterwards, nor if this is interrupted: its results must be there.
+        """
+        self._store.delete_tree("checkpoints")
+        self._store.delete_tree("parts")
+
+    # --- evaluations
+
+    def num_evaluated(self) -> int:
+        """How many evaluations are in evaluations.parquet: of the first ones, in their order."""
+        if not self.has("evaluations.parquet"):
+            return 0
+        models: list[str] = self.read_table("evaluations.parquet", ["model"])["model"].to_pylist()
+        return models.count("consensus")
+
+    # --- models
+
+    def write_snapshot(self, snapshot: Snapshot) -> None:
+        """Keep a model until it is evaluated."""
+        time_s = nan if snapshot.virtual_time_s is None else snapshot.virtual_time_s
+        arrays = {
+            "device": snapshot.device,
+            "round_index": snapshot.round_index,
+            "rounds_done": snapshot.rounds_done,
+            "x": snapshot.x.cpu().numpy(),
+            "u": snapshot.u,
+            "buffers": snapshot.buffers.cpu().numpy(),
+            "virtual_time_s": time_s,
+            "gone": snapshot.gone or "",
+        }
+        name = _snapshot_name(snapshot.round_index, f"{snapshot.device:06d}")
+        self.write_arrays(name, arrays, durable=False)
+
+    def has_snapshots(self, round_index: int, num_devices: int) -> bool:
+        """Whether all devices have left their model after `round_index` rounds."""
+        return not self._missing_snapshots(round_index, num_devices)
+
+    def refuse_missing_snapshots(self, round_index: int, num_devices: int) -> None:
+        """Say which models after `round_index` rounds are not there.
+
+        Raises:
+            RunDirectoryError: always.
+        """
+        first, *others = self._missing_snapshots(round_index, num_devices)
+        and_others = f" and {len(others)} like it" if others else ""
+        raise RunDirectoryError(
+            f"{self.place}/{first}{and_others}: missing: evaluation {round_index} can't be made; "
+            f"bring it back from a copy, or let `edgesim resume {self.place}` train it again"
+        )
+
+    def _missing_snapshots(self, round_index: int, num_devices: int) -> list[str]:
+        """Names of the models after `round_index` rounds that are not there."""
+        there = set(self._store.names(_snapshot_name(round_index, "*")))
+        wanted = (_snapshot_name(round_index, f"{device:06d}") for device in range(num_devices))
+        return [name for name in wanted if name not in there]
+
+    def read_snapshot(self, round_index: int, device: int) -> Snapshot:
+        """Read a model back."""
+        name = _snapshot_name(round_index, f"{device:06d}")
+        return self._read_model(name, name)
+
+    def read_final_model(self, round_index: int, device: int) -> Snapshot:
+        """The model of the last round, which may be among those that are kept already."""
+        name = _snapshot_name(round_index, f"{device:06d}")
+        return self._read_model(name if self.has(name) else _final_model_name(device), name)
+
+    def check_final_model(self, device: int) -> None:
+        """Make sure that a finished run's model of a device is there and sound.
+
+        Raises:
+            RunDirectoryError: it is missing or damaged.
+        """
+        name = _final_model_name(device)
+        if not self.has(name):
+            raise RunDirectoryError(f"{self.place}/{name}: missing; {REMEDY}")
+        try:
+            with np.load(BytesIO(self._store.read(name)), allow_pickle=False) as arrays:
+                moment = int(arrays["round_index"])  # as a part of the name that it was sealed with
+        except StorageError:
+            raise
+        except Exception as error:  # of a damaged zip file, about any
+            raise RunDirectoryError(f"{self.place}/{name}: damaged; {REMEDY}") from error
+        self.read(name, _snapshot_name(moment, f"{device:06d}"))
+
+    def _read_model(self, name: str, first_name: str) -> Snapshot:
+        arrays = self.read_arrays(name, first_name)
+        virtual_time_s = float(arrays["virtual_time_s"])
+        return Snapshot(
+            device=int(arrays["device"]),
+            round_index=int(arrays["round_index"]),
+            rounds_done=int(arrays["rounds_done"]),
+            x=torch.from_numpy(arrays["x"]),
+            u=float(arrays["u"]),
+            buffers=torch.from_numpy(arrays["buffers"]),
+            virtual_time_s=None if isnan(virtual_time_s) else virtual_time_s,
+            gone=_gone(str(arrays["gone"])),
+        )
+
+    def drop_snapshots(self, round_index: int) -> None:
+        """Remove the models of a round, once evaluated."""
+        self._store.delete(self.own_names(_snapshot_name(round_index, "*")))
+
+    def keep_final_models(self, round_index: int) -> None:
+        """Keep the models of the last round as models/device-<index>.npz and end snapshots/."""
+        for name in self.own_names(_snapshot_name(round_index, "*")):
+            self._store.move(name, _final_model_name(number_of(name)))
+        self._store.delete_tree("snapshots")
+
+
+def _gone(word: str) -> Literal["died", "left"] | None:
+    """Why a device is not of the fleet any more, as a model's file has it."""
+    return "died" if word == "died" else "left" if word == "left" else None
+
+
+def _parts_of(device: int) -> str:
+    return f"parts/device-{device:06d}"
+
+
+def _checkpoints_of(device: int) -> str:
+    return f"checkpoints/device-{device:06d}"
+
+
+def _checkpoint_name(device: int, round_index: int) -> str:
+    return f"{_checkpoints_of(device)}/round-{round_index:09d}.ckpt"
+
+
+def _snapshot_name(round_index: int, device: str) -> str:
+    return f"snapshots/round-{round_index:09d}-device-{device}.npz"
+
+
+def _final_model_name(device: int) -> str:
+    return f"models/device-{device:06d}.npz"

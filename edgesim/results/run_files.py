@@ -1,0 +1,243 @@
+"""Files of a run in formats that others read too, each with a checksum and its run's name.
+
+What is read back is checked first (`edgesim.storage.seal`): nothing of a damaged file, of another
+run's, or of one under a wrong name is parsed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from importlib.metadata import version
+from io import BytesIO
+from typing import IO, TYPE_CHECKING, Any
+from zipfile import ZipFile
+
+from edgesim.errors import EdgesimError
+from edgesim.results.columns import Column, arrow_schema, with_names
+from edgesim.storage.seal import BLANK, SealError, check_seal, seal_file, sealed
+from edgesim.storage.store import Store
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+FORMAT_VERSION = 2
+"""Of a run's folder. 2: every file has a checksum."""
+
+ABOUT = "run.json"
+"""Says which format the files have, and which run they are of."""
+
+SEAL_KEY = "seal"
+"""Of a JSON file, and in the metadata of a Parquet file."""
+
+REMEDY = "bring it back from a copy, or start the run anew"
+
+
+# As the run's own files are numbered: one of another name is not of the run.
+_ROUND, _DEVICE = (rf"(\d{{{digits}}}|[1-9]\d{{{digits},}})" for digits in (9, 6))
+_NUMBERED = re.compile(
+    rf"checkpoints/device-{_DEVICE}/round-{_ROUND}\.ckpt"
+    rf"|parts/device-{_DEVICE}/(rounds|messages)-{_ROUND}\.parquet"
+    rf"|snapshots/round-{_ROUND}-device-{_DEVICE}\.npz"
+)
+
+
+class RunDirectoryError(EdgesimError, ValueError):
+    """A folder that can't be a run's, or is none; a file in it that is damaged or another's."""
+
+
+class RunFiles:
+    """Reads and writes files of one run.
+
+    All methods raise `StorageError` if the place can't be read or written, and those that read
+    `RunDirectoryError` if a file is damaged, of another run, or another file of this run.
+
+    Args:
+        store: the run's folder.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @property
+    def place(self) -> str:
+        """Path or URI of the folder."""
+        return self._store.url
+
+    def has(self, name: str) -> bool:
+        """Whether there is a file of this name."""
+        return self._store.exists(name)
+
+    @cached_property
+    def run_digest(self) -> str:
+        """Names what is trained, with what.
+
+        Raises:
+            RunDirectoryError: the folder is no run's, or another edgesim's.
+        """
+        name = ABOUT
+        if not self.has(name):
+            raise RunDirectoryError(f"{self.place}: no run directory; it lacks {name}")
+        data = self._store.read(name)
+        about = self._parse_json(name, data)
+        format_version, digest = about.get("format"), about.get("run_digest")
+        if type(format_version) is not int or not isinstance(digest, str):
+            raise RunDirectoryError(f"{self.place}: no run directory: {name} is another's")
+        if format_version != FORMAT_VERSION:
+            age = "a newer" if format_version > FORMAT_VERSION else "an older"
+            raise RunDirectoryError(
+                f"{self.place}: written by {age} edgesim ({about.get('edgesim')}, format "
+                f"{format_version}; this one reads {FORMAT_VERSION}); use that one"
+            )
+        self._check(data, digest, name, name)
+        return digest
+
+    def begin(self, run_digest: str) -> None:
+        """Write what the folder is; before any other file."""
+        about = {"format": FORMAT_VERSION, "edgesim": version("edgesim"), "run_digest": run_digest}
+        data = sealed(_json({**about, SEAL_KEY: BLANK}), run_digest, ABOUT)
+        self._store.write(ABOUT, data)
+
+    def own_names(self, pattern: str) -> list[str]:
+        """Names of numbered files that match a pattern, sorted; those of others are left out."""
+        return [name for name in self._store.names(pattern) if _NUMBERED.fullmatch(name)]
+
+    def part_names(self, table: str) -> list[str]:
+        """Names of a table's parts, by their first round."""
+        return sorted(self.own_names(f"parts/*/{table}-*.parquet"), key=number_of)
+
+    def read(self, name: str, first_name: str | None = None) -> bytes:
+        """A file's content, as it was written.
+
+        Args:
+            name: of the file.
+            first_name: under which it was written, if it was moved since.
+        """
+        data = self._store.read(name)
+        self._check(data, self.run_digest, first_name or name, name)
+        return data
+
+    def _check(self, data: bytes, run_digest: str, first_name: str, name: str) -> None:
+        try:
+            check_seal(data, run_digest, first_name)
+        except SealError as error:
+            raise RunDirectoryError(f"{self.place}/{name}: {error}; {REMEDY}") from error
+
+    def _write(self, name: str, data: bytes, *, durable: bool = True) -> None:
+        self._store.write(name, sealed(data, self.run_digest, name), durable=durable)
+
+    # --- YAML and JSON
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write lines of a format in which a line that begins with # says nothing."""
+        self._write(name, f"{text}# {BLANK}\n".encode())
+
+    def read_text(self, name: str) -> str:
+        """Read such a file back."""
+        text = self.read(name).decode("utf-8")
+        return text[: text.rindex("# ")]
+
+    def write_json(self, name: str, content: Mapping[str, Any]) -> None:
+        """Write a JSON object; NaN and infinity are refused."""
+        self._write(name, _json({**content, SEAL_KEY: BLANK}))
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """Read a JSON object back."""
+        content = self._parse_json(name, self.read(name))
+        del content[SEAL_KEY]
+        return content
+
+    def _parse_json(self, name: str, data: bytes) -> dict[str, Any]:
+        try:
+            content = json.loads(data.decode("utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise RunDirectoryError(
+                f"{self.place}/{name}: damaged: it is no JSON; {REMEDY}"
+            ) from error
+        if not isinstance(content, dict):
+            raise RunDirectoryError(f"{self.place}/{name}: damaged: it has no keys; {REMEDY}")
+        return content
+
+    # --- tables
+
+    def write_table(
+        self,
+        name: str,
+        rows: Sequence[Mapping[str, Any]],
+        columns: tuple[Column, ...],
+        *,
+        names: Sequence[str] = (),
+        durable: bool = True,
+    ) -> None:
+        """Write a Parquet table of rows that hold every column, and those of devices' names."""
+        import pyarrow as pa
+
+        table = pa.Table.from_pylist(list(rows), schema=arrow_schema(columns))
+        table = with_names(table, names)
+        file = BytesIO()
+        with sealable_writer(file, table.schema) as writer:
+            writer.write_table(table)
+        self._write(name, file.getvalue(), durable=durable)
+
+    @contextmanager
+    def table_file(self, name: str) -> Iterator[IO[bytes]]:
+        """A file for a long table, by `sealable_writer`; it appears when the block ends."""
+        with self._store.writer(name) as file:
+            yield file
+            seal_file(file, self.run_digest, name)
+
+    def read_table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """Read a Parquet table back, or some columns of it."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        return pq.ParquetFile(pa.BufferReader(self.read(name))).read(columns)
+
+    def read_rows(self, name: str) -> list[dict[str, Any]]:
+        """Rows of a Parquet table; none if it is not there."""
+        rows: list[dict[str, Any]] = self.read_table(name).to_pylist() if self.has(name) else []
+        return rows
+
+    # --- arrays
+
+    def write_arrays(self, name: str, arrays: Mapping[str, Any], *, durable: bool = True) -> None:
+        """Write numpy arrays by name, as npz."""
+        import numpy as np
+
+        file = BytesIO()
+        np.savez(file, allow_pickle=False, **arrays)
+        with ZipFile(file, "a") as archive:
+            archive.comment = BLANK.encode()
+        self._write(name, file.getvalue(), durable=durable)
+
+    def read_arrays(
+        self, name: str, first_name: str | None = None
+    ) -> dict[str, NDArray[np.generic]]:
+        """Read them back; `first_name` as for `read`."""
+        import numpy as np
+
+        with np.load(BytesIO(self.read(name, first_name)), allow_pickle=False) as file:
+            return dict(file)
+
+
+def number_of(name: str) -> int:
+    """The number at the end of the name of a numbered file: of its device, or its first round."""
+    return int(re.split(r"\D+", name)[-2])
+
+
+def sealable_writer(file: IO[bytes], schema: pa.Schema) -> Any:  # noqa: ANN401 (pyarrow's)
+    """A writer of a Parquet file that has room for a seal; a context manager."""
+    import pyarrow.parquet as pq
+
+    writer = pq.ParquetWriter(file, schema)
+    writer.add_key_value_metadata({SEAL_KEY: BLANK})
+    return writer
+
+
+def _json(content: Mapping[str, Any]) -> bytes:
+    return (json.dumps(content, indent=2, allow_nan=False) + "\n").encode()

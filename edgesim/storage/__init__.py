@@ -1,0 +1,1 @@
+"""Bytes that survive a crash: stores, leases, checkpoint files, sealed files."""

@@ -1,0 +1,248 @@
+"""A folder of files: on this machine, or in an object store that fsspec reaches.
+
+Files appear whole or not at all, whoever is killed meanwhile. Any number of threads and processes
+may use one folder at a time. Shared file systems (NFS, Lustre) are mounted and named by their path;
+`memory://` is a folder that this process alone can see.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from edgesim.errors import EdgesimError
+from edgesim.storage.files import LocalFiles, RemoteFiles
+
+_LOCAL = re.compile(r"(file|local)://")
+_REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(://|::)")
+_EXTRAS: Mapping[str, str] = {"s3": "edgesim[s3]", "s3a": "edgesim[s3]"}
+_REMEDIES: Mapping[int, str] = {
+    errno.ENOSPC: "make room there",
+    errno.EDQUOT: "make room there: a quota is used up",
+    errno.EROFS: "it is read-only: choose another place",
+    errno.EACCES: "see to permissions there",
+    errno.EPERM: "see to permissions there",
+    errno.ENOENT: "see that the folder or bucket exists",
+    errno.EISDIR: "a folder stands in its place: remove that folder",
+    errno.ENOTDIR: "a file stands where a folder should be: remove that file",
+    errno.EEXIST: "a file stands where a folder should be: remove that file",
+    errno.ELOOP: "a link stands in its place: remove that link",
+    errno.EIO: "the disk reports damage: see to it",
+}
+_NUMBERS: Mapping[type[OSError], int] = {  # fsspec gives none
+    FileNotFoundError: errno.ENOENT,
+    IsADirectoryError: errno.EISDIR,
+    NotADirectoryError: errno.ENOTDIR,
+    PermissionError: errno.EACCES,
+}
+_LOST = "see that the folder or bucket exists, or bring the file back from a copy"
+
+
+class StorageError(EdgesimError, ValueError):
+    """A file that can't be written, read or removed; what was there before is still there."""
+
+
+class Store:
+    """A folder; names of files in it are relative, with slashes.
+
+    A store is a value: it may be pickled and sent to other processes.
+    """
+
+    def __init__(
+        self, url: str, files: LocalFiles | RemoteFiles, check: Callable[[], None] | None = None
+    ) -> None:
+        self._url = url
+        self._files = files
+        self._check = check or _allow
+
+    @classmethod
+    def at(cls, place: str | Path | Store) -> Store:
+        """The folder at a path or URI (`s3://bucket/run`, `memory://run`, `file:///run`, ...).
+
+        Nothing is made or looked up yet.
+
+        Raises:
+            StorageError: nobody here knows the protocol, or its package is not installed.
+        """
+        if isinstance(place, Store):
+            return place
+        if isinstance(place, str) and not _LOCAL.match(place) and _REMOTE.match(place):
+            url = place.rstrip("/")
+            return cls(url, _open(url))
+        folder = Path(_LOCAL.sub("", place, count=1) if isinstance(place, str) else place).resolve()
+        return cls(str(folder), LocalFiles(folder))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Store.at, (self._url,)  # connections stay where they are
+
+    def __repr__(self) -> str:
+        return f"Store.at({self._url!r})"
+
+    @property
+    def url(self) -> str:
+        """Path or URI of the folder; `at` takes it back."""
+        return self._url
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the folder is on this machine, or mounted there."""
+        return isinstance(self._files, LocalFiles)
+
+    @property
+    def path(self) -> Path:
+        """The folder on this machine.
+
+        Raises:
+            StorageError: it is elsewhere.
+        """
+        if isinstance(self._files, LocalFiles):
+            return self._files.folder
+        raise StorageError(f"{self._url}: is no folder of this machine; give a path")
+
+    def child(self, name: str) -> Store:
+        """A folder in this one; `make` makes it."""
+        return Store(f"{self._url}/{name}", self._files.child(name), self._check)
+
+    def guarded(self, check: Callable[[], None]) -> Store:
+        """The same folder, in which nothing is changed unless a check raises no error.
+
+        A guard stays in its process: a copy in another one has none.
+        """
+        return Store(self._url, self._files, check)
+
+    def make(self) -> None:
+        """Make the folder, where folders have to be made."""
+        self._check()
+        with self._told("", "made"):
+            self._files.make()
+
+    def write(self, name: str, data: bytes, *, durable: bool = True) -> None:
+        """Write a file, or put it in the place of the one of this name.
+
+        Args:
+            name: of the file.
+            data: all of it.
+            durable: it also keeps its name if the machine loses power now. If False it may be gone
+                then, but never be damaged; `sync` makes up for it, for many files at once.
+        """
+        self._check()
+        with self._told(name, "written"):
+            self._files.write(name, data, durable=durable)
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Write a file unless there is one of this name; whether it was written.
+
+        Of all who create one name, one succeeds. In an object store this takes one that knows
+        conditional writes (`If-None-Match`), as S3 does.
+
+        Args:
+            name: of the file.
+            data: all of it, and nobody else's.
+        """
+        self._check()
+        with self._told(name, "written"):
+            try:
+                self._files.create(name, data)
+            except FileExistsError:
+                return False
+            return True
+
+    @contextmanager
+    def writer(self, name: str) -> Iterator[IO[bytes]]:
+        """Write a file piece by piece; it appears, durable, when the block ends without error."""
+        self._check()
+        with self._told(name, "written"), self._files.writer(name) as file:
+            yield file
+            self._check()  # it may have taken long
+
+    def sync(self, folder: str) -> None:
+        """Make all files durable that were written to a folder."""
+        with self._told(folder, "written"):
+            self._files.sync(folder)
+
+    def read(self, name: str) -> bytes:
+        """A file's content."""
+        with self._told(name, "read"):
+            return self._files.read(name)
+
+    def names(self, pattern: str) -> list[str]:
+        """Names of files that match a pattern, sorted.
+
+        Args:
+            pattern: a relative name with the wildcards of `fnmatch`, which match no slash.
+        """
+        with self._told("", "listed"):
+            return sorted(self._files.names(pattern.split("/")))
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a file of this name."""
+        with self._told(name, "read"):
+            return self._files.exists(name)
+
+    def is_free(self) -> bool:
+        """Whether there is nothing at the place, or an empty folder."""
+        with self._told("", "listed"):
+            return self._files.is_free()
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Remove files; those that are gone already are no error."""
+        self._check()
+        with self._told("", "cleared"):
+            self._files.delete(list(names))
+
+    def delete_tree(self, name: str) -> None:
+        """Remove a folder and all in it; none is no error."""
+        self._check()
+        with self._told(name, "removed"):
+            self._files.delete_tree(name)
+
+    def move(self, source: str, target: str) -> None:
+        """Give a file another name; one of that name is replaced."""
+        self._check()
+        with self._told(target, "written"):
+            self._files.move(source, target)
+
+    def sweep(self) -> None:
+        """Remove what writers left that were killed; who is at work is left alone."""
+        self._check()
+        with self._told("", "cleared"):
+            self._files.sweep()
+
+    @contextmanager
+    def _told(self, name: str, action: str) -> Iterator[None]:
+        """Turn what the file system says into one line."""
+        try:
+            yield
+        except OSError as error:
+            place = f"{self._url}/{name}" if name else self._url
+            if not name and isinstance(error.filename, str) and self.is_local:
+                place = error.filename  # which of many
+            said = str(error.strerror or error) or type(error).__name__
+            number = next((n for kind, n in _NUMBERS.items() if isinstance(error, kind)), 0)
+            remedy = _REMEDIES.get(error.errno or number, "see to space and permissions there")
+            if number == errno.ENOENT and action == "read":
+                remedy = _LOST
+            line = said.splitlines()[0]
+            raise StorageError(f"{place}: can't be {action} ({line}); {remedy}") from error
+
+
+def _allow() -> None:
+    """Let anybody write."""
+
+
+def _open(url: str) -> RemoteFiles:
+    protocol = re.split("://|::", url)[0]
+    try:
+        return RemoteFiles.at(url)
+    except ImportError as error:
+        extra = _EXTRAS.get(protocol)
+        remedy = f"pip install '{extra}'" if extra else f"fsspec says: {error}"
+        raise StorageError(
+            f"{url}: {protocol}:// needs a package that is not installed; {remedy}"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise StorageError(f"{url}: can't be used ({error}); give a path or another URI") from error

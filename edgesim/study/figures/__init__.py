@@ -1,0 +1,1 @@
+"""Figures of the cost study, as SVG, and the page that shows them."""

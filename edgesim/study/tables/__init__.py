@@ -1,0 +1,1 @@
+"""Tables of the cost study, as text and as JSON."""

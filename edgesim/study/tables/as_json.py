@@ -1,0 +1,173 @@
+"""The study as JSON: the numbers of the tables, unrounded, per device and iteration.
+
+The keys are documented in docs/cost.md and do not change without a new `FORMAT`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from edgesim.assembly.message_costs import MessageCosts
+from edgesim.costs.memory_table import MemoryTable
+from edgesim.hardware.energy_tables import ENERGY_TABLES
+from edgesim.study.comparison import Comparison, Side
+from edgesim.study.iteration import DeviceCosts, DeviceTime, IterationCosts
+from edgesim.study.side_by_side import Pair
+from edgesim.study.tables.ratio import Ratio
+
+FORMAT = 1
+
+
+def scenario_record(costs: IterationCosts) -> dict[str, Any]:
+    """One scenario: what it is, its message, its devices, its fleet."""
+    subject = costs.subject
+    scenario, form = subject.scenario, subject.model.form
+    return {
+        "name": scenario.name,
+        "model": form.name,
+        "precision": scenario.model.precision,
+        "norm": form.norm,
+        "parameters": subject.model.num_trainable,
+        "image_shape": list(form.image_shape),
+        "num_classes": form.num_classes,
+        "batch_size": subject.model.batch_size,
+        "algorithm": subject.algorithm.name,
+        "topology": scenario.topology.kind,
+        "energy_table": costs.energy_table,
+        "message": _message(costs.message),
+        "devices": [_device(costs, device) for device in costs.devices],
+        "fleet": _fleet(costs),
+    }
+
+
+def comparison_record(comparison: Comparison, ratios: Sequence[Ratio]) -> dict[str, Any]:
+    """fp32 against 8 bits of one model."""
+    setting = comparison.setting
+    return {
+        "model": setting.name,
+        "image_shape": list(setting.image_shape),
+        "batch_size": setting.batch_size,
+        "parameters": comparison.fp32.num_trainable,
+        "forward_macs_per_sample": comparison.fp32.forward_macs_per_sample,
+        "macs": asdict(comparison.fp32.macs) | {"total": comparison.fp32.macs.total},
+        "messages_sent": setting.out_degree,
+        "messages_received": setting.in_degree,
+        "paper_memory": {
+            "fp32": _memory(comparison.fp32_memory),
+            "int8": _memory(comparison.int8_memory),
+        },
+        "ratios": [asdict(ratio) for ratio in ratios],
+        "by_algorithm": [
+            {
+                "algorithm": row.algorithm,
+                "compression": row.compression,
+                "fp32": _side(row.fp32),
+                "int8": _side(row.int8),
+            }
+            for row in comparison.rows
+        ],
+    }
+
+
+def side_by_side_record(pairs: Sequence[Pair]) -> list[dict[str, Any]]:
+    """Two scenarios, quantity by quantity."""
+    return [asdict(pair) | {"ratio": pair.ratio} for pair in pairs]
+
+
+def price_records() -> list[dict[str, Any]]:
+    """The energy tables with their sources."""
+    return [asdict(table) for table in ENERGY_TABLES.values()]
+
+
+def _device(costs: IterationCosts, device: DeviceCosts) -> dict[str, Any]:
+    parts = {**device.work.by_part, "total": device.work.total}
+    names = costs.subject.scenario.fleet.names
+    profile = device.profile
+    return {
+        "device": device.device,
+        "name": names[device.device] if names else None,
+        "profile": profile.name if profile else None,
+        "messages_sent": device.messages_sent,
+        "messages_received": device.messages_received,
+        "sent_bytes": device.messages_sent * costs.message.encoded.total,
+        "received_bytes": device.messages_received * costs.message.encoded.total,
+        "work": {name: asdict(work) for name, work in parts.items()},
+        "memory": {
+            "faithful": _memory(device.faithful_memory),
+            "paper": _memory(device.paper_memory),
+            "available_bytes": profile.memory_bytes if profile else None,
+            "fits": device.fits,
+        },
+        "energy": [asdict(entry) | {"total_j": entry.total_j} for entry in device.energy],
+        "time": _time(device.time) if device.time else None,
+    }
+
+
+def _time(time: DeviceTime) -> dict[str, Any]:
+    rhythm = time.rhythm
+    return {
+        "int8_s": time.int8_s,
+        "bits16_s": time.bits16_s,
+        "fp32_s": time.fp32_s,
+        "arithmetic_s": time.arithmetic_s,
+        "memory_s": time.memory_s,
+        "roofline_s": time.roofline_s,
+        **asdict(rhythm),
+        "sleep_s": rhythm.sleep_s,
+        "utilisation": rhythm.utilisation,
+    }
+
+
+def _fleet(costs: IterationCosts) -> dict[str, Any]:
+    rhythm, rounds = costs.rhythm, costs.subject.num_rounds
+    timed = None
+    if rhythm is not None:
+        timed = {
+            "period_s": rhythm.period_s,
+            "is_settled": rhythm.is_settled,
+            "sets_the_pace": rhythm.busiest,
+            "warm_up_rounds": rhythm.warm_up_rounds,
+            "num_rounds": rhythm.num_rounds,
+        }
+    return {
+        "sent_bytes": costs.sent_bytes,
+        "energy_j": costs.energy_j,
+        "rhythm": timed,
+        "training": {
+            "rounds": rounds,
+            "sent_bytes": rounds * costs.sent_bytes,
+            "energy_j": rounds * costs.energy_j,
+            "virtual_time_s": rounds * rhythm.period_s if rhythm else None,
+        },
+    }
+
+
+def _message(message: MessageCosts) -> dict[str, Any]:
+    return {
+        "compressor": message.compressor,
+        "num_entries": message.num_entries,
+        "num_kept": message.num_kept,
+        "encoded": asdict(message.encoded) | {"total": message.encoded.total},
+        "is_exact": message.is_exact,
+        "index_entropy_bytes": message.index_entropy_bytes,
+        "by_convention": dict(message.by_convention),
+    }
+
+
+def _memory(table: MemoryTable) -> dict[str, int]:
+    return {**table.by_component, "total": table.total}
+
+
+def _side(side: Side) -> dict[str, Any]:
+    return {
+        "message": _message(side.message),
+        "work": asdict(side.work),
+        "gossip_work": asdict(side.gossip),
+        "memory": _memory(side.memory),
+        "energy": {
+            name: asdict(energy) | {"total_j": energy.total_j}
+            for name, energy in side.energy.items()
+        },
+    }

@@ -1,0 +1,306 @@
+"""Tables of what one iteration of a scenario costs its devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from edgesim.hardware.energy_tables import ENERGY_TABLES
+from edgesim.study.energy_costs import BOARD, IterationEnergy
+from edgesim.study.iteration import DeviceCosts, IterationCosts
+from edgesim.study.precision_ratios import mac_prices, other_prices
+from edgesim.study.tables.kinds import Kind, kinds_of, numbers
+from edgesim.study.tables.table import Table
+from edgesim.study.tables.units import percent, plain, with_unit
+
+MOST_KINDS = 12  # of devices, in a table
+
+_PARTS = {
+    "forward": "forward pass",
+    "input_gradient": "gradient at inputs",
+    "weight_gradient": "gradient at weights",
+    "optimizer": "optimizer",
+    "gossip": "gossip",
+}
+_CONVENTIONS = {
+    "reference": "reference code's convention",
+    "paper_8bit": "paper's 8-bit convention",
+}
+
+
+def scenario_tables(costs: IterationCosts) -> tuple[Table, ...]:
+    """All tables of a scenario, one a topic."""
+    tables = [
+        overview_table(costs),
+        work_table(costs),
+        memory_table(costs),
+        message_table(costs),
+        energy_table(costs),
+    ]
+    if costs.rhythm is not None:
+        tables.append(time_table(costs))
+    return (*tables, fleet_table(costs))
+
+
+def overview_table(costs: IterationCosts) -> Table:
+    """What is studied."""
+    subject, message = costs.subject, costs.message
+    scenario, form = subject.scenario, subject.model.form
+    channels, height, width = form.image_shape
+    sent = f"{message.num_kept:,} of {message.num_entries:,} entries"
+    given = getattr(scenario.gossip, "averaging_rate", None)  # DCD has none
+    rate = "" if given is None else f"; averaging rate {given}"
+    arithmetic = f"{form.name} in {scenario.model.precision}, {form.norm}"
+    return Table(
+        f"{scenario.name}: what an iteration costs",
+        ("", ""),
+        (
+            ("fleet", f"{scenario.fleet.num_devices} devices, {scenario.topology.kind}"),
+            ("model", f"{arithmetic}, {subject.model.num_trainable:,} parameters"),
+            ("batch", f"{subject.model.batch_size} images of {channels}x{height}x{width}"),
+            ("gossip", f"{subject.algorithm.name}, {message.compressor}: {sent}{rate}"),
+        ),
+    )
+
+
+def work_table(costs: IterationCosts) -> Table:
+    """Operations and traffic by part of the iteration."""
+    device = costs.heaviest
+    parts = {_PARTS[name]: work for name, work in device.work.by_part.items()}
+    rows = [
+        (
+            name,
+            with_unit(work.macs_int8, "MAC"),
+            with_unit(work.macs_16bit, "MAC"),
+            with_unit(work.macs_fp32, "MAC"),
+            with_unit(work.elementwise_ops, "ops"),
+            with_unit(work.traffic_bytes, "MiB"),
+        )
+        for name, work in {**parts, "total": device.work.total}.items()
+    ]
+    return Table(
+        f"computing, {_whose(costs, device)}",
+        ("", "int8", "16 bits", "fp32", "other ops", "traffic"),
+        tuple(rows),
+        ("Traffic: bytes read and written. Encoding and checksums of messages are left out.",),
+    )
+
+
+def memory_table(costs: IterationCosts) -> Table:
+    """Bytes by component in both conventions, and whom they fit."""
+    device = costs.heaviest
+    paper, faithful = device.paper_memory, device.faithful_memory
+    rows = [
+        (name.replace("_", " "), with_unit(held, "MiB"), with_unit(counted, "MiB"))
+        for (name, counted), held in zip(
+            paper.by_component.items(), faithful.by_component.values(), strict=True
+        )
+        if held or counted
+    ]
+    rows.append(("total", with_unit(faithful.total, "MiB"), with_unit(paper.total, "MiB")))
+    all_kinds = kinds_of(costs)
+    return Table(
+        f"memory, {_whose(costs, device)}",
+        ("", "held at the peak of a round", "paper's convention"),
+        tuple(rows),
+        (*filter(None, map(_fit, all_kinds[:MOST_KINDS])), *_left_out(all_kinds)),
+    )
+
+
+def message_table(costs: IterationCosts) -> Table:
+    """Bytes of a message by kind, beside the conventions."""
+    device, message = costs.heaviest, costs.message
+    counts, times = message.encoded, device.messages_sent
+    lines = [
+        ("values", counts.values),
+        ("indices", counts.indices),
+        ("scales", counts.scales),
+        ("header", counts.header),
+        ("encoded, total", counts.total),
+        *((_CONVENTIONS[name], size) for name, size in message.by_convention.items()),
+    ]
+    notes = ["Conventions: docs/reference.md, sections 3.6 and 6."] if message.by_convention else []
+    if not message.is_exact:
+        notes.append(
+            "Encoded was Gaussian noise: other vectors of this size take some bytes more or less. "
+            f"No code of the indices can do with less than {message.index_entropy_bytes:,.0f} B "
+            "on average."
+        )
+    return Table(
+        f"messages, {_whose(costs, device)}",
+        ("", "one, on one edge", f"an iteration, {plain(times)} sent"),
+        tuple((name, with_unit(size, "B"), with_unit(size * times, "B")) for name, size in lines),
+        tuple(notes),
+    )
+
+
+def energy_table(costs: IterationCosts) -> Table:
+    """Joules by price list; the scenario's own is marked."""
+    rows = []
+    all_kinds = kinds_of(costs)
+    for kind in all_kinds[:MOST_KINDS]:
+        rows.append((kind.heading, *[""] * 5))
+        for entry in _shown_energies(kind.first):
+            is_own = entry.table == costs.energy_table and entry.accumulate == "paper"
+            rows.append((f"  {_price_list(entry)}{' *' if is_own else ''}", *_joules(entry)))
+    notes = [
+        f"{table.name}: {mac_prices(table)}; {other_prices(table)}. {table.citation}."
+        for table in ENERGY_TABLES.values()
+    ]
+    if costs.rhythm is None:
+        notes.append("?: radio and idle power are not known; name fleet.profile.")
+    return Table(
+        "energy of an iteration",
+        ("", "computing", "DRAM", "radio", "waiting", "total"),
+        tuple(rows),
+        (
+            "* counts below for the fleet; set hardware.energy_table to choose.",
+            *notes,
+            *_left_out(all_kinds),
+        ),
+    )
+
+
+def time_table(costs: IterationCosts) -> Table:
+    """Roofline, air time and rhythm of each kind of device."""
+    all_kinds = kinds_of(costs)
+    return Table(
+        "time of an iteration",
+        ("", "arithmetic", "memory", "on air", "waiting", "busy", "awaits"),
+        tuple(_time_row(kind) for kind in all_kinds[:MOST_KINDS]),
+        (
+            (
+                "* A step takes the longer of arithmetic and memory traffic (roofline at the "
+                "profile's rates). On air: a device's own messages, repetitions included. "
+                "Busy: share of the time in which it computes, in lockstep. Awaits: whose "
+                "messages end most of its waits."
+            ),
+            *_left_out(all_kinds),
+        ),
+    )
+
+
+def fleet_table(costs: IterationCosts) -> Table:
+    """The fleet as a whole, and its whole training."""
+    rounds = costs.subject.num_rounds
+    rows = list(_rhythm_rows(costs))
+    rows.append(("bytes sent in an iteration", with_unit(costs.sent_bytes, "B")))
+    by = f"by {costs.energy_table}"
+    rows.append((f"energy of an iteration, {by}", with_unit(costs.energy_j, "J")))
+    rows.append(("rounds of the whole training", f"{rounds:,}"))
+    rows.append(("bytes sent in it", with_unit(rounds * costs.sent_bytes, "MiB")))
+    rows.append((f"energy of it, {by}", with_unit(rounds * costs.energy_j, "J")))
+    if costs.rhythm is not None:
+        hours = rounds * costs.rhythm.period_s / 3600
+        rows.append(("virtual time of it", f"{plain(hours)} h"))
+    rows += _battery_rows(costs)
+    notes = () if costs.rhythm else ("Energy is that of computing and DRAM alone.",)
+    return Table("the fleet", ("", ""), tuple(rows), notes)
+
+
+def _whose(costs: IterationCosts, device: DeviceCosts) -> str:
+    """Which device a table is of."""
+    all_kinds = kinds_of(costs)
+    if len(costs.devices) == 1:
+        return "the device"
+    if len({kind.messages for kind in all_kinds}) == 1:
+        return "each device"
+    kind = next(kind for kind in all_kinds if device in kind.members)
+    label = costs.subject.scenario.fleet.label(device.device)
+    return f"{label}, which holds the most ({kind.messages})"
+
+
+def _fit(kind: Kind) -> str:
+    """Whether a kind of device has the memory; nothing where that is not known."""
+    device, profile = kind.first, kind.first.profile
+    if profile is None:
+        return ""
+    held, there = device.faithful_memory.total, profile.memory_bytes
+    verdict = "fits" if device.fits else "DOES NOT FIT"
+    return f"{kind.heading}: {with_unit(held, 'MiB')} of {with_unit(there, 'MiB')}, {verdict}"
+
+
+def _shown_energies(device: DeviceCosts) -> Iterator[IterationEnergy]:
+    """Those whose difference shows: traffic with DRAM, widths of sums only if there are codes."""
+    has_codes = device.work.total.macs_int8 > 0
+    for entry in device.energy:
+        if entry.memory == "dram" and (has_codes or entry.accumulate == "paper"):
+            yield entry
+
+
+def _price_list(entry: IterationEnergy) -> str:
+    if entry.table == BOARD:
+        return "its powers"
+    return entry.table + (", 32-bit sums" if entry.accumulate == "int32" else "")
+
+
+def _joules(entry: IterationEnergy) -> tuple[str, ...]:
+    return (
+        with_unit(entry.compute_j, "J"),
+        "-" if entry.table == BOARD else with_unit(entry.memory_j, "J"),
+        "?" if entry.radio_j is None else with_unit(entry.radio_j, "J"),
+        "?" if entry.idle_j is None else with_unit(entry.idle_j, "J"),
+        with_unit(entry.total_j, "J"),
+    )
+
+
+def _left_out(all_kinds: Sequence[Kind]) -> tuple[str, ...]:
+    more = len(all_kinds) - MOST_KINDS
+    return (f"{more} more kinds of devices are left out here; --json has all.",) if more > 0 else ()
+
+
+def _time_row(kind: Kind) -> tuple[str, ...]:
+    time = kind.first.time
+    assert time is not None, "devices of one fleet all have clocks, or none has"
+    rhythms = [device.time.rhythm for device in kind.members if device.time is not None]
+    waits_for = {rhythm.waits_for for rhythm in rhythms if rhythm.waits_for is not None}
+    by_memory = time.memory_s > time.arithmetic_s
+    return (
+        kind.heading,
+        with_unit(time.arithmetic_s, "s") + ("" if by_memory else " *"),
+        with_unit(time.memory_s, "s") + (" *" if by_memory else ""),
+        with_unit(time.rhythm.air_s, "s"),
+        _span([rhythm.wait_s for rhythm in rhythms], lambda value: with_unit(value, "s")),
+        _span([rhythm.utilisation for rhythm in rhythms], percent),
+        numbers(waits_for) or "nobody",
+    )
+
+
+def _span(values: Sequence[float], text: Callable[[float], str]) -> str:
+    """What all devices of a kind have, or the least and the most of it."""
+    least, most = text(min(values)), text(max(values))
+    return least if least == most else f"{least} to {most}"
+
+
+def _rhythm_rows(costs: IterationCosts) -> Iterator[tuple[str, str]]:
+    rhythm = costs.rhythm
+    if rhythm is None:
+        return
+    yield "period of a round, in lockstep", with_unit(rhythm.period_s, "s")
+    state = "settled" if rhythm.is_settled else "NOT settled: devices still differ in pace"
+    yield (
+        "clocks run for it",
+        f"{rhythm.num_rounds} rounds after {rhythm.warm_up_rounds}; {state}",
+    )
+    busiest = costs.devices[rhythm.busiest]
+    assert busiest.profile is not None, "devices with clocks have profiles"
+    share = percent(rhythm.devices[rhythm.busiest].utilisation)
+    label = costs.subject.scenario.fleet.label(busiest.device)
+    yield (
+        "highest utilisation",
+        f"{label}, {busiest.profile.name}: computes {share} of the time",
+    )
+
+
+def _battery_rows(costs: IterationCosts) -> Iterator[tuple[str, str]]:
+    """Of the battery that is empty first."""
+    lasting = [
+        (device.profile.battery_j / device.energy_by(costs.energy_table).total_j, device.device)
+        for device in costs.devices
+        if device.profile is not None and device.profile.battery_j is not None
+    ]
+    if lasting:
+        rounds, device_number = min(lasting)
+        label = costs.subject.scenario.fleet.label(device_number)
+        # At free pace a device whose radio is busy skips messages that are counted here.
+        more = " or more" if costs.subject.scenario.fleet.pace == "free" else ""
+        yield "first empty battery", f"{label}, after {rounds:,.0f} rounds{more}"

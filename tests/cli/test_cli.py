@@ -1,0 +1,390 @@
+"""The command line as a user meets it, by exit status, output and leftovers.
+
+Whatever runs has a process of its own; what is refused or only answers is called in this one, but
+for one of each, since a process takes seconds to import torch.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import psutil
+import pytest
+import yaml
+
+from edgesim.cli import main
+from edgesim.errors import EdgesimError
+from edgesim.results.columns import WALL_COLUMNS
+
+ROOT = Path(__file__).resolve().parents[2]
+QUICKSTART = ROOT / "scenarios" / "quickstart.yaml"
+ENDLESS = ("training.epochs=20000", "evaluation.every_rounds=5", "fleet.devices=4")
+SMALL = ("training.rounds=5", "data.train_samples=160", "evaluation.samples=40")
+
+
+def edgesim(*arguments, cwd, env=None):
+    return subprocess.run(
+        [sys.executable, "-m", "edgesim", *map(str, arguments)],
+        cwd=cwd,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+@pytest.fixture
+def called(monkeypatch, capsys):
+    """The same in this process."""
+
+    def call(*arguments, cwd):
+        monkeypatch.chdir(cwd)
+        monkeypatch.setattr(sys, "argv", ["edgesim", *map(str, arguments)])
+        monkeypatch.setattr(os, "environ", os.environ.copy())
+        handler = signal.getsignal(signal.SIGTERM)
+        try:
+            with pytest.raises(SystemExit) as ended:
+                main()
+        finally:
+            signal.signal(signal.SIGTERM, handler)
+        output = capsys.readouterr()
+        return SimpleNamespace(returncode=ended.value.code, stdout=output.out, stderr=output.err)
+
+    return call
+
+
+def sets(*overrides):
+    return [word for override in overrides for word in ("--set", override)]
+
+
+def edited(folder, **changes):
+    """The quickstart with top-level keys replaced, as a file in `folder`."""
+    document = yaml.safe_load(QUICKSTART.read_text()) | changes
+    path = folder / "edited.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+# What is set, and what the answer has to name: the key and the remedy.
+BAD_SETTINGS = {
+    "unknown key": (["gossip.gama=1"], ["gossip.gama", "averaging_rate"]),
+    "number as text": (["training.optimizer.lr=1e-3"], ["training.optimizer.lr", "1.0e-3"]),
+    "negative count": (["fleet.devices=-3"], ["fleet.devices", "from 1 to 10000"]),
+    "skew of 1.4": (["data.partition.skew=1.4"], ["data.partition.skew", "1.4", "1"]),
+    "keep of 0": (["gossip.compressor.keep=0"], ["gossip.compressor.keep", "in (0, 1]"]),
+    "prime torus": (
+        ["topology={kind: torus}", "fleet.devices=7"],
+        ["topology", "torus of 7", "6, 8 or 9"],
+    ),
+    "missing data": (["data.source=cifar10", "data.path=nowhere"], ["data.path", "nowhere"]),
+    "too few samples": (["fleet.devices=3000"], ["devices", "3000"]),
+    "small images": (["model.name=vgg11"], ["vgg11", "data.image_size"]),
+    "batteries of no round": (
+        [
+            "fleet.devices=[{profile: raspberry-pi-4b, count: 8, battery_wh: 1.0e-6}]",
+            "data.batch_size=256",
+        ],
+        ["battery", "first round", "battery_wh"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("settings", "named"), BAD_SETTINGS.values(), ids=BAD_SETTINGS)
+def test_bad_settings_name_file_key_and_remedy_in_one_or_two_lines(
+    tmp_path, called, settings, named
+):
+    done = called("run", QUICKSTART, *sets(*settings), cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    lines = done.stderr.strip().splitlines()
+    assert 1 <= len(lines) <= 2, done.stderr
+    assert "quickstart.yaml" in done.stderr or "--set" in done.stderr
+    for words in named:
+        assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == [], "a refused run leaves nothing behind"
+
+
+def test_a_missing_scenario_a_duplicate_key_and_a_broken_parquet_file_are_refused(tmp_path, called):
+    duplicate = tmp_path / "duplicate.yaml"
+    duplicate.write_text(QUICKSTART.read_text() + "\nseed: 5\n")
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "train.parquet").write_bytes(b"PAR1 this is no parquet file")
+    (folder / "test.parquet").write_bytes(b"PAR1 this is no parquet file")
+    broken = edited(
+        tmp_path,
+        data={
+            "source": "parquet",
+            "path": str(folder),
+            "partition": {"kind": "iid"},
+            "batch_size": 8,
+        },
+    )
+    cases = {
+        "absent.yaml": "absent.yaml",
+        str(duplicate): "seed",
+        str(broken): "parquet",
+    }
+    before = sorted(tmp_path.rglob("*"))
+    for scenario, named in cases.items():
+        done = called("run", scenario, cwd=tmp_path)
+        assert done.returncode == 2, done.stderr
+        assert named in done.stderr
+        assert 1 <= len(done.stderr.strip().splitlines()) <= 2, done.stderr
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("settings", [["fleet.devices=-3"], ["data.source=cifar10"]])
+def test_validate_refuses_what_run_refuses(tmp_path, settings):
+    done = edgesim("validate", QUICKSTART, *sets(*settings), cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert 1 <= len(done.stderr.strip().splitlines()) <= 2
+
+
+def test_an_address_without_a_cluster_is_refused_before_anything_is_written(tmp_path):
+    done = edgesim("run", QUICKSTART, "--address", "127.0.0.1:1", "--out", "r", cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "--address 127.0.0.1:1: no Ray cluster there" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_validate_starts_and_writes_nothing_and_says_what_it_saw(tmp_path):
+    done = edgesim("validate", QUICKSTART, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "0.0761" in done.stdout, "the spectral gap of a directed ring of 8, R§3.8"
+    assert list(tmp_path.iterdir()) == []
+
+
+EIGHT_BITS = ("model.precision=int8", "model.norm=evonorm_s0")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["validate"],
+        ["run", "--inline", "--out", "r", *sets(*SMALL, "model.quantization.backend=reference")],
+    ],
+    ids=["validate", "run"],
+)
+def test_what_8_bits_leave_out_and_take_along_is_said_before_a_run(called, tmp_path, words):
+    command, *options = words
+    done = called(command, QUICKSTART, *options, *sets(*EIGHT_BITS), cwd=tmp_path)
+    assert not done.returncode, done.stderr
+    assert "model.norm: evonorm_s0 computes in fp32" in done.stderr
+    assert "messages carry 8-bit values" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["validate", "cost"])
+def test_the_averaging_rate_that_was_found_is_shown(called, tmp_path, command):
+    done = called(command, QUICKSTART, *sets("gossip.averaging_rate=auto"), cwd=tmp_path)
+    assert not done.returncode, done.stderr
+    both = done.stdout + done.stderr
+    (rate,) = re.findall(r"gossip.averaging_rate: auto found (\S+) by gossip", both)
+    assert re.search(rf"averaging rate +{rate}\b", both)
+
+
+def test_an_inline_run_prints_its_table_and_loads_back(tmp_path):
+    done = edgesim("run", QUICKSTART, "--inline", "--out", "r", *sets(*SMALL), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for words in ("accuracy of the averaged model", "consensus distance", "bytes sent", "wall"):
+        assert words in done.stdout
+
+    import edgesim as package
+
+    run = package.load_run(tmp_path / "r")
+    assert run.summary["devices"] == 8
+    assert len(run.rounds) == 8 * run.summary["rounds"]
+
+
+@pytest.mark.parametrize(
+    "what", ["topologies", "models", "datasets", "algorithms", "compressors", "scenarios"]
+)
+def test_list_knows_every_catalog(called, what):
+    done = called("list", what, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    header, *entries = done.stdout.splitlines()
+    assert header.split()[0] == "name"
+    assert len(entries) >= 4
+
+
+def with_interrupts(disposition, *command):
+    """A command line that runs another one, which ignores SIGINT or ends by it.
+
+    A process inherits that from its parent: under `nohup make test &`, pytest ignores SIGINT.
+    """
+    program = (
+        "import os, signal, sys;"
+        f"signal.signal(signal.SIGINT, signal.{disposition.name});"
+        "os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    return [sys.executable, "-I", "-S", "-c", program, *map(str, command)]
+
+
+@pytest.fixture
+def common():
+    """In place of /tmp, with a short path, so that nothing of others is in it."""
+    with tempfile.TemporaryDirectory(
+        prefix="es-", dir="/tmp", ignore_cleanup_errors=True
+    ) as folder:
+        yield Path(folder)
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("inline", [True, False], ids=["inline", "ray"])
+def test_an_interrupted_run_leaves_no_process_and_no_folder(tmp_path, common, number, inline):
+    command = [sys.executable, "-m", "edgesim", "run", QUICKSTART, "--out", "r"]
+    command += ["--inline"] if inline else ["--no-dashboard"]
+    environment = {**os.environ, "EDGESIM_TEST_MARK": str(tmp_path), "TMPDIR": str(common)}
+    process = subprocess.Popen(
+        with_interrupts(signal.SIG_DFL, *command, *sets(*ENDLESS)),
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        wait_for((tmp_path / "r" / "evaluations.parquet").is_file, process)
+        if number == signal.SIGINT:  # a terminal's Ctrl-C reaches every process of the group
+            os.killpg(process.pid, number)
+        else:
+            process.send_signal(number)
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == 130, output
+        assert "Traceback" not in output
+        assert "go on with: edgesim resume" in output
+        wait_for(lambda: not descendants(str(tmp_path)), None)
+        assert (tmp_path / "r" / "rounds.parquet").is_file()
+        assert list(common.iterdir()) == []
+    finally:
+        for left in [process, *descendants(str(tmp_path))]:
+            left.kill()
+
+
+def test_a_run_in_the_background_ignores_interrupts_and_ends_by_sigterm(tmp_path):
+    """Shells start background jobs so, and Ctrl-C is for what is in the foreground."""
+    command = [sys.executable, "-m", "edgesim", "run", QUICKSTART, "--out", "r", "--inline"]
+    process = subprocess.Popen(
+        with_interrupts(signal.SIG_IGN, *command, *sets(*ENDLESS)),
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    evaluations = tmp_path / "r" / "evaluations.parquet"
+    try:
+        wait_for(evaluations.is_file, process)
+        process.send_signal(signal.SIGINT)
+        before = evaluations.stat().st_mtime_ns
+        wait_for(lambda: evaluations.stat().st_mtime_ns > before, process)
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == 130, output
+        assert "go on with: edgesim resume" in output
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.ray
+def test_the_quickstart_gives_the_same_bits_inline_one_each_and_packed(tmp_path, ray_address):
+    """As users run it: nobody has set OMP_NUM_THREADS."""
+    environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
+    ways = {
+        "inline": ["--inline"],
+        "each": ["--no-dashboard"],  # on a Ray of its own
+        "packed": ["--address", ray_address, *sets("fleet.devices_per_actor=3")],
+    }
+    for name, options in ways.items():
+        done = edgesim(
+            *["run", QUICKSTART, "--out", name, *sets("training.rounds=10"), *options],
+            cwd=tmp_path,
+            env=environment,
+        )
+        assert done.returncode == 0, done.stderr
+    import edgesim as package
+
+    first, *others = [package.load_run(tmp_path / name) for name in ways]
+    for other in others:
+        columns = [c for c in first.rounds.columns if c not in WALL_COLUMNS]
+        pd.testing.assert_frame_equal(first.rounds[columns], other.rounds[columns])
+        for path in (first.path / "models").iterdir():
+            assert (
+                np.load(path)["x"].tobytes()
+                == np.load(other.path / "models" / path.name)["x"].tobytes()
+            )
+
+
+@pytest.mark.ray
+def test_an_interrupted_run_leaves_no_actor_on_a_shared_cluster(tmp_path, ray_address):
+    import ray
+
+    command = ["run", QUICKSTART, "--out", "r", "--address", ray_address]
+    command += sets(*ENDLESS)
+    process = subprocess.Popen(
+        with_interrupts(signal.SIG_DFL, sys.executable, "-m", "edgesim", *command),
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        wait_for((tmp_path / "r" / "evaluations.parquet").is_file, process)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == 130, output
+    finally:
+        process.kill()
+    ray.init(ray_address, namespace="edgesim", logging_level="ERROR")
+    try:
+        assert ray.util.list_named_actors(all_namespaces=True) == []
+    finally:
+        ray.shutdown()
+
+
+def wait_for(condition, process, seconds=200):
+    """Wait until a condition holds; the limit only ends a test that hangs."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert process is None or process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < end, "gave up waiting"
+        time.sleep(0.2)
+
+
+def descendants(mark):
+    """Processes that inherited the run's environment, wherever they hang in the process tree."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("EDGESIM_TEST_MARK") == mark:
+                found.append(process)
+        except (psutil.AccessDenied, psutil.NoSuchProcess):
+            continue
+    return [p for p in found if p.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.mark.parametrize("kind", [EdgesimError, RuntimeError])
+def test_an_error_takes_two_lines_whatever_it_says(monkeypatch, capsys, kind):
+    def fail(*args, **options):
+        raise kind("one\n\ntwo\nthree\nfour")
+
+    monkeypatch.setattr("edgesim.cli.app", fail)
+    with pytest.raises(SystemExit):
+        main()
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2
+    assert "one" in said[0]
+    assert "two three four" in " ".join(said)
