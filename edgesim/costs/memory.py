@@ -6,8 +6,8 @@ paper doesn't say; here it is the inputs of all convolutions, linear layers and 
 logits, which gives 3.58 for ResNet-20 at batch 32, from which a master copy would take 0.23. With
 all outputs instead it were 3.64, with inputs of convolutions alone 3.60 (R§6: the paper has 3.5).
 
-`MemoryModel` counts what a device of this program really holds at the peak of its round: the meter in
-`tests/costs` sees the same bytes. fp32 between layers is part of it, and both x and z = x/u.
+`MemoryModel` counts what a device of this program really holds at the peak of its round. The meter
+in `tests/costs` sees the same bytes. fp32 between layers is part of it, and both x and z = x/u.
 """
 
 from __future__ import annotations
