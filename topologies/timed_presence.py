@@ -7,6 +7,7 @@ of every other, as all know the schedule.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ NEVER: TimeSpan = (inf, inf)
 """The next absence of a device that is never away again."""
 
 _FIRST_DRAWS = 16  # absences by chance that are drawn at once
+MOST_DRAWS = 2**19  # of a device: 8 MB, and half a second to walk through
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +92,14 @@ class TimedRandomAbsence:
         seed: at least 0.
 
     Raises:
-        TopologyError: a figure out of range.
+        TopologyError: a figure out of range; later, if somebody asks for a time before which a
+            device has more than `MOST_DRAWS` absences.
     """
 
     absence_probability: float
     mean_absence_s: float
     seed: int
-    _drawn: dict[int, tuple[float, ...]] = field(
+    _drawn: dict[int, array[float]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -109,16 +112,26 @@ class TimedRandomAbsence:
             raise TopologyError(f"mean_absence_s is {self.mean_absence_s:g}; must be above 0")
 
     def next_absence(self, device: int, time_s: float) -> TimeSpan:
-        """The first absence of a device that ends after a time."""
-        changes = self._drawn.get(device, ())
+        """The first absence of a device that ends after a time.
+
+        Raises:
+            TopologyError: the device has had too many by then.
+        """
+        changes = self._drawn.get(device, array("d"))
         while not changes or changes[-1] <= time_s:
+            if len(changes) >= 2 * MOST_DRAWS:
+                raise TopologyError(
+                    f"mean_absence_s is {self.mean_absence_s:g}: device {device} is absent more "
+                    f"than {MOST_DRAWS:,} times before {time_s:,.4g} s; raise it, or lower "
+                    "absence_probability, or end the run earlier"
+                )
             # From the start again, twice as many: the answer does not depend on who asked before,
             # in which order, or in how many threads at once.
             changes = self._draw(device, max(_FIRST_DRAWS, len(changes)))  # two for each absence
             self._drawn[device] = changes
         return _next_span(changes, time_s)
 
-    def _draw(self, device: int, num_absences: int) -> tuple[float, ...]:
+    def _draw(self, device: int, num_absences: int) -> array[float]:
         """Times at which a device goes and comes back, in turn."""
         p, mean_s = self.absence_probability, self.mean_absence_s
         begins_absent = _generator(self.seed, device, 0).random() < p
@@ -128,7 +141,7 @@ class TimedRandomAbsence:
         stays *= mean_s * (1 - p) / p
         if begins_absent:
             stays = np.concatenate(([0.0], stays[:-1]))
-        return tuple(np.cumsum(np.column_stack((stays, absences)).ravel()).tolist())
+        return array("d", np.cumsum(np.column_stack((stays, absences)).ravel()).tobytes())
 
 
 _Entry: TypeAlias = TimedAbsence | TimedJoining | TimedLeaving

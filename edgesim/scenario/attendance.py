@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 from edgesim.errors import ScenarioError
@@ -12,10 +13,12 @@ from topologies import (
     Presence,
     Schedule,
     TimedChurn,
+    TimedRandomAbsence,
     TopologyError,
     build_churn,
     build_timed_churn,
 )
+from topologies.timed_presence import TimeSpan
 
 
 def make_presence(scenario: Scenario) -> Presence:
@@ -40,16 +43,31 @@ def make_attendance(scenario: Scenario) -> TimedChurn:
     """Who is there when; everybody always, where the scenario has no churn, or is in lockstep.
 
     Raises:
-        ScenarioError: the churn can't work, with the reason.
+        ScenarioError: the churn can't work, with the reason; also later, if a device has too many
+            absences by chance before a time that is asked for.
     """
     fleet = scenario.fleet
     churn = fleet.churn if fleet.pace == "free" else None
     words = churn.words("free", fleet.numbers) if churn else {}
     seed = torch_seed(scenario.seed, Purpose.CHURN)
     try:
-        return build_timed_churn(fleet.num_devices, seed=seed, **words)
+        churn_by_time = build_timed_churn(fleet.num_devices, seed=seed, **words)
     except TopologyError as error:
         raise ScenarioError(f"fleet.churn: {error}") from error
+    if (chance := churn_by_time.chance) is None:
+        return churn_by_time
+    refused = _Chance(chance.absence_probability, chance.mean_absence_s, chance.seed)
+    return replace(churn_by_time, chance=refused)
+
+
+class _Chance(TimedRandomAbsence):
+    """Absences by chance; too many of them are the scenario's fault, found when they are drawn."""
+
+    def next_absence(self, device: int, time_s: float) -> TimeSpan:
+        try:
+            return super().next_absence(device, time_s)
+        except TopologyError as error:
+            raise ScenarioError(f"fleet.churn.random: {error}") from error
 
 
 def check_attendance(scenario: Scenario, schedule: Schedule) -> None:

@@ -90,6 +90,15 @@ BAD_SETTINGS = {
     "missing data": (["data.source=cifar10", "data.path=nowhere"], ["data.path", "nowhere"]),
     "too few samples": (["fleet.devices=3000"], ["devices", "3000"]),
     "small images": (["model.name=vgg11"], ["vgg11", "data.image_size"]),
+    "endless absences by chance": (
+        [
+            "fleet={pace: free, devices: 8, profile: raspberry-pi-4b}",
+            "fleet.duty_cycle={period_s: 6000, awake_s: 0.001}",
+            "fleet.churn.random={absence_probability: 0.5, mean_absence_s: 0.001}",
+            "training.virtual_time_s=100000",
+        ],
+        ["fleet.churn.random", "mean_absence_s is 0.001", "raise it"],
+    ),
     "batteries of no round": (
         [
             "fleet.devices=[{profile: raspberry-pi-4b, count: 8, battery_wh: 1.0e-6}]",

@@ -7,7 +7,13 @@ from math import inf
 import numpy as np
 import pytest
 
-from topologies import TimedChurn, TimedRandomAbsence, TopologyError, build_timed_churn
+from topologies import (
+    TimedChurn,
+    TimedRandomAbsence,
+    TopologyError,
+    build_timed_churn,
+    timed_presence,
+)
 
 
 def build(**words) -> TimedChurn:
@@ -110,3 +116,13 @@ def test_of_a_plan_and_chance_that_overlap_the_first_counts():
 def test_what_can_not_be_is_refused(words, problem):
     with pytest.raises(TopologyError, match=problem):
         build(**words)
+
+
+def test_a_device_with_too_many_absences_by_chance_is_refused_when_they_are_asked_for(monkeypatch):
+    """Each is drawn, and those of a long time would take all memory."""
+    monkeypatch.setattr(timed_presence, "MOST_DRAWS", 64)
+    chance = TimedRandomAbsence(absence_probability=0.5, mean_absence_s=1.0, seed=1)
+    assert chance.next_absence(0, 50.0)[1] > 50  # some 25 of them
+    with pytest.raises(TopologyError, match="device 0 is absent more than 64 times before 1,000 s"):
+        chance.next_absence(0, 1000.0)
+    assert chance.next_absence(0, 50.0)[1] > 50
