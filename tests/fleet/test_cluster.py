@@ -60,6 +60,9 @@ def test_all_actors_fit_also_when_the_largest_node_is_lost(cpus, num_actors):
 
 def test_the_share_of_a_cpu_by_hand():
     assert cpu_share(nodes_of(1), 1) == 1.0
+    assert cpu_share(nodes_of(0, 2), 2) == 1.0, "only one of them holds any"
+    # Nobody can ask for less than a ten-thousandth.
+    assert cpu_share(nodes_of(1), 20_001) == cpu_share(nodes_of(0), 3) == 1e-4
     assert cpu_share(nodes_of(2), 4) == 0.5
     assert cpu_share(nodes_of(16), 4) == 1.0
     # Two of the three nodes must hold 8: four each on half a CPU.
