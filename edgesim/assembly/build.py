@@ -325,7 +325,7 @@ _RatedGossip: TypeAlias = (
 
 
 def _rate(gossip: _RatedGossip) -> float:
-    assert gossip.averaging_rate != "auto", "study/averaging_rate.py finds a number first"
+    assert gossip.averaging_rate != "auto", "rate_search finds a number first"
     return gossip.averaging_rate
 
 

@@ -31,7 +31,7 @@ from edgesim.costs.widths import CODE_BYTES, FLOAT_BYTES, INDEX_BYTES
 from edgesim.hardware.work import Work
 from edgesim.quant.settings import QuantizationSettings, Rounding
 
-NOISE_OPS = 7  # quant/noise.py: 12 for a pair of entries (hash 10, halves 2), then each scaled
+NOISE_OPS = 7  # quant/rounding_noise.py: 12 for two entries (hash 10, halves 2), then each scaled
 RANGE_OPS = 2  # minimum and maximum, a comparison each
 DEQUANTIZE_OPS = 2  # (code - zero point) scale
 WEIGHT_CODE_OPS = 6  # |w|, maximum, product with 1 / scale, rounding, two ends
@@ -122,8 +122,8 @@ _FLOAT_OPS: dict[Kind, _ByPass] = {
     "copy": _ByPass(0, 0, 0),
     "view": _ByPass(0, 0, 0),
 }
-# y = x h s gamma + beta, quant/range_evonorm.py. Forward: range 2, gate 5, x h, three. Backward:
-# gate and slope; g s gamma 2, its product with x slope 2, and with h, v, sum 3; g x h 2, its sum
+# y = x h s gamma + beta, quant/range_evonorm_formulas.py. Forward: range 2, gate 5, x h, three.
+# Backward: gate and slope; g s gamma 2, its product with x slope 2, and with h, v, sum 3; g x h 2, its sum
 # for the range 2; at the weights two products with their sums 4, sum of g 1.
 _RANGE_EVONORM_OPS = {
     "sigmoid": _ByPass(2 + _SIGMOID_OPS + 4, _SIGMOID_OPS + 2 + 11, 5),  # slope h (1 - h)

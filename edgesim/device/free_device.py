@@ -17,11 +17,12 @@ A message leaves only if those of earlier rounds have left, if half-duplex radio
 such messages (`quiet_until_s`), and if the receiver is there by plan as the step ends: else the
 round is a local step alone. A device without mass, which has joined, lets the time of a step pass.
 After its last step a device takes in all that is still on its way to it, so that no mass is left on
-the road. hardware/free_clock.py says when what arrives, fleet/promises.py when that is known.
+the road. hardware/free_clock.py says when what arrives, fleet/transport/promises.py when that is
+known.
 
 A device whose battery is empty dies between two rounds, when it could not pay for one more like its
 costliest. It keeps its x and u; what is on its way to it is lost, x with its u. Neighbours go on
-sending until they presume it dead (fleet/liveness.py).
+sending until they presume it dead (fleet/transport/liveness.py).
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ State = TypeVar("State", bound=GossipState)
 
 
 class Algorithm(Hashable, Protocol[State]):
-    """Gossip algorithm in edge form (docs/design.md, section 3): a frozen object."""
+    """Gossip algorithm in edge form (docs/gossip.md): a frozen object."""
 
     @property
     def name(self) -> str:

@@ -1,6 +1,6 @@
 """A sequential event loop of CHOCO in both of its forms, in plain NumPy.
 
-Written from reference.md, sections 3.3 and 14, and docs/design.md, sections 3 and 5. Nothing of
+Written from reference.md, sections 3.3 and 14, docs/gossip.md and docs/free-pace.md. Nothing of
 edgesim is used here: a compressor is any function of a vector and a generator.
 
 Devices begin at once or late (x = 0 and u = 0), step at unlike speeds, are away for a while, and

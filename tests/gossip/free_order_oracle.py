@@ -1,6 +1,7 @@
 """Event-by-event NumPy recursions of the gossip algorithms at free pace, and orders of events.
 
-Written from docs/design.md, sections 3 and 5, and R§7 alone; nothing of edgesim is used here.
+Written from docs/gossip.md, docs/free-pace.md and reference.md, section 7, alone; nothing of edgesim
+is used here.
 
 Symbols, of device i and edge (j, i), j sends to i:
     x[i]: (D,)   u[i]: push weight   w: weight of a message   C: compressor   eta: averaging rate
@@ -119,7 +120,7 @@ class Fleet:
 
 
 def choco(fleet: Fleet, events: list[Event], eta: float, C: Compress) -> Iterator[Fleet]:
-    """Design section 3, message by message; yields the fleet after each event."""
+    """The edge form of docs/gossip.md, message by message; yields the fleet after each event."""
     D = fleet.x.shape[1]
     out: dict[Edge, np.ndarray] = {}
     in_: dict[Edge, np.ndarray] = {}

@@ -48,7 +48,7 @@ def identity(v: np.ndarray) -> np.ndarray:
 
 
 def choco(X, u, Ws, gradient: Gradient, gamma, eta, C: Compress):
-    """Edge form of design section 3; yields (X, u, H) after each round."""
+    """The edge form of docs/gossip.md; yields (X, u, H) after each round."""
     n, D = X.shape
     H = np.zeros((n, n, D))
     for W in Ws:

@@ -1,7 +1,7 @@
 """Ranges, quantization and residual sums on plain arrays (R§1.1, R§1.2), compiled, one thread.
 
 Every result is that of the same float32 operations done one by one: no contraction to fused
-multiply-adds, no reordering. `affine.py` and `noise.py` say the same in torch operations.
+multiply-adds, no reordering. `affine.py` and `rounding_noise.py` say the same in torch operations.
 
 Symbols:
     x: number   q: its code   s: scale   z: zero point, a whole number   x ~ (q - z) s
