@@ -123,8 +123,8 @@ _FLOAT_OPS: dict[Kind, _ByPass] = {
     "view": _ByPass(0, 0, 0),
 }
 # y = x h s gamma + beta, quant/range_evonorm_formulas.py. Forward: range 2, gate 5, x h, three.
-# Backward: gate and slope; g s gamma 2, its product with x slope 2, and with h, v, sum 3; g x h 2, its sum
-# for the range 2; at the weights two products with their sums 4, sum of g 1.
+# Backward: gate and slope; g s gamma 2, its product with x slope 2, and with h, v, sum 3; g x h 2,
+# its sum for the range 2; at the weights two products with their sums 4, sum of g 1.
 _RANGE_EVONORM_OPS = {
     "sigmoid": _ByPass(2 + _SIGMOID_OPS + 4, _SIGMOID_OPS + 2 + 11, 5),  # slope h (1 - h)
     # Gate clip(v x / 6 + 1/2): 5 as well. Its slope: two comparisons, both, a sixth.

@@ -1,7 +1,7 @@
 """Event-by-event NumPy recursions of the gossip algorithms at free pace, and orders of events.
 
-Written from docs/gossip.md, docs/free-pace.md and reference.md, section 7, alone; nothing of edgesim
-is used here.
+Written from docs/gossip.md, docs/free-pace.md and reference.md, section 7, alone. Nothing of
+edgesim is used here.
 
 Symbols, of device i and edge (j, i), j sends to i:
     x[i]: (D,)   u[i]: push weight   w: weight of a message   C: compressor   eta: averaging rate
