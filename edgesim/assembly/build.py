@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from math import inf
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, assert_never, overload
 
 import torch
 
-from edgesim.assembly.equipment import device_hardware, may_leave
+from edgesim.assembly.equipment import may_leave
 from edgesim.assembly.naming import with_names
 from edgesim.compression.catalog import build_compressor
 from edgesim.compression.compressors import Compressor, Identity
 from edgesim.compression.value_codes import ValueFormat
-from edgesim.data.batches import BatchStream
-from edgesim.data.images import LabelledImages
-from edgesim.device.device import Device
-from edgesim.device.free_device import FreeDevice
-from edgesim.device.trainer import Trainer
 from edgesim.errors import ScenarioError
 from edgesim.gossip.algorithm import Algorithm
 from edgesim.gossip.choco import Choco
@@ -29,10 +22,6 @@ from edgesim.gossip.dcd import Dcd
 from edgesim.gossip.deep_squeeze import DeepSqueeze
 from edgesim.gossip.fixed_graph_choco import FixedGraphChoco
 from edgesim.gossip.gradient_push import GradientPush
-from edgesim.hardware.energy_tables import ENERGY_TABLES
-from edgesim.hardware.free_clock import FreeClock
-from edgesim.hardware.meter import Meter
-from edgesim.hardware.timeline import Hardware, Timeline
 from edgesim.learning.accelerator import Accelerator, choose_accelerator, open_device
 from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.optimizers import (
@@ -47,7 +36,7 @@ from edgesim.models.eight_bit import EightBit
 from edgesim.models.layers import Layers
 from edgesim.quant.backends import BackendName, choose_backend, make_backend
 from edgesim.quant.settings import QuantizationSettings
-from edgesim.scenario.attendance import make_attendance, make_presence
+from edgesim.scenario.attendance import make_presence
 from edgesim.scenario.gossip import (
     ChocoGossip,
     ChocoNumeratorGossip,
@@ -393,80 +382,3 @@ def make_flat_model(scenario: Scenario, data: ImageForm, compute: Compute) -> Fl
         initialization=scenario.model.initialization,
     )
     return FlatModel(model, open_device(compute.accelerator))
-
-
-def make_devices(
-    plan: FleetPlan, shards: Mapping[int, LabelledImages], initial: FlatModel
-) -> list[Device]:
-    """The devices of one host, with their shards.
-
-    Args:
-        plan: of the whole fleet.
-        shards: by device.
-        initial: the initial model, as `make_flat_model` gives it; its vectors are copied.
-    """
-    scenario, schedule = plan.scenario, plan.schedule
-    hardware = device_hardware(scenario, schedule)
-    algorithm = make_algorithm(scenario, initial.layout, schedule)
-    is_free, horizon_s = scenario.fleet.pace == "free", scenario.training.virtual_time_s or inf
-    kind: Callable[..., Device] = Device
-    if is_free:
-        kind = partial(FreeDevice, horizon_s=horizon_s, attendance=make_attendance(scenario))
-    return [
-        kind(
-            index=device,
-            seed=scenario.seed,
-            schedule=schedule,
-            algorithm=algorithm,
-            trainer=_make_trainer(plan, shard, initial, device),
-            num_rounds=plan.training.num_rounds,
-            x=initial.parameters.cpu().clone(),
-            meter=_make_meter(scenario, hardware, device) if hardware else None,
-        )
-        for device, shard in shards.items()
-    ]
-
-
-def _make_trainer(
-    plan: FleetPlan, shard: LabelledImages, initial: FlatModel, device: int
-) -> Trainer:
-    scenario = plan.scenario
-    default = "model" if scenario.fleet.pace == "free" else "numerator"
-    steps_on = scenario.training.optimizer.step_on or default
-    return Trainer(
-        device=device,
-        label=scenario.fleet.label(device),
-        seed=scenario.seed,
-        batches=BatchStream(
-            shard,
-            scenario.data.batch_size,
-            scenario.data.augment,
-            plan.data.mean,
-            plan.data.std,
-            scenario.seed,
-            device,
-        ),
-        optimizer=make_optimizer(scenario),
-        learning_rates=make_learning_rates(scenario),
-        rounds_per_epoch=plan.training.rounds_per_epoch,
-        x=initial.parameters.cpu(),
-        num_trainable=initial.num_trainable,
-        buffers=initial.buffers.cpu().clone(),
-        steps_on_model=steps_on == "model",
-    )
-
-
-def _make_meter(scenario: Scenario, hardware: Sequence[Hardware], device: int) -> Meter:
-    """Clock and energy of a device.
-
-    Args:
-        scenario: of the run.
-        hardware: of all devices.
-        device: whose meter it is.
-    """
-    timeline = Timeline(hardware[device], scenario.seed, device)
-    return Meter(
-        FreeClock(timeline) if scenario.fleet.pace == "free" else timeline,
-        ENERGY_TABLES.get(scenario.hardware.energy_table),
-        with_charge=any(own.profile.battery_j is not None for own in hardware),
-    )

@@ -13,7 +13,7 @@ from heapq import heapify, heapreplace
 from edgesim.assembly.subject import Subject
 from edgesim.costs.message_form import random_message_bytes
 from edgesim.costs.round_work import gossip_work, optimizer_work
-from edgesim.device.free_device import quiet_until_s
+from edgesim.device.pace.quiet_times import quiet_until_s
 from edgesim.hardware.free_clock import FreeClock, Incoming, MessageKey
 from edgesim.hardware.timeline import Hardware, Timeline
 from edgesim.hardware.work import Work

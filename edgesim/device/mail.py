@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from edgesim.compression.payload import Payload
 from edgesim.compression.wire import ByteCounts, Kind, Message, encode
@@ -87,7 +88,7 @@ class Outbox:
 
     device: int
     algorithm: str
-    meter: Meter | None
+    meter: Meter[Any] | None
     sent: ByteCounts = field(default_factory=lambda: ByteCounts(0, 0, 0, 0))
     records: list[MessageRecord] = field(default_factory=list)
     next_sequences: dict[Edge, int] = field(default_factory=dict)

@@ -2,16 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import nan
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from edgesim.hardware.energy import Activity, Energy, price
 from edgesim.hardware.energy_tables import EnergyTable
-from edgesim.hardware.free_clock import FreeClock
-from edgesim.hardware.timeline import RoundTime, Stamp, Timeline
+from edgesim.hardware.timeline import Hardware, RoundTime, Stamp
 from edgesim.hardware.work import Work
+
+
+class Clock(Protocol):
+    """What a meter needs of a virtual clock; `Timeline` and `FreeClock` are the two there are."""
+
+    @property
+    def hardware(self) -> Hardware:
+        """Of the device."""
+        ...
+
+    @property
+    def now_s(self) -> float:
+        """The device's clock."""
+        ...
+
+    def step(self, work: Work, round_index: int) -> float:
+        """Compute for as long as the work takes; returns the awake seconds that it took."""
+        ...
+
+    def send(self, edge: tuple[int, int], num_bytes: int, sequence: int) -> Stamp:
+        """Put a message on the air; see `Timeline.send`."""
+        ...
+
+    def work_more(self, work: Work) -> float:
+        """Compute beyond the end of a round; returns the seconds that it takes."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """What the clock knows between two rounds, as values that JSON can hold."""
+        ...
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` gave."""
+        ...
+
+
+ClockT = TypeVar("ClockT", bound=Clock)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,14 +92,15 @@ class RoundCosts:
 
 
 @dataclass(slots=True)
-class Meter:
+class Meter(Generic[ClockT]):
     """Clock and energy of one device.
 
-    Each round: `step`, then `send` for each message, then `end_round` in lockstep or
-    `end_free_round`; maybe `send` for messages of leave-taking; then `settle`.
+    Each round: `step` (or `begin_round`, for a round that the caller's clock times otherwise), then
+    `send` for each message, then `end_round` with the time that the clock gave; maybe `send` for
+    messages of leave-taking; then `settle`.
 
     Attributes:
-        timeline: its clock; a `FreeClock` at free pace.
+        timeline: the device's clock.
         table: energies of operations; None for the profile's powers.
         with_charge: tell what is left in the battery: some device of the fleet has one.
         spent_j: energy of all rounds that are settled.
@@ -71,7 +108,7 @@ class Meter:
         costliest_silent_j: likewise, of those without a message.
     """
 
-    timeline: Timeline | FreeClock
+    timeline: ClockT
     table: EnergyTable | None
     with_charge: bool = False
     spent_j: float = 0.0
@@ -90,14 +127,12 @@ class Meter:
 
     def step(self, work: Work, round_index: int) -> None:
         """Do all the computing of a round."""
-        self._work, self._sent_bytes, self._stamps, self._time = work, 0, [], None
+        self.begin_round(work)
         self.timeline.step(work, round_index)
 
-    def idle(self, work: Work, round_index: int) -> None:
-        """Begin a round without computing, as long as a step of this work; at free pace."""
-        assert isinstance(self.timeline, FreeClock), "in lockstep a round may take no time"
-        self._work, self._sent_bytes, self._stamps, self._time = Work(), 0, [], None
-        self.timeline.idle(work, round_index)
+    def begin_round(self, work: Work) -> None:
+        """Begin to count a round with this work; the caller lets the clock go on."""
+        self._work, self._sent_bytes, self._stamps, self._time = work, 0, [], None
 
     def send(self, edge: tuple[int, int], num_bytes: int, sequence: int) -> Stamp:
         """Send a message of the round; see `Timeline.send`."""
@@ -106,28 +141,17 @@ class Meter:
         self._stamps.append(stamp)
         return stamp
 
-    def end_round(self, arrived: Sequence[tuple[int, Stamp]], received_bytes: int) -> None:
-        """Wait for the messages of the round.
+    def end_round(self, time: RoundTime, received_bytes: int, work: Work | None = None) -> None:
+        """Count the end of a round.
 
         Args:
-            arrived: sender and stamp of each.
-            received_bytes: of all of them.
+            time: of the round, as the clock gave it.
+            received_bytes: of the messages absorbed.
+            work: of absorbing them, where `step` did not count it.
         """
-        assert isinstance(self.timeline, Timeline), "at free pace: end_free_round"
-        self._time = self.timeline.end_round(arrived)
-        self._received_bytes = received_bytes
-
-    def end_free_round(self, work: Work, received_bytes: int) -> None:
-        """Absorb the messages that the clock handed out.
-
-        Args:
-            work: of absorbing them.
-            received_bytes: of all of them.
-        """
-        assert isinstance(self.timeline, FreeClock), "in lockstep: end_round"
-        self._time = self.timeline.absorb(work)
-        self._work += work
-        self._received_bytes = received_bytes
+        self._time, self._received_bytes = time, received_bytes
+        if work is not None:
+            self._work += work
 
     def work_more(self, work: Work) -> None:
         """Do work that comes up after the round's messages: of leaving, and of succeeding."""

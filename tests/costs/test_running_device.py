@@ -8,7 +8,8 @@ import yaml
 from step_watch import watch_step
 from storage_ledger import StorageLedger
 
-from edgesim.assembly.build import PLAIN, FleetPlan, make_devices, make_flat_model
+from edgesim.assembly.build import PLAIN, FleetPlan, make_flat_model
+from edgesim.assembly.devices import make_devices
 from edgesim.assembly.preparation import prepare
 from edgesim.compression import TopK
 from edgesim.costs.closed_form import closed_form
@@ -73,17 +74,17 @@ def run(ready, folder, peaks):
     archive = Reports()
 
     def watch(device):
-        step, trainer = device.step, device._trainer
+        step, trainer = device.step, device.participant.trainer
 
         def watched_step(model):
             if device.round_index + 1 < ready.training.num_rounds:
                 step(model)
                 return
             ledger, flat = StorageLedger(), model.flat
-            ledger.see([flat.parameters, device._gossip_state.x], "master_copy")
+            ledger.see([flat.parameters, device.participant.gossip_state.x], "master_copy")
             ledger.see([flat.gradient], "gradients")
             ledger.see(trainer._optimizer_state, "optimizer")
-            ledger.see(device._gossip_state, "gossip_state")
+            ledger.see(device.participant.gossip_state, "gossip_state")
             ledger.see([trainer.buffers, *flat.model.buffers()], "weights")
             with watch_step(flat, ledger):
                 step(model)

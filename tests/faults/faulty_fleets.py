@@ -15,7 +15,8 @@ from memory_archive import CrashError, MemoryArchive
 from simulated_loop import InlineExecutor, run_simulated
 from tiny_model import HeavyModel, tiny_model
 
-from edgesim.assembly.build import PLAIN, FleetPlan, make_devices
+from edgesim.assembly.build import PLAIN, FleetPlan
+from edgesim.assembly.devices import make_devices
 from edgesim.assembly.preparation import prepare
 from edgesim.fleet.host.bookkeeper import Moments
 from edgesim.fleet.host.host import Host

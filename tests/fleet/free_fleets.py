@@ -94,7 +94,6 @@ class Node:
 
     @property
     def clock(self) -> FreeClock:
-        assert isinstance(self.meter.timeline, FreeClock)
         return self.meter.timeline
 
     def start(self, checkpoint: Checkpoint | None = None) -> None:
@@ -140,7 +139,8 @@ class Node:
                 self.meter.step(self.work(r), r)
                 self.x = trained(self.x, i, r)
             else:
-                self.meter.idle(self.work(r), r)
+                self.meter.begin_round(Work())
+                clock.idle(self.work(r), r)
             end_s = clock.now_s
             inbox.advance(end_s)
             is_last = fleet.is_last(i, r, end_s)
@@ -170,10 +170,9 @@ class Node:
             taken = [arrival.message for arrival in inbox.take(done.absorbed)]
             self.x = mixed(self.x, [message.push_weight for message in taken])
             self.has_mass = self.has_mass or bool(taken)
-            self.meter.end_free_round(
-                Work(macs_fp32=fleet.absorb_macs * len(taken)),
-                sum(int(message.weight) for message in taken),
-            )
+            work = Work(macs_fp32=fleet.absorb_macs * len(taken))
+            num_bytes = sum(int(message.weight) for message in taken)
+            self.meter.end_round(clock.absorb(work), num_bytes, work)
             if is_leaving:
                 done.sent += self.hand_over(r)
             costs = self.meter.settle()

@@ -14,9 +14,9 @@ from edgesim.assembly.build import (
     DataSpec,
     FleetPlan,
     make_compressor,
-    make_devices,
     make_flat_model,
 )
+from edgesim.assembly.devices import make_devices
 from edgesim.compression import TopK, decode
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.device.trainer import DivergedError

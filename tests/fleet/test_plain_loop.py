@@ -18,7 +18,8 @@ from small_fleets import prepared
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from edgesim.assembly.build import PLAIN, FleetPlan, make_devices, make_flat_model
+from edgesim.assembly.build import PLAIN, FleetPlan, make_flat_model
+from edgesim.assembly.devices import make_devices
 from edgesim.compression import Identity, TopK
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.data.batches import BatchStream
@@ -146,10 +147,10 @@ def fleet_in_double(ready, folder, eta, keep):
     compressor = Identity("fp64") if keep is None else TopK(keep, "fp64")
     algorithm = FixedGraphChoco(averaging_rate=eta, compressor=compressor, layout=initial.layout)
     for device, stream in zip(devices, streams(ready), strict=True):
-        device._trainer._batches = stream
-        device._algorithm = algorithm
-        device._gossip_state = algorithm.init(model.parameters.clone(), {})
-        trainer = device._trainer
+        device.participant.trainer._batches = stream
+        device.participant.algorithm = algorithm
+        device.participant.gossip_state = algorithm.init(model.parameters.clone(), {})
+        trainer = device.participant.trainer
         trainer._optimizer_state = trainer._optimizer.init(model.parameters)
         trainer.buffers = model.buffers.clone()
     archive = Losses()

@@ -275,7 +275,7 @@ def test_energy_of_a_free_round_is_that_of_its_computing_and_its_bytes():
     meter.send((5, 3), MEGABYTE, 0)
     due = [incoming(1, 0, 0.0), incoming(8, 0, 2.0)]
     assert free.arrived(due) == [(1, 5, 0)]
-    meter.end_free_round(SECOND, 2 * MEGABYTE)
+    meter.end_round(free.absorb(SECOND), 2 * MEGABYTE, SECOND)
     costs = meter.settle()
     assert (costs.end_s, costs.compute_s, costs.wait_s) == (2.0, 2.0, 0.0)
     assert costs.energy.compute_j == 6.0
@@ -285,19 +285,11 @@ def test_energy_of_a_free_round_is_that_of_its_computing_and_its_bytes():
     meter.step(Work(macs_fp32=10**8), 1)
     free.foresee(None, 2)
     assert free.await_rest(due[1:]) == [(8, 5, 0)]
-    meter.end_free_round(Work(), 0)
+    meter.end_round(free.absorb(Work()), 0)
     last = meter.settle()
     assert last.end_s == 3.0
     assert last.energy.idle_j == pytest.approx(3.0 - 2.1, rel=1e-12)
     assert meter.spent_j == costs.energy.total_j + last.energy.total_j
-
-
-def test_lockstep_and_free_clocks_are_not_mistaken_for_each_other():
-    free, lockstep = Meter(clock({}), None), Meter(clock({}).timeline, None)
-    with pytest.raises(AssertionError, match="end_free_round"):
-        free.end_round([], 0)
-    with pytest.raises(AssertionError, match="end_round"):
-        lockstep.end_free_round(Work(), 0)
 
 
 @pytest.mark.parametrize("is_half_duplex", [False, True])
@@ -311,7 +303,8 @@ def test_a_meter_goes_on_from_its_state_as_if_nothing_had_been(is_half_duplex):
         free.foresee(SECOND, r + 1)
         stamp = meter.send((5, 3), MEGABYTE // 3, r)
         keys = free.arrived(due)
-        meter.end_free_round(Work(macs_fp32=10**7 * len(keys)), MEGABYTE)
+        work = Work(macs_fp32=10**7 * len(keys))
+        meter.end_round(free.absorb(work), MEGABYTE, work)
         due[:] = [message for message in due if message.key not in keys]
         return stamp, keys, meter.settle()
 
@@ -344,7 +337,7 @@ def test_a_lockstep_meter_goes_on_from_its_state_as_if_nothing_had_been():
     def round_of(meter: Meter, r: int) -> tuple[object, ...]:
         meter.step(SECOND, r)
         stamp = meter.send((5, 3), MEGABYTE // 3, r)
-        meter.end_round([(1, incoming(1, r, r + 0.7).stamp)], MEGABYTE)
+        meter.end_round(meter.timeline.end_round([(1, incoming(1, r, r + 0.7).stamp)]), MEGABYTE)
         return stamp, meter.settle()
 
     meter, restored = new(), new()

@@ -61,7 +61,7 @@ def do_round(one: Meter, work: Work = SECOND, *, sent: int = 0, received: int = 
     one.step(work, 0)
     if sent:
         one.send((0, 1), sent, 0)
-    one.end_round([], received)
+    one.end_round(one.timeline.end_round([]), received)
 
 
 def test_a_round_costs_its_computing_its_waiting_and_its_messages():
@@ -72,7 +72,7 @@ def test_a_round_costs_its_computing_its_waiting_and_its_messages():
     one.step(SECOND, 0)
     one.send((0, 1), MB, 0)
     one.send((0, 2), 2 * MB, 0)
-    one.end_round([(1, stamp)], 2 * MB)
+    one.end_round(one.timeline.end_round([(1, stamp)]), 2 * MB)
     costs = one.settle()
     assert (costs.end_s, costs.compute_s, costs.wait_s) == (3.0, 1.0, 2.0)
     assert (costs.lost_packets, costs.lost_bytes) == (0, 0)
@@ -94,7 +94,7 @@ def test_packets_that_were_sent_again_are_counted_and_paid_for():
     ]
     for sequence in range(3):
         one.send((0, 1), 20_000, sequence)
-    one.end_round([], 0)
+    one.end_round(one.timeline.end_round([]), 0)
     costs = one.settle()
     assert costs.lost_packets == sum(passage.lost_packets for passage in lost) > 10
     assert costs.lost_bytes == sum(passage.lost_bytes for passage in lost) > 10_000
@@ -122,7 +122,7 @@ def test_at_free_pace_a_round_has_the_work_of_absorbing_too(table, compute_j):
     stamp = sender.send((0, 1), MB // 2, 0)
     one.step(SECOND * 2, 0)
     assert one.timeline.arrived([Incoming((0, 1, 0), stamp)]) == [(0, 1, 0)]
-    one.end_free_round(SECOND, MB // 2)
+    one.end_round(one.timeline.absorb(SECOND), MB // 2, SECOND)
     costs = one.settle()
     assert (costs.end_s, costs.compute_s, costs.wait_s) == (3.0, 3.0, 0.0)
     assert costs.energy.compute_j == pytest.approx(compute_j, rel=1e-12)

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from concurrent.futures import Executor
 from contextlib import nullcontext
 
-from edgesim.assembly.build import FleetPlan, make_devices, make_flat_model
+from edgesim.assembly.build import FleetPlan, make_flat_model
+from edgesim.assembly.devices import make_devices
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.data.images import LabelledImages
 from edgesim.fleet.host.bookkeeper import Moments

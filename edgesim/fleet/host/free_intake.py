@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from edgesim.device.free_device import FreeDevice
 from edgesim.device.mail import Arrival, LifeSign, Promise
 from edgesim.device.membership import Edge
+from edgesim.device.pace import Free
 from edgesim.fleet.transport.liveness import LifeSigns
 from edgesim.fleet.transport.mailbox import WINDOW
 from edgesim.fleet.transport.promises import Inbox
@@ -17,16 +17,17 @@ class FreeIntake:
     """The inbox of one device, for senders that wait for room and a device that waits to know.
 
     Args:
-        device: whose it is.
-        inbox: what has come.
-        life_signs: of those that it sends to.
+        pace: of the device.
+        presumed_dead_after_s: time without a life sign of a receiver; see liveness.py.
+
+    Attributes:
+        mailbox: what has come.
     """
 
-    def __init__(self, device: FreeDevice, inbox: Inbox, life_signs: LifeSigns) -> None:
-        self._device = device
-        self._inbox = inbox
-        self._life_signs = life_signs
-        self._has_died = False
+    def __init__(self, pace: Free, presumed_dead_after_s: float) -> None:
+        self.mailbox = Inbox(pace.index, pace.possible_in_edges())
+        self._pace = pace
+        self._life_signs = LifeSigns(pace.index, pace.mortal_receivers, presumed_dead_after_s)
         self._changed = asyncio.Event()
         self._is_waiting = False
 
@@ -35,7 +36,7 @@ class FreeIntake:
         """Edges whose promises or life signs the device waits for."""
         if not self._is_waiting:
             return []
-        return sorted({*self._inbox.waiting_for(), *self._unknown()})
+        return sorted({*self.mailbox.waiting_for(), *self._unknown()})
 
     @property
     def told_by_receivers(self) -> list[Edge]:
@@ -45,7 +46,7 @@ class FreeIntake:
     async def room(self, edge: Edge, sequence: int, stamp: Stamp | None) -> None:
         """Wait until a message may come in."""
         assert stamp is not None, "at free pace every message has a stamp"
-        while not (self._has_died or self._inbox.has_room(edge, sequence, stamp, WINDOW)):
+        while not (self._pace.has_died or self.mailbox.has_room(edge, sequence, stamp, WINDOW)):
             await self._changed.wait()
 
     def put(self, arrival: Arrival) -> None:
@@ -54,7 +55,7 @@ class FreeIntake:
         Raises:
             BrokenPromiseError: its sender had promised that it would not come so early.
         """
-        if not self._has_died and self._inbox.put(arrival):
+        if not self._pace.has_died and self.mailbox.put(arrival):
             self._notify()
 
     def take_promise(self, promise: Promise | LifeSign) -> None:
@@ -62,50 +63,53 @@ class FreeIntake:
         if isinstance(promise, LifeSign):
             is_new = self._life_signs.take(promise)
         else:
-            is_new = self._inbox.take_promise(promise)
+            is_new = self.mailbox.take_promise(promise)
         if is_new:
             self._notify()
 
-    def die(self) -> None:
-        """What is here and not absorbed is lost, and so is all that comes; no sender waits."""
-        self._has_died = True
-        self._inbox.empty()
-        self._notify()
+    def end(self) -> None:
+        """The device has done its last round.
+
+        If it has died, what is here and not absorbed is lost, and so is all that comes; no sender
+        waits.
+        """
+        if self._pace.has_died:
+            self.mailbox.empty()
+            self._notify()
 
     def leave(self) -> list[Arrival]:
-        """Hand out everything."""
-        self._notify()
-        return self._inbox.empty()
+        """Nothing is forwarded: no device answers for one that has left at free pace."""
+        return []
 
     def end_step(self) -> None:
         """The device's step has ended, and so it has reached that time."""
-        self._inbox.advance(self._device.now_s)
+        self.mailbox.advance(self._pace.now_s)
         self._notify()
 
     async def before_sending(self) -> None:
         """Let a radio that does one thing at a time take in what comes before it can send."""
-        await self._know_until(self._device.now_s)
-        self._device.listen(self._inbox.within_reach())
+        await self._know_until(self._pace.now_s)
+        self._pace.listen(self.mailbox.within_reach())
 
     async def collect(self) -> list[Arrival]:
         """Wait until all is known that the device has to absorb now, and take it."""
-        await self._know_until(self._device.known_until_s)
-        self._device.presume_dead(self._life_signs.presumed_dead(self._device.now_s))
-        arrivals = self._inbox.take(self._device.arrived(self._inbox.within_reach()))
+        await self._know_until(self._pace.known_until_s)
+        self._pace.presume_dead(self._life_signs.presumed_dead(self._pace.now_s))
+        arrivals = self.mailbox.take(self._pace.arrived(self.mailbox.within_reach()))
         self._notify()
         return arrivals
 
     async def _know_until(self, time_s: float) -> None:
-        self._inbox.advance(time_s)
+        self.mailbox.advance(time_s)
         self._is_waiting = True
         self._notify()
-        while not self._inbox.is_ready() or self._unknown():
+        while not self.mailbox.is_ready() or self._unknown():
             await self._changed.wait()
         self._is_waiting = False
 
     def _unknown(self) -> list[Edge]:
         """Edges of receivers that may have to be presumed dead."""
-        return self._life_signs.unknown(self._device.now_s)
+        return self._life_signs.unknown(self._pace.now_s)
 
     def _notify(self) -> None:
         self._changed.set()

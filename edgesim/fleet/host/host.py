@@ -29,19 +29,15 @@ from edgesim.compression.payload import Payload
 from edgesim.compression.wire import decode, encode
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.device.device import Device
-from edgesim.device.free_device import FreeDevice
 from edgesim.device.mail import Arrival, Letter, LifeSign, Promise
 from edgesim.device.membership import Edge
 from edgesim.errors import EdgesimError
 from edgesim.fleet.host.bookkeeper import Archive, Bookkeeper, Moments
-from edgesim.fleet.host.free_intake import FreeIntake
-from edgesim.fleet.host.intake import LockstepIntake
+from edgesim.fleet.host.intake import Intake, make_intake
 from edgesim.fleet.host.post_office import LONGEST_PAUSE_S, PostOffice
 from edgesim.fleet.host.turns import Core, Turns
 from edgesim.fleet.recovery.checkpoints import Checkpoints, DeviceRecords
 from edgesim.fleet.recovery.sent_log import SentLog, WrittenLetters
-from edgesim.fleet.transport.liveness import LifeSigns
-from edgesim.fleet.transport.mailbox import Mailbox
 from edgesim.fleet.transport.network import (
     LettersLostError,
     Network,
@@ -50,7 +46,6 @@ from edgesim.fleet.transport.network import (
     Request,
 )
 from edgesim.fleet.transport.progress import Progress, Waiting
-from edgesim.fleet.transport.promises import Inbox
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -106,8 +101,8 @@ class Host:
         self._recover = recover
         self._presumed_dead_after_s = presumed_dead_after_s
         self._executor = executor or ThreadPoolExecutor(len(models), thread_name_prefix="device")
-        self._records = {device.index: self._new_records(device) for device in devices}
         self._intakes = {device.index: self._make_intake(device) for device in devices}
+        self._records = {device.index: self._new_records(device) for device in devices}
         self._is_ready = {index: asyncio.Event() for index in self._devices}
         if not recover:
             for ready in self._is_ready.values():
@@ -121,27 +116,17 @@ class Host:
             assert self._checkpoints is not None, "letters are sealed in checkpoints alone"
             return self._checkpoints.letters(device.index, round_index)
 
-        if isinstance(device, FreeDevice):
-            senders = device.membership.schedule.possible_senders(device.index)
-            inbox = Inbox(device.index, [(sender, device.index) for sender in senders])
-            return DeviceRecords(inbox, SentLog(read))
-        return DeviceRecords(Mailbox(), SentLog(read))
+        return DeviceRecords(self._intakes[device.index].mailbox, SentLog(read))
 
-    def _make_intake(self, device: Device) -> LockstepIntake | FreeIntake:
-        mailbox = self._records[device.index].mailbox
-        if isinstance(mailbox, Inbox):
-            assert isinstance(device, FreeDevice), "an inbox was made for it"
-            timeout_s = self._presumed_dead_after_s
-            life_signs = LifeSigns(device.index, device.mortal_receivers, timeout_s)
-            return FreeIntake(device, mailbox, life_signs)
-
+    def _make_intake(self, device: Device) -> Intake:
         def inherit() -> None:
             # The leaver forwards what has come for it, of later rounds too, but may be lost before
             # it has; or this host was here before, and what was forwarded is lost with that.
             edges = device.membership.possible_in_edges()
             self._spawn(self._ask(device, [edge for edge in edges if edge[1] != device.index]))
 
-        return LockstepIntake(device, mailbox, inherit)
+        timeout_s = self._presumed_dead_after_s
+        return make_intake(device, on_inheritance=inherit, presumed_dead_after_s=timeout_s)
 
     async def run(self) -> None:
         """Run all devices to their last round; all records are written when it returns.
@@ -201,7 +186,7 @@ class Host:
             return Receipt(accepted=False)
         index = letter.to
         device = self._devices.get(index)
-        if device is None or not device.expects(message):
+        if device is None or not device.pace.expects(message):
             _log.warning(
                 "refused a message of device %d to device %d, round %d: none is due here",
                 message.sender,
@@ -279,37 +264,27 @@ class Host:
             letters = await self._in_thread(self._turns.first, device, records)
         while not device.is_done:
             intake.end_step()
-            if device.listens_first:
-                self._promise(device, ())
+            if device.pace.listens_first:
+                self._announce(device, ())
                 await intake.before_sending()
                 letters = await self._in_thread(self._turns.send, device, records)
             # Before the letters, some of which may have to wait: others may wait for a promise.
-            self._promise(device, letters)
+            self._announce(device, letters)
             await self._post_office.send(letters, records.log, tasks)
             start = perf_counter()
             arrivals = await intake.collect()
             waited_s = perf_counter() - start
             letters = await self._in_thread(self._turns.next, device, records, arrivals, waited_s)
-        if isinstance(device, FreeDevice):
-            await self._take_farewell(device, letters, tasks)
-        elif device.has_left and letters:
+        if device.pace.is_succeeded and letters:
             await self._take_leave(device, letters, tasks)
+        else:
+            intake.end()
+            self._announce(device, letters)
+            await self._post_office.send(letters, records.log, tasks)
 
-    async def _take_farewell(
-        self, device: FreeDevice, letters: list[Letter], tasks: asyncio.TaskGroup
-    ) -> None:
-        """Say that nothing will come of a device any more, but for what it hands over."""
-        intake = self._intakes[device.index]
-        if device.has_died:
-            assert isinstance(intake, FreeIntake), "made for the device"
-            intake.die()
-        self._promise(device, letters)
-        await self._post_office.send(letters, self._records[device.index].log, tasks)
-
-    def _promise(self, device: Device, letters: Sequence[Letter]) -> None:
-        """Say what is known of the device's next messages beside these, and that it lives."""
-        self._post_office.promise(device.promises(letters), self._spawn)
-        self._post_office.promise(device.life_signs(), self._spawn)
+    def _announce(self, device: Device, letters: Sequence[Letter]) -> None:
+        """Tell others what they must know beside these letters."""
+        self._post_office.promise(device.pace.announce(letters), self._spawn)
 
     async def _go_on(self, device: Device) -> None:
         """Go on where the device was when its checkpoint was written, and ask for what it lacks."""
@@ -317,7 +292,7 @@ class Host:
         if self._checkpoints is not None:
             await self._in_thread(self._checkpoints.restore, device, records)
         self._is_ready[device.index].set()
-        self._promise(device, ())
+        self._announce(device, ())
         uncovered = await self._in_thread(records.log.uncovered)
         self._spawn(self._post_office.send_again(uncovered, records.log))
         if records.heir is None:

@@ -1,120 +1,87 @@
-"""How a device takes in its messages in lockstep: one round at a time, from bounded queues."""
+"""The seam between a host and how a device takes in its messages; one intake for each pace."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from edgesim.device.device import Device
 from edgesim.device.mail import Arrival, LifeSign, Promise
-from edgesim.device.membership import Edge, Will
-from edgesim.errors import EdgesimError
+from edgesim.device.membership import Edge
+from edgesim.device.pace import PaceName
+from edgesim.fleet.host.free_intake import FreeIntake
+from edgesim.fleet.host.lockstep_intake import LockstepIntake
 from edgesim.fleet.transport.mailbox import Mailbox
+from edgesim.fleet.transport.promises import Inbox
 from edgesim.hardware.timeline import Stamp
 
 
-class OutOfStepError(EdgesimError):
-    """A message is of another round than the one it was waited for."""
+class Intake(Protocol):
+    """The mailbox of one device, for senders that wait for room and a device that waits for mail.
 
-
-class LockstepIntake:
-    """The mailbox of one device, for a sender that waits for room and a device that waits for mail.
-
-    Args:
-        device: whose it is.
-        mailbox: what has arrived.
-        on_inheritance: called when the device has taken the place of others.
+    In each round: `end_step`; where the device listens first, `before_sending`; then `collect`.
     """
 
-    def __init__(
-        self, device: Device, mailbox: Mailbox, on_inheritance: Callable[[], None]
-    ) -> None:
-        self._device = device
-        self._mailbox = mailbox
-        self._on_inheritance = on_inheritance
-        self._arrived = asyncio.Event()
-        self._taken = asyncio.Event()
-        self._wanted: Sequence[Edge] = ()
-        self._has_left = False
-
     @property
-    def told_by_receivers(self) -> list[Edge]:
-        """In lockstep no receiver says whether it is alive."""
-        return []
+    def mailbox(self) -> Mailbox | Inbox:
+        """Messages that have come and are not yet absorbed."""
+        ...
 
     @property
     def missing(self) -> list[Edge]:
-        """Edges whose next message the device waits for."""
-        return [edge for edge in self._wanted if not self._mailbox.has_next_of([edge])]
+        """Edges on which something is not here that the device waits for."""
+        ...
 
-    async def room(self, edge: Edge, sequence: int, stamp: Stamp | None) -> None:  # noqa: ARG002
+    @property
+    def told_by_receivers(self) -> list[Edge]:
+        """Edges on which receivers of the device tell it whether they are alive."""
+        ...
+
+    async def room(self, edge: Edge, sequence: int, stamp: Stamp | None) -> None:
         """Wait until a message may come in, or has to be forwarded."""
-        while not (self._has_left or self._mailbox.has_room(edge, sequence)):
-            await self._taken.wait()
+        ...
 
     def put(self, arrival: Arrival) -> None:
         """Keep a message; one that was here before changes nothing."""
-        if self._mailbox.put(arrival):
-            self._arrived.set()
+        ...
 
     def take_promise(self, promise: Promise | LifeSign) -> None:
-        """In lockstep nobody promises anything."""
-        raise OutOfStepError(f"a promise of device {promise.edge[0]} came to a fleet in lockstep")
-
-    def leave(self) -> list[Arrival]:
-        """Hand out everything, in the order of edges and sequences; nobody waits any more."""
-        self._has_left = True
-        self._notify_senders()
-        return self._mailbox.empty()
+        """Keep what another device announces."""
+        ...
 
     def end_step(self) -> None:
-        """The device's step has ended: nothing to do."""
+        """The device's step has ended."""
+        ...
 
     async def before_sending(self) -> None:
-        """Nothing has to be known before."""
+        """Wait until all is known that decides when the device can send."""
+        ...
 
     async def collect(self) -> list[Arrival]:
-        """Wait until the next message of every in-edge of the round is here, and take them.
+        """Wait until all is known that the device has to absorb now, and take it."""
+        ...
 
-        A message may say that more belong to the round: those to a device that has left.
+    def end(self) -> None:
+        """The device has done its last round, and no other answers for it."""
+        ...
 
-        Raises:
-            OutOfStepError: a message is of another round.
-        """
-        device, arrivals = self._device, list[Arrival]()
-        edges = device.in_edges()
-        while edges:
-            taken = await self._take(edges)
-            messages = [arrival.message for arrival in taken]
-            for message in messages:
-                if message.kind == "handover":
-                    will = Will.from_notes(message.notes)
-                    mail = {e: seq for e, seq in will.sequences.items() if e[1] in will.addresses}
-                    self._mailbox.take_over(mail)
-                elif message.kind == "share" and message.round_index != device.round_index:
-                    raise OutOfStepError(
-                        f"device {device.index} in round {device.round_index} received a message "
-                        f"of round {message.round_index} from device {message.sender}"
-                    )
-            arrivals += taken
-            edges = device.take_note(messages)
-            if any(message.kind == "handover" for message in messages):
-                self._on_inheritance()
-        return arrivals
+    def leave(self) -> list[Arrival]:
+        """Another device answers for this one: hand out everything, to be forwarded."""
+        ...
 
-    async def _take(self, edges: Sequence[Edge]) -> list[Arrival]:
-        """Wait for one message on each edge, or several where an edge occurs several times."""
-        if len(set(edges)) < len(edges):
-            return [taken for edge in edges for taken in await self._take([edge])]
-        self._wanted = edges
-        while not self._mailbox.has_next_of(edges):
-            self._arrived.clear()
-            await self._arrived.wait()
-        self._wanted = ()
-        taken = self._mailbox.take_next_of(edges)
-        self._notify_senders()
-        return taken
 
-    def _notify_senders(self) -> None:
-        self._taken.set()
-        self._taken = asyncio.Event()
+def make_intake(
+    device: Device, *, on_inheritance: Callable[[], None], presumed_dead_after_s: float
+) -> Intake:
+    """The intake that fits a device's pace.
+
+    Args:
+        device: whose messages come in.
+        on_inheritance: called when the device has taken the place of others; in lockstep.
+        presumed_dead_after_s: of a device whose battery is empty; at free pace.
+    """
+    made: Mapping[PaceName, Callable[[Any], Intake]] = {
+        "lockstep": lambda pace: LockstepIntake(pace, on_inheritance),
+        "free": lambda pace: FreeIntake(pace, presumed_dead_after_s),
+    }
+    return made[device.pace.name](device.pace)

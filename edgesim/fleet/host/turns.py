@@ -69,7 +69,7 @@ class Turns:
     def _go_on(self, device: Device, records: DeviceRecords, letters: list[Letter]) -> list[Letter]:
         """End rounds and begin others, as long as the device sends nothing and awaits nothing."""
         for _ in range(MOST_ROUNDS - 1):
-            if letters or device.is_done or device.waits_for_mail or self._has_ended.is_set():
+            if letters or device.is_done or device.pace.waits_for_mail or self._has_ended.is_set():
                 break
             letters = self._round(device, records, [], 0.0)
         if device.is_done:
@@ -83,8 +83,8 @@ class Turns:
         device.absorb(arrivals)
         letters: list[Letter] = []
         snapshots = self._books.end_round(device)
-        if device.must_leave:
-            letters = device.leave(records.mailbox.next_sequences)
+        if device.pace.must_leave:
+            letters = device.pace.leave(records.mailbox.next_sequences)
             records.log.add(letters)
         report = device.report()
         if report is not None:
@@ -112,4 +112,4 @@ class Turns:
             device.step(model)
         finally:
             self._models.put(model)
-        return [] if device.listens_first else self.send(device, records)
+        return [] if device.pace.listens_first else self.send(device, records)

@@ -1,0 +1,136 @@
+"""Builds the devices of one host: each is a participant and its pace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
+from typing import Any, TypeAlias
+
+from edgesim.assembly.build import (
+    FleetPlan,
+    make_algorithm,
+    make_learning_rates,
+    make_optimizer,
+)
+from edgesim.assembly.equipment import device_hardware
+from edgesim.data.batches import BatchStream
+from edgesim.data.images import LabelledImages
+from edgesim.device.device import Device
+from edgesim.device.pace import Free, Lockstep, Pace, PaceName
+from edgesim.device.participant import Participant
+from edgesim.device.trainer import Trainer
+from edgesim.hardware.energy_tables import ENERGY_TABLES
+from edgesim.hardware.free_clock import FreeClock
+from edgesim.hardware.meter import ClockT, Meter
+from edgesim.hardware.timeline import Hardware, Timeline
+from edgesim.learning.flat_model import FlatModel
+from edgesim.scenario.attendance import make_attendance
+from edgesim.scenario.schema import Scenario
+
+_MakeParticipant: TypeAlias = Callable[[Meter[Any] | None, str], Participant]
+"""Makes a device's participant from its meter and from what a step moves by default."""
+
+
+def make_devices(
+    plan: FleetPlan, shards: Mapping[int, LabelledImages], initial: FlatModel
+) -> list[Device]:
+    """The devices of one host, with their shards.
+
+    Args:
+        plan: of the whole fleet.
+        shards: by device.
+        initial: the initial model, as `make_flat_model` gives it; its vectors are copied.
+    """
+    scenario, schedule = plan.scenario, plan.schedule
+    hardware = device_hardware(scenario, schedule)
+    algorithm = make_algorithm(scenario, initial.layout, schedule)
+    make_device = _DEVICES[scenario.fleet.pace]
+
+    def device_of(index: int, shard: LabelledImages) -> Device:
+        def participant_of(meter: Meter[Any] | None, steps_on: str) -> Participant:
+            return Participant(
+                index=index,
+                seed=scenario.seed,
+                schedule=schedule,
+                algorithm=algorithm,
+                trainer=_make_trainer(plan, shard, initial, index, steps_on),
+                num_rounds=plan.training.num_rounds,
+                x=initial.parameters.cpu().clone(),
+                meter=meter,
+            )
+
+        return make_device(scenario, hardware, index, participant_of)
+
+    return [device_of(index, shard) for index, shard in shards.items()]
+
+
+def _device_in_lockstep(
+    scenario: Scenario,
+    hardware: Sequence[Hardware],
+    index: int,
+    participant_of: _MakeParticipant,
+) -> Device:
+    meter = None
+    if hardware:
+        meter = _meter(Timeline(hardware[index], scenario.seed, index), scenario, hardware)
+    participant = participant_of(meter, "numerator")
+    return Device(participant, Lockstep(participant, meter))
+
+
+def _device_at_free_pace(
+    scenario: Scenario,
+    hardware: Sequence[Hardware],
+    index: int,
+    participant_of: _MakeParticipant,
+) -> Device:
+    clock = FreeClock(Timeline(hardware[index], scenario.seed, index))
+    meter = _meter(clock, scenario, hardware)
+    participant = participant_of(meter, "model")
+    pace: Pace = Free(
+        participant,
+        meter,
+        horizon_s=scenario.training.virtual_time_s or inf,
+        attendance=make_attendance(scenario),
+    )
+    return Device(participant, pace)
+
+
+_DEVICES: Mapping[
+    PaceName, Callable[[Scenario, Sequence[Hardware], int, _MakeParticipant], Device]
+] = {"lockstep": _device_in_lockstep, "free": _device_at_free_pace}
+
+
+def _make_trainer(
+    plan: FleetPlan, shard: LabelledImages, initial: FlatModel, device: int, steps_on: str
+) -> Trainer:
+    scenario = plan.scenario
+    return Trainer(
+        device=device,
+        label=scenario.fleet.label(device),
+        seed=scenario.seed,
+        batches=BatchStream(
+            shard,
+            scenario.data.batch_size,
+            scenario.data.augment,
+            plan.data.mean,
+            plan.data.std,
+            scenario.seed,
+            device,
+        ),
+        optimizer=make_optimizer(scenario),
+        learning_rates=make_learning_rates(scenario),
+        rounds_per_epoch=plan.training.rounds_per_epoch,
+        x=initial.parameters.cpu(),
+        num_trainable=initial.num_trainable,
+        buffers=initial.buffers.cpu().clone(),
+        steps_on_model=(scenario.training.optimizer.step_on or steps_on) == "model",
+    )
+
+
+def _meter(clock: ClockT, scenario: Scenario, hardware: Sequence[Hardware]) -> Meter[ClockT]:
+    """Clock and energy of a device; `hardware` is of all devices."""
+    return Meter(
+        clock,
+        ENERGY_TABLES.get(scenario.hardware.energy_table),
+        with_charge=any(own.profile.battery_j is not None for own in hardware),
+    )

@@ -1,0 +1,203 @@
+"""Lockstep: a round ends when the messages of all in-neighbours of that round are absorbed.
+
+A device that leaves, because its stay is over or its battery would not last until its next turn,
+hands all that it has to a neighbour, which answers for it from then on (succession.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, final
+
+from edgesim.compression.wire import Message
+from edgesim.costs.metered_model import MeteredModel
+from edgesim.device.mail import Arrival, Letter, LifeSign, Promise
+from edgesim.device.membership import Edge, has_turn_to_leave
+from edgesim.device.pace.pace import PaceName
+from edgesim.device.participant import Participant
+from edgesim.device.succession import copies_for_heir, legacy
+from edgesim.hardware.meter import Meter
+from edgesim.hardware.timeline import Timeline
+from edgesim.hardware.work import Work
+from topologies import possible_receivers
+
+
+@final
+class Lockstep:
+    """See above, and `Pace`.
+
+    Args:
+        participant: the device.
+        meter: of the device; None where it has no clock.
+    """
+
+    name: PaceName = "lockstep"
+    listens_first = False
+    gone: Literal["died", "left"] | None = None  # a successor answers for a device that has left
+
+    def __init__(self, participant: Participant, meter: Meter[Timeline] | None) -> None:
+        self._participant = participant
+        self._meter = meter
+        if participant.schedule.presence.join_round(participant.index) > 0:
+            participant.drop_mass_()
+
+    @property
+    def index(self) -> int:
+        """Number of the device."""
+        return self._participant.index
+
+    @property
+    def round_index(self) -> int:
+        """Rounds that the device has completed."""
+        return self._participant.round_index
+
+    def in_edges(self) -> list[Edge]:
+        """Edges on which a message of the current round has to be absorbed, increasing."""
+        return self._participant.membership.in_edges(self.round_index)
+
+    def take_note(self, messages: Sequence[Message]) -> list[Edge]:
+        """Learn from messages of the round which devices have left.
+
+        Returns:
+            Edges on which one more message each belongs to this round; an edge may occur twice.
+        """
+        return [
+            edge
+            for message in messages
+            for edge in self._participant.membership.take_note(message, self.round_index)
+        ]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is no round left to do."""
+        return self._participant.is_done
+
+    @property
+    def waits_for_mail(self) -> bool:
+        """Whether the device has in-neighbours in this round."""
+        return bool(self.in_edges())
+
+    @property
+    def must_leave(self) -> bool:
+        """Whether the device has to leave after the round that was absorbed.
+
+        Its stay is over, or its battery would not last until its next turn.
+        """
+        participant, next_round = self._participant, self.round_index + 1
+        schedule = participant.schedule
+        is_its_turn = has_turn_to_leave(schedule, self.index, next_round)
+        if not is_its_turn or participant.is_in_last_round or participant.figures is None:
+            return False
+        end = schedule.presence.leave_round(self.index)
+        if end is not None and next_round >= end:
+            return True
+        if self._meter is None:
+            return False
+        state = participant.gossip_state
+        copies = copies_for_heir(state, participant.membership)
+        last_bytes = state.x.nbytes * (1 + len(copies)) + participant.outbox.sent.total
+        n, every = schedule.num_devices, schedule.exchange_every  # n exchanges to its next turn
+        return not self._meter.lasts(n, n * (every - 1), last_bytes)
+
+    @property
+    def is_succeeded(self) -> bool:
+        """Whether the device has handed over to another one."""
+        return self._participant.has_heir
+
+    def expects(self, message: Message) -> bool:
+        """Whether such a message can be due: of our algorithm, on an edge active in its round."""
+        participant = self._participant
+        is_of_fleet = message.algorithm == participant.algorithm.name
+        return is_of_fleet and participant.membership.expects(message)
+
+    def announce(self, sent: Sequence[Letter]) -> list[Promise | LifeSign]:  # noqa: ARG002
+        """Nothing: which messages come is known from the round."""
+        return []
+
+    def degrees(self, work: Work) -> tuple[int, int]:  # noqa: ARG002
+        """Messages that the round is to send and to absorb."""
+        out_edges = self._participant.membership.out_edges(self.round_index)
+        return len(out_edges), len(self.in_edges())
+
+    def spend(self, model: MeteredModel) -> None:  # noqa: ARG002
+        """Let the clock go on by the work of the step."""
+        if self._meter is not None:
+            self._meter.step(self._participant.figures_of_round().work, self.round_index)
+
+    def send(self) -> list[Letter]:
+        """A share for each out-neighbour of the round."""
+        edges = self._participant.membership.out_edges(self.round_index)
+        return self._participant.write_shares(edges, self.round_index)
+
+    def absorb(self, arrivals: Sequence[Arrival]) -> None:
+        """Mix in the messages of the round: one per in-edge, and what was left to this device.
+
+        The order of `arrivals` does not matter: sums never depend on the order of arrival.
+        """
+        figures = self._participant.figures_of_round()
+        arrived = sorted(arrivals, key=lambda a: _place(a.message))
+        self._participant.mix_in([arrival.message for arrival in arrived])
+        if self._meter is not None:
+            stamps = [(a.message.sender, a.stamp) for a in arrived if a.stamp is not None]
+            assert len(stamps) == len(arrived), "devices of one fleet all have clocks, or none has"
+            self._meter.end_round(self._meter.timeline.end_round(stamps), figures.received_bytes)
+        if len(arrived) > figures.in_degree:  # somebody left, and more came than was to be expected
+            more = self._participant.gossip_work(0, len(arrived) - figures.in_degree)
+            self._participant.work_more(more)
+
+    def leave(self, next_sequences: Mapping[Edge, int]) -> list[Letter]:
+        """Leave for good, if somebody is there to take over.
+
+        In the next round the device sends its shares without a step before, and on the first edge,
+        in the place of a share, all that remains. The last of all devices has nobody to hand over
+        to and keeps what it has. If there are others, but no edge to them in the next round, the
+        device stays.
+
+        Args:
+            next_sequences: of the messages that would be absorbed next, by edge.
+
+        Returns:
+            Last letters, the heir's first, as of the next round.
+        """
+        participant, next_round = self._participant, self.round_index + 1
+        membership, outbox = participant.membership, participant.outbox
+        edges, own = membership.out_edges(next_round), membership.addresses
+        is_last = all(d in own for a in own for d in possible_receivers(participant.schedule, a))
+        participant.has_left, participant.has_heir = bool(edges) or is_last, bool(edges)
+        if not edges:
+            return []
+        heir, *others = edges
+        letters = participant.write_shares(others, next_round)
+        participant.work_more(participant.gossip_work(len(others), 0))
+        sequences = {**next_sequences, **outbox.next_sequences}
+        drafts = legacy(
+            participant.gossip_state, participant.algorithm.layout, membership, sequences
+        )
+        last = [
+            outbox.write(
+                (heir.sender, heir.receiver),
+                next_round,
+                draft.kind,
+                draft.payload,
+                push_weight=draft.push_weight,
+                notes=draft.notes,
+                sent_in=self.round_index,
+            )
+            for draft in drafts
+        ]
+        return last + letters
+
+    def end_round(self) -> None:
+        """Nothing ends with a round but the round."""
+
+    def state(self) -> dict[str, Any]:
+        """Nothing beside what the participant knows."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Nothing to restore."""
+
+
+def _place(message: Message) -> tuple[int, int, int]:
+    """Order in which messages are absorbed."""
+    return message.sender, message.receiver, message.sequence

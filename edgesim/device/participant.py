@@ -1,0 +1,226 @@
+"""What a device is and does at either pace: its vectors, its mass, its messages, its costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+from torch import Tensor
+
+from edgesim.compression.errors import CompressionError
+from edgesim.compression.wire import Message
+from edgesim.costs.round_work import gossip_work
+from edgesim.device.mail import Letter, Outbox
+from edgesim.device.membership import Membership, WeightedEdge
+from edgesim.device.round_figures import RoundFigures
+from edgesim.device.succession import (
+    drop_internal_copies_,
+    inherit_copies_,
+    inherit_mass_,
+    inherited_sequences,
+)
+from edgesim.device.trainer import DivergedError, Trainer
+from edgesim.gossip.algorithm import Algorithm, OutEdge, Share
+from edgesim.hardware.meter import Meter
+from edgesim.hardware.work import Work
+from edgesim.results.columns import RoundReport
+from edgesim.storage.state_tree import Arrays, pack, restore_, unpack
+from edgesim.streams import Purpose, stream
+from topologies import Schedule, first_exchange
+
+
+class Participant:
+    """One device as its algorithm sees it. Its pace (device/pace/) says when it does what.
+
+    Args:
+        index: number of the device, from 0.
+        seed: of the scenario.
+        schedule: which graph holds in which round, for all devices.
+        algorithm: gossip algorithm, a frozen object.
+        trainer: takes its local steps.
+        num_rounds: of the device.
+        x: initial parameters, shape (D,), the same on all devices; taken over.
+        meter: of its virtual time and energy; None where it has no profile.
+
+    Attributes:
+        round_index: rounds that it has completed.
+        membership: the edges on which it exchanges messages.
+        gossip_state: its vectors and its mass.
+        outbox: numbers, encodes and counts its messages.
+        figures: of the round under way; None between rounds and while it is absent.
+        has_left: it has handed over what it had, or stopped as the last of all.
+        has_heir: another device has what it had.
+    """
+
+    def __init__(
+        self,
+        *,
+        index: int,
+        seed: int,
+        schedule: Schedule,
+        algorithm: Algorithm[Any],
+        trainer: Trainer,
+        num_rounds: int,
+        x: Tensor,
+        meter: Meter[Any] | None,
+    ) -> None:
+        self.index = index
+        self.seed = seed
+        self.algorithm = algorithm
+        self.trainer = trainer
+        self.num_rounds = num_rounds
+        self.meter = meter
+        self.round_index = 0
+        self.membership = Membership(index, schedule)
+        self.gossip_state = algorithm.init(x, _in_weights(schedule, index))
+        self.outbox = Outbox(index, algorithm.name, meter)
+        self.figures: RoundFigures | None = None
+        self.has_left = False
+        self.has_heir = False
+
+    @property
+    def schedule(self) -> Schedule:
+        """Which graph holds in which round, as if no device had left."""
+        return self.membership.schedule
+
+    @property
+    def now_s(self) -> float:
+        """The device's clock, or 0 where it has none."""
+        return self.meter.now_s if self.meter else 0.0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the device has left or completed the number of its rounds."""
+        return self.has_left or self.round_index >= self.num_rounds
+
+    @property
+    def is_in_last_round(self) -> bool:
+        """Whether the round under way is the last by its number."""
+        return self.round_index + 1 >= self.num_rounds
+
+    def is_present(self, address: int) -> bool:
+        """Whether the schedule has a device in the round under way."""
+        return self.schedule.presence.is_present(address, self.round_index)
+
+    def drop_mass_(self) -> None:
+        """Begin without mass: a device that joins gets its first mass in a message."""
+        self.gossip_state.x.zero_()
+        self.gossip_state.u = 0.0
+
+    def figures_of_round(self) -> RoundFigures:
+        """Figures of the round under way; the device is in one."""
+        assert self.figures is not None, "within a round"
+        return self.figures
+
+    def gossip_work(self, out_degree: int, in_degree: int) -> Work:
+        """Work of sending and absorbing so many messages."""
+        return gossip_work(self.algorithm, len(self.gossip_state.x), out_degree, in_degree)
+
+    def work_more(self, work: Work) -> None:
+        """Count work that a round turns out to have after its step."""
+        self.figures_of_round().work += work
+        if self.meter is not None:
+            self.meter.work_more(work)
+
+    def write_shares(self, edges: Sequence[WeightedEdge], round_index: int) -> list[Letter]:
+        """Messages of a round with shares of the device's mass, one for each edge.
+
+        Raises:
+            DivergedError: a value to be sent is not finite.
+        """
+        own = self.index
+        out_edges = [
+            OutEdge(e.receiver, e.weight, None if e.sender == own else e.sender) for e in edges
+        ]
+        rng = stream(self.seed, Purpose.COMPRESS, own, round_index)
+        try:
+            shares = self.algorithm.send_(self.gossip_state, out_edges, rng)
+        except CompressionError as error:
+            raise DivergedError.of(self.trainer.label, self.round_index, str(error)) from error
+        return [
+            self.outbox.write(
+                (own if share.address is None else share.address, share.peer),
+                round_index,
+                "share",
+                share.payload,
+                weight=share.weight,
+                push_weight=share.push_weight,
+                sent_in=self.round_index,
+            )
+            for share in shares
+        ]
+
+    def mix_in(self, messages: Sequence[Message]) -> None:
+        """Let messages work on the device's state, in the order given."""
+        state, figures = self.gossip_state, self.figures_of_round()
+        inherit_copies_(state, messages)
+        self.algorithm.absorb_(state, [self._share(m) for m in messages if m.kind == "share"])
+        if figures.has_stepped:
+            self.trainer.after_gossip_(state, self.round_index)
+        # After the optimizer, which would take a legacy for a movement of the model.
+        for message in messages:
+            if message.kind == "handover":
+                inherit_mass_(state, message)
+                self.outbox.next_sequences |= inherited_sequences(message)
+        drop_internal_copies_(state, self.membership)
+        figures.received_bytes = sum(m.wire_bytes for m in messages)
+
+    def _share(self, message: Message) -> Share:
+        """What the algorithm must know of a message."""
+        address = None if message.receiver == self.index else message.receiver
+        return Share(message.sender, message.weight, message.push_weight, message.payload, address)
+
+    def report(self) -> RoundReport | None:
+        """End the round and say what happened in it; None if the device was absent."""
+        figures, sent = self.figures, self.outbox.sent
+        self.round_index += 1
+        if figures is None:
+            return None
+        costs = self.meter.settle() if self.meter is not None else None
+        record = figures.record(
+            device=self.index,
+            round_index=self.round_index - 1,
+            epoch=self.trainer.epoch(self.round_index - 1),
+            push_weight=self.gossip_state.u,
+            sent=sent,
+            messages_sent=len(self.outbox.records),
+            costs=costs,
+        )
+        report = RoundReport(record, tuple(self.outbox.records))
+        self.figures = None
+        self.outbox.clear()
+        return report
+
+    def state(self, arrays: Arrays) -> dict[str, Any]:
+        """What the participant is between two rounds; vectors go into `arrays`."""
+        return {
+            "round_index": self.round_index,
+            "has_left": self.has_left,
+            "has_heir": self.has_heir,
+            "addresses": list(self.membership.addresses),
+            "next_sequences": pack(self.outbox.next_sequences, arrays, "next_sequences"),
+            "gossip": pack(self.gossip_state, arrays, "gossip"),
+            "trainer": self.trainer.state(arrays),
+            "meter": None if self.meter is None else self.meter.state(),
+        }
+
+    def restore(self, state: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Become what `state` described."""
+        self.round_index = state["round_index"]
+        self.has_left, self.has_heir = state["has_left"], state["has_heir"]
+        self.membership.inherit(state["addresses"])
+        self.outbox.next_sequences = unpack(state["next_sequences"], arrays)
+        restore_(self.gossip_state, state["gossip"], arrays)
+        self.trainer.restore(state["trainer"], arrays)
+        if self.meter is not None:
+            self.meter.restore(state["meter"])
+
+
+def _in_weights(schedule: Schedule, device: int) -> dict[int, float]:
+    """Weight of each in-edge of the first exchange, by sender."""
+    first = first_exchange(schedule)
+    return {
+        sender: dict(schedule.out_edges(sender, first))[device]
+        for sender in schedule.in_neighbors(device, first)
+    }
