@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, assert_never, overload
+from typing import Any, Literal, Protocol, assert_never, overload
 
 import torch
 
 from edgesim.assembly.equipment import may_leave
 from edgesim.assembly.naming import with_names
+from edgesim.assembly.own_parts import make_part, needs
 from edgesim.compression.catalog import build_compressor
 from edgesim.compression.compressors import Compressor, Identity
 from edgesim.compression.value_codes import ValueFormat
@@ -43,6 +44,8 @@ from edgesim.scenario.gossip import (
     DcdGossip,
     DeepSqueezeGossip,
     GradientPushGossip,
+    OwnCompressor,
+    OwnGossip,
 )
 from edgesim.scenario.model import QuantizationSection
 from edgesim.scenario.schema import Scenario
@@ -243,6 +246,12 @@ def make_compressor(scenario: Scenario) -> Compressor:
     """Compressor of the gossip section; values of sparse ones default to the model's precision."""
     if isinstance(scenario.gossip, GradientPushGossip):
         return Identity(values=scenario.gossip.values)
+    if isinstance(scenario.gossip.compressor, OwnCompressor):
+        own = scenario.gossip.compressor
+        made: Compressor = make_part(
+            own.kind, "gossip.compressor.kind", own.options, needs(Compressor)
+        )
+        return made
     options = scenario.gossip.compressor.model_dump(exclude={"kind"})
     if "values" in options and options["values"] is None:
         default_values: ValueFormat = scenario.model.precision
@@ -255,16 +264,24 @@ def make_algorithm(
 ) -> Algorithm[Any]:
     """Gossip algorithm of a fleet; of CHOCO the form that fits."""
     compressor, gossip = make_compressor(scenario), scenario.gossip
+    rate = averaging_rate(scenario)
+    given: dict[str, Any] = {"compressor": compressor, "layout": layout}
+    if rate is not None:
+        given["averaging_rate"] = rate
+    if isinstance(gossip, OwnGossip):
+        own: Algorithm[Any] = make_part(
+            gossip.algorithm, "gossip.algorithm", gossip.options, needs(Algorithm), **given
+        )
+        return own
     match gossip:
         case ChocoGossip() | ChocoNumeratorGossip():
-            kind = choco_form(scenario, schedule)
-            return kind(averaging_rate=_rate(gossip), compressor=compressor, layout=layout)
+            return choco_form(scenario, schedule)(**given)
         case DeepSqueezeGossip():
-            return DeepSqueeze(averaging_rate=_rate(gossip), compressor=compressor, layout=layout)
+            return DeepSqueeze(**given)
         case GradientPushGossip():
-            return GradientPush(averaging_rate=_rate(gossip), compressor=compressor, layout=layout)
+            return GradientPush(**given)
         case DcdGossip():
-            return Dcd(compressor=compressor, layout=layout)
+            return Dcd(**given)
         case _:
             assert_never(gossip)
 
@@ -305,17 +322,9 @@ def _has_fixed_edges(scenario: Scenario, schedule: Schedule) -> bool:
 
 def averaging_rate(scenario: Scenario) -> float | None:
     """Averaging rate of a scenario that was prepared; None if its algorithm has none."""
-    return None if isinstance(scenario.gossip, DcdGossip) else _rate(scenario.gossip)
-
-
-_RatedGossip: TypeAlias = (
-    ChocoGossip | ChocoNumeratorGossip | DeepSqueezeGossip | GradientPushGossip
-)
-
-
-def _rate(gossip: _RatedGossip) -> float:
-    assert gossip.averaging_rate != "auto", "rate_search finds a number first"
-    return gossip.averaging_rate
+    rate: float | Literal["auto"] | None = getattr(scenario.gossip, "averaging_rate", None)
+    assert rate != "auto", "assembly/rate_search finds a number first"
+    return rate
 
 
 def make_optimizer(scenario: Scenario) -> Optimizer:

@@ -37,6 +37,7 @@ from edgesim.learning.parameters import ParameterLayout
 from edgesim.models.catalog import check_model
 from edgesim.models.errors import ModelError
 from edgesim.scenario.data import DirichletPartition, IidPartition, LabelSkewPartition
+from edgesim.scenario.own_parts import own_parts
 from edgesim.scenario.recovery import RecoverySection
 from edgesim.scenario.schema import FleetSection, Scenario
 from edgesim.scenario.section import MOST_ROUNDS
@@ -82,6 +83,8 @@ class Prepared:
         scenario = self.scenario.model_copy(update={"recovery": RecoverySection()})
         digest.update(scenario.model_dump_json().encode())
         digest.update(repr((compute, self.data)).encode())
+        for key, part in own_parts(scenario):
+            digest.update(f"{key} {part.digest}".encode())
         for path in _paths_in(scenario.topology.model_dump()):
             digest.update(path.read_bytes())
         digest.update(self._used.data)

@@ -98,7 +98,7 @@ def subject_of(
 
 def with_rate(scenario: Scenario, rate: float) -> Scenario:
     """The scenario with this averaging rate, if its algorithm has one."""
-    if isinstance(scenario.gossip, DcdGossip):
+    if isinstance(scenario.gossip, DcdGossip) or scenario.gossip.averaging_rate is None:
         return scenario
     gossip = scenario.gossip.model_copy(update={"averaging_rate": rate})
     return scenario.model_copy(update={"gossip": gossip})

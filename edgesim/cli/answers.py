@@ -10,6 +10,7 @@ import numpy as np
 from edgesim.assembly.build import averaging_rate
 from edgesim.assembly.preparation import Prepared
 from edgesim.errors import device_label
+from edgesim.scenario.own_parts import OwnPart, own_parts
 from edgesim.study.tables.table import Table
 from topologies import first_exchange, mixing_matrix, spectral_gap
 
@@ -45,8 +46,15 @@ def prepared_table(prepared: Prepared) -> Table:
         ("rounds", f"{training.num_rounds:,} ({training.rounds_per_epoch} per epoch)"),
         *_evaluation_rows(prepared),
     ]
+    rows += [(f"{key}, your own", _described(part)) for key, part in own_parts(scenario)]
     notes = (str(prepared.found_rate),) if prepared.found_rate else ()
     return Table(f"{scenario.name}: nothing stands in its way", ("", ""), tuple(rows), notes)
+
+
+def _described(part: OwnPart) -> str:
+    """What is loaded for one's own part."""
+    what = "package" if part.source is None else "file"
+    return f"{part.name} from {part.place} ({what} {part.digest[:12]})"
 
 
 def _evaluation_rows(prepared: Prepared) -> list[tuple[str, str]]:

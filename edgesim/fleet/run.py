@@ -40,9 +40,12 @@ from edgesim.learning.accelerator import num_local_gpus
 from edgesim.learning.allocator import keep_freed_memory
 from edgesim.models.dropout import seed_dropout_
 from edgesim.quant.backends import describe_backend
+from edgesim.results.own_sources import source_reader, write_sources
 from edgesim.results.run_directory import RunDirectory
 from edgesim.results.run_files import ABOUT, RunDirectoryError
 from edgesim.scenario.files import dump_scenario, parse_scenario
+from edgesim.scenario.own_parts import own_parts
+from edgesim.scenario.schema import Scenario
 from edgesim.storage.lease import LeaseError
 
 PACKAGES = (
@@ -120,11 +123,13 @@ def run_scenario(
         compute = _choose_compute(prepared, mode, console)
         digest = prepared.digest(compute)
         with RunDirectory.create(out, digest).held() as directory:
+            write_sources(directory, prepared.scenario)
             directory.write_text("scenario.yaml", _scenario_text(prepared))
             _say_names(console, prepared.scenario.fleet.names)
             if prepared.found_rate:
                 _say(console, str(prepared.found_rate))
-            directory.write_json("environment.json", _environment(mode, compute))
+            environment = _environment(mode, compute) | _own_parts(prepared.scenario)
+            directory.write_json("environment.json", environment)
             return _Run(prepared, directory, compute, digest, mode, console).do(recover=False)
 
 
@@ -176,7 +181,10 @@ def _resume(
         directory.read_text("scenario.yaml"),
         directory.read_json("environment.json"),
     )
-    scenario = parse_scenario(text, f"{directory.place}/scenario.yaml", Path())
+    place = f"{directory.place}/scenario.yaml"
+    read_source = source_reader(directory, unchanged=True)
+    scenario = parse_scenario(text, place, Path(), read_source=read_source)
+    _check_own_parts(directory, scenario, environment)
     prepared = prepare(scenario, goes_on=True)
     if inline is None:
         inline = environment["mode"] == "inline" and address is None
@@ -192,6 +200,24 @@ def _resume(
         resumed = [*environment.get("resumed", []), _environment(mode, compute)]
         directory.write_json("environment.json", {**environment, "resumed": resumed})
         return _Run(prepared, directory, compute, digest, mode, console).do(recover=True)
+
+
+def _own_parts(scenario: Scenario) -> dict[str, dict[str, str]]:
+    """What a run is made of beside edgesim, for `environment.json`: digests by reference."""
+    return {"own_parts": {str(part): part.digest for _, part in own_parts(scenario)}}
+
+
+def _check_own_parts(
+    directory: RunDirectory, scenario: Scenario, environment: dict[str, Any]
+) -> None:
+    """Refuse to go on with other code than a run began with."""
+    began_with = environment.get("own_parts", {})
+    for key, part in own_parts(scenario):
+        if began_with.get(str(part)) != part.digest:
+            raise RunDirectoryError(
+                f"{directory.place}: {key} names {part.place}, which has changed since the run "
+                "began; bring back what it was, or start the run anew"
+            )
 
 
 @contextmanager

@@ -217,11 +217,14 @@ def _presence(files: RunFiles, scenario: Mapping[str, Any]) -> Presence:
     fleet = scenario.get("fleet", {})
     if not fleet.get("churn"):
         return EVERYONE
+    from edgesim.results.own_sources import source_reader
     from edgesim.scenario.attendance import make_presence
     from edgesim.scenario.files import parse_scenario
 
     name = "scenario.yaml"
-    return make_presence(parse_scenario(files.read_text(name), f"{files.place}/{name}", Path()))
+    text, read_source = files.read_text(name), source_reader(files, unchanged=False)
+    where = f"{files.place}/{name}"
+    return make_presence(parse_scenario(text, where, Path(), read_source=read_source))
 
 
 def _scenario_of(files: RunFiles) -> dict[str, Any]:

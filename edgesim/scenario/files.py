@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import yaml
@@ -36,7 +36,13 @@ def load_scenario(path: Path | str, overrides: Sequence[str] = ()) -> Scenario:
     return parse_scenario(_read(path), str(path), path.parent, overrides)
 
 
-def parse_scenario(text: str, name: str, folder: Path, overrides: Sequence[str] = ()) -> Scenario:
+def parse_scenario(
+    text: str,
+    name: str,
+    folder: Path,
+    overrides: Sequence[str] = (),
+    read_source: Callable[[str], str | None] | None = None,
+) -> Scenario:
     """The same from the text of a scenario file.
 
     Args:
@@ -44,6 +50,8 @@ def parse_scenario(text: str, name: str, folder: Path, overrides: Sequence[str] 
         name: of the file, for messages.
         folder: that relative paths are relative to.
         overrides: each `key.path=value`, as after `--set`.
+        read_source: gives the text of a file of one's own parts by its absolute path; where it
+            gives None, or there is none, the file itself is read.
 
     Raises:
         ScenarioError: see `load_scenario`.
@@ -63,7 +71,7 @@ def parse_scenario(text: str, name: str, folder: Path, overrides: Sequence[str] 
     root = apply_overrides(root, overrides)
     value = to_value(root, folder)
     try:
-        return Scenario.model_validate(value)
+        return Scenario.model_validate(value, context={"read_source": read_source})
     except ValidationError as error:
         raise ScenarioError(report(error, root, value)) from error
 

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, Tag
 
+from edgesim.scenario.own_parts import (
+    OPTIONS,
+    OWN,
+    REFERENCE,
+    Options,
+    OwnPart,
+    announced_by,
+    chosen_by,
+)
 from edgesim.scenario.section import Count, Rate, Section
 
 Values = Literal["fp32", "fp16", "int8"]
@@ -60,14 +69,22 @@ class SignScaleCompressor(Section):
     kind: Literal["sign_scale"]
 
 
+class OwnCompressor(Section):
+    """A compressor of your own (docs/own-parts.md)."""
+
+    kind: Annotated[OwnPart, announced_by("edgesim.compressors"), REFERENCE]
+    options: Options = Field(default_factory=dict, description=OPTIONS)
+
+
 CompressorSection = Annotated[
-    IdentityCompressor
-    | TopKCompressor
-    | RandomKCompressor
-    | QsgdCompressor
-    | MinMaxUint8Compressor
-    | SignScaleCompressor,
-    Field(discriminator="kind"),
+    Annotated[IdentityCompressor, Tag("identity")]
+    | Annotated[TopKCompressor, Tag("top_k")]
+    | Annotated[RandomKCompressor, Tag("random_k")]
+    | Annotated[QsgdCompressor, Tag("qsgd")]
+    | Annotated[MinMaxUint8Compressor, Tag("min_max_uint8")]
+    | Annotated[SignScaleCompressor, Tag("sign_scale")]
+    | Annotated[OwnCompressor, Tag(OWN)],
+    chosen_by("kind", "edgesim.compressors"),
 ]
 
 AveragingRate = Rate | Literal["auto"]
@@ -142,7 +159,25 @@ class DcdGossip(GossipSection):
     )
 
 
+class OwnGossip(GossipSection):
+    """An algorithm of your own (docs/own-parts.md)."""
+
+    algorithm: Annotated[OwnPart, announced_by("edgesim.algorithms"), REFERENCE]
+    averaging_rate: AveragingRate | None = Field(
+        default=None, description=f"{_AVERAGING_RATE}; null: the algorithm has none"
+    )
+    compressor: CompressorSection = Field(
+        default=IdentityCompressor(kind="identity"), description=_COMPRESSOR
+    )
+    options: Options = Field(default_factory=dict, description=OPTIONS)
+
+
 Gossip = Annotated[
-    ChocoGossip | ChocoNumeratorGossip | DeepSqueezeGossip | GradientPushGossip | DcdGossip,
-    Field(discriminator="algorithm"),
+    Annotated[ChocoGossip, Tag("choco")]
+    | Annotated[ChocoNumeratorGossip, Tag("choco_numerator")]
+    | Annotated[DeepSqueezeGossip, Tag("deepsqueeze")]
+    | Annotated[GradientPushGossip, Tag("gradient_push")]
+    | Annotated[DcdGossip, Tag("dcd")]
+    | Annotated[OwnGossip, Tag(OWN)],
+    chosen_by("algorithm", "edgesim.algorithms"),
 ]

@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from edgesim.scenario.outline import SCENARIO, Slot
+from edgesim.scenario.own_parts import FORM, OWN
 from edgesim.scenario.section import Section
 
 ITEM = "0"  # stands for the position of any item of a list, as `--set` names it
@@ -100,6 +101,7 @@ _EXAMPLES: dict[str, object] = {
     "checkpoint_every_s": 60.0,
     "checkpoint_every_rounds": 100,
     "stall_timeout_s": 1800.0,
+    "options": {"strength": 0.5},
 }
 
 
@@ -237,10 +239,13 @@ def _entry(
     path = _joined(holder, key)
     if key == holder_slot.discriminator:
         names = holder_slot.names
+        must_be = f"one of {', '.join(names)}" if len(names) > 1 else names[0]
+        if holder_slot.section_named(OWN):
+            must_be += f", or your own: {FORM}"
         return KeyGuide(
             key=path,
             meaning=_KINDS_HELP.get(path, "which of them"),
-            must_be=f"one of {', '.join(names)}" if len(names) > 1 else names[0],
+            must_be=must_be,
             default=None,
             example=names[-1],
             choices=choices,
@@ -251,7 +256,7 @@ def _entry(
         key=path,
         meaning=field.description or _meaning_of(slot),
         must_be=slot.must_be,
-        default=None if field.is_required() else in_yaml(_plain(field.get_default())),
+        default=None if field.is_required() else in_yaml(_plain(_default(field))),
         example=_example(path, field, slot),
         choices=choices,
         slot=slot,
@@ -266,6 +271,10 @@ def _meaning_of(slot: Slot) -> str:
     """What the sections say that can stand here."""
     first = [(getdoc(section) or "").partition("\n")[0].rstrip(".") for section in slot.sections]
     return first[0] if len(first) == 1 else "one of several"
+
+
+def _default(field: FieldInfo) -> object:
+    return field.get_default(call_default_factory=True, validated_data={})
 
 
 def _plain(default: object) -> object:
@@ -283,7 +292,7 @@ def _example(path: str, field: FieldInfo, slot: Slot) -> object:
     key = path.rpartition(".")[2]
     if key in _EXAMPLES and get_origin(slot.annotation) is not Literal:
         return _EXAMPLES[key]
-    default = field.get_default()
+    default = _default(field)
     return not default if slot.is_switch else _example_of(slot, default, path)
 
 

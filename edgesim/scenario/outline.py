@@ -8,8 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
+from pydantic import Discriminator
 from pydantic.fields import FieldInfo
 
+from edgesim.scenario.own_parts import OWN, Chooser
 from edgesim.scenario.schema import Scenario
 from edgesim.scenario.section import MustBe, Section
 
@@ -44,6 +46,7 @@ class Slot:
                     discriminator = discriminator or _name(extra.discriminator)
                 else:
                     constraints += (extra,)
+                    discriminator = discriminator or _name(extra)
         return cls(annotation, constraints, discriminator)
 
     @classmethod
@@ -56,7 +59,8 @@ class Slot:
         return cls(
             inner.annotation,
             (*field.metadata, *inner.constraints),
-            _name(field.discriminator) or inner.discriminator,
+            next(filter(None, map(_name, (field.discriminator, *field.metadata))), None)
+            or inner.discriminator,
         )
 
     @property
@@ -98,6 +102,7 @@ class Slot:
 
     def section_named(self, name: object) -> type[Section] | None:
         """The section that the discriminator's value `name` chooses."""
+        name = OWN if ":" in str(name) else name
         return next((s for s in self.sections if name == self.name_of(s)), None)
 
     def key(self, key: str) -> Slot | None:
@@ -123,7 +128,8 @@ class Slot:
     def names(self) -> tuple[str, ...]:
         """Values that the discriminator may take, or the value itself where it is a literal."""
         if self.discriminator:
-            return tuple(self.name_of(section) for section in self.sections)
+            names = (self.name_of(section) for section in self.sections)
+            return tuple(name for name in names if name != OWN)
         if get_origin(self.annotation) is Literal:
             return get_args(self.annotation)
         return tuple(name for member in self._members for name in member.names)
@@ -136,14 +142,15 @@ class Slot:
 
     @property
     def _members(self) -> tuple[Slot, ...]:
-        plain = isinstance(self.annotation, type) or get_origin(self.annotation) in (Literal, tuple)
+        origin = get_origin(self.annotation)
+        plain = isinstance(self.annotation, type) or origin in (Literal, tuple, dict)
         return () if plain else tuple(Slot.of(m) for m in get_args(self.annotation))
 
     def name_of(self, section: type[Section]) -> str:
-        """The discriminator's value that chooses a section."""
+        """The discriminator's value that chooses a section; `OWN` for one's own parts."""
         assert self.discriminator
-        name: str = get_args(section.model_fields[self.discriminator].annotation)[0]
-        return name
+        annotation = section.model_fields[self.discriminator].annotation
+        return get_args(annotation)[0] if get_origin(annotation) is Literal else OWN
 
 
 SCENARIO = Slot(Scenario)
@@ -206,6 +213,11 @@ def _only_section(slot: Slot | None) -> type[Section] | None:
 
 
 def _name(discriminator: object) -> str | None:
+    """The key that chooses, of any of pydantic's ways to say so."""
+    if isinstance(discriminator, Discriminator):
+        discriminator = discriminator.discriminator
+    if isinstance(discriminator, Chooser):
+        return discriminator.key
     return discriminator if isinstance(discriminator, str) else None
 
 

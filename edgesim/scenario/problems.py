@@ -97,7 +97,7 @@ def _problem(detail: ErrorDetails, value: object) -> _Problem:
         case "value_error":
             cause = detail["ctx"]["error"]
             assert isinstance(cause, ContradictionError)
-            inner = (int(part) if part.isdigit() else part for part in cause.key.split("."))
+            inner = (int(p) if p.isdigit() else p for p in cause.key.split(".") if p)
             return _Problem((*place.key, *inner), cause.problem)
     return _wrong_value(place.key, place.slot, _value_at(value, place.key))
 
@@ -129,7 +129,9 @@ def _wrong_choice(place: Place, value: object) -> _Problem:
     assert discriminator
     key, names = (*place.key, discriminator), place.slot.names
     section = _value_at(value, place.key)
-    if isinstance(section, dict) and discriminator not in section:
+    if not isinstance(section, dict):
+        return _wrong_value(place.key, place.slot, section)
+    if discriminator not in section:
         return _Problem(key, f"is missing; must be one of {', '.join(names)}")
     return _wrong_value(key, place.slot.key(discriminator), _value_at(value, key), names)
 

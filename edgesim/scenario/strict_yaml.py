@@ -15,6 +15,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from edgesim.errors import ScenarioError
 from edgesim.scenario.outline import Key, in_one_line
+from edgesim.scenario.own_parts import KEYS, absolute_reference
 
 OVERRIDE = "--set "
 """Starts the origin of values that do not come from a file."""
@@ -116,8 +117,8 @@ def compose(text: str, origin: str) -> Node | None:
 def to_value(node: Node, folder: Path) -> object:
     """Plain Python value of a node: dicts, lists, text, numbers, truth values and None.
 
-    Text under a key `path` becomes absolute: it is relative to `folder`, or to the current folder
-    where an override gave it.
+    Text under a key `path` becomes absolute, and so does the file of one's own part: they are
+    relative to `folder`, or to the current folder where an override gave them.
 
     Raises:
         ScenarioError: a path that can't be one, or a number with thousands of digits.
@@ -214,14 +215,16 @@ class _Converter:
 
     def _convert_key(self, key: str, node: Node) -> object:
         value = self.convert(node)
-        if key != "path" or not isinstance(value, str) or not value:
+        if key not in {"path", *KEYS} or not isinstance(value, str) or not value:
             return value
         folder = Path.cwd() if is_from_override(node) else self._folder
         try:
+            if key in KEYS:
+                return absolute_reference(value, folder)
             return str((folder / Path(value).expanduser()).resolve())
         except (OSError, RuntimeError, ValueError) as error:
             raise ScenarioError(
-                f"{place(node.start_mark)}: path is {value!r}; no path can look so: {error}"
+                f"{place(node.start_mark)}: {key} is {value!r}; no path can look so: {error}"
             ) from error
 
     def _convert(self, node: Node) -> object:

@@ -1,0 +1,152 @@
+"""Where the names of one's own parts become objects (edgesim/scenario/own_parts.py has the form).
+
+A file's module is made from the source that travels with the scenario, not from the file: a machine
+of a cluster has no such file. A package is imported as usual, once its content is known to be that
+of the machine that read the scenario.
+"""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from inspect import signature
+from threading import RLock
+from types import ModuleType
+from typing import Any
+
+from edgesim.errors import EdgesimError, ScenarioError, did_you_mean
+from edgesim.scenario.own_parts import OwnPart, package_digest
+from edgesim.scenario.section import ContradictionError
+
+_GUIDE = "docs/own-parts.md"
+_LOCK = RLock()  # threads of a host build devices at the same time
+
+
+def load_part(part: OwnPart, key: str) -> Any:  # noqa: ANN401 (whatever the name stands for)
+    """The object that a reference names.
+
+    Args:
+        part: that the scenario names.
+        key: of the scenario, for messages.
+
+    Raises:
+        ScenarioError: the module can't be made or imported, or lacks the name.
+    """
+    module = _imported(part, key) if part.source is None else _made(part, part.source, key)
+    if not hasattr(module, part.name):
+        names = [name for name in vars(module) if not name.startswith("_")]
+        remedy = did_you_mean(part.name, names, f"it has {', '.join(names[:8]) or 'no names'}")
+        raise ScenarioError(f"{key}: {part.place} has no {part.name}; {remedy}")
+    return getattr(module, part.name)
+
+
+def make_part(
+    part: OwnPart,
+    key: str,
+    options: Mapping[str, Any],
+    needs: Sequence[str] = (),
+    **given: object,
+) -> Any:  # noqa: ANN401 (whatever the call returns)
+    """The object that a reference's class or function makes.
+
+    Args:
+        part: that the scenario names.
+        key: of the scenario, for messages.
+        options: of the scenario, passed on as keyword arguments.
+        needs: names that the object must have; without them it can't do its work.
+        given: further keyword arguments, which every part of this kind gets.
+
+    Raises:
+        ScenarioError: it takes other arguments, refuses them, or lacks what it needs.
+    """
+    make = load_part(part, key)
+    if not callable(make):
+        raise ScenarioError(f"{key}: {part} is no class or function, and can't be called")
+    made = call(make, f"{key}: {part}", {**given, **options})
+    missing = [name for name in needs if not hasattr(made, name)]
+    if missing:
+        raise ScenarioError(f"{key}: {part} has no {', '.join(missing)}; {_GUIDE} says what for")
+    return made
+
+
+def needs(protocol: type) -> tuple[str, ...]:
+    """Names that objects of a protocol have."""
+    return tuple(name for name in vars(protocol) if not name.startswith("_"))
+
+
+def call(make: Callable[..., Any], said: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    """Call a class or function of one's own.
+
+    Args:
+        make: the class or function.
+        said: key and reference, which begin messages.
+        arguments: by keyword.
+
+    Raises:
+        ScenarioError: it takes other arguments, or raises an error.
+    """
+    try:
+        signature(make).bind(**arguments)
+    except TypeError as error:
+        known = ", ".join(arguments) or "nothing"
+        raise ScenarioError(f"{said} can't be called with {known}: {error}") from error
+    except ValueError:  # some classes in C say nothing of their arguments
+        pass
+    try:
+        return make(**arguments)
+    except EdgesimError as error:
+        raise ScenarioError(f"{said}: {error}") from error
+    except Exception as error:
+        raise ScenarioError(f"{said} {_failed(error)}") from error
+
+
+def _imported(part: OwnPart, key: str) -> ModuleType:
+    """The module of an installed package."""
+    try:
+        here = package_digest(part.place)
+    except ContradictionError as error:
+        raise ScenarioError(f"{key} {error.problem} on every machine") from error
+    if here != part.digest:
+        raise ScenarioError(
+            f"{key}: the package of {part.place} differs here from the one that the run was "
+            "prepared with; install the same on every machine"
+        )
+    try:
+        return import_module(part.place)
+    except Exception as error:
+        raise ScenarioError(f"{key}: importing {part.place} {_failed(error)}") from error
+
+
+def _made(part: OwnPart, source: str, key: str) -> ModuleType:
+    """The module of a file, made from its text, the same one each time."""
+    name = f"edgesim_own_{part.digest}"
+    with _LOCK:
+        if name in sys.modules:
+            return sys.modules[name]
+        module = ModuleType(name)
+        module.__file__ = part.place
+        # Tracebacks show lines of files that are not there.
+        lines = source.splitlines(keepends=True)
+        linecache.cache[part.place] = (len(source), None, lines, part.place)
+        sys.modules[name] = module  # dataclasses look their module up while it is made
+        try:
+            exec(compile(source, part.place, "exec"), module.__dict__)  # noqa: S102 (its purpose)
+        except Exception as error:
+            del sys.modules[name]
+            raise ScenarioError(f"{key}: {part.place} {_failed(error)}") from error
+        return module
+
+
+def _failed(error: Exception) -> str:
+    """What an error of somebody else's code says, in one line."""
+    line = getattr(error, "lineno", None)
+    traceback = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_globals.get("__name__", "").startswith("edgesim_own_"):
+            line = traceback.tb_lineno
+        traceback = traceback.tb_next
+    where = f" in line {line}" if line else ""
+    text = " ".join(str(error).split())
+    return f"fails{where}: {type(error).__name__}: {text}"

@@ -1,0 +1,90 @@
+"""References become objects; what can't is refused with key and reason."""
+
+import pickle
+import sys
+import traceback
+from hashlib import blake2b
+
+import pytest
+
+from edgesim.assembly.own_parts import load_part, make_part
+from edgesim.errors import ScenarioError
+from edgesim.scenario.own_parts import OwnPart, package_digest
+
+GOOD = """
+from dataclasses import dataclass
+
+@dataclass(frozen=True)
+class Mine:
+    strength: float = 1.0
+
+    def do(self):
+        return 1 / 0
+
+number = 3
+"""
+
+
+def part_of(source: str, name: str = "Mine", place: str = "/gone/mine.py") -> OwnPart:
+    return OwnPart(place, name, source, blake2b(source.encode(), digest_size=16).hexdigest())
+
+
+def test_a_module_is_made_from_its_text_once():
+    """Elsewhere than where its file is: the file is not there."""
+    part = part_of(GOOD)
+    kind = load_part(part, "key")
+    assert kind is load_part(part, "key")
+    made = make_part(part, "key", {"strength": 2.0})
+    assert made == kind(2.0)
+    assert pickle.loads(pickle.dumps(made)) == made, "its class is found by its module's name"
+
+
+def test_tracebacks_show_lines_of_a_file_that_is_not_there():
+    with pytest.raises(ZeroDivisionError) as caught:
+        make_part(part_of(GOOD), "key", {}).do()
+    assert "return 1 / 0" in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "options", "said"),
+    [
+        (GOOD, "Mines", {}, "/gone/mine.py has no Mines; did you mean Mine?"),
+        (GOOD, "number", {}, "is no class or function"),
+        (GOOD, "Mine", {"weight": 1}, "can't be called with weight: got an unexpected keyword"),
+        ("def Mine(a): ...", "Mine", {}, "can't be called with nothing: missing a required"),
+        (
+            "def Mine():\n    raise ValueError('no\\nluck')",
+            "Mine",
+            {},
+            "line 2: ValueError: no luck",
+        ),
+        ("import nonsense_of_tests", "Mine", {}, "fails in line 1: ModuleNotFoundError: No module"),
+        ("x = (", "Mine", {}, "fails in line 1: SyntaxError"),
+    ],
+)
+def test_what_does_not_work_is_refused_in_one_line(source, name, options, said):
+    with pytest.raises(ScenarioError) as caught:
+        make_part(part_of(source, name), "gossip.algorithm", options)
+    assert str(caught.value).startswith("gossip.algorithm: /gone/mine.py")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_part_without_what_is_needed_is_refused():
+    with pytest.raises(ScenarioError, match=r"has no send_, absorb_; docs/own-parts.md"):
+        make_part(part_of(GOOD), "key", {}, ("do", "send_", "absorb_"))
+
+
+def test_a_module_that_failed_is_made_anew():
+    failing = part_of("import nonsense_of_tests")
+    for _ in range(2):
+        with pytest.raises(ScenarioError, match="ModuleNotFoundError"):
+            load_part(failing, "key")
+    assert f"edgesim_own_{failing.digest}" not in sys.modules
+
+
+def test_another_version_of_a_package_is_refused():
+    digest = package_digest("json")
+    assert load_part(OwnPart("json.decoder", "JSONDecoder", None, digest), "key")
+    with pytest.raises(ScenarioError, match=r"key: the package of json.decoder differs here"):
+        load_part(OwnPart("json.decoder", "JSONDecoder", None, "other"), "key")

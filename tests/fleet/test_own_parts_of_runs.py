@@ -1,0 +1,90 @@
+"""Runs with one's own parts keep what they began with, and go on with nothing else."""
+
+import shutil
+from io import StringIO
+
+import pandas as pd
+import pytest
+from rich.console import Console
+from small_fleets import assert_same_bits, prepared, train
+
+from edgesim import UnfinishedRunWarning, load_run
+from edgesim.assembly.build import PLAIN
+from edgesim.cli.answers import prepared_table
+from edgesim.errors import EdgesimError, ScenarioError
+from edgesim.fleet import run as run_module
+from edgesim.fleet.run import resume_run
+
+SOURCE = """
+from edgesim.compression import TopK
+
+def Mine(keep):
+    return TopK(keep=keep, values="fp32")
+"""
+
+
+@pytest.fixture
+def own(tmp_path):
+    """Overrides that choose a compressor of one's own."""
+    path = tmp_path / "mine.py"
+    path.write_text(SOURCE)
+    compressor = f"{{kind: '{path}:Mine', options: {{keep: 0.2}}}}"
+    return (
+        f"gossip={{algorithm: choco, averaging_rate: 0.2, compressor: {compressor}}}",
+        "recovery.checkpoint_every_rounds=2",
+        "fleet.churn={absent: [{device: 1, from_round: 3, until_round: 4}]}",
+        "topology.kind=complete",
+    )
+
+
+@pytest.fixture
+def killed(tmp_path, own, monkeypatch):
+    """A run that was killed at its end, before its summary was written."""
+    with monkeypatch.context() as patched:
+        patched.setattr(run_module, "check_rounds", _die)
+        with pytest.raises(KeyboardInterrupt):
+            train(tmp_path, "killed", *own, inline=True)
+    return tmp_path / "killed"
+
+
+def _die(*_):
+    raise KeyboardInterrupt
+
+
+def resume(run):
+    return resume_run(run, console=Console(file=StringIO()))
+
+
+def test_an_own_part_has_the_bits_of_the_same_thing_in_the_catalog(tmp_path, own):
+    mine = train(tmp_path, "mine", *own, inline=True)
+    theirs = train(tmp_path, "theirs", *own[1:], inline=True)
+    assert_same_bits(mine, theirs)
+
+
+def test_its_content_is_part_of_the_digest_and_validate_names_it(tmp_path, own):
+    before = prepared(tmp_path, *own)
+    row = dict(prepared_table(before).rows)["gossip.compressor.kind, your own"]
+    assert row.startswith(f"Mine from {tmp_path / 'mine.py'} (file ")
+    (tmp_path / "mine.py").write_text(f"{SOURCE}# more\n")
+    assert prepared(tmp_path, *own).digest(PLAIN) != before.digest(PLAIN)
+
+
+def test_a_run_goes_on_when_the_file_is_gone_and_not_when_it_has_changed(tmp_path, own, killed):
+    whole = train(tmp_path, "whole", *own, inline=True)
+    shutil.copytree(killed, tmp_path / "moved")
+    (tmp_path / "mine.py").write_text(f"{SOURCE}# more\n")
+    with pytest.raises(ScenarioError, match=r"names .*/mine.py, which has changed since the run"):
+        resume(killed)
+    (tmp_path / "mine.py").unlink()
+    with pytest.warns(UnfinishedRunWarning):
+        loaded = load_run(tmp_path / "moved")
+    assert len(loaded.rounds) == len(pd.read_parquet(whole.path / "rounds.parquet"))
+    assert_same_bits(whole, resume(killed))
+
+
+def test_a_damaged_copy_is_refused(tmp_path, killed):
+    (copy,) = (killed / "own_parts").iterdir()
+    copy.write_text(copy.read_text().replace("fp32", "fp16"))
+    (tmp_path / "mine.py").unlink()
+    with pytest.raises(EdgesimError, match=rf"own_parts/{copy.name}.*does not match its checksum"):
+        resume(killed)
