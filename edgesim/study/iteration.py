@@ -1,8 +1,9 @@
 """What one iteration costs each device of a scenario: work, memory, bytes, energy, time.
 
-An iteration is a round of a device: a step on a full batch, then gossip. What a device does in
-changing rounds is given as the mean over a period of the schedule; memory is the most of them.
-Batteries are taken to be full: a device that leaves changes its neighbours' work and memory.
+An iteration is a round of a device: a step on a full batch, then gossip. Where rounds differ, work
+and bytes are means over a period of the schedule, and memory is the maximum over that period.
+Batteries are assumed to be full, since a device that leaves would change its neighbours' work and
+memory.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from edgesim.hardware.profiles import DeviceProfile
 from edgesim.hardware.work import Work
 from edgesim.scenario.schema import Scenario
 from edgesim.study.energy_costs import IterationEnergy, energies_of_activity, energies_of_work
-from edgesim.study.rhythm import DeviceRhythm, FleetRhythm, fleet_rhythm
+from edgesim.study.steady_state import DeviceCycle, SteadyState, find_steady_state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +39,12 @@ class IterationWork:
 
     @property
     def by_part(self) -> Mapping[str, Work]:
-        """By name, in the order of the attributes."""
+        """Work of each part by its name, in the order of the attributes."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
     def total(self) -> Work:
-        """All of it."""
+        """Work of all parts together."""
         return sum(self.by_part.values(), Work())
 
 
@@ -52,12 +53,12 @@ class DeviceTime:
     """Time of one iteration, in seconds.
 
     Attributes:
-        int8_s: products of 8-bit codes at the profile's rate.
-        bits16_s: products of 16-bit floats, likewise.
-        fp32_s: products of 32-bit floats, likewise.
-        memory_s: memory traffic at the profile's bandwidth.
-        roofline_s: the longer of arithmetic and memory: the time of a step.
-        rhythm: how it fares in the fleet.
+        int8_s: time of the products of 8-bit codes, at the profile's rate.
+        bits16_s: time of the products of 16-bit floats, at the profile's rate.
+        fp32_s: time of the products of 32-bit floats, at the profile's rate.
+        memory_s: time of the memory traffic, at the profile's bandwidth.
+        roofline_s: time of a step: the longer of arithmetic and memory traffic.
+        cycle: times of the device in the fleet's steady state.
     """
 
     int8_s: float
@@ -65,28 +66,28 @@ class DeviceTime:
     fp32_s: float
     memory_s: float
     roofline_s: float
-    rhythm: DeviceRhythm
+    cycle: DeviceCycle
 
     @property
     def arithmetic_s(self) -> float:
-        """Products of all precisions."""
+        """Time of the products of all precisions."""
         return self.int8_s + self.bits16_s + self.fp32_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceCosts:
-    """One device.
+    """Costs of one device in one iteration.
 
     Attributes:
-        device: its number.
-        profile: what it is; None where the scenario doesn't say.
-        messages_sent: messages in a round, in the mean.
-        messages_received: likewise.
-        work: of an iteration.
-        paper_memory: by the paper's convention.
-        faithful_memory: at the peak of a round.
-        energy: by every price list.
-        time: of an iteration; None without a profile.
+        device: number of the device.
+        profile: hardware of the device; None where the scenario names none.
+        messages_sent: mean number of messages that the device sends in a round.
+        messages_received: mean number of messages that the device receives in a round.
+        work: work of an iteration.
+        paper_memory: memory by the paper's convention.
+        faithful_memory: memory that is held at the peak of a round.
+        energy: energy of an iteration by every price list.
+        time: time of an iteration; None without a profile.
     """
 
     device: int
@@ -101,7 +102,7 @@ class DeviceCosts:
 
     @property
     def fits(self) -> bool | None:
-        """Whether its memory is large enough; None if that is not known."""
+        """Whether the device's memory is large enough; None without a profile."""
         if self.profile is None:
             return None
         return self.faithful_memory.total <= self.profile.memory_bytes
@@ -109,67 +110,68 @@ class DeviceCosts:
     def energy_by(
         self, table: str, accumulate: str = "paper", memory: str = "dram"
     ) -> IterationEnergy:
-        """Energy by one price list."""
+        """Energy of an iteration by one price list."""
         wanted = table, accumulate, memory
         return next(e for e in self.energy if (e.table, e.accumulate, e.memory) == wanted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationCosts:
-    """All devices of a scenario.
+    """Costs of all devices of a scenario in one iteration.
 
     Attributes:
-        subject: what is studied.
-        message: that any of them sends.
-        devices: in their order.
-        rhythm: of the fleet; None without profiles.
+        subject: the scenario that is studied, as objects.
+        message: costs of one message; all devices send messages of the same form.
+        devices: costs of each device, in the order of their numbers.
+        steady_state: the fleet's steady state; None without profiles.
     """
 
     subject: Subject
     message: MessageCosts
     devices: tuple[DeviceCosts, ...]
-    rhythm: FleetRhythm | None
+    steady_state: SteadyState | None
 
     @property
     def heaviest(self) -> DeviceCosts:
-        """The first of the devices that hold the most."""
+        """The device that holds the most memory; of several, the one with the lowest number."""
         return max(self.devices, key=lambda d: (d.faithful_memory.total, -d.device))
 
     @property
     def energy_table(self) -> str:
-        """Price list of the scenario; without profiles, which have powers, the first table."""
+        """Price list of the scenario; the first table where devices have no profile."""
         wanted = self.subject.scenario.hardware.energy_table
         tables = [entry.table for entry in self.devices[0].energy]
         return wanted if wanted in tables else tables[0]
 
     @property
     def sent_bytes(self) -> float:
-        """Bytes that the fleet sends in an iteration, without what is lost."""
+        """Bytes that the fleet sends in an iteration, without packets that are sent again."""
         return sum(d.messages_sent for d in self.devices) * self.message.encoded.total
 
     @property
     def energy_j(self) -> float:
-        """Joules of the fleet in an iteration, by the scenario's price list."""
+        """Joules that the fleet spends in an iteration, by the scenario's price list."""
         return sum(d.energy_by(self.energy_table).total_j for d in self.devices)
 
 
 def iteration_costs(scenario: Scenario) -> IterationCosts:
-    """What an iteration costs.
+    """Costs of an iteration for each device of a scenario.
 
     Raises:
-        ScenarioError, DataError: the scenario can't work, or its images' size is not known.
+        ScenarioError: the scenario cannot be run.
+        DataError: the size of its images is not known.
     """
     subject = subject_of(scenario)
-    scenario = subject.scenario  # its devices by number
+    scenario = subject.scenario  # its devices have numbers now, in place of names
     algorithm = subject.algorithm
     name, layout = algorithm.name, algorithm.layout
     message = NoiseMessages().costs(algorithm.compressor, layout, [name])[name]
     neighbours = neighbours_of_devices(subject)
     hardware = device_hardware(scenario, subject.schedule)
     works = _Works(subject)
-    rhythm = None
+    steady_state = None
     if hardware:
-        rhythm = fleet_rhythm(
+        steady_state = find_steady_state(
             hardware, subject.schedule, works.in_round, message.encoded.total, scenario.seed
         )
     memories = _Memories(subject, message.encoded.total)
@@ -183,16 +185,18 @@ def iteration_costs(scenario: Scenario) -> IterationCosts:
             own,
             paper=memories.paper,
             profile=profiles[device] if profiles else None,
-            rhythm=rhythm.devices[device] if rhythm else None,
+            cycle=steady_state.devices[device] if steady_state else None,
             waits=scenario.fleet.pace == "lockstep",
         )
         for device, own in enumerate(neighbours)
     )
-    return IterationCosts(subject=subject, message=message, devices=devices, rhythm=rhythm)
+    return IterationCosts(
+        subject=subject, message=message, devices=devices, steady_state=steady_state
+    )
 
 
 class _Works:
-    """Work of rounds, by the number of messages in them."""
+    """Work of rounds; it depends on the number of messages in a round alone."""
 
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
@@ -202,7 +206,7 @@ class _Works:
         self._rounds: dict[tuple[int, int], Work] = {}
 
     def in_round(self, device: int, round_index: int) -> Work:
-        """All work of a device in a round."""
+        """Work of a device in a round: step, optimizer and gossip."""
         schedule = self._subject.schedule
         sent = len(schedule.out_edges(device, round_index))
         degrees = sent, len(schedule.in_neighbors(device, round_index))
@@ -211,7 +215,7 @@ class _Works:
         return self._rounds[degrees]
 
     def mean(self, neighbours: Neighbours) -> IterationWork:
-        """By part, in the mean of the rounds."""
+        """Mean work of a round, by part."""
         degrees = neighbours.degrees
         if degrees not in self._means:
             self._means[degrees] = IterationWork(
@@ -229,13 +233,13 @@ class _Works:
 
 
 def _mean(works: list[Work]) -> Work:
-    """Mean, to whole operations and bytes."""
+    """Mean of several works, rounded to whole operations and bytes."""
     total = asdict(sum(works, Work()))
     return Work(**{name: round(count / len(works)) for name, count in total.items()})
 
 
 class _Memories:
-    """Memory, by the number of neighbours that it is held for."""
+    """Memory of devices; it depends on their numbers of neighbours alone."""
 
     def __init__(self, subject: Subject, message_bytes: int) -> None:
         self.paper = paper_memory(subject.model)
@@ -244,7 +248,7 @@ class _Memories:
         self._faithful: dict[tuple[int, int], MemoryTable] = {}
 
     def faithful(self, neighbours: Neighbours) -> MemoryTable:
-        """At the peak of a round."""
+        """Memory that a device holds at the peak of a round."""
         copies = neighbours.out_copies, neighbours.in_copies
         if copies not in self._faithful:
             subject = self._subject
@@ -269,20 +273,20 @@ def _device_costs(
     *,
     paper: MemoryTable,
     profile: DeviceProfile | None,
-    rhythm: DeviceRhythm | None,
+    cycle: DeviceCycle | None,
     waits: bool,
 ) -> DeviceCosts:
     total, time = work.total, None
-    if profile is None or rhythm is None:
+    if profile is None or cycle is None:
         energy = energies_of_work(total)
     else:
-        time = _device_time(total, profile, rhythm)
+        time = _device_time(total, profile, cycle)
         activity = Activity(
             work=total,
-            sent_bytes=round(neighbours.messages_sent * message_bytes + rhythm.lost_bytes),
+            sent_bytes=round(neighbours.messages_sent * message_bytes + cycle.lost_bytes),
             received_bytes=round(neighbours.messages_received * message_bytes),
-            compute_s=rhythm.compute_s,
-            wait_s=rhythm.wait_s if waits else 0.0,
+            compute_s=cycle.compute_s,
+            wait_s=cycle.wait_s if waits else 0.0,
         )
         energy = energies_of_activity(activity, profile)
     return DeviceCosts(
@@ -298,12 +302,12 @@ def _device_costs(
     )
 
 
-def _device_time(work: Work, profile: DeviceProfile, rhythm: DeviceRhythm) -> DeviceTime:
+def _device_time(work: Work, profile: DeviceProfile, cycle: DeviceCycle) -> DeviceTime:
     return DeviceTime(
         int8_s=work.macs_int8 / profile.int8_macs_per_s,
         bits16_s=work.macs_16bit / profile.bits16_macs_per_s,
         fp32_s=work.macs_fp32 / profile.fp32_macs_per_s,
         memory_s=work.traffic_bytes / profile.memory_bandwidth,
         roofline_s=profile.compute_s(work),
-        rhythm=rhythm,
+        cycle=cycle,
     )

@@ -1,6 +1,6 @@
-"""What a scenario's user should know before a run: choices that are allowed and easily overlooked.
+"""Notices before a run: allowed choices of a scenario whose consequences are easily overlooked.
 
-`edgesim run`, `validate` and `cost` say these lines. None of them changes a result.
+`edgesim run`, `validate` and `cost` print these lines. No notice changes a result.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from topologies import TimedChurn
 
 _EIGHT_BIT_NORMS = ("range_evonorm", "range_batch")
 
-# Clocks are run for so many rounds of all devices, some tenths of a second to a second. Beyond that
-# a device is taken to go on at its pace so far, whose error is that of a mean over jitter.
+# Clocks run for at most so many rounds of all devices together, which takes up to a second. Later
+# rounds of a device are assumed to take the mean of its rounds so far.
 MOST_ROUNDS = 5000
-MOST_DEVICES = 1000  # with more, clocks are not run
-SURELY_BEFORE = 0.95  # of the limit, for a device whose end is reckoned from its pace
+MOST_DEVICES = 1000  # of larger fleets no clock is run
+SURELY_BEFORE = 0.95  # of the limit: an extrapolated end below this share counts as early
 
 
 def notices(subject: Subject, num_rounds: int) -> list[str]:
-    """All that is easily overlooked.
+    """All notices of a scenario.
 
     Args:
-        subject: the scenario and what its devices compute.
-        num_rounds: of each device, at most.
+        subject: the scenario, as objects.
+        num_rounds: largest number of rounds of a device.
     """
     scenario = subject.scenario
     return [
@@ -45,7 +45,7 @@ def notices(subject: Subject, num_rounds: int) -> list[str]:
 
 
 def precision_notices(scenario: Scenario) -> list[str]:
-    """What `model.precision: int8` leaves in fp32, and what it makes of messages."""
+    """What `model.precision: int8` leaves in fp32, and how it changes messages."""
     model, notices = scenario.model, []
     if model.precision == "int8" and model.norm_used not in _EIGHT_BIT_NORMS:
         notices.append(
@@ -61,7 +61,7 @@ def precision_notices(scenario: Scenario) -> list[str]:
 
 
 def _values_follow_the_model(scenario: Scenario) -> bool:
-    """Whether the format of values in messages is that of the model's arithmetic."""
+    """Whether messages take the format of their values from the model's precision."""
     gossip = scenario.gossip
     if isinstance(gossip, GradientPushGossip):
         return False
@@ -72,11 +72,11 @@ def _values_follow_the_model(scenario: Scenario) -> bool:
 
 
 def evaluation_notices(scenario: Scenario, num_rounds: int) -> list[str]:
-    """Evaluations that a key asks for and that never come.
+    """Evaluations that a key asks for and that no run reaches.
 
     Args:
-        scenario: that is to be run.
-        num_rounds: of each device, at most.
+        scenario: the scenario.
+        num_rounds: largest number of rounds of a device.
     """
     section, limit_s = scenario.evaluation, scenario.training.virtual_time_s
     at_the_end = "models are evaluated at the end of training alone"
@@ -98,13 +98,13 @@ def evaluation_notices(scenario: Scenario, num_rounds: int) -> list[str]:
 
 
 def clock_notices(subject: Subject, num_rounds: int) -> list[str]:
-    """Devices that end with their last round before the clock ends them, and what follows.
+    """Devices at free pace that do their last round before the time limit, and churn that is late.
 
-    At free pace. Then churn that never comes, because the run, or the device, ends before it.
+    Churn is late if the run, or the device, ends before it.
 
     Args:
-        subject: the scenario and what its devices compute.
-        num_rounds: of each device, at most.
+        subject: the scenario, as objects.
+        num_rounds: largest number of rounds of a device.
     """
     scenario = subject.scenario
     if scenario.fleet.pace == "lockstep":
@@ -124,9 +124,9 @@ def _churn_notices(
     """Joins, leaves and absences at a time that the run or the device never reaches.
 
     Args:
-        subject: the scenario, with what sends to whom.
-        attendance: its churn.
-        ends_s: when each device ends by its rounds, as far as it is known.
+        subject: the scenario, as objects.
+        attendance: the scenario's churn.
+        ends_s: time at which a device ends its last round, for devices where it is known.
     """
     scenario = subject.scenario
     limit_s, label = scenario.training.virtual_time_s, scenario.fleet.label
@@ -142,7 +142,7 @@ def _churn_notices(
         if limit_s is not None and at_s >= limit_s:
             found.append(f"{what}, but training.virtual_time_s is {limit_s:g}: that never comes")
             continue
-        # Its own rounds begin when it joins; what it needs then is somebody who still sends.
+        # A joining device begins its rounds when it joins; it needs a sender that still sends then.
         is_join = key == "joins"
         whose = subject.schedule.possible_senders(device) if is_join else (device,)
         end_s = max((ends_s.get(who, inf) for who in whose), default=inf)
@@ -160,7 +160,7 @@ def _churn_notices(
 def _early_notices(
     scenario: Scenario, num_rounds: int, ends_s: Mapping[int, float], limit_s: float
 ) -> list[str]:
-    """Devices that end with their last round before the limit."""
+    """Devices that do their last round before the time limit."""
     num_devices, every_s = scenario.fleet.num_devices, scenario.evaluation.every_virtual_s
     early = {device: end_s for device, end_s in ends_s.items() if end_s < limit_s}
     if not early:
@@ -187,16 +187,17 @@ def _early_notices(
 
 
 def _ends_s(subject: Subject, num_rounds: int, limit_s: float) -> dict[int, float]:
-    """When each device would end its last round if only rounds ended it; infinity if unknown.
+    """Time at which each device would end its last round without a time limit.
 
-    Exact where the clocks reach the last round. Batteries are taken to be full for ever.
+    The time is exact where the clocks reach the last round, extrapolated where that is surely
+    early, and infinite otherwise. Batteries are assumed never to run empty.
     """
     scenario, schedule = subject.scenario, subject.schedule
     clocks = clocks_of(subject, device_hardware(scenario, schedule), schedule)
     newest: dict[int, tuple[int, float]] = {}
     ends_s: dict[int, float] = {}
     for ended in islice(clocks.run(), MOST_ROUNDS):
-        if ended.step_end_s >= limit_s:  # rounds come by the ends of their steps
+        if ended.step_end_s >= limit_s:  # rounds come in the order of the ends of their steps
             break
         newest[ended.device] = ended.rounds_done, ended.step_end_s
         if ended.rounds_done == num_rounds:

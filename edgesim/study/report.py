@@ -85,7 +85,7 @@ class Study:
     def pictures(self) -> tuple[Picture, ...]:
         """All of them."""
         pictures = list(model_pictures(self.comparison))
-        if self.costs.rhythm is not None:
+        if self.costs.steady_state is not None:
             pictures.append(fleet_picture(self.costs))
         if self.other is not None:
             pictures.append(side_by_side_picture(self.names, self.pairs))

@@ -122,8 +122,8 @@ def _of_time(device: DeviceCosts) -> Iterator[_Quantity]:
     yield "time", "arithmetic_s", "arithmetic", device.time.arithmetic_s, "s"
     yield "time", "memory_s", "memory traffic", device.time.memory_s, "s"
     yield "time", "roofline_s", "step", device.time.roofline_s, "s"
-    yield "time", "air_s", "on air", device.time.rhythm.air_s, "s"
-    yield "time", "wait_s", "waiting", device.time.rhythm.wait_s, "s"
+    yield "time", "air_s", "on air", device.time.cycle.air_s, "s"
+    yield "time", "wait_s", "waiting", device.time.cycle.wait_s, "s"
 
 
 def _of_fleet(costs: IterationCosts) -> Iterator[_Quantity]:
@@ -133,9 +133,9 @@ def _of_fleet(costs: IterationCosts) -> Iterator[_Quantity]:
     energy = f"energy_j_{costs.energy_table}"
     label = f"energy, {costs.energy_table}"
     yield "fleet", energy, label, costs.energy_j, "J"
-    if costs.rhythm is not None:
-        yield "fleet", "period_s", "period of a round", costs.rhythm.period_s, "s"
-        hours = rounds * costs.rhythm.period_s / 3600
+    if costs.steady_state is not None:
+        yield "fleet", "period_s", "period of a round", costs.steady_state.period_s, "s"
+        hours = rounds * costs.steady_state.period_s / 3600
         yield "fleet", "training_h", "whole training, hours", hours, None
     yield "fleet", "rounds", "rounds of it", rounds, None
     yield "fleet", "training_bytes", "bytes sent in it", rounds * costs.sent_bytes, "MiB"

@@ -85,8 +85,10 @@ def test_a_fleet_keeps_the_time_that_was_foretold(both):
         assert own["virtual_compute_s"].to_numpy() == pytest.approx(device.time.roofline_s)
     ends = rounds.pivot_table(index="round", columns="device", values="virtual_time_s")
     period_s = (ends.loc[8] - ends.loc[6]) / 2  # it has settled by then
-    assert period_s.to_numpy() == pytest.approx(foretold.rhythm.period_s, rel=1e-9)
-    assert run.summary["virtual_time_s"] == pytest.approx(9 * foretold.rhythm.period_s, rel=0.1)
+    assert period_s.to_numpy() == pytest.approx(foretold.steady_state.period_s, rel=1e-9)
+    assert run.summary["virtual_time_s"] == pytest.approx(
+        9 * foretold.steady_state.period_s, rel=0.1
+    )
 
 
 def test_a_fleet_spends_the_energy_that_was_foretold(both):
@@ -166,7 +168,7 @@ def test_other_compressors_are_really_encoded_too(tmp_path, compressor):
 def test_without_profiles_operations_have_prices_and_nothing_else(tmp_path):
     costs = iteration_costs(small(tmp_path))
     device, work = costs.devices[0], costs.devices[0].work.total
-    assert costs.rhythm is None
+    assert costs.steady_state is None
     assert device.time is None
     assert device.fits is None
     assert costs.energy_table == "horowitz_45nm"
@@ -183,13 +185,13 @@ def test_without_profiles_operations_have_prices_and_nothing_else(tmp_path):
 def test_every_price_list_agrees_with_the_one_that_runs_are_priced_by(tmp_path):
     costs = iteration_costs(small(tmp_path, *MIXED, *INT8))
     device = costs.devices[3]
-    rhythm = device.time.rhythm
+    cycle = device.time.cycle
     activity = Activity(
         work=device.work.total,
         sent_bytes=costs.message.encoded.total,
         received_bytes=costs.message.encoded.total,
-        compute_s=rhythm.compute_s,
-        wait_s=rhythm.wait_s,
+        compute_s=cycle.compute_s,
+        wait_s=cycle.wait_s,
     )
     assert len(device.energy) == 1 + len(ENERGY_TABLES) * 2 * 2
     for entry in device.energy:
@@ -204,8 +206,8 @@ def test_the_slow_device_of_a_fleet_sets_the_pace(tmp_path):
     costs = iteration_costs(small(tmp_path, *MIXED, "data.batch_size=48"))
     steps_s = [device.time.roofline_s for device in costs.devices]
     assert steps_s[3] > max(steps_s[:3])
-    assert costs.rhythm.busiest == 3
-    assert costs.rhythm.is_settled
+    assert costs.steady_state.busiest == 3
+    assert costs.steady_state.is_settled
     work, profile = costs.devices[3].work.total, costs.devices[3].profile
     time = costs.devices[3].time
     assert time.arithmetic_s == pytest.approx(work.macs_fp32 / profile.fp32_macs_per_s)
@@ -279,7 +281,7 @@ def test_fleets_at_free_pace_that_come_and_go_and_die_have_costs(tmp_path):
     plain = iteration_costs(small(tmp_path, f"fleet={{{devices}}}", graph))
     churning = iteration_costs(small(tmp_path, f"fleet={{{devices}, {churn}}}", graph))
     assert churning.devices == plain.devices
-    assert churning.rhythm == plain.rhythm
+    assert churning.steady_state == plain.steady_state
     rows = dict(fleet_table(churning).rows)
     rounds = 0.001 * 3600 / plain.devices[3].energy_by("profile").total_j
     assert rows["first empty battery"] == f"device 3, after {rounds:,.0f} rounds or more"

@@ -19,7 +19,7 @@ _MILLI = 1e3
 
 def fleet_picture(costs: IterationCosts) -> Picture:
     """Device by device; of large fleets one of each kind."""
-    assert costs.rhythm is not None, "asked only of fleets with clocks"
+    assert costs.steady_state is not None, "asked only of fleets with clocks"
     shown = list(costs.devices)
     if len(shown) > _MOST_ROWS:
         shown = [kind.first for kind in kinds_of(costs)][:_MOST_ROWS]
@@ -28,12 +28,12 @@ def fleet_picture(costs: IterationCosts) -> Picture:
     def name(device: int) -> str:
         return f"{device} {names[device]}" if names else str(device)
 
-    rhythms = [costs.rhythm.devices[device.device] for device in shown]
+    cycles = [costs.steady_state.devices[device.device] for device in shown]
     parts = [
-        ("computing", [rhythm.compute_s * _MILLI for rhythm in rhythms]),
-        ("waiting for messages", [rhythm.wait_s * _MILLI for rhythm in rhythms]),
+        ("computing", [cycle.compute_s * _MILLI for cycle in cycles]),
+        ("waiting for messages", [cycle.wait_s * _MILLI for cycle in cycles]),
     ]
-    asleep = [rhythm.sleep_s * _MILLI for rhythm in rhythms]
+    asleep = [cycle.sleep_s * _MILLI for cycle in cycles]
     if any(asleep):
         parts.append(("asleep", asleep))
     with drawing(7.2, 1.5 + 0.26 * len(shown)) as figure:
@@ -41,8 +41,8 @@ def fleet_picture(costs: IterationCosts) -> Picture:
         labels = [f"{name(d.device)}: {d.profile.name if d.profile else ''}" for d in shown]
         ends = stacked_bars(axes, labels, parts)
         waits = [
-            "" if rhythm.waits_for is None else f"waits for {name(rhythm.waits_for)}"
-            for rhythm in rhythms
+            "" if cycle.waits_for is None else f"waits for {name(cycle.waits_for)}"
+            for cycle in cycles
         ]
         write_behind(axes, ends, waits)
         axes.set_title(f"A round in lockstep: {costs.subject.scenario.name}")

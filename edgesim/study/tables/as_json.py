@@ -106,7 +106,7 @@ def _device(costs: IterationCosts, device: DeviceCosts) -> dict[str, Any]:
 
 
 def _time(time: DeviceTime) -> dict[str, Any]:
-    rhythm = time.rhythm
+    cycle = time.cycle
     return {
         "int8_s": time.int8_s,
         "bits16_s": time.bits16_s,
@@ -114,32 +114,32 @@ def _time(time: DeviceTime) -> dict[str, Any]:
         "arithmetic_s": time.arithmetic_s,
         "memory_s": time.memory_s,
         "roofline_s": time.roofline_s,
-        **asdict(rhythm),
-        "sleep_s": rhythm.sleep_s,
-        "utilisation": rhythm.utilisation,
+        **asdict(cycle),
+        "sleep_s": cycle.sleep_s,
+        "utilisation": cycle.utilisation,
     }
 
 
 def _fleet(costs: IterationCosts) -> dict[str, Any]:
-    rhythm, rounds = costs.rhythm, costs.subject.num_rounds
+    steady_state, rounds = costs.steady_state, costs.subject.num_rounds
     timed = None
-    if rhythm is not None:
+    if steady_state is not None:
         timed = {
-            "period_s": rhythm.period_s,
-            "is_settled": rhythm.is_settled,
-            "sets_the_pace": rhythm.busiest,
-            "warm_up_rounds": rhythm.warm_up_rounds,
-            "num_rounds": rhythm.num_rounds,
+            "period_s": steady_state.period_s,
+            "is_settled": steady_state.is_settled,
+            "sets_the_pace": steady_state.busiest,
+            "warm_up_rounds": steady_state.warm_up_rounds,
+            "num_rounds": steady_state.num_rounds,
         }
     return {
         "sent_bytes": costs.sent_bytes,
         "energy_j": costs.energy_j,
-        "rhythm": timed,
+        "rhythm": timed,  # format 1 has this name
         "training": {
             "rounds": rounds,
             "sent_bytes": rounds * costs.sent_bytes,
             "energy_j": rounds * costs.energy_j,
-            "virtual_time_s": rounds * rhythm.period_s if rhythm else None,
+            "virtual_time_s": rounds * steady_state.period_s if steady_state else None,
         },
     }
 

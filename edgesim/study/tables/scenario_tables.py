@@ -36,7 +36,7 @@ def scenario_tables(costs: IterationCosts) -> tuple[Table, ...]:
         message_table(costs),
         energy_table(costs),
     ]
-    if costs.rhythm is not None:
+    if costs.steady_state is not None:
         tables.append(time_table(costs))
     return (*tables, fleet_table(costs))
 
@@ -146,7 +146,7 @@ def energy_table(costs: IterationCosts) -> Table:
         f"{table.name}: {mac_prices(table)}; {other_prices(table)}. {table.citation}."
         for table in ENERGY_TABLES.values()
     ]
-    if costs.rhythm is None:
+    if costs.steady_state is None:
         notes.append("?: radio and idle power are not known; name fleet.profile.")
     return Table(
         "energy of an iteration",
@@ -161,7 +161,7 @@ def energy_table(costs: IterationCosts) -> Table:
 
 
 def time_table(costs: IterationCosts) -> Table:
-    """Roofline, air time and rhythm of each kind of device."""
+    """Roofline, air time and steady state of each kind of device."""
     all_kinds = kinds_of(costs)
     return Table(
         "time of an iteration",
@@ -182,18 +182,18 @@ def time_table(costs: IterationCosts) -> Table:
 def fleet_table(costs: IterationCosts) -> Table:
     """The fleet as a whole, and its whole training."""
     rounds = costs.subject.num_rounds
-    rows = list(_rhythm_rows(costs))
+    rows = list(_steady_rows(costs))
     rows.append(("bytes sent in an iteration", with_unit(costs.sent_bytes, "B")))
     by = f"by {costs.energy_table}"
     rows.append((f"energy of an iteration, {by}", with_unit(costs.energy_j, "J")))
     rows.append(("rounds of the whole training", f"{rounds:,}"))
     rows.append(("bytes sent in it", with_unit(rounds * costs.sent_bytes, "MiB")))
     rows.append((f"energy of it, {by}", with_unit(rounds * costs.energy_j, "J")))
-    if costs.rhythm is not None:
-        hours = rounds * costs.rhythm.period_s / 3600
+    if costs.steady_state is not None:
+        hours = rounds * costs.steady_state.period_s / 3600
         rows.append(("virtual time of it", f"{plain(hours)} h"))
     rows += _battery_rows(costs)
-    notes = () if costs.rhythm else ("Energy is that of computing and DRAM alone.",)
+    notes = () if costs.steady_state else ("Energy is that of computing and DRAM alone.",)
     return Table("the fleet", ("", ""), tuple(rows), notes)
 
 
@@ -251,16 +251,16 @@ def _left_out(all_kinds: Sequence[Kind]) -> tuple[str, ...]:
 def _time_row(kind: Kind) -> tuple[str, ...]:
     time = kind.first.time
     assert time is not None, "devices of one fleet all have clocks, or none has"
-    rhythms = [device.time.rhythm for device in kind.members if device.time is not None]
-    waits_for = {rhythm.waits_for for rhythm in rhythms if rhythm.waits_for is not None}
+    cycles = [device.time.cycle for device in kind.members if device.time is not None]
+    waits_for = {cycle.waits_for for cycle in cycles if cycle.waits_for is not None}
     by_memory = time.memory_s > time.arithmetic_s
     return (
         kind.heading,
         with_unit(time.arithmetic_s, "s") + ("" if by_memory else " *"),
         with_unit(time.memory_s, "s") + (" *" if by_memory else ""),
-        with_unit(time.rhythm.air_s, "s"),
-        _span([rhythm.wait_s for rhythm in rhythms], lambda value: with_unit(value, "s")),
-        _span([rhythm.utilisation for rhythm in rhythms], percent),
+        with_unit(time.cycle.air_s, "s"),
+        _span([cycle.wait_s for cycle in cycles], lambda value: with_unit(value, "s")),
+        _span([cycle.utilisation for cycle in cycles], percent),
         numbers(waits_for) or "nobody",
     )
 
@@ -271,19 +271,19 @@ def _span(values: Sequence[float], text: Callable[[float], str]) -> str:
     return least if least == most else f"{least} to {most}"
 
 
-def _rhythm_rows(costs: IterationCosts) -> Iterator[tuple[str, str]]:
-    rhythm = costs.rhythm
-    if rhythm is None:
+def _steady_rows(costs: IterationCosts) -> Iterator[tuple[str, str]]:
+    steady_state = costs.steady_state
+    if steady_state is None:
         return
-    yield "period of a round, in lockstep", with_unit(rhythm.period_s, "s")
-    state = "settled" if rhythm.is_settled else "NOT settled: devices still differ in pace"
+    yield "period of a round, in lockstep", with_unit(steady_state.period_s, "s")
+    state = "settled" if steady_state.is_settled else "NOT settled: devices still differ in pace"
     yield (
         "clocks run for it",
-        f"{rhythm.num_rounds} rounds after {rhythm.warm_up_rounds}; {state}",
+        f"{steady_state.num_rounds} rounds after {steady_state.warm_up_rounds}; {state}",
     )
-    busiest = costs.devices[rhythm.busiest]
+    busiest = costs.devices[steady_state.busiest]
     assert busiest.profile is not None, "devices with clocks have profiles"
-    share = percent(rhythm.devices[rhythm.busiest].utilisation)
+    share = percent(steady_state.devices[steady_state.busiest].utilisation)
     label = costs.subject.scenario.fleet.label(busiest.device)
     yield (
         "highest utilisation",

@@ -1,8 +1,9 @@
-"""The steady rhythm of a fleet in lockstep: its clocks, run for some rounds without training.
+"""The steady state of a fleet in lockstep: its clocks, run for some rounds without training.
 
-In lockstep every device is held up by its in-neighbours, so once the fleet has settled all devices
-take the same time for a round: the longest mean of any cycle of waiting. How long it takes to
-settle is not known beforehand; whether it has can be seen by this.
+In lockstep every device waits for its in-neighbours. In the steady state all devices of a strongly
+connected fleet have the same cycle time: the largest mean time per round of any cycle of devices
+that wait for each other. The number of rounds until then is not known beforehand. Whether the
+fleet has settled shows in the cycle times: they are equal.
 """
 
 from __future__ import annotations
@@ -18,27 +19,27 @@ from edgesim.hardware.work import Work
 from topologies import Schedule, first_exchange
 
 _LEAST_WARM_UP = 20  # exchanges
-_LEAST_ROUNDS = 120  # most short cycles of waiting go into it without rest
+_LEAST_ROUNDS = 120  # a multiple of the length of most short cycles of waiting
 _SLEEPS = 10  # periods of the longest duty cycle that are averaged over
-_MOST_EVENTS = 150_000  # steps and messages of all devices: some seconds
-_ROUNDING = 1e-9  # of sums of times, as a share
-_SETTLED = 0.01  # most that devices' periods differ by, as a share of the longest
+_MOST_EVENTS = 150_000  # steps and messages of all devices; they take some seconds
+_ROUNDING = 1e-9  # relative rounding error of sums of times
+_SETTLED = 0.01  # largest difference between cycle times of a settled fleet, relative
 
 WorkInRound = Callable[[int, int], Work]
 """Work of a device (first) in a round (second)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceRhythm:
-    """Where the time of a device goes, in the mean of a round.
+class DeviceCycle:
+    """How a device spends its time: means of a round in the fleet's steady state.
 
     Attributes:
-        period_s: from the end of one round to the end of the next.
+        period_s: cycle time, from the end of one round to the end of the next.
         compute_s: awake seconds of the step.
-        wait_s: awake seconds in which it did not compute.
-        air_s: seconds that its radio was busy with its own messages.
+        wait_s: awake seconds in which the device did not compute.
+        air_s: seconds in which the device's radio sent.
         lost_bytes: bytes that were sent again.
-        waits_for: in-neighbour whose message ended most of its waits; None if it never waited.
+        waits_for: in-neighbour whose message ended most waits of the device; None without a wait.
     """
 
     period_s: float
@@ -50,67 +51,67 @@ class DeviceRhythm:
 
     @property
     def utilisation(self) -> float:
-        """Share of the time in which it computes."""
+        """Share of the time in which the device computes."""
         return self.compute_s / self.period_s
 
     @property
     def sleep_s(self) -> float:
-        """Seconds asleep."""
+        """Seconds of a round in which the device sleeps."""
         rest_s = self.period_s - self.compute_s - self.wait_s
         return rest_s if rest_s > _ROUNDING * self.period_s else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FleetRhythm:
-    """Rhythm of a fleet.
+class SteadyState:
+    """Steady state of a fleet.
 
     Attributes:
-        warm_up_rounds: that were run first.
-        num_rounds: that were averaged over.
-        devices: in their order.
+        warm_up_rounds: rounds that were run before anything was counted.
+        num_rounds: rounds that the means are taken over.
+        devices: times of each device, in the order of their numbers.
     """
 
     warm_up_rounds: int
     num_rounds: int
-    devices: tuple[DeviceRhythm, ...]
+    devices: tuple[DeviceCycle, ...]
 
     @property
     def period_s(self) -> float:
-        """Of the slowest device, which is everybody's once the fleet has settled."""
+        """Cycle time of the slowest device; all devices have it once the fleet has settled."""
         return max(device.period_s for device in self.devices)
 
     @property
     def is_settled(self) -> bool:
-        """Whether all devices have the same period."""
+        """Whether all devices have the same cycle time."""
         shortest = min(device.period_s for device in self.devices)
         return self.period_s - shortest <= _SETTLED * self.period_s
 
     @property
     def busiest(self) -> int:
-        """Device with the largest share of computing: the one that others wait for."""
+        """The device that computes for the largest share of its time; the others wait for it."""
         shares = [device.utilisation for device in self.devices]
         return shares.index(max(shares))
 
 
-def fleet_rhythm(
+def find_steady_state(
     hardware: Sequence[Hardware],
     schedule: Schedule,
     work: WorkInRound,
     message_bytes: int,
     seed: int,
-) -> FleetRhythm:
-    """Run the clocks of a fleet.
+) -> SteadyState:
+    """Run the clocks of a fleet until it has settled, then average over further rounds.
 
     Args:
-        hardware: of each device; absences by a plan in seconds are left out.
-        schedule: whom each sends to.
-        work: of each step.
+        hardware: hardware of each device; planned absences in seconds are left out.
+        schedule: the graphs that say which device sends to which.
+        work: work of each step.
         message_bytes: length of every message.
-        seed: of the scenario: jitter and losses are those of a run.
+        seed: seed of the scenario, so that jitter and losses are those of a run.
     """
     cycles = [_duty_cycle(own) for own in hardware]
     hardware = [replace(own, duty_cycle=c) for own, c in zip(hardware, cycles, strict=True)]
-    num_devices, every = len(hardware), schedule.exchange_every  # rounds up to an exchange
+    num_devices, every = len(hardware), schedule.exchange_every  # rounds per exchange
     edges = sum(len(schedule.out_edges(i, first_exchange(schedule))) for i in range(num_devices))
     most_groups = max(2, _MOST_EVENTS // (num_devices * every + edges))
     most_rounds = most_groups * every
@@ -126,7 +127,7 @@ def fleet_rhythm(
     for round_index in range(warm_up):
         fleet.run_round(round_index)
     fleet.begin_to_count()
-    # A device that sleeps for hours must be seen asleep.
+    # The means must include whole sleeping periods, also of a device that sleeps for hours.
     cycles_s = [cycle.period_s for cycle in cycles if not cycle.is_sleepless]
     end_s = fleet.now_s + _SLEEPS * max(cycles_s, default=0.0)
     round_index = warm_up
@@ -135,20 +136,20 @@ def fleet_rhythm(
             fleet.run_round(round_index)
             round_index += 1
     num_rounds = round_index - warm_up
-    return FleetRhythm(
-        warm_up_rounds=warm_up, num_rounds=num_rounds, devices=fleet.rhythms(num_rounds)
+    return SteadyState(
+        warm_up_rounds=warm_up, num_rounds=num_rounds, devices=fleet.cycles(num_rounds)
     )
 
 
 def _duty_cycle(hardware: Hardware) -> DutyCycle:
-    """When a device is awake as long as it is there: a rhythm is of devices that are."""
+    """Duty cycle of a device without its absences; in the steady state all devices are there."""
     cycle = hardware.duty_cycle
     return cycle.cycle if isinstance(cycle, AwakeTimes) else cycle
 
 
 @dataclass(slots=True)
 class _Sums:
-    """Of one device."""
+    """Counts of one device since `begin_to_count`."""
 
     start_s: float = 0.0
     compute_s: float = 0.0
@@ -160,7 +161,7 @@ class _Sums:
 
 @dataclass(slots=True)
 class _Fleet:
-    """Clocks of all devices, and what they add up."""
+    """Clocks of all devices, and sums of what they measure."""
 
     clocks: list[Timeline]
     schedule: Schedule
@@ -174,15 +175,15 @@ class _Fleet:
 
     @property
     def now_s(self) -> float:
-        """The clock of the device that is behind all others."""
+        """Clock of the slowest device."""
         return min(clock.now_s for clock in self.clocks)
 
     def begin_to_count(self) -> None:
-        """Forget what was counted until now."""
+        """Set all sums to zero."""
         self._sums = [_Sums(start_s=clock.now_s) for clock in self.clocks]
 
     def run_round(self, round_index: int) -> None:
-        """One round of all devices."""
+        """Run one round of all devices."""
         inboxes: list[list[tuple[int, Stamp]]] = [[] for _ in self.clocks]
         for device, clock in enumerate(self.clocks):
             clock.step(self.work(device, round_index), round_index)
@@ -196,10 +197,10 @@ class _Fleet:
             if time.wait_s and inbox:
                 sums.waited_for[_last(inbox, clock.hardware)] += 1
 
-    def rhythms(self, num_rounds: int) -> tuple[DeviceRhythm, ...]:
-        """Means of what was counted."""
+    def cycles(self, num_rounds: int) -> tuple[DeviceCycle, ...]:
+        """Means over the rounds since `begin_to_count`."""
         return tuple(
-            DeviceRhythm(
+            DeviceCycle(
                 period_s=(clock.now_s - sums.start_s) / num_rounds,
                 compute_s=sums.compute_s / num_rounds,
                 wait_s=sums.wait_s / num_rounds,
@@ -220,14 +221,14 @@ class _Fleet:
 
 
 def _last(inbox: Sequence[tuple[int, Stamp]], hardware: Hardware) -> int:
-    """Sender of the message that a device took in last."""
-    if hardware.is_half_duplex:  # these are taken one by one, by their first bits
+    """Sender of the message that a device received last."""
+    if hardware.is_half_duplex:  # it receives one message at a time, ordered by their first bits
         return max(inbox, key=lambda arrived: (arrived[1].first_bit_s, arrived[0]))[0]
     return max(inbox, key=lambda arrived: (arrived[1].arrival_s, -arrived[0]))[0]
 
 
 def _most_frequent(waited_for: Counter[int]) -> int | None:
-    """The lowest number of those that occur most often."""
+    """The device that occurs most often; of several, the lowest number."""
     if not waited_for:
         return None
     return min(waited_for, key=lambda device: (-waited_for[device], device))

@@ -8,8 +8,8 @@ from edgesim.hardware.links import Link
 from edgesim.hardware.profiles import DeviceProfile, Radio
 from edgesim.hardware.timeline import Hardware
 from edgesim.hardware.work import Work
-from edgesim.study import rhythm
-from edgesim.study.rhythm import fleet_rhythm
+from edgesim.study import steady_state
+from edgesim.study.steady_state import find_steady_state
 from topologies import Intermittent, build_schedule
 
 MESSAGE_BYTES = 1000
@@ -54,7 +54,7 @@ def device(num_devices, compute_s, *, air_s=0.1, latency_s=0.05, half_duplex=Fal
 
 def run(hardware, kind="directed_ring"):
     schedule = build_schedule(kind, len(hardware), seed=1)
-    return fleet_rhythm(hardware, schedule, lambda device, r: WORK, MESSAGE_BYTES, seed=1)
+    return find_steady_state(hardware, schedule, lambda device, r: WORK, MESSAGE_BYTES, seed=1)
 
 
 def test_equal_devices_take_step_air_and_latency():
@@ -114,7 +114,7 @@ def test_sleep_stretches_the_round():
 
 def test_a_fleet_that_could_not_settle_says_so(monkeypatch):
     """A slow device stops those behind it one after the other, a round each."""
-    monkeypatch.setattr(rhythm, "_MOST_EVENTS", 2 * 20 * 12)
+    monkeypatch.setattr(steady_state, "_MOST_EVENTS", 2 * 20 * 12)
     hardware = [device(20, 10.0), *[device(20, 1.0)] * 19]
     assert not run(hardware).is_settled
     monkeypatch.undo()
@@ -127,7 +127,7 @@ def test_a_fleet_that_could_not_settle_says_so(monkeypatch):
 def test_with_local_steps_messages_count_as_often_as_they_are_sent(kind, every):
     hardware = [device(6, 1.0)] * 6
     schedule = Intermittent(build_schedule(kind, 6, seed=1), every)
-    found = fleet_rhythm(hardware, schedule, lambda device, r: WORK, MESSAGE_BYTES, seed=1)
+    found = find_steady_state(hardware, schedule, lambda device, r: WORK, MESSAGE_BYTES, seed=1)
     air_s = 0.1 * (2 if kind == "ring" else 1)  # of an exchange
     assert found.is_settled
     assert found.num_rounds % every == 0
@@ -136,10 +136,10 @@ def test_with_local_steps_messages_count_as_often_as_they_are_sent(kind, every):
 
 
 def test_a_large_fleet_with_many_local_steps_is_seen_for_whole_exchanges(monkeypatch):
-    monkeypatch.setattr(rhythm, "_MOST_EVENTS", 4 * 60 * 10)
+    monkeypatch.setattr(steady_state, "_MOST_EVENTS", 4 * 60 * 10)
     hardware = [device(10, 1.0)] * 10
     schedule = Intermittent(build_schedule("directed_ring", 10, seed=1), 60)
-    found = fleet_rhythm(hardware, schedule, lambda device, r: WORK, MESSAGE_BYTES, seed=1)
+    found = find_steady_state(hardware, schedule, lambda device, r: WORK, MESSAGE_BYTES, seed=1)
     assert found.num_rounds % 60 == found.warm_up_rounds % 60 == 0
     assert found.devices[0].air_s == pytest.approx(0.1 / 60)
 
@@ -151,14 +151,14 @@ def test_a_lonely_device_only_computes():
     assert found.devices[0].utilisation == pytest.approx(1.0)
 
 
-def test_absences_by_a_plan_are_no_part_of_a_rhythm():
+def test_absences_by_a_plan_are_no_part_of_the_steady_state():
     cycle = DutyCycle(period_s=10.0, awake_s=5.0, offset_s=0.0)
     plain = [device(2, 1.0, cycle=cycle), device(2, 2.0)]
     away = AwakeTimes(cycle=cycle, next_absence=lambda time_s: (3.0, 1e6))
     absent = [device(2, 1.0, cycle=away), device(2, 2.0)]
     schedule = build_schedule("ring", 2, seed=0)
     first, second = (
-        fleet_rhythm(fleet, schedule, lambda *_: WORK, MESSAGE_BYTES, 1)
+        find_steady_state(fleet, schedule, lambda *_: WORK, MESSAGE_BYTES, 1)
         for fleet in (plain, absent)
     )
     assert first == second
