@@ -98,8 +98,8 @@ class MemoryModel:
         sections = 0
         if self.out_degree:
             sections = form.section_bytes(self.message_bytes, self.algorithm.name)
-        letters = self.message_bytes * self.out_degree
-        made = payloads * form.payload_bytes + max(operand, payloads * sections + letters)
+        envelopes = self.message_bytes * self.out_degree
+        made = payloads * form.payload_bytes + max(operand, payloads * sections + envelopes)
         return self._with(
             {
                 "optimizer": self._half_step(),

@@ -3,7 +3,7 @@
 A device is driven from outside, always in this order, once a round:
 
     device.step(model)                     # local step
-    letters = device.send()                # what leaves on each active out-edge
+    envelopes = device.send()                # what leaves on each active out-edge
     device.absorb(arrivals)                # what came in
     device.pace.leave(next_sequences)      # only if it `must_leave`: its last messages
     device.report()                        # what is recorded of the round
@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 
 from edgesim.costs.metered_model import MeteredModel
-from edgesim.device.mail import Arrival, Letter
+from edgesim.device.mail import Arrival, Envelope
 from edgesim.device.membership import Membership
 from edgesim.device.pace import Pace
 from edgesim.device.participant import Participant
@@ -98,14 +98,14 @@ class Device:
             self.pace.spend(model)
             own.figures.stopwatch += start.stop()
 
-    def send(self) -> list[Letter]:
+    def send(self) -> list[Envelope]:
         """The messages of this round."""
         if self.participant.figures is None:
             return []
         start = Stopwatch.start()
-        letters = self.pace.send()
+        envelopes = self.pace.send()
         self.participant.figures.stopwatch += start.stop()
-        return letters
+        return envelopes
 
     def absorb(self, arrivals: Sequence[Arrival]) -> None:
         """Mix in the messages of this round."""

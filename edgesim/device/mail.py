@@ -14,7 +14,7 @@ from edgesim.results.columns import MessageRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class Envelope:
     """An encoded message on its way.
 
     Attributes:
@@ -34,7 +34,7 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A message that has arrived, and when; the stamp as of its letter."""
+    """A message that has arrived, and when; the stamp as of its envelope."""
 
     message: Message
     stamp: Stamp | None
@@ -75,7 +75,7 @@ class LifeSign:
 
 @dataclass(slots=True)
 class Outbox:
-    """Turns the messages of one device into letters.
+    """Turns the messages of one device into envelopes.
 
     Attributes:
         device: whose outbox it is.
@@ -108,7 +108,7 @@ class Outbox:
         push_weight: float = 0.0,
         notes: tuple[int, ...] = (),
         sent_in: int,
-    ) -> Letter:
+    ) -> Envelope:
         """Put a message on the air.
 
         Args:
@@ -153,7 +153,7 @@ class Outbox:
                 arrival_time_s=stamp.arrival_s if stamp else None,
             )
         )
-        return Letter(edge, sequence, data, stamp, edge[1])
+        return Envelope(edge, sequence, data, stamp, edge[1])
 
     def clear(self) -> None:
         """Begin to count anew."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from edgesim.compression.errors import CompressionError
 from edgesim.compression.wire import Message
 from edgesim.costs.round_work import gossip_work
-from edgesim.device.mail import Letter, Outbox
+from edgesim.device.mail import Envelope, Outbox
 from edgesim.device.membership import Membership, WeightedEdge
 from edgesim.device.round_figures import RoundFigures
 from edgesim.device.succession import (
@@ -123,7 +123,7 @@ class Participant:
         if self.meter is not None:
             self.meter.work_more(work)
 
-    def write_shares(self, edges: Sequence[WeightedEdge], round_index: int) -> list[Letter]:
+    def write_shares(self, edges: Sequence[WeightedEdge], round_index: int) -> list[Envelope]:
         """Messages of a round with shares of the device's mass, one for each edge.
 
         Raises:

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from edgesim.assembly.build import FleetPlan
 from edgesim.data.images import LabelledImages
-from edgesim.device.mail import Letter, LifeSign, Promise
+from edgesim.device.mail import Envelope, LifeSign, Promise
 from edgesim.fleet.host.build import build_host
 from edgesim.fleet.transport.network import Receipt, Request
 from edgesim.fleet.transport.progress import Progress, Waiting
 
 
 class InlineFleet:
-    """All devices on one host; letters are handed over directly.
+    """All devices on one host; envelopes are handed over directly.
 
     Args:
         plan: of the fleet.
@@ -54,9 +54,9 @@ class InlineFleet:
         """End everything that was started."""
         self._host.close()
 
-    async def post(self, letter: Letter) -> Receipt:
-        """Bring a letter to a device."""
-        return await self._host.deliver(letter)
+    async def post(self, envelope: Envelope) -> Receipt:
+        """Bring an envelope to a device."""
+        return await self._host.deliver(envelope)
 
     async def promise(self, promise: Promise | LifeSign) -> None:
         """Bring a promise to a device."""

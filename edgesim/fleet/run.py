@@ -34,7 +34,7 @@ from edgesim.fleet.recording.summary import summarise, write_devices
 from edgesim.fleet.recording.watchdog import watch
 from edgesim.fleet.recovery.checkpoints import NoSoundCheckpointError
 from edgesim.fleet.recovery.completeness import check_evaluations, check_finished, check_rounds
-from edgesim.fleet.transport.network import LettersLostError
+from edgesim.fleet.transport.network import EnvelopesLostError
 from edgesim.fleet.transport.progress import Progress, Waiting
 from edgesim.learning.accelerator import num_local_gpus
 from edgesim.learning.allocator import keep_freed_memory
@@ -288,7 +288,7 @@ class _Run:
                 timeout_s = self.prepared.scenario.recovery.stall_timeout_s
                 names = self.prepared.scenario.fleet.names
                 asyncio.run(_conduct(fleet, recorder, timeout_s, names))
-        except (LeaseError, NoSoundCheckpointError, LettersLostError):
+        except (LeaseError, NoSoundCheckpointError, EnvelopesLostError):
             # Not this process's to write to, nor its user's to go on with; or the error says why
             # nobody can go on with it.
             recorder.close()

@@ -86,7 +86,7 @@ def measure_device_memory(
     device.train(ledger)
     device.send(out_edges, ledger)
     device.absorb(waiting)
-    message_bytes = max(map(len, [received, *device.letters]))
+    message_bytes = max(map(len, [received, *device.envelopes]))
     return MeasuredMemory(MemoryTable.of(ledger.at_peak), message_bytes)
 
 
@@ -94,7 +94,7 @@ class _Device:
     """The vectors of `edgesim.device.device.Device`, and its steps in their order.
 
     Attributes:
-        letters: encoded messages of the newest round.
+        envelopes: encoded messages of the newest round.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class _Device:
         x = model.parameters.clone()
         self._momentum = optimizer.init(x[: model.num_trainable])
         self._gossip: GossipState = algorithm.init(x, in_weights)
-        self.letters: list[bytes] = []
+        self.envelopes: list[bytes] = []
 
     def show(self, ledger: StorageLedger) -> None:
         """All that is held from round to round."""
@@ -126,7 +126,7 @@ class _Device:
         ledger.see(self._buffers, "weights")
         ledger.see(self._momentum, "optimizer")
         ledger.see(self._gossip, "gossip_state")
-        ledger.see(self.letters, "send_buffers")
+        ledger.see(self.envelopes, "send_buffers")
 
     def train(self, ledger: StorageLedger) -> None:
         """A training step at z = x/u."""
@@ -150,12 +150,12 @@ class _Device:
         compressor = _SeenCompressor(self._algorithm.compressor, ledger)
         algorithm: Algorithm[Any] = replace(self._algorithm, compressor=compressor)
         shares = algorithm.send_(self._gossip, out_edges, np.random.default_rng(_SEED))
-        letters = []
+        envelopes = []
         for share in shares:
-            letters.append(encode(self._message(share, _SELF, share.peer)))
-            ledger.see([share.payload, letters[-1]], "send_buffers")
-        ledger.forget(self.letters, "send_buffers")
-        self.letters = letters
+            envelopes.append(encode(self._message(share, _SELF, share.peer)))
+            ledger.see([share.payload, envelopes[-1]], "send_buffers")
+        ledger.forget(self.envelopes, "send_buffers")
+        self.envelopes = envelopes
 
     def unbalance(self) -> None:
         """Move u from 1, where x/u would need no memory beside x; most graphs and roundings do."""

@@ -49,8 +49,8 @@ OF_MESSAGES = {"send_buffers", "receive_buffers", "mailbox"}
 class Loopback:
     """A network that hands everything to one host at once."""
 
-    async def post(self, letter):
-        return await self.host.deliver(letter)
+    async def post(self, envelope):
+        return await self.host.deliver(envelope)
 
 
 class Reports:

@@ -58,9 +58,9 @@ def test_the_peak_is_that_of_all_components_together():
 
 def test_messages_stay_until_they_are_forgotten():
     ledger = StorageLedger()
-    letters = [b"abc", b"de"]
-    ledger.see(letters, "send_buffers")
-    ledger.forget(letters, "send_buffers")
+    envelopes = [b"abc", b"de"]
+    ledger.see(envelopes, "send_buffers")
+    ledger.forget(envelopes, "send_buffers")
     assert ledger.now.total() == 0
     assert ledger.at_peak == {"send_buffers": 5}
 

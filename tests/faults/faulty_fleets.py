@@ -198,7 +198,7 @@ class _FaultyFleet:
             await asyncio.sleep(self.random.random() * 0.2)
 
     def _damage_living(self):
-        """Of those who may be asked for letters in it, before they die themselves."""
+        """Of those who may be asked for envelopes in it, before they die themselves."""
         if self.schedule.damage_living:  # otherwise nothing is drawn
             for device, node in self.nodes.items():
                 lives = node.host is not None

@@ -9,7 +9,7 @@ import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from edgesim.fleet.transport.network import LettersLostError, PeerUnavailableError
+from edgesim.fleet.transport.network import EnvelopesLostError, PeerUnavailableError
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,9 @@ class FaultyNetwork:
         self.random = random
         self.loose = set()
 
-    async def post(self, letter):
+    async def post(self, envelope):
         async def deliver():
-            return await self._carry(letter.to, "deliver", self._damaged(letter))
+            return await self._carry(envelope.to, "deliver", self._damaged(envelope))
 
         return await self._do(deliver)
 
@@ -106,15 +106,15 @@ class FaultyNetwork:
     async def _later(self, carry):
         """A copy that comes much later, maybe to a process that was started anew."""
         await asyncio.sleep(self.random.random() * 30 * self.faults.longest_delay_s)
-        with suppress(PeerUnavailableError, LettersLostError):
+        with suppress(PeerUnavailableError, EnvelopesLostError):
             await carry()
 
-    def _damaged(self, letter):
+    def _damaged(self, envelope):
         if not self._happens(self.faults.damage):
-            return letter
-        data = bytearray(letter.data)
+            return envelope
+        data = bytearray(envelope.data)
         data[self.random.randrange(len(data))] ^= 1 << self.random.randrange(8)
-        return replace(letter, data=bytes(data))
+        return replace(envelope, data=bytes(data))
 
     async def _delay(self):
         await asyncio.sleep(self.random.random() * self.faults.longest_delay_s)

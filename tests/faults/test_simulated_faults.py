@@ -63,7 +63,7 @@ def test_who_goes_back_leaves_no_newer_checkpoint_behind():
 
 
 def test_newer_checkpoints_go_newest_first():
-    """Without one in the middle, a later one may look as if its letters had been covered."""
+    """Without one in the middle, a later one may look as if its envelopes had been covered."""
     calm = Schedule("ring", 0, ((0, 1, 2, 3),), 1, Faults())
     _, archive, _, _ = run(calm)
     newest = archive.checkpoint_rounds(2)[-1]

@@ -1,4 +1,4 @@
-"""Real hosts with their threads and files, on a network that delays, repeats and damages letters.
+"""Real hosts with their threads and files, on a network that delays, repeats and damages envelopes.
 
 tests/faults has more kinds of faults, on hosts in simulated time.
 """
@@ -17,34 +17,34 @@ from edgesim.results.run_directory import RunDirectory
 
 
 class FaultyNetwork:
-    """Carries letters between hosts of one event loop, badly, by a seeded script."""
+    """Carries envelopes between hosts of one event loop, badly, by a seeded script."""
 
     def __init__(self, seed):
         self.random = random.Random(seed)
         self.hosts = {}
         self.tasks = set()
 
-    async def post(self, letter):
+    async def post(self, envelope):
         await asyncio.sleep(self.random.random() * 0.01)
-        host = self.hosts[letter.to]
+        host = self.hosts[envelope.to]
         if self.random.random() < 0.2:
-            damaged = bytearray(letter.data)
+            damaged = bytearray(envelope.data)
             damaged[self.random.randrange(len(damaged))] ^= 1 << self.random.randrange(8)
-            return await host.deliver(replace(letter, data=bytes(damaged)))
+            return await host.deliver(replace(envelope, data=bytes(damaged)))
         if self.random.random() < 0.3:
-            task = asyncio.create_task(self._repeat(host, letter))
+            task = asyncio.create_task(self._repeat(host, envelope))
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
-        return await host.deliver(letter)
+        return await host.deliver(envelope)
 
     async def ask(self, request):
         await asyncio.sleep(self.random.random() * 0.01)
         await self.hosts[request.holder].answer(request)
 
-    async def _repeat(self, host, letter):
+    async def _repeat(self, host, envelope):
         # Some come again when the receiver is rounds further.
         await asyncio.sleep(self.random.random() * self.random.choice([0.02, 0.02, 0.5]))
-        await host.deliver(letter)
+        await host.deliver(envelope)
 
 
 def run_hosts(folder, seed, groups, *overrides):

@@ -40,7 +40,7 @@ class Disorder:
     Attributes:
         seed: of the lots.
         window: messages of an edge that may wait at a receiver.
-        slots: letters of an edge whose acceptance is not known.
+        slots: envelopes of an edge whose acceptance is not known.
         crashes: how many in the run.
     """
 
@@ -219,9 +219,9 @@ class Node:
         self.sent[edge] = sequence + 1
         stamp = self.meter.send(edge, num_bytes, sequence)
         # Its weight is its length here.
-        letter = Arrival(Message("choco", *edge, sequence, r, num_bytes, self.x, PAYLOAD), stamp)
-        self.log[edge].append(letter)
-        self.unposted[edge].append(letter)
+        envelope = Arrival(Message("choco", *edge, sequence, r, num_bytes, self.x, PAYLOAD), stamp)
+        self.log[edge].append(envelope)
+        self.unposted[edge].append(envelope)
         self.promises[Promise, *edge] = Promise(edge, sequence + 1, stamp.promise_s)
         return stamp.start_s, stamp.first_bit_s, stamp.arrival_s, stamp.lost_packets
 
@@ -259,7 +259,7 @@ class DisorderlyFleet:
         self.fleet, self.disorder = fleet, disorder
         self.rng = np.random.default_rng(disorder.seed)
         self.nodes = [Node(fleet, i) for i in range(len(fleet.hardware))]
-        self.letters: list[Arrival] = []
+        self.envelopes: list[Arrival] = []
         self.promises: list[Promise | LifeSign] = []
         self.crashes = disorder.crashes
         self.turned_away = 0
@@ -283,13 +283,13 @@ class DisorderlyFleet:
             return self.go_on(int(self.rng.integers(len(self.nodes))))
         if lot < 0.6:
             return bool(self.promises) and self.deliver_promise()
-        return bool(self.letters) and self.deliver(int(self.rng.integers(len(self.letters))))
+        return bool(self.envelopes) and self.deliver(int(self.rng.integers(len(self.envelopes))))
 
     def do_anything(self) -> bool:
         """Try all that can be done."""
         return (
             any(self.go_on(i) for i in range(len(self.nodes)))
-            or any(self.deliver(place) for place in range(len(self.letters)))
+            or any(self.deliver(place) for place in range(len(self.envelopes)))
             or (bool(self.promises) and self.deliver_promise())
         )
 
@@ -304,27 +304,27 @@ class DisorderlyFleet:
         return True
 
     def post(self, node: Node) -> None:
-        """Put letters on the network, so many of each edge at a time."""
-        for edge, letters in node.unposted.items():
-            there = sum(address(letter) == edge for letter in self.letters)
+        """Put envelopes on the network, so many of each edge at a time."""
+        for edge, envelopes in node.unposted.items():
+            there = sum(address(envelope) == edge for envelope in self.envelopes)
             free = max(self.disorder.slots - there, 0)
-            self.letters += letters[:free]
-            del letters[:free]
+            self.envelopes += envelopes[:free]
+            del envelopes[:free]
 
     def deliver(self, place: int) -> bool:
-        letter = self.letters[place]
-        edge = address(letter)
+        envelope = self.envelopes[place]
+        edge = address(envelope)
         receiver = self.nodes[edge[1]]
         inbox = receiver.inbox
-        sequence, stamp = letter.message.sequence, letter.stamp
+        sequence, stamp = envelope.message.sequence, envelope.stamp
         if not receiver.has_died:  # what comes for a dead one is lost
             if not inbox.has_room(edge, sequence, stamp, self.disorder.window):
                 self.turned_away += 1
                 return False
-            inbox.put(letter)
+            inbox.put(envelope)
         if self.rng.random() < 0.2:
             return True  # and once more
-        del self.letters[place]
+        del self.envelopes[place]
         self.post(self.nodes[edge[0]])
         self.most_waiting = max(self.most_waiting, len(inbox))
         return True
@@ -348,7 +348,9 @@ class DisorderlyFleet:
             return
         self.crashes -= 1
         node.start(node.checkpoints[-1 - int(self.rng.integers(len(node.checkpoints[-3:])))])
-        self.letters = [letter for letter in self.letters if node.index not in address(letter)]
+        self.envelopes = [
+            envelope for envelope in self.envelopes if node.index not in address(envelope)
+        ]
         self.promises = [p for p in self.promises if node.index not in p.edge]
         for edge in self.fleet.edges:
             sender = self.nodes[edge[0]]
@@ -356,7 +358,7 @@ class DisorderlyFleet:
                 continue
             first = node.inbox.next_sequences.get(edge, 0)
             posted = len(sender.log[edge]) - len(sender.unposted[edge])
-            self.letters += sender.log[edge][first:posted]
+            self.envelopes += sender.log[edge][first:posted]
             if (Promise, *edge) in sender.promises:
                 self.promises.append(sender.promises[Promise, *edge])
         for receiver, told in node.life_signs.edges:
@@ -364,10 +366,10 @@ class DisorderlyFleet:
                 self.promises.append(self.nodes[receiver].promises[LifeSign, receiver, told])
         for edge, number in node.sent.items():  # what it had sent and may not have got through
             first = self.nodes[edge[1]].inbox.next_sequences.get(edge, 0)
-            self.letters += node.log[edge][first:number]
-        for other in self.nodes:  # letters that are lost leave room
+            self.envelopes += node.log[edge][first:number]
+        for other in self.nodes:  # envelopes that are lost leave room
             self.post(other)
 
 
-def address(letter: Arrival) -> tuple[int, int]:
-    return letter.message.sender, letter.message.receiver
+def address(envelope: Arrival) -> tuple[int, int]:
+    return envelope.message.sender, envelope.message.receiver

@@ -8,8 +8,8 @@ class Loopback:
 
     host = None
 
-    async def post(self, letter):
-        return await self.host.deliver(letter)
+    async def post(self, envelope):
+        return await self.host.deliver(envelope)
 
     async def promise(self, promise):
         await self.host.take_promise(promise)

@@ -200,7 +200,7 @@ def test_a_fleet_that_loses_devices_goes_on_learning(tmp_path):
 @pytest.mark.parametrize("name", ["one leaves", "an heir leaves and then its heir", "all leave"])
 @pytest.mark.parametrize("graph", ["directed_ring", "ring", "random_matching"])
 def test_faults_of_the_network_do_not_change_a_bit(tmp_path, name, graph):
-    """Damage, repetition, reordering and any packing, with letters under way as devices leave."""
+    """Damage, repetition, reordering and any packing, with envelopes under way as devices leave."""
     settings = (FLEETS[name], f"topology.kind={graph}", "training.rounds=16")
     packings = [[[0, 1, 2, 3]], [[0], [1], [2], [3]], [[0, 2], [1, 3]]]
     ends = [

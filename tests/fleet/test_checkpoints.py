@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgesim.device.mail import Letter
+from edgesim.device.mail import Envelope
 from edgesim.fleet.recovery import checkpoints as module
 from edgesim.fleet.recovery.checkpoints import (
     Checkpoints,
@@ -13,7 +13,7 @@ from edgesim.fleet.recovery.checkpoints import (
     DeviceRecords,
     NoSoundCheckpointError,
 )
-from edgesim.fleet.recovery.sent_log import SentLog, WrittenLetters
+from edgesim.fleet.recovery.sent_log import SentLog, WrittenEnvelopes
 from edgesim.results.run_directory import RunDirectoryError
 from edgesim.results.run_files import REMEDY
 from edgesim.storage import checkpoint_format as checkpoint
@@ -88,7 +88,7 @@ class Watermarks:
 
 
 def records_of(checkpoints, next_sequences):
-    log = SentLog(lambda r: checkpoints.letters(0, r))
+    log = SentLog(lambda r: checkpoints.envelopes(0, r))
     return DeviceRecords(Watermarks(next_sequences), log)
 
 
@@ -160,24 +160,24 @@ def test_checkpoints_take_a_fiftieth_of_the_time_at_most(folder, clock, heir, wa
     assert checkpoints.is_due(Device(2), records.log)
 
 
-def letters_of(num_bytes, sequence=0):
-    return [Letter((0, 1), sequence, bytes(num_bytes), None, 1)]
+def envelopes_of(num_bytes, sequence=0):
+    return [Envelope((0, 1), sequence, bytes(num_bytes), None, 1)]
 
 
-def test_letters_that_outweigh_memory_and_state_make_one_due_at_any_time(
+def test_envelopes_that_outweigh_memory_and_state_make_one_due_at_any_time(
     folder, clock, monkeypatch
 ):
     """1,000 bytes for two devices; a state of 100 bytes, and then one that is counted ten times."""
     monkeypatch.setattr(module, "LOG_BYTES", 1000)
     checkpoints = checkpoints_of(folder, num_devices=2)
     records = records_of(checkpoints, {})
-    records.log.add(letters_of(500))
+    records.log.add(envelopes_of(500))
     assert not checkpoints.is_due(Device(1), records.log)
-    records.log.add(letters_of(100, 1))
+    records.log.add(envelopes_of(100, 1))
     assert checkpoints.is_due(Device(1), records.log)
     checkpoints.write(Device(1), records)
     assert not checkpoints.is_due(Device(1), records.log), "these are on disk now"
-    records.log.add(letters_of(700, 2))
+    records.log.add(envelopes_of(700, 2))
     assert checkpoints.is_due(Device(2), records.log)
     monkeypatch.setattr(module, "LOG_PER_STATE", 10)
     assert not checkpoints.is_due(Device(2), records.log)
@@ -207,7 +207,7 @@ def three_checkpoints(folder, **settings):
     checkpoints = checkpoints_of(folder, **settings)
     records = records_of(checkpoints, {})
     for round_index in (2, 4, 6):
-        records.log.add(letters_of(10, round_index))  # not covered: no checkpoint can go
+        records.log.add(envelopes_of(10, round_index))  # not covered: no checkpoint can go
         records.sent_bytes, records.num_rows = 100 * round_index, round_index - 1
         records.last_moment = round_index
         checkpoints.write(Device(round_index), records)
@@ -229,25 +229,29 @@ def test_the_newest_is_gone_on_from_with_all_that_it_held(folder):
     assert folder.done == [("check", 0, 6, 5, [2, 5, 6]), ("drop parts from", 0, 6)]
 
 
-def test_letters_of_the_one_that_was_gone_on_from_are_found_in_it_later(folder):
+def test_envelopes_of_the_one_that_was_gone_on_from_are_found_in_it_later(folder):
     three_checkpoints(folder)
     checkpoints = checkpoints_of(folder)
     records = records_of(checkpoints, {})
     assert checkpoints.restore(Device(), records)
-    records.log.add(letters_of(10, 7))
+    records.log.add(envelopes_of(10, 7))
     checkpoints.write(Device(7), records)
-    assert records.log.letters((0, 1), 6) == [*letters_of(10, 6), *letters_of(10, 7)]
+    assert records.log.envelopes((0, 1), 6) == [*envelopes_of(10, 6), *envelopes_of(10, 7)]
 
 
-def test_letters_of_a_damaged_one_are_found_in_the_one_that_is_gone_on_from(folder):
+def test_envelopes_of_a_damaged_one_are_found_in_the_one_that_is_gone_on_from(folder):
     three_checkpoints(folder)
     folder.files[4] = b"damaged"
     checkpoints = checkpoints_of(folder)
     device, records = Device(), records_of(checkpoints, {})
     assert checkpoints.restore(device, records)
     assert device.round_index == 6
-    assert records.log.uncovered() == [*letters_of(10, 2), *letters_of(10, 4), *letters_of(10, 6)]
-    assert checkpoints.letters(0, 6) == WrittenLetters(letters_of(10, 4), letters_of(10, 6))
+    assert records.log.uncovered() == [
+        *envelopes_of(10, 2),
+        *envelopes_of(10, 4),
+        *envelopes_of(10, 6),
+    ]
+    assert checkpoints.envelopes(0, 6) == WrittenEnvelopes(envelopes_of(10, 4), envelopes_of(10, 6))
 
 
 def test_what_is_gone_on_from_counts_as_written_just_now(folder, clock):
@@ -265,10 +269,10 @@ def test_what_is_gone_on_from_counts_as_written_just_now(folder, clock):
     assert by_time.is_due(Device(7), records.log)
 
 
-def test_one_goes_once_two_newer_ones_are_there_and_its_letters_are_covered(folder):
+def test_one_goes_once_two_newer_ones_are_there_and_its_envelopes_are_covered(folder):
     checkpoints = checkpoints_of(folder)
     records = records_of(checkpoints, {})
-    records.log.add(letters_of(10))
+    records.log.add(envelopes_of(10))
     kept = []
     for round_index in (1, 2, 3, 4):
         if round_index == 4:
@@ -335,8 +339,8 @@ def test_those_of_a_newer_program_are_left_alone(folder, monkeypatch):
     assert folder.done == []
 
 
-def test_letters_are_covered_once_two_checkpoints_have_read_them(folder):
-    """The older one is gone on from where the newer one is damaged, and asks for letters again."""
+def test_envelopes_are_covered_once_two_checkpoints_have_read_them(folder):
+    """The older one is gone on from where the newer one is damaged: envelopes are asked for."""
     checkpoints = checkpoints_of(folder)
     records = records_of(checkpoints, {})
     covered = []

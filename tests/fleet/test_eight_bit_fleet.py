@@ -200,8 +200,8 @@ def test_gossiped_ranges_are_the_models_and_no_optimizer_moves_them(tmp_path):
     model = make_flat_model(ready.scenario, ready.data, PLAIN)
     device = make_devices(plan, dict(enumerate(ready.shards())), model)[0]
     device.step(MeteredModel(model))
-    letters = device.send()
-    sent = decode(letters[0].data, model.layout)
+    envelopes = device.send()
+    sent = decode(envelopes[0].data, model.layout)
     ranges = model.parameters[model.num_trainable :]
     assert (ranges[0::2] < ranges[1::2]).all()
     # The first message of CHOCO is the whole half step, here in fp32.

@@ -10,7 +10,7 @@ from loopback import Loopback
 from small_fleets import prepared
 
 from edgesim.assembly.build import PLAIN, FleetPlan
-from edgesim.device.mail import Letter
+from edgesim.device.mail import Envelope
 from edgesim.device.trainer import DivergedError
 from edgesim.fleet.host.build import build_host
 from edgesim.fleet.host.post_office import DeliveryError
@@ -23,9 +23,9 @@ def plan_of(ready, folder):
     return FleetPlan(ready.scenario, ready.schedule, ready.data, ready.training, PLAIN, folder)
 
 
-def test_a_letter_that_is_always_refused_ends_the_run_with_its_edge_named(tmp_path):
+def test_an_envelope_that_is_always_refused_ends_the_run_with_its_edge_named(tmp_path):
     class Refusing(Loopback):
-        async def post(self, letter):
+        async def post(self, envelope):
             return Receipt(accepted=False)
 
     ready = prepared(tmp_path)
@@ -61,12 +61,12 @@ def test_a_host_refuses_what_is_no_message_and_what_is_not_for_it(tmp_path):
         shards = ready.shards()
         host = build_host(plan, {0: shards[0]}, Loopback(), num_threads=1)
         other = build_host(plan, {1: shards[1]}, Loopback(), num_threads=1)
-        nonsense = Letter((3, 0), 0, b"nonsense", None, 0)
+        nonsense = Envelope((3, 0), 0, b"nonsense", None, 0)
         assert await host.deliver(nonsense) == Receipt(accepted=False)
         device = next(iter(other._devices.values()))
-        [letter] = other._turns.first(device, other._records[1])
-        assert letter.to == 2
-        assert await host.deliver(letter) == Receipt(accepted=False)
+        [envelope] = other._turns.first(device, other._records[1])
+        assert envelope.to == 2
+        assert await host.deliver(envelope) == Receipt(accepted=False)
 
     asyncio.run(conduct())
 

@@ -24,7 +24,7 @@ from edgesim.fleet import run as run_module
 from edgesim.fleet.recording.recorder import Recorder
 from edgesim.fleet.recovery.checkpoints import NoSoundCheckpointError
 from edgesim.fleet.run import resume_run, run_scenario
-from edgesim.fleet.transport.network import LettersLostError
+from edgesim.fleet.transport.network import EnvelopesLostError
 from edgesim.results import run_directory
 from edgesim.results.columns import WALL_COLUMNS
 from edgesim.results.run_directory import RunDirectory, RunDirectoryError
@@ -273,7 +273,7 @@ def test_a_device_without_any_checkpoint_does_not_wait_for_what_nobody_has(tmp_p
         patched.setitem(KINDS, "often", often)
         interrupted(tmp_path, monkeypatch, "often", 36)
     shutil.rmtree(tmp_path / "run" / "checkpoints" / "device-000002")
-    with pytest.raises(LettersLostError, match="files in checkpoints/device-000002 are lost"):
+    with pytest.raises(EnvelopesLostError, match="files in checkpoints/device-000002 are lost"):
         resumed(tmp_path)
 
 

@@ -68,7 +68,7 @@ def _final_model(place, name):
 def _checkpoint(place, name):
     directory = RunDirectory(place)
     checkpoints = Checkpoints(directory, CheckpointSettings(directory.run_digest, 1.0), 1)
-    checkpoints.letters(int(name.split("/")[1][-6:]), number_of(name))
+    checkpoints.envelopes(int(name.split("/")[1][-6:]), number_of(name))
 
 
 def _lease(place, name):

@@ -51,17 +51,17 @@ class AlgorithmFleet:
 
     def send(self, W: np.ndarray, seed: int = 0) -> list[bytes]:
         """What all devices send in this round."""
-        letters = []
+        envelopes = []
         for j, state in enumerate(self.states):
             edges = [OutEdge(i, W[i, j]) for i in range(len(W)) if i != j and W[i, j] > 0]
             rng = np.random.default_rng([seed, self.round, j])
-            letters += [self._encode(j, s) for s in self.algorithm.send_(state, edges, rng)]
+            envelopes += [self._encode(j, s) for s in self.algorithm.send_(state, edges, rng)]
         self.round += 1
-        return letters
+        return envelopes
 
-    def absorb(self, letters: list[bytes]) -> None:
-        """Deliver letters; each device sorts its own by sender and sequence."""
-        messages = [decode(letter, self.layout) for letter in letters]
+    def absorb(self, envelopes: list[bytes]) -> None:
+        """Deliver envelopes; each device sorts its own by sender and sequence."""
+        messages = [decode(envelope, self.layout) for envelope in envelopes]
         messages.sort(key=lambda m: (m.receiver, m.sender, m.sequence))
         for i, state in enumerate(self.states):
             shares = [

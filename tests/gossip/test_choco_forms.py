@@ -76,7 +76,7 @@ class Devices:
             self.states[i].u = 0.0
         schedule = Static(column_stochastic(complete(n)))
         self.members = [Membership(i, schedule) for i in range(n)]
-        self.letters = {}
+        self.envelopes = {}
         self.sequence = Counter()
 
     @property
@@ -121,12 +121,12 @@ class Devices:
             kind,
             notes,
         )
-        self.letters.setdefault(edge, deque()).append(encode(message))
+        self.envelopes.setdefault(edge, deque()).append(encode(message))
 
     def _absorb(self, i, edges):
         shares = []
         for edge in edges:
-            m = decode(self.letters[edge].popleft(), LAYOUT)
+            m = decode(self.envelopes[edge].popleft(), LAYOUT)
             address = None if m.receiver == i else m.receiver
             shares.append(Share(m.sender, m.weight, m.push_weight, m.payload, address))
         self.algorithm.absorb_(self.states[i], shares)
@@ -134,7 +134,7 @@ class Devices:
     def _hand_over(self, i, k, last):
         for draft in legacy(self.states[i], LAYOUT, self.members[i], {}):
             self._post((i, k), draft.kind, draft.payload, 0.0, draft.push_weight, draft.notes)
-        messages = [decode(letter, LAYOUT) for letter in self.letters.pop((i, k))]
+        messages = [decode(envelope, LAYOUT) for envelope in self.envelopes.pop((i, k))]
         for message in messages:
             self.members[k].take_note(message, 0)
         inherit_copies_(self.states[k], messages)
@@ -189,7 +189,7 @@ def check(events, ours, theirs):
         most = max(most, theirs.num_under_way)
     assert most > 2
     assert theirs.num_under_way == 0
-    assert not any(ours.letters.values()), "all that was sent has been absorbed"
+    assert not any(ours.envelopes.values()), "all that was sent has been absorbed"
     assert np.abs(ours.X.sum(0) + theirs.trained - x_0).max() <= TOLERANCE
     assert abs(ours.u.sum() - u_0) <= TOLERANCE
 
@@ -261,7 +261,7 @@ def test_a_device_without_mass_sends_the_zero_vector(compressor):
     X = rng.normal(size=(2, D))
     fleet = Devices(algorithm, X, None, 0.0, late={0})
     fleet._send(0, {(0, 1): 0.5}, rng)
-    message = decode(fleet.letters[0, 1][0], LAYOUT)
+    message = decode(fleet.envelopes[0, 1][0], LAYOUT)
     assert message.push_weight == 0.0
     assert not message.payload.decode().any()
     ordinary = algorithm.compressor.compress(torch.from_numpy(X[1]), LAYOUT, rng)

@@ -30,7 +30,7 @@ class FreeFleet(AlgorithmFleet):
     def __init__(self, algorithm, X, W0, gradient):
         super().__init__(algorithm, X, W0, LAYOUT)
         self.gradient = gradient
-        self.letters: dict[oracle.Key, bytes] = {}
+        self.envelopes: dict[oracle.Key, bytes] = {}
 
     def follow(self, event):
         state = self.states[event.device]
@@ -40,11 +40,11 @@ class FreeFleet(AlgorithmFleet):
             edges = [OutEdge(k, w) for k, w in event.weights.items()]
             rng = np.random.default_rng(0)
             for share in self.algorithm.send_(state, edges, rng):
-                letter = self._encode(event.device, share)
-                message = decode(letter, LAYOUT)
-                self.letters[message.sender, message.receiver, message.sequence] = letter
+                envelope = self._encode(event.device, share)
+                message = decode(envelope, LAYOUT)
+                self.envelopes[message.sender, message.receiver, message.sequence] = envelope
         else:
-            messages = [decode(self.letters.pop(key), LAYOUT) for key in event.keys]
+            messages = [decode(self.envelopes.pop(key), LAYOUT) for key in event.keys]
             shares = [Share(m.sender, m.weight, m.push_weight, m.payload) for m in messages]
             self.algorithm.absorb_(state, shares)
 
@@ -85,7 +85,7 @@ def check(events, ours, want, *, has_mass=True):
             assert np.abs(theirs.total_x() + theirs.trained - x_0).max() <= TOLERANCE
             assert abs(theirs.total_u() - n) <= TOLERANCE
         most_under_way = max(most_under_way, len(theirs.x_under_way))
-    assert not ours.letters, "all that was sent has been absorbed"
+    assert not ours.envelopes, "all that was sent has been absorbed"
     if has_mass:  # nothing is under way: our own sums are all there is
         assert np.abs(ours.X.sum(0) + theirs.trained - x_0).max() <= TOLERANCE
         assert abs(ours.u.sum() - n) <= TOLERANCE

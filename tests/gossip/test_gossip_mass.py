@@ -57,27 +57,27 @@ def test_mass_is_conserved_with_messages_in_flight(n, seed, compressor, kind):
     fleet = AlgorithmFleet(make(kind, compressor), X, np.eye(n), LAYOUT)
     in_flight: list[tuple[bytes, np.ndarray, float]] = []
     for _ in range(20):
-        letters = fleet.send(oracle.random_weights(n, rng))
-        in_flight += [(letter, *carried_mass(fleet, letter)) for letter in letters]
+        envelopes = fleet.send(oracle.random_weights(n, rng))
+        in_flight += [(envelope, *carried_mass(fleet, envelope)) for envelope in envelopes]
         # Each edge keeps its order, as hosts see to; edges are delayed at random.
         stuck = {m: rng.random() < 0.5 for m in {edge_of(entry[0]) for entry in in_flight}}
         arriving = [entry for entry in in_flight if not stuck[edge_of(entry[0])]]
         in_flight = [entry for entry in in_flight if stuck[edge_of(entry[0])]]
-        fleet.absorb([letter for letter, _, _ in arriving])
+        fleet.absorb([envelope for envelope, _, _ in arriving])
         x_total = fleet.X.sum(0) + sum((mass for _, mass, _ in in_flight), np.zeros(D))
         u_total = fleet.u.sum() + sum(u for _, _, u in in_flight)
         np.testing.assert_allclose(x_total, X.sum(0), rtol=0, atol=1e-12)
         assert u_total == pytest.approx(n, abs=1e-12)
 
 
-def edge_of(letter):
-    message = decode(letter, LAYOUT)
+def edge_of(envelope):
+    message = decode(envelope, LAYOUT)
     return message.sender, message.receiver
 
 
-def carried_mass(fleet, letter):
+def carried_mass(fleet, envelope):
     """What the receiver will add: eta w h or eta w u h for CHOCO, eta w content for the others."""
-    message = decode(letter, LAYOUT)
+    message = decode(envelope, LAYOUT)
     if fleet.algorithm.name == "choco":
         vector = fleet.states[message.sender].sent[message.receiver, None].numpy().copy()
     else:

@@ -5,8 +5,8 @@ Per round, driven from outside:
     device.step(model)                 # local step, which ends at t
     pace.announce(())                  # if it `listens_first`: nothing leaves before t
     pace.listen(known)                 #     what its radio has begun to take in by t
-    letters = device.send()            # what leaves on each active out-edge
-    pace.announce(letters)             # for edges on which nothing leaves
+    envelopes = device.send()            # what leaves on each active out-edge
+    pace.announce(envelopes)             # for edges on which nothing leaves
     pace.presume_dead(receivers)       # of whom nothing was heard for a time-out by t
     pace.arrived(known)                # which messages to absorb, in which order
     device.absorb(arrivals)
@@ -34,7 +34,7 @@ from typing import Any, Literal, final
 from edgesim.compression.lossless import whole
 from edgesim.compression.wire import Message
 from edgesim.costs.metered_model import MeteredModel
-from edgesim.device.mail import Arrival, Letter, LifeSign, Promise
+from edgesim.device.mail import Arrival, Envelope, LifeSign, Promise
 from edgesim.device.membership import Edge, WeightedEdge, Will, is_will
 from edgesim.device.pace.pace import PaceName
 from edgesim.device.pace.quiet_times import quiet_until_s
@@ -151,12 +151,12 @@ class Free:
             and (message.sender, message.receiver) in self.possible_in_edges()
         )
 
-    def announce(self, sent: Sequence[Letter]) -> list[Promise | LifeSign]:
+    def announce(self, sent: Sequence[Envelope]) -> list[Promise | LifeSign]:
         """Promises for the edges on which nothing is sent now, then life signs."""
         return [*self._promises(sent), *self._life_signs()]
 
-    def _promises(self, sent: Sequence[Letter]) -> list[Promise]:
-        spoken = {letter.edge for letter in sent}
+    def _promises(self, sent: Sequence[Envelope]) -> list[Promise]:
+        spoken = {envelope.edge for envelope in sent}
         edges = [(self.index, receiver) for receiver in self._receivers]
         outbox = self._participant.outbox
         return [
@@ -220,7 +220,7 @@ class Free:
         """Let the radio take in what it has begun to by now, before anything is sent."""
         self._clock.listen(known)
 
-    def send(self) -> list[Letter]:
+    def send(self) -> list[Envelope]:
         """The messages of this round, with promises about those of the next."""
         participant = self._participant
         next_round = participant.round_index + 1
@@ -228,14 +228,16 @@ class Free:
         # What ends it is its leave, not the end of the run.
         self._is_leaving = self._horizon_s > self._leave_s <= self.now_s
         self._clock.foresee(work, next_round, hands_over=self._is_leaving)
-        letters = participant.write_shares(self._edges, participant.round_index)
-        if letters:
-            stamps = [(letter.edge[1], letter.stamp) for letter in letters if letter.stamp]
-            assert len(stamps) == len(letters), "free pace needs a clock"
+        envelopes = participant.write_shares(self._edges, participant.round_index)
+        if envelopes:
+            stamps = [
+                (envelope.edge[1], envelope.stamp) for envelope in envelopes if envelope.stamp
+            ]
+            assert len(stamps) == len(envelopes), "free pace needs a clock"
             self._quiet_s = quiet_until_s(
                 self._clock, participant.schedule, self.index, self._place, stamps
             )
-        return letters
+        return envelopes
 
     def presume_dead(self, receivers: Collection[int]) -> None:
         """From the next round on send nothing to these devices."""
@@ -266,7 +268,7 @@ class Free:
         assert len(stamps) == len(arrivals), "free pace needs a clock"
         return Staleness.of([self.now_s - stamp.start_s for stamp in stamps])
 
-    def leave(self, next_sequences: Mapping[Edge, int]) -> list[Letter]:  # noqa: ARG002
+    def leave(self, next_sequences: Mapping[Edge, int]) -> list[Envelope]:  # noqa: ARG002
         """Leave for good: hand x and u over to a neighbour that stays.
 
         To one that can't die, if there is one, because nobody knows yet who has died of late; of

@@ -11,7 +11,7 @@ from typing import Any, Literal, final
 
 from edgesim.compression.wire import Message
 from edgesim.costs.metered_model import MeteredModel
-from edgesim.device.mail import Arrival, Letter, LifeSign, Promise
+from edgesim.device.mail import Arrival, Envelope, LifeSign, Promise
 from edgesim.device.membership import Edge, has_turn_to_leave
 from edgesim.device.pace.pace import PaceName
 from edgesim.device.participant import Participant
@@ -110,7 +110,7 @@ class Lockstep:
         is_of_fleet = message.algorithm == participant.algorithm.name
         return is_of_fleet and participant.membership.expects(message)
 
-    def announce(self, sent: Sequence[Letter]) -> list[Promise | LifeSign]:  # noqa: ARG002
+    def announce(self, sent: Sequence[Envelope]) -> list[Promise | LifeSign]:  # noqa: ARG002
         """Nothing: which messages come is known from the round."""
         return []
 
@@ -124,7 +124,7 @@ class Lockstep:
         if self._meter is not None:
             self._meter.step(self._participant.figures_of_round().work, self.round_index)
 
-    def send(self) -> list[Letter]:
+    def send(self) -> list[Envelope]:
         """A share for each out-neighbour of the round."""
         edges = self._participant.membership.out_edges(self.round_index)
         return self._participant.write_shares(edges, self.round_index)
@@ -145,7 +145,7 @@ class Lockstep:
             more = self._participant.gossip_work(0, len(arrived) - figures.in_degree)
             self._participant.work_more(more)
 
-    def leave(self, next_sequences: Mapping[Edge, int]) -> list[Letter]:
+    def leave(self, next_sequences: Mapping[Edge, int]) -> list[Envelope]:
         """Leave for good, if somebody is there to take over.
 
         In the next round the device sends its shares without a step before, and on the first edge,
@@ -157,7 +157,7 @@ class Lockstep:
             next_sequences: of the messages that would be absorbed next, by edge.
 
         Returns:
-            Last letters, the heir's first, as of the next round.
+            Last envelopes, the heir's first, as of the next round.
         """
         participant, next_round = self._participant, self.round_index + 1
         membership, outbox = participant.membership, participant.outbox
@@ -167,7 +167,7 @@ class Lockstep:
         if not edges:
             return []
         heir, *others = edges
-        letters = participant.write_shares(others, next_round)
+        envelopes = participant.write_shares(others, next_round)
         participant.work_more(participant.gossip_work(len(others), 0))
         sequences = {**next_sequences, **outbox.next_sequences}
         drafts = legacy(
@@ -185,7 +185,7 @@ class Lockstep:
             )
             for draft in drafts
         ]
-        return last + letters
+        return last + envelopes
 
     def end_round(self) -> None:
         """Nothing ends with a round but the round."""

@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from edgesim.compression.wire import Message
 from edgesim.costs.metered_model import MeteredModel
-from edgesim.device.mail import Arrival, Letter, LifeSign, Promise
+from edgesim.device.mail import Arrival, Envelope, LifeSign, Promise
 from edgesim.device.membership import Edge
 from edgesim.hardware.work import Work
 
@@ -60,7 +60,7 @@ class Pace(Protocol):
         """Whether such a message can be due."""
         ...
 
-    def announce(self, sent: Sequence[Letter]) -> Sequence[Promise | LifeSign]:
+    def announce(self, sent: Sequence[Envelope]) -> Sequence[Promise | LifeSign]:
         """What other devices must know beside the messages just sent, without any bytes."""
         ...
 
@@ -76,7 +76,7 @@ class Pace(Protocol):
         """Let the clock go on by the work of the step."""
         ...
 
-    def send(self) -> list[Letter]:
+    def send(self) -> list[Envelope]:
         """The messages of the round."""
         ...
 
@@ -84,7 +84,7 @@ class Pace(Protocol):
         """Mix in messages and let the clock go on to the end of the round."""
         ...
 
-    def leave(self, next_sequences: Mapping[Edge, int]) -> list[Letter]:
+    def leave(self, next_sequences: Mapping[Edge, int]) -> list[Envelope]:
         """Leave for good, if that is possible now; returns the device's last messages.
 
         Args:

@@ -33,7 +33,7 @@ def build_host(
     Args:
         plan: of the whole fleet.
         shards: of the devices to host, by device.
-        network: carries letters to the hosts of their receivers.
+        network: carries envelopes to the hosts of their receivers.
         num_threads: devices that compute at the same time.
         recover: go on from checkpoints where there are any.
         core: entered for each turn.

@@ -29,7 +29,7 @@ from edgesim.compression.payload import Payload
 from edgesim.compression.wire import decode, encode
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.device.device import Device
-from edgesim.device.mail import Arrival, Letter, LifeSign, Promise
+from edgesim.device.mail import Arrival, Envelope, LifeSign, Promise
 from edgesim.device.membership import Edge
 from edgesim.errors import EdgesimError
 from edgesim.fleet.host.bookkeeper import Archive, Bookkeeper, Moments
@@ -37,9 +37,9 @@ from edgesim.fleet.host.intake import Intake, make_intake
 from edgesim.fleet.host.post_office import LONGEST_PAUSE_S, PostOffice
 from edgesim.fleet.host.turns import Core, Turns
 from edgesim.fleet.recovery.checkpoints import Checkpoints, DeviceRecords
-from edgesim.fleet.recovery.sent_log import SentLog, WrittenLetters
+from edgesim.fleet.recovery.sent_log import SentLog, WrittenEnvelopes
 from edgesim.fleet.transport.network import (
-    LettersLostError,
+    EnvelopesLostError,
     Network,
     PeerUnavailableError,
     Receipt,
@@ -59,7 +59,7 @@ class Host:
     Args:
         devices: the devices of this host.
         models: models to compute with, one per thread.
-        network: carries letters to the hosts of their receivers.
+        network: carries envelopes to the hosts of their receivers.
         archive: takes records and snapshots.
         num_rounds: rounds of every device.
         moments: at which a device's model is kept.
@@ -95,8 +95,8 @@ class Host:
         self._post_office = PostOffice(network)
         self._num_rounds = num_rounds
         self._books = Bookkeeper(archive, moments, checkpoints)
-        keeps_letters = checkpoints is not None
-        self._turns = Turns(models, self._books, keeps_letters=keeps_letters, core=core)
+        keeps_envelopes = checkpoints is not None
+        self._turns = Turns(models, self._books, keeps_envelopes=keeps_envelopes, core=core)
         self._checkpoints = checkpoints
         self._recover = recover
         self._presumed_dead_after_s = presumed_dead_after_s
@@ -112,9 +112,9 @@ class Host:
         self._failure: BaseException | None = None
 
     def _new_records(self, device: Device) -> DeviceRecords:
-        def read(round_index: int) -> WrittenLetters:
-            assert self._checkpoints is not None, "letters are sealed in checkpoints alone"
-            return self._checkpoints.letters(device.index, round_index)
+        def read(round_index: int) -> WrittenEnvelopes:
+            assert self._checkpoints is not None, "envelopes are sealed in checkpoints alone"
+            return self._checkpoints.envelopes(device.index, round_index)
 
         return DeviceRecords(self._intakes[device.index].mailbox, SentLog(read))
 
@@ -173,18 +173,18 @@ class Host:
         for task in self._resending:
             task.cancel()
 
-    async def deliver(self, letter: Letter) -> Receipt:
-        """Take in a letter, as soon as there is room for it; the receipt may ask for it again.
+    async def deliver(self, envelope: Envelope) -> Receipt:
+        """Take in an envelope, as soon as there is room for it; the receipt may ask for it again.
 
         What comes for a device that has left goes on to its heir, whose host then answers. Repeated
-        delivery does no harm. Nothing in a letter's message is trusted.
+        delivery does no harm. Nothing in an envelope's message is trusted.
         """
         try:
-            message = decode(letter.data, self._layout, self._payloads)
+            message = decode(envelope.data, self._layout, self._payloads)
         except WireError as error:
-            _log.warning("refused a message of %d bytes: %s", len(letter.data), error)
+            _log.warning("refused a message of %d bytes: %s", len(envelope.data), error)
             return Receipt(accepted=False)
-        index = letter.to
+        index = envelope.to
         device = self._devices.get(index)
         if device is None or not device.pace.expects(message):
             _log.warning(
@@ -198,10 +198,10 @@ class Host:
         edge = message.sender, message.receiver
         records = self._records[index]
         if records.heir is None:
-            await self._intakes[index].room(edge, message.sequence, letter.stamp)
+            await self._intakes[index].room(edge, message.sequence, envelope.stamp)
         if records.heir is not None:
-            return await self._post_office.deliver(replace(letter, to=records.heir))
-        self._intakes[index].put(Arrival(message, letter.stamp))
+            return await self._post_office.deliver(replace(envelope, to=records.heir))
+        self._intakes[index].put(Arrival(message, envelope.stamp))
         covered = self._checkpoints.covered(index, edge) if self._checkpoints else 0
         return Receipt(accepted=True, covered=covered)
 
@@ -215,18 +215,22 @@ class Host:
         self._intakes[receiver].take_promise(promise)
 
     async def answer(self, request: Request) -> None:
-        """Send letters again, beside whatever goes on; returns before they have arrived.
+        """Send envelopes again, beside whatever goes on; returns before they have arrived.
 
         Raises:
-            LettersLostError: what is asked for is not there any more.
+            EnvelopesLostError: what is asked for is not there any more.
         """
         await self._is_ready[request.holder].wait()
         records = self._records[request.holder]
-        letters = await self._in_thread(records.log.letters, request.edge, request.next_sequence)
-        self._spawn(self._post_office.send_again(_to(letters, request.asker), records.log))
+        envelopes = await self._in_thread(
+            records.log.envelopes, request.edge, request.next_sequence
+        )
+        self._spawn(self._post_office.send_again(_to(envelopes, request.asker), records.log))
         self._post_office.promise_again(request.edge, self._spawn)
         if records.heir is not None:  # goes on in the name of this device
-            sequence = max([request.next_sequence, *(letter.sequence + 1 for letter in letters)])
+            sequence = max(
+                [request.next_sequence, *(envelope.sequence + 1 for envelope in envelopes)]
+            )
             await self._pass_on(replace(request, holder=records.heir, next_sequence=sequence))
 
     def waiting(self) -> list[Waiting]:
@@ -259,32 +263,32 @@ class Host:
         records, intake = self._records[device.index], self._intakes[device.index]
         if self._recover:
             await self._go_on(device)
-        letters: list[Letter] = []
+        envelopes: list[Envelope] = []
         if not device.is_done:
-            letters = await self._in_thread(self._turns.first, device, records)
+            envelopes = await self._in_thread(self._turns.first, device, records)
         while not device.is_done:
             intake.end_step()
             if device.pace.listens_first:
                 self._announce(device, ())
                 await intake.before_sending()
-                letters = await self._in_thread(self._turns.send, device, records)
-            # Before the letters, some of which may have to wait: others may wait for a promise.
-            self._announce(device, letters)
-            await self._post_office.send(letters, records.log, tasks)
+                envelopes = await self._in_thread(self._turns.send, device, records)
+            # Before the envelopes, some of which may have to wait: others may wait for a promise.
+            self._announce(device, envelopes)
+            await self._post_office.send(envelopes, records.log, tasks)
             start = perf_counter()
             arrivals = await intake.collect()
             waited_s = perf_counter() - start
-            letters = await self._in_thread(self._turns.next, device, records, arrivals, waited_s)
-        if device.pace.is_succeeded and letters:
-            await self._take_leave(device, letters, tasks)
+            envelopes = await self._in_thread(self._turns.next, device, records, arrivals, waited_s)
+        if device.pace.is_succeeded and envelopes:
+            await self._take_leave(device, envelopes, tasks)
         else:
             intake.end()
-            self._announce(device, letters)
-            await self._post_office.send(letters, records.log, tasks)
+            self._announce(device, envelopes)
+            await self._post_office.send(envelopes, records.log, tasks)
 
-    def _announce(self, device: Device, letters: Sequence[Letter]) -> None:
-        """Tell others what they must know beside these letters."""
-        self._post_office.promise(device.pace.announce(letters), self._spawn)
+    def _announce(self, device: Device, envelopes: Sequence[Envelope]) -> None:
+        """Tell others what they must know beside these envelopes."""
+        self._post_office.promise(device.pace.announce(envelopes), self._spawn)
 
     async def _go_on(self, device: Device) -> None:
         """Go on where the device was when its checkpoint was written, and ask for what it lacks."""
@@ -301,7 +305,7 @@ class Host:
             self._spawn(self._ask(device, sorted(edges)))
 
     async def _ask(self, device: Device, edges: Iterable[Edge]) -> None:
-        """Ask senders for all letters from the next on of each edge."""
+        """Ask senders for all envelopes from the next on of each edge."""
         await asyncio.gather(*(self._ask_on(device, edge) for edge in edges))
 
     async def _ask_on(self, device: Device, edge: Edge) -> None:
@@ -314,7 +318,7 @@ class Host:
                 await self._network.ask(request)
             except PeerUnavailableError:
                 await asyncio.sleep(LONGEST_PAUSE_S)
-            except LettersLostError:
+            except EnvelopesLostError:
                 is_lacking = request.next_sequence == mailbox.next_sequences.get(edge, 0)
                 if is_lacking and records.heir is None:
                     raise
@@ -333,17 +337,17 @@ class Host:
                 return
 
     async def _take_leave(
-        self, device: Device, letters: list[Letter], tasks: asyncio.TaskGroup
+        self, device: Device, envelopes: list[Envelope], tasks: asyncio.TaskGroup
     ) -> None:
-        """Send the last letters of a device, then forward its mail to the receiver of the first.
+        """Send the last envelopes of a device, then forward its mail to the receiver of the first.
 
         That it has left is saved before anybody can know it: an heir goes on in its name, and lets
         others drop what it would need to be there again.
         """
         records = self._records[device.index]
-        records.heir = heir = letters[0].to
+        records.heir = heir = envelopes[0].to
         await self._in_thread(self._books.save, device, records)
-        await asyncio.gather(*await self._post_office.send(letters, records.log, tasks))
+        await asyncio.gather(*await self._post_office.send(envelopes, records.log, tasks))
         mail = [_forwarded(arrival, heir) for arrival in self._intakes[device.index].leave()]
         await self._post_office.send_again(mail, records.log)
 
@@ -363,7 +367,7 @@ class Host:
         self._resending.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failure = self._failure or error
-            _log.warning("letters could not be sent again: %s", error)
+            _log.warning("envelopes could not be sent again: %s", error)
             if self._running is not None:
                 self._running.cancel()
 
@@ -376,11 +380,11 @@ def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     return error
 
 
-def _to(letters: Iterable[Letter], device: int) -> list[Letter]:
-    return [replace(letter, to=device) for letter in letters]
+def _to(envelopes: Iterable[Envelope], device: int) -> list[Envelope]:
+    return [replace(envelope, to=device) for envelope in envelopes]
 
 
-def _forwarded(arrival: Arrival, heir: int) -> Letter:
+def _forwarded(arrival: Arrival, heir: int) -> Envelope:
     message = arrival.message
     edge = message.sender, message.receiver
-    return Letter(edge, message.sequence, encode(message), arrival.stamp, heir)
+    return Envelope(edge, message.sequence, encode(message), arrival.stamp, heir)

@@ -1,6 +1,6 @@
-"""Brings letters to their receivers: again if they are refused, later if nobody answers.
+"""Brings envelopes to their receivers: again if they are refused, later if nobody answers.
 
-Each edge has few letters on their way at a time. A receiver that has no room answers when it has,
+Each edge has few envelopes on their way at a time. A receiver that has no room answers when it has,
 so a slow device slows its senders, and nobody's memory grows.
 """
 
@@ -12,14 +12,14 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from typing import TypeAlias
 
-from edgesim.device.mail import Letter, LifeSign, Promise
+from edgesim.device.mail import Envelope, LifeSign, Promise
 from edgesim.device.membership import Edge
 from edgesim.errors import EdgesimError
 from edgesim.fleet.recovery.sent_log import SentLog
 from edgesim.fleet.transport.network import Network, PeerUnavailableError, Receipt
 
-POST_ATTEMPTS = 20  # of a letter that is refused: a network damages some, not all
-MAX_IN_FLIGHT = 8  # letters on one edge whose acceptance is not known yet
+POST_ATTEMPTS = 20  # of an envelope that is refused: a network damages some, not all
+MAX_IN_FLIGHT = 8  # envelopes on one edge whose acceptance is not known yet
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.0  # between attempts to reach a peer
 
 
@@ -31,11 +31,11 @@ _Topic: TypeAlias = tuple[type[Promise] | type[LifeSign], Edge]
 
 
 class DeliveryError(EdgesimError):
-    """A letter was refused at its receiver every time it was sent."""
+    """An envelope was refused at its receiver every time it was sent."""
 
 
 class PostOffice:
-    """Sends the letters of one host.
+    """Sends the envelopes of one host.
 
     Args:
         network: that carries them.
@@ -50,32 +50,32 @@ class PostOffice:
         self._unsaid: dict[_Topic, Promise | LifeSign] = {}
 
     async def send(
-        self, letters: Iterable[Letter], log: SentLog, tasks: asyncio.TaskGroup
+        self, envelopes: Iterable[Envelope], log: SentLog, tasks: asyncio.TaskGroup
     ) -> list[asyncio.Task[None]]:
-        """Put letters on their way; waits while too many of an edge are.
+        """Put envelopes on their way; waits while too many of an edge are.
 
         Args:
-            letters: to be sent.
-            log: where it is noted up to where receivers need no letters again.
-            tasks: that run until the letters have arrived.
+            envelopes: to be sent.
+            log: where it is noted up to where receivers need no envelopes again.
+            tasks: that run until the envelopes have arrived.
         """
         on_their_way, late = [], []
-        for letter in letters:
+        for envelope in envelopes:
             # Whoever is restarted behind it asks what it promised; in lockstep that is nothing.
-            if letter.stamp is not None and letter.stamp.promise_s > 0:
-                self._promises[Promise, letter.edge] = Promise(
-                    letter.edge, letter.sequence + 1, letter.stamp.promise_s
+            if envelope.stamp is not None and envelope.stamp.promise_s > 0:
+                self._promises[Promise, envelope.edge] = Promise(
+                    envelope.edge, envelope.sequence + 1, envelope.stamp.promise_s
                 )
-            slot = self._slots[letter.edge]
+            slot = self._slots[envelope.edge]
             if slot.locked():
-                late.append(letter)  # the others must not wait for this one
+                late.append(envelope)  # the others must not wait for this one
             else:
                 await slot.acquire()
-                on_their_way.append(tasks.create_task(self._carry(letter, log, slot)))
-        for letter in late:
-            slot = self._slots[letter.edge]
+                on_their_way.append(tasks.create_task(self._carry(envelope, log, slot)))
+        for envelope in late:
+            slot = self._slots[envelope.edge]
             await slot.acquire()
-            on_their_way.append(tasks.create_task(self._carry(letter, log, slot)))
+            on_their_way.append(tasks.create_task(self._carry(envelope, log, slot)))
         return on_their_way
 
     def promise(self, promises: Iterable[Promise | LifeSign], tasks: Spawn) -> None:
@@ -111,14 +111,14 @@ class PostOffice:
                 if self._unsaid[topic] is promise:
                     del self._unsaid[topic]
 
-    async def send_again(self, letters: Iterable[Letter], log: SentLog) -> None:
-        """Send old letters one by one, beside those under way, which may wait for them."""
-        for letter in letters:
-            receipt = await self.deliver(letter)
-            log.cover(letter.edge, receipt.covered)
+    async def send_again(self, envelopes: Iterable[Envelope], log: SentLog) -> None:
+        """Send old envelopes one by one, beside those under way, which may wait for them."""
+        for envelope in envelopes:
+            receipt = await self.deliver(envelope)
+            log.cover(envelope.edge, receipt.covered)
 
-    async def deliver(self, letter: Letter) -> Receipt:
-        """Send one letter until it is accepted.
+    async def deliver(self, envelope: Envelope) -> Receipt:
+        """Send one envelope until it is accepted.
 
         Raises:
             DeliveryError: it is refused again and again.
@@ -126,7 +126,7 @@ class PostOffice:
         pause_s, refusals = FIRST_PAUSE_S, 0
         while refusals < POST_ATTEMPTS:
             try:
-                receipt = await self._network.post(letter)
+                receipt = await self._network.post(envelope)
             except PeerUnavailableError:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
@@ -135,16 +135,16 @@ class PostOffice:
                 return receipt
             refusals += 1
         raise DeliveryError(
-            f"device {letter.to} refused message {letter.sequence} of device {letter.edge[0]} "
-            f"{POST_ATTEMPTS} times; its log says why"
+            f"device {envelope.to} refused message {envelope.sequence} of device "
+            f"{envelope.edge[0]} {POST_ATTEMPTS} times; its log says why"
         )
 
-    async def _carry(self, letter: Letter, log: SentLog, slot: asyncio.Semaphore) -> None:
+    async def _carry(self, envelope: Envelope, log: SentLog, slot: asyncio.Semaphore) -> None:
         try:
-            receipt = await self.deliver(letter)
+            receipt = await self.deliver(envelope)
         finally:
             slot.release()
-        log.cover(letter.edge, receipt.covered)
+        log.cover(envelope.edge, receipt.covered)
 
 
 def _says_something(promise: Promise | LifeSign) -> bool:

@@ -15,7 +15,7 @@ from time import perf_counter
 
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.device.device import Device
-from edgesim.device.mail import Arrival, Letter
+from edgesim.device.mail import Arrival, Envelope
 from edgesim.fleet.host.bookkeeper import Bookkeeper
 from edgesim.fleet.recovery.checkpoints import DeviceRecords
 
@@ -31,18 +31,23 @@ class Turns:
     Args:
         models: models to compute with, lent to one device at a time.
         books: where rounds and checkpoints are recorded.
-        keeps_letters: what is sent is logged, for those who will lack it after a crash.
+        keeps_envelopes: what is sent is logged, for those who will lack it after a crash.
         core: entered for each turn.
     """
 
     def __init__(
-        self, models: Sequence[MeteredModel], books: Bookkeeper, *, keeps_letters: bool, core: Core
+        self,
+        models: Sequence[MeteredModel],
+        books: Bookkeeper,
+        *,
+        keeps_envelopes: bool,
+        core: Core,
     ) -> None:
         self._models: SimpleQueue[MeteredModel] = SimpleQueue()
         for model in models:
             self._models.put(model)
         self._books = books
-        self._keeps_letters = keeps_letters
+        self._keeps_envelopes = keeps_envelopes
         self._core = core
         self._has_ended = Event()
 
@@ -50,7 +55,7 @@ class Turns:
         """Let turns end with the step that is under way, or that they still wait for a core for."""
         self._has_ended.set()
 
-    def first(self, device: Device, records: DeviceRecords) -> list[Letter]:
+    def first(self, device: Device, records: DeviceRecords) -> list[Envelope]:
         """What a device does up to its first messages, or to those that it has to wait for."""
         self._books.begin(device)
         with self._core():
@@ -58,34 +63,41 @@ class Turns:
 
     def next(
         self, device: Device, records: DeviceRecords, arrivals: list[Arrival], waited_s: float
-    ) -> list[Letter]:
+    ) -> list[Envelope]:
         """End a round with what has arrived, record it, and go on to the next messages."""
         start = perf_counter()
         with self._core():
             waited_s += perf_counter() - start
-            letters = self._round(device, records, arrivals, waited_s)
-            return self._go_on(device, records, letters)
+            envelopes = self._round(device, records, arrivals, waited_s)
+            return self._go_on(device, records, envelopes)
 
-    def _go_on(self, device: Device, records: DeviceRecords, letters: list[Letter]) -> list[Letter]:
+    def _go_on(
+        self, device: Device, records: DeviceRecords, envelopes: list[Envelope]
+    ) -> list[Envelope]:
         """End rounds and begin others, as long as the device sends nothing and awaits nothing."""
         for _ in range(MOST_ROUNDS - 1):
-            if letters or device.is_done or device.pace.waits_for_mail or self._has_ended.is_set():
+            if (
+                envelopes
+                or device.is_done
+                or device.pace.waits_for_mail
+                or self._has_ended.is_set()
+            ):
                 break
-            letters = self._round(device, records, [], 0.0)
+            envelopes = self._round(device, records, [], 0.0)
         if device.is_done:
             self._books.close(device)
             records.last_moment = self._books.last_moment
-        return letters
+        return envelopes
 
     def _round(
         self, device: Device, records: DeviceRecords, arrivals: list[Arrival], waited_s: float
-    ) -> list[Letter]:
+    ) -> list[Envelope]:
         device.absorb(arrivals)
-        letters: list[Letter] = []
+        envelopes: list[Envelope] = []
         snapshots = self._books.end_round(device)
         if device.pace.must_leave:
-            letters = device.pace.leave(records.mailbox.next_sequences)
-            records.log.add(letters)
+            envelopes = device.pace.leave(records.mailbox.next_sequences)
+            records.log.add(envelopes)
         report = device.report()
         if report is not None:
             report = replace(report, round=replace(report.round, wait_wall_s=waited_s))
@@ -96,17 +108,17 @@ class Turns:
             records.last_moment = snapshots[-1].round_index
         if not device.is_done:
             self._books.save_if_due(device, records)
-            letters = self._train(device, records)
-        return letters
+            envelopes = self._train(device, records)
+        return envelopes
 
-    def send(self, device: Device, records: DeviceRecords) -> list[Letter]:
+    def send(self, device: Device, records: DeviceRecords) -> list[Envelope]:
         """The messages of a step."""
-        letters = device.send()
-        if self._keeps_letters:  # before they are sent: nobody may miss one
-            records.log.add(letters)
-        return letters
+        envelopes = device.send()
+        if self._keeps_envelopes:  # before they are sent: nobody may miss one
+            records.log.add(envelopes)
+        return envelopes
 
-    def _train(self, device: Device, records: DeviceRecords) -> list[Letter]:
+    def _train(self, device: Device, records: DeviceRecords) -> list[Envelope]:
         model = self._models.get()
         try:
             device.step(model)

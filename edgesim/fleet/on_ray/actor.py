@@ -22,7 +22,7 @@ from ray.exceptions import RayActorError, RayTaskError
 
 from edgesim.assembly.build import FleetPlan
 from edgesim.data.images import LabelledImages
-from edgesim.device.mail import Letter, LifeSign, Promise
+from edgesim.device.mail import Envelope, LifeSign, Promise
 from edgesim.errors import EdgesimError
 from edgesim.fleet.host.build import build_host
 from edgesim.fleet.host.host import Host
@@ -118,9 +118,9 @@ class DeviceActor:
         await (await self._built).run()
 
     @ray.method(enable_task_events=False)
-    async def deliver(self, letter: Letter) -> Receipt:
-        """Take in a letter for a device here."""
-        return await (await self._built).deliver(letter)
+    async def deliver(self, envelope: Envelope) -> Receipt:
+        """Take in an envelope for a device here."""
+        return await (await self._built).deliver(envelope)
 
     @ray.method(enable_task_events=False)
     async def take_promise(self, promise: Promise | LifeSign) -> None:
@@ -129,7 +129,7 @@ class DeviceActor:
 
     @ray.method(enable_task_events=False)
     async def answer(self, request: Request) -> None:
-        """Send letters of a device here again."""
+        """Send envelopes of a device here again."""
         await (await self._built).answer(request)
 
     @ray.method(enable_task_events=False)
@@ -151,9 +151,9 @@ class DeviceActor:
         if self._built.done():
             await self._built.result().stop()
 
-    async def post(self, letter: Letter) -> Receipt:
-        """Bring a letter to another device."""
-        receipt: Receipt = await self._answer(letter.to, "deliver", letter)
+    async def post(self, envelope: Envelope) -> Receipt:
+        """Bring an envelope to another device."""
+        receipt: Receipt = await self._answer(envelope.to, "deliver", envelope)
         return receipt
 
     async def promise(self, promise: Promise | LifeSign) -> None:

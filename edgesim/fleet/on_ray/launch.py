@@ -64,7 +64,9 @@ POLL_S = 0.5  # between attempts to reach, name or place an actor
 ANSWER_TIMEOUT_S = 10.0  # of an actor that is asked how far it is
 MAX_FRUITLESS_LOSSES = 20  # of one actor, without a round between them
 NAMED_ACTORS = 4  # in a message
-MAX_CALLS = 100_000  # that wait in one actor: letters wait there for room, and must not be counted
+MAX_CALLS = (
+    100_000  # that wait in one actor: envelopes wait there for room, and must not be counted
+)
 
 _log = logging.getLogger(__name__)
 
@@ -190,7 +192,7 @@ class RayFleet:
         reporting = asyncio.ensure_future(self._report_absent())
         try:
             # Until all have done their last round nobody goes: a device that is started again asks
-            # its neighbours for old letters, and they may be lost themselves.
+            # its neighbours for old envelopes, and they may be lost themselves.
             await asyncio.wait((*runs, finished), return_when=asyncio.FIRST_COMPLETED)
             self._raise_failure(runs)
         finally:

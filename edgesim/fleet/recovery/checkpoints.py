@@ -1,7 +1,7 @@
 """Checkpoints of the devices of one host: what is in them, when they are written, which is read.
 
 A checkpoint holds a device between two rounds: its state, how far it has read on each edge, and the
-letters that it has sent since the last checkpoint but one. When it is written depends on this
+envelopes that it has sent since the last checkpoint but one. When it is written depends on this
 machine's clock, and never changes a result: whoever goes on from it does again what was done
 before.
 """
@@ -21,9 +21,9 @@ from edgesim.errors import EdgesimError
 from edgesim.fleet.recovery.sent_log import (
     KEPT_CHECKPOINTS,
     SentLog,
-    WrittenLetters,
-    describe_letter,
-    read_letter,
+    WrittenEnvelopes,
+    describe_envelope,
+    read_envelope,
 )
 from edgesim.fleet.transport.mailbox import Mailbox
 from edgesim.fleet.transport.promises import Inbox
@@ -37,7 +37,7 @@ from edgesim.storage.checkpoint_format import (
 )
 from edgesim.storage.state_tree import Arrays
 
-LOG_BYTES = 32 * 2**20  # of new letters in a host's memory; then checkpoints take them to disk,
+LOG_BYTES = 32 * 2**20  # of new envelopes in a host's memory; then checkpoints take them to disk,
 LOG_PER_STATE = 1  # but not before they outweigh the state that is written with them
 MAX_SHARE = 0.02  # of a host's time that checkpoints may take
 
@@ -115,7 +115,7 @@ class DeviceRecords:
 
     Attributes:
         mailbox: messages that wait to be absorbed.
-        log: letters that may be asked for again.
+        log: envelopes that may be asked for again.
         heir: who took the device's place; None while it is there.
         sent_bytes: of all its messages.
         num_rows: rounds that it has recorded.
@@ -183,7 +183,7 @@ class Checkpoints:
         return passed_s >= max(self._settings.every_s, share_s)
 
     def covered(self, device: int, edge: Edge) -> int:
-        """Letters of an edge below this sequence will not be asked for by the device."""
+        """Envelopes of an edge below this sequence will not be asked for by the device."""
         last = self._written.get(device)
         return last.covered.get(edge, 0) if last else 0
 
@@ -193,14 +193,14 @@ class Checkpoints:
         arrays: Arrays = {}
         log, watermarks = records.log, dict(records.mailbox.next_sequences)
         dropped = log.drop_covered()
-        letters = log.to_write()
-        in_order = [*letters.copies, *letters.own]
+        envelopes = log.to_write()
+        in_order = [*envelopes.copies, *envelopes.own]
         fields = {
             "device": device.state(arrays),
             "watermarks": [[*edge, sequence] for edge, sequence in watermarks.items()],
             "log": log.state(),
-            "letters": [describe_letter(letter) for letter in in_order],
-            "copies": len(letters.copies),
+            "letters": [describe_envelope(envelope) for envelope in in_order],
+            "copies": len(envelopes.copies),
             "heir": records.heir,
             "sent_bytes": records.sent_bytes,
             "num_rows": records.num_rows,
@@ -213,7 +213,7 @@ class Checkpoints:
             run_digest=self._settings.run_digest,
             fields=fields,
             arrays=arrays,
-            blobs=[letter.data for letter in in_order],
+            blobs=[envelope.data for envelope in in_order],
         )
         self._folder.write_checkpoint(index, round_index, encode(checkpoint))
         log.seal(round_index)
@@ -268,7 +268,7 @@ class Checkpoints:
         device.restore(fields["device"], checkpoint.arrays)
         watermarks = {(s, r): sequence for s, r, sequence in fields["watermarks"]}
         records.mailbox.take_over(watermarks)
-        records.log.restore(fields["log"], round_index, _letters(checkpoint), rounds)
+        records.log.restore(fields["log"], round_index, _envelopes(checkpoint), rounds)
         records.heir, records.sent_bytes = fields["heir"], fields["sent_bytes"]
         records.num_rows, records.last_moment = fields["num_rows"], fields["last_moment"]
         if records.heir is not None:  # before anybody hears of it: the other may be damaged
@@ -281,20 +281,21 @@ class Checkpoints:
         )
         return True
 
-    def letters(self, device: int, round_index: int) -> WrittenLetters:
-        """Letters in a checkpoint.
+    def envelopes(self, device: int, round_index: int) -> WrittenEnvelopes:
+        """Envelopes in a checkpoint.
 
         Raises:
             CheckpointError: it is damaged.
         """
-        return _letters(self._read(device, round_index))
+        return _envelopes(self._read(device, round_index))
 
     def _newest_sound(self, device: int, rounds: list[int]) -> Checkpoint | None:
         """The newest checkpoint that can be gone on from.
 
-        One whose older letters are needed and lost, as two damaged files in a row lose some, can't:
-        an older one has to write them anew. Nor can one before which a record or a model was left
-        that is lost: the rounds since the one before are done again, and leave it anew. What older
+        One whose older envelopes are needed and lost, as two damaged files in a row lose some,
+        can't: an older one has to write them anew. Nor can one before which a record or a model was
+        left that is lost: the rounds since the one before are done again, and leave it anew. What
+            older
         ones would need, neighbours may have dropped; these are for those whose file is damaged.
         """
         refused: list[tuple[int, str]] = []
@@ -302,8 +303,8 @@ class Checkpoints:
         for round_index in reversed(rounds):
             try:
                 checkpoint = self._read(device, round_index)
-                older = SentLog(lambda r: self.letters(device, r))
-                older.restore(checkpoint.fields["log"], round_index, _letters(checkpoint), rounds)
+                older = SentLog(lambda r: self.envelopes(device, r))
+                older.restore(checkpoint.fields["log"], round_index, _envelopes(checkpoint), rounds)
                 older.uncovered()
                 self._check_records(checkpoint)
             except NewerCheckpointError:
@@ -361,10 +362,11 @@ def _tell_refused(device: int, refused: Sequence[tuple[int, str]], level: int) -
         )
 
 
-def _letters(checkpoint: Checkpoint) -> WrittenLetters:
+def _envelopes(checkpoint: Checkpoint) -> WrittenEnvelopes:
     described = checkpoint.fields["letters"]
-    letters = [
-        read_letter(letter, data) for letter, data in zip(described, checkpoint.blobs, strict=True)
+    envelopes = [
+        read_envelope(envelope, data)
+        for envelope, data in zip(described, checkpoint.blobs, strict=True)
     ]
     num_copies = checkpoint.fields["copies"]
-    return WrittenLetters(letters[:num_copies], letters[num_copies:])
+    return WrittenEnvelopes(envelopes[:num_copies], envelopes[num_copies:])

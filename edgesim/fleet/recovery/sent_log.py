@@ -1,10 +1,10 @@
-"""Letters that a device has sent and that a receiver may ask for again.
+"""Envelopes that a device has sent and that a receiver may ask for again.
 
 A receiver that is restarted goes on from its checkpoint and needs what it had absorbed since. Its
-senders therefore keep every letter until a checkpoint of the receiver covers it: since their own
+senders therefore keep every envelope until a checkpoint of the receiver covers it: since their own
 last checkpoint but one in memory, older ones in the files of their checkpoints. Each is written
-twice, as one of a checkpoint's own letters and as a copy in the next one, so that no damaged file
-takes letters along.
+twice, as one of a checkpoint's own envelopes and as a copy in the next one, so that no damaged file
+takes envelopes along.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from threading import Lock
 from typing import Any
 
 from edgesim.compression.wire import HEADER
-from edgesim.device.mail import Letter
+from edgesim.device.mail import Envelope
 from edgesim.device.membership import Edge
-from edgesim.fleet.transport.network import LettersLostError
+from edgesim.fleet.transport.network import EnvelopesLostError
 from edgesim.hardware.timeline import Stamp
 from edgesim.storage.checkpoint_format import CheckpointError
 from edgesim.storage.store import StorageError
@@ -28,98 +28,98 @@ _log = logging.getLogger(__name__)
 KEPT_CHECKPOINTS = 2
 """Newest checkpoints of a device that are kept whatever happens: the second, if one is damaged."""
 MANY_CHECKPOINTS = 6
-"""Beyond these, letters of the oldest that are still needed go into the next checkpoint. An edge on
-which nothing is sent any more is never covered, and must not keep all later files."""
+"""Beyond these, envelopes of the oldest that are still needed go into the next checkpoint. An edge
+on which nothing is sent any more is never covered, and must not keep all later files."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A letter in memory; one payload sent on many edges is kept once.
+    """An envelope in memory; one payload sent on many edges is kept once.
 
     Attributes:
-        letter: without its data.
-        head: first bytes of its data, which no two letters share.
+        envelope: without its data.
+        head: first bytes of its data, which no two envelopes share.
         tail: the others.
     """
 
-    letter: Letter
+    envelope: Envelope
     head: bytes
     tail: bytes
 
-    def whole(self) -> Letter:
-        """The letter as it was sent."""
-        return replace(self.letter, data=self.head + self.tail)
+    def whole(self) -> Envelope:
+        """The envelope as it was sent."""
+        return replace(self.envelope, data=self.head + self.tail)
 
 
 @dataclass(frozen=True, slots=True)
 class _Sealed:
-    """A checkpoint's own letters: by edge, one past the last sequence."""
+    """A checkpoint's own envelopes: by edge, one past the last sequence."""
 
     round_index: int
     ends: Mapping[Edge, int]
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenLetters:
+class WrittenEnvelopes:
     """What the file of a checkpoint holds, each in the order in which it was sent.
 
     Attributes:
-        copies: of the own letters of the checkpoint before, as far as they were not covered.
-        own: letters since then.
+        copies: of the own envelopes of the checkpoint before, as far as they were not covered.
+        own: envelopes since then.
     """
 
-    copies: Sequence[Letter]
-    own: Sequence[Letter]
+    copies: Sequence[Envelope]
+    own: Sequence[Envelope]
 
 
 class SentLog:
     """See above; of one device.
 
     One thread seals what the device has sent while another answers who asks for it: whoever asks
-    in between must find each letter in one place or the other.
+    in between must find each envelope in one place or the other.
 
     Args:
-        read: letters in the device's checkpoint of a round, or CheckpointError if it is damaged.
+        read: envelopes in the device's checkpoint of a round, or CheckpointError if it is damaged.
     """
 
-    def __init__(self, read: Callable[[int], WrittenLetters]) -> None:
+    def __init__(self, read: Callable[[int], WrittenEnvelopes]) -> None:
         self._read = read
         self._fresh: list[_Kept] = []
-        self._newest_sealed: list[_Kept] = []  # own letters of the last checkpoint
+        self._newest_sealed: list[_Kept] = []  # own envelopes of the last checkpoint
         self._fresh_bytes = 0
         self._sealed: list[_Sealed] = []
         self._covered: dict[Edge, int] = {}
         self._carried: set[int] = set()
         self._lock = Lock()
 
-    def to_write(self) -> WrittenLetters:
+    def to_write(self) -> WrittenEnvelopes:
         """What the next checkpoint has to hold."""
         with self._lock:
-            copies = [kept for kept in self._newest_sealed if not self._is_covered(kept.letter)]
-            return WrittenLetters(_whole(copies), _whole(self._fresh))
+            copies = [kept for kept in self._newest_sealed if not self._is_covered(kept.envelope)]
+            return WrittenEnvelopes(_whole(copies), _whole(self._fresh))
 
     @property
     def fresh_bytes(self) -> int:
-        """Bytes in memory of letters that no checkpoint holds yet."""
+        """Bytes in memory of envelopes that no checkpoint holds yet."""
         return self._fresh_bytes
 
-    def add(self, letters: Iterable[Letter]) -> None:
-        """Keep letters before they are sent."""
+    def add(self, envelopes: Iterable[Envelope]) -> None:
+        """Keep envelopes before they are sent."""
         with self._lock:
-            self._add(letters)
+            self._add(envelopes)
 
-    def _add(self, letters: Iterable[Letter]) -> None:
+    def _add(self, envelopes: Iterable[Envelope]) -> None:
         tail = b""
-        for letter in letters:
-            head, own_tail = letter.data[: HEADER.size], letter.data[HEADER.size :]
+        for envelope in envelopes:
+            head, own_tail = envelope.data[: HEADER.size], envelope.data[HEADER.size :]
             self._fresh_bytes += len(head)
             if own_tail != tail:
                 tail = own_tail
                 self._fresh_bytes += len(tail)
-            self._fresh.append(_Kept(replace(letter, data=b""), head, tail))
+            self._fresh.append(_Kept(replace(envelope, data=b""), head, tail))
 
     def cover(self, edge: Edge, sequence: int) -> None:
-        """Learn that letters of an edge below a sequence will not be asked for."""
+        """Learn that envelopes of an edge below a sequence will not be asked for."""
         self._covered[edge] = max(sequence, self._covered.get(edge, 0))
 
     def seal(self, round_index: int) -> None:
@@ -127,7 +127,7 @@ class SentLog:
         with self._lock:
             ends: dict[Edge, int] = {}
             for kept in self._fresh:
-                edge, sequence = kept.letter.edge, kept.letter.sequence
+                edge, sequence = kept.envelope.edge, kept.envelope.sequence
                 ends[edge] = max(sequence + 1, ends.get(edge, 0))
             self._sealed.append(_Sealed(round_index, ends))
             self._newest_sealed, self._fresh, self._fresh_bytes = self._fresh, [], 0
@@ -136,7 +136,7 @@ class SentLog:
         """Forget checkpoints that nobody needs once a new one is written; returns their rounds.
 
         One goes only with all that are older, so that no round is left without its past. Call it
-        before a checkpoint is written, which may have to hold letters of older ones too.
+        before a checkpoint is written, which may have to hold envelopes of older ones too.
         """
         with self._lock:
             return self._drop_covered()
@@ -158,20 +158,20 @@ class SentLog:
         The old one goes with the checkpoint after that: until then, if the next one is damaged,
         the one before it is gone on from, and needs the old one.
         """
-        letters = self._own_letters(0)
+        envelopes = self._own_envelopes(0)
         fresh, self._fresh = self._fresh, []
-        self._add(letter for letter in letters if not self._is_covered(letter))
+        self._add(envelope for envelope in envelopes if not self._is_covered(envelope))
         self._fresh += fresh
         self._carried.add(self._sealed[0].round_index)
 
-    def _is_covered(self, letter: Letter) -> bool:
-        return letter.sequence < self._covered.get(letter.edge, 0)
+    def _is_covered(self, envelope: Envelope) -> bool:
+        return envelope.sequence < self._covered.get(envelope.edge, 0)
 
     def _are_covered(self, sealed: _Sealed) -> bool:
         return all(self._covered.get(edge, 0) >= end for edge, end in sealed.ends.items())
 
-    def _own_letters(self, number: int) -> Sequence[Letter]:
-        """Own letters of one of the checkpoints, but maybe for some that are covered.
+    def _own_envelopes(self, number: int) -> Sequence[Envelope]:
+        """Own envelopes of one of the checkpoints, but maybe for some that are covered.
 
         Raises:
             CheckpointError: its file is damaged, and the next one, too, or that has no copies.
@@ -183,57 +183,59 @@ class SentLog:
         try:
             return self._read(sealed.round_index).own
         except (CheckpointError, StorageError) as error:
-            _log.warning("%s; the letters in it are taken from the next one", error)
+            _log.warning("%s; the envelopes in it are taken from the next one", error)
             copies = self._read(later[0].round_index).copies
-            copied = {(letter.edge, letter.sequence) for letter in copies}
+            copied = {(envelope.edge, envelope.sequence) for envelope in copies}
             for edge, end in sealed.ends.items():
                 if end > self._covered.get(edge, 0) and (edge, end - 1) not in copied:
                     raise  # the next one is of an early version, which wrote no copies
             return copies
 
-    def letters(self, edge: Edge, next_sequence: int) -> list[Letter]:
-        """Letters of an edge from a sequence on, in order.
+    def envelopes(self, edge: Edge, next_sequence: int) -> list[Envelope]:
+        """Envelopes of an edge from a sequence on, in order.
 
         Raises:
-            LettersLostError: one of them is gone.
+            EnvelopesLostError: one of them is gone.
             CheckpointError: two checkpoints in a row that hold some are damaged.
         """
         with self._lock:  # also while files are read: they must not be dropped meanwhile
             found = {
-                letter.sequence: letter
+                envelope.sequence: envelope
                 for number, sealed in enumerate(self._sealed)
                 if sealed.ends.get(edge, 0) > next_sequence
-                for letter in self._own_letters(number)
-                if letter.edge == edge
+                for envelope in self._own_envelopes(number)
+                if envelope.edge == edge
             }
-            found |= {k.letter.sequence: k.whole() for k in self._fresh if k.letter.edge == edge}
+            found |= {
+                k.envelope.sequence: k.whole() for k in self._fresh if k.envelope.edge == edge
+            }
         wanted = [found[sequence] for sequence in sorted(found) if sequence >= next_sequence]
-        for sequence, letter in enumerate(wanted, next_sequence):
-            if letter.sequence > sequence:
-                raise _lost(edge, sequence, letter.sequence)
+        for sequence, envelope in enumerate(wanted, next_sequence):
+            if envelope.sequence > sequence:
+                raise _lost(edge, sequence, envelope.sequence)
         covered = self._covered.get(edge, 0)
         if not wanted and next_sequence < covered:
             raise _lost(edge, next_sequence, covered)
         return wanted
 
-    def uncovered(self) -> list[Letter]:
-        """All letters that somebody may lack, in the order in which they were sent.
+    def uncovered(self) -> list[Envelope]:
+        """All envelopes that somebody may lack, in the order in which they were sent.
 
         Raises:
             CheckpointError: two checkpoints in a row that hold some are damaged.
         """
         with self._lock:
             sealed = [
-                letter
+                envelope
                 for number, part in enumerate(self._sealed)
                 if not self._are_covered(part)
-                for letter in self._own_letters(number)
+                for envelope in self._own_envelopes(number)
             ]
-            letters = (*sealed, *_whole(self._fresh))
-        return [letter for letter in letters if not self._is_covered(letter)]
+            envelopes = (*sealed, *_whole(self._fresh))
+        return [envelope for envelope in envelopes if not self._is_covered(envelope)]
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint has to remember beside the fresh letters."""
+        """What a checkpoint has to remember beside the fresh envelopes."""
         return {
             # A copy: a receipt may come in another thread.
             "covered": [[*edge, sequence] for edge, sequence in self._covered.copy().items()],
@@ -248,7 +250,7 @@ class SentLog:
         self,
         state: Mapping[str, Any],
         round_index: int,
-        letters: WrittenLetters,
+        envelopes: WrittenEnvelopes,
         kept_rounds: Container[int],
     ) -> None:
         """Become what it was when a checkpoint had been written.
@@ -256,8 +258,8 @@ class SentLog:
         Args:
             state: in that checkpoint.
             round_index: of it.
-            letters: in it.
-            kept_rounds: rounds whose checkpoints are still there; the letters of others were
+            envelopes: in it.
+            kept_rounds: rounds whose checkpoints are still there; the envelopes of others were
                 covered when these were removed, or carried into this one.
         """
         self._carried = set(state["carried"])
@@ -273,30 +275,30 @@ class SentLog:
                 for edge, end in ends.items():
                     self.cover(edge, end)
         self._fresh = []
-        self.add(letters.own)
+        self.add(envelopes.own)
         self.seal(round_index)
 
 
-def _lost(edge: Edge, asked: int, first_kept: int) -> LettersLostError:
+def _lost(edge: Edge, asked: int, first_kept: int) -> EnvelopesLostError:
     sender, receiver = edge
-    return LettersLostError(
+    return EnvelopesLostError(
         f"device {receiver} asks for message {asked} of device {sender}, which keeps those from "
         f"{first_kept} on: files in checkpoints/device-{receiver:06d} are lost or damaged; bring "
         "them back from a copy, or start the run anew"
     )
 
 
-def _whole(letters: Iterable[_Kept]) -> list[Letter]:
-    return [kept.whole() for kept in letters]
+def _whole(envelopes: Iterable[_Kept]) -> list[Envelope]:
+    return [kept.whole() for kept in envelopes]
 
 
-def describe_letter(letter: Letter) -> list[Any]:
-    """All of a letter but its data, as JSON can hold it."""
-    return [*letter.edge, letter.sequence, letter.stamp and asdict(letter.stamp)]
+def describe_envelope(envelope: Envelope) -> list[Any]:
+    """All of an envelope but its data, as JSON can hold it."""
+    return [*envelope.edge, envelope.sequence, envelope.stamp and asdict(envelope.stamp)]
 
 
-def read_letter(described: Sequence[Any], data: bytes) -> Letter:
-    """A letter as it was described."""
+def read_envelope(described: Sequence[Any], data: bytes) -> Envelope:
+    """An envelope as it was described."""
     sender, receiver, sequence, stamp = described
     edge = sender, receiver
-    return Letter(edge, sequence, data, Stamp(**stamp) if stamp else None, receiver)
+    return Envelope(edge, sequence, data, Stamp(**stamp) if stamp else None, receiver)

@@ -1,11 +1,11 @@
-"""What a host knows of the world outside: a network that brings letters to devices."""
+"""What a host knows of the world outside: a network that brings envelopes to devices."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Protocol
 
-from edgesim.device.mail import Letter, LifeSign, Promise
+from edgesim.device.mail import Envelope, LifeSign, Promise
 from edgesim.device.membership import Edge
 from edgesim.errors import EdgesimError
 
@@ -14,17 +14,17 @@ class PeerUnavailableError(EdgesimError):
     """Nobody answers for a device at the moment; it may come back, so try again."""
 
 
-class LettersLostError(EdgesimError):
-    """A device asks for letters that their sender no longer has."""
+class EnvelopesLostError(EdgesimError):
+    """A device asks for envelopes that their sender no longer has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A receiver's answer to a letter.
+    """A receiver's answer to an envelope.
 
     Attributes:
         accepted: it was readable and due, and is there; False asks for it again.
-        covered: the receiver will never ask for letters of this edge below that sequence.
+        covered: the receiver will never ask for envelopes of this edge below that sequence.
     """
 
     accepted: bool
@@ -33,11 +33,11 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A device that was restarted, or has taken the place of another, asks for letters again.
+    """A device that was restarted, or has taken the place of another, asks for envelopes again.
 
     Attributes:
         edge: on which they were sent.
-        next_sequence: first letter that it lacks.
+        next_sequence: first envelope that it lacks.
         holder: device that is asked.
         asker: device that asks, where they are brought to.
     """
@@ -49,13 +49,13 @@ class Request:
 
 
 class Network(Protocol):
-    """Carries letters and requests between the hosts of a fleet.
+    """Carries envelopes and requests between the hosts of a fleet.
 
-    It may delay, repeat, reorder and damage letters; it says so where it can't reach somebody.
+    It may delay, repeat, reorder and damage envelopes; it says so where it can't reach somebody.
     """
 
-    async def post(self, letter: Letter) -> Receipt:
-        """Bring a letter to the device `letter.receiver`.
+    async def post(self, envelope: Envelope) -> Receipt:
+        """Bring an envelope to the device `envelope.receiver`.
 
         Raises:
             PeerUnavailableError: it may or may not have arrived.
@@ -75,6 +75,6 @@ class Network(Protocol):
 
         Raises:
             PeerUnavailableError: it may or may not have arrived.
-            LettersLostError: what is asked for is not there any more.
+            EnvelopesLostError: what is asked for is not there any more.
         """
         ...

@@ -14,7 +14,7 @@ promises past its pair from all others, and does not wait.
 Windows do not change that. A message has room if fewer than a window's are waiting, or else if its
 sender's pair is not ahead of the receiver's, or if the receiver waits for that edge. The least
 device is ahead of nobody, so it is never kept from sending. What a full edge holds back must hold
-back no letter and no promise of another edge.
+back no envelope and no promise of another edge.
 """
 
 from __future__ import annotations
