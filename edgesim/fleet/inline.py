@@ -8,7 +8,7 @@ from edgesim.assembly.build import FleetPlan
 from edgesim.data.images import LabelledImages
 from edgesim.device.mail import Envelope, LifeSign, Promise
 from edgesim.fleet.host.build import build_host
-from edgesim.fleet.transport.network import Receipt, Request
+from edgesim.fleet.transport.network import Acknowledgement, Request
 from edgesim.fleet.transport.progress import Progress, Waiting
 
 
@@ -54,7 +54,7 @@ class InlineFleet:
         """End everything that was started."""
         self._host.close()
 
-    async def post(self, envelope: Envelope) -> Receipt:
+    async def post(self, envelope: Envelope) -> Acknowledgement:
         """Bring an envelope to a device."""
         return await self._host.deliver(envelope)
 

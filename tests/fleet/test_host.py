@@ -15,7 +15,7 @@ from edgesim.device.trainer import DivergedError
 from edgesim.fleet.host.build import build_host
 from edgesim.fleet.host.post_office import DeliveryError
 from edgesim.fleet.host.turns import MOST_ROUNDS
-from edgesim.fleet.transport.network import Receipt
+from edgesim.fleet.transport.network import Acknowledgement
 from edgesim.results.run_directory import RunDirectory
 
 
@@ -26,7 +26,7 @@ def plan_of(ready, folder):
 def test_an_envelope_that_is_always_refused_ends_the_run_with_its_edge_named(tmp_path):
     class Refusing(Loopback):
         async def post(self, envelope):
-            return Receipt(accepted=False)
+            return Acknowledgement(accepted=False)
 
     ready = prepared(tmp_path)
     plan = plan_of(ready, RunDirectory.create(tmp_path / "run").place)
@@ -62,11 +62,11 @@ def test_a_host_refuses_what_is_no_message_and_what_is_not_for_it(tmp_path):
         host = build_host(plan, {0: shards[0]}, Loopback(), num_threads=1)
         other = build_host(plan, {1: shards[1]}, Loopback(), num_threads=1)
         nonsense = Envelope((3, 0), 0, b"nonsense", None, 0)
-        assert await host.deliver(nonsense) == Receipt(accepted=False)
+        assert await host.deliver(nonsense) == Acknowledgement(accepted=False)
         device = next(iter(other._devices.values()))
         [envelope] = other._turns.first(device, other._records[1])
         assert envelope.to == 2
-        assert await host.deliver(envelope) == Receipt(accepted=False)
+        assert await host.deliver(envelope) == Acknowledgement(accepted=False)
 
     asyncio.run(conduct())
 

@@ -39,10 +39,10 @@ from edgesim.fleet.host.turns import Core, Turns
 from edgesim.fleet.recovery.checkpoints import Checkpoints, DeviceRecords
 from edgesim.fleet.recovery.sent_log import SentLog, WrittenEnvelopes
 from edgesim.fleet.transport.network import (
+    Acknowledgement,
     EnvelopesLostError,
     Network,
     PeerUnavailableError,
-    Receipt,
     Request,
 )
 from edgesim.fleet.transport.progress import Progress, Waiting
@@ -173,17 +173,18 @@ class Host:
         for task in self._resending:
             task.cancel()
 
-    async def deliver(self, envelope: Envelope) -> Receipt:
-        """Take in an envelope, as soon as there is room for it; the receipt may ask for it again.
+    async def deliver(self, envelope: Envelope) -> Acknowledgement:
+        """Take in an envelope as soon as there is room for it.
 
-        What comes for a device that has left goes on to its heir, whose host then answers. Repeated
-        delivery does no harm. Nothing in an envelope's message is trusted.
+        The acknowledgement may ask for it again. What comes for a device that has left goes on to
+        its heir, whose host then answers. Repeated delivery does no harm. Nothing in an envelope's
+        message is trusted.
         """
         try:
             message = decode(envelope.data, self._layout, self._payloads)
         except WireError as error:
             _log.warning("refused a message of %d bytes: %s", len(envelope.data), error)
-            return Receipt(accepted=False)
+            return Acknowledgement(accepted=False)
         index = envelope.to
         device = self._devices.get(index)
         if device is None or not device.pace.expects(message):
@@ -193,7 +194,7 @@ class Host:
                 message.receiver,
                 message.round_index,
             )
-            return Receipt(accepted=False)
+            return Acknowledgement(accepted=False)
         await self._is_ready[index].wait()
         edge = message.sender, message.receiver
         records = self._records[index]
@@ -203,7 +204,7 @@ class Host:
             return await self._post_office.deliver(replace(envelope, to=records.heir))
         self._intakes[index].put(Arrival(message, envelope.stamp))
         covered = self._checkpoints.covered(index, edge) if self._checkpoints else 0
-        return Receipt(accepted=True, covered=covered)
+        return Acknowledgement(accepted=True, covered=covered)
 
     async def take_promise(self, promise: Promise | LifeSign) -> None:
         """Take in what a sender promises of an edge, or that a receiver lives, at free pace.

@@ -16,7 +16,7 @@ from edgesim.device.mail import Envelope, LifeSign, Promise
 from edgesim.device.membership import Edge
 from edgesim.errors import EdgesimError
 from edgesim.fleet.recovery.sent_log import SentLog
-from edgesim.fleet.transport.network import Network, PeerUnavailableError, Receipt
+from edgesim.fleet.transport.network import Acknowledgement, Network, PeerUnavailableError
 
 POST_ATTEMPTS = 20  # of an envelope that is refused: a network damages some, not all
 MAX_IN_FLIGHT = 8  # envelopes on one edge whose acceptance is not known yet
@@ -114,10 +114,10 @@ class PostOffice:
     async def send_again(self, envelopes: Iterable[Envelope], log: SentLog) -> None:
         """Send old envelopes one by one, beside those under way, which may wait for them."""
         for envelope in envelopes:
-            receipt = await self.deliver(envelope)
-            log.cover(envelope.edge, receipt.covered)
+            acknowledgement = await self.deliver(envelope)
+            log.cover(envelope.edge, acknowledgement.covered)
 
-    async def deliver(self, envelope: Envelope) -> Receipt:
+    async def deliver(self, envelope: Envelope) -> Acknowledgement:
         """Send one envelope until it is accepted.
 
         Raises:
@@ -126,13 +126,13 @@ class PostOffice:
         pause_s, refusals = FIRST_PAUSE_S, 0
         while refusals < POST_ATTEMPTS:
             try:
-                receipt = await self._network.post(envelope)
+                acknowledgement = await self._network.post(envelope)
             except PeerUnavailableError:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
                 continue
-            if receipt.accepted:
-                return receipt
+            if acknowledgement.accepted:
+                return acknowledgement
             refusals += 1
         raise DeliveryError(
             f"device {envelope.to} refused message {envelope.sequence} of device "
@@ -141,10 +141,10 @@ class PostOffice:
 
     async def _carry(self, envelope: Envelope, log: SentLog, slot: asyncio.Semaphore) -> None:
         try:
-            receipt = await self.deliver(envelope)
+            acknowledgement = await self.deliver(envelope)
         finally:
             slot.release()
-        log.cover(envelope.edge, receipt.covered)
+        log.cover(envelope.edge, acknowledgement.covered)
 
 
 def _says_something(promise: Promise | LifeSign) -> bool:

@@ -28,7 +28,7 @@ from edgesim.fleet.host.build import build_host
 from edgesim.fleet.host.host import Host
 from edgesim.fleet.on_ray.core_pool import CorePool
 from edgesim.fleet.on_ray.private_folder import PREFIX, sweep
-from edgesim.fleet.transport.network import PeerUnavailableError, Receipt, Request
+from edgesim.fleet.transport.network import Acknowledgement, PeerUnavailableError, Request
 from edgesim.fleet.transport.progress import Progress, Waiting
 from edgesim.learning.allocator import keep_freed_memory
 from edgesim.results.run_directory import RunDirectory
@@ -118,7 +118,7 @@ class DeviceActor:
         await (await self._built).run()
 
     @ray.method(enable_task_events=False)
-    async def deliver(self, envelope: Envelope) -> Receipt:
+    async def deliver(self, envelope: Envelope) -> Acknowledgement:
         """Take in an envelope for a device here."""
         return await (await self._built).deliver(envelope)
 
@@ -151,10 +151,10 @@ class DeviceActor:
         if self._built.done():
             await self._built.result().stop()
 
-    async def post(self, envelope: Envelope) -> Receipt:
+    async def post(self, envelope: Envelope) -> Acknowledgement:
         """Bring an envelope to another device."""
-        receipt: Receipt = await self._answer(envelope.to, "deliver", envelope)
-        return receipt
+        acknowledgement: Acknowledgement = await self._answer(envelope.to, "deliver", envelope)
+        return acknowledgement
 
     async def promise(self, promise: Promise | LifeSign) -> None:
         """Bring a promise to another device."""

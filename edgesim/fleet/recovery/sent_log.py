@@ -237,7 +237,7 @@ class SentLog:
     def state(self) -> dict[str, Any]:
         """What a checkpoint has to remember beside the fresh envelopes."""
         return {
-            # A copy: a receipt may come in another thread.
+            # A copy: an acknowledgement may come in another thread.
             "covered": [[*edge, sequence] for edge, sequence in self._covered.copy().items()],
             "sealed": [
                 [part.round_index, [[*edge, end] for edge, end in part.ends.items()]]

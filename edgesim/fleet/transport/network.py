@@ -19,7 +19,7 @@ class EnvelopesLostError(EdgesimError):
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class Acknowledgement:
     """A receiver's answer to an envelope.
 
     Attributes:
@@ -54,7 +54,7 @@ class Network(Protocol):
     It may delay, repeat, reorder and damage envelopes; it says so where it can't reach somebody.
     """
 
-    async def post(self, envelope: Envelope) -> Receipt:
+    async def post(self, envelope: Envelope) -> Acknowledgement:
         """Bring an envelope to the device `envelope.receiver`.
 
         Raises:
