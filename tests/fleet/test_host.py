@@ -13,7 +13,7 @@ from edgesim.assembly.build import PLAIN, FleetPlan
 from edgesim.device.mail import Envelope
 from edgesim.device.trainer import DivergedError
 from edgesim.fleet.host.build import build_host
-from edgesim.fleet.host.post_office import DeliveryError
+from edgesim.fleet.host.reliable_sender import DeliveryError
 from edgesim.fleet.host.turns import MOST_ROUNDS
 from edgesim.fleet.transport.network import Acknowledgement
 from edgesim.results.run_directory import RunDirectory

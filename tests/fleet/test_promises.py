@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from edgesim.compression import Message
 from edgesim.device.mail import Arrival, LifeSign, Promise
-from edgesim.fleet.host.post_office import PostOffice
+from edgesim.fleet.host.reliable_sender import ReliableSender
 from edgesim.fleet.transport.promises import BrokenPromiseError, Inbox
 from edgesim.hardware.duty_cycle import ALWAYS_AWAKE, DutyCycle
 from edgesim.hardware.links import Link
@@ -344,11 +344,11 @@ def test_a_promise_is_said_again_while_an_answer_of_the_receivers_former_life_is
 
     async def conduct():
         network, tasks = Late(), []
-        office = PostOffice(network)
-        office.promise([Promise((0, 1), 0, 1.5)], lambda work: tasks.append(create_task(work)))
+        sender = ReliableSender(network)
+        sender.promise([Promise((0, 1), 0, 1.5)], lambda work: tasks.append(create_task(work)))
         await asyncio.sleep(0)
         assert len(network.said) == 1, "to a receiver that dies before its answer is here"
-        office.promise_again((0, 1), lambda work: tasks.append(create_task(work)))
+        sender.promise_again((0, 1), lambda work: tasks.append(create_task(work)))
         network.answer.set()
         await asyncio.gather(*tasks)
         assert network.said == [Promise((0, 1), 0, 1.5)] * 2
@@ -376,9 +376,9 @@ def test_what_says_nothing_is_not_repeated(promise, is_repeated):
 
     async def conduct():
         network, tasks = Heard(), []
-        office = PostOffice(network)
-        for say in (office.promise, office.promise_again):
-            what = [promise] if say == office.promise else (0, 1)
+        sender = ReliableSender(network)
+        for say in (sender.promise, sender.promise_again):
+            what = [promise] if say == sender.promise else (0, 1)
             say(what, lambda work: tasks.append(create_task(work)))
             await asyncio.gather(*tasks)
         assert network.said == [promise] * (1 + is_repeated)

@@ -34,7 +34,7 @@ from edgesim.device.membership import Edge
 from edgesim.errors import EdgesimError
 from edgesim.fleet.host.bookkeeper import Archive, Bookkeeper, Moments
 from edgesim.fleet.host.intake import Intake, make_intake
-from edgesim.fleet.host.post_office import LONGEST_PAUSE_S, PostOffice
+from edgesim.fleet.host.reliable_sender import LONGEST_PAUSE_S, ReliableSender
 from edgesim.fleet.host.turns import Core, Turns
 from edgesim.fleet.recovery.checkpoints import Checkpoints, DeviceRecords
 from edgesim.fleet.recovery.sent_log import SentLog, WrittenEnvelopes
@@ -92,7 +92,7 @@ class Host:
             WeakValueDictionary() if len(devices) > 1 else None
         )
         self._network = network
-        self._post_office = PostOffice(network)
+        self._sender = ReliableSender(network)
         self._num_rounds = num_rounds
         self._books = Bookkeeper(archive, moments, checkpoints)
         keeps_envelopes = checkpoints is not None
@@ -201,7 +201,7 @@ class Host:
         if records.heir is None:
             await self._intakes[index].room(edge, message.sequence, envelope.stamp)
         if records.heir is not None:
-            return await self._post_office.deliver(replace(envelope, to=records.heir))
+            return await self._sender.deliver(replace(envelope, to=records.heir))
         self._intakes[index].put(Arrival(message, envelope.stamp))
         covered = self._checkpoints.covered(index, edge) if self._checkpoints else 0
         return Acknowledgement(accepted=True, covered=covered)
@@ -226,8 +226,8 @@ class Host:
         envelopes = await self._in_thread(
             records.log.envelopes, request.edge, request.next_sequence
         )
-        self._spawn(self._post_office.send_again(_to(envelopes, request.asker), records.log))
-        self._post_office.promise_again(request.edge, self._spawn)
+        self._spawn(self._sender.send_again(_to(envelopes, request.asker), records.log))
+        self._sender.promise_again(request.edge, self._spawn)
         if records.heir is not None:  # goes on in the name of this device
             sequence = max(
                 [request.next_sequence, *(envelope.sequence + 1 for envelope in envelopes)]
@@ -275,7 +275,7 @@ class Host:
                 envelopes = await self._in_thread(self._turns.send, device, records)
             # Before the envelopes, some of which may have to wait: others may wait for a promise.
             self._announce(device, envelopes)
-            await self._post_office.send(envelopes, records.log, tasks)
+            await self._sender.send(envelopes, records.log, tasks)
             start = perf_counter()
             arrivals = await intake.collect()
             waited_s = perf_counter() - start
@@ -285,11 +285,11 @@ class Host:
         else:
             intake.end()
             self._announce(device, envelopes)
-            await self._post_office.send(envelopes, records.log, tasks)
+            await self._sender.send(envelopes, records.log, tasks)
 
     def _announce(self, device: Device, envelopes: Sequence[Envelope]) -> None:
         """Tell others what they must know beside these envelopes."""
-        self._post_office.promise(device.pace.announce(envelopes), self._spawn)
+        self._sender.promise(device.pace.announce(envelopes), self._spawn)
 
     async def _go_on(self, device: Device) -> None:
         """Go on where the device was when its checkpoint was written, and ask for what it lacks."""
@@ -299,7 +299,7 @@ class Host:
         self._is_ready[device.index].set()
         self._announce(device, ())
         uncovered = await self._in_thread(records.log.uncovered)
-        self._spawn(self._post_office.send_again(uncovered, records.log))
+        self._spawn(self._sender.send_again(uncovered, records.log))
         if records.heir is None:
             told_on = self._intakes[device.index].told_by_receivers
             edges = {*device.membership.possible_in_edges(), *told_on}
@@ -348,9 +348,9 @@ class Host:
         records = self._records[device.index]
         records.heir = heir = envelopes[0].to
         await self._in_thread(self._books.save, device, records)
-        await asyncio.gather(*await self._post_office.send(envelopes, records.log, tasks))
+        await asyncio.gather(*await self._sender.send(envelopes, records.log, tasks))
         mail = [_forwarded(arrival, heir) for arrival in self._intakes[device.index].leave()]
-        await self._post_office.send_again(mail, records.log)
+        await self._sender.send_again(mail, records.log)
 
     async def _in_thread(
         self, work: Callable[Parameters, Result], *args: Parameters.args, **kw: Parameters.kwargs

@@ -18,13 +18,13 @@ from edgesim.errors import EdgesimError
 from edgesim.fleet.recovery.sent_log import SentLog
 from edgesim.fleet.transport.network import Acknowledgement, Network, PeerUnavailableError
 
-POST_ATTEMPTS = 20  # of an envelope that is refused: a network damages some, not all
+DELIVERY_ATTEMPTS = 20  # of an envelope that is refused: a network damages some, not all
 MAX_IN_FLIGHT = 8  # envelopes on one edge whose acceptance is not known yet
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.0  # between attempts to reach a peer
 
 
 Spawn: TypeAlias = Callable[[Coroutine[None, None, None]], object]
-"""Lets something go on beside what goes on."""
+"""Starts a coroutine in the background."""
 
 _Topic: TypeAlias = tuple[type[Promise] | type[LifeSign], Edge]
 """What is told to a device: of two about the same the newer one replaces the older."""
@@ -34,8 +34,8 @@ class DeliveryError(EdgesimError):
     """An envelope was refused at its receiver every time it was sent."""
 
 
-class PostOffice:
-    """Sends the envelopes of one host.
+class ReliableSender:
+    """Sends the envelopes of one host until each is accepted.
 
     Args:
         network: that carries them.
@@ -124,7 +124,7 @@ class PostOffice:
             DeliveryError: it is refused again and again.
         """
         pause_s, refusals = FIRST_PAUSE_S, 0
-        while refusals < POST_ATTEMPTS:
+        while refusals < DELIVERY_ATTEMPTS:
             try:
                 acknowledgement = await self._network.post(envelope)
             except PeerUnavailableError:
@@ -136,7 +136,7 @@ class PostOffice:
             refusals += 1
         raise DeliveryError(
             f"device {envelope.to} refused message {envelope.sequence} of device "
-            f"{envelope.edge[0]} {POST_ATTEMPTS} times; its log says why"
+            f"{envelope.edge[0]} {DELIVERY_ATTEMPTS} times; its log says why"
         )
 
     async def _carry(self, envelope: Envelope, log: SentLog, slot: asyncio.Semaphore) -> None:
