@@ -1,4 +1,4 @@
-"""What `validate` and `run` say in the end: tables about a scenario, and about what it led to."""
+"""Closing tables of `validate` and `run`: what a scenario would do, and what a run has found."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from edgesim.scenario.own_parts import OwnPart, own_parts
 from edgesim.study.tables.table import Table
 from topologies import first_exchange, mixing_matrix, spectral_gap
 
-LARGEST_GAP = 512  # devices whose spectral gap takes no more than a second
+LARGEST_GAP = 512  # devices; the spectral gap of so many takes at most a second
 
 _SENTENCES = frozenset({"left", "died", "warning"})
-NAMED_DEVICES = 3  # in a row of the closing table; summary.json names all
+NAMED_DEVICES = 3  # devices named in a row of the closing table; summary.json names all
 
 
 def prepared_table(prepared: Prepared) -> Table:
-    """What a run of a scenario that has passed every check would be."""
+    """Table of what a run of a checked scenario will do."""
     scenario, training = prepared.scenario, prepared.training
     first = first_exchange(prepared.schedule)
     graph = prepared.schedule.graph(first)
@@ -58,7 +58,7 @@ def _described(part: OwnPart) -> str:
 
 
 def _evaluation_rows(prepared: Prepared) -> list[tuple[str, str]]:
-    """What evaluations of the averaged model, and of devices' own models, will take."""
+    """Rows about evaluations of the averaged model and of devices' own models."""
     section, devices = prepared.scenario.evaluation, prepared.scenario.fleet.num_devices
     num_evaluations = len(prepared.training.evaluation_rounds)
     rows = [("evaluations", f"{num_evaluations:,} of the averaged model")]
@@ -72,12 +72,12 @@ def _evaluation_rows(prepared: Prepared) -> list[tuple[str, str]]:
 
 
 def _losses(summary: dict[str, Any]) -> list[tuple[str, str]]:
-    """Rows about who was lost on the way: devices for good, actors and the whole run for a while.
+    """Rows about devices that left or died, restarts of actors and resumes of the run.
 
-    How each of the dead ended is said before the table, by `edgesim.fleet.recording.departures`.
+    `edgesim.fleet.recording.departures` describes the end of each dead device before the table.
 
     Args:
-        summary: as in summary.json; of a run of an earlier version it lacks some of it.
+        summary: content of summary.json; runs of earlier versions lack some keys.
     """
     reasons = summary.get("left_because", {})
     because = {"battery": "its battery was empty", "plan": "by plan"}
@@ -99,13 +99,13 @@ def _label(summary: dict[str, Any], device: str) -> str:
 
 
 def _some(names: Sequence[str]) -> str:
-    """A few of them, and how many more there are."""
+    """The first names, and the number of further ones."""
     more = len(names) - NAMED_DEVICES
     return "; ".join(names[:NAMED_DEVICES]) + (f"; and {more:,} more" if more > 0 else "")
 
 
 def _whose_accuracy(summary: dict[str, Any]) -> str:
-    """Which devices' own models were evaluated in the end."""
+    """Which devices' own models the last evaluation was of."""
     devices = summary["devices"]
     evaluated = summary.get("device_models_evaluated", devices)
     missing = {
@@ -116,7 +116,7 @@ def _whose_accuracy(summary: dict[str, Any]) -> str:
     there = devices - sum(missing.values())
     if evaluated == devices:
         return "single devices"
-    if there == devices or there <= 0:  # if all have died, of what they ended with
+    if there == devices or there <= 0:  # if all died, the models are those at their deaths
         return f"{evaluated:,} of {devices:,} devices"
     why = ", ".join(f"{number:,} {what}" for what, number in missing.items() if number)
     of = "" if evaluated == there else f"{evaluated:,} of "
@@ -124,11 +124,11 @@ def _whose_accuracy(summary: dict[str, Any]) -> str:
 
 
 def result_table(summary: dict[str, Any], place: str) -> Table:
-    """What a run has come to.
+    """Table of the results of a run.
 
     Args:
-        summary: as in summary.json.
-        place: of its files, a path or a URI.
+        summary: content of summary.json.
+        place: path or URI of the run directory.
     """
     rate = summary.get("averaging_rate")
     averaging = [] if rate is None else [("averaging rate", f"{rate:g}")]

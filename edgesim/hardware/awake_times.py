@@ -1,4 +1,4 @@
-"""When a device is awake that sleeps by a duty cycle and is absent by a plan besides."""
+"""Times at which a device is awake that has a duty cycle and is absent at times."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from edgesim.hardware.duty_cycle import ROUNDING, DutyCycle
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwakeTimes:
-    """A device that is absent does what one does that sleeps: nothing, until it is back.
+    """Times at which a device is awake. An absent device does nothing until it is back.
 
-    Its methods mean what those of `DutyCycle` mean.
+    The methods have the meaning of those of `DutyCycle`.
 
     Attributes:
-        cycle: when it is awake as long as it is there.
-        next_absence: the first absence that ends after a time, by its begin and its end; infinite
-            ones if there is none. Absences may overlap; of two the one that begins first counts.
+        cycle: duty cycle of the device while it is there.
+        next_absence: returns begin and end of the first absence that ends after a given time, both
+            infinite without one. Of overlapping absences the one that begins first counts.
     """
 
     cycle: DutyCycle
@@ -29,15 +29,15 @@ class AwakeTimes:
 
     @property
     def awake_part(self) -> float:
-        """Part of the time that it is awake while it is there."""
+        """Part of the time for which the device is awake while it is there."""
         return self.cycle.awake_part
 
     def rounding_s(self, time_s: float) -> float:
-        """More than rounding can put a sum of waking times before or after its true value."""
+        """Bound on the rounding error of a sum of waking times."""
         return self.cycle.rounding_s(time_s) + ROUNDING * abs(time_s)
 
     def awakening(self, time_s: float) -> float:
-        """The time itself if the device is awake then, or else when it wakes up next."""
+        """The first time, not before the given one, at which the device is awake."""
         while time_s < inf:
             time_s = self.cycle.awakening(time_s)
             from_s, until_s = self.next_absence(time_s)
@@ -47,7 +47,7 @@ class AwakeTimes:
         return inf
 
     def after(self, time_s: float, awake_s: float) -> float:
-        """When `awake_s` seconds of awake time have passed since `time_s`."""
+        """Time at which the device has been awake for `awake_s` seconds since `time_s`."""
         for start_s, end_s in self._stays(time_s):
             if end_s == inf:
                 return self.cycle.after(start_s, awake_s)
@@ -67,7 +67,7 @@ class AwakeTimes:
         return total_s
 
     def _stays(self, time_s: float) -> Iterator[tuple[float, float]]:
-        """Spans from a time on in which the device is there."""
+        """Spans of time in which the device is there, from a time on."""
         while time_s < inf:
             from_s, until_s = self.next_absence(time_s)
             if time_s < from_s:

@@ -1,11 +1,11 @@
-"""When a device is awake: always, or for a part of each period."""
+"""Times at which a device is awake: always, or for a part of each period."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, floor
 
-ROUNDING = 1e-9  # of the times and periods that are added up; far above what their sums lose
+ROUNDING = 1e-9  # of times and periods that are added; far above the rounding error of their sums
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,9 +15,9 @@ class DutyCycle:
     Work that is not done when the device falls asleep goes on when it wakes up.
 
     Attributes:
-        period_s: from one awakening to the next.
+        period_s: time from one awakening to the next.
         awake_s: awake time in each period, above 0 and at most `period_s`.
-        offset_s: when the first of the periods begins; they have gone on for ever.
+        offset_s: begin of one of the periods; periods reach back and forth without end.
     """
 
     period_s: float
@@ -26,29 +26,29 @@ class DutyCycle:
 
     @property
     def is_sleepless(self) -> bool:
-        """Whether it never sleeps; then no sum of periods may blur a time."""
+        """Whether the device never sleeps; times are then exact, without sums of periods."""
         return self.awake_s == self.period_s
 
     @property
     def awake_part(self) -> float:
-        """Part of the time that it is awake."""
+        """Part of the time for which the device is awake."""
         return self.awake_s / self.period_s
 
     def rounding_s(self, time_s: float) -> float:
-        """More than rounding can put a sum of waking times before or after its true value."""
+        """Bound on the rounding error of a sum of waking times."""
         if self.is_sleepless:
             return 0.0
         return ROUNDING * (abs(time_s) + abs(self.offset_s) + self.period_s)
 
     def awakening(self, time_s: float) -> float:
-        """The time itself if the device is awake then, or else when it wakes up next."""
+        """The first time, not before the given one, at which the device is awake."""
         if self.is_sleepless:
             return time_s
         period, into_s = self._place(time_s)
         return time_s if into_s < self.awake_s else self._start_s(period + 1)
 
     def after(self, time_s: float, awake_s: float) -> float:
-        """When `awake_s` seconds of awake time have passed since `time_s`."""
+        """Time at which the device has been awake for `awake_s` seconds since `time_s`."""
         if self.is_sleepless:
             return time_s + awake_s
         period, into_s = self._place(time_s)
@@ -56,7 +56,7 @@ class DutyCycle:
             period, into_s = period + 1, 0.0
         elif awake_s <= self.awake_s - into_s:
             return time_s + awake_s
-        # Counted from the start of that waking time; one that is used up to its end ends there.
+        # Counted from the begin of the waking time; work that fills a waking time ends at its end.
         total_s = into_s + awake_s
         periods = max(ceil(total_s / self.awake_s) - 1, 0)
         return self._start_s(period + periods) + (total_s - periods * self.awake_s)

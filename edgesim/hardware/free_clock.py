@@ -1,23 +1,25 @@
-"""The virtual clock of one device at free pace: it never waits, and takes in what has arrived.
+"""The virtual clock of one device at free pace: it never waits, and absorbs what has arrived.
 
-    step      as in lockstep (timeline.py); ends at t
+    step      a step takes as long as in lockstep (timeline.py) and ends at t
     send      the round's messages leave from t on, one after the other, when the radio is free
-    absorb    what has arrived by t takes time to absorb; the next step begins after that
-    at last   after its last step a device takes in all that is still on its way to it; one that
-              leaves by plan then hands over what it has to a neighbour that stays
+    absorb    the messages that have arrived by t take time to absorb; then the next step begins
+    at last   after its last step a device absorbs all messages that are still on their way to it;
+              a device that leaves by plan then hands over its mass to a neighbour that stays
 
-Arrived by t is what has (arrival, sender) <= (t, device): pairs, so that equal times are ordered.
+A message has arrived by t if (arrival, sender) <= (t, device). Pairs are compared in order, so that
+equal times are ordered as well.
 
-Half-duplex radios do one thing at a time. They take messages in by (first bit, sender, sequence),
-each when the radio is free; a reception begun by t is over before the messages of t leave, and a
-message has arrived when its reception is over. Such a device `listen`s before it sends.
+A half-duplex radio either sends or receives. It receives messages in the order of (first bit,
+sender, sequence), each when the radio is free. A reception that has begun by t is over before the
+messages of t leave. A message has arrived when its reception is over. Such a device calls `listen`
+before it sends.
 
-A promise says that no later message of an edge reaches the receiver (its first bit) before some
-time: the earliest end of the sender's next step, or when its radio is free if that is later, plus
-the link's latency. It is kept because more work never takes less time, losses and jitter only
-delay, and messages of an edge do not overtake each other. promises.py says what it is good for.
-Nothing is sent by a clock that has reached the time at which the receiver leaves by plan, but for
-what another one that leaves hands over.
+A promise is a lower bound: the first bit of any later message of an edge reaches the receiver no
+earlier. The bound is the earliest end of the sender's next step, or the time at which its radio is
+free if that is later, plus the link's latency. It holds because more work never takes less time,
+losses and jitter only delay, and messages of an edge do not overtake each other.
+fleet/transport/promises.py uses the bounds. Once the sender's clock has reached the time at which
+the receiver leaves by plan, nothing is sent on the edge but the handover of another leaver.
 """
 
 from __future__ import annotations
@@ -36,11 +38,11 @@ MessageKey: TypeAlias = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """A message that is known of: on its way to the device, or there.
+    """A message that the device knows of: on its way, or arrived.
 
     Attributes:
-        key: which message.
-        stamp: when it travels.
+        key: identity of the message.
+        stamp: times of the message on its way.
     """
 
     key: MessageKey
@@ -68,50 +70,50 @@ class FreeClock:
 
     @property
     def hardware(self) -> Hardware:
-        """Of the device."""
+        """Hardware of the device."""
         return self.timeline.hardware
 
     @property
     def now_s(self) -> float:
-        """The device's clock."""
+        """Current time of the device's clock."""
         return self.timeline.now_s
 
     @property
     def listens_first(self) -> bool:
-        """Whether what reaches the device by the end of a step decides when it can send."""
+        """Whether the device receives before it sends, so that receptions delay its messages."""
         return self.hardware.is_half_duplex
 
     def end_of_step_s(self, work: Work, round_index: int) -> float:
-        """When a step of this work would end that began now."""
+        """Time at which a step of this work would end if it began now."""
         step_s = self.timeline.step_s(work, round_index)
         return self.hardware.duty_cycle.after(self.now_s, step_s)
 
     def step(self, work: Work, round_index: int) -> float:
-        """Compute for as long as the work takes; returns the awake seconds that it took."""
+        """Compute a step; returns its awake seconds."""
         self._compute_s, self._wait_s = self.timeline.step(work, round_index), 0.0
-        # Until `foresee` says that they have left, this step's messages are the next.
+        # Until `foresee` is called, the next messages are those of this step.
         self._next_end_s = self._step_end_s = self.now_s
         return self._compute_s
 
     def idle(self, work: Work, round_index: int) -> None:
-        """Let the time of a step of this work pass without computing: there is no model yet."""
+        """Let the time of a step pass without computing, since the device has no model yet."""
         self._wait_s = self.step(work, round_index)
         self._compute_s = 0.0
 
     def may_inherit(self, receiver: int) -> bool:
-        """Whether this device could hand over to a neighbour as it leaves: to one that stays."""
+        """Whether this device leaves by plan and the neighbour stays, so could take its mass."""
         return self.hardware.leaves_s < inf == self.hardware.links[receiver].leaves_s
 
     def foresee(self, work: Work | None, round_index: int, *, hands_over: bool = False) -> None:
-        """Say what is known of the next step, so that promises reach beyond it.
+        """Take note of the next step, so that lower bounds reach beyond it.
 
-        Called before the messages of a step are sent, if each edge gets at most one of them, or
-        else before the last of each edge.
+        Called before the messages of a step are sent if each edge gets at most one of them, else
+        before the last message of each edge.
 
         Args:
-            work: least that the step takes; None if there is none, and never again a message.
-            round_index: of that step.
-            hands_over: of no step: there will be one message, with all that the device has.
+            work: least work of the next step; None if there is no next step, and no message of one.
+            round_index: round of the next step.
+            hands_over: without a next step: one message will follow, with all mass of the device.
         """
         self._hands_over = hands_over
         if work is None:
@@ -122,7 +124,7 @@ class FreeClock:
         self._next_end_s = max(end_s - cycle.rounding_s(end_s), self.now_s)
 
     def promise_s(self, edge: tuple[int, int]) -> float:
-        """Earliest time at which the first bit of a message not yet sent reaches its receiver.
+        """Lower bound on the time at which the first bit of the edge's next message arrives.
 
         Args:
             edge: sender and receiver, as in `Timeline.send`.
@@ -139,27 +141,27 @@ class FreeClock:
         return max(reaches_s, self.timeline.last_arrival_s.get(edge, 0.0))
 
     def send(self, edge: tuple[int, int], num_bytes: int, sequence: int) -> Stamp:
-        """Put a message on the air; see `Timeline.send`. Its stamp carries a promise."""
+        """Send a message as `Timeline.send` does; its stamp carries a lower bound as well."""
         earlier_s = self.timeline.last_arrival_s.get(edge, 0.0)
         stamp = self.timeline.send(edge, num_bytes, sequence)
         return replace(
             stamp,
-            first_bit_s=max(stamp.first_bit_s, earlier_s),  # nor does its first bit overtake
+            first_bit_s=max(stamp.first_bit_s, earlier_s),  # its first bit does not overtake either
             handed_s=self.now_s,
             promise_s=self.promise_s(edge),
         )
 
     def listen(self, known: Sequence[Incoming]) -> None:
-        """Let a half-duplex radio take in what it has begun to by now, before anything is sent.
+        """Let a half-duplex radio begin all receptions that are due by now, before it sends.
 
         Args:
-            known: all whose (first bit, sender) is at most (now, device), except what was handed
-                out by `arrived`.
+            known: all messages whose (first bit, sender) is at most (now, device), except those
+                that `arrived` has returned.
         """
         self._listen_until(self.now_s, known)
 
     def arrived(self, known: Sequence[Incoming]) -> list[MessageKey]:
-        """Messages that have arrived by now, in the order in which they are to be absorbed.
+        """Messages that have arrived by now, in the order in which the device absorbs them.
 
         Args:
             known: as in `listen`.
@@ -168,10 +170,13 @@ class FreeClock:
         return self._hand_out([place for place in self._places(known) if place[:2] <= now])
 
     def await_rest(self, known: Sequence[Incoming]) -> list[MessageKey]:
-        """Wait for the last message that will ever come; all messages, in the order to absorb.
+        """Wait for all messages that are still on their way.
 
         Args:
-            known: all that were not handed out; no other will come.
+            known: all messages that `arrived` has not returned; no further message will come.
+
+        Returns:
+            These messages, in the order in which the device absorbs them.
         """
         cycle = self.hardware.duty_cycle
         self._listen_until(inf, known)
@@ -181,16 +186,16 @@ class FreeClock:
         return self._hand_out(places)
 
     def absorb(self, work: Work) -> RoundTime:
-        """End the round: absorb what was handed out, which is this much work."""
+        """End the round: absorb the messages that `arrived` returned, which is this much work."""
         self._compute_s += self.timeline.work_more(work)
         return RoundTime(self.now_s, self._compute_s, self._wait_s)
 
     def work_more(self, work: Work) -> float:
-        """Compute beyond the end of a round; returns the seconds that it takes."""
+        """Compute further work at the end of a round; returns its seconds."""
         return self.timeline.work_more(work)
 
     def state(self) -> dict[str, Any]:
-        """What the clock knows between two rounds, as values that JSON can hold."""
+        """State of the clock between two rounds, as values that JSON can hold."""
         receptions = [[*key, done_s] for key, done_s in sorted(self._done_s.items())]
         return {
             "timeline": self.timeline.state(),
@@ -199,13 +204,16 @@ class FreeClock:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` gave; what was not handed out then has to be known again."""
+        """Continue from a state that `state` returned.
+
+        The caller must pass the messages again that `arrived` had not returned by then.
+        """
         self.timeline.restore(state["timeline"])
         self._done_s = {(s, r, sequence): done_s for s, r, sequence, done_s in state["receptions"]}
         self._next_end_s = inf if state["is_over"] else self.now_s
 
     def _listen_until(self, time_s: float, known: Sequence[Incoming]) -> None:
-        """Begin receptions until a time, each when the one before is over."""
+        """Begin receptions up to a time, each when the one before is over."""
         if not self.hardware.is_half_duplex:
             return
         new = [message for message in known if message.key not in self._done_s]
@@ -215,7 +223,7 @@ class FreeClock:
             self._done_s[message.key] = self.timeline.listen(message.stamp)
 
     def _places(self, known: Sequence[Incoming]) -> list[tuple[float, int, int, int]]:
-        """When each message is here, then its key; increasing. Without those not begun."""
+        """Arrival and key of each message, increasing; without receptions that have not begun."""
         if self.hardware.is_half_duplex:
             return sorted((self._done_s[m.key], *m.key) for m in known if m.key in self._done_s)
         return sorted((m.stamp.arrival_s, *m.key) for m in known)
@@ -228,5 +236,5 @@ class FreeClock:
 
 
 def _first_bit(message: Incoming) -> tuple[float, MessageKey]:
-    """Order in which a half-duplex radio takes messages in."""
+    """Order in which a half-duplex radio receives messages."""
     return message.stamp.first_bit_s, message.key

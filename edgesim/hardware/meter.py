@@ -1,4 +1,4 @@
-"""What the rounds of one device take: time by its clock, energy by a price list, losses."""
+"""Costs of the rounds of one device: time by its clock, energy by a price list, lost packets."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Clock(Protocol):
         ...
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` gave."""
+        """Continue from a state that `state` returned."""
         ...
 
 
@@ -57,12 +57,12 @@ class RoundCosts:
     Attributes:
         end_s: the device's clock after the round.
         compute_s: awake seconds of the step.
-        wait_s: awake seconds in which it did not compute.
-        lost_packets: packets of its messages that were sent again.
-        lost_bytes: bytes of these.
-        energy: what all of it drew.
-        charge_left_j: energy left in the battery, below 0 if it is overdrawn; NaN without one; None
-            if no device of the fleet has one.
+        wait_s: awake seconds in which the device did not compute.
+        lost_packets: number of packets of the device's messages that were sent again.
+        lost_bytes: bytes of the packets that were sent again.
+        energy: energy of the round.
+        charge_left_j: energy left in the battery, below 0 if overdrawn; NaN without a battery; None
+            if no device of the fleet has a battery.
     """
 
     end_s: float
@@ -75,7 +75,7 @@ class RoundCosts:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """The same by the columns of rounds.parquet."""
+        """The costs by the names of columns of rounds.parquet."""
         return {
             "virtual_time_s": self.end_s,
             "virtual_compute_s": self.compute_s,
@@ -95,17 +95,17 @@ class RoundCosts:
 class Meter(Generic[ClockT]):
     """Clock and energy of one device.
 
-    Each round: `step` (or `begin_round`, for a round that the caller's clock times otherwise), then
-    `send` for each message, then `end_round` with the time that the clock gave; maybe `send` for
-    messages of leave-taking; then `settle`.
+    Each round: `step` (or `begin_round`, if the caller advances the clock itself), then `send` for
+    each message, then `end_round` with the time that the clock returned, then `send` for each
+    message of a handover, if any, then `settle`.
 
     Attributes:
-        timeline: the device's clock.
+        timeline: clock of the device.
         table: energies of operations; None for the profile's powers.
-        with_charge: tell what is left in the battery: some device of the fleet has one.
-        spent_j: energy of all rounds that are settled.
-        costliest_j: energy of the costliest of them.
-        costliest_silent_j: likewise, of those without a message.
+        with_charge: whether to record the charge of the battery: some device of the fleet has one.
+        spent_j: energy of all settled rounds.
+        costliest_j: largest energy of a settled round.
+        costliest_silent_j: largest energy of a settled round without a message.
     """
 
     timeline: ClockT
@@ -126,12 +126,12 @@ class Meter(Generic[ClockT]):
         return self.timeline.now_s
 
     def step(self, work: Work, round_index: int) -> None:
-        """Do all the computing of a round."""
+        """Begin a round and compute its step."""
         self.begin_round(work)
         self.timeline.step(work, round_index)
 
     def begin_round(self, work: Work) -> None:
-        """Begin to count a round with this work; the caller lets the clock go on."""
+        """Begin to count a round with this work; the caller advances the clock."""
         self._work, self._sent_bytes, self._stamps, self._time = work, 0, [], None
 
     def send(self, edge: tuple[int, int], num_bytes: int, sequence: int) -> Stamp:
@@ -145,28 +145,28 @@ class Meter(Generic[ClockT]):
         """Count the end of a round.
 
         Args:
-            time: of the round, as the clock gave it.
-            received_bytes: of the messages absorbed.
-            work: of absorbing them, where `step` did not count it.
+            time: time of the round, as the clock returned it.
+            received_bytes: bytes of the absorbed messages.
+            work: work of absorbing them, if `step` did not count it.
         """
         self._time, self._received_bytes = time, received_bytes
         if work is not None:
             self._work += work
 
     def work_more(self, work: Work) -> None:
-        """Do work that comes up after the round's messages: of leaving, and of succeeding."""
+        """Compute the work of a handover, after the round's messages."""
         time = self._round_time()
         compute_s = self.timeline.work_more(work)
         self._work += work
         self._time = RoundTime(self.timeline.now_s, time.compute_s + compute_s, time.wait_s)
 
     def lasts(self, num_rounds: int, silent_rounds: int, last_bytes: int) -> bool:
-        """Whether the battery would last for more rounds like the costliest so far.
+        """Whether the battery can pay for further rounds like the costliest so far.
 
         Args:
-            num_rounds: how many.
-            silent_rounds: how many beside them without messages.
-            last_bytes: to be sent after them; packets that get lost come on top, in the mean.
+            num_rounds: number of further rounds with messages.
+            silent_rounds: number of further rounds without messages.
+            last_bytes: bytes that are sent afterwards; mean losses of packets are added to them.
         """
         profile, round_j = self.timeline.hardware.profile, self._energy().total_j
         if profile.battery_j is None:
@@ -180,7 +180,7 @@ class Meter(Generic[ClockT]):
 
     @property
     def has_charge(self) -> bool:
-        """Whether the battery lasts for one more round like the costliest; follows `settle`."""
+        """Whether the battery can pay for one more round like the costliest; after `settle`."""
         battery_j = self.timeline.hardware.profile.battery_j
         return battery_j is None or self.spent_j + self.costliest_j <= battery_j
 
@@ -202,7 +202,7 @@ class Meter(Generic[ClockT]):
         )
 
     def state(self) -> dict[str, Any]:
-        """What the meter knows between two rounds, as values that JSON can hold."""
+        """State of the meter between two rounds, as values that JSON can hold."""
         return {
             "clock": self.timeline.state(),
             "spent_j": self.spent_j,
@@ -221,7 +221,7 @@ class Meter(Generic[ClockT]):
         return not (self._stamps or self._received_bytes)
 
     def _energy(self) -> Energy:
-        """Energy of the round that has ended, as far as it is known."""
+        """Energy of the current round so far."""
         time = self._round_time()
         activity = Activity(
             work=self._work,

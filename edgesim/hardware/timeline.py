@@ -1,16 +1,16 @@
 """The virtual clock of one device in lockstep: when it computes, sends, waits and goes on.
 
-    step      takes compute_s(work) of its profile, times a seeded factor
-    send      messages leave one after the other, as soon as the step is done and the radio is free
-    arrive    each when its link has carried it (links.py)
-    round     ends when the messages of all in-neighbours have arrived; then the next step begins
+    step      a step takes the profile's compute_s(work), times a seeded factor
+    send      messages leave one after the other, once the step is done and the radio is free
+    arrive    a message arrives when its link has carried it (links.py)
+    round     a round ends when the messages of all in-neighbours have arrived; then the next begins
 
-Half-duplex radios do one thing at a time: a device first sends what a round has it send, then takes
-in that round's messages one by one, in the order in which their first bits could arrive; until
-then they wait in the network. What sleeps (duty_cycle.py) neither computes nor sends nor receives.
+A half-duplex radio either sends or receives. It first sends the messages of a round, then receives
+those of that round one by one, in the order in which their first bits could arrive. Until then they
+wait in the network. A device that sleeps (duty_cycle.py) neither computes nor sends nor receives.
 
-Wall-clock time has no part in it. A device needs to know only its own past and the stamps of the
-messages that it takes in, so nobody keeps a common clock.
+The clock does not depend on wall-clock time. It depends on the device's own past and on the stamps
+of the messages that it receives, so the fleet needs no common clock.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from edgesim.streams import Purpose, stream
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """When a message travels, in virtual time; goes beside the message, not in its bytes.
+    """Times of a message on its way, in virtual time; travels beside the message, not in its bytes.
 
     Attributes:
-        start_s: its first bit leaves the sender.
-        first_bit_s: its first bit can reach the receiver.
-        arrival_s: its last bit reaches a receiver that listens.
-        air_s: seconds that a radio is busy with it.
-        lost_packets: packets that were sent again.
-        lost_bytes: bytes of these.
-        handed_s: the sender's clock when it handed the message to its radio; free pace alone.
-        promise_s: the first bit of a later message of this edge reaches the receiver no earlier;
-            free pace alone (free_clock.py).
+        start_s: time at which the first bit leaves the sender.
+        first_bit_s: time at which the first bit can reach the receiver.
+        arrival_s: time at which the last bit reaches a receiver that listens.
+        air_s: seconds for which a radio is busy with the message.
+        lost_packets: number of packets that were sent again.
+        lost_bytes: bytes of the packets that were sent again.
+        handed_s: the sender's clock when it handed the message to its radio; at free pace only.
+        promise_s: lower bound on the time at which the first bit of a later message of this edge
+            reaches the receiver; at free pace only (free_clock.py).
     """
 
     start_s: float
@@ -56,16 +56,16 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """What a device is made of, as far as its clock goes.
+    """Hardware of a device, as far as its clock depends on it.
 
     Attributes:
         profile: rates and powers.
-        links: by receiver.
-        is_half_duplex: of its radio, as the scenario has it.
+        links: link to each receiver.
+        is_half_duplex: whether the radio either sends or receives, as the scenario says.
         compute_jitter: standard deviation of the logarithm of the factor on a step's time.
-        duty_cycle: when it is awake; with its absences, where they go by time.
-        worst_loss: highest loss of its links.
-        leaves_s: virtual time at which it leaves for good, by plan; at free pace.
+        duty_cycle: times at which the device is awake; at free pace absences are part of it.
+        worst_loss: highest packet loss of the links.
+        leaves_s: virtual time at which the device leaves for good, by plan; at free pace.
     """
 
     profile: DeviceProfile
@@ -79,7 +79,7 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True)
 class RoundTime:
-    """Where the virtual time of one round went.
+    """Virtual time of one round.
 
     Attributes:
         end_s: the device's clock after the round.
@@ -99,12 +99,12 @@ class Timeline:
     Each round: `step`, then `send` for each message, then `end_round`.
 
     Attributes:
-        hardware: of the device.
-        seed: of the scenario.
-        device: its number.
-        now_s: its clock, from 0.
-        radio_free_s: when its radio has done what it was given so far.
-        last_arrival_s: when the newest message of an edge arrives, by edge.
+        hardware: hardware of the device.
+        seed: seed of the scenario.
+        device: number of the device.
+        now_s: current time of the clock; it starts at 0.
+        radio_free_s: time at which the radio has finished everything that it was given so far.
+        last_arrival_s: arrival time of the newest message of each edge.
     """
 
     hardware: Hardware
@@ -116,32 +116,32 @@ class Timeline:
     _compute_s: float = 0.0
 
     def step_s(self, work: Work, round_index: int) -> float:
-        """Awake seconds that the step of a round takes; more work never takes less."""
+        """Awake seconds of the step of a round; more work never takes less time."""
         return self.hardware.profile.compute_s(work) * self._factor(round_index)
 
     def step(self, work: Work, round_index: int) -> float:
-        """Compute for as long as the work takes; messages can leave at the end of it.
+        """Compute a step; its messages can leave when the step ends.
 
         Returns:
-            Awake seconds that it took.
+            Awake seconds of the step.
         """
         self._compute_s = self.step_s(work, round_index)
         self.now_s = self.hardware.duty_cycle.after(self.now_s, self._compute_s)
         return self._compute_s
 
     def work_more(self, work: Work) -> float:
-        """Compute at the end of a round; returns the seconds that it takes."""
+        """Compute further work at the end of a round; returns its seconds."""
         compute_s = self.hardware.profile.compute_s(work)
         self.now_s = self.hardware.duty_cycle.after(self.now_s, compute_s)
         return compute_s
 
     def send(self, edge: tuple[int, int], num_bytes: int, sequence: int) -> Stamp:
-        """Put a message on the air behind those that are on it already.
+        """Send a message after all messages that the radio was given before.
 
         Args:
             edge: sender and receiver; the sender is this device, or one whose place it took.
-            num_bytes: of the message.
-            sequence: its number on the edge.
+            num_bytes: length of the message.
+            sequence: number of the message on its edge.
         """
         awake, (sender, receiver) = self.hardware.duty_cycle, edge
         link = self.hardware.links[receiver]
@@ -156,7 +156,7 @@ class Timeline:
         start_s = awake.awakening(max(self.now_s, self.radio_free_s))
         self.radio_free_s = awake.after(start_s, passage.air_s)
         arrival_s = self.radio_free_s + passage.delay_s
-        # A message does not overtake an earlier one of the same link, however much it is delayed.
+        # A message never overtakes an earlier message of the same link, whatever its own delay is.
         arrival_s = max(arrival_s, self.last_arrival_s.get(edge, 0.0))
         self.last_arrival_s[edge] = arrival_s
         return Stamp(
@@ -172,7 +172,7 @@ class Timeline:
         """Wait for the messages of the round.
 
         Args:
-            arrived: sender and stamp of each.
+            arrived: sender and stamp of each message.
         """
         step_end_s, awake = self.now_s, self.hardware.duty_cycle
         if self.hardware.is_half_duplex:
@@ -184,17 +184,17 @@ class Timeline:
         return RoundTime(self.now_s, self._compute_s, wait_s)
 
     def listens_from_s(self, stamp: Stamp) -> float:
-        """When a half-duplex radio that has nothing else to do begins to take in a message."""
+        """Time at which a half-duplex radio with nothing else to do begins to receive a message."""
         return self.hardware.duty_cycle.awakening(max(stamp.first_bit_s, self.radio_free_s))
 
     def listen(self, stamp: Stamp) -> float:
-        """Take in one message when the half-duplex radio is free; returns when it is here."""
+        """Receive a message once the half-duplex radio is free; returns the time of its end."""
         done_s = self.hardware.duty_cycle.after(self.listens_from_s(stamp), stamp.air_s)
         self.radio_free_s = max(done_s, stamp.arrival_s)
         return self.radio_free_s
 
     def state(self) -> dict[str, Any]:
-        """What the clock knows between two rounds, as values that JSON can hold."""
+        """State of the clock between two rounds, as values that JSON can hold."""
         return {
             "now_s": self.now_s,
             "radio_free_s": self.radio_free_s,
@@ -202,7 +202,7 @@ class Timeline:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` gave."""
+        """Continue from a state that `state` returned."""
         self.now_s, self.radio_free_s = state["now_s"], state["radio_free_s"]
         self.last_arrival_s = {
             (sender, receiver): at_s for sender, receiver, at_s in state["last_arrival_s"]
@@ -218,6 +218,6 @@ class Timeline:
 
 
 def _first_bit(arrived: tuple[int, Stamp]) -> tuple[float, int]:
-    """Order in which a half-duplex radio takes messages in; the sender decides between equals."""
+    """Order in which a half-duplex radio receives messages; of equal times, by sender."""
     sender, stamp = arrived
     return stamp.first_bit_s, sender

@@ -1,8 +1,8 @@
 """Section `fleet.churn`: devices that are absent, join late, or leave for good.
 
-In lockstep entries count rounds, from 0; at free pace, where every device has rounds of its own,
-they are in seconds of virtual time. Whether entries of one device overlap, and whether somebody is
-there, is for `topologies` to say.
+In lockstep entries count rounds, from 0. At free pace, where rounds of devices do not coincide,
+entries are in seconds of virtual time. `topologies` checks that entries of one device do not
+overlap and that some device is always there.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from edgesim.scenario.section import (
 DeviceReference = Annotated[
     Natural | DeviceName, MustBe("a whole number, at least 0, or the name of a device")
 ]
-"""A device: its number, or where devices have names its name."""
+"""A device: its number, or its name where devices have names."""
 
 Pace = Literal["lockstep", "free"]
 
-_SHORTEST_ABSENCE_S = 1e-3  # mean of those by chance, each of which is drawn
+_SHORTEST_ABSENCE_S = 1e-3  # least mean of random absences, each of which costs a draw
 
 
 class _Entry(Section):
-    """Something that happens in a round, or at a time.
+    """An event of churn, in a round or at a time.
 
     Attributes:
-        in_rounds: keys that count rounds, those first that an entry must have.
-        in_seconds: the key that means the same at free pace, for each of them.
-        num_needed: how many of them an entry must have, by pace.
+        in_rounds: keys that count rounds; required keys stand first.
+        in_seconds: for each of these keys, the key of the same meaning at free pace.
+        num_needed: number of required keys, by pace.
     """
 
     in_rounds: ClassVar[tuple[str, ...]]
@@ -51,7 +51,7 @@ class _Entry(Section):
         """Make sure that the entry is in rounds in lockstep and in seconds at free pace.
 
         Raises:
-            ContradictionError: it is not, or lacks a key.
+            ContradictionError: the entry has the other unit, or lacks a required key.
         """
         wrong, right = self.in_seconds, self.in_rounds
         what = "is in seconds, but in lockstep churn counts rounds"
@@ -67,14 +67,14 @@ class _Entry(Section):
                 raise ContradictionError(key, f"is missing; must be {must_be}")
 
     def words(self, pace: Pace) -> dict[str, Any]:
-        """Keys and values of that unit, as `topologies` takes them."""
+        """Keys and values in the unit of the pace, as arguments for `topologies`."""
         unit = self.in_rounds if pace == "lockstep" else self.in_seconds
         other = {*self.in_rounds, *self.in_seconds} - {*unit}
         return self.model_dump(exclude=other)
 
 
 class AbsenceSection(_Entry):
-    """A device that is away for a while: it sends nothing and nobody sends to it."""
+    """A device that is away for a while: it sends nothing, and no device sends to it."""
 
     in_rounds = ("from_round", "until_round")
     in_seconds = ("from_s", "until_s")
@@ -104,7 +104,7 @@ class AbsenceSection(_Entry):
         return self
 
     def check_unit(self, pace: Pace) -> None:
-        """As of every entry; a device that stays away for good leaves, where it has a clock."""
+        """Check the unit; at free pace also that the absence ends, since else the device leaves."""
         if pace == "free" and self.from_s is not None and self.until_s is None:
             raise ContradictionError(
                 "until_s",
@@ -129,7 +129,7 @@ class JoinSection(_Entry):
 
 
 class LeaveSection(_Entry):
-    """A device that leaves for good, and hands over what it has."""
+    """A device that leaves for good and hands over its mass."""
 
     in_rounds = ("round",)
     in_seconds = ("at_s",)
@@ -147,7 +147,7 @@ class LeaveSection(_Entry):
 
 
 class RandomAbsenceSection(_Entry):
-    """Absences by chance, of each device by itself."""
+    """Random absences, drawn for each device independently."""
 
     in_rounds = ("mean_absence_rounds",)
     in_seconds = ("mean_absence_s",)
@@ -176,7 +176,7 @@ class RandomAbsenceSection(_Entry):
 
 
 class ChurnSection(Section):
-    """Who is there when: in which round, or at free pace at which virtual time."""
+    """Devices that come and go: by rounds in lockstep, by virtual time at free pace."""
 
     absent: Annotated[tuple[AbsenceSection, ...], Field(strict=False)] = Field(
         default=(), description="absences as planned"
@@ -200,10 +200,10 @@ class ChurnSection(Section):
         return self
 
     def check_devices(self, num_devices: int) -> None:
-        """Make sure that all devices that are given by number are of the fleet.
+        """Make sure that all numbers of devices are in the range of the fleet.
 
         Raises:
-            ContradictionError: one is not, with its key relative to this section's holder.
+            ContradictionError: a number is not; its key is relative to the section `fleet`.
         """
         for key, device in self.devices():
             if isinstance(device, int) and device >= num_devices:
@@ -216,7 +216,7 @@ class ChurnSection(Section):
         """Make sure that all entries are in the unit of the pace.
 
         Raises:
-            ContradictionError: one is not, with its key relative to this section's holder.
+            ContradictionError: an entry is not; its key is relative to the section `fleet`.
         """
         for key, entry in self._entries():
             try:
@@ -228,8 +228,8 @@ class ChurnSection(Section):
         """Arguments of `build_churn`, or at free pace of `build_timed_churn`.
 
         Args:
-            pace: of the fleet.
-            numbers: device of each name.
+            pace: pace of the fleet.
+            numbers: number of the device of each name.
         """
 
         def by_number(entry: _Entry) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """A scenario: everything that decides the result of a run, in one frozen value.
 
-The sections live beside this file; here is the whole, and what must hold between sections. Names of
-models, datasets and compressors are literals, so that reading a scenario loads neither torch nor
-Ray; a test holds them equal to the registries.
+Each section has a file of its own beside this one. This file has the whole scenario and the checks
+between sections. Names of models, datasets and compressors are literals, so reading a scenario
+loads neither torch nor Ray. A test holds these names equal to the catalogs.
 """
 
 from __future__ import annotations

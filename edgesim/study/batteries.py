@@ -1,8 +1,8 @@
-"""Batteries that can't pay for a device's first round.
+"""Batteries that cannot pay for a device's first round.
 
-A device looks at what is left in its battery after a round, so it does the first one in any case.
-A battery that can't pay for it is overdrawn; the device then leaves or dies, and the others go on.
-Where that is true of all devices nobody goes on, and the run is refused.
+A device checks its battery after a round, so it always does the first round. If its battery cannot
+pay for that round, the battery is overdrawn, the device leaves or dies, and the others continue. A
+fleet is refused if no battery of it can pay for the first round.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from edgesim.hardware.energy_tables import ENERGY_TABLES
 from edgesim.hardware.profiles import DeviceProfile
 from edgesim.streams import Purpose, stream
 
-NAMED_NOTICES = 8  # of a kind; the others are counted
+NAMED_NOTICES = 8  # notices of one kind that are printed; further ones are counted
 
 
 @dataclass(frozen=True, slots=True)
 class Overdrawn:
-    """A battery that holds less than the first round takes.
+    """A battery that holds less energy than the first round takes.
 
     Attributes:
-        device: its number.
-        battery_j: what it holds.
-        round_j: the least that the round takes.
+        device: number of the device.
+        battery_j: energy of the full battery.
+        round_j: lower bound on the energy of the first round.
     """
 
     device: int
@@ -39,15 +39,15 @@ class Overdrawn:
 
 
 def battery_notices(subject: Subject) -> list[str]:
-    """Batteries that can't pay for the first round, which a device does all the same.
+    """Notices of batteries that cannot pay for the first round, which their devices do anyway.
 
     Args:
-        subject: the scenario and what its devices compute.
+        subject: the scenario, as objects.
     """
     label = subject.scenario.fleet.label
     found = [
         f"{label(one.device)}: its battery holds {one.battery_j:.4g} J, and its first round takes "
-        f"at least about {one.round_j:.4g} J: it is done, and overdraws the battery; raise "
+        f"at least about {one.round_j:.4g} J: the round is done and overdraws the battery; raise "
         "battery_wh"
         for one in _overdrawn(subject)
     ]
@@ -58,13 +58,13 @@ def battery_notices(subject: Subject) -> list[str]:
 
 
 def check_batteries(subject: Subject) -> None:
-    """Refuse a fleet of which no device can pay for its first round.
+    """Refuse a fleet in which no device can pay for its first round.
 
     Args:
-        subject: the scenario and what its devices compute.
+        subject: the scenario, as objects.
 
     Raises:
-        ScenarioError: no battery holds as much as a first round takes, and no device goes without.
+        ScenarioError: all devices have batteries, and none holds the energy of a first round.
     """
     scenario, overdrawn = subject.scenario, _overdrawn(subject)
     if len(overdrawn) < scenario.fleet.num_devices:
@@ -79,10 +79,10 @@ def check_batteries(subject: Subject) -> None:
 
 
 def _overdrawn(subject: Subject) -> list[Overdrawn]:
-    """Devices whose batteries can't pay for the first round, by number.
+    """Devices whose batteries cannot pay for the first round, in the order of their numbers.
 
-    Counted are a device's step and its messages, without retransmissions, and nothing that it
-    receives.
+    The energy of a first round is that of the step and of the messages sent. Retransmissions and
+    received messages are left out.
     """
     scenario, own = subject.scenario, subject.algorithm
     mortal = [
