@@ -56,7 +56,7 @@ class Variant:
         return f"{self.algorithm}-{self.precision}-{self.compression}"
 
     def settings(self) -> list[str]:
-        """Overrides of the scenario; averaging rates of R§3.7."""
+        """Overrides of the scenario; averaging rates of reference.md, section 3.7."""
         if self.compression:
             gossip = f"averaging_rate: 0.01, compressor: {{kind: top_k, keep: {0.01}}}"
         else:

@@ -44,7 +44,9 @@ class StepMemory:
 
     @property
     def paper(self) -> int:
-        """Without fp32 master weights where there are 8-bit weights, as the paper counts (R§6).
+        """Without fp32 master weights where there are 8-bit weights, as the paper counts.
+
+        Source: reference.md, section 6.
 
         Weights then take one byte each, norm parameters and biases too.
         """

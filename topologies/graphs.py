@@ -1,4 +1,4 @@
-"""Communication graphs by name, as directed graphs (R§3.8).
+"""Communication graphs by name, as directed graphs (reference.md, section 3.8).
 
 Every function returns an `nx.DiGraph` with nodes 0 to n-1, an edge j -> i where j sends to i, and
 no self loops: what a device keeps for itself is a matter of weights (`topologies.mixing`). Where
@@ -46,7 +46,8 @@ def torus(n: int, rows: int | None = None) -> nx.DiGraph[int]:
     """Two-dimensional torus: each device exchanges with four, wrapping within its row and column.
 
     Device number = row * columns + column. On a side of two, both ways round lead to the same
-    device: an edge of multiplicity 2, so that the weights stay those of four links (R§3.8).
+    device: an edge of multiplicity 2, so that the weights stay those of four links (reference.md,
+    section 3.8).
 
     Args:
         n: devices, a product of two sides of at least 2.
@@ -78,7 +79,8 @@ def chordal_grid(n: int, stride: int = 4) -> nx.DiGraph[int]:
     """Ring with chords: each device exchanges with those 1 and `stride` away on one circle.
 
     The reference code calls it a torus; it is none, as the end of a row leads to the next row. On
-    8 devices the two chords of stride 4 meet the same device: multiplicity 2 (R§3.8).
+    8 devices the two chords of stride 4 meet the same device: multiplicity 2 (reference.md, section
+    3.8).
 
     Raises:
         TopologyError: n is less than 3, or stride is no distance between two devices.

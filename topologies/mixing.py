@@ -1,4 +1,6 @@
-"""Mixing weights: which share of its mass a device gives to each neighbour (R§3.1, R§3.8).
+"""Mixing weights: which share of its mass a device gives to each neighbour.
+
+Source: reference.md, sections 3.1 and 3.8.
 
 # W[i, j]: share of j's mass that goes to i   j -> i: j sends to i   d: links that leave a device
 """
@@ -26,7 +28,7 @@ def column_stochastic(graph: nx.DiGraph[int]) -> nx.DiGraph[int]:
     """Give each edge `weight` = multiplicity / (d + 1), which the sender alone can know.
 
     The mass that a device sends and keeps adds up to what it had, on every graph; on regular
-    graphs W is doubly stochastic as well. Source: R§3.1, uniform mixing.
+    graphs W is doubly stochastic as well. Source: reference.md, section 3.1, uniform mixing.
 
     Returns:
         A frozen copy. Other attributes stay; a `weight` that an edge had before is replaced.

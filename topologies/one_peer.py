@@ -1,4 +1,6 @@
-"""One-peer schedules: in each round every device sends half of its mass to one other (R§3.8).
+"""One-peer schedules: in each round every device sends half of its mass to one other.
+
+Source: reference.md, section 3.8.
 
 The cheapest way to mix: one message per device and round, whatever the size of the fleet. As no
 two devices send to the same one, W = (I + P)/2 with a permutation P is doubly stochastic.
@@ -29,12 +31,14 @@ ROTATING_PERMUTATIONS = (
     (3, 4, 7, 1, 6, 0, 2, 5),
     (5, 3, 6, 0, 1, 7, 4, 2),
 )
-"""The reference code's rotation for 8 devices (R§3.8): device i sends to entry i.
+"""The reference code's rotation for 8 devices: device i sends to entry i.
+
+Source: reference.md, section 3.8.
 
 Each is a directed ring through all devices; every second one runs the one before it backwards.
 """
 
-_WEIGHT = 0.5  # 1/(d_out + 1), R§3.1
+_WEIGHT = 0.5  # 1/(d_out + 1), reference.md, section 3.1
 _CACHED_MATCHINGS = 64  # devices in one process are only a few rounds apart
 
 
@@ -158,7 +162,7 @@ class OnePeerExponential(OnePeerSchedule):
 
 @dataclass(frozen=True)
 class RotatingPermutations(OnePeerSchedule):
-    """The reference code's six permutations of 8 devices in turn (R§3.8).
+    """The reference code's six permutations of 8 devices in turn (reference.md, section 3.8).
 
     The reference holds each for int(1 / averaging rate) rounds.
 

@@ -31,7 +31,8 @@ class MessageCosts:
         is_exact: all messages are of this length; else it holds for Gaussian noise, and positions
             in another vector take a few bytes more or less.
         index_entropy_bytes: that no index code can beat on average; 0 without indices.
-        by_convention: bytes by `reference` (R§3.6) and `paper_8bit` (R§6), where they have a rule.
+        by_convention: bytes by `reference` (reference.md, section 3.6) and `paper_8bit`
+            (section 6), where they have a rule.
     """
 
     compressor: str

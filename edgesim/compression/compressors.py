@@ -94,7 +94,9 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class TopK:
-    """The k entries of largest magnitude of each tensor (R§3.6); of equal ones the first.
+    """The k entries of largest magnitude of each tensor; of equal ones the first.
+
+    Source: reference.md, section 3.6.
 
     Contractive with delta = k/n per tensor.
 
@@ -157,7 +159,7 @@ class RandomK:
 
 @dataclass(frozen=True, slots=True)
 class QSGD:
-    """Stochastic levels of each tensor's norm (arXiv 1610.02132; R§3.6).
+    """Stochastic levels of each tensor's norm (arXiv 1610.02132; reference.md, section 3.6).
 
     C(x) = sign(x) |x|_2 xi / s with s = 2**bits - 1 and xi one of the two whole numbers around
     s |x| / |x|_2, chosen so that the mean is right. Sent as sign and level, bits + 1 per entry.
@@ -199,7 +201,10 @@ class QSGD:
 
 @dataclass(frozen=True, slots=True)
 class MinMaxUInt8:
-    """Every entry as one of 256 levels between its tensor's minimum and maximum (Bagua, R§7)."""
+    """Every entry as one of 256 levels between its tensor's minimum and maximum (Bagua).
+
+    Source: reference.md, section 7.
+    """
 
     name: ClassVar[str] = "min_max_uint8"
     is_deterministic: ClassVar[bool] = True

@@ -1,7 +1,7 @@
 """Message sizes as others count them, to stand beside the true ones of wire.py.
 
 Neither convention is a format: the reference code moves 8 bytes for each entry that it counts as 6,
-and the paper's 8-bit messages exist in no code (R§0, R§3.6).
+and the paper's 8-bit messages exist in no code (reference.md, sections 0 and 3.6).
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from edgesim.learning.parameters import ParameterLayout
 
 
 def bytes_by_convention(compressor: Compressor, layout: ParameterLayout) -> dict[str, int]:
-    """One message as the reference code (`reference`, R§3.6) and the paper (`paper_8bit`, R§6) do.
+    """One message as the reference code (`reference`) and the paper (`paper_8bit`) count it.
+
+    Source: reference.md, sections 3.6 and 6.
 
     Only conventions that have a rule for the compressor are given.
     """
@@ -45,10 +47,16 @@ def reference_sparse_bytes(num_kept: int) -> int:
 
 
 def paper_dense8_bytes(num_entries: int, num_tensors: int) -> int:
-    """The paper's 8-bit message (R§6): d codes, two float32 a tensor, one float32 push weight."""
+    """The paper's 8-bit message: d codes, two float32 a tensor, one float32 push weight.
+
+    Source: reference.md, section 6.
+    """
     return num_entries + 8 * num_tensors + 4
 
 
 def paper_sparse8_bytes(num_kept: int, num_tensors: int) -> int:
-    """8-bit top-k (R§6): 1 byte a value, 2 an index, two float32 a tensor, one push weight."""
+    """8-bit top-k: 1 byte a value, 2 an index, two float32 a tensor, one push weight.
+
+    Source: reference.md, section 6.
+    """
     return 3 * num_kept + 8 * num_tensors + 4

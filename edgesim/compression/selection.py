@@ -14,7 +14,9 @@ Keys: TypeAlias = NDArray[np.uint32 | np.uint64]
 
 
 def kept_counts(keep: float, layout: ParameterLayout) -> NDArray[np.int64]:
-    """Entries kept of each tensor: max(1, int(n (1 - r))) with r = 1 - keep, shape (T,) (R§3.6).
+    """Entries kept of each tensor: max(1, int(n (1 - r))) with r = 1 - keep, shape (T,).
+
+    Source: reference.md, section 3.6.
 
     Written as in the reference, rounding errors included, so that counts agree to the entry: 10 %
     of 640 are 63, because 1 - 0.9 is just below 0.1.

@@ -29,7 +29,7 @@ ValueFormat: TypeAlias = Literal["fp32", "fp16", "int8", "fp64"]
 
 # Smallest normal float32: dividing by it stays finite, and a zero tensor gets zero codes.
 _SMALLEST_STEP = np.finfo(np.float32).tiny
-_BAGUA_EPSILON = np.float32(1e-7)  # R§7: bagua_kernels.cu:10
+_BAGUA_EPSILON = np.float32(1e-7)  # reference.md, section 7: bagua_kernels.cu:10
 
 
 class ValueCode(Protocol):
@@ -204,7 +204,9 @@ class ScaledInteger:
 
 @dataclass(frozen=True, slots=True)
 class MinMaxByte:
-    """Bagua's MinMaxUInt8, per tensor (R§7): zero is representable because the offset is whole.
+    """Bagua's MinMaxUInt8, per tensor: zero is representable because the offset is whole.
+
+    Source: reference.md, section 7.
 
     a = 255 / (max - min + eps);  U = rint(max a);  L = U - 255;  q = min(rint(x a), U) - L;
     decoded as (q + L) / a. All in float32. The scales of a tensor are its min and max.

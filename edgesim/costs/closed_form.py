@@ -1,7 +1,7 @@
 """Layers, products and parameters of the catalog's models by their architectures' formulas.
 
-Written from the architectures (R§5), apart from the code that builds and runs the models: nothing
-here makes a tensor. Tests hold the two to each other, layer by layer.
+Written from the architectures (reference.md, section 5), apart from the code that builds and runs
+the models: nothing here makes a tensor. Tests hold the two to each other, layer by layer.
 """
 
 from __future__ import annotations
@@ -66,7 +66,10 @@ class ClosedForm:
 
     @property
     def flat_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Of all tensors in the flat vector: gossiped ranges follow the trained ones (R§1.5)."""
+        """Of all tensors in the flat vector: gossiped ranges follow the trained ones.
+
+        Source: reference.md, section 1.5.
+        """
         settings = self.form.settings
         if settings is None or settings.ranges == "local":
             return self.parameter_shapes
@@ -79,7 +82,10 @@ class ClosedForm:
 
     @property
     def paper_macs(self) -> int:
-        """MACs of the step by the paper's convention (R§6): three times the forward pass."""
+        """MACs of the step by the paper's convention: three times the forward pass.
+
+        Source: reference.md, section 6.
+        """
         return 3 * self.macs.forward
 
     @property
@@ -141,14 +147,20 @@ def _small_cnn(plan: LayerPlan) -> None:
 
 
 def _small_image_resnet(plan: LayerPlan, blocks: int) -> None:
-    """Three stages of 16, 32 and 64 channels; the second and third halve the image (R§5)."""
+    """Three stages of 16, 32 and 64 channels; the second and third halve the image.
+
+    Source: reference.md, section 5.
+    """
     _conv_norm(plan, "features.0", "features.1", 16, 3)
     _residual_stages(plan, 2, (16, 32, 64), blocks)
     _linear_head(plan)
 
 
 def _resnet18(plan: LayerPlan) -> None:
-    """A 7x7 convolution and a 3x3 pooling, stride 2 each; four stages of two blocks (R§5)."""
+    """A 7x7 convolution and a 3x3 pooling, stride 2 each; four stages of two blocks.
+
+    Source: reference.md, section 5.
+    """
     _conv_norm(plan, "features.0", "features.1", 64, 7, s=2)
     plan.max_pool("features.2", 3, s=2, p=1)
     _residual_stages(plan, 3, (64, 128, 256, 512), 2)
@@ -172,7 +184,10 @@ def _residual_stages(plan: LayerPlan, index: int, widths: tuple[int, ...], block
 
 
 def _vgg11(plan: LayerPlan) -> None:
-    """Configuration A: 3x3 convolutions with biases, poolings; a hidden layer of 512 (R§5)."""
+    """Configuration A: 3x3 convolutions with biases, poolings; a hidden layer of 512.
+
+    Source: reference.md, section 5.
+    """
     index = 0
     for widths in ((64,), (128,), (256, 256), (512, 512), (512, 512)):
         for width in widths:
@@ -190,7 +205,10 @@ def _vgg11(plan: LayerPlan) -> None:
 
 
 def _mobilenet_v2(plan: LayerPlan) -> None:
-    """Stem of 32, inverted residuals, a last 1x1 convolution of 1280 (arXiv 1801.04381, R§5)."""
+    """Stem of 32, inverted residuals, a last 1x1 convolution of 1280 (arXiv 1801.04381).
+
+    Source: reference.md, section 5.
+    """
     is_large = min(plan.shape[1:]) >= _LARGE_IMAGE_SIDE
     _conv_norm(plan, "features.0", "features.1", 32, 3, s=2 if is_large else 1)
     index = 2
@@ -243,7 +261,7 @@ def _linear_head(plan: LayerPlan) -> None:
 
 _ARCHITECTURES: dict[str, Callable[[LayerPlan], None]] = {
     "resnet20": lambda plan: _small_image_resnet(plan, blocks=3),
-    "resnet54": lambda plan: _small_image_resnet(plan, blocks=8),  # 50 layers, R§5
+    "resnet54": lambda plan: _small_image_resnet(plan, blocks=8),  # 50 layers
     "resnet18": _resnet18,
     "vgg11": _vgg11,
     "mobilenet_v2": _mobilenet_v2,

@@ -18,7 +18,8 @@ from edgesim.models.norms import Norm
 from edgesim.quant.arithmetic import Gate
 from edgesim.quant.settings import QuantizationSettings
 
-NORM_FORMS: dict[Norm, tuple[Kind, int, int]] = {  # kind, parameters per channel, groups (R§2)
+# Kind, parameters per channel, groups; reference.md, section 2.
+NORM_FORMS: dict[Norm, tuple[Kind, int, int]] = {
     "batch": ("batch_norm", 2, 1),
     "group": ("group_norm", 2, 2),
     "evonorm_s0": ("evonorm_s0", 3, 8),

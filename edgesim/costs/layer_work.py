@@ -1,9 +1,10 @@
 """Work of one layer in one training step, by pass, from its shapes.
 
 MACs: each product of a convolution counts, those with padded zeros included. The gradients at the
-input and at the weights take as many as the forward pass (R§6). In 8 bits, forward pass and input
-gradient are products of codes; the weight gradient's precision is that of the layer gradient in it
-(R§1.3), which `QuantizationSettings.weight_gradient` chooses.
+input and at the weights take as many as the forward pass (reference.md, section 6). In 8 bits,
+forward pass and input gradient are products of codes; the weight gradient's precision is that of
+the layer gradient in it (reference.md, section 1.3), which `QuantizationSettings.weight_gradient`
+chooses.
 
 Element-wise operations: additions, products, comparisons, roundings and functions (exp, ...) that
 the formulas ask for, one each, entry by entry; the table is `_FLOAT_OPS`. What is done once for a
@@ -13,10 +14,11 @@ gradients need are counted at the weights'.
 Traffic: each pass reads each of its operands and writes its result once, in the type in which the
 step holds it between passes: codes in 1 byte, floats in 4, places of maxima in 1 or 8. Activations
 and their gradients are fp32 between layers in both precisions, because a grid is known only when
-all of a tensor is (R§1.2): an 8-bit layer reads fp32, writes codes, and writes fp32. What a layer
-saves for its backward pass is written once and read once. Caches are taken to hold nothing from
-pass to pass and everything within one. A norm computes both gradients in one pass, whose traffic is
-the input gradient's. Scales, and other numbers of which there is one a channel, are left out.
+all of a tensor is (reference.md, section 1.2): an 8-bit layer reads fp32, writes codes, and writes
+fp32. What a layer saves for its backward pass is written once and read once. Caches are taken to
+hold nothing from pass to pass and everything within one. A norm computes both gradients in one
+pass, whose traffic is the input gradient's. Scales, and other numbers of which there is one a
+channel, are left out.
 """
 
 from __future__ import annotations
@@ -211,7 +213,10 @@ def _code_product(layer: Layer, settings: QuantizationSettings) -> LayerWork:
 
 
 def _gradient_for_weights(layer: Layer, settings: QuantizationSettings) -> tuple[int, int]:
-    """Operations and bytes per entry of the layer gradient on its way to the weights' (R§1.3)."""
+    """Operations and bytes per entry of the layer gradient on its way to the weights'.
+
+    Source: reference.md, section 1.3.
+    """
     match settings.weight_gradient:
         case "fp32":
             return 0, FLOAT_BYTES

@@ -1,10 +1,11 @@
 """Memory of a device by component, predicted, by two conventions.
 
-`paper_memory` counts as the paper does (R§6): 8-bit weights and activations, fp32 gradients and
-momentum, no fp32 master copy, nothing for gossip and messages. What of the activations is held, the
-paper doesn't say; here it is the inputs of all convolutions, linear layers and norms and the
-logits, which gives 3.58 for ResNet-20 at batch 32, from which a master copy would take 0.23. With
-all outputs instead it were 3.64, with inputs of convolutions alone 3.60 (R§6: the paper has 3.5).
+`paper_memory` counts as the paper does (reference.md, section 6): 8-bit weights and activations,
+fp32 gradients and momentum, no fp32 master copy, nothing for gossip and messages. What of the
+activations is held, the paper doesn't say; here it is the inputs of all convolutions, linear layers
+and norms and the logits, which gives 3.58 for ResNet-20 at batch 32, from which a master copy would
+take 0.23. With all outputs instead it were 3.64, with inputs of convolutions alone 3.60
+(reference.md, section 6: the paper has 3.5).
 
 `MemoryModel` counts what a device of this program really holds at the peak of its round. The meter
 in `tests/costs` sees the same bytes. fp32 between layers is part of it, and both x and z = x/u.

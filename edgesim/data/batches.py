@@ -18,7 +18,7 @@ from edgesim.data.images import LabelledImages
 from edgesim.streams import Purpose, stream
 
 Augmentation = Literal["none", "flip", "crop_flip"]
-CROP_PADDING = 4  # pixels on each side: R§5
+CROP_PADDING = 4  # pixels on each side: reference.md, section 5
 
 
 class BatchStream:
@@ -26,7 +26,7 @@ class BatchStream:
 
     A batch depends on the seed, the device and the round alone: a device that goes back to a
     checkpoint, or moves to another process, sees the same ones. Each local epoch is a permutation
-    of the shard, cut into batches; the last may be smaller (R§4, step 5).
+    of the shard, cut into batches; the last may be smaller (reference.md, section 4, step 5).
 
     Args:
         shard: the device's samples, at least one; never written to.
@@ -114,7 +114,10 @@ def evaluation_batches(
 def augment_images(
     images_NCHW: NDArray[np.uint8], augment: Augmentation, rng: np.random.Generator
 ) -> NDArray[np.uint8]:
-    """Mirror and move each image independently, as R§5 does for CIFAR; the input is untouched."""
+    """Mirror and move each image independently, as for CIFAR; the input is untouched.
+
+    Source: reference.md, section 5.
+    """
     match augment:
         case "none":
             return images_NCHW

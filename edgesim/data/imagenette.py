@@ -1,7 +1,7 @@
 """Imagenette: ten easily told classes of ImageNet, in the folders of its original archives.
 
-Differs from R§5: images are brought to one size once, by scaling and taking the middle square,
-where the paper's code takes a random part of another scale each time.
+Differs from reference.md, section 5: images are brought to one size once, by scaling and taking the
+middle square, where the paper's code takes a random part of another scale each time.
 
 Source: J. Howard, https://github.com/fastai/imagenette
 """

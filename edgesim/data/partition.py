@@ -1,4 +1,6 @@
-"""Who holds which samples: by degree of label skew (R§4), by Dirichlet proportions, or IID.
+"""Who holds which samples: by degree of label skew, by Dirichlet proportions, or IID.
+
+Source: reference.md, section 4.
 
 Each function returns one array of sample indices per device; no sample goes to two devices.
 
@@ -23,7 +25,9 @@ Shards = list[NDArray[np.int64]]
 
 
 def label_skew(labels: NDArray[np.int64], num_devices: int, skew: float, seed: int) -> Shards:
-    """Give each device a share s of class-sorted and 1-s of shuffled samples, as R§4 does.
+    """Give each device a share s of class-sorted and 1-s of shuffled samples.
+
+    Source: reference.md, section 4.
 
     Neighbouring devices get neighbouring classes; at s = 1 a device sees about C/n of them, at
     s = 0 shards are IID. Rounding down, which follows the floating-point arithmetic of the
@@ -41,12 +45,12 @@ def label_skew(labels: NDArray[np.int64], num_devices: int, skew: float, seed: i
     if not 0 <= skew <= 1:
         raise PartitionError(f"data.partition.skew is {skew}; it must be in [0, 1]")
     _check_devices(len(labels), num_devices)
-    order = np.argsort(labels, kind="stable")  # R§4: a stable sort, so that results are portable
+    order = np.argsort(labels, kind="stable")  # stable, so that results are portable
     classes = np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
     num_sorted = [int(skew * len(members)) for members in classes]
     A = np.concatenate([m[:k] for m, k in zip(classes, num_sorted, strict=True)])
     pool = np.concatenate([m[k:] for m, k in zip(classes, num_sorted, strict=True)]).tolist()
-    random.Random(seed).shuffle(pool)  # noqa: S311  # R§4 names this generator
+    random.Random(seed).shuffle(pool)  # noqa: S311  # reference.md, section 4 names this generator
     B = np.array(pool, dtype=np.int64)
     N, f = len(labels), 1 / num_devices
     from_A = int(f * N * skew)

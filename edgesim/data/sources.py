@@ -15,8 +15,9 @@ from edgesim.data.source import FolderSource, NamedSource, Source
 
 __all__ = ["SOURCES", "Dataset", "LabelledImages", "load_dataset", "open_dataset"]
 
-CIFAR10_STATISTICS = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))  # R§5
-IMAGENET_STATISTICS = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # R§5; of torchvision.models
+CIFAR10_STATISTICS = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))  # reference.md, section 5
+# reference.md, section 5; those of torchvision.models.
+IMAGENET_STATISTICS = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 SOURCES: dict[str, Source] = {
     "digits": Digits(),
@@ -69,8 +70,8 @@ def open_dataset(
 ) -> Dataset:
     """Find both splits of a dataset; labels are read, images when they are needed.
 
-    Images are normalised with the published statistics of CIFAR-10 and ImageNet where R§5 does;
-    those of other datasets are taken from the training images.
+    Images are normalised with the published statistics of CIFAR-10 and ImageNet where the
+    paper does (reference.md, section 5); those of other datasets are taken from the training images.
 
     Args:
         source: a name in `SOURCES`.

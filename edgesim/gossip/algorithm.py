@@ -7,8 +7,9 @@ says what to send. Each round of a device runs the same sequence, whatever the p
     shares = send_(state, ...)   one compressed share per active out-edge
     absorb_(state, received)     the shares that arrived, sorted by (sender, sequence)
 
-Push-sum (R§3.1): x is the numerator, u the push weight, z = x/u the model that a device trains and
-evaluates. Gossip never changes the sums of x and of u over all devices, shares in flight included.
+Push-sum (reference.md, section 3.1): x is the numerator, u the push weight, z = x/u the model that
+a device trains and evaluates. Gossip never changes the sums of x and of u over all devices, shares
+in flight included.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DCD-PSGD, Bagua's low-precision decentralized SGD (R§7).
+"""DCD-PSGD, Bagua's low-precision decentralized SGD (reference.md, section 7).
 
 Symbols:
     x: model (u is 1 throughout)   x~: x after the local step   h: own public copy

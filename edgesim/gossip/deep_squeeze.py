@@ -1,4 +1,6 @@
-"""DeepSqueeze with push-sum, also known as Sparse-Push (arXiv 2111.09389, Algorithm 4; R§3.4).
+"""DeepSqueeze with push-sum, also known as Sparse-Push (arXiv 2111.09389, Algorithm 4).
+
+Source: reference.md, section 3.4.
 
 Symbols:
     x: numerator   u: push weight   x~: x after the local step   eta: averaging rate

@@ -1,6 +1,6 @@
 """Gradient push: SGP on directed graphs, D-PSGD where the weights are doubly stochastic.
 
-Source: R§3.2 and R§0.2; Assran et al. 2019 (SGP), Lian et al. 2017 (D-PSGD).
+Source: reference.md, sections 3.2 and 0.2; Assran et al. 2019 (SGP), Lian et al. 2017 (D-PSGD).
 
 Symbols:
     x: numerator   u: push weight   x~: x after the local step   eta: averaging rate

@@ -46,13 +46,13 @@ class EnergyTable:
     sram_pj_per_byte: float
 
     def mac_pj(self, precision: Precision, accumulate: Accumulate) -> float:
-        """A multiply-accumulate (R§6).
+        """A multiply-accumulate (reference.md, section 6).
 
         Args:
             precision: of the operands.
             accumulate: what 8-bit products are added up in: 8 bits as the paper's 20x has it, or
                 the 32 bits that they need. Floats add up in their own width in either case, as in
-                R§6; a 16-bit product added in fp32 would cost more.
+                reference.md, section 6; a 16-bit product added in fp32 would cost more.
         """
         match precision:
             case "int8":

@@ -1,4 +1,6 @@
-"""Local optimizers on flat vectors: Nesterov SGD and quasi-global momentum (R§3.5).
+"""Local optimizers on flat vectors: Nesterov SGD and quasi-global momentum.
+
+Source: reference.md, section 3.5.
 
 Not torch.optim: a device's state is a few flat vectors that can be moved between processes, and the
 first step of torch.optim would import a compiler stack into every actor.
@@ -81,7 +83,9 @@ class Sgd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuasiGlobalMomentum:
-    """Quasi-global momentum: the buffer follows the movement that gossip produced (R§3.5).
+    """Quasi-global momentum: the buffer follows the movement that gossip produced.
+
+    Source: reference.md, section 3.5.
 
     a = g + wd x;  b = beta m + a;  d = a + beta b (Nesterov) or b;  x~ = x - gamma d;
     then m <- beta m + (1 - beta) d - (1 - beta) r / (gamma u) with r = x+ - x~, which for u = 1 is
@@ -124,7 +128,7 @@ def _in_parts(*vectors: Tensor) -> Iterator[tuple[Tensor, ...]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearningRateSchedule:
-    """Step-wise learning rate with a reduced rate in the first epochs (R§5).
+    """Step-wise learning rate with a reduced rate in the first epochs (reference.md, section 5).
 
     Attributes:
         base: learning rate gamma before any milestone.

@@ -36,7 +36,7 @@ class ModelKind:
 
     Attributes:
         description: one line for people; parameter counts are those for 3 channels, 10 classes
-            and norm evonorm_s0 (R§5).
+            and norm evonorm_s0 (reference.md, section 5).
         make: constructs it from layers, image shape and number of classes.
         min_side: least height and width in pixels.
         last_norm_stride: pixels of the image per pixel of the map that its last norm sees.

@@ -16,7 +16,7 @@ from edgesim.quant.settings import QuantizationSettings
 
 @dataclass(frozen=True, slots=True)
 class EightBit:
-    """Layers whose inputs, weights and gradients are 8 bits wide (R§1).
+    """Layers whose inputs, weights and gradients are 8 bits wide (reference.md, section 1).
 
     The range norms are quantized; the other norms stay what they are in fp32.
 

@@ -1,4 +1,6 @@
-"""EvoNorm-S0, normalisation and nonlinearity in one (arXiv 2004.02967; R§2), in few passes.
+"""EvoNorm-S0, normalisation and nonlinearity in one (arXiv 2004.02967), in few passes.
+
+Source: reference.md, section 2.
 
 Written out in torch operations, EvoNorm costs a ResNet-20 more time than all its convolutions: on
 one thread each operation is a pass through memory, and torch's variance is a slow one. This
@@ -27,7 +29,7 @@ from torch.autograd.function import Function, once_differentiable
 
 from edgesim.models.errors import ModelError
 
-EPSILON = 1e-5  # R§2
+EPSILON = 1e-5  # reference.md, section 2
 
 
 class EvoNormS0(nn.Module):

@@ -1,4 +1,6 @@
-"""Initial parameters, all drawn from one explicit generator (R§2, last paragraph: full precision).
+"""Initial parameters, all drawn from one explicit generator.
+
+Source: reference.md, section 2, last paragraph: full precision.
 
 Models are constructed without storage, so that torch's constructors draw nothing from its global
 generator, and are then filled here, module by module in the order of `modules()`.

@@ -69,7 +69,7 @@ class FullPrecision:
         norm: which follows each convolution.
         gate: of Range EvoNorm.
         conv_bias: whether convolutions have biases where the architecture has them; the reference
-            code's low-precision VGG-11 has none (R§2).
+            code's low-precision VGG-11 has none (reference.md, section 2).
     """
 
     norm: Norm

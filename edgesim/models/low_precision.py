@@ -1,4 +1,6 @@
-"""How the reference code initialises its low-precision models, unlike its others (R§2, R§9.13).
+"""How the reference code initialises its low-precision models, unlike its others.
+
+Source: reference.md, sections 2 and 9.13.
 
 An accuracy of 8 bits against fp32 says little while the two also begin in different places: either
 initialisation can be given to either precision. Each function changes what differs from the

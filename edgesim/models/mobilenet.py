@@ -1,4 +1,4 @@
-"""MobileNetV2 (arXiv 1801.04381) in the reference code's form (R§5).
+"""MobileNetV2 (arXiv 1801.04381) in the reference code's form (reference.md, section 5).
 
 It differs from the paper in this: the first block expands too (by 1, to the same width), a 1x1
 convolution makes a shortcut where the width changes at stride 1, and a nonlinearity follows the

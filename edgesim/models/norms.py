@@ -14,7 +14,7 @@ from edgesim.quant.arithmetic import Gate
 
 Norm = Literal["batch", "group", "evonorm_s0", "range_evonorm", "range_batch"]
 
-GROUPS = 8  # of channels in both EvoNorms, whatever their number (R§2)
+GROUPS = 8  # of channels in both EvoNorms, whatever their number (reference.md, section 2)
 
 # The formulas of each are in docs/reference.md, section 2.
 NORMS: dict[Norm, str] = {

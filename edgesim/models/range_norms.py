@@ -1,4 +1,6 @@
-"""Range EvoNorm and Range BatchNorm in fp32: the norms of 8-bit training, without 8 bits (R§2).
+"""Range EvoNorm and Range BatchNorm in fp32: the norms of 8-bit training, without 8 bits.
+
+Source: reference.md, section 2.
 
 They separate what the range costs from what the rounding costs (Fig. 1 of arXiv 2111.09389).
 """

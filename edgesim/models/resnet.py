@@ -1,4 +1,6 @@
-"""Residual networks: the 6n+2 family for small images and ResNet-18 (arXiv 1512.03385; R§5).
+"""Residual networks: the 6n+2 family for small images and ResNet-18 (arXiv 1512.03385).
+
+Source: reference.md, section 5.
 
 As in the reference code, a norm with its nonlinearity follows every convolution, on the shortcut
 too, and nothing follows the sum of the branches; with any norm.

@@ -1,4 +1,7 @@
-"""VGG-11 with norms and a small head (arXiv 1409.1556, configuration A; R§5)."""
+"""VGG-11 with norms and a small head (arXiv 1409.1556, configuration A).
+
+Source: reference.md, section 5.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Affine 8-bit quantization in plain torch operations (R§1.1; arXiv 1712.05877 for integer zeros).
+"""Affine 8-bit quantization in plain torch operations.
+
+Source: reference.md, section 1.1; arXiv 1712.05877 for integer zeros.
 
 Symbols:
     x: number   q: its code   s: scale, the distance of two neighbours   z: zero point, a code
@@ -21,7 +23,7 @@ from edgesim.quant.rounding_noise import rounding_noise
 
 CODES = 255  # the largest code of 8 bits
 LARGEST_WEIGHT_CODE = 127  # symmetric: -128 is not used, so that -w has a code if w has one
-SMALLEST_SCALE = 1e-8  # R§1.1: a constant tensor has no range
+SMALLEST_SCALE = 1e-8  # reference.md, section 1.1: a constant tensor has no range
 LARGEST_RANGE = 3.4e38  # float32 ends there
 
 # Operations on float32 scalars round to float32, as those of all back ends do.
@@ -147,7 +149,8 @@ def quantize_weight(
     Args:
         weight_OIhw: float32.
         per_out_channel: one scale for each output channel instead of one in all.
-        has_integer_zero: symmetric codes; otherwise the grid from minimum to maximum (R§1.1).
+        has_integer_zero: symmetric codes; otherwise the grid from minimum to maximum
+            (reference.md, section 1.1).
     """
     if not has_integer_zero:
         low, high = (float(extreme) for extreme in torch.aminmax(weight_OIhw))

@@ -201,7 +201,7 @@ class Arithmetic(Protocol):
         beta: Tensor,
         shape: RangeNormShape,
     ) -> RangeEvoNormForward:
-        """Range EvoNorm with hard sigmoid (R§2) and quantized scale."""
+        """Range EvoNorm with hard sigmoid (reference.md, section 2) and quantized scale."""
         ...
 
     def range_evonorm_backward(
@@ -220,7 +220,7 @@ class Arithmetic(Protocol):
     def range_batch_norm(
         self, codes_NHWC: Tensor, grid: Grid, gamma: Tensor, beta: Tensor
     ) -> RangeBatchNormForward:
-        """Range BatchNorm of a batch (R§2) with quantized scale, then ReLU."""
+        """Range BatchNorm of a batch (reference.md, section 2) with quantized scale, then ReLU."""
         ...
 
     def range_batch_norm_backward(

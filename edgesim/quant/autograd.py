@@ -1,7 +1,8 @@
 """Quantized layers as functions with gradients: forward and backward do each product once.
 
-Gradient bifurcation (arXiv 1805.11046; arXiv 2111.09389, section 3; R§1.3): of the gradient g at
-the output of a product, the input's gradient sees 8 bits and the weights' gradient 16 or 32.
+Gradient bifurcation (arXiv 1805.11046; arXiv 2111.09389, section 3; reference.md, section 1.3): of
+the gradient g at the output of a product, the input's gradient sees 8 bits and the weights'
+gradient 16 or 32.
 
     forward:   y = x^ w^ + b^             with x^, w^, b^ the numbers of the 8-bit codes of x, w, b
     backward:  g_x = Q8(g) w^             g_w = x^ g            g_b = sum(g)
@@ -54,7 +55,10 @@ def convolution(
 def residual_sum(
     a_NCHW: Tensor, b_NCHW: Tensor, *, a_grid: Grid, b_grid: Grid, site: Site
 ) -> Tensor:
-    """Sum of two tensors, each in 8 bits; the gradient of the sum is quantized for both (R§1.2)."""
+    """Sum of two tensors, each in 8 bits; the gradient of the sum is quantized for both.
+
+    Source: reference.md, section 1.2.
+    """
     y: Tensor = _ResidualSum.apply(a_NCHW, b_NCHW, a_grid, b_grid, site)  # type: ignore[no-untyped-call]
     return y
 
@@ -69,7 +73,10 @@ def range_evonorm(
     shape: RangeNormShape,
     site: Site,
 ) -> Tensor:
-    """Range EvoNorm on codes, with 8-bit parameters and gradient (R§2); arguments as above."""
+    """Range EvoNorm on codes, with 8-bit parameters and gradient; arguments as above.
+
+    Source: reference.md, section 2.
+    """
     y: Tensor = _RangeEvoNorm.apply(x_NCHW, v, gamma, beta, x, shape, site)  # type: ignore[no-untyped-call]
     return y
 
@@ -77,7 +84,7 @@ def range_evonorm(
 def range_batch_norm(
     x_NCHW: Tensor, gamma: Tensor, beta: Tensor, *, x: Quantized, site: Site
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Range BatchNorm of a batch on codes, then ReLU (R§2).
+    """Range BatchNorm of a batch on codes, then ReLU (reference.md, section 2).
 
     Returns:
         The result, and the batch's mean and scale, shape (C,), which have no gradient.

@@ -30,8 +30,8 @@ class InputQuantizer(nn.Module):
     """Brings one input of one layer to 8 bits.
 
     In training the grid is that of the batch, from the mean of its samples' minima to the mean of
-    their maxima (R§1.2). In evaluation it is that of the running range, or of the batch as long as
-    no batch was seen in training.
+    their maxima (reference.md, section 1.2). In evaluation it is that of the running range, or of
+    the batch as long as no batch was seen in training.
 
     Attributes:
         low: running minimum, shape (1,): a buffer, or where ranges are gossiped a parameter that
@@ -166,7 +166,10 @@ class QuantizedLinear(nn.Linear):
 
 
 class QuantizedSum(nn.Module):
-    """Sum of the branches of a residual block, each in 8 bits with a range of its own (R§1.2)."""
+    """Sum of the branches of a residual block, each in 8 bits with a range of its own.
+
+    Source: reference.md, section 1.2.
+    """
 
     def __init__(self, arithmetic: Arithmetic, settings: QuantizationSettings) -> None:
         super().__init__()

@@ -1,4 +1,7 @@
-"""Range norms in 8 bits as modules: inputs, parameters, scales and gradients are coded (R§1.2)."""
+"""Range norms in 8 bits as modules: inputs, parameters, scales and gradients are coded.
+
+Source: reference.md, section 1.2.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,9 @@ from edgesim.quant.settings import QuantizationSettings
 
 
 class QuantizedRangeEvoNorm(nn.Module):
-    """Range EvoNorm with hard sigmoid: norm and nonlinearity in one (arXiv 2111.09389, Eq. 2; R§2).
+    """Range EvoNorm with hard sigmoid: norm and nonlinearity in one (arXiv 2111.09389, Eq. 2).
+
+    Source: reference.md, section 2.
 
     Args:
         channels: C of the input, shape (N, C, H, W), a multiple of `groups`.
@@ -69,7 +74,7 @@ class QuantizedRangeEvoNorm(nn.Module):
 
 
 class QuantizedRangeBatchNorm(nn.Module):
-    """Range BatchNorm and ReLU (arXiv 1805.11046; R§2).
+    """Range BatchNorm and ReLU (arXiv 1805.11046; reference.md, section 2).
 
     Attributes:
         running_mean: shape (C,), local to a device.

@@ -1,4 +1,6 @@
-"""Range BatchNorm: a mean range in the place of the deviation (arXiv 1805.11046; R§2), then ReLU.
+"""Range BatchNorm: a mean range in the place of the deviation (arXiv 1805.11046), then ReLU.
+
+Source: reference.md, section 2.
 
 Symbols:
     x: input   y: output   g: gradient at y   gamma, beta: scale, shift, per channel
@@ -21,7 +23,7 @@ from torch import Tensor
 from edgesim.quant.arithmetic import RangeBatchNormBackward
 from edgesim.quant.range_evonorm_formulas import EPSILON, MOST_CHUNKS, kappa
 
-OLD_WEIGHT = 0.1  # of running statistics; the batch's is 0.9 (R§2)
+OLD_WEIGHT = 0.1  # of running statistics; the batch's is 0.9 (reference.md, section 2)
 
 
 @dataclass(frozen=True, slots=True)

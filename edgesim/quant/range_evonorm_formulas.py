@@ -1,4 +1,6 @@
-"""Range EvoNorm: EvoNorm with a range in the place of the deviation (arXiv 2111.09389, Eq. 2; R§2).
+"""Range EvoNorm: EvoNorm with a range in the place of the deviation (arXiv 2111.09389, Eq. 2).
+
+Source: reference.md, section 2.
 
 Symbols:
     x: input   y: output   g: gradient at y   v, gamma, beta: slope, scale, shift, per channel
@@ -23,17 +25,22 @@ from torch import Tensor
 
 from edgesim.quant.arithmetic import Gate, RangeEvoNormBackward, RangeNormShape
 
-EPSILON = 1e-5  # R§2
-MOST_CHUNKS = 16  # R§2
+EPSILON = 1e-5  # reference.md, section 2
+MOST_CHUNKS = 16  # reference.md, section 2
 
 
 def kappa(entries: int) -> float:
-    """Ratio of deviation to mean range of that many Gaussian numbers (arXiv 1805.11046; R§2)."""
+    """Ratio of deviation to mean range of that many Gaussian numbers (arXiv 1805.11046).
+
+    Source: reference.md, section 2.
+    """
     return 0.5 * 0.35 * (1 + sqrt(pi * log(4))) / sqrt(2 * log(entries))
 
 
 def chunks_of(entries: int) -> int:
-    """Into how many chunks a group is cut: 16, or the most below that leave no rest (R§2).
+    """Into how many chunks a group is cut: 16, or the most below that leave no rest.
+
+    Source: reference.md, section 2.
 
     Raises:
         ValueError: chunks of one entry have no range.

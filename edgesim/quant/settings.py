@@ -1,4 +1,7 @@
-"""The switches of 8-bit training (R§12), one frozen value; the first of each literal is R's."""
+"""The switches of 8-bit training, one frozen value.
+
+The first value of each literal is that of the reference code (reference.md, section 12).
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,18 @@ class QuantizationSettings:
 
     Attributes:
         zero_point: `integer`: zero is a code, and products are sums of integers. `float_offset`:
-            the reference code's grid from minimum to maximum (R§1.1), where zero need not be one.
+            the reference code's grid from minimum to maximum (reference.md, section 1.1), where
+            zero need not be one.
         weight_range: one scale for a weight tensor, or one for each output channel.
-        weight_gradient: arithmetic of the layer gradient in the weights' gradient (R§1.3); `int8`
-            switches bifurcation off.
-        activation_rounding: of activations in training; the reference code's is stochastic (R§1.4).
+        weight_gradient: arithmetic of the layer gradient in the weights' gradient
+            (reference.md, section 1.3); `int8` switches bifurcation off.
+        activation_rounding: of activations in training; the reference code's is stochastic
+            (reference.md, section 1.4).
         evaluation_rounding: of activations in evaluation.
         gradient_rounding: of layer gradients.
         ranges: running ranges of activations travel with the model's parameters, as in the
-            reference code (R§1.5), or stay on the device as batch statistics do.
+            reference code (reference.md, section 1.5), or stay on the device as batch statistics
+            do.
         range_momentum: weight of the old running range against the batch's; R: 0.1. Near 1, with
             ranges gossiped, evaluation uses the fleet's ranges instead of the last batch's.
     """

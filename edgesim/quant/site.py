@@ -123,7 +123,9 @@ class Site:
         return values
 
     def round_for_weights(self, g: Tensor) -> Tensor:
-        """The gradient at the output as the gradient at the weights sees it (R§1.3).
+        """The gradient at the output as the gradient at the weights sees it.
+
+        Source: reference.md, section 1.3.
 
         16-bit formats round the factor; products are summed in float32, as hardware does.
         """

@@ -44,13 +44,14 @@ from edgesim.scenario.topology import Cycle, GraphFile, Topology, least_links
 from edgesim.scenario.training import MOST_EVALUATIONS, EvaluationSection, TrainingSection
 
 # DCD averages with one fixed W, equal in both directions, and has no push weights to mend another
-# (R§7). These graphs are symmetric; on the regular ones so are column-stochastic weights.
+# (reference.md, section 7). These graphs are symmetric; on the regular ones so are
+# column-stochastic weights.
 _REGULAR_KINDS = frozenset({"ring", "torus", "chordal_grid", "complete", "random_regular"})
 _SYMMETRIC_KINDS = _REGULAR_KINDS | {"star", "file"}
 
 DEFAULT_TIMEOUT_S = 30.0  # a Bluetooth LE link is given up after 32 s at most
 
-_ROTATING_DEVICES = 8  # the reference code's permutations are of 8 devices, R§3.8
+_ROTATING_DEVICES = 8  # of the reference code's permutations; reference.md, section 3.8
 
 
 class FleetSection(Section):

@@ -13,7 +13,8 @@ from edgesim.study.comparison import (
     compare_precisions,
 )
 
-# Name and side of the image: CIFAR's for all, Imagenette's too where R§5 trains on it.
+# Model and side of its images: CIFAR's for all, Imagenette's too where the paper trains on it
+# (reference.md, section 5).
 CASES: tuple[tuple[str, int], ...] = (
     ("small_cnn", 32),
     ("resnet20", 32),

@@ -48,7 +48,7 @@ _NORMS: dict[Precision, Norm] = {"fp32": "evonorm_s0", "int8": "range_evonorm"}
 _RATE = 1.0  # averaging rate, of which no cost depends
 _Maker = Callable[[Compressor, ParameterLayout], CountedAlgorithm]
 
-# R§5; the common optimizer of the paper's experiments.
+# reference.md, section 5; the common optimizer of the paper's experiments.
 PAPER_OPTIMIZER = Sgd(momentum=0.9, nesterov=True, weight_decay=1e-4)
 PAPER_BATCH = 32
 

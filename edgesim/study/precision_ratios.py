@@ -1,4 +1,6 @@
-"""How many times more fp32 takes than 8 bits, each ratio with its arithmetic (R§6).
+"""How many times more fp32 takes than 8 bits, each ratio with its arithmetic.
+
+Source: reference.md, section 6.
 
 Symbols:
     d: parameters   T: tensors   k: entries of a sparse message

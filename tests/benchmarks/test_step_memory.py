@@ -52,7 +52,8 @@ def eight_bit():
 
 
 def test_resnet20_in_8_bits_holds_less_than_a_third_of_fp32():
-    """R§6: 3.35 to 3.6 times less by the paper's accounting, against a norm that saves its input.
+    """reference.md, section 6: 3.35 to 3.6 times less by the paper's accounting, against a norm
+    that saves its input.
 
     The fp32 model's EvoNorm-S0 saves its gate too.
     """

@@ -171,7 +171,7 @@ def test_an_address_without_a_cluster_is_refused_before_anything_is_written(tmp_
 def test_validate_starts_and_writes_nothing_and_says_what_it_saw(tmp_path):
     done = edgesim("validate", QUICKSTART, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "0.0761" in done.stdout, "the spectral gap of a directed ring of 8, R§3.8"
+    assert "0.0761" in done.stdout, "the spectral gap of a directed ring of 8"
     assert list(tmp_path.iterdir()) == []
 
 

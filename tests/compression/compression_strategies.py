@@ -18,7 +18,10 @@ from edgesim.learning.parameters import ParameterLayout
 
 
 def resnet20_layout():
-    """The 86 tensors of ResNet-20 with EvoNorm-S0 (R§5), written out by hand."""
+    """The 86 tensors of ResNet-20 with EvoNorm-S0, written out by hand.
+
+    Source: reference.md, section 5.
+    """
     shapes = []
 
     def conv_and_norm(c_in, c_out, k):

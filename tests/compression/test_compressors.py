@@ -94,7 +94,8 @@ def test_top_k_breaks_ties_towards_the_lower_index():
 
 @pytest.mark.parametrize(("keep", "kept"), [(0.01, 2_767), (0.1, 27_290)])
 def test_resnet20_keeps_as_many_entries_as_the_reference(keep, kept):
-    """R§10, check 12. 10 % of the 640 weights of the last layer are 63: R computes 640 (1 - .9)."""
+    """reference.md, section 10, check 12. 10 % of the 640 weights of the last layer are 63: R
+    computes 640 (1 - .9)."""
     layout = resnet20_layout()
     x = torch.from_numpy(rng().standard_normal(layout.numel))
     for compressor in (TopK(keep, "fp32"), RandomK(keep, "fp32")):
@@ -141,7 +142,10 @@ def test_qsgd_is_unbiased():
 
 @given(st.integers(1, 7), layouts_and_vectors(torch.float32), seeds)
 def test_qsgd_values_are_neighbouring_levels(bits, case, seed):
-    """Each entry lands on one of the two multiples of |x|/s around it (R§3.6)."""
+    """Each entry lands on one of the two multiples of |x|/s around it.
+
+    Source: reference.md, section 3.6.
+    """
     layout, x = case
     decoded = compressed(QSGD(bits), x, layout, seed)
     for y, part in zip(layout.split(decoded), layout.split(x), strict=True):
@@ -192,7 +196,8 @@ def test_sign_scale_sends_mean_magnitude_with_the_sign(case):
 
 
 def bagua_oracle(x):
-    """R§7's MinMaxUInt8, scalar by scalar in float32, with the lower clamp that it lacks."""
+    """Bagua's MinMaxUInt8 (reference.md, section 7), scalar by scalar in float32, with the lower
+    clamp that Bagua lacks."""
     one = np.float32
     eps, low, high = one(1e-7), one(min(x)), one(max(x))
     a = one(one(255) / one(one(high - low) + eps))

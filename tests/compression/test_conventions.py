@@ -14,7 +14,8 @@ from edgesim.learning.parameters import ParameterLayout
 
 
 def test_resnet20_figures_of_the_reference_and_the_paper():
-    """R§10, check 11; the 8-bit variant has 122 more parameters, each sent by itself (R§1.5)."""
+    """reference.md, section 10, check 11; the 8-bit variant has 122 more parameters, each sent by
+    itself (reference.md, section 1.5)."""
     layout = resnet20_layout()
     assert conventions.reference_dense_bytes(layout.numel) == 1_093_036
     assert conventions.reference_sparse_bytes(2_767) == 16_605
@@ -23,7 +24,7 @@ def test_resnet20_figures_of_the_reference_and_the_paper():
 
 
 def test_paper_sparse8_of_resnet20_at_99_percent():
-    """R§6: 8,993 bytes for 2,767 entries of 86 tensors."""
+    """reference.md, section 6: 8,993 bytes for 2,767 entries of 86 tensors."""
     assert conventions.paper_sparse8_bytes(2_767, 86) == 8_993
 
 

@@ -53,7 +53,8 @@ def test_what_arrives_is_what_left_bit_for_bit(message):
 
 @given(payloads())
 def test_receivers_copy_is_bit_equal_to_senders(payload):
-    """R§10, check 6: both ends add the payload to their copy and hold the same bits."""
+    """reference.md, section 10, check 6: both ends add the payload to their copy and hold the same
+    bits."""
     sender = torch.linspace(-1, 1, payload.layout.numel)
     receiver = sender.clone()
     payload.add_to_(sender)

@@ -82,11 +82,11 @@ def test_gossiped_ranges_follow_the_trained_parameters():
     settings = replace(SETTINGS, ranges="gossiped")
     model = flat_model("resnet20", (3, 8, 8), int8(settings))
     by_formula = closed_form(form_of("resnet20", (3, 8, 8), settings), 1)
-    assert by_formula.num_quantizers == 61  # R§1.5
+    assert by_formula.num_quantizers == 61  # reference.md, section 1.5
     assert by_formula.flat_shapes == model.layout.shapes
 
 
-# R§5; forward MACs there are printed to four digits.
+# reference.md, section 5; forward MACs there are printed to four digits.
 PUBLISHED = [
     ("resnet20", 32, 273_258, 40.81e6),
     ("resnet54", 32, 760_458, 111.6e6),
@@ -106,7 +106,7 @@ def test_published_counts(name, side, parameters, macs):
 
 
 def test_resnet20_macs_and_activations_are_those_by_hand():
-    """Sum over stages of width w on s x s pixels; R§5, R§6."""
+    """Sum over stages of width w on s x s pixels; reference.md, sections 5 and 6."""
     stem = 9 * 3 * 16 * 32 * 32
     first = 6 * 9 * 16 * 16 * 32 * 32
     second = 16 * 16 * (9 * 16 * 32 + 5 * 9 * 32 * 32 + 16 * 32)
@@ -114,9 +114,10 @@ def test_resnet20_macs_and_activations_are_those_by_hand():
     forward = stem + first + second + third + 64 * 10
     by_formula = closed_form(form_of("resnet20", (3, 32, 32)), 32)
     assert by_formula.forward_macs_per_sample == forward == 40_813_184
-    assert by_formula.paper_macs == 3 * 32 * forward == 3_918_065_664  # R§6: 3.918 GMAC
+    # reference.md, section 6: 3.918 GMAC
+    assert by_formula.paper_macs == 3 * 32 * forward == 3_918_065_664
     assert by_formula.macs.total == 32 * (3 * forward - stem)
-    # R§6 counts the 10 logits, which the loss reads, among either.
+    # reference.md, section 6 counts the 10 logits, which the loss reads, among either.
     assert by_formula.product_inputs + by_formula.norm_inputs + 10 == 412_746
     assert by_formula.outputs + 10 == 487_434
 

@@ -204,7 +204,7 @@ def test_quasi_global_momentum_holds_the_half_step_while_it_sends():
 
 
 def test_the_papers_convention_gives_its_ratio():
-    """R§6: 53.5 and 14.9 MiB, 3.58x; P = 273,258, A = 412,746, batch 32."""
+    """reference.md, section 6: 53.5 and 14.9 MiB, 3.58x; P = 273,258, A = 412,746, batch 32."""
     tables = {a: paper_memory(formulas("resnet20", 32, 32, a)) for a in ("fp32", "int8")}
     assert tables["fp32"] == MemoryTable(
         weights=4 * 273_258,

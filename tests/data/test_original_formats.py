@@ -41,7 +41,7 @@ def test_cifar10_batches_are_joined_in_order(tmp_path, monkeypatch):
     assert dataset.class_names[3] == "class 3"
     second = batches["data_batch_1"]["data"][1].reshape(3, 32, 32)
     assert (dataset.train.images_NHWC[1] == np.moveaxis(second, 0, 2)).all()
-    assert dataset.mean == (0.4914, 0.4822, 0.4465)  # R§5
+    assert dataset.mean == (0.4914, 0.4822, 0.4465)  # reference.md, section 5
     assert dataset.std == (0.2023, 0.1994, 0.2010)
     same = load_dataset("cifar10", tmp_path / "cifar-10-batches-py")
     assert (same.train.images_NHWC == dataset.train.images_NHWC).all()

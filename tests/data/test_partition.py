@@ -1,4 +1,7 @@
-"""Partitions: the counts of R§4 (R§10, check 2), and that no sample is lost or given twice."""
+"""Partitions: published counts, and no sample is lost or given twice.
+
+Source: reference.md, section 4 and section 10, check 2.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ from edgesim.data.errors import PartitionError
 from edgesim.data.partition import dirichlet, iid, label_skew
 
 SEED = 1234  # of the reference code
-IMAGENETTE_CLASS_SIZES = [963, 955, 993, 858, 941, 956, 961, 931, 951, 960]  # R§4
+# reference.md, section 4
+IMAGENETTE_CLASS_SIZES = [963, 955, 993, 858, 941, 956, 961, 931, 951, 960]
 
 label_arrays = st.lists(st.integers(0, 4), min_size=1, max_size=60).map(
     lambda labels: np.array(labels, np.int64)
@@ -98,7 +102,7 @@ def test_each_ag_news_device_has_one_class_and_a_random_rest(skew, own, others):
 
 
 def test_pool_is_shuffled_by_pythons_generator():
-    """R§4, written as it is there: lists, in order, taken from the front."""
+    """reference.md, section 4, written as it is there: lists, in order, taken from the front."""
     labels, num_devices, skew = np.array([2, 0, 1, 1, 0, 2, 2, 0, 1, 0, 2, 1]), 2, 0.5
     in_class_order = [1, 4, 7, 9, 2, 3, 8, 11, 0, 5, 6, 10]
     sorted_list = [1, 4, 2, 3, 0, 5]

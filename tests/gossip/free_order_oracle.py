@@ -148,7 +148,8 @@ def choco(fleet: Fleet, events: list[Event], eta: float, C: Compress) -> Iterato
 
 
 def deep_squeeze(fleet: Fleet, events: list[Event], eta: float, C: Compress) -> Iterator[Fleet]:
-    """R§3.4 by messages; a device with no active out-edge compresses nothing."""
+    """reference.md, section 3.4 by messages; a device with no active out-edge compresses
+    nothing."""
     delta = np.zeros_like(fleet.x)
     for event in events:
         i = event.device
@@ -190,7 +191,8 @@ def gradient_push(fleet: Fleet, events: list[Event], eta: float) -> Iterator[Fle
 
 
 def dcd(fleet: Fleet, events: list[Event], W: np.ndarray, C: Compress) -> Iterator[Fleet]:
-    """R§7 by messages: neighbours' copies are as old as the messages that were absorbed."""
+    """reference.md, section 7 by messages: neighbours' copies are as old as the messages that were
+    absorbed."""
     n = len(fleet.x)
     h = fleet.x.copy()
     in_ = {(j, i): h[j].copy() for i in range(n) for j in range(n) if i != j and W[i, j] > 0}

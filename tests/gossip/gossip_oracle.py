@@ -1,4 +1,5 @@
-"""Dense-matrix NumPy recursions of the gossip algorithms, written from R§3 and R§7 alone.
+"""Dense-matrix NumPy recursions of the gossip algorithms, written from reference.md, sections 3 and
+7 alone.
 
 Nothing of edgesim is used here, so that a test that compares the two compares two readings.
 
@@ -28,7 +29,10 @@ def off_diagonal(W: np.ndarray) -> np.ndarray:
 
 
 def top_k(sizes: Sequence[int], keep: float) -> Compress:
-    """Per tensor, the max(1, int(n (1 - r))) entries of largest magnitude, r = 1 - keep (R§3.6)."""
+    """Per tensor, the max(1, int(n (1 - r))) entries of largest magnitude, r = 1 - keep.
+
+    Source: reference.md, section 3.6.
+    """
 
     def compress(v: np.ndarray) -> np.ndarray:
         parts = []
@@ -63,7 +67,8 @@ def choco(X, u, Ws, gradient: Gradient, gamma, eta, C: Compress):
 
 
 def choco_fixed(X, u, W, rounds, gradient: Gradient, gamma, eta, C: Compress):
-    """R§3.3 with one public copy a device: x = x~ + eta sum_j (W - I)_ij x^_j."""
+    """reference.md, section 3.3 with one public copy a device: x = x~ + eta sum_j (W - I)_ij
+    x^_j."""
     n = len(X)
     X_hat = np.zeros_like(X)
     for _ in range(rounds):
@@ -75,7 +80,10 @@ def choco_fixed(X, u, W, rounds, gradient: Gradient, gamma, eta, C: Compress):
 
 
 def choco_as_printed(X, u, W, rounds, gradient: Gradient, gamma, eta, C: Compress):
-    """The paper's Algorithm 5, step 9: (W - I)_ij (x^_j - x^_i), which loses mass (R§9.3)."""
+    """The paper's Algorithm 5, step 9: (W - I)_ij (x^_j - x^_i), which loses mass.
+
+    Source: reference.md, section 9.3.
+    """
     n = len(X)
     X_hat = np.zeros_like(X)
     L = W - np.eye(n)
@@ -88,7 +96,7 @@ def choco_as_printed(X, u, W, rounds, gradient: Gradient, gamma, eta, C: Compres
 
 
 def deep_squeeze(X, u, Ws, gradient: Gradient, gamma, eta, C: Compress):
-    """R§3.4; a device with no active out-edge compresses nothing."""
+    """reference.md, section 3.4; a device with no active out-edge compresses nothing."""
     n = len(X)
     delta = np.zeros_like(X)
     for W in Ws:
@@ -113,7 +121,7 @@ def gradient_push(X, u, Ws, gradient: Gradient, gamma, eta):
 
 
 def dcd(X, W, rounds, gradient: Gradient, gamma, C: Compress):
-    """R§7: the weights are the public copies."""
+    """reference.md, section 7: the weights are the public copies."""
     X_hat = X.copy()
     for _ in range(rounds):
         X = X - gamma * gradient(X)

@@ -1,4 +1,5 @@
-"""Conservation of mass, push weights, and public copies, through the wire (R§10 checks 3, 5, 6)."""
+"""Conservation of mass, push weights, and public copies, through the wire (reference.md, section 10
+checks 3, 5, 6)."""
 
 from __future__ import annotations
 

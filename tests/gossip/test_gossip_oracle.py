@@ -1,4 +1,5 @@
-"""Edge form against the dense recursions, in float64, to 1e-12 (R§10 checks 4, 7 and 15)."""
+"""Edge form against the dense recursions, in float64, to 1e-12 (reference.md, section 10 checks 4,
+7 and 15)."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def ring(n):
 
 
 def irregular():
-    """The digraph of R§9.3 and R§11: ring of 8, plus 0 -> 3, 0 -> 5, 1 -> 6."""
+    """The digraph of reference.md, sections 9.3 and 11: ring of 8, plus 0 -> 3, 0 -> 5, 1 -> 6."""
     A = np.eye(8) + np.roll(np.eye(8), 1, axis=0)
     A[3, 0] = A[5, 0] = A[6, 1] = 1
     return A / A.sum(axis=0)
@@ -124,7 +125,7 @@ def test_gradient_push_on_changing_digraphs_equals_the_dense_recursion(case):
 @pytest.mark.parametrize("keep", [None, 0.1])
 @pytest.mark.parametrize("kind", [ChocoNumerator, FixedGraphChoco])
 def test_published_choco_on_fixed_graphs_equals_the_form_of_the_reference(W, keep, kind):
-    """Both forms against R§3.3 with one public copy per device."""
+    """Both forms against reference.md, section 3.3 with one public copy per device."""
     n = len(W)
     compressor, C = compressors(keep)
     eta = 0.7 if keep is None else 0.05
@@ -183,7 +184,7 @@ def test_dcd_equals_the_dense_recursion(keep):
 
 
 def test_dcd_holds_copies_bit_equal_to_their_owners():
-    """Bagua's own test (R§10 check 15), with its 8-bit compressor."""
+    """Bagua's own test (reference.md, section 10 check 15), with its 8-bit compressor."""
     W = ring(8)
     X, gradient, _ = problem(8, 5)
     fleet = AlgorithmFleet(Dcd(compressor=MinMaxUInt8(), layout=LAYOUT), X, W, LAYOUT)
@@ -197,7 +198,8 @@ def test_dcd_holds_copies_bit_equal_to_their_owners():
 
 
 def test_without_compression_choco_deep_squeeze_and_gradient_push_are_one_algorithm():
-    """R§10 check 4: equal iterates at C = identity, eta = 1, on an irregular digraph."""
+    """reference.md, section 10 check 4: equal iterates at C = identity, eta = 1, on an irregular
+    digraph."""
     W = irregular()
     X, gradient, _ = problem(8, 6)
     kinds = (Choco, ChocoNumerator, FixedGraphChoco, DeepSqueeze, GradientPush)
@@ -215,7 +217,7 @@ def test_without_compression_choco_deep_squeeze_and_gradient_push_are_one_algori
 
 
 def test_on_an_irregular_digraph_our_form_converges_and_the_printed_one_is_biased():
-    """R§9.3, R§10 check 7: sum(x)/sum(u) against the mean of the minima."""
+    """reference.md, sections 9.3 and 10 check 7: sum(x)/sum(u) against the mean of the minima."""
     W = irregular()
     X, gradient, optimum = problem(8, 7)
     u, rounds, gamma, eta = np.ones(8), 4000, 0.002, 1.0

@@ -116,7 +116,8 @@ def test_peaks_lie_above_what_linpack_reaches(name):
 
 
 def test_resnet20_on_a_raspberry_pi_4b_takes_half_as_long_in_8_bit():
-    # 3 x 40.81 M x 32 MACs (R§6) at 24 GMAC/s: 163 ms; at two products per fp32 one, half.
+    # 3 x 40.81 M x 32 MACs (reference.md, section 6) at 24 GMAC/s: 163 ms; at two products per fp32
+    # one, half.
     macs = 3 * 40_810_000 * 32
     profile = PROFILES["raspberry-pi-4b"].profile
     assert profile.compute_s(Work(macs_fp32=macs)) == pytest.approx(3.917_76 / 24)

@@ -31,7 +31,8 @@ BOARD = DeviceProfile(
     ),
 )
 
-# ResNet-20, batch 32, per iteration: three times the forward pass's 40.81 M products (R§6).
+# ResNet-20, batch 32, per iteration: three times the forward pass's 40.81 M products (reference.md,
+# section 6).
 RESNET20_MACS = 3 * 40_810_000 * 32
 
 
@@ -52,7 +53,7 @@ def step_j(table: EnergyTable, accumulate="paper", **products) -> float:
     return price(activity(work=work), BOARD, table, accumulate).compute_j
 
 
-# -- the paper's figures (R§6) ---------------------------------------------------------------
+# -- the paper's figures (reference.md, section 6)
 
 
 def test_a_step_of_resnet20_takes_18_mj_in_fp32_and_nine_tenths_of_one_in_int8():

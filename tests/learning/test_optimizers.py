@@ -1,4 +1,4 @@
-"""Optimizers against torch.optim and against the identities of R§3.5."""
+"""Optimizers against torch.optim and against the identities of reference.md, section 3.5."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def test_no_bit_depends_on_the_parts_that_long_vectors_are_updated_in(kind, nest
 
 @pytest.mark.parametrize("nesterov", [True, False])
 def test_quasi_global_momentum_follows_the_whole_movement(nesterov):
-    """R§10 check 14: m+ = beta m + (1 - beta) (x - x+) / gamma at u = 1, gossip included."""
+    """reference.md, section 10 check 14: m+ = beta m + (1 - beta) (x - x+) / gamma at u = 1, gossip
+    included."""
     beta, gamma = 0.9, 0.1
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(20, dtype=torch.float64, generator=generator)

@@ -1,4 +1,5 @@
-"""Parameter counts, layer counts and multiplications of R§5, and gradients through every model."""
+"""Parameter counts, layer counts and multiplications of reference.md, section 5, and gradients
+through every model."""
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from edgesim.models import (
 from edgesim.models.mobilenet import InvertedResidual
 from edgesim.models.resnet import BasicBlock
 
-COUNTS = {  # R§5
+COUNTS = {  # reference.md, section 5
     "resnet20": 273_258,
     "resnet54": 760_458,
     "resnet18": 11_186_442,

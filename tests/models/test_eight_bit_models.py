@@ -31,7 +31,7 @@ from edgesim.quant.norms import QuantizedRangeBatchNorm, QuantizedRangeEvoNorm
 from edgesim.quant.reference import Reference
 from edgesim.quant.settings import QuantizationSettings
 
-R = {  # R§12: the first of each switch
+R = {  # reference.md, section 12: the first of each switch
     "zero_point": "float_offset",
     "weight_range": "per_tensor",
     "weight_gradient": "fp32",
@@ -104,7 +104,7 @@ CHOICES = [
 
 @pytest.mark.parametrize(("name", "norm", "initialization"), CHOICES)
 def test_parameters_and_their_initial_values_are_those_of_fp32(name, norm, initialization):
-    """The confound of R§9.13 can be switched off, either way."""
+    """The confound of reference.md, section 9.13 can be switched off, either way."""
     full, eight = (
         build(name, layers_of(p, norm), (3, 64, 64), initialization=initialization)
         for p in ("fp32", "int8")
@@ -140,7 +140,7 @@ def test_every_norm_trains_in_both_precisions(norm, precision):
 @PRECISIONS
 def test_vgg11_of_the_low_precision_code_has_no_biases_in_its_convolutions(precision):
     model = build("vgg11", layers_of(precision, conv_bias=False), initialization="low_precision")
-    assert count(model) == 9_493_770  # R§5
+    assert count(model) == 9_493_770  # reference.md, section 5
     assert count(build("vgg11", layers_of(precision))) == 9_496_522
 
 
@@ -175,7 +175,7 @@ def test_the_gradient_points_where_that_of_fp32_points(fp32_gradients, initializ
     assert float(cosine_similarity(fp32_gradients[initialization], eight, dim=0)) > 0.98
 
 
-# --- initialisation (R§2, last paragraph)
+# --- initialisation (reference.md, section 2, last paragraph)
 
 
 def scales(model):

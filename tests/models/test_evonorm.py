@@ -1,4 +1,4 @@
-"""EvoNorm-S0 against the formula of R§2, term by term, and its gradients."""
+"""EvoNorm-S0 against the formula of reference.md, section 2, term by term, and its gradients."""
 
 import pytest
 import torch

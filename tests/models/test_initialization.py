@@ -1,4 +1,4 @@
-"""Initial parameters: distributions of R§2, and nothing global touched."""
+"""Initial parameters: distributions of reference.md, section 2, and nothing global touched."""
 
 import sys
 from math import sqrt

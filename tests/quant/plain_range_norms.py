@@ -1,4 +1,7 @@
-"""Range EvoNorm and Range BatchNorm (R§2) written out in torch operations that autograd knows."""
+"""Range EvoNorm and Range BatchNorm written out in torch operations that autograd knows.
+
+Source: reference.md, section 2.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ EPSILON = 1e-5
 
 
 def ratio(entries):
-    """0.540208 / sqrt(2 ln M) of R§2, from the constants it was computed from."""
+    """0.540208 / sqrt(2 ln M) of reference.md, section 2, from the constants it was computed
+    from."""
     return 0.5 * 0.35 * (1 + sqrt(pi * log(4))) / sqrt(2 * log(entries))
 
 

@@ -1,4 +1,5 @@
-"""8-bit grids: R§10 check 9, integer zeros, and the reference code's float offset (R§1.1)."""
+"""8-bit grids: reference.md, section 10 check 9, integer zeros, and the reference code's float
+offset (reference.md, section 1.1)."""
 
 from __future__ import annotations
 
@@ -81,7 +82,8 @@ def test_codes_and_numbers_are_those_of_the_definition(integer_zero, unit, extre
 @settings(max_examples=50)
 @given(RANGES, UNITS)
 def test_float_offset_is_the_formula_of_the_reference_code(extremes, unit):
-    """R§1.1: t = (x - lo) / step, k = round(clip(t, 0, 255)), k step + lo, with step >= 1e-8.
+    """reference.md, section 1.1: t = (x - lo) / step, k = round(clip(t, 0, 255)), k step + lo, with
+    step >= 1e-8.
 
     In double precision; a code may differ by one where t is that close to a half.
     """

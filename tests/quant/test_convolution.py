@@ -1,4 +1,5 @@
-"""8-bit convolutions and linear layers: sums of integers, and R§10 check 10 on their gradients."""
+"""8-bit convolutions and linear layers: sums of integers, and reference.md, section 10 check 10 on
+their gradients."""
 
 from __future__ import annotations
 
@@ -161,7 +162,8 @@ def input_gradient(case, site, k, scales, g):
 @EVERY_CASE
 @pytest.mark.parametrize("gradient_rounding", ["stochastic", "nearest"])
 def test_input_gradient_is_the_product_with_the_quantized_gradient(case, gradient_rounding):
-    """R§10 check 10, bit by bit; every pixel of stride 2 included, also those never multiplied."""
+    """reference.md, section 10 check 10, bit by bit; every pixel of stride 2 included, also those
+    never multiplied."""
     case = Case(case)
     site = plain.site(seed=5, gradient_rounding=gradient_rounding)
     k, scales = plain.weight_codes(case.w, per_out_channel=False)
@@ -183,10 +185,9 @@ def test_scales_of_output_channels_are_folded_into_the_gradient_before_it_is_qua
 
 @EVERY_CASE
 def test_weight_gradient_is_that_of_the_fp32_gradient(case):
-    """R§10 check 10: bit by bit what torch gives for the dequantized input and the gradient as it
-    came, wherever the input's scale is a power of two: it then changes no rounding. Rounding of
-    gradients, which the input's gradient sees, must not matter.
-    """
+    """reference.md, section 10 check 10: bit by bit what torch gives for the dequantized input and
+    the gradient as it came, wherever the input's scale is a power of two: it then changes no
+    rounding. Rounding of gradients, which the input's gradient sees, must not matter."""
     case = power_of_two(Case(case))
     x_hat = images(plain.numbers_of(case.codes(), case.grid))
     geometry = case.geometry
@@ -270,7 +271,10 @@ def test_the_smallest_gradients_pass_through_fp16():
 
 
 def test_clipped_numbers_get_their_gradient_all_the_same():
-    """Straight-through (R§1.1): the grid below ends inside the data, on both sides."""
+    """Straight-through: the grid below ends inside the data, on both sides.
+
+    Source: reference.md, section 1.1.
+    """
     case = Case(CASES["3x3"])
     case.grid = plain.grid_of(-0.1, 0.2)
     codes = case.codes()
@@ -296,7 +300,8 @@ def test_stochastic_activations_have_the_noise_of_their_place():
 
 @EVERY_CASE
 def test_float_offset_is_a_convolution_of_dequantized_numbers(case):
-    """R§1.1: no zero among the numbers, so the padding's zeros are not on the grid either."""
+    """reference.md, section 1.1: no zero among the numbers, so the padding's zeros are not on the
+    grid either."""
     case = Case(case)
     case.x += 3  # all numbers on one side of zero
     case.grid = plain.grid_of(case.x.min(), case.x.max(), has_integer_zero=False)

@@ -116,7 +116,8 @@ def test_training_takes_the_range_of_the_batch_and_not_the_running_one(kind):
 
 
 def test_the_range_of_a_batch_is_the_mean_of_its_samples_and_clips_beyond():
-    """R§1.2: (0 + 0) / 2 to (1 + 3) / 2; the sample that reaches 3 ends at 2."""
+    """reference.md, section 1.2: (0 + 0) / 2 to (1 + 3) / 2; the sample that reaches 3 ends at
+    2."""
     x = torch.zeros(2, 8, 1, 2)
     x[0, 0, 0, 0], x[1, 0, 0, 0] = 1.0, 3.0
     layer = make("sum")
@@ -159,7 +160,8 @@ def test_a_sample_is_evaluated_the_same_alone_and_in_a_batch(kind):
     else:
         x = activations(kind)
         whole, first = layer(x), layer(x[:1])
-    if kind == "range_evonorm":  # the scales of a batch have a common grid (R§1.2)
+    # the scales of a batch have a common grid (reference.md, section 1.2)
+    if kind == "range_evonorm":
         atol = 0.02 * float(whole.detach().abs().max())
         torch.testing.assert_close(first, whole[:1], rtol=0, atol=atol)
     else:
@@ -168,7 +170,7 @@ def test_a_sample_is_evaluated_the_same_alone_and_in_a_batch(kind):
 
 @pytest.mark.parametrize("ranges", ["local", "gossiped"])
 def test_gossiped_ranges_are_parameters_without_gradient_and_local_ones_buffers(ranges):
-    """R§1.5: two for each quantizer, which the reference code gossips."""
+    """reference.md, section 1.5: two for each quantizer, which the reference code gossips."""
     for kind in LAYERS:
         layer = make(kind, ranges=ranges)
         parameters, buffers = dict(layer.named_parameters()), dict(layer.named_buffers())
@@ -319,7 +321,8 @@ def test_every_input_of_a_model_has_a_seed_of_its_own():
     for seed in (1, 2):
         seed_rounding_(model, seed)
         seeds += [m.site().seed for m in model.modules() if isinstance(m, InputQuantizer)]
-    # R§1.5 counts as many for the reference code: 21 convolutions, 21 norms, 9 sums of two, 1 head.
+    # reference.md, section 1.5 counts as many for the reference code: 21 convolutions, 21 norms, 9
+    # sums of two, 1 head.
     assert len(seeds) == 2 * 61
     assert len(set(seeds)) == len(seeds)
     assert all(0 <= seed < 2**64 for seed in seeds)

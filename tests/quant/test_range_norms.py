@@ -1,7 +1,9 @@
-"""Range EvoNorm and Range BatchNorm against their formulas (R§2), written out, in float64.
+"""Range EvoNorm and Range BatchNorm against their formulas, written out, in float64.
 
-R§10 check 8: the ratio of the estimated to the true deviation. R§10 check 17: Range EvoNorm is
-EvoNorm-S0 but for this ratio and the gate.
+Source: reference.md, section 2.
+
+reference.md, section 10 check 8: the ratio of the estimated to the true deviation. reference.md,
+section 10 check 17: Range EvoNorm is EvoNorm-S0 but for this ratio and the gate.
 """
 
 from __future__ import annotations
@@ -64,19 +66,22 @@ def mean_range_of_gaussians(entries):
     return np.trapezoid(1 - F**entries - (1 - F) ** entries, t)
 
 
-RATIOS = {16: 0.811, 32: 0.849, 64: 0.878, 128: 0.900, 512: 0.931, 2048: 0.952}  # R§2
+# reference.md, section 2
+RATIOS = {16: 0.811, 32: 0.849, 64: 0.878, 128: 0.900, 512: 0.931, 2048: 0.952}
 
 
 @pytest.mark.parametrize(("entries", "expected"), RATIOS.items())
 def test_kappa_times_the_range_of_gaussians_has_the_ratios_of_the_reference(entries, expected):
-    """R§10 check 8, by integration; R gives three digits, measured: two units of the last."""
+    """reference.md, section 10 check 8, by integration; R gives three digits, measured: two units
+    of the last."""
     assert kappa(entries) * mean_range_of_gaussians(entries) == pytest.approx(expected, abs=2e-3)
     assert kappa(entries) == pytest.approx(0.540208 / sqrt(2 * log(entries)), rel=1e-6)
 
 
 @pytest.mark.parametrize(("entries", "expected"), RATIOS.items())
 def test_estimated_deviation_of_gaussian_data_has_these_ratios(entries, expected):
-    """R§10 check 8, measured through the norm: with slope 0 the sigmoid is 1/2 everywhere.
+    """reference.md, section 10 check 8, measured through the norm: with slope 0 the sigmoid is 1/2
+    everywhere.
 
     The mean of independent groups deviates by their deviation / sqrt(groups).
     """
@@ -100,11 +105,13 @@ def test_a_group_is_cut_into_16_chunks():
     for side, channels, expected in [(32, 2, 128), (16, 4, 64), (8, 8, 32), (2, 64, 16)]:
         entries = side * side * channels
         assert chunks_of(entries) == 16
-        assert entries // 16 == expected  # M of R§2 for ResNet-20, and of VGG-11's last stage
+        # M of reference.md, section 2 for ResNet-20, and of VGG-11's last stage
+        assert entries // 16 == expected
 
 
 def test_seven_by_seven_pixels_are_cut_into_14_chunks():
-    """R§2: MobileNet at 224 pixels, unless 16 divides the channels of a group."""
+    """reference.md, section 2: MobileNet at 224 pixels, unless 16 divides the channels of a
+    group."""
     assert chunks_of(7 * 7 * 8) == 14
     assert chunks_of(7 * 7 * 12) == 14
     assert chunks_of(7 * 7 * 16) == 16
@@ -227,8 +234,9 @@ def test_memory_layout_changes_no_bit_of_range_batch_norm():
 
 @GATES
 def test_range_evonorm_is_evonorm_but_for_the_ratio_and_the_gate(gate):
-    """R§10 check 17: entry by entry with the ratio of each group's two deviations, and on average
-    the ratio of R§2 for chunks of 128 Gaussian numbers."""
+    """reference.md, section 10 check 17: entry by entry with the ratio of each group's two
+    deviations, and on average the ratio of reference.md, section 2 for chunks of 128 Gaussian
+    numbers."""
     generator = torch.Generator().manual_seed(4)
     x = torch.randn((16, 16, 32, 32), generator=generator, dtype=torch.float64)
     ones, zeros = torch.ones(16, dtype=torch.float64), torch.zeros(16, dtype=torch.float64)
@@ -313,7 +321,8 @@ def test_range_batch_norm_is_the_formula_with_its_gradients(shape):
     exact = torch.autograd.grad(expected, leaves, upstream)
     for ours, theirs in zip(gradients, exact, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(norm.running_mean, (0.9 * mean).detach())  # R§2: 0.1 old, 0.9 new
+    # reference.md, section 2: 0.1 old, 0.9 new
+    torch.testing.assert_close(norm.running_mean, (0.9 * mean).detach())
     torch.testing.assert_close(norm.running_scale, (0.1 + 0.9 * scale).detach())
 
 

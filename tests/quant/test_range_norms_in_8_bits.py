@@ -61,7 +61,10 @@ def assert_near(ours, exact):
 @pytest.mark.parametrize("integer_zero", [True, False], ids=["integer", "offset"])
 @pytest.mark.parametrize("shape", [(2, 8, 6, 6), (3, 16, 5, 7), (1, 8, 7, 7)])
 def test_range_evonorm_in_8_bits_is_the_formula_on_numbers_of_codes(shape, integer_zero):
-    """With quantized parameters, scale and gradient; straight through all of them (R§2)."""
+    """With quantized parameters, scale and gradient; straight through all of them.
+
+    Source: reference.md, section 2.
+    """
     case = Eight(shape, integer_zero=integer_zero)
     leaves = [t.clone().requires_grad_() for t in (case.x, *case.parameters)]
     chunks = chunks_of(case.x[0].numel() // 8)

@@ -51,7 +51,7 @@ def test_defaults_are_a_plain_model_in_fp32(tmp_path):
 
 
 def test_defaults_of_the_switches_round_activations_to_nearest_and_gradients_at_random(tmp_path):
-    """R§1.4 calls the reference code's rounding of activations a mistake."""
+    """reference.md, section 1.4 calls the reference code's rounding of activations a mistake."""
     model = model_of(tmp_path, INT8, "model.quantization={}")
     assert model.quantization is not None
     assert model.quantization.model_dump() == {
@@ -74,7 +74,7 @@ def test_switches_are_no_more_needed_than_given(tmp_path):
 
 
 def test_switches_of_the_reference_code_can_all_be_chosen(tmp_path):
-    """R§12: its first values."""
+    """reference.md, section 12: its first values."""
     chosen = {
         "zero_point": "float_offset",
         "weight_range": "per_tensor",

@@ -67,7 +67,7 @@ def test_it_beats_fixed_rates_that_are_too_large_or_too_small(overrides, large, 
 
 
 def test_what_can_do_without_a_lower_rate_gets_1():
-    """Uncompressed gossip on a regular graph: R§3.7, and SGP as published."""
+    """Uncompressed gossip on a regular graph: reference.md, section 3.7, and SGP as published."""
     for gossip in ("{algorithm: gradient_push, averaging_rate: 1}",):
         assert find_rate(scenario(f"gossip={gossip}")).rate == 1.0
     assert find_rate(scenario("gossip.compressor={kind: identity}")).rate == 1.0
@@ -166,7 +166,10 @@ def test_auto_becomes_the_number():
 
 
 def test_gossip_that_no_rate_can_save_is_refused():
-    """Unbiased QSGD of large tensors adds more noise than it sends: no contraction (R§3.6)."""
+    """Unbiased QSGD of large tensors adds more noise than it sends: no contraction.
+
+    Source: reference.md, section 3.6.
+    """
     with pytest.raises(ScenarioError, match=r"auto finds none: .* compress less"):
         find_rate(scenario("gossip.compressor={kind: qsgd, bits: 2}"))
 

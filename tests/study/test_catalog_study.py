@@ -12,7 +12,7 @@ from edgesim.study.figures.catalog_figures import catalog_pictures
 from edgesim.study.precision_ratios import precision_ratios
 from edgesim.study.tables.comparison_tables import catalog_tables, model_name
 
-# R§5: parameters; and MACs of a forward pass, where it has them.
+# reference.md, section 5: parameters; and MACs of a forward pass, where it has them.
 PARAMETERS = {
     "resnet20": 273_258,
     "resnet54": 760_458,

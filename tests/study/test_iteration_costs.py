@@ -25,7 +25,8 @@ from edgesim.scenario.data import DataSection
 from edgesim.study.iteration import iteration_costs
 from edgesim.study.tables.scenario_tables import fleet_table
 
-PARAMETERS = 24_170  # small_cnn on grey images: 24,458 (R§5's way) less 2 x 144 weights
+# small_cnn on grey images: 24,458 (reference.md, section 5's way) less 2 x 144 weights
+PARAMETERS = 24_170
 DENSE = "gossip.compressor={kind: identity}"
 DIGITS = DataSpec(image_shape=(1, 8, 8), num_classes=10, mean=(0.5,), std=(0.5,))
 
@@ -174,7 +175,8 @@ def test_without_profiles_operations_have_prices_and_nothing_else(tmp_path):
     assert costs.energy_table == "horowitz_45nm"
     assert {entry.table for entry in device.energy} == set(ENERGY_TABLES)
     energy = device.energy_by("horowitz_45nm")
-    # 4.6 pJ a MAC and 0.9 pJ another operation (R§6), 1.3 nJ for 8 bytes (Horowitz 2014).
+    # 4.6 pJ a MAC and 0.9 pJ another operation (reference.md, section 6), 1.3 nJ for 8 bytes
+    # (Horowitz 2014).
     by_hand = work.macs_fp32 * 4.6e-12 + work.elementwise_ops * 0.9e-12
     assert energy.compute_j == pytest.approx(by_hand)
     assert energy.memory_j == pytest.approx(work.traffic_bytes * 162.5e-12)

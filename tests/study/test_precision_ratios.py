@@ -1,4 +1,5 @@
-"""ResNet-20, batch 32, in fp32 and 8 bits: the figures of R§6, each derived here by hand."""
+"""ResNet-20, batch 32, in fp32 and 8 bits: the figures of reference.md, section 6, each derived
+here by hand."""
 
 import re
 
@@ -11,8 +12,8 @@ from edgesim.scenario import load_scenario
 from edgesim.study.comparison import compare_precisions, setting_of
 from edgesim.study.precision_ratios import precision_ratios
 
-PARAMETERS, TENSORS, BATCH = 273_258, 86, 32  # R§5, R§6
-KEPT = {"90_percent": 27_290, "99_percent": 2_767}  # R§10, check 12
+PARAMETERS, TENSORS, BATCH = 273_258, 86, 32  # reference.md, sections 5 and 6
+KEPT = {"90_percent": 27_290, "99_percent": 2_767}  # reference.md, section 10, check 12
 HEADER_BYTES = HEADER.size + len("choco")
 MIB = 2**20
 
@@ -42,7 +43,8 @@ def test_computing_is_4_3_and_2_times_less_by_bit_width(ratios):
 
 def test_counted_macs_give_nearly_the_same(ratios):
     """The first layer, 9 x 3 x 16 weights on 32 x 32 pixels, has no input gradient."""
-    forward, stem = BATCH * 40_813_184, BATCH * 9 * 3 * 16 * 32 * 32  # R§5: 40.81 M an image
+    # reference.md, section 5: 40.81 M an image
+    forward, stem = BATCH * 40_813_184, BATCH * 9 * 3 * 16 * 32 * 32
     for kind, bits in {"int8": 8, "fp16": 16, "fp32": 32}.items():
         by_hand = 32 * (3 * forward - stem) / (8 * (2 * forward - stem) + bits * forward)
         assert ratios[f"counted_{kind}_weight_gradient"].value == pytest.approx(by_hand, rel=1e-12)
@@ -51,7 +53,8 @@ def test_counted_macs_give_nearly_the_same(ratios):
 
 
 def test_memory_is_3_58_times_less_by_the_papers_convention(comparison, ratios):
-    """R§6: inputs of convolutions, norms and the linear layer, and the logits: 412,746 a sample."""
+    """reference.md, section 6: inputs of convolutions, norms and the linear layer, and the logits:
+    412,746 a sample."""
     held = 412_746 * BATCH
     fp32 = 4 * (held + 3 * PARAMETERS)  # weights, gradients, momentum
     int8 = held + PARAMETERS * (1 + 4 + 4)
@@ -100,10 +103,11 @@ def test_sparse_messages_gain_less_because_indices_stay(comparison, ratios, comp
     conventions = ratios[f"conventions_{keep}"].value
     assert conventions == (6 * kept + 3) / (3 * kept + 8 * TENSORS + 4)
     if kept == 2_767:
-        assert conventions == pytest.approx(1.85, abs=0.005)  # R§6
+        assert conventions == pytest.approx(1.85, abs=0.005)  # reference.md, section 6
 
 
-# R§6: pJ of products and sums; the first row of its table is 20.0 and 15.3, and so on.
+# reference.md, section 6: pJ of products and sums; the first row of its table is 20.0 and 15.3, and
+# so on.
 ENERGY = {
     ("paper", "int8"): (4.6 / 0.23, 20.0),
     ("paper", "fp16"): (13.8 / (0.23 + 0.23 + 1.5), 7.0),

@@ -83,7 +83,8 @@ class TestTorus:
         assert sorted(torus(9).successors(2)) == [0, 1, 5, 8]
 
     def test_true_torus_differs_from_the_chordal_grid(self):
-        """R§3.8: node 3's right neighbour is 0 on the torus, 4 on the chordal grid."""
+        """reference.md, section 3.8: node 3's right neighbour is 0 on the torus, 4 on the chordal
+        grid."""
         assert torus(16).has_edge(3, 0)
         assert not torus(16).has_edge(3, 4)
         assert chordal_grid(16).has_edge(3, 4)
@@ -123,7 +124,7 @@ class TestTorus:
 
 class TestChordalGrid:
     def test_of_8_devices_doubles_the_link_to_the_opposite_one(self):
-        """R§3.8: offsets +4 and -4 coincide, and the reference sends both."""
+        """reference.md, section 3.8: offsets +4 and -4 coincide, and the reference sends both."""
         graph = chordal_grid(8)
         assert {i: links(graph)[0, i] for i in graph.successors(0)} == {1: 1, 4: 2, 7: 1}
 

@@ -32,14 +32,15 @@ def matrix(graph):
 
 
 def irregular_digraph():
-    """The fixture of R§10: j -> j + 1 on 8 devices, and 0 -> 3, 0 -> 5, 1 -> 6."""
+    """The fixture of reference.md, section 10: j -> j + 1 on 8 devices, and 0 -> 3, 0 -> 5, 1 ->
+    6."""
     graph = directed_ring(8)
     graph.add_edges_from([(0, 3), (0, 5), (1, 6)])
     return graph
 
 
 class TestSpectralGapsOfTheReference:
-    """R§3.8, acceptance check 13."""
+    """reference.md, section 3.8, acceptance check 13."""
 
     @pytest.mark.parametrize(("n", "expected"), [(4, 0.293), (8, 0.0761), (16, 0.0192)])
     def test_directed_ring(self, n, expected):
@@ -109,7 +110,8 @@ class TestMixingMatrix:
         assert not is_doubly_stochastic(W)
 
     def test_irregular_fixture_has_the_stationary_push_weights_of_the_reference(self):
-        """R§10: u in [.271, 1.627]; u is the eigenvector of W at 1, of sum 8."""
+        """reference.md, section 10: u in [.271, 1.627]; u is the eigenvector of W at 1, of sum
+        8."""
         u = np.linalg.matrix_power(matrix(irregular_digraph()), 2000) @ np.ones(8)
         assert (u.min(), u.max()) == (
             pytest.approx(0.271, abs=1e-3),

@@ -39,7 +39,8 @@ def test_every_round_is_doubly_stochastic_with_halves(schedule, round_index):
 
 class TestRotatingPermutations:
     def test_are_the_six_of_the_reference(self):
-        """R§3.8, written out once more: i + 1, i - 1, and the four that are listed."""
+        """reference.md, section 3.8, written out once more: i + 1, i - 1, and the four that are
+        listed."""
         expected = (
             tuple((i + 1) % 8 for i in range(8)),
             tuple((i - 1) % 8 for i in range(8)),
@@ -59,7 +60,7 @@ class TestRotatingPermutations:
         assert schedule.period == 18
 
     def test_each_is_one_directed_ring(self):
-        """So each has the gap of the directed ring of 8, R§3.8: .0761."""
+        """So each has the gap of the directed ring of 8, reference.md, section 3.8: .0761."""
         schedule = RotatingPermutations(hold=1)
         for t in range(6):
             assert nx.is_strongly_connected(schedule.graph(t))

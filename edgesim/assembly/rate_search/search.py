@@ -2,8 +2,8 @@
 
 Devices start from different random vectors and do nothing but gossip, with the scenario's graph,
 algorithm, compressor and pace (`search_fleet.py`, `trial.py`). The averaging rate with which they
-come together fastest is taken, as the authors of CHOCO-SGD tune theirs (R§3.7), unless one of the
-next two larger rates, about sqrt(2) and 2 times as large, lets them move apart.
+come together fastest is taken, as the authors of CHOCO-SGD tune theirs (reference.md, section 3.7),
+unless one of the next two larger rates, about sqrt(2) and 2 times as large, lets them move apart.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from edgesim.scenario.gossip import (
 from edgesim.scenario.schema import Scenario
 from topologies import Schedule
 
-# Each is about sqrt(2) times the next. R§3.7 tabulates the distance at factors of 2, and it is flat
-# around its least.
+# Each is about sqrt(2) times the next. reference.md, section 3.7, tabulates the distance at factors
+# of 2, and it is flat around its least.
 RATES = (
     *(1.0, 0.7, 0.5, 0.35, 0.25, 0.18, 0.12, 0.09, 0.06, 0.045),
     *(0.03, 0.022, 0.015, 0.011, 0.0075, 0.0055, 0.0037, 0.0027, 0.0019),
@@ -43,7 +43,8 @@ KEPT_ENTRIES = 20  # of it in each message, at least
 MOST_ENTRIES = 40_000
 FEW_ENTRIES = 4000  # up to which a compression costs about the same
 MOST_MESSAGES, LEAST_MESSAGES = 96, 16  # of a round, with few and with most entries
-MOST_ROUNDS, LEAST_ROUNDS = 200, 60  # of each rate; in most cases of R§3.7 60 tell them apart
+# Rounds of each rate; in most cases of reference.md, section 3.7, 60 rounds tell rates apart.
+MOST_ROUNDS, LEAST_ROUNDS = 200, 60
 COMPRESSIONS = 4000  # of each rate, if these are LEAST_ROUNDS: some tenths of a second
 
 
