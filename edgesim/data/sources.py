@@ -70,8 +70,9 @@ def open_dataset(
 ) -> Dataset:
     """Find both splits of a dataset; labels are read, images when they are needed.
 
-    Images are normalised with the published statistics of CIFAR-10 and ImageNet where the
-    paper does (reference.md, section 5); those of other datasets are taken from the training images.
+    Images are normalised with the published statistics of CIFAR-10 and ImageNet where the paper
+    does so (reference.md, section 5). Statistics of other datasets are taken from their training
+    images.
 
     Args:
         source: a name in `SOURCES`.
