@@ -1,7 +1,7 @@
 """The clocks of a fleet at free pace, run in one event loop without training.
 
 Each device is a `FreeClock`, as in a run. Here all messages are known to one loop, so devices need
-no promises: the loop handles the ends of their steps in the order of (time, device).
+no time bounds: the loop handles the ends of their steps in the order of (time, device).
 """
 
 from __future__ import annotations

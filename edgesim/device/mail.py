@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from edgesim.compression.payload import Payload
 from edgesim.compression.wire import ByteCounts, Kind, Message, encode
@@ -41,8 +41,8 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
-    """That the rest of an edge's messages come no earlier than some time; at free pace.
+class TimeBound:
+    """A lower bound on the times of the rest of an edge's messages; at free pace.
 
     Attributes:
         edge: addresses that send and receive.
@@ -71,6 +71,10 @@ class LifeSign:
     edge: Edge
     alive_until_s: float
     has_died: bool
+
+
+Announcement: TypeAlias = TimeBound | LifeSign
+"""What devices at free pace tell each other beside their messages, without any bytes."""
 
 
 @dataclass(slots=True)

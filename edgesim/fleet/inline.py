@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from edgesim.assembly.build import FleetPlan
 from edgesim.data.images import LabelledImages
-from edgesim.device.mail import Envelope, LifeSign, Promise
+from edgesim.device.mail import Announcement, Envelope
 from edgesim.fleet.host.build import build_host
 from edgesim.fleet.transport.network import Acknowledgement, Request
 from edgesim.fleet.transport.progress import Progress, Waiting
@@ -58,9 +58,9 @@ class InlineFleet:
         """Bring an envelope to a device."""
         return await self._host.deliver(envelope)
 
-    async def promise(self, promise: Promise | LifeSign) -> None:
-        """Bring a promise to a device."""
-        await self._host.take_promise(promise)
+    async def announce(self, announcement: Announcement) -> None:
+        """Bring a time bound or a life sign to a device."""
+        await self._host.take_announcement(announcement)
 
     async def ask(self, request: Request) -> None:
         """Bring a request to a device."""

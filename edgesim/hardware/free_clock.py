@@ -14,11 +14,11 @@ sender, sequence), each when the radio is free. A reception that has begun by t 
 messages of t leave. A message has arrived when its reception is over. Such a device calls `listen`
 before it sends.
 
-A promise is a lower bound: the first bit of any later message of an edge reaches the receiver no
+A time bound is a lower bound: the first bit of any later message of an edge reaches the receiver no
 earlier. The bound is the earliest end of the sender's next step, or the time at which its radio is
 free if that is later, plus the link's latency. It holds because more work never takes less time,
 losses and jitter only delay, and messages of an edge do not overtake each other.
-fleet/transport/promises.py uses the bounds. Once the sender's clock has reached the time at which
+fleet/transport/time_bounds.py uses the bounds. Once the sender's clock has reached the time at which
 the receiver leaves by plan, nothing is sent on the edge but the handover of another leaver.
 """
 
@@ -123,7 +123,7 @@ class FreeClock:
         end_s = cycle.after(self.now_s, self.timeline.step_s(work, round_index))
         self._next_end_s = max(end_s - cycle.rounding_s(end_s), self.now_s)
 
-    def promise_s(self, edge: tuple[int, int]) -> float:
+    def bound_s(self, edge: tuple[int, int]) -> float:
         """Lower bound on the time at which the first bit of the edge's next message arrives.
 
         Args:
@@ -148,7 +148,7 @@ class FreeClock:
             stamp,
             first_bit_s=max(stamp.first_bit_s, earlier_s),  # its first bit does not overtake either
             handed_s=self.now_s,
-            promise_s=self.promise_s(edge),
+            bound_s=self.bound_s(edge),
         )
 
     def listen(self, known: Sequence[Incoming]) -> None:

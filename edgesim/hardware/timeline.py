@@ -40,7 +40,7 @@ class Stamp:
         lost_packets: number of packets that were sent again.
         lost_bytes: bytes of the packets that were sent again.
         handed_s: the sender's clock when it handed the message to its radio; at free pace only.
-        promise_s: lower bound on the time at which the first bit of a later message of this edge
+        bound_s: lower bound on the time at which the first bit of a later message of this edge
             reaches the receiver; at free pace only (free_clock.py).
     """
 
@@ -51,7 +51,7 @@ class Stamp:
     lost_packets: int
     lost_bytes: int
     handed_s: float = 0.0
-    promise_s: float = 0.0
+    bound_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

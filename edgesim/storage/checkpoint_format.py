@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from edgesim.errors import EdgesimError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 _MAGIC = b"\x89edgeCP\n"
 _FRAME = struct.Struct("<8sIQ32s")
@@ -45,8 +45,8 @@ class CheckpointError(EdgesimError, ValueError):
     """Bytes that are no checkpoint, or none that this program can read."""
 
 
-class NewerCheckpointError(CheckpointError):
-    """Written by an edgesim that knows a newer format."""
+class OtherFormatError(CheckpointError):
+    """A sound checkpoint of an edgesim with a newer or an older format."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,12 +142,14 @@ def _check_frame(data: bytes) -> None:
     actual.update(memoryview(data)[_FRAME.size :])
     if actual.digest() != digest:
         raise CheckpointError("damaged: its content does not match its checksum")
-    if version > FORMAT_VERSION:
-        raise NewerCheckpointError(
-            f"written by a newer edgesim (format {version}; this one reads {FORMAT_VERSION})"
-        )
-    if version != FORMAT_VERSION:
+    if version < 1:
         raise CheckpointError(f"foreign: there is no format {version}")
+    if version != FORMAT_VERSION:
+        age = "a newer" if version > FORMAT_VERSION else "an older"
+        raise OtherFormatError(
+            f"written by {age} edgesim (format {version}; this one reads {FORMAT_VERSION}); "
+            "go on with that one"
+        )
 
 
 def _parse_header(text: bytes) -> dict[str, Any]:

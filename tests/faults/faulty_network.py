@@ -79,8 +79,8 @@ class FaultyNetwork:
 
         return await self._do(deliver)
 
-    async def promise(self, promise):
-        await self._do(lambda: self._carry(promise.edge[1], "take_promise", promise))
+    async def announce(self, announcement):
+        await self._do(lambda: self._carry(announcement.edge[1], "take_announcement", announcement))
 
     async def ask(self, request):
         await self._do(lambda: self._carry(request.holder, "answer", request))

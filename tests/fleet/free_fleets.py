@@ -17,9 +17,9 @@ import torch
 from free_loop import FreeFleet, Round, mixed, trained
 
 from edgesim.compression import Identity, Message
-from edgesim.device.mail import Arrival, LifeSign, Promise
+from edgesim.device.mail import Announcement, Arrival, LifeSign, TimeBound
 from edgesim.fleet.transport.liveness import LifeSigns
-from edgesim.fleet.transport.promises import Inbox
+from edgesim.fleet.transport.time_bounds import Inbox
 from edgesim.hardware.free_clock import FreeClock
 from edgesim.hardware.meter import Meter
 from edgesim.hardware.timeline import Timeline
@@ -83,8 +83,8 @@ class Node:
     unposted: dict[tuple[int, int], list[Arrival]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    promises: dict[tuple[type, int, int], Promise | LifeSign] = field(default_factory=dict)
-    new_promises: list[Promise | LifeSign] = field(default_factory=list)
+    announcements: dict[tuple[type, int, int], Announcement] = field(default_factory=dict)
+    new_announcements: list[Announcement] = field(default_factory=list)
     checkpoints: list[Checkpoint] = field(default_factory=list)
     has_died: bool = False
     is_done: bool = False
@@ -117,7 +117,7 @@ class Node:
         self.log = defaultdict(
             list, {edge: self.log[edge][:number] for edge, number in self.sent.items()}
         )
-        self.unposted, self.promises, self.new_promises = defaultdict(list), {}, []
+        self.unposted, self.announcements, self.new_announcements = defaultdict(list), {}, []
         self.going = self.live()
         self.waits_for, self.is_done = (lambda: True), False
 
@@ -131,7 +131,7 @@ class Node:
         out_edges = [edge for edge in fleet.edges if edge[0] == i]
         r, is_last = len(self.rounds), False
         clock.foresee(self.work(r), r)
-        self.promise(out_edges, clock.now_s)
+        self.announce(out_edges, clock.now_s)
         yield lambda: True
         while not (is_last or self.has_died):
             r = len(self.rounds)
@@ -147,7 +147,7 @@ class Node:
             is_leaving = is_last and fleet.leaves_at(i, end_s)
             alive_until_s = inf if is_last else end_s
             if clock.listens_first:
-                self.promise(out_edges, alive_until_s)
+                self.announce(out_edges, alive_until_s)
                 yield self.knows
                 clock.listen(inbox.within_reach())
             next_work = None if is_last else self.work(r + 1)
@@ -159,7 +159,7 @@ class Node:
                 if self.has_mass and k not in self.presumed_dead and fleet.is_there(k, end_s)
             ]
             done.sent += [self.send((i, k), r, fleet.message_bytes[i, r]) for k in there]
-            self.promise([edge for edge in out_edges if edge[1] not in there], alive_until_s)
+            self.announce([edge for edge in out_edges if edge[1] not in there], alive_until_s)
             yield lambda: not any(self.unposted.values())
             if is_last:
                 inbox.advance(inf)
@@ -183,7 +183,7 @@ class Node:
                 done.has_died = self.has_died = True
                 clock.foresee(None, r + 1)
             if self.has_died or is_last:
-                self.promise(out_edges, clock.now_s if self.has_died else inf)
+                self.announce(out_edges, clock.now_s if self.has_died else inf)
             else:
                 self.checkpoints.append(self.checkpoint())
             yield lambda: True
@@ -222,19 +222,21 @@ class Node:
         envelope = Arrival(Message("choco", *edge, sequence, r, num_bytes, self.x, PAYLOAD), stamp)
         self.log[edge].append(envelope)
         self.unposted[edge].append(envelope)
-        self.promises[Promise, *edge] = Promise(edge, sequence + 1, stamp.promise_s)
+        self.announcements[TimeBound, *edge] = TimeBound(edge, sequence + 1, stamp.bound_s)
         return stamp.start_s, stamp.first_bit_s, stamp.arrival_s, stamp.lost_packets
 
-    def promise(self, edges: list[tuple[int, int]], alive_until_s: float) -> None:
+    def announce(self, edges: list[tuple[int, int]], alive_until_s: float) -> None:
         """What is known of the edges on which nothing is sent now, and of the device's life."""
-        new: list[Promise | LifeSign] = [
-            Promise(edge, self.sent.get(edge, 0), self.clock.promise_s(edge)) for edge in edges
+        new: list[Announcement] = [
+            TimeBound(edge, self.sent.get(edge, 0), self.clock.bound_s(edge)) for edge in edges
         ]
         if self.clock.hardware.profile.battery_j is not None:
             own = [edge for edge in self.fleet.edges if edge[1] == self.index]
             new += [LifeSign((i, j), alive_until_s, self.has_died) for j, i in own]
-        self.promises |= {(type(promise), *promise.edge): promise for promise in new}
-        self.new_promises += new
+        self.announcements |= {
+            (type(announcement), *announcement.edge): announcement for announcement in new
+        }
+        self.new_announcements += new
 
     def checkpoint(self) -> Checkpoint:
         return Checkpoint(
@@ -260,7 +262,7 @@ class DisorderlyFleet:
         self.rng = np.random.default_rng(disorder.seed)
         self.nodes = [Node(fleet, i) for i in range(len(fleet.hardware))]
         self.envelopes: list[Arrival] = []
-        self.promises: list[Promise | LifeSign] = []
+        self.announcements: list[Announcement] = []
         self.crashes = disorder.crashes
         self.turned_away = 0
         self.most_waiting = 0
@@ -282,7 +284,7 @@ class DisorderlyFleet:
         if lot < 0.4:
             return self.go_on(int(self.rng.integers(len(self.nodes))))
         if lot < 0.6:
-            return bool(self.promises) and self.deliver_promise()
+            return bool(self.announcements) and self.deliver_announcement()
         return bool(self.envelopes) and self.deliver(int(self.rng.integers(len(self.envelopes))))
 
     def do_anything(self) -> bool:
@@ -290,7 +292,7 @@ class DisorderlyFleet:
         return (
             any(self.go_on(i) for i in range(len(self.nodes)))
             or any(self.deliver(place) for place in range(len(self.envelopes)))
-            or (bool(self.promises) and self.deliver_promise())
+            or (bool(self.announcements) and self.deliver_announcement())
         )
 
     def go_on(self, i: int) -> bool:
@@ -298,8 +300,8 @@ class DisorderlyFleet:
         if node.is_done or not node.waits_for():
             return False
         node.go_on()
-        self.promises += node.new_promises
-        node.new_promises.clear()
+        self.announcements += node.new_announcements
+        node.new_announcements.clear()
         self.post(node)
         return True
 
@@ -329,16 +331,16 @@ class DisorderlyFleet:
         self.most_waiting = max(self.most_waiting, len(inbox))
         return True
 
-    def deliver_promise(self) -> bool:
-        place = int(self.rng.integers(len(self.promises)))
-        promise = self.promises[place]
-        receiver = self.nodes[promise.edge[1]]
-        if isinstance(promise, LifeSign):
-            receiver.life_signs.take(promise)
+    def deliver_announcement(self) -> bool:
+        place = int(self.rng.integers(len(self.announcements)))
+        announcement = self.announcements[place]
+        receiver = self.nodes[announcement.edge[1]]
+        if isinstance(announcement, LifeSign):
+            receiver.life_signs.take(announcement)
         else:
-            receiver.inbox.take_promise(promise)
+            receiver.inbox.take_bound(announcement)
         if self.rng.random() < 0.8:
-            del self.promises[place]
+            del self.announcements[place]
         return True
 
     def crash(self) -> None:
@@ -351,7 +353,7 @@ class DisorderlyFleet:
         self.envelopes = [
             envelope for envelope in self.envelopes if node.index not in address(envelope)
         ]
-        self.promises = [p for p in self.promises if node.index not in p.edge]
+        self.announcements = [p for p in self.announcements if node.index not in p.edge]
         for edge in self.fleet.edges:
             sender = self.nodes[edge[0]]
             if edge[1] != node.index or sender is node:
@@ -359,11 +361,13 @@ class DisorderlyFleet:
             first = node.inbox.next_sequences.get(edge, 0)
             posted = len(sender.log[edge]) - len(sender.unposted[edge])
             self.envelopes += sender.log[edge][first:posted]
-            if (Promise, *edge) in sender.promises:
-                self.promises.append(sender.promises[Promise, *edge])
+            if (TimeBound, *edge) in sender.announcements:
+                self.announcements.append(sender.announcements[TimeBound, *edge])
         for receiver, told in node.life_signs.edges:
-            if (LifeSign, receiver, told) in self.nodes[receiver].promises:
-                self.promises.append(self.nodes[receiver].promises[LifeSign, receiver, told])
+            if (LifeSign, receiver, told) in self.nodes[receiver].announcements:
+                self.announcements.append(
+                    self.nodes[receiver].announcements[LifeSign, receiver, told]
+                )
         for edge, number in node.sent.items():  # what it had sent and may not have got through
             first = self.nodes[edge[1]].inbox.next_sequences.get(edge, 0)
             self.envelopes += node.log[edge][first:number]

@@ -11,8 +11,8 @@ class Loopback:
     async def post(self, envelope):
         return await self.host.deliver(envelope)
 
-    async def promise(self, promise):
-        await self.host.take_promise(promise)
+    async def announce(self, announcement):
+        await self.host.take_announcement(announcement)
 
     async def ask(self, request):
         await self.host.answer(request)

@@ -17,7 +17,7 @@ from edgesim.fleet.recovery.sent_log import SentLog, WrittenEnvelopes
 from edgesim.results.run_directory import RunDirectoryError
 from edgesim.results.run_files import REMEDY
 from edgesim.storage import checkpoint_format as checkpoint
-from edgesim.storage.checkpoint_format import NewerCheckpointError, decode
+from edgesim.storage.checkpoint_format import OtherFormatError, decode
 
 EDGE, QUIET = (1, 0), (2, 0)
 
@@ -333,7 +333,7 @@ def test_those_of_a_newer_program_are_left_alone(folder, monkeypatch):
         newer.setattr(checkpoint, "FORMAT_VERSION", checkpoint.FORMAT_VERSION + 1)
         three_checkpoints(folder)
     before = dict(folder.files)
-    with pytest.raises(NewerCheckpointError, match="round-6: "):
+    with pytest.raises(OtherFormatError, match="round-6: "):
         restored(folder)
     assert folder.files == before
     assert folder.done == []

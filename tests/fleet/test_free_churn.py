@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from free_fleets import Disorder, DisorderlyFleet, StuckError
 from free_loop import EventLoop, FreeFleet
-from test_promises import random_fleet
+from test_time_bounds import random_fleet
 
 from edgesim.device.mail import LifeSign
 from edgesim.fleet.transport.liveness import LifeSigns

@@ -65,48 +65,48 @@ def test_arrivals_are_absorbed_in_the_order_of_time_and_sender():
     assert free.arrived([late]) == [(6, 5, 0)]
 
 
-def test_a_promise_is_the_end_of_the_next_step_and_the_links_latency():
+def test_a_time_bound_is_the_end_of_the_next_step_and_the_links_latency():
     free = clock({1: link(latency_s=0.25), 2: link(latency_s=0.5)})
     free.foresee(SECOND * 3, 0)
-    assert free.promise_s((5, 1)) == 3.25
+    assert free.bound_s((5, 1)) == 3.25
     free.step(SECOND * 3, 0)
-    assert free.promise_s((5, 2)) == 3.5  # what leaves now
+    assert free.bound_s((5, 2)) == 3.5  # what leaves now
     free.foresee(SECOND * 4, 1)
     stamp = free.send((5, 1), MEGABYTE, 0)
     assert (stamp.start_s, stamp.first_bit_s, stamp.arrival_s) == (3.0, 3.25, 4.25)
-    assert (stamp.handed_s, stamp.promise_s) == (3.0, 7.25)
-    assert free.promise_s((5, 2)) == 7.5
+    assert (stamp.handed_s, stamp.bound_s) == (3.0, 7.25)
+    assert free.bound_s((5, 2)) == 7.5
 
 
-def test_a_busy_radio_puts_promises_off():
+def test_a_busy_radio_puts_time_bounds_off():
     """Two messages of 4 s after a step of 1 s, then a step of 1 s: the radio is free at 9 s."""
     free = clock({1: link(latency_s=0.25), 2: link()})
     free.step(SECOND, 0)
     free.foresee(SECOND, 1)
-    assert free.send((5, 1), 4 * MEGABYTE, 0).promise_s == 5.25
-    assert free.send((5, 2), 4 * MEGABYTE, 0).promise_s == 9.0
-    assert free.promise_s((5, 1)) == 9.25
+    assert free.send((5, 1), 4 * MEGABYTE, 0).bound_s == 5.25
+    assert free.send((5, 2), 4 * MEGABYTE, 0).bound_s == 9.0
+    assert free.bound_s((5, 1)) == 9.25
 
 
-def test_who_has_taken_the_last_step_promises_for_ever():
+def test_after_the_last_step_the_time_bound_is_infinite():
     free = clock({1: link()})
     free.step(SECOND, 0)
     free.foresee(None, 1)
-    assert free.send((5, 1), MEGABYTE, 0).promise_s == inf
-    assert free.promise_s((5, 1)) == inf
+    assert free.send((5, 1), MEGABYTE, 0).bound_s == inf
+    assert free.bound_s((5, 1)) == inf
     free.await_rest([])
     free.absorb(Work())
     restored = clock({1: link()})
     restored.restore(json.loads(json.dumps(free.state(), allow_nan=False)))
-    assert restored.promise_s((5, 1)) == inf
+    assert restored.bound_s((5, 1)) == inf
 
 
-def test_a_clock_that_goes_on_from_a_checkpoint_promises_no_more_than_its_next_step():
+def test_a_clock_that_goes_on_from_a_checkpoint_has_no_bound_beyond_its_next_step():
     free = clock({1: link(latency_s=0.25)})
     free.step(SECOND * 2, 0)
     restored = clock({1: link(latency_s=0.25)})
     restored.restore(free.state())
-    assert restored.promise_s((5, 1)) == 2.25, "the step may be of no work at all"
+    assert restored.bound_s((5, 1)) == 2.25, "the step may be of no work at all"
 
 
 def test_the_end_of_a_step_is_told_before_it_is_done():
@@ -137,7 +137,7 @@ CYCLES = st.one_of(
 
 
 @given(CYCLES, st.integers(0, 2**32 - 1), st.booleans())
-def test_promises_are_kept_and_messages_do_not_overtake(cycle, seed, is_half_duplex):
+def test_time_bounds_hold_and_messages_do_not_overtake(cycle, seed, is_half_duplex):
     """Whatever the work, losses, jitter, sleep, and what is received and absorbed in between."""
     rng = np.random.default_rng(seed)
     links = {
@@ -148,26 +148,26 @@ def test_promises_are_kept_and_messages_do_not_overtake(cycle, seed, is_half_dup
         links, is_half_duplex=is_half_duplex, compute_jitter=0.3, duty_cycle=cycle, device=5
     )
     least = Work(macs_fp32=int(rng.integers(1, 10**9)))
-    promised, before = {1: 0.0, 2: 0.0}, {1: 0.0, 2: 0.0}
+    bounds, before = {1: 0.0, 2: 0.0}, {1: 0.0, 2: 0.0}
     for r in range(12):
         free.foresee(least, r)
-        promised = {k: max(promised[k], free.promise_s((5, k))) for k in links}
+        bounds = {k: max(bounds[k], free.bound_s((5, k))) for k in links}
         free.step(least + Work(macs_fp32=int(rng.integers(0, 10) * 10**8)), r)
-        promised = {k: max(promised[k], free.promise_s((5, k))) for k in links}
+        bounds = {k: max(bounds[k], free.bound_s((5, k))) for k in links}
         due = [incoming(1, r, free.now_s - rng.random()), incoming(9, r, free.now_s - 0.01)]
         free.listen(due)
         free.foresee(least, r + 1)
         for k in links:
             stamp = free.send((5, k), int(rng.integers(1, MEGABYTE)), r)
-            assert stamp.first_bit_s >= promised[k]
+            assert stamp.first_bit_s >= bounds[k]
             assert stamp.first_bit_s >= before[k]
-            assert stamp.promise_s >= stamp.arrival_s >= stamp.first_bit_s
-            promised[k], before[k] = stamp.promise_s, stamp.arrival_s
+            assert stamp.bound_s >= stamp.arrival_s >= stamp.first_bit_s
+            bounds[k], before[k] = stamp.bound_s, stamp.arrival_s
         keys = free.arrived(due)
         free.absorb(Work(macs_fp32=10**7 * len(keys)))
 
 
-def test_promises_are_kept_where_sums_of_periods_round_down():
+def test_time_bounds_hold_where_sums_of_periods_round_down():
     """Falling asleep just before the step or just in it: more work can end an ulp earlier."""
     rng, rounded = np.random.default_rng(1), 0
     attoseconds = profile(fp32_macs_per_s=1e18)
@@ -184,23 +184,23 @@ def test_promises_are_kept_where_sums_of_periods_round_down():
         free = FreeClock(Timeline(hardware, 1, 5, now_s=period + awake - left_s))
         rounded_up = cycle.after(free.now_s, attoseconds.compute_s(least))
         free.foresee(least, 0)
-        promise_s = free.promise_s((5, 1))
+        bound_s = free.bound_s((5, 1))
         free.work_more(more)
         free.step(least, 0)
         rounded += free.now_s < rounded_up
-        assert free.send((5, 1), MEGABYTE, 0).first_bit_s >= promise_s
+        assert free.send((5, 1), MEGABYTE, 0).first_bit_s >= bound_s
     assert rounded > 0
 
 
 @pytest.mark.parametrize("offset_s", [0.0, -1e6, 1e6])
-def test_a_promise_of_one_that_sleeps_is_just_below_the_end_of_its_step(offset_s):
+def test_a_time_bound_of_one_that_sleeps_is_just_below_the_end_of_its_step(offset_s):
     """Sums of periods are blurred by some 1e-10 s a million seconds from where they begin."""
     free = clock({1: link()}, duty_cycle=DutyCycle(period_s=10.0, awake_s=2.0, offset_s=offset_s))
     free.foresee(SECOND * 3, 0)
-    promise_s = free.promise_s((5, 1))
+    bound_s = free.bound_s((5, 1))
     free.step(SECOND * 3, 0)
     blur_s = np.spacing(abs(offset_s) + free.now_s)
-    assert 4 * blur_s < free.now_s - promise_s < 1e-2
+    assert 4 * blur_s < free.now_s - bound_s < 1e-2
 
 
 def test_a_reception_that_was_handed_out_is_forgotten():

@@ -140,7 +140,7 @@ PACKAGES = {
                 "fleet/recovery/completeness",
                 "fleet/recovery/sent_log",
                 "fleet/transport/mailbox",
-                "fleet/transport/promises",
+                "fleet/transport/time_bounds",
                 "results/part_merge",
             )
         ),
@@ -172,7 +172,7 @@ PACKAGES = {
                 )
             ),
             "tests/fleet/test_mailbox.py",
-            "tests/fleet/test_promises.py",
+            "tests/fleet/test_time_bounds.py",
             "tests/fleet/test_recorder.py",
             "tests/fleet/test_sent_log.py",
             "tests/fleet/test_watchdog.py",

@@ -17,7 +17,7 @@ A message leaves only if those of earlier rounds have left, if half-duplex radio
 such messages (quiet_times.py), and if the receiver is there by plan as the step ends: else the
 round is a local step alone. A device without mass, which has joined, lets the time of a step pass.
 After its last step a device takes in all that is still on its way to it, so that no mass is left on
-the road. hardware/free_clock.py says when what arrives, fleet/transport/promises.py when that is
+the road. hardware/free_clock.py says when what arrives, fleet/transport/time_bounds.py when that is
 known.
 
 A device whose battery is empty dies between two rounds, when it could not pay for one more like its
@@ -34,7 +34,7 @@ from typing import Any, Literal, final
 from edgesim.compression.lossless import whole
 from edgesim.compression.wire import Message
 from edgesim.costs.metered_model import MeteredModel
-from edgesim.device.mail import Arrival, Envelope, LifeSign, Promise
+from edgesim.device.mail import Announcement, Arrival, Envelope, LifeSign, TimeBound
 from edgesim.device.membership import Edge, WeightedEdge, Will, is_will
 from edgesim.device.pace.pace import PaceName
 from edgesim.device.pace.quiet_times import quiet_until_s
@@ -151,16 +151,16 @@ class Free:
             and (message.sender, message.receiver) in self.possible_in_edges()
         )
 
-    def announce(self, sent: Sequence[Envelope]) -> list[Promise | LifeSign]:
-        """Promises for the edges on which nothing is sent now, then life signs."""
-        return [*self._promises(sent), *self._life_signs()]
+    def announce(self, sent: Sequence[Envelope]) -> list[Announcement]:
+        """Time bounds for the edges on which nothing is sent now, then life signs."""
+        return [*self._time_bounds(sent), *self._life_signs()]
 
-    def _promises(self, sent: Sequence[Envelope]) -> list[Promise]:
+    def _time_bounds(self, sent: Sequence[Envelope]) -> list[TimeBound]:
         spoken = {envelope.edge for envelope in sent}
         edges = [(self.index, receiver) for receiver in self._receivers]
         outbox = self._participant.outbox
         return [
-            Promise(edge, outbox.next_sequence(edge), self._clock.promise_s(edge))
+            TimeBound(edge, outbox.next_sequence(edge), self._clock.bound_s(edge))
             for edge in edges
             if edge not in spoken
         ]
@@ -221,7 +221,7 @@ class Free:
         self._clock.listen(known)
 
     def send(self) -> list[Envelope]:
-        """The messages of this round, with promises about those of the next."""
+        """The messages of this round, with time bounds on those of the next."""
         participant = self._participant
         next_round = participant.round_index + 1
         work = None if self.is_in_last_round else participant.trainer.known_work(next_round)

@@ -11,7 +11,7 @@ from typing import Any, Literal, final
 
 from edgesim.compression.wire import Message
 from edgesim.costs.metered_model import MeteredModel
-from edgesim.device.mail import Arrival, Envelope, LifeSign, Promise
+from edgesim.device.mail import Announcement, Arrival, Envelope
 from edgesim.device.membership import Edge, has_turn_to_leave
 from edgesim.device.pace.pace import PaceName
 from edgesim.device.participant import Participant
@@ -110,7 +110,7 @@ class Lockstep:
         is_of_fleet = message.algorithm == participant.algorithm.name
         return is_of_fleet and participant.membership.expects(message)
 
-    def announce(self, sent: Sequence[Envelope]) -> list[Promise | LifeSign]:  # noqa: ARG002
+    def announce(self, sent: Sequence[Envelope]) -> list[Announcement]:  # noqa: ARG002
         """Nothing: which messages come is known from the round."""
         return []
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from edgesim.compression.wire import Message
 from edgesim.costs.metered_model import MeteredModel
-from edgesim.device.mail import Arrival, Envelope, LifeSign, Promise
+from edgesim.device.mail import Announcement, Arrival, Envelope
 from edgesim.device.membership import Edge
 from edgesim.hardware.work import Work
 
@@ -60,7 +60,7 @@ class Pace(Protocol):
         """Whether such a message can be due."""
         ...
 
-    def announce(self, sent: Sequence[Envelope]) -> Sequence[Promise | LifeSign]:
+    def announce(self, sent: Sequence[Envelope]) -> Sequence[Announcement]:
         """What other devices must know beside the messages just sent, without any bytes."""
         ...
 

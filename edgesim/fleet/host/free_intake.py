@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from edgesim.device.mail import Arrival, LifeSign, Promise
+from edgesim.device.mail import Announcement, Arrival, LifeSign
 from edgesim.device.membership import Edge
 from edgesim.device.pace import Free
 from edgesim.fleet.transport.liveness import LifeSigns
 from edgesim.fleet.transport.mailbox import WINDOW
-from edgesim.fleet.transport.promises import Inbox
+from edgesim.fleet.transport.time_bounds import Inbox
 from edgesim.hardware.timeline import Stamp
 
 
@@ -33,7 +33,7 @@ class FreeIntake:
 
     @property
     def missing(self) -> list[Edge]:
-        """Edges whose promises or life signs the device waits for."""
+        """Edges whose time bounds or life signs the device waits for."""
         if not self._is_waiting:
             return []
         return sorted({*self.mailbox.waiting_for(), *self._unknown()})
@@ -53,17 +53,17 @@ class FreeIntake:
         """Keep a message; one that was here before changes nothing.
 
         Raises:
-            BrokenPromiseError: its sender had promised that it would not come so early.
+            BrokenBoundError: it comes before the time bound that its sender had given.
         """
         if not self._pace.has_died and self.mailbox.put(arrival):
             self._notify()
 
-    def take_promise(self, promise: Promise | LifeSign) -> None:
-        """Keep a promise or a life sign."""
-        if isinstance(promise, LifeSign):
-            is_new = self._life_signs.take(promise)
+    def take_announcement(self, announcement: Announcement) -> None:
+        """Keep a time bound or a life sign."""
+        if isinstance(announcement, LifeSign):
+            is_new = self._life_signs.take(announcement)
         else:
-            is_new = self.mailbox.take_promise(promise)
+            is_new = self.mailbox.take_bound(announcement)
         if is_new:
             self._notify()
 

@@ -29,7 +29,7 @@ from edgesim.compression.payload import Payload
 from edgesim.compression.wire import decode, encode
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.device.device import Device
-from edgesim.device.mail import Arrival, Envelope, LifeSign, Promise
+from edgesim.device.mail import Announcement, Arrival, Envelope
 from edgesim.device.membership import Edge
 from edgesim.errors import EdgesimError
 from edgesim.fleet.host.bookkeeper import Archive, Bookkeeper, Moments
@@ -206,14 +206,14 @@ class Host:
         covered = self._checkpoints.covered(index, edge) if self._checkpoints else 0
         return Acknowledgement(accepted=True, covered=covered)
 
-    async def take_promise(self, promise: Promise | LifeSign) -> None:
-        """Take in what a sender promises of an edge, or that a receiver lives, at free pace.
+    async def take_announcement(self, announcement: Announcement) -> None:
+        """Take in a time bound of a sender, or a life sign of a receiver, at free pace.
 
         May be repeated.
         """
-        receiver = promise.edge[1]
+        receiver = announcement.edge[1]
         await self._is_ready[receiver].wait()
-        self._intakes[receiver].take_promise(promise)
+        self._intakes[receiver].take_announcement(announcement)
 
     async def answer(self, request: Request) -> None:
         """Send envelopes again, beside whatever goes on; returns before they have arrived.
@@ -227,7 +227,7 @@ class Host:
             records.log.envelopes, request.edge, request.next_sequence
         )
         self._spawn(self._sender.send_again(_to(envelopes, request.asker), records.log))
-        self._sender.promise_again(request.edge, self._spawn)
+        self._sender.announce_again(request.edge, self._spawn)
         if records.heir is not None:  # goes on in the name of this device
             sequence = max(
                 [request.next_sequence, *(envelope.sequence + 1 for envelope in envelopes)]
@@ -273,7 +273,8 @@ class Host:
                 self._announce(device, ())
                 await intake.before_sending()
                 envelopes = await self._in_thread(self._turns.send, device, records)
-            # Before the envelopes, some of which may have to wait: others may wait for a promise.
+            # Before the envelopes, some of which may have to wait: others may wait for a time
+            # bound.
             self._announce(device, envelopes)
             await self._sender.send(envelopes, records.log, tasks)
             start = perf_counter()
@@ -289,7 +290,7 @@ class Host:
 
     def _announce(self, device: Device, envelopes: Sequence[Envelope]) -> None:
         """Tell others what they must know beside these envelopes."""
-        self._sender.promise(device.pace.announce(envelopes), self._spawn)
+        self._sender.announce(device.pace.announce(envelopes), self._spawn)
 
     async def _go_on(self, device: Device) -> None:
         """Go on where the device was when its checkpoint was written, and ask for what it lacks."""

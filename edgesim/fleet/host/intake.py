@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from edgesim.device.device import Device
-from edgesim.device.mail import Arrival, LifeSign, Promise
+from edgesim.device.mail import Announcement, Arrival
 from edgesim.device.membership import Edge
 from edgesim.device.pace import PaceName
 from edgesim.fleet.host.free_intake import FreeIntake
 from edgesim.fleet.host.lockstep_intake import LockstepIntake
 from edgesim.fleet.transport.mailbox import Mailbox
-from edgesim.fleet.transport.promises import Inbox
+from edgesim.fleet.transport.time_bounds import Inbox
 from edgesim.hardware.timeline import Stamp
 
 
@@ -45,7 +45,7 @@ class Intake(Protocol):
         """Keep a message; one that was here before changes nothing."""
         ...
 
-    def take_promise(self, promise: Promise | LifeSign) -> None:
+    def take_announcement(self, announcement: Announcement) -> None:
         """Keep what another device announces."""
         ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from edgesim.device.mail import Arrival, LifeSign, Promise
+from edgesim.device.mail import Announcement, Arrival
 from edgesim.device.membership import Edge, Will
 from edgesim.device.pace import Lockstep
 from edgesim.errors import EdgesimError
@@ -57,9 +57,11 @@ class LockstepIntake:
         if self.mailbox.put(arrival):
             self._arrived.set()
 
-    def take_promise(self, promise: Promise | LifeSign) -> None:
-        """In lockstep nobody promises anything."""
-        raise OutOfStepError(f"a promise of device {promise.edge[0]} came to a fleet in lockstep")
+    def take_announcement(self, announcement: Announcement) -> None:
+        """In lockstep no device announces anything."""
+        raise OutOfStepError(
+            f"an announcement of device {announcement.edge[0]} came to a fleet in lockstep"
+        )
 
     def leave(self) -> list[Arrival]:
         """Hand out everything, in the order of edges and sequences; nobody waits any more."""

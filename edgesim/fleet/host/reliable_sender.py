@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from typing import TypeAlias
 
-from edgesim.device.mail import Envelope, LifeSign, Promise
+from edgesim.device.mail import Announcement, Envelope, LifeSign, TimeBound
 from edgesim.device.membership import Edge
 from edgesim.errors import EdgesimError
 from edgesim.fleet.recovery.sent_log import SentLog
@@ -26,7 +26,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.0  # between attempts to reach a peer
 Spawn: TypeAlias = Callable[[Coroutine[None, None, None]], object]
 """Starts a coroutine in the background."""
 
-_Topic: TypeAlias = tuple[type[Promise] | type[LifeSign], Edge]
+_Topic: TypeAlias = tuple[type[TimeBound] | type[LifeSign], Edge]
 """What is told to a device: of two about the same the newer one replaces the older."""
 
 
@@ -46,8 +46,8 @@ class ReliableSender:
         self._slots: defaultdict[Edge, asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(MAX_IN_FLIGHT)
         )
-        self._promises: dict[_Topic, Promise | LifeSign] = {}
-        self._unsaid: dict[_Topic, Promise | LifeSign] = {}
+        self._announced: dict[_Topic, Announcement] = {}
+        self._unsaid: dict[_Topic, Announcement] = {}
 
     async def send(
         self, envelopes: Iterable[Envelope], log: SentLog, tasks: asyncio.TaskGroup
@@ -61,10 +61,10 @@ class ReliableSender:
         """
         on_their_way, late = [], []
         for envelope in envelopes:
-            # Whoever is restarted behind it asks what it promised; in lockstep that is nothing.
-            if envelope.stamp is not None and envelope.stamp.promise_s > 0:
-                self._promises[Promise, envelope.edge] = Promise(
-                    envelope.edge, envelope.sequence + 1, envelope.stamp.promise_s
+            # Whoever is restarted behind it asks for its time bound; in lockstep that is nothing.
+            if envelope.stamp is not None and envelope.stamp.bound_s > 0:
+                self._announced[TimeBound, envelope.edge] = TimeBound(
+                    envelope.edge, envelope.sequence + 1, envelope.stamp.bound_s
                 )
             slot = self._slots[envelope.edge]
             if slot.locked():
@@ -78,37 +78,37 @@ class ReliableSender:
             on_their_way.append(tasks.create_task(self._carry(envelope, log, slot)))
         return on_their_way
 
-    def promise(self, promises: Iterable[Promise | LifeSign], tasks: Spawn) -> None:
-        """Bring promises and life signs to their receivers, the newest alone; returns at once."""
-        for promise in promises:
-            topic = type(promise), promise.edge
+    def announce(self, announcements: Iterable[Announcement], tasks: Spawn) -> None:
+        """Bring the newest time bounds and life signs to their receivers; returns at once."""
+        for announcement in announcements:
+            topic = type(announcement), announcement.edge
             is_under_way = topic in self._unsaid
-            self._unsaid[topic] = self._promises[topic] = promise
+            self._unsaid[topic] = self._announced[topic] = announcement
             if not is_under_way:
                 tasks(self._say(topic))
 
-    def promise_again(self, edge: Edge, tasks: Spawn) -> None:
-        """Repeat the newest promise and the newest life sign of an edge, if they say something.
+    def announce_again(self, edge: Edge, tasks: Spawn) -> None:
+        """Repeat the newest time bound and the newest life sign of an edge, if they say something.
 
         In lockstep none does.
         """
-        for kind in (Promise, LifeSign):
-            newest = self._promises.get((kind, edge))
+        for kind in (TimeBound, LifeSign):
+            newest = self._announced.get((kind, edge))
             if newest is not None and _says_something(newest):
                 # As a new one: an answer that is still on its way to us may be from who was lost.
-                self.promise([replace(newest)], tasks)
+                self.announce([replace(newest)], tasks)
 
     async def _say(self, topic: _Topic) -> None:
         pause_s = FIRST_PAUSE_S
         while topic in self._unsaid:
-            promise = self._unsaid[topic]
+            announcement = self._unsaid[topic]
             try:
-                await self._network.promise(promise)
+                await self._network.announce(announcement)
             except PeerUnavailableError:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             else:
-                if self._unsaid[topic] is promise:
+                if self._unsaid[topic] is announcement:
                     del self._unsaid[topic]
 
     async def send_again(self, envelopes: Iterable[Envelope], log: SentLog) -> None:
@@ -147,8 +147,8 @@ class ReliableSender:
         log.cover(envelope.edge, acknowledgement.covered)
 
 
-def _says_something(promise: Promise | LifeSign) -> bool:
+def _says_something(announcement: Announcement) -> bool:
     """Whether there is anything in it that nobody knew from the start."""
-    if isinstance(promise, Promise):
-        return promise.earliest_s > 0
-    return promise.has_died or promise.alive_until_s > 0
+    if isinstance(announcement, TimeBound):
+        return announcement.earliest_s > 0
+    return announcement.has_died or announcement.alive_until_s > 0

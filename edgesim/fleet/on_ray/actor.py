@@ -22,7 +22,7 @@ from ray.exceptions import RayActorError, RayTaskError
 
 from edgesim.assembly.build import FleetPlan
 from edgesim.data.images import LabelledImages
-from edgesim.device.mail import Envelope, LifeSign, Promise
+from edgesim.device.mail import Announcement, Envelope
 from edgesim.errors import EdgesimError
 from edgesim.fleet.host.build import build_host
 from edgesim.fleet.host.host import Host
@@ -123,9 +123,9 @@ class DeviceActor:
         return await (await self._built).deliver(envelope)
 
     @ray.method(enable_task_events=False)
-    async def take_promise(self, promise: Promise | LifeSign) -> None:
-        """Take in what a sender promises to a device here."""
-        await (await self._built).take_promise(promise)
+    async def take_announcement(self, announcement: Announcement) -> None:
+        """Take in a time bound or a life sign for a device here."""
+        await (await self._built).take_announcement(announcement)
 
     @ray.method(enable_task_events=False)
     async def answer(self, request: Request) -> None:
@@ -156,9 +156,9 @@ class DeviceActor:
         acknowledgement: Acknowledgement = await self._answer(envelope.to, "deliver", envelope)
         return acknowledgement
 
-    async def promise(self, promise: Promise | LifeSign) -> None:
-        """Bring a promise to another device."""
-        await self._answer(promise.edge[1], "take_promise", promise)
+    async def announce(self, announcement: Announcement) -> None:
+        """Bring a time bound or a life sign to another device."""
+        await self._answer(announcement.edge[1], "take_announcement", announcement)
 
     async def ask(self, request: Request) -> None:
         """Bring a request to another device."""

@@ -26,12 +26,12 @@ from edgesim.fleet.recovery.sent_log import (
     read_envelope,
 )
 from edgesim.fleet.transport.mailbox import Mailbox
-from edgesim.fleet.transport.promises import Inbox
+from edgesim.fleet.transport.time_bounds import Inbox
 from edgesim.results.run_files import REMEDY, RunDirectoryError
 from edgesim.storage.checkpoint_format import (
     Checkpoint,
     CheckpointError,
-    NewerCheckpointError,
+    OtherFormatError,
     decode,
     encode,
 )
@@ -199,7 +199,7 @@ class Checkpoints:
             "device": device.state(arrays),
             "watermarks": [[*edge, sequence] for edge, sequence in watermarks.items()],
             "log": log.state(),
-            "letters": [describe_envelope(envelope) for envelope in in_order],
+            "envelopes": [describe_envelope(envelope) for envelope in in_order],
             "copies": len(envelopes.copies),
             "heir": records.heir,
             "sent_bytes": records.sent_bytes,
@@ -253,7 +253,7 @@ class Checkpoints:
             NoSoundCheckpointError: there are some, and none can be used; nothing is removed. One
                 can't be used either if what was recorded before it is lost.
             StorageError: the place does not answer; nothing is removed.
-            NewerCheckpointError: a newer edgesim wrote them; nothing is removed.
+            OtherFormatError: an edgesim with another format wrote them; nothing is removed.
         """
         rounds = self._folder.checkpoint_rounds(device.index)
         checkpoint = self._newest_sound(device.index, rounds)
@@ -307,7 +307,7 @@ class Checkpoints:
                 older.restore(checkpoint.fields["log"], round_index, _envelopes(checkpoint), rounds)
                 older.uncovered()
                 self._check_records(checkpoint)
-            except NewerCheckpointError:
+            except OtherFormatError:
                 raise
             except (CheckpointError, RunDirectoryError) as error:
                 refused.append((round_index, str(error)))
@@ -363,7 +363,7 @@ def _tell_refused(device: int, refused: Sequence[tuple[int, str]], level: int) -
 
 
 def _envelopes(checkpoint: Checkpoint) -> WrittenEnvelopes:
-    described = checkpoint.fields["letters"]
+    described = checkpoint.fields["envelopes"]
     envelopes = [
         read_envelope(envelope, data)
         for envelope, data in zip(described, checkpoint.blobs, strict=True)

@@ -12,9 +12,9 @@ These life signs are the emulator's. On a directed graph there is no way for the
 messages, and a link layer's acknowledgements are not counted as bytes in either case.
 
 Nobody waits for ever. A device that waits with its clock at t has said that it is alive until t:
-before it waits, as with promises (promises.py). Among devices that all wait, the one with the least
-pair (t, id) therefore knows of all others that they were alive at t, and does not wait for a life
-sign, whatever the time-out is. Of one that has ended or died it was told so.
+before it waits, as with time bounds (time_bounds.py). Among devices that all wait, the one with the
+least pair (t, id) therefore knows of all others that they were alive at t, and does not wait for a
+life sign, whatever the time-out is. Of one that has ended or died it was told so.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from edgesim.device.mail import Envelope, LifeSign, Promise
+from edgesim.device.mail import Announcement, Envelope
 from edgesim.device.membership import Edge
 from edgesim.errors import EdgesimError
 
@@ -62,8 +62,8 @@ class Network(Protocol):
         """
         ...
 
-    async def promise(self, promise: Promise | LifeSign) -> None:
-        """Bring a promise or a life sign to the device at the end of its edge.
+    async def announce(self, announcement: Announcement) -> None:
+        """Bring a time bound or a life sign to the device at the end of its edge.
 
         Raises:
             PeerUnavailableError: it may or may not have arrived.

@@ -1,20 +1,21 @@
 """The inbox of a device at free pace, in virtual time: a conservative discrete-event simulation.
 
 A device whose step ends at t absorbs what has arrived by (t, its id), pairs compared in order. On
-real machines it has to wait until it knows all of that: until each of its possible senders has
-promised that whatever it sends next comes later. Promises travel with messages (`Stamp.promise_s`)
-and, on edges on which nothing is sent, alone. A promise counts once all messages before it are
-here, since transports reorder.
+real machines it has to wait until it knows all of that: until it has a time bound from each of its
+possible senders, a lower bound on the times of all that the sender has not sent yet. Time bounds
+travel with messages (`Stamp.bound_s`) and, on edges on which nothing is sent, alone (the null
+messages of Chandy, Misra and Bryant). A time bound counts once all messages before it are here,
+since transports reorder.
 
-Nobody waits for ever. A device that waits for promises with its clock at t has itself promised on
-every edge not to be heard before t: it sends before it waits; or, at half duplex, where it can't,
-a bare promise. Hence, among devices that all wait, the one with the least pair (t, id) has
-promises past its pair from all others, and does not wait.
+Nobody waits for ever. A device that waits for time bounds with its clock at t has itself given a
+time bound of t on every edge: it sends before it waits; or, at half duplex, where it can't,
+a bare time bound. Hence, among devices that all wait, the one with the least pair (t, id) has
+time bounds past its pair from all others, and does not wait.
 
 Windows do not change that. A message has room if fewer than a window's are waiting, or else if its
 sender's pair is not ahead of the receiver's, or if the receiver waits for that edge. The least
 device is ahead of nobody, so it is never kept from sending. What a full edge holds back must hold
-back no envelope and no promise of another edge.
+back no envelope and no time bound of another edge.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf
 
-from edgesim.device.mail import Arrival, Promise
+from edgesim.device.mail import Arrival, TimeBound
 from edgesim.device.membership import Edge
 from edgesim.errors import EdgesimError
 from edgesim.hardware.free_clock import Incoming, MessageKey
 from edgesim.hardware.timeline import Stamp
 
 
-class BrokenPromiseError(EdgesimError):
-    """A message came that its sender had promised not to send: the order of events is lost."""
+class BrokenBoundError(EdgesimError):
+    """A message came before a time bound of its sender: the order of events is lost."""
 
 
 @dataclass(slots=True)
@@ -44,7 +45,7 @@ class _Lane:
         end: sequence of the first message that is not here.
         earliest_s: when that one can come.
         early: messages beyond it.
-        promises: about messages beyond it, by the first of which they speak.
+        bounds: on messages beyond it, by the first of which they speak.
         is_followed: whether the device answers for this edge, as far as it knows.
     """
 
@@ -52,12 +53,12 @@ class _Lane:
     end: int = 0
     earliest_s: float = 0.0
     early: dict[int, Arrival] = field(default_factory=dict)
-    promises: dict[int, float] = field(default_factory=dict)
+    bounds: dict[int, float] = field(default_factory=dict)
     is_followed: bool = False
 
 
 class Inbox:
-    """Messages and promises that have come for one device and are not yet taken.
+    """Messages and time bounds that have come for one device and are not yet taken.
 
     Both may be repeated and reordered. Nothing depends on the order in which they come.
 
@@ -88,10 +89,10 @@ class Inbox:
         return {e: lane.next_sequence for e, lane in self._lanes.items() if lane.next_sequence}
 
     def put(self, arrival: Arrival) -> bool:
-        """Keep a message and its promise; False if nothing of it is new.
+        """Keep a message and its time bound; False if nothing of it is new.
 
         Raises:
-            BrokenPromiseError: it reaches the device earlier than was promised.
+            BrokenBoundError: it reaches the device before its time bound.
         """
         message = arrival.message
         edge = message.sender, message.receiver
@@ -99,22 +100,22 @@ class Inbox:
         if message.sequence in lane.early:
             return False
         if message.sequence < lane.end:
-            # After a restart of both ends, the device may have the message but not its promise.
-            earliest_s = _stamp(arrival).promise_s
-            return self.take_promise(Promise(edge, message.sequence + 1, earliest_s))
+            # After a restart of both ends, the device may have the message but not its time bound.
+            earliest_s = _stamp(arrival).bound_s
+            return self.take_bound(TimeBound(edge, message.sequence + 1, earliest_s))
         lane.early[message.sequence] = arrival
         self._extend(edge, lane)
         return True
 
-    def take_promise(self, promise: Promise) -> bool:
-        """Keep a promise; False if it says nothing new."""
-        lane = self._lanes.setdefault(promise.edge, _Lane())
-        first, earliest_s = promise.next_sequence, promise.earliest_s
-        known_s = lane.earliest_s if first <= lane.end else lane.promises.get(first, 0.0)
+    def take_bound(self, bound: TimeBound) -> bool:
+        """Keep a time bound; False if it says nothing new."""
+        lane = self._lanes.setdefault(bound.edge, _Lane())
+        first, earliest_s = bound.next_sequence, bound.earliest_s
+        known_s = lane.earliest_s if first <= lane.end else lane.bounds.get(first, 0.0)
         if earliest_s <= known_s:
             return False
-        lane.promises[first] = earliest_s
-        self._extend(promise.edge, lane)
+        lane.bounds[first] = earliest_s
+        self._extend(bound.edge, lane)
         return True
 
     def advance(self, now_s: float) -> None:
@@ -131,13 +132,13 @@ class Inbox:
         return True
 
     def waiting_for(self) -> list[Edge]:
-        """Edges whose promises the device waits for, increasing."""
+        """Edges whose time bounds the device waits for, increasing."""
         return sorted(
             e for e, lane in self._lanes.items() if lane.is_followed and self._holds_up(e)
         )
 
     def earliest_s(self, edge: Edge) -> float:
-        """When the first message of an edge that is not here can come, as far as is promised."""
+        """When the first message of an edge that is not here can come, as far as is known."""
         return self._lanes[edge].earliest_s
 
     def within_reach(self) -> list[Incoming]:
@@ -222,29 +223,29 @@ class Inbox:
         if not lane.is_followed:
             return
         known_s = lane.earliest_s
-        self._believe(lane)
+        self._apply_bounds(lane)
         while lane.end in lane.early:
             arrival = lane.early.pop(lane.end)
             stamp = _stamp(arrival)
             if stamp.first_bit_s < lane.earliest_s:
-                raise BrokenPromiseError(
+                raise BrokenBoundError(
                     f"message {lane.end} of edge {edge[0]} -> {edge[1]} reaches its receiver at "
-                    f"{stamp.first_bit_s!r} s, but was promised not to before "
+                    f"{stamp.first_bit_s!r} s, but its time bound was "
                     f"{lane.earliest_s!r} s; resume the run, and report it if it comes again"
                 )
             key = *edge, lane.end
             self._known[key] = arrival
             heappush(self._coming, (stamp.first_bit_s, key))
             lane.end += 1
-            lane.earliest_s = max(lane.earliest_s, stamp.promise_s)
-            self._believe(lane)
+            lane.earliest_s = max(lane.earliest_s, stamp.bound_s)
+            self._apply_bounds(lane)
         if lane.earliest_s > known_s:
             heappush(self._holding, (lane.earliest_s, edge))
 
-    def _believe(self, lane: _Lane) -> None:
-        """Let promises count whose earlier messages are all here."""
-        for first in [first for first in lane.promises if first <= lane.end]:
-            lane.earliest_s = max(lane.earliest_s, lane.promises.pop(first))
+    def _apply_bounds(self, lane: _Lane) -> None:
+        """Let time bounds count whose earlier messages are all here."""
+        for first in [first for first in lane.bounds if first <= lane.end]:
+            lane.earliest_s = max(lane.earliest_s, lane.bounds.pop(first))
 
     def _holds_up(self, edge: Edge) -> bool:
         """Whether a message may come on this edge that reaches the device by now."""

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgesim.compression import Message
-from edgesim.device.mail import Arrival, LifeSign, Promise
+from edgesim.device.mail import Arrival, LifeSign, TimeBound
 from edgesim.fleet.host.reliable_sender import ReliableSender
-from edgesim.fleet.transport.promises import BrokenPromiseError, Inbox
+from edgesim.fleet.transport.time_bounds import BrokenBoundError, Inbox
 from edgesim.hardware.duty_cycle import ALWAYS_AWAKE, DutyCycle
 from edgesim.hardware.links import Link
 from edgesim.hardware.profiles import DeviceProfile, Radio
@@ -174,7 +174,7 @@ def test_devices_that_crash_and_go_on_from_a_checkpoint_do_the_same(duplex):
     assert crashes > 50
 
 
-def test_without_promises_from_waiting_devices_half_duplex_fleets_get_stuck():
+def test_without_time_bounds_from_waiting_devices_half_duplex_fleets_get_stuck():
     """The test above can fail: two radios that listen first wait for each other."""
     fleet = FreeFleet(
         hardware=tuple(
@@ -198,34 +198,34 @@ def test_without_promises_from_waiting_devices_half_duplex_fleets_get_stuck():
     )
     run = DisorderlyFleet(fleet, Disorder(1))
     for node in run.nodes:
-        node.promise = lambda edges, alive_until_s: None
+        node.announce = lambda edges, alive_until_s: None
     with pytest.raises(StuckError, match=r"\(1, 0\)"):
         run.run()
 
 
-def arrival(sender: int, sequence: int, first_bit_s: float, promise_s: float = 0.0) -> Arrival:
-    stamp = Stamp(first_bit_s, first_bit_s, first_bit_s + 1, 1.0, 0, 0, first_bit_s, promise_s)
+def arrival(sender: int, sequence: int, first_bit_s: float, bound_s: float = 0.0) -> Arrival:
+    stamp = Stamp(first_bit_s, first_bit_s, first_bit_s + 1, 1.0, 0, 0, first_bit_s, bound_s)
     return Arrival(Message("choco", sender, 9, sequence, 0, 0.5, 1.0, PAYLOAD), stamp)
 
 
-def test_a_promise_counts_when_all_messages_before_it_are_here():
+def test_a_time_bound_counts_when_all_messages_before_it_are_here():
     box = Inbox(9, [(1, 9)])
     box.advance(3.0)
-    assert box.take_promise(Promise((1, 9), 2, 10.0))
-    assert box.put(arrival(1, 1, first_bit_s=2.0, promise_s=5.0))
+    assert box.take_bound(TimeBound((1, 9), 2, 10.0))
+    assert box.put(arrival(1, 1, first_bit_s=2.0, bound_s=5.0))
     assert not box.is_ready()
     assert box.waiting_for() == [(1, 9)]
-    assert box.put(arrival(1, 0, first_bit_s=1.0, promise_s=2.0))
+    assert box.put(arrival(1, 0, first_bit_s=1.0, bound_s=2.0))
     assert box.is_ready()
     assert box.earliest_s((1, 9)) == 10.0
     assert [m.key for m in box.within_reach()] == [(1, 9, 0), (1, 9, 1)]
-    assert not box.take_promise(Promise((1, 9), 1, 7.0)), "less than is known"
+    assert not box.take_bound(TimeBound((1, 9), 1, 7.0)), "less than is known"
 
 
 def test_time_begins_at_zero():
-    """Whoever promises silence until 0.5 s keeps no device waiting that has not yet computed."""
+    """A time bound of 0.5 s keeps no device waiting that has not yet computed."""
     box = Inbox(9, [(1, 9)])
-    box.take_promise(Promise((1, 9), 0, 0.5))
+    box.take_bound(TimeBound((1, 9), 0, 0.5))
     assert box.is_ready()
 
 
@@ -234,59 +234,59 @@ def test_equal_times_are_decided_by_the_devices_numbers():
     for sender, is_in_time in ((1, True), (12, False)):
         box = Inbox(9, [(sender, 9)])
         box.advance(3.0)
-        box.take_promise(Promise((sender, 9), 0, 3.0))
+        box.take_bound(TimeBound((sender, 9), 0, 3.0))
         assert box.is_ready() is not is_in_time
-        box.put(arrival(sender, 0, first_bit_s=3.0, promise_s=8.0))
+        box.put(arrival(sender, 0, first_bit_s=3.0, bound_s=8.0))
         assert [m.key for m in box.within_reach()] == [(sender, 9, 0)] * is_in_time
 
 
 def test_a_device_that_ends_waits_until_nobody_will_send():
     box = Inbox(9, [(1, 9), (12, 9)])
     box.advance(inf)
-    box.put(arrival(12, 0, first_bit_s=50.0, promise_s=inf))
+    box.put(arrival(12, 0, first_bit_s=50.0, bound_s=inf))
     assert not box.is_ready()
     assert box.waiting_for() == [(1, 9)]
-    box.take_promise(Promise((1, 9), 0, inf))
+    box.take_bound(TimeBound((1, 9), 0, inf))
     assert box.is_ready()
     assert not box.is_drained()
     box.take([m.key for m in box.within_reach()])
     assert box.is_drained()
 
 
-def test_a_message_that_comes_again_still_brings_its_promise():
-    """A device that has restarted asks for what it had not absorbed, and has lost all promises."""
+def test_a_message_that_comes_again_still_brings_its_time_bound():
+    """A device that has restarted asks for what it lacks, and has lost all time bounds."""
     box = Inbox(9, [(1, 9)])
     box.take_over({(1, 9): 3})
     box.advance(5.0)
     assert not box.is_ready()
-    assert box.put(arrival(1, 2, first_bit_s=4.0, promise_s=6.0))
+    assert box.put(arrival(1, 2, first_bit_s=4.0, bound_s=6.0))
     assert box.is_ready()
     assert box.within_reach() == []
-    assert not box.put(arrival(1, 2, first_bit_s=4.0, promise_s=6.0))
+    assert not box.put(arrival(1, 2, first_bit_s=4.0, bound_s=6.0))
 
 
-def test_a_broken_promise_is_told():
+def test_a_message_before_its_time_bound_is_told():
     box = Inbox(9, [(1, 9)])
-    box.take_promise(Promise((1, 9), 0, 4.0))
-    with pytest.raises(BrokenPromiseError, match=r"message 0 of edge 1 -> 9 .* before 4.0 s"):
+    box.take_bound(TimeBound((1, 9), 0, 4.0))
+    with pytest.raises(BrokenBoundError, match=r"message 0 of edge 1 -> 9 .* 4.0 s"):
         box.put(arrival(1, 0, first_bit_s=3.0))
 
 
-def test_a_promise_is_kept_to_the_last_bit_of_its_time():
-    """Times are the same floats at both ends, so the smallest deviation is a broken promise."""
+def test_a_time_bound_holds_to_the_last_bit_of_its_time():
+    """Times are the same floats at both ends, so the smallest deviation breaks the time bound."""
     box = Inbox(9, [(1, 9)])
-    box.take_promise(Promise((1, 9), 0, 4.0))
-    with pytest.raises(BrokenPromiseError):
+    box.take_bound(TimeBound((1, 9), 0, 4.0))
+    with pytest.raises(BrokenBoundError):
         box.put(arrival(1, 0, first_bit_s=float(np.nextafter(4.0, 0.0))))
     box = Inbox(9, [(1, 9)])
-    box.take_promise(Promise((1, 9), 0, 4.0))
+    box.take_bound(TimeBound((1, 9), 0, 4.0))
     assert box.put(arrival(1, 0, first_bit_s=4.0))
 
 
 def test_a_window_turns_away_senders_that_are_ahead_and_nobody_else():
     box = Inbox(9, [(1, 9), (2, 9)])
     box.advance(3.0)
-    box.take_promise(Promise((1, 9), 0, 4.0))
+    box.take_bound(TimeBound((1, 9), 0, 4.0))
     late = arrival(1, 2, first_bit_s=7.0).stamp
     assert box.has_room((1, 9), 1, late, window=2)
     assert not box.has_room((1, 9), 2, late, window=2)
@@ -297,7 +297,7 @@ def test_a_window_turns_away_senders_that_are_ahead_and_nobody_else():
 
 @given(st.permutations([(s, q) for s in (1, 2) for q in range(4)] * 2))
 def test_any_order_and_repetition_gives_each_message_once(order):
-    """Message q of sender s reaches the device at 10 q + s; its promise is that of the next."""
+    """Message q of sender s reaches the device at 10 q + s; its time bound is that of the next."""
     box, taken = Inbox(9, [(1, 9), (2, 9)]), []
     box.advance(25.0)
     came = set()
@@ -317,9 +317,9 @@ def test_any_order_and_repetition_gives_each_message_once(order):
 def test_an_heir_takes_over_edges_with_what_came_for_them_before_it_knew():
     """Mail for an address that is not the device's is kept, and counts once it is."""
     box = Inbox(9, [(1, 9)])
-    box.take_promise(Promise((1, 9), 0, inf))
+    box.take_bound(TimeBound((1, 9), 0, inf))
     for sequence in (3, 4, 5):
-        stamp = arrival(1, sequence, 1.0, promise_s=2.0 if sequence == 5 else 1.0).stamp
+        stamp = arrival(1, sequence, 1.0, bound_s=2.0 if sequence == 5 else 1.0).stamp
         message = Message("choco", 1, 7, sequence, 0, 0.5, 1.0, PAYLOAD)
         assert box.has_room((1, 7), sequence, stamp, window=1)
         box.put(Arrival(message, stamp))
@@ -328,59 +328,59 @@ def test_an_heir_takes_over_edges_with_what_came_for_them_before_it_knew():
     assert box.within_reach() == []
     box.take_over({(1, 7): 4, (2, 7): 0})
     assert box.waiting_for() == [(2, 7)]
-    box.take_promise(Promise((2, 7), 0, 2.0))
+    box.take_bound(TimeBound((2, 7), 0, 2.0))
     assert [m.key for m in box.within_reach()] == [(1, 7, 4), (1, 7, 5)]
     assert [a.message.sequence for a in box.empty()] == [4, 5]
 
 
-def test_a_promise_is_said_again_while_an_answer_of_the_receivers_former_life_is_late():
+def test_a_time_bound_is_said_again_while_an_answer_of_the_receivers_former_life_is_late():
     class Late:
         def __init__(self):
             self.said, self.answer = [], asyncio.Event()
 
-        async def promise(self, promise):
-            self.said.append(promise)
+        async def announce(self, announcement):
+            self.said.append(announcement)
             await self.answer.wait()
 
     async def conduct():
         network, tasks = Late(), []
         sender = ReliableSender(network)
-        sender.promise([Promise((0, 1), 0, 1.5)], lambda work: tasks.append(create_task(work)))
+        sender.announce([TimeBound((0, 1), 0, 1.5)], lambda work: tasks.append(create_task(work)))
         await asyncio.sleep(0)
         assert len(network.said) == 1, "to a receiver that dies before its answer is here"
-        sender.promise_again((0, 1), lambda work: tasks.append(create_task(work)))
+        sender.announce_again((0, 1), lambda work: tasks.append(create_task(work)))
         network.answer.set()
         await asyncio.gather(*tasks)
-        assert network.said == [Promise((0, 1), 0, 1.5)] * 2
+        assert network.said == [TimeBound((0, 1), 0, 1.5)] * 2
 
     asyncio.run(conduct())
 
 
 @pytest.mark.parametrize(
-    ("promise", "is_repeated"),
+    ("announcement", "is_repeated"),
     [
-        (Promise((0, 1), 3, 0.0), False),  # as of messages in lockstep, whose receivers take none
-        (Promise((0, 1), 3, 0.5), True),
+        (TimeBound((0, 1), 3, 0.0), False),  # as of messages in lockstep, whose receivers take none
+        (TimeBound((0, 1), 3, 0.5), True),
         (LifeSign((0, 1), 0.0, has_died=False), False),
         (LifeSign((0, 1), 0.5, has_died=False), True),
         (LifeSign((0, 1), 0.0, has_died=True), True),
     ],
 )
-def test_what_says_nothing_is_not_repeated(promise, is_repeated):
+def test_what_says_nothing_is_not_repeated(announcement, is_repeated):
     class Heard:
         def __init__(self):
             self.said = []
 
-        async def promise(self, promise):
-            self.said.append(promise)
+        async def announce(self, announcement):
+            self.said.append(announcement)
 
     async def conduct():
         network, tasks = Heard(), []
         sender = ReliableSender(network)
-        for say in (sender.promise, sender.promise_again):
-            what = [promise] if say == sender.promise else (0, 1)
+        for say in (sender.announce, sender.announce_again):
+            what = [announcement] if say == sender.announce else (0, 1)
             say(what, lambda work: tasks.append(create_task(work)))
             await asyncio.gather(*tasks)
-        assert network.said == [promise] * (1 + is_repeated)
+        assert network.said == [announcement] * (1 + is_repeated)
 
     asyncio.run(conduct())
