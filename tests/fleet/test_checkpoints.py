@@ -13,7 +13,7 @@ from edgesim.fleet.recovery.checkpoints import (
     DeviceRecords,
     NoSoundCheckpointError,
 )
-from edgesim.fleet.recovery.sent_log import SentLog, WrittenEnvelopes
+from edgesim.fleet.recovery.message_log import MessageLog, WrittenEnvelopes
 from edgesim.results.run_directory import RunDirectoryError
 from edgesim.results.run_files import REMEDY
 from edgesim.storage import checkpoint_format as checkpoint
@@ -88,7 +88,7 @@ class Watermarks:
 
 
 def records_of(checkpoints, next_sequences):
-    log = SentLog(lambda r: checkpoints.envelopes(0, r))
+    log = MessageLog(lambda r: checkpoints.envelopes(0, r))
     return DeviceRecords(Watermarks(next_sequences), log)
 
 

@@ -37,7 +37,7 @@ from edgesim.fleet.host.intake import Intake, make_intake
 from edgesim.fleet.host.reliable_sender import LONGEST_PAUSE_S, ReliableSender
 from edgesim.fleet.host.turns import Core, Turns
 from edgesim.fleet.recovery.checkpoints import Checkpoints, DeviceRecords
-from edgesim.fleet.recovery.sent_log import SentLog, WrittenEnvelopes
+from edgesim.fleet.recovery.message_log import MessageLog, WrittenEnvelopes
 from edgesim.fleet.transport.network import (
     Acknowledgement,
     EnvelopesLostError,
@@ -116,7 +116,7 @@ class Host:
             assert self._checkpoints is not None, "envelopes are sealed in checkpoints alone"
             return self._checkpoints.envelopes(device.index, round_index)
 
-        return DeviceRecords(self._intakes[device.index].mailbox, SentLog(read))
+        return DeviceRecords(self._intakes[device.index].mailbox, MessageLog(read))
 
     def _make_intake(self, device: Device) -> Intake:
         def inherit() -> None:

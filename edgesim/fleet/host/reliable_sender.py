@@ -15,7 +15,7 @@ from typing import TypeAlias
 from edgesim.device.mail import Announcement, Envelope, LifeSign, TimeBound
 from edgesim.device.membership import Edge
 from edgesim.errors import EdgesimError
-from edgesim.fleet.recovery.sent_log import SentLog
+from edgesim.fleet.recovery.message_log import MessageLog
 from edgesim.fleet.transport.network import Acknowledgement, Network, PeerUnavailableError
 
 DELIVERY_ATTEMPTS = 20  # of an envelope that is refused: a network damages some, not all
@@ -50,7 +50,7 @@ class ReliableSender:
         self._unsaid: dict[_Topic, Announcement] = {}
 
     async def send(
-        self, envelopes: Iterable[Envelope], log: SentLog, tasks: asyncio.TaskGroup
+        self, envelopes: Iterable[Envelope], log: MessageLog, tasks: asyncio.TaskGroup
     ) -> list[asyncio.Task[None]]:
         """Put envelopes on their way; waits while too many of an edge are.
 
@@ -111,7 +111,7 @@ class ReliableSender:
                 if self._unsaid[topic] is announcement:
                     del self._unsaid[topic]
 
-    async def send_again(self, envelopes: Iterable[Envelope], log: SentLog) -> None:
+    async def send_again(self, envelopes: Iterable[Envelope], log: MessageLog) -> None:
         """Send old envelopes one by one, beside those under way, which may wait for them."""
         for envelope in envelopes:
             acknowledgement = await self.deliver(envelope)
@@ -139,7 +139,7 @@ class ReliableSender:
             f"{envelope.edge[0]} {DELIVERY_ATTEMPTS} times; its log says why"
         )
 
-    async def _carry(self, envelope: Envelope, log: SentLog, slot: asyncio.Semaphore) -> None:
+    async def _carry(self, envelope: Envelope, log: MessageLog, slot: asyncio.Semaphore) -> None:
         try:
             acknowledgement = await self.deliver(envelope)
         finally:

@@ -18,9 +18,9 @@ from typing import Protocol
 from edgesim.device.device import Device
 from edgesim.device.membership import Edge
 from edgesim.errors import EdgesimError
-from edgesim.fleet.recovery.sent_log import (
+from edgesim.fleet.recovery.message_log import (
     KEPT_CHECKPOINTS,
-    SentLog,
+    MessageLog,
     WrittenEnvelopes,
     describe_envelope,
     read_envelope,
@@ -123,7 +123,7 @@ class DeviceRecords:
     """
 
     mailbox: Mailbox | Inbox
-    log: SentLog
+    log: MessageLog
     heir: int | None = None
     sent_bytes: int = 0
     num_rows: int = 0
@@ -168,7 +168,7 @@ class Checkpoints:
         self._written: dict[int, _Written] = {}
         self._cost_s = 0.0
 
-    def is_due(self, device: Device, log: SentLog) -> bool:
+    def is_due(self, device: Device, log: MessageLog) -> bool:
         """Whether to write one of a device that stands between two rounds."""
         last = self._written.get(device.index)
         every = self._settings.every_rounds
@@ -303,7 +303,7 @@ class Checkpoints:
         for round_index in reversed(rounds):
             try:
                 checkpoint = self._read(device, round_index)
-                older = SentLog(lambda r: self.envelopes(device, r))
+                older = MessageLog(lambda r: self.envelopes(device, r))
                 older.restore(checkpoint.fields["log"], round_index, _envelopes(checkpoint), rounds)
                 older.uncovered()
                 self._check_records(checkpoint)

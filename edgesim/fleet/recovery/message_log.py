@@ -1,4 +1,4 @@
-"""Envelopes that a device has sent and that a receiver may ask for again.
+"""The sender-based message log: sent envelopes that a receiver may ask for again.
 
 A receiver that is restarted goes on from its checkpoint and needs what it had absorbed since. Its
 senders therefore keep every envelope until a checkpoint of the receiver covers it: since their own
@@ -72,7 +72,7 @@ class WrittenEnvelopes:
     own: Sequence[Envelope]
 
 
-class SentLog:
+class MessageLog:
     """See above; of one device.
 
     One thread seals what the device has sent while another answers who asks for it: whoever asks

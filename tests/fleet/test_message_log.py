@@ -1,4 +1,4 @@
-"""The log of sent envelopes: what is asked for is found, whatever is written meanwhile."""
+"""The message log: what is asked for is found, whatever is written meanwhile."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 from edgesim.compression.wire import HEADER
 from edgesim.device.mail import Envelope
-from edgesim.fleet.recovery.sent_log import (
+from edgesim.fleet.recovery.message_log import (
     MANY_CHECKPOINTS,
-    SentLog,
+    MessageLog,
     WrittenEnvelopes,
     describe_envelope,
     read_envelope,
@@ -55,7 +55,7 @@ class Files:
         """The log of whoever goes on from that checkpoint, and the files that it finds."""
         copies = Files()
         copies.envelopes = dict(self.envelopes)
-        log = SentLog(copies.read)
+        log = MessageLog(copies.read)
         copies.damaged, copies.error = set(self.damaged), self.error
         log.restore(
             self.states[round_index],
@@ -68,7 +68,7 @@ class Files:
 
 def test_envelopes_that_are_sealed_while_older_ones_are_read_are_not_missed():
     files = Files()
-    log = SentLog(files.read)
+    log = MessageLog(files.read)
     log.add([envelope(0)])
     files.checkpoint(log, 1)
     log.add([envelope(1)])
@@ -91,7 +91,7 @@ def test_envelopes_that_are_sealed_while_older_ones_are_read_are_not_missed():
 
 def test_what_is_covered_goes_and_what_is_asked_for_beyond_it_is_refused():
     files = Files()
-    log = SentLog(files.read)
+    log = MessageLog(files.read)
     for sequence in range(4):
         log.add([envelope(sequence)])
         log.cover((0, 1), sequence)
@@ -107,7 +107,7 @@ def test_what_is_covered_goes_and_what_is_asked_for_beyond_it_is_refused():
 
 def test_an_envelope_on_a_silent_edge_moves_on_and_is_still_found():
     files = Files()
-    log = SentLog(files.read)
+    log = MessageLog(files.read)
     log.add([envelope(0, receiver=2)])
     for sequence in range(30):
         log.add([envelope(sequence)])
@@ -120,7 +120,7 @@ def test_an_envelope_on_a_silent_edge_moves_on_and_is_still_found():
 
 def test_an_envelope_that_has_moved_on_is_found_from_the_newest_checkpoint_and_the_one_before():
     files = Files()
-    log = SentLog(files.read)
+    log = MessageLog(files.read)
     silent = envelope(0, receiver=2)
     log.add([silent])
     for sequence in range(30):
@@ -142,7 +142,7 @@ def test_an_envelope_that_has_moved_on_is_found_from_the_newest_checkpoint_and_t
 def test_one_damaged_file_takes_no_envelope_along(damaged, error, caplog):
     files = Files()
     files.error = error
-    log = SentLog(files.read)
+    log = MessageLog(files.read)
     sent = [envelope(sequence, receiver) for sequence in range(5) for receiver in (1, 2)]
     for sequence in range(5):
         if sequence:
@@ -160,7 +160,7 @@ def test_one_damaged_file_takes_no_envelope_along(damaged, error, caplog):
 
 def test_two_damaged_files_in_a_row_are_not_passed_over():
     files = Files()
-    log = SentLog(files.read)
+    log = MessageLog(files.read)
     for sequence in range(4):
         log.add([envelope(sequence)])
         files.checkpoint(log, sequence + 1)
@@ -176,7 +176,7 @@ def test_two_damaged_files_in_a_row_are_not_passed_over():
 
 def test_files_without_copies_make_up_for_no_damaged_one():
     files = Files()
-    log = SentLog(files.read)
+    log = MessageLog(files.read)
     for sequence in range(3):
         log.add([envelope(sequence)])
         files.checkpoint(log, sequence + 1)
@@ -189,7 +189,7 @@ def test_files_without_copies_make_up_for_no_damaged_one():
 
 def test_covered_envelopes_that_went_with_a_damaged_file_are_no_hole_in_what_is_sent():
     files = Files()
-    log = SentLog(files.read)
+    log = MessageLog(files.read)
     silent = envelope(0, receiver=2)
     log.add([envelope(0), silent])
     files.checkpoint(log, 1)
@@ -207,7 +207,7 @@ def test_covered_envelopes_that_went_with_a_damaged_file_are_no_hole_in_what_is_
 
 def test_in_memory_are_what_no_checkpoint_holds_and_one_payload_for_all_receivers():
     files = Files()
-    log = SentLog(files.read)
+    log = MessageLog(files.read)
     log.add([envelope(0), envelope(0, receiver=2)])
     assert log.fresh_bytes == 101 + HEADER.size
     assert [kept.envelope.data for kept in log._fresh] == [b"", b""]
@@ -225,7 +225,7 @@ def test_an_envelope_is_read_as_it_was_described(stamp):
 
 
 def test_what_is_covered_stays_so_and_nothing_else_is():
-    log = SentLog(Files().read)
+    log = MessageLog(Files().read)
     sent = [envelope(sequence) for sequence in range(3)]
     log.add(sent)
     log.cover((0, 1), 0)
@@ -236,7 +236,7 @@ def test_what_is_covered_stays_so_and_nothing_else_is():
 
 
 def test_what_is_asked_for_below_what_is_covered_is_refused_also_where_nothing_is_kept():
-    log = SentLog(Files().read)
+    log = MessageLog(Files().read)
     log.cover((0, 1), 3)
     with pytest.raises(EnvelopesLostError, match=r"asks for message 1 of device 0, .* from 3 on"):
         log.envelopes((0, 1), 1)
@@ -246,7 +246,7 @@ def test_what_is_asked_for_below_what_is_covered_is_refused_also_where_nothing_i
 
 def test_covered_envelopes_are_written_once():
     files = Files()
-    log = SentLog(files.read)
+    log = MessageLog(files.read)
     log.add([envelope(0), envelope(0, receiver=2)])
     files.checkpoint(log, 1)
     log.cover((0, 1), 1)
@@ -257,7 +257,7 @@ def test_covered_envelopes_are_written_once():
 
 def test_an_envelope_on_a_silent_edge_outlives_a_damaged_file():
     files = Files()
-    log = SentLog(files.read)
+    log = MessageLog(files.read)
     silent = envelope(0, receiver=2)
     log.add([silent])
     for sequence in range(40):
