@@ -26,7 +26,7 @@ class Presence(Protocol):
     def leave_round(self, device: int) -> int | None:
         """Round from which on a device is to leave for good; None if it stays.
 
-        It counts as present from then on: its heir answers for its edges.
+        It counts as present from then on: its successor answers for its edges.
         """
 
     def spans(self, device: int) -> tuple[Span, ...]:
@@ -121,7 +121,7 @@ class Churn:
     """Absences, joins and leaves as planned, and absences by chance.
 
     Somebody is there in every round: where chance would leave nobody, it keeps nobody away. It does
-    not touch the edges of a device that is to have left, for which its heir answers.
+    not touch the edges of a device that is to have left, for which its successor answers.
 
     Args:
         num_devices: of the fleet.
@@ -175,7 +175,7 @@ class Churn:
         return off_spans(self._away.get(device, ()))
 
     def _is_there(self, device: int, round_index: int) -> bool:
-        """Whether plan and chance let a device itself, not its heir, take part in a round."""
+        """Whether plan and chance let a device itself, not its successor, take part in a round."""
         leave_round = self.leave_round(device)
         has_left = leave_round is not None and round_index >= leave_round
         is_away = has_left or is_on(self._away.get(device, ()), round_index)

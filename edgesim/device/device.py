@@ -88,7 +88,7 @@ class Device:
         start, own = Stopwatch.start(), self.participant
         if any(map(own.is_present, own.membership.addresses)):
             loss, rate, work = nan, 0.0, Work()
-            # An heir answers for others also where it is absent itself.
+            # A successor answers for others also where it is absent itself.
             if own.gossip_state.u > 0 and own.is_present(own.index):
                 rate = own.trainer.learning_rate(own.round_index)
                 loss, work = own.trainer.step_(own.gossip_state, model, own.round_index)
@@ -155,6 +155,6 @@ class Device:
         Nothing, if another device took over; else the model that the device ended with.
         """
         kept = self.snapshot()
-        if self.participant.has_heir:
+        if self.participant.has_successor:
             kept = replace(kept, x=torch.zeros_like(kept.x), u=0.0)
         return replace(kept, round_index=number, gone=self.pace.gone)

@@ -1,16 +1,16 @@
 """Which edges a device answers for, as devices leave for good.
 
-A device that leaves hands all that it holds to one of its out-neighbours, its heir, which takes its
-place on every edge: what is sent to the leaver is forwarded to the heir, as mail is, and the heir
-sends on the leaver's edges in its name. The two are one node from then on. No other device has to
-know; on a directed graph most could not be told. No mass is lost, and what was strongly connected
-stays so.
+A device that leaves hands all that it holds to one of its out-neighbours, its successor, which
+takes its place on every edge: what is sent to the leaver is forwarded to the successor, as mail is,
+and the successor sends on the leaver's edges in its name. The two are one node from then on. No
+other device has to know; on a directed graph most could not be told. No mass is lost, and what was
+strongly connected stays so.
 
 A device therefore answers to several addresses, its own and those that it inherited. An edge is a
 pair of addresses.
 
 Symbols:
-    t: round of the heir in which the handover is absorbed; the leaver's last step was in t - 1
+    t: round of the successor in which the handover is absorbed; the leaver's last step was in t - 1
 """
 
 from __future__ import annotations
@@ -103,9 +103,9 @@ class Membership:
         """
         named = {message.sender, message.receiver}
         if message.kind == "handover":
-            if not is_will(message.notes):
+            if not is_handover_notes(message.notes):
                 return False
-            named.update(Will.from_notes(message.notes).addresses)
+            named.update(HandoverNotes.from_numbers(message.notes).addresses)
         elif message.kind == "copy":
             if len(message.notes) != _NOTES_OF_A_COPY:
                 return False
@@ -123,11 +123,11 @@ class Membership:
         """
         if message.kind != "handover":
             return []
-        will = Will.from_notes(message.notes)
-        self.inherit(will.addresses)
+        notes = HandoverNotes.from_numbers(message.notes)
+        self.inherit(notes.addresses)
         # Also from this device itself: its messages to the leaver were sent before it knew.
-        mail = self._edges_to(will.addresses, round_index, except_from=will.addresses)
-        return [(message.sender, message.receiver)] * will.num_copies + mail
+        mail = self._edges_to(notes.addresses, round_index, except_from=notes.addresses)
+        return [(message.sender, message.receiver)] * notes.num_copies + mail
 
     def _edges_to(
         self,
@@ -146,7 +146,7 @@ class Membership:
 
 
 def has_turn_to_leave(schedule: Schedule, device: int, round_index: int) -> bool:
-    """Whether a device may leave in a round: one at most, or each could be the other's heir.
+    """Whether a device may leave in a round: one at most, or each could be the other's successor.
 
     One exchange in as many as there are devices is its own. In the first of all nobody leaves: it
     is not known yet what an exchange costs.
@@ -163,12 +163,12 @@ def turns_to_leave(schedule: Schedule, device: int, num_rounds: int) -> range:
 
 
 @dataclass(frozen=True, slots=True)
-class Will:
+class HandoverNotes:
     """What a handover says beside x and u, as notes of its message.
 
     Attributes:
         num_copies: messages with public copies that follow on the same edge.
-        addresses: the leaver's, which the heir answers to from now on.
+        addresses: the leaver's, which the successor answers to from now on.
         sequences: next sequence by edge, of messages to and from these addresses. Edges that are
             absent begin at 0.
     """
@@ -177,17 +177,17 @@ class Will:
     addresses: tuple[int, ...]
     sequences: Mapping[Edge, int]
 
-    def to_notes(self) -> tuple[int, ...]:
+    def to_numbers(self) -> tuple[int, ...]:
         """The same as whole numbers: copies, addresses with their number, then edges."""
-        notes = [self.num_copies, len(self.addresses), *self.addresses]
+        numbers = [self.num_copies, len(self.addresses), *self.addresses]
         for (sender, receiver), sequence in sorted(self.sequences.items()):
-            notes += [sender, receiver, sequence]
-        return tuple(notes)
+            numbers += [sender, receiver, sequence]
+        return tuple(numbers)
 
     @classmethod
-    def from_notes(cls, notes: Sequence[int]) -> Will:
-        """Read a will back; it was checked with `is_will`."""
-        num_copies, num_addresses, *rest = notes
+    def from_numbers(cls, numbers: Sequence[int]) -> HandoverNotes:
+        """Read notes back; they were checked with `is_handover_notes`."""
+        num_copies, num_addresses, *rest = numbers
         edges = rest[num_addresses:]
         return cls(
             num_copies,
@@ -199,8 +199,8 @@ class Will:
         )
 
 
-def is_will(notes: Sequence[int]) -> bool:
-    """Whether notes can be a will: nothing that comes from a network is trusted."""
+def is_handover_notes(notes: Sequence[int]) -> bool:
+    """Whether numbers can be notes of a handover: nothing that comes from a network is trusted."""
     if len(notes) < 2 or len(notes) - 2 < notes[1]:
         return False
     return (len(notes) - 2 - notes[1]) % _NOTES_OF_AN_EDGE == 0

@@ -50,7 +50,7 @@ class Participant:
         outbox: numbers, encodes and counts its messages.
         figures: of the round under way; None between rounds and while it is absent.
         has_left: it has handed over what it had, or stopped as the last of all.
-        has_heir: another device has what it had.
+        has_successor: another device has what it had.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Participant:
         self.outbox = Outbox(index, algorithm.name, meter)
         self.figures: RoundFigures | None = None
         self.has_left = False
-        self.has_heir = False
+        self.has_successor = False
 
     @property
     def schedule(self) -> Schedule:
@@ -158,7 +158,7 @@ class Participant:
         self.algorithm.absorb_(state, [self._share(m) for m in messages if m.kind == "share"])
         if figures.has_stepped:
             self.trainer.after_gossip_(state, self.round_index)
-        # After the optimizer, which would take a legacy for a movement of the model.
+        # After the optimizer, which would take a handover for a movement of the model.
         for message in messages:
             if message.kind == "handover":
                 inherit_mass_(state, message)
@@ -197,7 +197,7 @@ class Participant:
         return {
             "round_index": self.round_index,
             "has_left": self.has_left,
-            "has_heir": self.has_heir,
+            "has_successor": self.has_successor,
             "addresses": list(self.membership.addresses),
             "next_sequences": pack(self.outbox.next_sequences, arrays, "next_sequences"),
             "gossip": pack(self.gossip_state, arrays, "gossip"),
@@ -208,7 +208,7 @@ class Participant:
     def restore(self, state: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
         """Become what `state` described."""
         self.round_index = state["round_index"]
-        self.has_left, self.has_heir = state["has_left"], state["has_heir"]
+        self.has_left, self.has_successor = state["has_left"], state["has_successor"]
         self.membership.inherit(state["addresses"])
         self.outbox.next_sequences = unpack(state["next_sequences"], arrays)
         restore_(self.gossip_state, state["gossip"], arrays)

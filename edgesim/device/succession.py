@@ -1,4 +1,7 @@
-"""What a device leaves to its heir, and how the heir takes it over (membership.py says to whom)."""
+"""What a device hands over to its successor, and how the successor takes it in.
+
+membership.py says which device the successor is.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from torch import Tensor
 from edgesim.compression.lossless import whole
 from edgesim.compression.payload import Payload
 from edgesim.compression.wire import Kind, Message
-from edgesim.device.membership import Edge, Membership, Will
+from edgesim.device.membership import Edge, HandoverNotes, Membership
 from edgesim.gossip.algorithm import GossipState
 from edgesim.learning.parameters import ParameterLayout
 
@@ -24,7 +27,8 @@ class Draft:
         kind: of leave-taking.
         payload: a whole vector.
         push_weight: u with the handover, otherwise 0.
-        notes: the will; of a copy, the addresses at both ends of its edge.
+        notes: what a handover says (`HandoverNotes`); of a copy, the addresses at both ends of its
+            edge.
     """
 
     kind: Kind
@@ -33,13 +37,13 @@ class Draft:
     notes: tuple[int, ...]
 
 
-def legacy(
+def handover(
     state: GossipState,
     layout: ParameterLayout,
     membership: Membership,
     next_sequences: Mapping[Edge, int],
 ) -> Iterator[Draft]:
-    """All that an heir needs: x and u, then the public copies.
+    """All that a successor needs: x and u, then the public copies.
 
     Args:
         state: of the device that leaves, after its last shares.
@@ -47,16 +51,16 @@ def legacy(
         membership: its addresses.
         next_sequences: numbers of the next messages on its edges, in and out.
     """
-    copies = copies_for_heir(state, membership)
+    copies = copies_for_successor(state, membership)
     own = membership.addresses
     passed = {e: number for e, number in next_sequences.items() if e[0] in own or e[1] in own}
-    will = Will(len(copies), own, passed)
-    yield Draft("handover", whole(state.x, layout), state.u, will.to_notes())
+    notes = HandoverNotes(len(copies), own, passed)
+    yield Draft("handover", whole(state.x, layout), state.u, notes.to_numbers())
     for ends, copy in copies:
         yield Draft("copy", whole(copy, layout), 0.0, ends)
 
 
-def copies_for_heir(state: GossipState, membership: Membership) -> list[tuple[Edge, Tensor]]:
+def copies_for_successor(state: GossipState, membership: Membership) -> list[tuple[Edge, Tensor]]:
     """Public copies of edges to and from others, by the addresses at both ends."""
     sent, received = state.public_copies()
     own, index = membership.addresses, membership.index
@@ -70,11 +74,11 @@ def inherit_copies_(state: GossipState, messages: Sequence[Message]) -> None:
     """Go on with the public copies of a device that has left: before its edges are used.
 
     Args:
-        state: of the heir.
+        state: of the successor.
         messages: of the round; of each handover, the copies too.
     """
     sent, received = state.public_copies()
-    left = {a for m in messages if m.kind == "handover" for a in will_of(m).addresses}
+    left = {a for m in messages if m.kind == "handover" for a in notes_of(m).addresses}
     for message in messages:
         if message.kind == "copy":
             sender, receiver = message.notes
@@ -101,11 +105,11 @@ def inherit_mass_(state: GossipState, handover: Message) -> None:
 
 
 def inherited_sequences(handover: Message) -> dict[Edge, int]:
-    """Numbers of the next messages that the heir sends in the leaver's name."""
-    will = will_of(handover)
-    return {edge: number for edge, number in will.sequences.items() if edge[0] in will.addresses}
+    """Numbers of the next messages that the successor sends in the leaver's name."""
+    notes = notes_of(handover)
+    return {e: number for e, number in notes.sequences.items() if e[0] in notes.addresses}
 
 
-def will_of(handover: Message) -> Will:
-    """The will that comes with a handover."""
-    return Will.from_notes(handover.notes)
+def notes_of(handover: Message) -> HandoverNotes:
+    """What a handover says beside x and u."""
+    return HandoverNotes.from_numbers(handover.notes)

@@ -85,7 +85,7 @@ class GossipState:
     u: float
 
     def public_copies(self) -> tuple[dict[OwnEdge, Tensor], dict[OwnEdge, Tensor]]:
-        """Public copies of out-edges and of in-edges that an heir has to go on with.
+        """Public copies of out-edges and of in-edges that a successor has to go on with.
 
         The state's own, where the algorithm keeps such copies: what is put in is kept.
         """

@@ -11,33 +11,33 @@ from hypothesis import strategies as st
 
 from edgesim.compression import Message
 from edgesim.compression.lossless import whole
-from edgesim.device.membership import Membership, Will, is_will
+from edgesim.device.membership import HandoverNotes, Membership, is_handover_notes
 from edgesim.learning.parameters import ParameterLayout
 from topologies import Static, column_stochastic, directed_ring, erdos_renyi
 
 LAYOUT = ParameterLayout.from_shapes([(2,)])
 numbers = st.integers(0, 2**32 - 1)
-wills = st.builds(
-    Will,
+handover_notes = st.builds(
+    HandoverNotes,
     num_copies=numbers,
     addresses=st.lists(numbers, max_size=4).map(tuple),
     sequences=st.dictionaries(st.tuples(numbers, numbers), numbers, max_size=5),
 )
 
 
-@given(wills)
-def test_a_will_survives_its_notes(will):
-    assert is_will(will.to_notes())
-    assert Will.from_notes(will.to_notes()) == will
+@given(handover_notes)
+def test_notes_of_a_handover_survive_their_numbers(notes):
+    assert is_handover_notes(notes.to_numbers())
+    assert HandoverNotes.from_numbers(notes.to_numbers()) == notes
 
 
 @pytest.mark.parametrize("notes", [(), (0,), (0, 1), (0, 5, 1, 2), (0, 1, 7, 1), (0, 0, 1, 2)])
-def test_notes_that_are_no_will_are_known_as_such(notes):
-    assert not is_will(notes)
+def test_numbers_that_are_no_notes_of_a_handover_are_known_as_such(notes):
+    assert not is_handover_notes(notes)
 
 
 def handover(sender: int, receiver: int, addresses: tuple[int, ...]) -> Message:
-    notes = Will(0, addresses, {}).to_notes()
+    notes = HandoverNotes(0, addresses, {}).to_numbers()
     payload = whole(torch.zeros(2), LAYOUT)
     return Message("choco", sender, receiver, 0, 0, 0.0, 1.0, payload, "handover", notes)
 
@@ -53,13 +53,14 @@ def test_what_is_left_of_a_fleet_stays_connected_and_keeps_its_mass(n, seed):
     order = np.random.default_rng(seed).permutation(n)
     for t, leaver in enumerate(order[:-1].tolist()):
         edge = members[leaver].out_edges(t)[0]
-        heir = owner[edge.receiver]
+        successor = owner[edge.receiver]
         left = members.pop(leaver).addresses
-        further = members[heir].take_note(handover(edge.sender, edge.receiver, left), t)
-        # What is waited for in the leaver's place is what its in-neighbours sent, the heir too.
+        further = members[successor].take_note(handover(edge.sender, edge.receiver, left), t)
+        # What is waited for in the leaver's place is what its in-neighbours sent, the successor
+        # too.
         wanted = {(s, a) for a in left for s in schedule.in_neighbors(a, t) if s not in left}
         assert set(further) == wanted
-        owner |= dict.fromkeys(left, heir)
+        owner |= dict.fromkeys(left, successor)
         graph = nx.DiGraph()
         graph.add_nodes_from(members)
         for i, member in members.items():

@@ -107,7 +107,7 @@ KINDS = {
         "topology": {"kind": "random_matching"},
         "training": {"rounds": 14, "optimizer": {"lr": 0.05}},
     },
-    "heirs that leave": {
+    "successors that leave": {
         "fleet": {
             "devices": 5,
             "churn": {

@@ -33,7 +33,10 @@ def test_a_schedule_of_faults_does_not_change_a_bit(seed):
         ("leaving", 1045),  # one that still asks, after a restart, though it has left
         ("leaving after local steps", 1054),
         ("leaving a matching", 1066),  # its mail of later rounds, on edges that this round lacks
-        ("heirs that leave", 1100),  # the same, where the round of the handover has no other mail
+        (
+            "successors that leave",
+            1100,
+        ),  # the same, where the round of the handover has no other mail
     ],
 )
 def test_schedules_that_once_lost_what_a_leaver_had(kind, seed):

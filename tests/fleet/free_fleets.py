@@ -201,16 +201,18 @@ class Node:
         i, clock = self.index, self.clock
         clock.foresee(None, r + 1)
         ever = [k for j, k in self.fleet.edges if j == i]
-        heirs = [
+        successors = [
             k
             for k in (*self.fleet.receivers[i, r], *ever)
             if clock.may_inherit(k) and k not in self.presumed_dead
         ]
-        if not (heirs and self.has_mass):
+        if not (successors and self.has_mass):
             return []
         links, now_s = clock.hardware.links, clock.now_s
-        heir = min(heirs, key=lambda k: (links[k].is_mortal, not self.fleet.is_there(k, now_s)))
-        return [self.send((i, heir), r, self.fleet.handover_bytes)]
+        successor = min(
+            successors, key=lambda k: (links[k].is_mortal, not self.fleet.is_there(k, now_s))
+        )
+        return [self.send((i, successor), r, self.fleet.handover_bytes)]
 
     def send(
         self, edge: tuple[int, int], r: int, num_bytes: int

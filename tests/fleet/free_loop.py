@@ -285,15 +285,15 @@ class EventLoop:
         device.is_leaving = False
         self.end_last_round(i)
         ever = [k for j, k in self.fleet.edges if j == i]
-        heirs = [
+        successors = [
             k
             for k in (*self.fleet.receivers[i, r], *ever)
             if k not in self.fleet.leave_s and k not in device.presumed_dead
         ]
-        if heirs and device.has_mass:
+        if successors and device.has_mass:
             end_s = device.rounds[-1].end_s
-            plugged_in = [k for k in heirs if self.fleet.hardware[k].profile.battery_j is None]
-            choice = plugged_in or heirs
+            plugged_in = [k for k in successors if self.fleet.hardware[k].profile.battery_j is None]
+            choice = plugged_in or successors
             there = [k for k in choice if self.fleet.is_there(k, end_s)]
             self.send(i, (there or choice)[0], self.fleet.handover_bytes, end_s)
 

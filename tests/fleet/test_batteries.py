@@ -37,7 +37,7 @@ FLEETS = {
     "one leaves": fleet(None, 7.5, None, None),
     "two leave, one after the other": fleet(None, 7.5, 11.5, None),
     "neighbours leave in turn": fleet(None, 7.5, 7.5, None),
-    "an heir leaves and then its heir": fleet(4.5, 8.5, 12.5, None),
+    "a successor leaves and then its successor": fleet(4.5, 8.5, 12.5, None),
     "one is left": fleet(5.5, 8.5, None, 4.5),
     "all leave": fleet(7.5, 9.5, 5.5, 4.5),
 }
@@ -158,7 +158,7 @@ def test_with_local_steps_a_battery_lasts_for_exchanges_and_steps_alike(tmp_path
     assert drawn_j < battery_j < drawn_j + 4 * (silent_j + loud_j)
 
 
-def test_the_heir_takes_the_leavers_place_on_every_edge(tmp_path):
+def test_the_successor_takes_the_leavers_place_on_every_edge(tmp_path):
     """On a ring of four: device 1 leaves to 0, which then sends to 2 in its name."""
     run = train(tmp_path, "run", *STILL, FLEETS["one leaves"], "topology.kind=ring", inline=True)
     messages = pd.read_parquet(run.path / "messages.parquet")
@@ -166,7 +166,7 @@ def test_the_heir_takes_the_leavers_place_on_every_edge(tmp_path):
     edges = messages[messages["kind"] == "share"].groupby("round")[["sender", "receiver"]]
     edges_of = {r: sorted(map(tuple, rows.to_numpy().tolist())) for r, rows in edges}
     assert edges_of[left + 2] == [(0, 3), (1, 2), (2, 1), (2, 3), (3, 0), (3, 2)]
-    # In its last round the leaver sends its shares of the next one too, but not to the heir.
+    # In its last round the leaver sends its shares of the next one too, but not to the successor.
     assert edges_of[left].count((1, 2)) == 2
     assert edges_of[left].count((1, 0)) == 1
     rounds = pd.read_parquet(run.path / "rounds.parquet")
@@ -197,7 +197,9 @@ def test_a_fleet_that_loses_devices_goes_on_learning(tmp_path):
     assert run.summary["consensus_accuracy"] > 0.8
 
 
-@pytest.mark.parametrize("name", ["one leaves", "an heir leaves and then its heir", "all leave"])
+@pytest.mark.parametrize(
+    "name", ["one leaves", "a successor leaves and then its successor", "all leave"]
+)
 @pytest.mark.parametrize("graph", ["directed_ring", "ring", "random_matching"])
 def test_faults_of_the_network_do_not_change_a_bit(tmp_path, name, graph):
     """Damage, repetition, reordering and any packing, with envelopes under way as devices leave."""
@@ -213,7 +215,7 @@ def test_faults_of_the_network_do_not_change_a_bit(tmp_path, name, graph):
 
 
 @pytest.mark.parametrize("order", [(3, 5, 2, 1, 0, 4), (3, 0, 2, 1, 5, 4), (0, 4, 3, 1, 2, 5)])
-def test_heirs_that_leave_before_they_know_it_change_nothing(tmp_path, order):
+def test_successors_that_leave_before_they_know_it_change_nothing(tmp_path, order):
     """Rings whose order is not that of the devices; who is ahead of whom is up to the network."""
     links = tmp_path / "ring.csv"
     pairs = zip(order, order[1:] + order[:1], strict=True)

@@ -139,12 +139,12 @@ def test_checkpoints_by_time_are_due_so_long_after_the_last_or_the_start(folder,
     assert seen == [False, False, True, False, True]
 
 
-@pytest.mark.parametrize(("heir", "wait_s"), [(None, 50.0), (3, 1.0)])
-def test_checkpoints_take_a_fiftieth_of_the_time_at_most(folder, clock, heir, wait_s):
+@pytest.mark.parametrize(("successor", "wait_s"), [(None, 50.0), (3, 1.0)])
+def test_checkpoints_take_a_fiftieth_of_the_time_at_most(folder, clock, successor, wait_s):
     """0.5 s each, of two devices: 50 s between two. The last one of a leaver is no measure."""
     checkpoints = checkpoints_of(folder, num_devices=2)
     records = records_of(checkpoints, {})
-    records.heir = heir
+    records.successor = successor
     write = folder.write_checkpoint
 
     def write_slowly(*arguments):
@@ -189,7 +189,7 @@ def test_the_last_checkpoint_of_a_leaver_is_there_twice(folder):
         folder.files.clear()
         checkpoints = checkpoints_of(folder)
         records = records_of(checkpoints, {})
-        records.heir = 3
+        records.successor = 3
         device = Device(number)
         device.state = Device(5).state
         checkpoints.write(device, records)
@@ -198,7 +198,7 @@ def test_the_last_checkpoint_of_a_leaver_is_there_twice(folder):
         del folder.files[number]
         again, records = Device(), records_of(checkpoints, {})
         assert checkpoints_of(folder).restore(again, records)
-        assert (again.round_index, records.heir) == (5, 3)
+        assert (again.round_index, records.successor) == (5, 3)
         assert sorted(folder.files) == [5, 6], "both are there again"
 
 

@@ -137,8 +137,8 @@ def test_a_device_whose_stay_is_over_is_succeeded_in_its_turn(tmp_path):
         "random: {absence_probability: 0.3, mean_absence_rounds: 2}",
     ],
 )
-def test_an_heir_answers_for_the_leaver_also_where_it_is_absent_itself(tmp_path, away):
-    """On this ring device 0 is the heir of device 1."""
+def test_a_successor_answers_for_the_leaver_also_where_it_is_absent_itself(tmp_path, away):
+    """On this ring device 0 is the successor of device 1."""
     churn = f"fleet.churn={{leaves: [{{device: 1, round: 5}}], {away}}}"
     run = train(tmp_path, "run", *STILL, churn, "topology.kind=ring", inline=True)
     ends = [dict(np.load(path)) for path in sorted((run.path / "models").glob("*.npz"))]

@@ -314,7 +314,7 @@ def test_any_order_and_repetition_gives_each_message_once(order):
     assert len(box) == 2
 
 
-def test_an_heir_takes_over_edges_with_what_came_for_them_before_it_knew():
+def test_a_successor_takes_over_edges_with_what_came_for_them_before_it_knew():
     """Mail for an address that is not the device's is kept, and counts once it is."""
     box = Inbox(9, [(1, 9)])
     box.take_bound(TimeBound((1, 9), 0, inf))

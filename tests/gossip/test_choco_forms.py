@@ -26,9 +26,9 @@ from edgesim.compression import (
 from edgesim.device.membership import Membership
 from edgesim.device.succession import (
     drop_internal_copies_,
+    handover,
     inherit_copies_,
     inherit_mass_,
-    legacy,
 )
 from edgesim.gossip import (
     Choco,
@@ -132,7 +132,7 @@ class Devices:
         self.algorithm.absorb_(self.states[i], shares)
 
     def _hand_over(self, i, k, last):
-        for draft in legacy(self.states[i], LAYOUT, self.members[i], {}):
+        for draft in handover(self.states[i], LAYOUT, self.members[i], {}):
             self._post((i, k), draft.kind, draft.payload, 0.0, draft.push_weight, draft.notes)
         messages = [decode(envelope, LAYOUT) for envelope in self.envelopes.pop((i, k))]
         for message in messages:

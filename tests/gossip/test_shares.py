@@ -39,7 +39,7 @@ def test_entries_are_drawn_by_the_generator_that_the_algorithm_is_given(kind):
 
 
 @pytest.mark.parametrize("kind", OF_EDGES)
-def test_an_heir_sends_in_the_name_of_the_device_whose_place_it_took(kind):
+def test_a_successor_sends_in_the_name_of_the_device_whose_place_it_took(kind):
     shares, _ = first_shares(kind, [OutEdge(1, 0.25), OutEdge(2, 0.125, address=7)])
     assert [(s.peer, s.weight, s.address) for s in shares] == [(1, 0.25, None), (2, 0.125, 7)]
 

@@ -60,7 +60,7 @@ SMALL = Checkpoint(
     device=3,
     round_index=12,
     run_digest="abc",
-    fields={"clock_s": 0.1, "edges": [[0, 1, 5]], "heir": None},
+    fields={"clock_s": 0.1, "edges": [[0, 1, 5]], "successor": None},
     arrays={"x": np.arange(5, dtype=np.float32), "counts": np.array([[1, 2]], dtype=np.int64)},
     blobs=[b"letter one", b"", b"two"],
 )

@@ -58,7 +58,7 @@ class TestChurn:
 
     @given(churn=churns(3), t=st.integers(0, 200))
     def test_somebody_is_there_in_every_round(self, churn, t):
-        """Somebody who has not left: a leaver's edges are its heir's."""
+        """Somebody who has not left: a leaver's edges are its successor's."""
         left = {leave.device for leave in churn.leaves if leave.round <= t}
         assert any(churn.is_present(device, t) for device in set(range(3)) - left)
 
@@ -75,7 +75,7 @@ class TestChurn:
         assert [churn.join_round(device) for device in range(4)] == [0, 30, 0, 0]
         assert [churn.leave_round(device) for device in range(4)] == [None, None, 50, None]
 
-    def test_a_leaver_stays_present_since_its_heir_answers_for_it(self):
+    def test_a_leaver_stays_present_since_its_successor_answers_for_it(self):
         chance = RandomAbsence(0.6, 5, seed=1)
         leave_round = next(
             t for t in range(10, 99) if chance.is_absent(2, t - 1) and chance.is_absent(2, t)

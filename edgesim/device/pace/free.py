@@ -35,7 +35,7 @@ from edgesim.compression.lossless import whole
 from edgesim.compression.wire import Message
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.device.mail import Announcement, Arrival, Envelope, LifeSign, TimeBound
-from edgesim.device.membership import Edge, WeightedEdge, Will, is_will
+from edgesim.device.membership import Edge, HandoverNotes, WeightedEdge, is_handover_notes
 from edgesim.device.pace.pace import PaceName
 from edgesim.device.pace.quiet_times import quiet_until_s
 from edgesim.device.participant import Participant
@@ -283,25 +283,25 @@ class Free:
         clock.foresee(None, participant.round_index + 1)
         participant.has_left = True
         now = [edge.receiver for edge in participant.membership.out_edges(self._place)]
-        heirs = [
+        successors = [
             receiver
             for receiver in (*now, *self._receivers)
             if clock.may_inherit(receiver) and receiver not in self._presumed_dead
         ]
         state = participant.gossip_state
-        if not heirs or state.u <= 0:
+        if not successors or state.u <= 0:
             return []
-        participant.has_heir = True
+        participant.has_successor = True
         links, there = clock.hardware.links, self._attendance.is_present
-        heir = min(heirs, key=lambda i: (links[i].is_mortal, not there(i, self.now_s)))
+        successor = min(successors, key=lambda i: (links[i].is_mortal, not there(i, self.now_s)))
         return [
             participant.outbox.write(
-                (self.index, heir),
+                (self.index, successor),
                 participant.round_index,
                 "handover",
                 whole(state.x, participant.algorithm.layout),
                 push_weight=state.u,
-                notes=Will(0, (), {}).to_notes(),
+                notes=HandoverNotes(0, (), {}).to_numbers(),
                 sent_in=participant.round_index,
             )
         ]
@@ -326,6 +326,6 @@ def _hands_over_mass(message: Message) -> bool:
     """Whether a message is all that a device had which has left: x and u, and no address."""
     return (
         message.kind == "handover"
-        and is_will(message.notes)
-        and Will.from_notes(message.notes) == Will(0, (), {})
+        and is_handover_notes(message.notes)
+        and HandoverNotes.from_numbers(message.notes) == HandoverNotes(0, (), {})
     )

@@ -15,7 +15,7 @@ from edgesim.device.mail import Announcement, Arrival, Envelope
 from edgesim.device.membership import Edge, has_turn_to_leave
 from edgesim.device.pace.pace import PaceName
 from edgesim.device.participant import Participant
-from edgesim.device.succession import copies_for_heir, legacy
+from edgesim.device.succession import copies_for_successor, handover
 from edgesim.hardware.meter import Meter
 from edgesim.hardware.timeline import Timeline
 from edgesim.hardware.work import Work
@@ -94,7 +94,7 @@ class Lockstep:
         if self._meter is None:
             return False
         state = participant.gossip_state
-        copies = copies_for_heir(state, participant.membership)
+        copies = copies_for_successor(state, participant.membership)
         last_bytes = state.x.nbytes * (1 + len(copies)) + participant.outbox.sent.total
         n, every = schedule.num_devices, schedule.exchange_every  # n exchanges to its next turn
         return not self._meter.lasts(n, n * (every - 1), last_bytes)
@@ -102,7 +102,7 @@ class Lockstep:
     @property
     def is_succeeded(self) -> bool:
         """Whether the device has handed over to another one."""
-        return self._participant.has_heir
+        return self._participant.has_successor
 
     def expects(self, message: Message) -> bool:
         """Whether such a message can be due: of our algorithm, on an edge active in its round."""
@@ -157,25 +157,25 @@ class Lockstep:
             next_sequences: of the messages that would be absorbed next, by edge.
 
         Returns:
-            Last envelopes, the heir's first, as of the next round.
+            Last envelopes, the successor's first, as of the next round.
         """
         participant, next_round = self._participant, self.round_index + 1
         membership, outbox = participant.membership, participant.outbox
         edges, own = membership.out_edges(next_round), membership.addresses
         is_last = all(d in own for a in own for d in possible_receivers(participant.schedule, a))
-        participant.has_left, participant.has_heir = bool(edges) or is_last, bool(edges)
+        participant.has_left, participant.has_successor = bool(edges) or is_last, bool(edges)
         if not edges:
             return []
-        heir, *others = edges
+        successor, *others = edges
         envelopes = participant.write_shares(others, next_round)
         participant.work_more(participant.gossip_work(len(others), 0))
         sequences = {**next_sequences, **outbox.next_sequences}
-        drafts = legacy(
+        drafts = handover(
             participant.gossip_state, participant.algorithm.layout, membership, sequences
         )
         last = [
             outbox.write(
-                (heir.sender, heir.receiver),
+                (successor.sender, successor.receiver),
                 next_round,
                 draft.kind,
                 draft.payload,

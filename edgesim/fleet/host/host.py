@@ -177,8 +177,8 @@ class Host:
         """Take in an envelope as soon as there is room for it.
 
         The acknowledgement may ask for it again. What comes for a device that has left goes on to
-        its heir, whose host then answers. Repeated delivery does no harm. Nothing in an envelope's
-        message is trusted.
+        its successor, whose host then answers. Repeated delivery does no harm. Nothing in an
+        envelope's message is trusted.
         """
         try:
             message = decode(envelope.data, self._layout, self._payloads)
@@ -198,10 +198,10 @@ class Host:
         await self._is_ready[index].wait()
         edge = message.sender, message.receiver
         records = self._records[index]
-        if records.heir is None:
+        if records.successor is None:
             await self._intakes[index].room(edge, message.sequence, envelope.stamp)
-        if records.heir is not None:
-            return await self._sender.deliver(replace(envelope, to=records.heir))
+        if records.successor is not None:
+            return await self._sender.deliver(replace(envelope, to=records.successor))
         self._intakes[index].put(Arrival(message, envelope.stamp))
         covered = self._checkpoints.covered(index, edge) if self._checkpoints else 0
         return Acknowledgement(accepted=True, covered=covered)
@@ -228,11 +228,11 @@ class Host:
         )
         self._spawn(self._sender.send_again(_to(envelopes, request.asker), records.log))
         self._sender.announce_again(request.edge, self._spawn)
-        if records.heir is not None:  # goes on in the name of this device
+        if records.successor is not None:  # goes on in the name of this device
             sequence = max(
                 [request.next_sequence, *(envelope.sequence + 1 for envelope in envelopes)]
             )
-            await self._pass_on(replace(request, holder=records.heir, next_sequence=sequence))
+            await self._pass_on(replace(request, holder=records.successor, next_sequence=sequence))
 
     def waiting(self) -> list[Waiting]:
         """Devices that wait for messages."""
@@ -301,7 +301,7 @@ class Host:
         self._announce(device, ())
         uncovered = await self._in_thread(records.log.uncovered)
         self._spawn(self._sender.send_again(uncovered, records.log))
-        if records.heir is None:
+        if records.successor is None:
             told_on = self._intakes[device.index].told_by_receivers
             edges = {*device.membership.possible_in_edges(), *told_on}
             self._spawn(self._ask(device, sorted(edges)))
@@ -314,7 +314,7 @@ class Host:
         """Ask until there is an answer, for what is lacking then; once it has left, nothing is."""
         records = self._records[device.index]
         mailbox = records.mailbox
-        while records.heir is None:
+        while records.successor is None:
             request = Request(edge, mailbox.next_sequences.get(edge, 0), edge[0], device.index)
             try:
                 await self._network.ask(request)
@@ -322,14 +322,14 @@ class Host:
                 await asyncio.sleep(LONGEST_PAUSE_S)
             except EnvelopesLostError:
                 is_lacking = request.next_sequence == mailbox.next_sequences.get(edge, 0)
-                if is_lacking and records.heir is None:
+                if is_lacking and records.successor is None:
                     raise
                 # Otherwise they came in another way while the request was on its way.
             else:
                 return
 
     async def _pass_on(self, request: Request) -> None:
-        """Ask a leaver's heir for what it sent in the leaver's name."""
+        """Ask a leaver's successor for what it sent in the leaver's name."""
         while True:
             try:
                 await self._network.ask(request)
@@ -343,14 +343,15 @@ class Host:
     ) -> None:
         """Send the last envelopes of a device, then forward its mail to the receiver of the first.
 
-        That it has left is saved before anybody can know it: an heir goes on in its name, and lets
+        That it has left is saved before anybody can know it: a successor goes on in its name, and
+            lets
         others drop what it would need to be there again.
         """
         records = self._records[device.index]
-        records.heir = heir = envelopes[0].to
+        records.successor = successor = envelopes[0].to
         await self._in_thread(self._books.save, device, records)
         await asyncio.gather(*await self._sender.send(envelopes, records.log, tasks))
-        mail = [_forwarded(arrival, heir) for arrival in self._intakes[device.index].leave()]
+        mail = [_forwarded(arrival, successor) for arrival in self._intakes[device.index].leave()]
         await self._sender.send_again(mail, records.log)
 
     async def _in_thread(
@@ -386,7 +387,7 @@ def _to(envelopes: Iterable[Envelope], device: int) -> list[Envelope]:
     return [replace(envelope, to=device) for envelope in envelopes]
 
 
-def _forwarded(arrival: Arrival, heir: int) -> Envelope:
+def _forwarded(arrival: Arrival, successor: int) -> Envelope:
     message = arrival.message
     edge = message.sender, message.receiver
-    return Envelope(edge, message.sequence, encode(message), arrival.stamp, heir)
+    return Envelope(edge, message.sequence, encode(message), arrival.stamp, successor)

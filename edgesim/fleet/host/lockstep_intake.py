@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from edgesim.device.mail import Announcement, Arrival
-from edgesim.device.membership import Edge, Will
+from edgesim.device.membership import Edge, HandoverNotes
 from edgesim.device.pace import Lockstep
 from edgesim.errors import EdgesimError
 from edgesim.fleet.transport.mailbox import Mailbox
@@ -93,8 +93,8 @@ class LockstepIntake:
             messages = [arrival.message for arrival in taken]
             for message in messages:
                 if message.kind == "handover":
-                    will = Will.from_notes(message.notes)
-                    mail = {e: seq for e, seq in will.sequences.items() if e[1] in will.addresses}
+                    notes = HandoverNotes.from_numbers(message.notes)
+                    mail = {e: seq for e, seq in notes.sequences.items() if e[1] in notes.addresses}
                     self.mailbox.take_over(mail)
                 elif message.kind == "share" and message.round_index != pace.round_index:
                     raise OutOfStepError(

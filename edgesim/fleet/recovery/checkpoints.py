@@ -116,7 +116,7 @@ class DeviceRecords:
     Attributes:
         mailbox: messages that wait to be absorbed.
         log: envelopes that may be asked for again.
-        heir: who took the device's place; None while it is there.
+        successor: who took the device's place; None while it is there.
         sent_bytes: of all its messages.
         num_rows: rounds that it has recorded.
         last_moment: number of the last evaluation for which it has left its model; 0 if none.
@@ -124,7 +124,7 @@ class DeviceRecords:
 
     mailbox: Mailbox | Inbox
     log: MessageLog
-    heir: int | None = None
+    successor: int | None = None
     sent_bytes: int = 0
     num_rows: int = 0
     last_moment: int = 0
@@ -201,7 +201,7 @@ class Checkpoints:
             "log": log.state(),
             "envelopes": [describe_envelope(envelope) for envelope in in_order],
             "copies": len(envelopes.copies),
-            "heir": records.heir,
+            "successor": records.successor,
             "sent_bytes": records.sent_bytes,
             "num_rows": records.num_rows,
             "last_moment": records.last_moment,
@@ -217,7 +217,7 @@ class Checkpoints:
         )
         self._folder.write_checkpoint(index, round_index, encode(checkpoint))
         log.seal(round_index)
-        if records.heir is not None:
+        if records.successor is not None:
             self._write_twin(checkpoint)
         before = self._written.get(index)
         self._written[index] = _Written(
@@ -229,7 +229,7 @@ class Checkpoints:
         )
         if dropped:
             self._folder.drop_checkpoints(index, dropped)
-        if records.heir is None:  # a last one, and its twin, are no measure of those to come
+        if records.successor is None:  # a last one, and its twin, are no measure of those to come
             self._cost_s = perf_counter() - start_s
 
     def _write_twin(self, checkpoint: Checkpoint) -> None:
@@ -269,9 +269,9 @@ class Checkpoints:
         watermarks = {(s, r): sequence for s, r, sequence in fields["watermarks"]}
         records.mailbox.take_over(watermarks)
         records.log.restore(fields["log"], round_index, _envelopes(checkpoint), rounds)
-        records.heir, records.sent_bytes = fields["heir"], fields["sent_bytes"]
+        records.successor, records.sent_bytes = fields["successor"], fields["sent_bytes"]
         records.num_rows, records.last_moment = fields["num_rows"], fields["last_moment"]
-        if records.heir is not None:  # before anybody hears of it: the other may be damaged
+        if records.successor is not None:  # before anybody hears of it: the other may be damaged
             self._write_twin(checkpoint)
         self._written[device.index] = _Written(
             round_index,

@@ -175,7 +175,7 @@ class Inbox:
             window: messages of one edge that may be here for no reason but to wait.
         """
         lane = self._lanes.get(edge)
-        if lane is None or not lane.is_followed:  # mail for an heir that does not know yet
+        if lane is None or not lane.is_followed:  # mail for a successor that does not know yet
             return True
         return (
             sequence < lane.next_sequence + window
@@ -189,7 +189,7 @@ class Inbox:
         return not len(self) and all(earliest_s == inf for earliest_s in everything)
 
     def take_over(self, next_sequences: Mapping[Edge, int]) -> None:
-        """Answer for edges from some message on: after a restart, or as somebody's heir.
+        """Answer for edges from some message on: after a restart, or as somebody's successor.
 
         Args:
             next_sequences: by edge, also by those where it is 0.
