@@ -219,7 +219,7 @@ class RunDirectory(RunFiles):
             )
 
     def check_records(
-        self, device: int, round_index: int, num_rows: int, moments: Sequence[int]
+        self, device: int, round_index: int, num_rows: int, evaluations: Sequence[int]
     ) -> None:
         """Make sure that what a device had recorded before a checkpoint is still there.
 
@@ -227,7 +227,7 @@ class RunDirectory(RunFiles):
             device: which one.
             round_index: of the checkpoint.
             num_rows: rounds that it had recorded by then.
-            moments: numbers of the evaluations for which it had left its model: the first ones.
+            evaluations: numbers of the evaluations for which it had left its model: the first ones.
 
         Raises:
             RunDirectoryError: something is missing or damaged; what.
@@ -243,9 +243,9 @@ class RunDirectory(RunFiles):
                 f"{self.place}/{_parts_of(device)}: files are missing: of {num_rows} rounds before "
                 f"round {round_index} it holds {found}"
             )
-        for place in reversed(range(len(moments))):
+        for place in reversed(range(len(evaluations))):
             try:
-                self._check_model(moments[place], device)
+                self._check_model(evaluations[place], device)
             except RunDirectoryError:
                 if self.num_evaluated() <= place:
                     raise
@@ -375,12 +375,13 @@ class RunDirectory(RunFiles):
             raise RunDirectoryError(f"{self.place}/{name}: missing; {REMEDY}")
         try:
             with np.load(BytesIO(self._store.read(name)), allow_pickle=False) as arrays:
-                moment = int(arrays["round_index"])  # as a part of the name that it was sealed with
+                # It was sealed under a name with the number of the last evaluation.
+                evaluation = int(arrays["round_index"])
         except StorageError:
             raise
         except Exception as error:  # of a damaged zip file, about any
             raise RunDirectoryError(f"{self.place}/{name}: damaged; {REMEDY}") from error
-        self.read(name, _snapshot_name(moment, f"{device:06d}"))
+        self.read(name, _snapshot_name(evaluation, f"{device:06d}"))
 
     def _read_model(self, name: str, first_name: str) -> Snapshot:
         arrays = self.read_arrays(name, first_name)

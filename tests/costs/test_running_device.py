@@ -16,7 +16,7 @@ from edgesim.costs.closed_form import closed_form
 from edgesim.costs.layer_plan import ModelForm
 from edgesim.costs.memory import MemoryModel
 from edgesim.costs.metered_model import MeteredModel
-from edgesim.fleet.host.bookkeeper import Moments
+from edgesim.fleet.host.bookkeeper import EvaluationSchedule
 from edgesim.fleet.host.host import Host
 from edgesim.gossip import FixedGraphChoco
 from edgesim.learning.optimizers import Sgd
@@ -103,7 +103,7 @@ def run(ready, folder, peaks):
             network=network,
             archive=archive,
             num_rounds=ready.training.num_rounds,
-            moments=Moments(()),
+            evaluation_schedule=EvaluationSchedule(()),
         )
         network.host = host
         await host.run()

@@ -18,7 +18,7 @@ from tiny_model import HeavyModel, tiny_model
 from edgesim.assembly.build import PLAIN, FleetPlan
 from edgesim.assembly.devices import make_devices
 from edgesim.assembly.preparation import prepare
-from edgesim.fleet.host.bookkeeper import Moments
+from edgesim.fleet.host.bookkeeper import EvaluationSchedule
 from edgesim.fleet.host.host import Host
 from edgesim.fleet.recovery.checkpoints import Checkpoints, CheckpointSettings
 from edgesim.scenario.schema import Scenario
@@ -216,15 +216,17 @@ class _FaultyFleet:
         ready = prepared(self.schedule.kind)
         plan = FleetPlan(ready.scenario, ready.schedule, ready.data, ready.training, PLAIN, "")
         initial, metered = models()
-        moments = ready.training.evaluation_rounds
-        settings = CheckpointSettings("run", 1e9, self.schedule.every_rounds, moments)
+        evaluations = ready.training.evaluation_rounds
+        settings = CheckpointSettings("run", 1e9, self.schedule.every_rounds, evaluations)
         return Host(
             make_devices(plan, {d: self.shards[d] for d in devices}, initial),
             [metered],
             network=network,
             archive=self.archive,
             num_rounds=ready.training.num_rounds,
-            moments=Moments(ready.training.evaluation_rounds, ready.training.evaluation_interval_s),
+            evaluation_schedule=EvaluationSchedule(
+                ready.training.evaluation_rounds, ready.training.evaluation_interval_s
+            ),
             checkpoints=Checkpoints(self.archive, settings, len(devices)),
             recover=recover,
             presumed_dead_after_s=ready.scenario.fleet.timeout_s,

@@ -79,14 +79,14 @@ class MemoryArchive:
     def checkpoint_place(self, device, round_index):
         return f"{device}/{round_index}"
 
-    def check_records(self, device, round_index, num_rows, moments):
+    def check_records(self, device, round_index, num_rows, evaluations):
         parts = [
             part for key, part in self.parts.items() if key[0] == device and key[1] < round_index
         ]
         assert sum(len(rows) for rows, _ in parts) == num_rows
         for rows, messages in parts:
             assert sum(row["messages_sent"] for row in rows) == len(messages)
-        assert all((moment, device) in self.snapshots for moment in moments)
+        assert all((evaluation, device) in self.snapshots for evaluation in evaluations)
 
     def damage_newest(self, device, random):
         """Flip a bit of a device's newest checkpoint, if the one before it can stand in for it."""

@@ -66,8 +66,8 @@ class Folder:
     def drop_parts_from(self, device, round_index):
         self.done.append(("drop parts from", device, round_index))
 
-    def check_records(self, device, round_index, num_rows, moments):
-        self.done.append(("check", device, round_index, num_rows, list(moments)))
+    def check_records(self, device, round_index, num_rows, evaluations):
+        self.done.append(("check", device, round_index, num_rows, list(evaluations)))
         if round_index > self.lost_before:
             return
         raise RunDirectoryError(f"a record is lost; {REMEDY}")
@@ -209,7 +209,7 @@ def three_checkpoints(folder, **settings):
     for round_index in (2, 4, 6):
         records.log.add(envelopes_of(10, round_index))  # not covered: no checkpoint can go
         records.sent_bytes, records.num_rows = 100 * round_index, round_index - 1
-        records.last_moment = round_index
+        records.last_evaluation = round_index
         checkpoints.write(Device(round_index), records)
     folder.done.clear()
 
@@ -222,10 +222,10 @@ def restored(folder, **settings):
 
 def test_the_newest_is_gone_on_from_with_all_that_it_held(folder):
     three_checkpoints(folder)
-    is_there, device, records = restored(folder, moments=(2, 5, 6, 9))
+    is_there, device, records = restored(folder, evaluations=(2, 5, 6, 9))
     assert is_there
     assert device.round_index == 6
-    assert (records.sent_bytes, records.num_rows, records.last_moment) == (600, 5, 6)
+    assert (records.sent_bytes, records.num_rows, records.last_evaluation) == (600, 5, 6)
     assert folder.done == [("check", 0, 6, 5, [2, 5, 6]), ("drop parts from", 0, 6)]
 
 
@@ -293,8 +293,8 @@ def test_one_whose_records_are_lost_is_passed_over_and_removed_before_them(folde
     three_checkpoints(folder)
     checks = folder.check_records
 
-    def check(device, round_index, num_rows, moments):
-        checks(device, round_index, num_rows, moments)
+    def check(device, round_index, num_rows, evaluations):
+        checks(device, round_index, num_rows, evaluations)
         if round_index == 6:
             raise RunDirectoryError("a record is lost")
 

@@ -107,8 +107,8 @@ class Tables:
     def read_table(self, name, columns):
         return self.tables[name].select(columns)
 
-    def read_final_model(self, moment, device):
-        assert moment == 2, "the last of them"
+    def read_final_model(self, evaluation, device):
+        assert evaluation == 2, "the last of them"
         return SimpleNamespace(rounds_done={0: 2, 1: 2}[device])
 
 

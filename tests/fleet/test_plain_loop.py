@@ -23,7 +23,7 @@ from edgesim.assembly.devices import make_devices
 from edgesim.compression import Identity, TopK
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.data.batches import BatchStream
-from edgesim.fleet.host.bookkeeper import Moments
+from edgesim.fleet.host.bookkeeper import EvaluationSchedule
 from edgesim.fleet.host.host import Host
 from edgesim.gossip import FixedGraphChoco
 from edgesim.learning.flat_model import FlatModel
@@ -163,7 +163,7 @@ def fleet_in_double(ready, folder, eta, keep):
             network=network,
             archive=archive,
             num_rounds=ready.training.num_rounds,
-            moments=Moments(()),
+            evaluation_schedule=EvaluationSchedule(()),
         )
         network.host = host
         await host.run()

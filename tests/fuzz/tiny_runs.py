@@ -160,20 +160,22 @@ def _interrupted(kind, eighths, num_evaluated, every_rounds, seed):
     return place
 
 
-def _evaluate(place, calm, moments):
+def _evaluate(place, calm, evaluations):
     """Let the first evaluations be done, if all devices have left their models."""
     directory = RunDirectory(place)
-    moments = [moment for moment in moments if directory.has_snapshots(moment, 3)]
+    evaluations = [
+        evaluation for evaluation in evaluations if directory.has_snapshots(evaluation, 3)
+    ]
     rows = RunDirectory(calm).read_rows("evaluations.parquet")
     starts = [number for number, row in enumerate(rows) if row["model"] == "consensus"]
-    if moments:
-        done = rows[: starts[len(moments)]]
+    if evaluations:
+        done = rows[: starts[len(evaluations)]]
         columns = columns_that_hold(
             EVALUATIONS, VIRTUAL_EVALUATIONS, {"virtual_time_s": None, **done[0]}
         )
         directory.write_table("evaluations.parquet", done, columns)
-    for moment in moments:
-        directory.drop_snapshots(moment)
+    for evaluation in evaluations:
+        directory.drop_snapshots(evaluation)
 
 
 def some_interrupted(chance: random.Random):

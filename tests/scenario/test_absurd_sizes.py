@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from edgesim.assembly.budget import check_memory
 from edgesim.assembly.preparation import MOST_EVALUATIONS, MOST_ROUNDS, prepare
 from edgesim.errors import EdgesimError
-from edgesim.fleet.host.bookkeeper import Moments
+from edgesim.fleet.host.bookkeeper import EvaluationSchedule
 from edgesim.scenario import load_scenario, section
 from edgesim.scenario.guide import guide
 from edgesim.scenario.topology import Topology, least_links
@@ -187,10 +187,10 @@ def test_evaluations_of_a_long_run_take_no_memory():
     assert list(rounds[:3]) == [1001, 2002, 3003]
     assert 2002 in rounds[:-1]
     assert 2003 not in rounds[:-1]
-    moments = Moments(rounds)
-    assert list(moments.until(2500, 0.0)) == [1001, 2002]
-    assert list(moments.until(1000, 0.0)) == []
-    assert len(moments.until(10**9, 0.0)) == len(rounds) - 1
+    evaluations = EvaluationSchedule(rounds)
+    assert list(evaluations.until(2500, 0.0)) == [1001, 2002]
+    assert list(evaluations.until(1000, 0.0)) == []
+    assert len(evaluations.until(10**9, 0.0)) == len(rounds) - 1
 
 
 def test_evaluations_by_the_clock_are_counted_as_far_as_it_has_come():
@@ -202,6 +202,6 @@ def test_evaluations_by_the_clock_are_counted_as_far_as_it_has_come():
         "training.rounds=1000",
     ).training
     assert list(plan.evaluation_rounds) == [*range(1, 334), 1000]
-    moments = Moments(plan.evaluation_rounds, plan.evaluation_interval_s)
-    assert list(moments.until(0, 0.9)) == [n for n in range(1, 334) if n * 0.3 <= 0.9]
-    assert list(moments.until(0, 0.0)) == []
+    evaluations = EvaluationSchedule(plan.evaluation_rounds, plan.evaluation_interval_s)
+    assert list(evaluations.until(0, 0.9)) == [n for n in range(1, 334) if n * 0.3 <= 0.9]
+    assert list(evaluations.until(0, 0.0)) == []

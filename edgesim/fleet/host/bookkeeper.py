@@ -32,20 +32,20 @@ class Archive(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Moments:
+class EvaluationSchedule:
     """When models are kept for evaluation.
 
     Attributes:
-        numbers: of the moments, increasing: of completed rounds; or, of all but the last, of
+        numbers: of the evaluations, increasing: of completed rounds; or, of all but the last, of
             intervals of virtual time that have passed. The last is the end. Empty: no evaluation.
-        interval_s: virtual seconds between moments; None where they go by rounds.
+        interval_s: virtual seconds between evaluations; None where they go by rounds.
     """
 
     numbers: Sequence[int]
     interval_s: float | None = None
 
     def until(self, round_index: int, now_s: float) -> Sequence[int]:
-        """Moments, but the last, that are past when a device has done so many rounds by then."""
+        """Evaluations but the last that are due after so many rounds, at that virtual time."""
         between = self.numbers[:-1]
         if self.interval_s is None:
             return between[: bisect_right(between, round_index)]
@@ -58,43 +58,45 @@ class Bookkeeper:
 
     Args:
         archive: takes records and snapshots.
-        moments: at which a device's model is kept.
+        schedule: of the evaluations for which a device's model is kept.
         checkpoints: None where none are written.
     """
 
-    def __init__(self, archive: Archive, moments: Moments, checkpoints: Checkpoints | None) -> None:
+    def __init__(
+        self, archive: Archive, schedule: EvaluationSchedule, checkpoints: Checkpoints | None
+    ) -> None:
         self._archive = archive
-        self._moments = moments
+        self._schedule = schedule
         self._checkpoints = checkpoints
         self._unwritten: dict[int, list[RoundReport]] = {}
         self._newest: dict[int, RoundRecord] = {}
-        self._before: dict[int, Snapshot] = {}  # models between two moments of virtual time
+        self._before: dict[int, Snapshot] = {}  # models between two evaluations by virtual time
 
     @property
-    def last_moment(self) -> int:
+    def last_evaluation(self) -> int:
         """Number of the last evaluation; 0 if there is none."""
-        return self._moments.numbers[-1] if self._moments.numbers else 0
+        return self._schedule.numbers[-1] if self._schedule.numbers else 0
 
     def begin(self, device: Device) -> None:
         """A device stands before its first round, or before the first one after a restart."""
-        if self._moments.interval_s is not None:
+        if self._schedule.interval_s is not None:
             self._before[device.index] = device.snapshot()
 
     def end_round(self, device: Device) -> list[Snapshot]:
         """Models that are to be kept, of a device that has absorbed a round's messages.
 
-        A moment of virtual time finds the model that the device then had: of its round before.
+        An evaluation by virtual time finds the model that the device then had: of its round before.
         """
-        if self._moments.interval_s is None:
+        if self._schedule.interval_s is None:
             number = device.round_index + 1
-            is_due = number in self._moments.numbers[:-1]
+            is_due = number in self._schedule.numbers[:-1]
             return [device.snapshot_of_round()] if is_due else []
         before, now = self._before[device.index], device.snapshot_of_round()
         self._before[device.index] = now
-        num_past = len(self._moments.until(0, before.virtual_time_s or 0.0))
+        num_past = len(self._schedule.until(0, before.virtual_time_s or 0.0))
         return [
-            replace(before, round_index=number, virtual_time_s=number * self._moments.interval_s)
-            for number in self._moments.until(0, device.now_s)[num_past:]
+            replace(before, round_index=number, virtual_time_s=number * self._schedule.interval_s)
+            for number in self._schedule.until(0, device.now_s)[num_past:]
         ]
 
     @property
@@ -128,9 +130,9 @@ class Bookkeeper:
 
     def close(self, device: Device) -> None:
         """Write what is left of a device that has done its last round."""
-        num_past = len(self._moments.until(device.round_index, device.now_s))
-        for place in range(num_past, len(self._moments.numbers)):
-            self._archive.write_snapshot(device.final_snapshot(self._moments.numbers[place]))
+        num_past = len(self._schedule.until(device.round_index, device.now_s))
+        for place in range(num_past, len(self._schedule.numbers)):
+            self._archive.write_snapshot(device.final_snapshot(self._schedule.numbers[place]))
         self._write_rounds(device.index)
 
     def flush(self) -> None:

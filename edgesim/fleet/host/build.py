@@ -10,7 +10,7 @@ from edgesim.assembly.build import FleetPlan, make_flat_model
 from edgesim.assembly.devices import make_devices
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.data.images import LabelledImages
-from edgesim.fleet.host.bookkeeper import Moments
+from edgesim.fleet.host.bookkeeper import EvaluationSchedule
 from edgesim.fleet.host.host import Host
 from edgesim.fleet.host.turns import Core
 from edgesim.fleet.recovery.checkpoints import Checkpoints, CheckpointSettings
@@ -55,7 +55,9 @@ def build_host(
         network=network,
         archive=directory,
         num_rounds=plan.training.num_rounds,
-        moments=Moments(plan.training.evaluation_rounds, plan.training.evaluation_interval_s),
+        evaluation_schedule=EvaluationSchedule(
+            plan.training.evaluation_rounds, plan.training.evaluation_interval_s
+        ),
         checkpoints=checkpoints,
         recover=recover,
         presumed_dead_after_s=plan.scenario.fleet.timeout_s,

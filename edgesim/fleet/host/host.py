@@ -32,7 +32,7 @@ from edgesim.device.device import Device
 from edgesim.device.mail import Announcement, Arrival, Envelope
 from edgesim.device.membership import Edge
 from edgesim.errors import EdgesimError
-from edgesim.fleet.host.bookkeeper import Archive, Bookkeeper, Moments
+from edgesim.fleet.host.bookkeeper import Archive, Bookkeeper, EvaluationSchedule
 from edgesim.fleet.host.intake import Intake, make_intake
 from edgesim.fleet.host.reliable_sender import LONGEST_PAUSE_S, ReliableSender
 from edgesim.fleet.host.turns import Core, Turns
@@ -62,7 +62,7 @@ class Host:
         network: carries envelopes to the hosts of their receivers.
         archive: takes records and snapshots.
         num_rounds: rounds of every device.
-        moments: at which a device's model is kept.
+        evaluation_schedule: of the evaluations for which a device's model is kept.
         checkpoints: writes and reads them; None for a fleet that nobody will want to recover.
         recover: devices may have been further before; go on from their checkpoints.
         presumed_dead_after_s: at free pace, of a device whose battery is empty; see liveness.py.
@@ -78,7 +78,7 @@ class Host:
         network: Network,
         archive: Archive,
         num_rounds: int,
-        moments: Moments,
+        evaluation_schedule: EvaluationSchedule,
         checkpoints: Checkpoints | None = None,
         recover: bool = False,
         presumed_dead_after_s: float = 0.0,
@@ -94,7 +94,7 @@ class Host:
         self._network = network
         self._sender = ReliableSender(network)
         self._num_rounds = num_rounds
-        self._books = Bookkeeper(archive, moments, checkpoints)
+        self._books = Bookkeeper(archive, evaluation_schedule, checkpoints)
         keeps_envelopes = checkpoints is not None
         self._turns = Turns(models, self._books, keeps_envelopes=keeps_envelopes, core=core)
         self._checkpoints = checkpoints

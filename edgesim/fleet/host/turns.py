@@ -86,7 +86,7 @@ class Turns:
             envelopes = self._round(device, records, [], 0.0)
         if device.is_done:
             self._books.close(device)
-            records.last_moment = self._books.last_moment
+            records.last_evaluation = self._books.last_evaluation
         return envelopes
 
     def _round(
@@ -105,7 +105,7 @@ class Turns:
             records.num_rows += 1
         self._books.record(report, snapshots)
         if snapshots:
-            records.last_moment = snapshots[-1].round_index
+            records.last_evaluation = snapshots[-1].round_index
         if not device.is_done:
             self._books.save_if_due(device, records)
             envelopes = self._train(device, records)

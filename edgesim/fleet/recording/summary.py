@@ -164,8 +164,8 @@ def _departures(
     prepared: Prepared, directory: RunDirectory, rounds: pa.Table, messages: pa.Table
 ) -> dict[str, Any]:
     """Who was not there at the end, at free pace."""
-    last_moment, num_devices = prepared.training.num_rounds, prepared.scenario.fleet.num_devices
-    ends = [directory.read_final_model(last_moment, device) for device in range(num_devices)]
+    last_evaluation, num_devices = prepared.training.num_rounds, prepared.scenario.fleet.num_devices
+    ends = [directory.read_final_model(last_evaluation, device) for device in range(num_devices)]
     absorbed = pc.sum(rounds["messages_absorbed"]).as_py()
     return departures(prepared.scenario, ends, len(messages), absorbed)
 

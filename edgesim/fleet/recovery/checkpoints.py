@@ -72,7 +72,7 @@ class CheckpointFolder(Protocol):
         ...
 
     def check_records(
-        self, device: int, round_index: int, num_rows: int, moments: Sequence[int]
+        self, device: int, round_index: int, num_rows: int, evaluations: Sequence[int]
     ) -> None:
         """Make sure that what a device had recorded before a checkpoint is still there.
 
@@ -80,7 +80,7 @@ class CheckpointFolder(Protocol):
             device: which one.
             round_index: of the checkpoint.
             num_rows: rounds that it had recorded by then.
-            moments: numbers of the evaluations for which it had left its model.
+            evaluations: numbers of the evaluations for which it had left its model.
 
         Raises:
             RunDirectoryError: something is missing or damaged; what.
@@ -100,13 +100,13 @@ class CheckpointSettings:
         run_digest: names what is trained; a checkpoint of another run is not read.
         every_s: seconds between two of a device; more where they would take too much time.
         every_rounds: rounds between two, instead of seconds; None for seconds.
-        moments: numbers of the evaluations, increasing.
+        evaluations: numbers of the evaluations, increasing.
     """
 
     run_digest: str
     every_s: float
     every_rounds: int | None = None
-    moments: Sequence[int] = ()
+    evaluations: Sequence[int] = ()
 
 
 @dataclass(slots=True)
@@ -119,7 +119,7 @@ class DeviceRecords:
         successor: who took the device's place; None while it is there.
         sent_bytes: of all its messages.
         num_rows: rounds that it has recorded.
-        last_moment: number of the last evaluation for which it has left its model; 0 if none.
+        last_evaluation: number of the last evaluation for which it has left its model; 0 if none.
     """
 
     mailbox: Mailbox | Inbox
@@ -127,7 +127,7 @@ class DeviceRecords:
     successor: int | None = None
     sent_bytes: int = 0
     num_rows: int = 0
-    last_moment: int = 0
+    last_evaluation: int = 0
 
 
 @dataclass(slots=True)
@@ -204,7 +204,7 @@ class Checkpoints:
             "successor": records.successor,
             "sent_bytes": records.sent_bytes,
             "num_rows": records.num_rows,
-            "last_moment": records.last_moment,
+            "last_evaluation": records.last_evaluation,
         }
         index, round_index = device.index, device.round_index
         checkpoint = Checkpoint(
@@ -270,7 +270,7 @@ class Checkpoints:
         records.mailbox.take_over(watermarks)
         records.log.restore(fields["log"], round_index, _envelopes(checkpoint), rounds)
         records.successor, records.sent_bytes = fields["successor"], fields["sent_bytes"]
-        records.num_rows, records.last_moment = fields["num_rows"], fields["last_moment"]
+        records.num_rows, records.last_evaluation = fields["num_rows"], fields["last_evaluation"]
         if records.successor is not None:  # before anybody hears of it: the other may be damaged
             self._write_twin(checkpoint)
         self._written[device.index] = _Written(
@@ -332,8 +332,8 @@ class Checkpoints:
         Raises:
             RunDirectoryError: something is missing or damaged.
         """
-        fields, moments = checkpoint.fields, self._settings.moments
-        left = moments[: bisect_right(moments, fields["last_moment"])]
+        fields, evaluations = checkpoint.fields, self._settings.evaluations
+        left = evaluations[: bisect_right(evaluations, fields["last_evaluation"])]
         self._folder.check_records(
             checkpoint.device, checkpoint.round_index, fields["num_rows"], left
         )

@@ -23,9 +23,9 @@ def check_rounds(prepared: Prepared, directory: RunDirectory) -> None:
     Raises:
         RunDirectoryError: a round or a message is missing, or is there twice.
     """
-    last_moment = prepared.training.num_rounds
+    last_evaluation = prepared.training.num_rounds
     rounds_done = {
-        device: directory.read_final_model(last_moment, device).rounds_done
+        device: directory.read_final_model(last_evaluation, device).rounds_done
         for device in range(prepared.scenario.fleet.num_devices)
     }
     rows = directory.read_table("rounds.parquet", ["device", "round", "messages_sent"])
