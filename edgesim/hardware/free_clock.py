@@ -18,8 +18,8 @@ A time bound is a lower bound: the first bit of any later message of an edge rea
 earlier. The bound is the earliest end of the sender's next step, or the time at which its radio is
 free if that is later, plus the link's latency. It holds because more work never takes less time,
 losses and jitter only delay, and messages of an edge do not overtake each other.
-fleet/transport/time_bounds.py uses the bounds. Once the sender's clock has reached the time at which
-the receiver leaves by plan, nothing is sent on the edge but the handover of another leaver.
+fleet/transport/time_bounds.py uses the bounds. Once the sender's clock has reached the time of
+the receiver's planned leave, nothing is sent on the edge but the handover of another leaver.
 """
 
 from __future__ import annotations
