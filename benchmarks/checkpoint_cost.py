@@ -22,7 +22,7 @@ import torch
 from overhead import WORKLOADS, make_plan, make_scenario, make_shards
 
 from edgesim.device.device import Device
-from edgesim.fleet.host.bookkeeper import Bookkeeper
+from edgesim.fleet.host.recorder import Recorder
 from edgesim.fleet.inline import InlineFleet
 from edgesim.fleet.recovery.checkpoints import DeviceRecords
 from edgesim.results.run_directory import RunDirectory
@@ -34,14 +34,14 @@ MANY_ROUNDS = 1_000_000  # the run is ended by the clock
 def timed_saves() -> Iterator[list[float]]:
     """Within it, seconds of each checkpoint are noted."""
     seconds: list[float] = []
-    save = Bookkeeper.save
+    save = Recorder.save
 
-    def timed(self: Bookkeeper, device: Device, records: DeviceRecords) -> None:
+    def timed(self: Recorder, device: Device, records: DeviceRecords) -> None:
         start = perf_counter()
         save(self, device, records)
         seconds.append(perf_counter() - start)
 
-    with patch.object(Bookkeeper, "save", timed):
+    with patch.object(Recorder, "save", timed):
         yield seconds
 
 

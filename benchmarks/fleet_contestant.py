@@ -10,7 +10,7 @@ from time_slices import Reporter
 from edgesim.assembly.build import FleetPlan
 from edgesim.data.images import LabelledImages
 from edgesim.fleet.on_ray import launch
-from edgesim.fleet.recording.recorder import pause_s
+from edgesim.fleet.recording.monitor import pause_s
 from edgesim.results.run_directory import RunDirectory
 
 MEASURED = 0.8  # of a fleet's rounds: then its first devices may be done

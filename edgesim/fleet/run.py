@@ -29,7 +29,7 @@ from edgesim.fleet.inline import InlineFleet
 from edgesim.fleet.recording.departures import describe
 from edgesim.fleet.recording.divergence import growth_warning
 from edgesim.fleet.recording.evaluation import Evaluator
-from edgesim.fleet.recording.recorder import Recorder
+from edgesim.fleet.recording.monitor import Monitor
 from edgesim.fleet.recording.summary import summarise, write_devices
 from edgesim.fleet.recording.watchdog import watch
 from edgesim.fleet.recovery.checkpoints import NoSoundCheckpointError
@@ -250,17 +250,17 @@ class _Run:
     def do(self, *, recover: bool) -> RunResult:
         self._prepare_arithmetic()
         start = perf_counter()
-        recorder = self._train(recover=recover)
+        monitor = self._train(recover=recover)
         try:
             check_rounds(self.prepared, self.directory)
-            recorder.finish()
+            monitor.finish()
             check_evaluations(self.prepared, self.directory)
         finally:
-            recorder.close()
+            monitor.close()
         prepared, directory = self.prepared, self.directory
         directory.keep_final_models(prepared.training.num_rounds)
         write_devices(prepared, directory)
-        summary = summarise(prepared, directory, recorder.rows, perf_counter() - start)
+        summary = summarise(prepared, directory, monitor.rows, perf_counter() - start)
         for line in describe(summary):
             self.console.print(line, soft_wrap=True, markup=False, highlight=False)
         directory.write_json("summary.json", summary)
@@ -274,34 +274,34 @@ class _Run:
         if self.compute.backend == "int8_cpu":
             _compile_kernels(self.prepared, self.compute, self.console)
 
-    def _train(self, *, recover: bool) -> Recorder:
+    def _train(self, *, recover: bool) -> Monitor:
         """Run the fleet to its end; rounds.parquet is written however it ends."""
         console, compute = self.console, self.compute
         num_cpus = len(os.sched_getaffinity(0))
-        recorder = _make_recorder(self.prepared, self.directory, compute, num_cpus, console)
+        monitor = _make_monitor(self.prepared, self.directory, compute, num_cpus, console)
         if recover:
-            recorder.go_on()
+            monitor.go_on()
         has_started = False
         try:
             with self._fleet(num_cpus, recover=recover) as fleet:
                 has_started = True
                 timeout_s = self.prepared.scenario.recovery.stall_timeout_s
                 names = self.prepared.scenario.fleet.names
-                asyncio.run(_conduct(fleet, recorder, timeout_s, names))
+                asyncio.run(_conduct(fleet, monitor, timeout_s, names))
         except (LeaseError, NoSoundCheckpointError, EnvelopesLostError):
             # Not this process's to write to, nor its user's to go on with; or the error says why
             # nobody can go on with it.
-            recorder.close()
+            monitor.close()
             raise
         except BaseException:
-            recorder.close()
+            monitor.close()
             if has_started:
-                self._tell_how_to_go_on(recorder.rounds_done)
+                self._tell_how_to_go_on(monitor.rounds_done)
             raise
         names = self.prepared.scenario.fleet.names
         # Parts are kept until summary.json says that all is there.
         self.directory.merge_rounds(names, keep_parts=True)
-        return recorder
+        return monitor
 
     def _count_restart(self) -> None:
         """Note at once that an actor was restarted: this process may be killed itself."""
@@ -404,14 +404,14 @@ def _choose_compute(prepared: Prepared, mode: str, console: Console) -> Compute:
 
 
 async def _conduct(
-    fleet: Fleet, recorder: Recorder, stall_timeout_s: float, names: Sequence[str]
+    fleet: Fleet, monitor: Monitor, stall_timeout_s: float, names: Sequence[str]
 ) -> None:
-    """Run the fleet under the eyes of the recorder and the watchdog.
+    """Run the fleet under the eyes of the monitor and the watchdog.
 
     Interrupted or failed, hosts still write the rounds that they hold.
     """
     _cancel_on_sigterm()
-    watching = asyncio.create_task(recorder.watch(fleet.progress))
+    watching = asyncio.create_task(monitor.watch(fleet.progress))
     running = asyncio.create_task(fleet.run())
     guarding = asyncio.create_task(watch(fleet, stall_timeout_s, names))
     try:
@@ -420,13 +420,13 @@ async def _conduct(
             ended.result()
     except BaseException:
         await _cancel(running)
-        recorder.close()
+        monitor.close()
         await _stop(fleet)
         await asyncio.wait([watching])
         raise
     finally:
         await _cancel(guarding)
-    recorder.stop_watching()
+    monitor.stop_watching()
     await watching
 
 
@@ -455,14 +455,14 @@ def _cancel_on_sigterm() -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
 
 
-def _make_recorder(
+def _make_monitor(
     prepared: Prepared,
     directory: RunDirectory,
     compute: Compute,
     num_threads: int,
     console: Console,
-) -> Recorder:
-    """Recorder that evaluates on what the fleet computes with, as far as it is on this machine."""
+) -> Monitor:
+    """Monitor that evaluates on what the fleet computes with, as far as it is on this machine."""
     evaluation, test, data = prepared.scenario.evaluation, prepared.test_samples(), prepared.data
     if not num_local_gpus():
         compute = replace(compute, accelerator="cpu")
@@ -475,7 +475,7 @@ def _make_recorder(
         prepared.scenario.seed,
         None if evaluation.device_sample == "all" else evaluation.device_sample,
     )
-    return Recorder(
+    return Monitor(
         directory,
         evaluator,
         num_devices=prepared.scenario.fleet.num_devices,

@@ -16,8 +16,8 @@ from edgesim.costs.closed_form import closed_form
 from edgesim.costs.layer_plan import ModelForm
 from edgesim.costs.memory import MemoryModel
 from edgesim.costs.metered_model import MeteredModel
-from edgesim.fleet.host.bookkeeper import EvaluationSchedule
 from edgesim.fleet.host.host import Host
+from edgesim.fleet.host.recorder import EvaluationSchedule
 from edgesim.gossip import FixedGraphChoco
 from edgesim.learning.optimizers import Sgd
 from edgesim.learning.parameters import ParameterLayout

@@ -18,8 +18,8 @@ from tiny_model import HeavyModel, tiny_model
 from edgesim.assembly.build import PLAIN, FleetPlan
 from edgesim.assembly.devices import make_devices
 from edgesim.assembly.preparation import prepare
-from edgesim.fleet.host.bookkeeper import EvaluationSchedule
 from edgesim.fleet.host.host import Host
+from edgesim.fleet.host.recorder import EvaluationSchedule
 from edgesim.fleet.recovery.checkpoints import Checkpoints, CheckpointSettings
 from edgesim.scenario.schema import Scenario
 

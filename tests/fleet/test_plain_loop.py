@@ -23,8 +23,8 @@ from edgesim.assembly.devices import make_devices
 from edgesim.compression import Identity, TopK
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.data.batches import BatchStream
-from edgesim.fleet.host.bookkeeper import EvaluationSchedule
 from edgesim.fleet.host.host import Host
+from edgesim.fleet.host.recorder import EvaluationSchedule
 from edgesim.gossip import FixedGraphChoco
 from edgesim.learning.flat_model import FlatModel
 from edgesim.models.catalog import build_model, full_precision

@@ -21,7 +21,7 @@ from edgesim import UnfinishedRunWarning, load_run
 from edgesim.device.device import Device
 from edgesim.errors import EdgesimError
 from edgesim.fleet import run as run_module
-from edgesim.fleet.recording.recorder import Recorder
+from edgesim.fleet.recording.monitor import Monitor
 from edgesim.fleet.recovery.checkpoints import NoSoundCheckpointError
 from edgesim.fleet.run import resume_run, run_scenario
 from edgesim.fleet.transport.network import EnvelopesLostError
@@ -137,7 +137,7 @@ def test_a_run_that_ended_in_its_last_evaluation_goes_on_there(tmp_path, monkeyp
         raise PulledPlugError("the plug is pulled")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Recorder, "finish", end)
+        patched.setattr(Monitor, "finish", end)
         with pytest.raises(PulledPlugError):
             train(tmp_path, "run", *OFTEN, inline=True)
     assert_same_bits(calm, resumed(tmp_path))
@@ -236,7 +236,7 @@ def test_what_was_recorded_and_is_lost_is_made_again_from_an_older_checkpoint(
     """Checkpoints after rounds 2 and 4, models and rounds between them."""
     calm = train(tmp_path, "calm", inline=True)
     with monkeypatch.context() as patched:
-        patched.setattr(Recorder, "_evaluate_next", lambda self: False)
+        patched.setattr(Monitor, "_evaluate_next", lambda self: False)
         interrupted(tmp_path, monkeypatch, "ring", 24)
     assert RunDirectory(tmp_path / "run").checkpoint_rounds(1) == [2, 4]
     LOSSES[loss](tmp_path / "run")
@@ -248,11 +248,11 @@ def test_what_was_recorded_and_is_lost_is_made_again_from_an_older_checkpoint(
 def test_a_model_that_no_checkpoint_can_make_again_ends_the_attempt(tmp_path, monkeypatch, kept):
     """Also where one evaluation had been done: then the second one is lost."""
     num_done = count()
-    evaluate = Recorder._evaluate_next
+    evaluate = Monitor._evaluate_next
     often = (*OFTEN, "recovery.checkpoint_every_rounds=1", "evaluation.every_rounds=1")
     with monkeypatch.context() as patched:
         patched.setattr(
-            Recorder, "_evaluate_next", lambda self: next(num_done) < kept and evaluate(self)
+            Monitor, "_evaluate_next", lambda self: next(num_done) < kept and evaluate(self)
         )
         patched.setitem(KINDS, "often", often)
         interrupted(tmp_path, monkeypatch, "often", 24)

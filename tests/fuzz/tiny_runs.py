@@ -21,7 +21,7 @@ from edgesim.assembly.preparation import prepare
 from edgesim.device.device import Device
 from edgesim.errors import EdgesimError
 from edgesim.fleet import run as run_module
-from edgesim.fleet.recording.recorder import Recorder
+from edgesim.fleet.recording.monitor import Monitor
 from edgesim.fleet.run import resume_run, run_scenario
 from edgesim.results.columns import (
     EVALUATIONS,
@@ -150,7 +150,7 @@ def _interrupted(kind, eighths, num_evaluated, every_rounds, seed):
     num_steps(kind)
     with (
         patch.object(Device, "step", step_or_end),
-        patch.object(Recorder, "_evaluate_next", lambda self: False),
+        patch.object(Monitor, "_evaluate_next", lambda self: False),
         patch.object(run_module.os, "sched_getaffinity", lambda _: {0}),  # the same each time
         suppress(PulledPlugError),
     ):

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from edgesim.assembly.budget import check_memory
 from edgesim.assembly.preparation import MOST_EVALUATIONS, MOST_ROUNDS, prepare
 from edgesim.errors import EdgesimError
-from edgesim.fleet.host.bookkeeper import EvaluationSchedule
+from edgesim.fleet.host.recorder import EvaluationSchedule
 from edgesim.scenario import load_scenario, section
 from edgesim.scenario.guide import guide
 from edgesim.scenario.topology import Topology, least_links

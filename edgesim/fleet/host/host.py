@@ -32,8 +32,8 @@ from edgesim.device.device import Device
 from edgesim.device.mail import Announcement, Arrival, Envelope
 from edgesim.device.membership import Edge
 from edgesim.errors import EdgesimError
-from edgesim.fleet.host.bookkeeper import Archive, Bookkeeper, EvaluationSchedule
 from edgesim.fleet.host.intake import Intake, make_intake
+from edgesim.fleet.host.recorder import Archive, EvaluationSchedule, Recorder
 from edgesim.fleet.host.reliable_sender import LONGEST_PAUSE_S, ReliableSender
 from edgesim.fleet.host.turns import Core, Turns
 from edgesim.fleet.recovery.checkpoints import Checkpoints, DeviceRecords
@@ -94,9 +94,9 @@ class Host:
         self._network = network
         self._sender = ReliableSender(network)
         self._num_rounds = num_rounds
-        self._books = Bookkeeper(archive, evaluation_schedule, checkpoints)
+        self._recorder = Recorder(archive, evaluation_schedule, checkpoints)
         keeps_envelopes = checkpoints is not None
-        self._turns = Turns(models, self._books, keeps_envelopes=keeps_envelopes, core=core)
+        self._turns = Turns(models, self._recorder, keeps_envelopes=keeps_envelopes, core=core)
         self._checkpoints = checkpoints
         self._recover = recover
         self._presumed_dead_after_s = presumed_dead_after_s
@@ -161,7 +161,7 @@ class Host:
             await asyncio.wait([self._running])
         self._end()
         await asyncio.to_thread(self._executor.shutdown)  # the loop goes on meanwhile
-        self._books.flush()
+        self._recorder.flush()
 
     def close(self) -> None:
         """End everything that the host has started; steps under way end first."""
@@ -245,7 +245,7 @@ class Host:
     def progress(self) -> Progress:
         """How far the devices are; may be asked at any time."""
         done = [self._rounds_done(index) for index in self._devices]
-        losses = self._books.losses
+        losses = self._recorder.losses
         return Progress(
             num_devices=len(done),
             rounds_done=sum(done),
@@ -349,7 +349,7 @@ class Host:
         """
         records = self._records[device.index]
         records.successor = successor = envelopes[0].to
-        await self._in_thread(self._books.save, device, records)
+        await self._in_thread(self._recorder.save, device, records)
         await asyncio.gather(*await self._sender.send(envelopes, records.log, tasks))
         mail = [_forwarded(arrival, successor) for arrival in self._intakes[device.index].leave()]
         await self._sender.send_again(mail, records.log)

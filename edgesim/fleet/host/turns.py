@@ -16,7 +16,7 @@ from time import perf_counter
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.device.device import Device
 from edgesim.device.mail import Arrival, Envelope
-from edgesim.fleet.host.bookkeeper import Bookkeeper
+from edgesim.fleet.host.recorder import Recorder
 from edgesim.fleet.recovery.checkpoints import DeviceRecords
 
 MOST_ROUNDS = 8  # of a turn: others, with neighbours who wait for them, get their core as well
@@ -30,7 +30,7 @@ class Turns:
 
     Args:
         models: models to compute with, lent to one device at a time.
-        books: where rounds and checkpoints are recorded.
+        recorder: where rounds and checkpoints are recorded.
         keeps_envelopes: what is sent is logged, for those who will lack it after a crash.
         core: entered for each turn.
     """
@@ -38,7 +38,7 @@ class Turns:
     def __init__(
         self,
         models: Sequence[MeteredModel],
-        books: Bookkeeper,
+        recorder: Recorder,
         *,
         keeps_envelopes: bool,
         core: Core,
@@ -46,7 +46,7 @@ class Turns:
         self._models: SimpleQueue[MeteredModel] = SimpleQueue()
         for model in models:
             self._models.put(model)
-        self._books = books
+        self._recorder = recorder
         self._keeps_envelopes = keeps_envelopes
         self._core = core
         self._has_ended = Event()
@@ -57,7 +57,7 @@ class Turns:
 
     def first(self, device: Device, records: DeviceRecords) -> list[Envelope]:
         """What a device does up to its first messages, or to those that it has to wait for."""
-        self._books.begin(device)
+        self._recorder.begin(device)
         with self._core():
             return self._go_on(device, records, self._train(device, records))
 
@@ -85,8 +85,8 @@ class Turns:
                 break
             envelopes = self._round(device, records, [], 0.0)
         if device.is_done:
-            self._books.close(device)
-            records.last_evaluation = self._books.last_evaluation
+            self._recorder.close(device)
+            records.last_evaluation = self._recorder.last_evaluation
         return envelopes
 
     def _round(
@@ -94,7 +94,7 @@ class Turns:
     ) -> list[Envelope]:
         device.absorb(arrivals)
         envelopes: list[Envelope] = []
-        snapshots = self._books.end_round(device)
+        snapshots = self._recorder.end_round(device)
         if device.pace.must_leave:
             envelopes = device.pace.leave(records.mailbox.next_sequences)
             records.log.add(envelopes)
@@ -103,11 +103,11 @@ class Turns:
             report = replace(report, round=replace(report.round, wait_wall_s=waited_s))
             records.sent_bytes += report.round.sent_bytes
             records.num_rows += 1
-        self._books.record(report, snapshots)
+        self._recorder.record(report, snapshots)
         if snapshots:
             records.last_evaluation = snapshots[-1].round_index
         if not device.is_done:
-            self._books.save_if_due(device, records)
+            self._recorder.save_if_due(device, records)
             envelopes = self._train(device, records)
         return envelopes
 

@@ -1,4 +1,4 @@
-"""The recorder looks on: it shows progress and evaluates the models that devices leave behind.
+"""The monitor looks on: it shows progress and evaluates the models that devices leave behind.
 
 It reads snapshots from the run directory and asks for progress now and then. The fleet neither
 waits for it nor needs it alive.
@@ -39,7 +39,7 @@ def pause_s(num_actors: int) -> float:
     return min(max(num_actors / QUESTIONS_PER_S, MIN_PAUSE_S), MAX_PAUSE_S)
 
 
-class Recorder:
+class Monitor:
     """Shows a fleet's progress and evaluates its models.
 
     Args:
@@ -116,7 +116,7 @@ class Recorder:
         except EdgesimError as error:
             _log.warning("evaluations are made up for at the end: %s", error)
         except Exception:  # noqa: BLE001 (whatever it is, training goes on)
-            _log.exception("the recorder failed; evaluations are made up for at the end")
+            _log.exception("the monitor failed; evaluations are made up for at the end")
 
     def stop_watching(self) -> None:
         """Let `watch` end when it is done with what it does."""

@@ -53,7 +53,7 @@ class EvaluationSchedule:
         return between[: bisect_right(between, now_s, key=lambda number: number * interval_s)]
 
 
-class Bookkeeper:
+class Recorder:
     """See above.
 
     Args:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from edgesim.fleet.recording import recorder
+from edgesim.fleet.recording import monitor
 from edgesim.fleet.recording.evaluation import CONSENSUS, Evaluator
 from edgesim.fleet.recording.evaluation_progress import EvaluationProgress
 from edgesim.fleet.transport.progress import Progress
@@ -27,9 +27,9 @@ from edgesim.results.snapshot import Snapshot
     ids=["all know theirs", "one was restarted", "none has one"],
 )
 def test_the_loss_is_the_mean_of_those_that_have_one(monkeypatch, losses, shown):
-    monkeypatch.setattr(recorder, "LOG_INTERVAL_S", -1.0)  # a line each time
+    monkeypatch.setattr(monitor, "LOG_INTERVAL_S", -1.0)  # a line each time
     said = io.StringIO()
-    display = recorder._Display(Console(file=said, width=200), total=20)
+    display = monitor._Display(Console(file=said, width=200), total=20)
     parts = [
         Progress(num_devices=1, rounds_done=5, slowest_round=5, loss=loss, sent_bytes=0)
         for loss in losses
@@ -42,10 +42,10 @@ def test_the_loss_is_the_mean_of_those_that_have_one(monkeypatch, losses, shown)
 def test_a_line_of_progress_says_what_is_left_once_that_can_be_known(monkeypatch):
     """A round of one device each 10 s, and 20 in all; a line after more than the interval."""
     now_s = [0.0]
-    monkeypatch.setattr(recorder, "monotonic", lambda: now_s[0])
-    monkeypatch.setattr(recorder, "LOG_INTERVAL_S", 10.0)
+    monkeypatch.setattr(monitor, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(monitor, "LOG_INTERVAL_S", 10.0)
     said = io.StringIO()
-    display = recorder._Display(Console(file=said, width=200), total=20)
+    display = monitor._Display(Console(file=said, width=200), total=20)
     monkeypatch.setattr(display._progress, "get_time", lambda: now_s[0])
     for done in (1, 2, 3, 4):
         now_s[0] = 10.0 * done
@@ -59,13 +59,13 @@ def test_a_line_of_progress_says_what_is_left_once_that_can_be_known(monkeypatch
 def test_a_warning_is_printed_as_it_is_however_long_and_whatever_the_terminal():
     said = io.StringIO()
     console = Console(file=said, width=20, force_terminal=True, color_system="standard")
-    recorder._Display(console, total=20).warn("gossip.averaging_rate [bold] 0.25 is too much")
+    monitor._Display(console, total=20).warn("gossip.averaging_rate [bold] 0.25 is too much")
     assert said.getvalue() == "warning: gossip.averaging_rate [bold] 0.25 is too much\n"
 
 
 def test_an_evaluation_is_told_and_its_accuracy_stays():
     said = io.StringIO()
-    display = recorder._Display(Console(file=said, width=200), total=20)
+    display = monitor._Display(Console(file=said, width=200), total=20)
     row = {"round": 5, "epoch": 2.5, "accuracy": 0.75, "loss": 0.5, "consensus_distance": 0.125}
     display.evaluated(row)
     assert said.getvalue() == (
@@ -79,9 +79,9 @@ FIGURES = [Progress(num_devices=1, rounds_done=5, slowest_round=5, loss=1.0, sen
 
 @pytest.mark.parametrize(("interval_s", "num_lines"), [(-1.0, 3), (3600.0, 0)])
 def test_lines_of_progress_are_printed_at_intervals(monkeypatch, interval_s, num_lines):
-    monkeypatch.setattr(recorder, "LOG_INTERVAL_S", interval_s)
+    monkeypatch.setattr(monitor, "LOG_INTERVAL_S", interval_s)
     said = io.StringIO()
-    display = recorder._Display(Console(file=said, width=200), total=20)
+    display = monitor._Display(Console(file=said, width=200), total=20)
     for _ in range(3):
         display.show(FIGURES, num_rounds=10)
     assert said.getvalue().count("round 5/10") == num_lines
@@ -90,10 +90,10 @@ def test_lines_of_progress_are_printed_at_intervals(monkeypatch, interval_s, num
 
 def test_on_a_terminal_one_line_is_kept_up_to_date_and_taken_away_in_the_end(monkeypatch):
     """Whatever the interval of lines. ESC [2K erases a line."""
-    monkeypatch.setattr(recorder, "LOG_INTERVAL_S", -1.0)
+    monkeypatch.setattr(monitor, "LOG_INTERVAL_S", -1.0)
     said = io.StringIO()
     console = Console(file=said, width=200, force_terminal=True, color_system=None)
-    display = recorder._Display(console, total=20)
+    display = monitor._Display(console, total=20)
     with display:
         first = said.getvalue()
         display.show(FIGURES, num_rounds=10)
@@ -108,17 +108,17 @@ def test_how_far_an_evaluation_is_is_shown_with_the_number_of_models():
         def text(self, done, total):
             return f"{done}/{total}"
 
-    display = recorder._Display(Console(file=io.StringIO()), total=20)
+    display = monitor._Display(Console(file=io.StringIO()), total=20)
     display.evaluating(cast("EvaluationProgress", Shown()))(3, 7)
     assert display._progress.tasks[0].fields["evaluated"] == "  3/7"
 
 
 @pytest.mark.parametrize(("num_actors", "seconds"), [(1, 0.5), (2, 0.5), (8, 2), (1000, 5)])
 def test_many_actors_are_asked_more_rarely(num_actors, seconds):
-    assert recorder.pause_s(num_actors) == seconds
+    assert monitor.pause_s(num_actors) == seconds
 
 
-def a_recorder(directory, evaluator=None, **settings):
+def a_monitor(directory, evaluator=None, **settings):
     """Of one device and ten rounds, with nothing to evaluate, unless told otherwise."""
     usual = {
         "num_devices": 1,
@@ -128,12 +128,12 @@ def a_recorder(directory, evaluator=None, **settings):
         "num_test_samples": 50,
         "console": Console(file=io.StringIO()),
     }
-    return recorder.Recorder(directory, cast("Evaluator", evaluator), **(usual | settings))
+    return monitor.Monitor(directory, cast("Evaluator", evaluator), **(usual | settings))
 
 
 def test_it_stops_at_once_however_long_its_pauses(monkeypatch, tmp_path):
-    monkeypatch.setattr(recorder, "pause_s", lambda num_actors: 3600.0)
-    looking_on = a_recorder(RunDirectory(str(tmp_path)))
+    monkeypatch.setattr(monitor, "pause_s", lambda num_actors: 3600.0)
+    looking_on = a_monitor(RunDirectory(str(tmp_path)))
 
     async def poll() -> list[Progress]:
         asyncio.get_running_loop().call_later(0.1, looking_on.stop_watching)  # in its pause
@@ -144,7 +144,7 @@ def test_it_stops_at_once_however_long_its_pauses(monkeypatch, tmp_path):
 
 
 def test_in_the_end_all_rounds_of_all_devices_are_shown_as_done(tmp_path):
-    looking_on = a_recorder(RunDirectory(str(tmp_path)), num_devices=3)
+    looking_on = a_monitor(RunDirectory(str(tmp_path)), num_devices=3)
     looking_on.finish()
     assert looking_on.rounds_done == 10
     shown = looking_on._display._progress.tasks[0]
@@ -153,8 +153,8 @@ def test_in_the_end_all_rounds_of_all_devices_are_shown_as_done(tmp_path):
 
 def test_it_looks_on_in_pauses_until_it_is_stopped(monkeypatch, tmp_path):
     pauses = []
-    monkeypatch.setattr(recorder, "pause_s", lambda num_actors: pauses.append(num_actors) or 0.01)
-    looking_on = a_recorder(RunDirectory(str(tmp_path)))
+    monkeypatch.setattr(monitor, "pause_s", lambda num_actors: pauses.append(num_actors) or 0.01)
+    looking_on = a_monitor(RunDirectory(str(tmp_path)))
     assert looking_on.rounds_done == 0
 
     async def poll() -> list[Progress]:
@@ -203,8 +203,8 @@ def test_a_run_that_is_gone_on_with_evaluates_every_round_that_was_not(tmp_path)
     """Each evaluation has a row of the consensus model and one of each of the two devices."""
     directory, evaluators = RunDirectory.create(tmp_path / "run"), Evaluators()
 
-    def recorder_of_run():
-        return a_recorder(
+    def monitor_of_run():
+        return a_monitor(
             directory,
             evaluators,
             num_devices=2,
@@ -223,10 +223,10 @@ def test_a_run_that_is_gone_on_with_evaluates_every_round_that_was_not(tmp_path)
 
     leave_snapshots(2)
     with pytest.raises(RunDirectoryError, match=r"round-000000004-device-000000.npz .* missing"):
-        recorder_of_run().finish()
+        monitor_of_run().finish()
     assert evaluators.asked == [2]
     leave_snapshots(4, 6, 8)
-    again = recorder_of_run()
+    again = monitor_of_run()
     again.go_on()
     again.finish()
     assert evaluators.asked == [2, 4, 6, 8]
@@ -238,12 +238,12 @@ def test_a_run_that_is_gone_on_with_evaluates_every_round_that_was_not(tmp_path)
 
 
 def test_models_are_evaluated_and_rounds_are_shown_while_the_fleet_trains(tmp_path, monkeypatch):
-    monkeypatch.setattr(recorder, "LOG_INTERVAL_S", -1.0)  # a line each time
+    monkeypatch.setattr(monitor, "LOG_INTERVAL_S", -1.0)  # a line each time
     directory, said = RunDirectory.create(tmp_path / "run"), io.StringIO()
     x, evaluators = torch.zeros(1), Evaluators()
     directory.write_snapshot(Snapshot(0, 2, 2, x, 1.0, x, None))
     console = Console(file=said, width=200)
-    looking_on = a_recorder(
+    looking_on = a_monitor(
         directory, evaluators, num_rounds=4, evaluation_rounds=[2, 4], console=console
     )
 
@@ -268,7 +268,7 @@ def test_it_is_told_how_many_models_are_evaluated_and_rows_have_names(tmp_path, 
     for device in range(4):
         x = torch.zeros(1)
         directory.write_snapshot(Snapshot(device, 4, 4, x, 1.0, x, None))
-    a_recorder(
+    a_monitor(
         directory,
         Tells(),
         num_devices=4,
@@ -290,7 +290,7 @@ def test_of_earlier_versions_columns_are_taken_as_unknown(tmp_path):
     directory = RunDirectory.create(tmp_path / "run")
     early = tuple(column for column in EVALUATIONS if column.name != "model_norm")
     directory.write_table("evaluations.parquet", evaluation_rows(2, devices=()), early)
-    looking_on = a_recorder(directory, num_rounds=4, evaluation_rounds=[2])
+    looking_on = a_monitor(directory, num_rounds=4, evaluation_rounds=[2])
     looking_on.go_on()
     assert looking_on.rounds_done is None
     (row,) = looking_on.rows
@@ -307,7 +307,7 @@ def test_models_of_devices_are_evaluated_when_asked_for_and_the_last_ones_stay(
     directory, x = RunDirectory.create(tmp_path / "run"), torch.zeros(1)
     for round_index in (2, 4):
         directory.write_snapshot(Snapshot(0, round_index, round_index, x, 1.0, x, None))
-    looking_on = a_recorder(
+    looking_on = a_monitor(
         directory,
         Evaluators(),
         num_rounds=4,
@@ -324,7 +324,7 @@ def test_a_fleet_is_warned_of_once(tmp_path):
     for round_index in (2, 4):
         x = torch.zeros(1)
         directory.write_snapshot(Snapshot(0, round_index, round_index, x, 1.0, x, None))
-    a_recorder(
+    a_monitor(
         directory,
         Evaluators(),
         num_rounds=4,
@@ -340,7 +340,7 @@ def test_an_evaluation_whose_models_are_missing_is_an_error_in_the_end(tmp_path)
     vector = torch.zeros(2)
     for device in (0, 3):
         directory.write_snapshot(Snapshot(device, 5, 5, vector, 1.0, vector, None))
-    looking_on = a_recorder(directory, num_devices=4, num_rounds=5, evaluation_rounds=[5])
+    looking_on = a_monitor(directory, num_devices=4, num_rounds=5, evaluation_rounds=[5])
     said = r"round-000000005-device-000001.npz and 1 like it: missing: .*edgesim resume"
     with pytest.raises(RunDirectoryError, match=said):
         looking_on.finish()
