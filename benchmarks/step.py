@@ -179,8 +179,8 @@ def make_step(name: str, layers: Layers) -> Callable[[], None]:
         OPTIMIZER.step_(state, x, gradient, 0.01)
 
     def seeded_step() -> None:
-        seed_dropout_(model.leaves, 1)
-        seed_rounding_(model.leaves, 1)
+        seed_dropout_(model.leaf_modules, 1)
+        seed_rounding_(model.leaf_modules, 1)
         step()
 
     return seeded_step

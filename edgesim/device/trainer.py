@@ -107,8 +107,8 @@ class Trainer:
             DivergedError: the loss, an activation, a gradient or a parameter is not finite.
         """
         flat, trainable = model.flat, self._num_trainable
-        seed_dropout_(flat.leaves, self._seed_of(Purpose.DROPOUT, round_index))
-        seed_rounding_(flat.leaves, self._seed_of(Purpose.ROUNDING, round_index))
+        seed_dropout_(flat.leaf_modules, self._seed_of(Purpose.DROPOUT, round_index))
+        seed_rounding_(flat.leaf_modules, self._seed_of(Purpose.ROUNDING, round_index))
         images_NCHW, labels_N = self._batches.batch(round_index)
         flat.load_(state.debiased(), self.buffers)
         try:
@@ -148,8 +148,8 @@ class Trainer:
         size = self._batches.size(round_index)
         if size not in self._works:
             images_NCHW, labels_N = self._batches.batch(round_index)
-            seed_dropout_(model.flat.leaves, self._seed_of(Purpose.DROPOUT, round_index))
-            seed_rounding_(model.flat.leaves, self._seed_of(Purpose.ROUNDING, round_index))
+            seed_dropout_(model.flat.leaf_modules, self._seed_of(Purpose.DROPOUT, round_index))
+            seed_rounding_(model.flat.leaf_modules, self._seed_of(Purpose.ROUNDING, round_index))
             _, _, work = model.loss_and_gradient(images_NCHW, labels_N)
             self._works[size] = work + optimizer_work(self._optimizer, self._num_trainable)
         return self._works[size]

@@ -41,8 +41,8 @@ class FlatModel:
     Attributes:
         layout: of the parameters, in the order of `named_parameters()`, but last those that are
             statistics: without a gradient, changed by the forward pass of training.
-        leaves: the modules without children, in the order of the model: to visit them takes less
-            time than to walk the model.
+        leaf_modules: the modules without children, in the order of the model: to visit them takes
+            less time than to walk the model.
         num_trainable: entries of the flat vector before the statistics.
         parameters: shape (D,), float32; writing to it writes to the model.
         gradient: shape (D,), float32; overwritten by `loss_and_gradient`.
@@ -52,7 +52,7 @@ class FlatModel:
 
     def __init__(self, model: nn.Module, device: torch.device = CPU) -> None:
         self.model = model.to(device)
-        self.leaves = nn.ModuleList(m for m in model.modules() if not any(m.children()))
+        self.leaf_modules = nn.ModuleList(m for m in model.modules() if not any(m.children()))
         self._device = device
         named = sorted(model.named_parameters(), key=lambda pair: not pair[1].requires_grad)
         self.layout = ParameterLayout.of(named)

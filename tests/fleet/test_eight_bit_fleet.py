@@ -218,7 +218,7 @@ def test_a_fleet_with_gossiped_ranges_trains_to_the_same_bits_twice(tmp_path):
 def test_evaluation_at_random_has_noise_of_its_own_in_each_batch_and_round(tmp_path):
     ready = prepared(tmp_path, *NOISY)
     model = make_flat_model(ready.scenario, ready.data, PLAIN)
-    quantizer = next(m for m in model.leaves if isinstance(m, InputQuantizer))
+    quantizer = next(m for m in model.leaf_modules if isinstance(m, InputQuantizer))
     images = torch.zeros(2, 1, 8, 8)
     images[0] = 1.0
     batches = [(images, torch.zeros(2, dtype=torch.int64))] * 3

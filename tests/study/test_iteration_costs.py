@@ -121,7 +121,7 @@ def test_counted_layers_and_measured_memory_are_those_foretold(tmp_path, overrid
     costs = iteration_costs(scenario)
     model, device = make_flat_model(scenario, DIGITS, PLAIN), costs.devices[0]
     for seed_ in (seed_dropout_, seed_rounding_):
-        seed_(model.leaves, 1)
+        seed_(model.leaf_modules, 1)
     images, labels = torch.randn(16, 1, 8, 8), torch.arange(16) % 10
     meter = WorkMeter(model)
     with meter.watch(images.shape):

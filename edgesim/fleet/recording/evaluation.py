@@ -214,5 +214,5 @@ class Evaluator:
         for number, batch in enumerate(self._make_batches()):
             if self._is_closed.is_set():
                 raise EvaluationStoppedError("the evaluation was stopped")
-            seed_rounding_(model.leaves, seed + number)
+            seed_rounding_(model.leaf_modules, seed + number)
             yield batch
