@@ -1,4 +1,4 @@
-"""Whether a scenario fits the memory of its devices, and what would make it fit."""
+"""Checks that a scenario fits the memory of its devices, and finds changes that make it fit."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Shortage:
     """A device whose memory is too small.
 
     Attributes:
-        device: its number.
-        profile: what it is.
-        needed: at the peak of a round, by component.
+        device: number of the device.
+        profile: hardware of the device.
+        needed: memory at the peak of a round, by component.
     """
 
     device: int
@@ -38,25 +38,25 @@ class Shortage:
 
 
 def memory_of_devices(scenario: Scenario, shape: DataShape | None = None) -> list[MemoryTable]:
-    """What each device of a scenario holds at the peak of a round; `shape` as in `subject_of`."""
+    """Memory of each device at the peak of a round; `shape` is that of `subject_of`."""
     return _memory_of_devices(subject_of(scenario, shape))
 
 
 def check_memory(
     scenario: Scenario, shape: DataShape | None = None, schedule: Schedule | None = None
 ) -> str | None:
-    """Compare what devices need with what they have.
+    """Compare the memory that devices need with the memory that they have.
 
     Args:
-        scenario: of the fleet.
-        shape: as in `subject_of`.
-        schedule: likewise.
+        scenario: scenario of the fleet.
+        shape: shape of its data, as for `subject_of`.
+        schedule: its graphs, as for `subject_of`.
 
     Returns:
-        What is short, and what would help, if the scenario wants to be warned only.
+        A warning with the shortage and its remedies, if `fleet.enforce_memory` is warn; else None.
 
     Raises:
-        ScenarioError: a device's memory is too small.
+        ScenarioError: a device's memory is too small, and `fleet.enforce_memory` is refuse.
     """
     if schedule is None:
         scenario, schedule = name_devices(scenario)
@@ -109,7 +109,7 @@ def _shortages(subject: Subject, profiles: tuple[DeviceProfile, ...]) -> list[Sh
 
 
 def _describe(subject: Subject, shortages: list[Shortage]) -> str:
-    """Two lines: who is short of how much, of what; what would help."""
+    """Two lines: the shortage of the worst device by component, and changes that would help."""
     worst = max(shortages, key=lambda s: s.needed.total / s.profile.memory_bytes)
     needed, there = worst.needed.total, worst.profile.memory_bytes
     names = subject.scenario.fleet.names
@@ -143,18 +143,18 @@ def _remedies(subject: Subject) -> list[str]:
 
 
 def _changes(before: ModelSection, after: ModelSection) -> list[str]:
-    """Keys to set, the norm among them: one of fp32 would keep most of the memory."""
+    """Keys to set. The norm is among them, since an fp32 norm would keep most of the memory."""
     names = ("precision", "norm", "gate")
     pairs = [(name, getattr(before, name), getattr(after, name)) for name in names]
     return [f"model.{name}: {new or 'null'}" for name, old, new in pairs if new != old]
 
 
 def _largest_batch(scenario: Scenario, original: Subject) -> int | None:
-    """Most samples of a batch for which all devices have the memory; None if there are none.
+    """Largest batch for which all devices have enough memory; None if one sample is too much.
 
     Args:
-        scenario: with the model that is asked about.
-        original: the scenario as it was, of the same graphs.
+        scenario: the scenario with a changed model.
+        original: the original scenario as objects; it has the same graphs.
     """
     shape = data_shape(scenario.data)
     needy = _neediest(original, device_profiles(scenario))
@@ -180,16 +180,16 @@ def _largest_batch(scenario: Scenario, original: Subject) -> int | None:
 def _neediest(
     subject: Subject, profiles: tuple[DeviceProfile, ...]
 ) -> list[tuple[float, tuple[int, int]]]:
-    """Memory and copies of devices such that all others fit if these do.
+    """Memory and copies of the devices that decide: all others fit if these do.
 
-    More copies take more memory, so of those with the same memory only those count that no other
-    has more of both kinds than.
+    More copies take more memory. So of devices with the same memory only those decide to which no
+    other device has more copies of both kinds.
     """
     copies = copies_of_devices(subject)
     pairs = {(p.memory_bytes, own) for p, own in zip(profiles, copies, strict=True)}
     needy: list[tuple[float, tuple[int, int]]] = []
     most_taken: dict[float, int] = {}
-    for there, (sent, taken) in sorted(pairs, reverse=True):  # those that send most come first
+    for there, (sent, taken) in sorted(pairs, reverse=True):  # devices that send most come first
         if taken > most_taken.get(there, -1):
             most_taken[there] = taken
             needy.append((there, (sent, taken)))

@@ -97,11 +97,11 @@ class ByteCounts:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Length of the message."""
         return self.values + self.indices + self.scales + self.header
 
     def __add__(self, other: ByteCounts) -> ByteCounts:
-        """Counts of both."""
+        """Sum of two counts."""
         return ByteCounts(
             self.values + other.values,
             self.indices + other.indices,

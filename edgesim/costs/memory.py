@@ -1,14 +1,14 @@
 """Memory of a device by component, predicted, by two conventions.
 
 `paper_memory` counts as the paper does (reference.md, section 6): 8-bit weights and activations,
-fp32 gradients and momentum, no fp32 master copy, nothing for gossip and messages. What of the
-activations is held, the paper doesn't say; here it is the inputs of all convolutions, linear layers
-and norms and the logits, which gives 3.58 for ResNet-20 at batch 32, from which a master copy would
-take 0.23. With all outputs instead it were 3.64, with inputs of convolutions alone 3.60
-(reference.md, section 6: the paper has 3.5).
+fp32 gradients and momentum, no fp32 master copy, nothing for gossip and messages. The paper does
+not say which activations are stored. Here these are the inputs of all convolutions, linear layers
+and norms, and the logits. The ratio of fp32 to 8 bits is then 3.58 for ResNet-20 at batch 32; with
+a master copy it is 3.35. With all outputs stored it would be 3.64, with the inputs of convolutions
+alone 3.60. The paper has 3.5.
 
-`MemoryModel` counts what a device of this program really holds at the peak of its round. The meter
-in `tests/costs` sees the same bytes. fp32 between layers is part of it, and both x and z = x/u.
+`MemoryModel` counts what a device of this program holds at the peak of its round, fp32 tensors
+between layers and both x and z = x/u included. The meter in `tests/costs` measures the same bytes.
 """
 
 from __future__ import annotations

@@ -60,5 +60,5 @@ class MemoryTable:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Bytes of all components together."""
         return sum(self.by_component.values())

@@ -1,6 +1,7 @@
-"""Energy that a device spent, priced after the run from what it did.
+"""Energy that a device spent, computed from what the device did.
 
-What a run records are counts and times; prices are chosen here, so another table needs no new run.
+A run records counts and times, and prices are applied to them here. So another table of prices
+needs no new run.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ PICOJOULE = 1e-12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """What a device did in some span of time.
+    """What a device did in a span of time.
 
     Attributes:
         work: operations and memory traffic.
-        sent_bytes: bytes it sent, those of retransmissions included.
-        received_bytes: bytes that reached it.
-        compute_s: seconds that it computed.
-        wait_s: seconds that it was awake and did not compute.
+        sent_bytes: bytes sent, retransmissions included.
+        received_bytes: bytes received.
+        compute_s: seconds in which the device computed.
+        wait_s: seconds in which the device was awake and did not compute.
     """
 
     work: Work
@@ -33,7 +34,7 @@ class Activity:
     wait_s: float
 
     def __add__(self, other: Activity) -> Activity:
-        """Both activities, of one device."""
+        """Sum of two activities of one device."""
         return Activity(
             work=self.work + other.work,
             sent_bytes=self.sent_bytes + other.sent_bytes,
@@ -45,13 +46,14 @@ class Activity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Energy:
-    """Joules by cause.
+    """Energy by cause, in joules.
 
     Attributes:
-        compute_j: arithmetic; with the profile's power, everything while it computes.
-        memory_j: traffic with memory; 0 with the profile's power, which has it.
-        radio_j: sending and receiving, above idle.
-        idle_j: being awake without computing.
+        compute_j: energy of arithmetic; by the profile's powers, of the whole board while it
+            computes.
+        memory_j: energy of memory traffic; by the profile's powers 0, since `compute_j` has it.
+        radio_j: energy of sending and receiving, above idle power.
+        idle_j: energy while the device is awake and does not compute.
     """
 
     compute_j: float
@@ -61,11 +63,11 @@ class Energy:
 
     @property
     def total_j(self) -> float:
-        """All of it."""
+        """Energy of all causes together."""
         return self.compute_j + self.memory_j + self.radio_j + self.idle_j
 
     def __add__(self, other: Energy) -> Energy:
-        """Energy of both."""
+        """Sum of two energies, by cause."""
         return Energy(
             **{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(Energy)}
         )
@@ -78,20 +80,20 @@ def price(
     accumulate: Accumulate = "paper",
     memory: Memory = "dram",
 ) -> Energy:
-    """Energy of an activity; the price of a sum is the sum of the prices.
+    """Energy of an activity. The function is additive: a sum of activities has the sum of energies.
 
-    With a table, operations and bytes cost what they cost in silicon, and nothing else draws power
-    while the device computes: a lower bound that compares precisions. Element-wise operations cost
-    a sum in fp32 each, in which they are done whatever the precision of the products. Without one,
-    computing costs the profile's active power for as long as it takes: what a wall meter shows.
+    With a table, operations and bytes have the energies of their silicon, and nothing else draws
+    power while the device computes. That is a lower bound; it serves to compare precisions. Each
+    element-wise operation costs one sum in fp32, since it is done in fp32 in either precision.
+    Without a table, computing draws the profile's active power: that is what a wall meter shows.
 
     Args:
         activity: what the device did.
-        profile: its powers and its radio.
-        table: prices of operations; None: the profile's active power.
-        accumulate: width of 8-bit products' sums, see `EnergyTable.mac_pj`; matters to tables only.
-        memory: where the traffic goes; matters to tables only. A training step's tensors are
-            larger than caches, hence DRAM unless told otherwise.
+        profile: powers and radio of the device.
+        table: prices of operations; None for the profile's powers.
+        accumulate: width of the sums of 8-bit products (`EnergyTable.mac_pj`); for tables only.
+        memory: memory that the traffic goes to; for tables only. The default is DRAM, since tensors
+            of a training step are larger than caches.
     """
     radio = profile.radio
     return Energy(

@@ -1,10 +1,10 @@
-"""A link between two devices: how long a message is on the air, and when it arrives.
+"""A link between two devices: time on the air, losses and arrival of messages.
 
     air = (bytes + bytes of lost packets) * 8 / bandwidth
-    arrival = end of transmission + latency + jitter, never before an earlier one of the same link
+    arrival = end of transmission + latency + jitter, never before an earlier message of the link
 
-A lost packet is sent again by the link at once, until it gets through: it costs bytes and time,
-never content.
+The link sends a lost packet again at once, until it arrives. A loss costs bytes and time, never
+content.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from edgesim.streams import Purpose, stream
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """One direction between two devices.
+    """A link from one device to another, in one direction.
 
     Attributes:
-        bandwidth_bps: bits per second.
-        latency_s: from the last bit sent to the last bit received.
-        jitter_s: most that a message takes beyond that, evenly distributed from 0.
+        bandwidth_bps: bandwidth in bits per second.
+        latency_s: time from the last bit sent to the last bit received, without jitter.
+        jitter_s: largest additional delay of a message; delays are uniform from 0.
         loss: probability that a packet is lost, in [0, 1).
-        packet_bytes: a message is cut into packets of this size; the last may be smaller.
-        listens: part of the time in which the receiver's radio can do the one thing that it does at
-            a time, that is, in which the receiver is awake; None if its radio takes in all at once.
+        packet_bytes: size of the packets of a message; the last packet may be smaller.
+        listens: part of the time for which the receiver is awake, if its radio is half-duplex: if
+            it either sends or receives. None if the radio receives any number of messages at once.
         leaves_s: virtual time at which the receiver leaves for good, by plan; at free pace.
-        is_mortal: the receiver may die of an empty battery; at free pace.
+        is_mortal: whether the receiver may die of an empty battery; at free pace.
     """
 
     bandwidth_bps: float
@@ -45,13 +45,13 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """What a link does to one message.
+    """Passage of one message over a link.
 
     Attributes:
-        air_s: seconds that a radio is busy with it.
-        delay_s: latency and jitter.
-        lost_packets: packets sent again, each as often as it was lost.
-        lost_bytes: bytes of these.
+        air_s: seconds for which a radio is busy with the message.
+        delay_s: latency and jitter of the message.
+        lost_packets: number of retransmitted packets, each counted as often as it was lost.
+        lost_bytes: bytes of the retransmitted packets.
     """
 
     air_s: float
@@ -63,14 +63,14 @@ class Passage:
 def pass_over(
     link: Link, num_bytes: int, *, seed: int, sender: int, receiver: int, sequence: int
 ) -> Passage:
-    """Send a message over a link, its losses and jitter drawn from a stream of its own.
+    """Send a message over a link; its losses and jitter have a random stream of their own.
 
     Args:
-        link: whose numbers hold.
-        num_bytes: of the message.
-        seed: of the scenario.
-        sender: with receiver and sequence names the message.
-        receiver: see there.
+        link: the link.
+        num_bytes: length of the message.
+        seed: seed of the scenario.
+        sender: sender of the message.
+        receiver: receiver of the message.
         sequence: number of the message on its edge.
     """
     lost_packets = lost_bytes = 0
@@ -84,7 +84,7 @@ def pass_over(
 
 
 def _losses(link: Link, num_bytes: int, rng: np.random.Generator) -> tuple[int, int]:
-    """Lost packets of a message and their bytes: each packet is tried until it gets through."""
+    """Lost packets of a message and their bytes; each packet is sent until it arrives."""
     whole, rest = divmod(num_bytes, link.packet_bytes)
     lost_whole = int(rng.negative_binomial(whole, 1 - link.loss)) if whole and link.loss else 0
     lost_rest = int(rng.geometric(1 - link.loss)) - 1 if rest and link.loss else 0

@@ -1,15 +1,15 @@
-"""The files of one run: parts, snapshots, checkpoints while it runs, tables when it has ended.
+"""The files of one run: parts, snapshots and checkpoints during the run, tables after it.
 
     run.json       format, version of edgesim, digest of what is trained
     scenario.yaml  environment.json  rounds.parquet  messages.parquet  evaluations.parquet
     devices.parquet  summary.json  models/device-*.npz: final x, u and local statistics
-    parts/         by device: rounds from one on, and the messages sent in them, until the run ends
-    checkpoints/   by device: what it goes on from, until the run ends
+    parts/         rounds and messages of each device, in ranges of rounds, until the run ends
+    checkpoints/   checkpoints of each device, until the run ends
     snapshots/     models that wait to be evaluated
-    run.lock       or leases/: held by the process that is at it
+    run.lock       or leases/: held by the process that works on the run
 
-On this machine or wherever `edgesim.storage.store` reaches. Readers never see half a file, and
-writing the same part again replaces it.
+A run directory is on this machine, or wherever `edgesim.storage.store` reaches. Readers never see
+an incomplete file. Writing the same part again replaces it.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ _LOCK_FLAGS = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBL
 
 
 class RunDirectory(RunFiles):
-    """Paths and writers of one run; holds no state but its place, so any process may have its own.
+    """Paths, readers and writers of one run. It has no state, so each process may have its own.
 
-    All methods raise `StorageError` if the place can't be written or read, and writers `LeaseError`
-    if another process has gone on with the run.
+    All methods raise `StorageError` if the place cannot be read or written. Writers raise
+    `LeaseError` if another process has taken over the run.
 
     Args:
         place: path, URI or store; `create` makes it.
-        holder: for whom to write; None if nobody else can be at it.
+        holder: holder of the run's lease, in whose name to write; None where no lease is needed.
 
     Attributes:
-        holder: the same.
+        holder: holder of the run's lease.
     """
 
     def __init__(self, place: str | Path | Store, holder: Holder | None = None) -> None:
@@ -72,11 +72,11 @@ class RunDirectory(RunFiles):
         """Make the directory of a new run.
 
         Args:
-            place: where.
-            run_digest: names what is trained, with what.
+            place: path, URI or store of the directory.
+            run_digest: digest of the scenario and of all that its result depends on.
 
         Raises:
-            RunDirectoryError: it holds something already.
+            RunDirectoryError: the place is not empty.
         """
         cls.check_free(place)
         directory = cls(place)
@@ -87,10 +87,10 @@ class RunDirectory(RunFiles):
 
     @staticmethod
     def check_free(place: str | Path | Store) -> None:
-        """Make nothing yet.
+        """Check that the place of a new run is empty; make nothing yet.
 
         Raises:
-            RunDirectoryError: the place holds something already.
+            RunDirectoryError: the place is not empty.
         """
         store = Store.at(place)
         if not store.is_free():
@@ -100,31 +100,31 @@ class RunDirectory(RunFiles):
 
     @classmethod
     def open_existing(cls, place: str | Path | Store) -> RunDirectory:
-        """The directory of a run that was begun.
+        """Open the directory of a run that has begun.
 
         Raises:
-            RunDirectoryError: it is none, has another format, or its run had not got going.
+            RunDirectoryError: the place is no run directory, has another format, or lacks files.
         """
         directory = cls(place)
         _ = directory.run_digest
         missing = [n for n in ("scenario.yaml", "environment.json") if not directory.has(n)]
         if missing:
             raise RunDirectoryError(
-                f"{directory.place}: lacks {', '.join(missing)}: lost, or its run had not got "
-                "going; bring back what is lost from a copy, or start the run anew with another "
-                "--out"
+                f"{directory.place}: lacks {', '.join(missing)}: they are lost, or the run ended "
+                "before it wrote them; bring them back from a copy, or start the run anew with "
+                "another --out"
             )
         return directory
 
     @contextmanager
     def held(self) -> Iterator[RunDirectory]:
-        """Keep the run to this process: by a lock that ends with it, or a lease in an object store.
+        """Reserve the run for this process, by a file lock or by a lease in an object store.
 
-        Yields the directory for this process to write to, and all who have its `holder`.
+        Yields the directory to which this process, and every process with its `holder`, may write.
 
         Raises:
-            RunDirectoryError: another process is at it.
-            LeaseError: the same, in an object store.
+            RunDirectoryError: another process works on the run.
+            LeaseError: another process works on the run, in an object store.
         """
         if not self._store.is_local:
             with Lease(self._store) as lease:
@@ -158,15 +158,15 @@ class RunDirectory(RunFiles):
 
     @property
     def path(self) -> Path:
-        """The directory on this machine.
+        """Path of the directory on this machine.
 
         Raises:
-            StorageError: it is elsewhere.
+            StorageError: the directory is not on this machine.
         """
         return self._store.path
 
     def sweep_unfinished(self) -> None:
-        """Remove what writers left that were killed."""
+        """Remove incomplete files of writers that were killed."""
         self._store.sweep()
 
     # --- rounds
@@ -174,7 +174,7 @@ class RunDirectory(RunFiles):
     def write_rounds(self, device: int, reports: Sequence[RoundReport]) -> None:
         """Write consecutive rounds of one device as a part of rounds.parquet and messages.parquet.
 
-        A part without messages has no file of them.
+        A part without messages has no file of messages.
         """
         folder, name = _parts_of(device), f"{reports[0].round.round:09d}.parquet"
         messages = [asdict(message) for report in reports for message in report.messages]
@@ -190,8 +190,8 @@ class RunDirectory(RunFiles):
     def drop_parts_from(self, device: int, round_index: int) -> None:
         """Remove the parts of a device that begin at a round or later."""
         names = self.own_names(f"{_parts_of(device)}/*-*.parquet")
-        # The last ones first: if this is interrupted, no round is missing among those that stay.
-        # Of one number "rounds" goes before "messages", without which it would be incomplete.
+        # The last parts go first, so that an interruption leaves no gap between rounds. Of one
+        # part "rounds" goes before "messages", since rounds without messages are incomplete.
         names.sort(key=lambda name: (number_of(name), name), reverse=True)
         self._store.delete(name for name in names if number_of(name) >= round_index)
 
@@ -199,10 +199,10 @@ class RunDirectory(RunFiles):
         """Join all parts to rounds.parquet and messages.parquet, in order.
 
         Args:
-            names: of the devices, where they have some.
-            keep_parts: the run may yet be gone on with; otherwise `drop_recovery` follows.
+            names: names of the devices, if they have names.
+            keep_parts: whether to keep the parts, so that the run can be resumed.
         """
-        # The last of each order tells apart who acted for one address in rounds of one number.
+        # `device` stands last: it separates devices that acted for one address in the same round.
         self._merge("rounds", ROUNDS, ("round", "device"), names)
         self._merge("messages", MESSAGES, ("round", "sender", "receiver", "device"), names)
         if not keep_parts:
@@ -221,16 +221,16 @@ class RunDirectory(RunFiles):
     def check_records(
         self, device: int, round_index: int, num_rows: int, evaluations: Sequence[int]
     ) -> None:
-        """Make sure that what a device had recorded before a checkpoint is still there.
+        """Make sure that all records and models of a device before a checkpoint are there.
 
         Args:
-            device: which one.
-            round_index: of the checkpoint.
-            num_rows: rounds that it had recorded by then.
-            evaluations: numbers of the evaluations for which it had left its model: the first ones.
+            device: number of the device.
+            round_index: round of the checkpoint.
+            num_rows: number of rounds that the device had recorded by then.
+            evaluations: numbers of the evaluations for which it had left its model, the first ones.
 
         Raises:
-            RunDirectoryError: something is missing or damaged; what.
+            RunDirectoryError: a file is missing or damaged; the message names it.
         """
         found = 0
         for name in self.own_names(f"{_parts_of(device)}/rounds-*.parquet"):
@@ -249,7 +249,7 @@ class RunDirectory(RunFiles):
             except RunDirectoryError:
                 if self.num_evaluated() <= place:
                     raise
-                break  # it and all before it are not needed any more
+                break  # this evaluation and all before it are done, so their models are not needed
 
     def _check_messages(self, name: str, num_rows: int) -> None:
         found = self.read_table(name, []).num_rows if self.has(name) else 0
@@ -271,21 +271,21 @@ class RunDirectory(RunFiles):
     # --- checkpoints
 
     def write_checkpoint(self, device: int, round_index: int, data: bytes) -> None:
-        """Keep a device as it is after so many rounds.
+        """Write the checkpoint of a device after so many rounds.
 
-        What is recorded of it up to there is on disk before, parts and snapshots: after a power cut
-        they are there if the checkpoint is.
+        Parts and snapshots of the device are synced to disk first. So they survive a power cut if
+        the checkpoint does.
         """
         self._store.sync(_parts_of(device))
         self._store.sync("snapshots")
         self._store.write(_checkpoint_name(device, round_index), data)
 
     def checkpoint_rounds(self, device: int) -> list[int]:
-        """Rounds after which the device was kept, increasing."""
+        """Rounds after which the device has checkpoints, increasing."""
         return sorted(map(number_of, self.own_names(f"{_checkpoints_of(device)}/round-*.ckpt")))
 
     def read_checkpoint(self, device: int, round_index: int) -> bytes:
-        """Read a checkpoint back; whether it is sound is for the reader to say."""
+        """Content of a checkpoint; the caller checks whether it is sound."""
         return self._store.read(_checkpoint_name(device, round_index))
 
     def checkpoint_place(self, device: int, round_index: int) -> str:
@@ -297,9 +297,10 @@ class RunDirectory(RunFiles):
         self._store.delete(_checkpoint_name(device, round_index) for round_index in rounds)
 
     def drop_recovery(self) -> None:
-        """Remove what only an unfinished run needs.
+        """Remove the files that only an unfinished run needs.
 
-        It can't be gone on with afterwards, nor if this is interrupted: its results must be there.
+        The run cannot be resumed afterwards, nor after an interruption of this call. So its results
+        must be complete before.
         """
         self._store.delete_tree("checkpoints")
         self._store.delete_tree("parts")
@@ -307,7 +308,7 @@ class RunDirectory(RunFiles):
     # --- evaluations
 
     def num_evaluated(self) -> int:
-        """How many evaluations are in evaluations.parquet: of the first ones, in their order."""
+        """Number of evaluations in evaluations.parquet; these are the first ones, in order."""
         if not self.has("evaluations.parquet"):
             return 0
         models: list[str] = self.read_table("evaluations.parquet", ["model"])["model"].to_pylist()
@@ -316,7 +317,7 @@ class RunDirectory(RunFiles):
     # --- models
 
     def write_snapshot(self, snapshot: Snapshot) -> None:
-        """Keep a model until it is evaluated."""
+        """Write a model that waits to be evaluated."""
         time_s = nan if snapshot.virtual_time_s is None else snapshot.virtual_time_s
         arrays = {
             "device": snapshot.device,
@@ -332,11 +333,11 @@ class RunDirectory(RunFiles):
         self.write_arrays(name, arrays, durable=False)
 
     def has_snapshots(self, round_index: int, num_devices: int) -> bool:
-        """Whether all devices have left their model after `round_index` rounds."""
+        """Whether the models of all devices after `round_index` rounds are there."""
         return not self._missing_snapshots(round_index, num_devices)
 
     def refuse_missing_snapshots(self, round_index: int, num_devices: int) -> None:
-        """Say which models after `round_index` rounds are not there.
+        """Raise an error that names the missing models after `round_index` rounds.
 
         Raises:
             RunDirectoryError: always.
@@ -355,20 +356,20 @@ class RunDirectory(RunFiles):
         return [name for name in wanted if name not in there]
 
     def read_snapshot(self, round_index: int, device: int) -> Snapshot:
-        """Read a model back."""
+        """Read the model of a device that waits to be evaluated."""
         name = _snapshot_name(round_index, f"{device:06d}")
         return self._read_model(name, name)
 
     def read_final_model(self, round_index: int, device: int) -> Snapshot:
-        """The model of the last round, which may be among those that are kept already."""
+        """Read the model of the last round, whether or not it was moved to models/ already."""
         name = _snapshot_name(round_index, f"{device:06d}")
         return self._read_model(name if self.has(name) else _final_model_name(device), name)
 
     def check_final_model(self, device: int) -> None:
-        """Make sure that a finished run's model of a device is there and sound.
+        """Make sure that the final model of a device is there and sound.
 
         Raises:
-            RunDirectoryError: it is missing or damaged.
+            RunDirectoryError: the model is missing or damaged.
         """
         name = _final_model_name(device)
         if not self.has(name):
@@ -398,18 +399,18 @@ class RunDirectory(RunFiles):
         )
 
     def drop_snapshots(self, round_index: int) -> None:
-        """Remove the models of a round, once evaluated."""
+        """Remove the models of an evaluation."""
         self._store.delete(self.own_names(_snapshot_name(round_index, "*")))
 
     def keep_final_models(self, round_index: int) -> None:
-        """Keep the models of the last round as models/device-<index>.npz and end snapshots/."""
+        """Move the models of the last round to models/device-<index>.npz; remove snapshots/."""
         for name in self.own_names(_snapshot_name(round_index, "*")):
             self._store.move(name, _final_model_name(number_of(name)))
         self._store.delete_tree("snapshots")
 
 
 def _gone(word: str) -> Literal["died", "left"] | None:
-    """Why a device is not of the fleet any more, as a model's file has it."""
+    """Why a device has gone, from the word in its model's file."""
     return "died" if word == "died" else "left" if word == "left" else None
 
 

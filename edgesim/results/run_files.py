@@ -1,7 +1,7 @@
-"""Files of a run in formats that others read too, each with a checksum and its run's name.
+"""Files of a run in common formats, each with a checksum and the name of its run.
 
-What is read back is checked first (`edgesim.storage.seal`): nothing of a damaged file, of another
-run's, or of one under a wrong name is parsed.
+Each file is checked before it is parsed (`edgesim.storage.seal`). A damaged file, a file of another
+run and a file under a wrong name are refused.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FORMAT_VERSION = 2
-"""Of a run's folder. 2: every file has a checksum."""
+"""Format of a run directory. 2: every file has a checksum."""
 
 ABOUT = "run.json"
-"""Says which format the files have, and which run they are of."""
+"""File with the format of the run directory and the digest of the run."""
 
 SEAL_KEY = "seal"
-"""Of a JSON file, and in the metadata of a Parquet file."""
+"""Key of the checksum in a JSON file, and in the metadata of a Parquet file."""
 
 REMEDY = "bring it back from a copy, or start the run anew"
 
 
-# As the run's own files are numbered: one of another name is not of the run.
+# Names of a run's numbered files. A file of another name does not belong to the run.
 _ROUND, _DEVICE = (rf"(\d{{{digits}}}|[1-9]\d{{{digits},}})" for digits in (9, 6))
 _NUMBERED = re.compile(
     rf"checkpoints/device-{_DEVICE}/round-{_ROUND}\.ckpt"
@@ -48,17 +48,17 @@ _NUMBERED = re.compile(
 
 
 class RunDirectoryError(EdgesimError, ValueError):
-    """A folder that can't be a run's, or is none; a file in it that is damaged or another's."""
+    """A place that is no run directory, or a file in it that is damaged or belongs elsewhere."""
 
 
 class RunFiles:
     """Reads and writes files of one run.
 
-    All methods raise `StorageError` if the place can't be read or written, and those that read
+    All methods raise `StorageError` if the place cannot be read or written. Readers raise
     `RunDirectoryError` if a file is damaged, of another run, or another file of this run.
 
     Args:
-        store: the run's folder.
+        store: the run directory.
     """
 
     def __init__(self, store: Store) -> None:
@@ -66,7 +66,7 @@ class RunFiles:
 
     @property
     def place(self) -> str:
-        """Path or URI of the folder."""
+        """Path or URI of the run directory."""
         return self._store.url
 
     def has(self, name: str) -> bool:
@@ -75,10 +75,10 @@ class RunFiles:
 
     @cached_property
     def run_digest(self) -> str:
-        """Names what is trained, with what.
+        """Digest of the scenario and of all that the run's result depends on.
 
         Raises:
-            RunDirectoryError: the folder is no run's, or another edgesim's.
+            RunDirectoryError: the place is no run directory, or one of another format.
         """
         name = ABOUT
         if not self.has(name):
@@ -92,31 +92,31 @@ class RunFiles:
             age = "a newer" if format_version > FORMAT_VERSION else "an older"
             raise RunDirectoryError(
                 f"{self.place}: written by {age} edgesim ({about.get('edgesim')}, format "
-                f"{format_version}; this one reads {FORMAT_VERSION}); use that one"
+                f"{format_version}; this one reads {FORMAT_VERSION}); use the one that wrote it"
             )
         self._check(data, digest, name, name)
         return digest
 
     def begin(self, run_digest: str) -> None:
-        """Write what the folder is; before any other file."""
+        """Write run.json, before any other file."""
         about = {"format": FORMAT_VERSION, "edgesim": version("edgesim"), "run_digest": run_digest}
         data = sealed(_json({**about, SEAL_KEY: BLANK}), run_digest, ABOUT)
         self._store.write(ABOUT, data)
 
     def own_names(self, pattern: str) -> list[str]:
-        """Names of numbered files that match a pattern, sorted; those of others are left out."""
+        """Names of the run's numbered files that match a pattern, sorted."""
         return [name for name in self._store.names(pattern) if _NUMBERED.fullmatch(name)]
 
     def part_names(self, table: str) -> list[str]:
-        """Names of a table's parts, by their first round."""
+        """Names of a table's parts, in the order of their first rounds."""
         return sorted(self.own_names(f"parts/*/{table}-*.parquet"), key=number_of)
 
     def read(self, name: str, first_name: str | None = None) -> bytes:
-        """A file's content, as it was written.
+        """Content of a file, checked.
 
         Args:
-            name: of the file.
-            first_name: under which it was written, if it was moved since.
+            name: name of the file.
+            first_name: name under which the file was written, if it was moved since.
         """
         data = self._store.read(name)
         self._check(data, self.run_digest, first_name or name, name)
@@ -134,11 +134,11 @@ class RunFiles:
     # --- YAML and JSON
 
     def write_text(self, name: str, text: str) -> None:
-        """Write lines of a format in which a line that begins with # says nothing."""
+        """Write a text file whose format takes lines that begin with # for comments."""
         self._write(name, f"{text}# {BLANK}\n".encode())
 
     def read_text(self, name: str) -> str:
-        """Read such a file back."""
+        """Text of a file that `write_text` wrote."""
         text = self.read(name).decode("utf-8")
         return text[: text.rindex("# ")]
 
@@ -147,7 +147,7 @@ class RunFiles:
         self._write(name, _json({**content, SEAL_KEY: BLANK}))
 
     def read_json(self, name: str) -> dict[str, Any]:
-        """Read a JSON object back."""
+        """Content of a JSON file, without its checksum."""
         content = self._parse_json(name, self.read(name))
         del content[SEAL_KEY]
         return content
@@ -174,7 +174,7 @@ class RunFiles:
         names: Sequence[str] = (),
         durable: bool = True,
     ) -> None:
-        """Write a Parquet table of rows that hold every column, and those of devices' names."""
+        """Write a Parquet table of rows with all columns; columns of devices' names are added."""
         import pyarrow as pa
 
         table = pa.Table.from_pylist(list(rows), schema=arrow_schema(columns))
@@ -186,20 +186,20 @@ class RunFiles:
 
     @contextmanager
     def table_file(self, name: str) -> Iterator[IO[bytes]]:
-        """A file for a long table, by `sealable_writer`; it appears when the block ends."""
+        """File for a long table, to be written by `sealable_writer`; it appears after the block."""
         with self._store.writer(name) as file:
             yield file
             seal_file(file, self.run_digest, name)
 
     def read_table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """Read a Parquet table back, or some columns of it."""
+        """Content of a Parquet table, or some of its columns."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         return pq.ParquetFile(pa.BufferReader(self.read(name))).read(columns)
 
     def read_rows(self, name: str) -> list[dict[str, Any]]:
-        """Rows of a Parquet table; none if it is not there."""
+        """Rows of a Parquet table; none if the file does not exist."""
         rows: list[dict[str, Any]] = self.read_table(name).to_pylist() if self.has(name) else []
         return rows
 
@@ -218,7 +218,7 @@ class RunFiles:
     def read_arrays(
         self, name: str, first_name: str | None = None
     ) -> dict[str, NDArray[np.generic]]:
-        """Read them back; `first_name` as for `read`."""
+        """Arrays of an npz file by name; `first_name` is that of `read`."""
         import numpy as np
 
         with np.load(BytesIO(self.read(name, first_name)), allow_pickle=False) as file:
@@ -226,12 +226,12 @@ class RunFiles:
 
 
 def number_of(name: str) -> int:
-    """The number at the end of the name of a numbered file: of its device, or its first round."""
+    """Number at the end of a numbered file's name: its device or its first round."""
     return int(re.split(r"\D+", name)[-2])
 
 
 def sealable_writer(file: IO[bytes], schema: pa.Schema) -> Any:  # noqa: ANN401 (pyarrow's)
-    """A writer of a Parquet file that has room for a seal; a context manager."""
+    """Writer of a Parquet file with room for a checksum; a context manager."""
     import pyarrow.parquet as pq
 
     writer = pq.ParquetWriter(file, schema)

@@ -1,4 +1,4 @@
-"""What devices are made of: their profiles, duty cycles, and the network between them.
+"""Hardware of devices: profiles, duty cycles, and the network between devices.
 
 Every key names its unit.
 """
@@ -21,7 +21,7 @@ from edgesim.scenario.section import (
 )
 
 SLOWEST_MBPS = 1e-6
-HIGHEST_LOSS = 0.99  # of packets; each would be sent a hundred times
+HIGHEST_LOSS = 0.99  # share of lost packets; each packet is then sent a hundred times
 
 NotNegative = Annotated[float, Field(ge=0, le=LARGEST)]
 """A number, at least 0."""
@@ -39,7 +39,7 @@ _RADIO_KEYS = ("bandwidth_mbps", "send_uj_per_byte", "receive_uj_per_byte", "hal
 
 
 class RadioSection(Section):
-    """Radio of a profile; what is absent is that of the profile it is based on."""
+    """Radio of a profile; absent keys have the values of the profile named in based_on."""
 
     name: str | None = Field(default=None, description="technology")
     bandwidth_mbps: Quantity | None = Field(default=None, description="million bits per second")
@@ -49,11 +49,11 @@ class RadioSection(Section):
     receive_uj_per_byte: NotNegative | None = Field(
         default=None, description="microjoules above idle to receive a byte"
     )
-    half_duplex: bool | None = Field(default=None, description="can't send while it receives")
+    half_duplex: bool | None = Field(default=None, description="the radio either sends or receives")
 
 
 class ProfileKeys(Section):
-    """Figures of a device; what is absent is that of the profile it is based on."""
+    """Figures of a device; absent keys have the values of the profile named in based_on."""
 
     int8_gmacs_per_s: Quantity | None = Field(
         default=None, description="billions of 8-bit multiply-accumulates per second"
@@ -75,18 +75,18 @@ class ProfileKeys(Section):
         default=None, description="watts while it computes, idle power included"
     )
     battery_wh: Quantity | Literal["plugged_in"] | None = Field(
-        default=None, description="energy it can spend, watt-hours, or plugged_in"
+        default=None, description="energy of the battery in watt-hours, or plugged_in"
     )
-    radio: RadioSection | None = Field(default=None, description="how it reaches its neighbours")
+    radio: RadioSection | None = Field(default=None, description="radio to the neighbours")
 
 
 class ProfileSection(ProfileKeys):
-    """A profile of the user's own."""
+    """A profile that the user defines."""
 
     name: ProfileName = Field(description="as fleet.profile or an item of fleet.devices names it")
     description: str = Field(default="", description="one line for people")
     based_on: ProfileName | None = Field(
-        default=None, description="profile whose figures hold where none is given here"
+        default=None, description="profile that gives the figures that are absent here"
     )
 
     @model_validator(mode="after")
@@ -127,21 +127,25 @@ class DutyCycleSection(Section):
 
 
 class DeviceGroup(ProfileKeys):
-    """Devices of one kind; figures given here replace those of the profile."""
+    """Devices of one kind; figures that are given here replace those of the profile."""
 
-    profile: ProfileName = Field(description="one of `edgesim list devices`, or of hardware")
-    count: DeviceCount = Field(default=1, description="how many in a row; as many as names")
+    profile: ProfileName = Field(
+        description="profile of `edgesim list devices` or of hardware.profiles"
+    )
+    count: DeviceCount = Field(
+        default=1, description="number of devices in a row; by default the number of names"
+    )
     name: DeviceName | None = Field(
-        default=None, description="of the one device, as a graph file or a trace calls it"
+        default=None, description="name of a single device, as a graph file or a trace has it"
     )
     names: Annotated[tuple[DeviceName, ...], Field(strict=False)] = Field(
-        default=(), description="of several devices, likewise"
+        default=(), description="names of several devices, as a graph file or a trace has them"
     )
     compute_jitter: Jitter | None = Field(
         default=None, description="scatter of step times; null: fleet.compute_jitter"
     )
     duty_cycle: DutyCycleSection | None = Field(
-        default=None, description="when it is awake; null: fleet.duty_cycle"
+        default=None, description="times at which the device is awake; null: fleet.duty_cycle"
     )
 
     @model_validator(mode="before")
@@ -175,7 +179,7 @@ class DeviceGroup(ProfileKeys):
 
 
 class HardwareSection(Section):
-    """Profiles of the user's own, and what energy is counted by."""
+    """Profiles that the user defines, and the prices of energy."""
 
     profiles: Annotated[tuple[ProfileSection, ...], Field(strict=False)] = Field(
         default=(), description="profiles beside those of `edgesim list devices`"
@@ -197,19 +201,23 @@ class HardwareSection(Section):
 
 
 class NetworkSection(Section):
-    """Links between devices; a graph file may say otherwise for single links."""
+    """Links between devices; a graph file may give other values for single links."""
 
     bandwidth_mbps: Quantity | None = Field(
-        default=None, description="of each link, at most; null: as fast as both radios"
+        default=None, description="largest bandwidth of each link; null: that of the slower radio"
     )
-    latency_ms: NotNegative = Field(default=0.0, description="from last bit sent to last received")
-    jitter_ms: NotNegative = Field(default=0.0, description="most that is added to the latency")
+    latency_ms: NotNegative = Field(
+        default=0.0, description="time from the last bit sent to the last bit received"
+    )
+    jitter_ms: NotNegative = Field(
+        default=0.0, description="largest delay that is added to the latency"
+    )
     loss: Annotated[float, Field(ge=0, le=HIGHEST_LOSS)] = Field(
         default=0.0, description="probability that a packet is lost and sent again"
     )
     packet_bytes: Count = Field(default=1460, description="payload of a packet")
     half_duplex: bool | None = Field(
-        default=None, description="radios can't send while they receive; null: as their profiles"
+        default=None, description="radios either send or receive; null: as their profiles say"
     )
 
 

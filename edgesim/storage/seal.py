@@ -1,14 +1,14 @@
-"""A checksum inside a file that stays what it is: Parquet, npz, JSON or YAML, read by any program.
+"""A checksum inside a Parquet, npz, JSON or YAML file, which any program can still read.
 
     edgesim-seal-1:rrrrrrrrrrrrrrrrcccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc
 
-r names the run, by 8 bytes of the SHA-256 of its digest. c is the SHA-256 of the file's name in the
-run and of the whole file, but for c itself; both in hexadecimal. The text stands where the format
-has room for one: in the metadata of a Parquet file, in the comment of a zip file, under a key of a
-JSON object, in a comment of a YAML file. Of several such texts in a file the last one counts.
+r names the run: 8 bytes of the SHA-256 of its digest. c is the SHA-256 of the file's name in the
+run and of the whole file without c. Both are hexadecimal. The text stands where the format has room
+for it: in the metadata of a Parquet file, in the comment of a zip file, under a key of a JSON
+object, in a comment of a YAML file. Of several such texts in a file the last one counts.
 
-One flipped bit, anywhere in a file, is noticed; so is a file of another run, and one that has
-another file's name. It is against damage and mix-ups, not against forgery.
+The check notices one flipped bit anywhere in a file, a file of another run, and a file under
+another file's name. It protects against damage and mix-ups, not against forgery.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from edgesim.errors import EdgesimError
 _MARK = b"edgesim-seal-1:"
 _RUN_LENGTH, _CHECKSUM_LENGTH = 16, 64
 BLANK = (_MARK + b"0" * (_RUN_LENGTH + _CHECKSUM_LENGTH)).decode()
-"""What a writer puts where the seal will be."""
+"""Placeholder that a writer puts in the place of the seal."""
 
-_TAIL_BYTES = 2**16  # of a long file; its seal is in these
+_TAIL_BYTES = 2**16  # last bytes of a long file; its seal is among them
 _CHUNK_BYTES = 2**20
 
 
 class SealError(EdgesimError, ValueError):
-    """A file that is damaged, of another run, or under another's name."""
+    """A file is damaged, belongs to another run, or has the name of another file."""
 
 
 def sealed(data: bytes, run_digest: str, name: str) -> bytes:
-    """The same file with its seal in the place of the last `BLANK`.
+    """Replace the last `BLANK` of a file by its seal.
 
     Args:
-        data: all of the file.
-        run_digest: of the run that it belongs to.
-        name: of the file in its run.
+        data: content of the whole file.
+        run_digest: digest of the file's run.
+        name: name of the file in its run.
     """
     run_at, checksum_at = _places(data)
     data = data[:run_at] + _run_of(run_digest) + data[checksum_at:]
@@ -49,9 +49,9 @@ def sealed(data: bytes, run_digest: str, name: str) -> bytes:
 
 
 def seal_file(file: IO[bytes], run_digest: str, name: str) -> None:
-    """Do the same to an open file of any length, which can be read and written anywhere.
+    """Seal an open file of any length, which must be seekable, readable and writable.
 
-    The blank is in the last 64 KiB.
+    Its last `BLANK` must be in the last 64 KiB.
     """
     length = file.seek(0, 2)
     tail_at = max(0, length - _TAIL_BYTES)

@@ -1,8 +1,8 @@
-"""State of a device as plain data: what JSON can hold, and arrays beside it, and back.
+"""Converts the state of a device to plain data, a JSON value and arrays, and back.
 
-A tree is built of dataclasses, dicts, tuples, lists, tensors, numbers, text and None. Tensors go
-into the arrays by the path at which they stand; the rest keeps its shape. Dataclasses are filled in
-place, so that a state read back has the type that its owner gave it.
+A tree is built of dataclasses, dicts, tuples, lists, tensors, numbers, text and None. Each
+tensor goes into the arrays, under its path in the tree; everything else keeps its structure.
+Dataclasses are filled in place, so a state that is read back has the types of its owner.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def pack(tree: object, arrays: Arrays, path: str) -> Any:  # noqa: ANN401 (a JSON value)
-    """The tree as JSON can hold it.
+    """Convert a tree to a value that JSON can hold.
 
     Args:
-        tree: see above.
-        arrays: takes copies of the tensors, by path.
-        path: of the tree, unique among those packed into `arrays`.
+        tree: the tree.
+        arrays: receives copies of the tensors, by path.
+        path: path of the tree, unique among all trees that are packed into `arrays`.
 
     Raises:
-        TypeError: something else than the above is in the tree.
+        TypeError: the tree holds a value of another type than those named above.
     """
     match tree:
         case Tensor():

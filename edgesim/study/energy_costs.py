@@ -1,4 +1,4 @@
-"""Energy of an iteration by every price list: each table's operations, and a device's powers."""
+"""Energy of an iteration by every price list: by each table, and by a device's powers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from edgesim.hardware.profiles import DeviceProfile
 from edgesim.hardware.work import Work
 
 BOARD = "profile"
-"""Name of the price list that is a device's own powers, as in scenarios."""
+"""Name of the price list of a device's own powers, as in scenarios."""
 
 _ACCUMULATES: tuple[Accumulate, ...] = ("paper", "int32")
 _MEMORIES: tuple[Memory, ...] = ("dram", "sram")
@@ -25,12 +25,12 @@ _MEMORIES: tuple[Memory, ...] = ("dram", "sram")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiliconEnergy:
-    """Joules of operations and of memory traffic by a table.
+    """Energy of operations and of memory traffic by a table, in joules.
 
     Attributes:
-        mac_j: multiply-accumulates.
-        elementwise_j: other operations, each a sum in fp32 (`edgesim.hardware.energy`).
-        memory_j: bytes read and written.
+        mac_j: energy of multiply-accumulates.
+        elementwise_j: energy of other operations, each priced as a sum in fp32.
+        memory_j: energy of bytes read and written.
     """
 
     mac_j: float
@@ -39,22 +39,22 @@ class SiliconEnergy:
 
     @property
     def total_j(self) -> float:
-        """All of it."""
+        """Energy of operations and traffic together."""
         return self.mac_j + self.elementwise_j + self.memory_j
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationEnergy:
-    """Joules of one iteration by one price list.
+    """Energy of one iteration by one price list, in joules.
 
     Attributes:
         table: name of the price list; `BOARD` for the profile's powers.
-        accumulate: width of the sums of 8-bit products; no matter to powers.
-        memory: where traffic goes; likewise.
-        compute_j: arithmetic; by powers, all that the device draws while it computes.
-        memory_j: traffic; by powers a part of the above.
-        radio_j: sending and receiving; None where there is no profile.
-        idle_j: waiting; likewise.
+        accumulate: width of the sums of 8-bit products; does not affect powers.
+        memory: memory that the traffic goes to; does not affect powers.
+        compute_j: energy of arithmetic; by powers, of the whole board while it computes.
+        memory_j: energy of memory traffic; by powers 0, since `compute_j` has it.
+        radio_j: energy of sending and receiving; None without a profile.
+        idle_j: energy of waiting; None without a profile.
     """
 
     table: str
@@ -67,14 +67,14 @@ class IterationEnergy:
 
     @property
     def total_j(self) -> float:
-        """All that is known."""
+        """Sum of the energies that are known."""
         return self.compute_j + self.memory_j + (self.radio_j or 0.0) + (self.idle_j or 0.0)
 
 
 def silicon_energy(
     work: Work, table: EnergyTable, accumulate: Accumulate = "paper", memory: Memory = "dram"
 ) -> SiliconEnergy:
-    """Energy of some work by a table, as `edgesim.hardware.energy.price` has it, in parts."""
+    """Energy of a work by a table, by part; the sum is that of `edgesim.hardware.energy.price`."""
     macs: tuple[tuple[int, Precision], ...] = (
         (work.macs_int8, "int8"),
         (work.macs_16bit, "16bit"),
@@ -89,7 +89,7 @@ def silicon_energy(
 
 
 def energies_of_work(work: Work) -> tuple[IterationEnergy, ...]:
-    """By every table, for a device of which nothing else is known."""
+    """Energy by every table, for a device without a profile."""
     found = []
     for name, accumulate, memory in _price_lists():
         energy = silicon_energy(work, ENERGY_TABLES[name], accumulate, memory)
@@ -108,7 +108,7 @@ def energies_of_work(work: Work) -> tuple[IterationEnergy, ...]:
 
 
 def energies_of_activity(activity: Activity, profile: DeviceProfile) -> tuple[IterationEnergy, ...]:
-    """By the profile's powers, then by every table; with radio and idle power."""
+    """Energy by the profile's powers, then by every table, with radio and idle power."""
     energy = price(activity, profile, None)
     of_board = IterationEnergy(
         table=BOARD,

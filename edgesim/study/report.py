@@ -58,13 +58,13 @@ class Study:
 
     @property
     def names(self) -> tuple[str, str]:
-        """Of the scenario and of the other one."""
+        """Names of the scenario and of the one beside it."""
         first = self.costs.subject.scenario.name
         second = self.other.subject.scenario.name if self.other else ""
         return first, second if second != first else "other"
 
     def tables(self) -> tuple[Table, ...]:
-        """All of them."""
+        """All tables of the study."""
         tables = [*scenario_tables(self.costs), *comparison_tables(self.comparison, self.ratios)]
         if self.other is not None:
             overview, *others = scenario_tables(self.other)
@@ -75,7 +75,7 @@ class Study:
         return tuple(tables)
 
     def short_tables(self) -> tuple[Table, ...]:
-        """For the terminal: beside another scenario only what both have in common."""
+        """Tables for the terminal: of two scenarios only the overviews and the comparison."""
         if self.other is None:
             return self.tables()
         catalog = catalog_tables(self.catalog) if self.catalog else ()
@@ -83,7 +83,7 @@ class Study:
         return (*overviews, side_by_side_table(self.names, self.pairs), *catalog)
 
     def pictures(self) -> tuple[Picture, ...]:
-        """All of them."""
+        """All figures of the study."""
         pictures = list(model_pictures(self.comparison))
         if self.costs.steady_state is not None:
             pictures.append(fleet_picture(self.costs))

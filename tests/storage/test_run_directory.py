@@ -96,7 +96,7 @@ class TestDirectoriesThatCannotBeGoneOnWith:
     def test_a_newer_format(self, run):
         about = {**run.read_json("run.json"), "format": FORMAT_VERSION + 1, "edgesim": "7.0"}
         run.write_json("run.json", about)
-        said = "written by a newer edgesim (7.0, format 3; this one reads 2); use that one"
+        said = "written by a newer edgesim (7.0, format 3; this one reads 2); use the one"
         assert said in self.refusal(run)
 
     def test_an_older_format(self, run):
@@ -117,7 +117,10 @@ class TestDirectoriesThatCannotBeGoneOnWith:
     @pytest.mark.parametrize("name", ["scenario.yaml", "environment.json"])
     def test_a_run_that_had_not_got_going(self, run, name):
         (run.path / name).unlink()
-        assert f"lacks {name}: lost, or its run had not got going; bring back" in self.refusal(run)
+        assert (
+            f"lacks {name}: they are lost, or the run ended before it wrote them; bring"
+            in self.refusal(run)
+        )
 
 
 class TestRounds:

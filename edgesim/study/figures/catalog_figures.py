@@ -31,7 +31,7 @@ _RATIOS = (  # key, label, marker
 
 
 def catalog_pictures(comparisons: Sequence[Comparison]) -> tuple[Picture, ...]:
-    """All of them."""
+    """All figures of the catalog's models."""
     return ratio_picture(comparisons), memory_picture(comparisons)
 
 
@@ -59,7 +59,7 @@ def ratio_picture(comparisons: Sequence[Comparison]) -> Picture:
 
 
 def memory_picture(comparisons: Sequence[Comparison]) -> Picture:
-    """Memory that every model needs, beside what devices have."""
+    """Memory that every model needs, beside the memory that devices have."""
     rows = [comparison.row("choco", "99 %") for comparison in comparisons]
     held = {"fp32": [row.fp32 for row in rows], "int8": [row.int8 for row in rows]}
     with drawing(7.2, 4.4) as figure:

@@ -38,7 +38,7 @@ _CODE_BITS, _WEIGHT_GRADIENT_BITS = (32, 8, 8, 8), (32, 8, 16, 32)
 
 
 def model_pictures(comparison: Comparison) -> tuple[Picture, ...]:
-    """All of them."""
+    """All figures of one model."""
     return (
         compute_picture(comparison),
         memory_picture(comparison),
