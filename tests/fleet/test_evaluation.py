@@ -81,7 +81,7 @@ def test_who_is_gone_has_no_part_in_the_average_unless_all_are():
 class Model:
     """Says its first two parameters when it is asked how good it is."""
 
-    leaves = torch.nn.Sequential()
+    leaf_modules = torch.nn.Sequential()
 
     def load_(self, parameters, buffers):
         self.parameters, self.buffers = parameters, buffers
