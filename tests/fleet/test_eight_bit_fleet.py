@@ -75,7 +75,7 @@ def test_every_device_round_and_layer_has_noise_of_its_own(tmp_path):
     seeds = []
     for round_index in range(2):
         for device in devices:
-            device.round_index = round_index
+            device.participant.round_index = round_index
             device.step(MeteredModel(model))
             seeds += [quantizer.site().seed for quantizer in quantizers]
     assert len(seeds) == 2 * 4 * 7

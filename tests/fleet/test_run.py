@@ -17,7 +17,7 @@ from small_fleets import assert_same_bits, outcome, prepared, train
 from edgesim.assembly.build import PLAIN
 from edgesim.assembly.preparation import prepare
 from edgesim.cli.answers import result_table
-from edgesim.device.device import DivergedError
+from edgesim.device.trainer import DivergedError
 from edgesim.fleet import run as run_module
 from edgesim.fleet.on_ray.actor import ActorLostError
 from edgesim.results.columns import DEVICES, EVALUATIONS, MESSAGES, ROUNDS
