@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, assert_never, overload
+from typing import Any, Literal, Protocol, overload
 
 import torch
 
@@ -13,16 +13,11 @@ from edgesim.assembly.equipment import may_leave
 from edgesim.assembly.naming import with_names
 from edgesim.assembly.own_parts import make_part, needs
 from edgesim.compression.catalog import build_compressor
-from edgesim.compression.compressors import Compressor, Identity
+from edgesim.compression.compressors import Compressor
 from edgesim.compression.value_codes import ValueFormat
 from edgesim.errors import ScenarioError
 from edgesim.gossip.algorithm import Algorithm
-from edgesim.gossip.choco import Choco
-from edgesim.gossip.choco_numerator import ChocoNumerator
-from edgesim.gossip.dcd import Dcd
-from edgesim.gossip.deep_squeeze import DeepSqueeze
-from edgesim.gossip.fixed_graph_choco import FixedGraphChoco
-from edgesim.gossip.gradient_push import GradientPush
+from edgesim.gossip.catalog import ALGORITHMS, AlgorithmKind, Exchanges
 from edgesim.learning.accelerator import Accelerator, choose_accelerator, open_device
 from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.optimizers import (
@@ -38,16 +33,8 @@ from edgesim.models.layers import Layers
 from edgesim.quant.backends import BackendName, choose_backend, make_backend
 from edgesim.quant.settings import QuantizationSettings
 from edgesim.scenario.attendance import make_presence
-from edgesim.scenario.gossip import (
-    ChocoGossip,
-    ChocoNumeratorGossip,
-    DcdGossip,
-    DeepSqueezeGossip,
-    GradientPushGossip,
-    OwnCompressor,
-    OwnGossip,
-)
 from edgesim.scenario.model import QuantizationSection
+from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.schema import Scenario
 from edgesim.storage.lease import Holder
 from edgesim.streams import Purpose, torch_seed
@@ -243,81 +230,67 @@ def check_length(scenario: Scenario, schedule: Schedule, num_rounds: int | None)
 
 
 def make_compressor(scenario: Scenario) -> Compressor:
-    """Compressor of the gossip section; values of sparse ones default to the model's precision."""
-    if isinstance(scenario.gossip, GradientPushGossip):
-        return Identity(values=scenario.gossip.values)
-    if isinstance(scenario.gossip.compressor, OwnCompressor):
-        own = scenario.gossip.compressor
-        made: Compressor = make_part(
-            own.kind, "gossip.compressor.kind", own.options, needs(Compressor)
-        )
+    """Compressor of the gossip section; values of sparse ones default to the model's precision.
+
+    Raises:
+        ScenarioError: one of one's own that can't be made.
+    """
+    section = scenario.gossip.compressor
+    if isinstance(section.kind, OwnPart):
+        key, options = "gossip.compressor.kind", section.model_dump()["options"]
+        made: Compressor = make_part(section.kind, key, options, needs(Compressor))
         return made
-    options = scenario.gossip.compressor.model_dump(exclude={"kind"})
+    options = section.model_dump(exclude={"kind"})
     if "values" in options and options["values"] is None:
         default_values: ValueFormat = scenario.model.precision
         options["values"] = default_values
-    return build_compressor(scenario.gossip.compressor.kind, **options)
+    return build_compressor(section.kind, **options)
 
 
 def make_algorithm(
     scenario: Scenario, layout: ParameterLayout, schedule: Schedule
 ) -> Algorithm[Any]:
-    """Gossip algorithm of a fleet; of CHOCO the form that fits."""
-    compressor, gossip = make_compressor(scenario), scenario.gossip
-    rate = averaging_rate(scenario)
-    given: dict[str, Any] = {"compressor": compressor, "layout": layout}
+    """Gossip algorithm of a fleet, in the form that fits its exchanges.
+
+    Raises:
+        ScenarioError: one of one's own that can't be made.
+    """
+    name, rate = scenario.gossip.algorithm, averaging_rate(scenario)
+    given: dict[str, Any] = {"compressor": make_compressor(scenario), "layout": layout}
     if rate is not None:
         given["averaging_rate"] = rate
-    if isinstance(gossip, OwnGossip):
-        own: Algorithm[Any] = make_part(
-            gossip.algorithm, "gossip.algorithm", gossip.options, needs(Algorithm), **given
+    if isinstance(name, OwnPart):
+        options = scenario.gossip.model_dump()["options"]
+        made: Algorithm[Any] = make_part(
+            name, "gossip.algorithm", options, needs(Algorithm), **given
         )
-        return own
-    match gossip:
-        case ChocoGossip() | ChocoNumeratorGossip():
-            return choco_form(scenario, schedule)(**given)
-        case DeepSqueezeGossip():
-            return DeepSqueeze(**given)
-        case GradientPushGossip():
-            return GradientPush(**given)
-        case DcdGossip():
-            return Dcd(**given)
-        case _:
-            assert_never(gossip)
+        return made
+    return ALGORITHMS[name].form(exchanges_of(scenario, schedule))(**given)
 
 
-def choco_form(
-    scenario: Scenario, schedule: Schedule
-) -> type[Choco | ChocoNumerator | FixedGraphChoco]:
-    """The form of CHOCO for a fleet, whatever its algorithm.
+def kind_of_algorithm(scenario: Scenario) -> AlgorithmKind | None:
+    """The catalog's entry of a scenario's algorithm; None for one of one's own."""
+    name = scenario.gossip.algorithm
+    return None if isinstance(name, OwnPart) else ALGORITHMS[name]
 
-    Two buffers do where all edges carry one message in every exchange. They track x, which is the
-    model where push weights stay 1: on graphs whose weights are doubly stochastic. On others they
-    are the published form alone.
+
+def exchanges_of(scenario: Scenario, schedule: Schedule) -> Exchanges:
+    """What the scenario alone says of its exchanges.
+
+    Edges are fixed in lockstep, on a graph that stays, if nobody leaves.
     """
-    is_published = scenario.gossip.algorithm == "choco_numerator"
-    if not push_weights_may_move(scenario, schedule):
-        return FixedGraphChoco
-    if is_published:
-        return FixedGraphChoco if _has_fixed_edges(scenario, schedule) else ChocoNumerator
-    return Choco
-
-
-def push_weights_may_move(scenario: Scenario, schedule: Schedule) -> bool:
-    """False where the scenario alone says that they stay 1.
-
-    That is in lockstep, on a graph that stays, with doubly stochastic weights, if nobody leaves.
-    """
-    return not (
-        _has_fixed_edges(scenario, schedule)
-        and is_balanced(schedule.graph(first_exchange(schedule)))
-    )
-
-
-def _has_fixed_edges(scenario: Scenario, schedule: Schedule) -> bool:
-    """Whether the same edges carry one message each in every exchange."""
     is_in_step = scenario.fleet.pace == "lockstep" and not may_leave(scenario)
-    return schedule.is_static and is_in_step
+    are_fixed = schedule.is_static and is_in_step
+    are_balanced = are_fixed and is_balanced(schedule.graph(first_exchange(schedule)))
+    return Exchanges(are_fixed=are_fixed, are_balanced=are_balanced)
+
+
+def disagrees(scenario: Scenario, schedule: Schedule) -> bool:
+    """Whether lossy compression keeps devices apart at any averaging rate (docs/choco.md)."""
+    kind = kind_of_algorithm(scenario)
+    if kind is None or kind.disagrees == "nowhere":
+        return False
+    return kind.disagrees == "everywhere" or not exchanges_of(scenario, schedule).are_balanced
 
 
 def averaging_rate(scenario: Scenario) -> float | None:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
 
+from edgesim.assembly.message_costs import random_message_bytes
 from edgesim.assembly.subject import Subject
-from edgesim.costs.message_form import random_message_bytes
-from edgesim.costs.round_work import gossip_work, optimizer_work
+from edgesim.costs.round_work import gossip_work
 from edgesim.device.pace.quiet_times import quiet_until_s
 from edgesim.hardware.free_clock import FreeClock, Incoming, MessageKey
 from edgesim.hardware.timeline import Hardware, Timeline
@@ -145,7 +145,7 @@ class FreeClocks:
 
 def step_work(subject: Subject) -> Work:
     """Work of a device's step, without gossip."""
-    optimizer = optimizer_work(subject.optimizer, subject.model.num_trainable)
+    optimizer = subject.optimizer.work(subject.model.num_trainable)
     return subject.model.step_work.total + optimizer
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from edgesim.compression.compressors import Compressor
-from edgesim.compression.conventions import bytes_by_convention
-from edgesim.compression.index_code import entropy_bytes
 from edgesim.compression.payload import Payload
 from edgesim.compression.wire import ByteCounts, Message, encode
+from edgesim.gossip.algorithm import Algorithm
 from edgesim.learning.parameters import ParameterLayout
 
 _SEED = 0  # of the vector that is sent
@@ -31,8 +31,7 @@ class MessageCosts:
         is_exact: all messages are of this length; else it holds for Gaussian noise, and positions
             in another vector take a few bytes more or less.
         index_entropy_bytes: that no index code can beat on average; 0 without indices.
-        by_convention: bytes by `reference` (reference.md, section 3.6) and `paper_8bit`
-            (section 6), where they have a rule.
+        by_convention: bytes by the conventions that the compressor knows.
     """
 
     compressor: str
@@ -77,9 +76,18 @@ class NoiseMessages:
         return self._noise[:num_entries]
 
 
-def _message_costs(compressor: Compressor, payload: Payload, algorithm: str) -> MessageCosts:
-    """Encode a message and count it."""
-    message = Message(
+def random_message_bytes(algorithm: Algorithm[Any], rng: np.random.Generator) -> int:
+    """Length of an encoded message that carries a vector of Gaussian noise.
+
+    That of any message, if it is dense; positions in sparse ones take a few bytes more or less.
+    """
+    x = torch.from_numpy(rng.standard_normal(algorithm.layout.numel, np.float32))
+    payload = algorithm.compressor.compress(x, algorithm.layout, rng)
+    return len(encode(_message(payload, algorithm.name)))
+
+
+def _message(payload: Payload, algorithm: str) -> Message:
+    return Message(
         algorithm=algorithm,
         sender=0,
         receiver=1,
@@ -89,15 +97,21 @@ def _message_costs(compressor: Compressor, payload: Payload, algorithm: str) -> 
         push_weight=1.0,
         payload=payload,
     )
+
+
+def _message_costs(compressor: Compressor, payload: Payload, algorithm: str) -> MessageCosts:
+    """Encode a message and count it."""
+    message = _message(payload, algorithm)
     counts = message.byte_counts
     assert len(encode(message)) == counts.total, "byte counts are of the encoded message"
-    layout, is_sparse = payload.layout, payload.indices is not None
+    layout = payload.layout
+    form = compressor.form(layout)
     return MessageCosts(
         compressor=compressor.name,
         num_entries=layout.numel,
         num_kept=payload.num_values,
         encoded=counts,
-        is_exact=not is_sparse,
-        index_entropy_bytes=entropy_bytes(payload.counts, layout) if is_sparse else 0.0,
-        by_convention=bytes_by_convention(compressor, layout),
+        is_exact=not form.is_sparse,
+        index_entropy_bytes=form.index_entropy_bytes,
+        by_convention=compressor.conventions(layout),
     )

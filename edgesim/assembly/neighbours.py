@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import dataclass
 
 from edgesim.assembly.subject import Subject
-from edgesim.costs.message_form import PerEdgeChoco
 from topologies import ContactTrace, Schedule, possible_receivers
 
 _APERIODIC_GRAPHS = 32  # of a schedule that never repeats, taken for a period
@@ -18,8 +17,8 @@ class Neighbours:
 
     Attributes:
         degrees: messages sent and taken in rounds of a period, as `rounds_of_period` has them.
-        out_copies: neighbours that it holds memory for as a sender: the most of a round, or for
-            CHOCO with a copy for each edge all that it ever sends to (`edgesim.costs.memory`).
+        out_copies: neighbours that it holds memory for as a sender: the most of a round, or for an
+            algorithm that keeps memory for each edge all that it ever sends to.
         in_copies: likewise as a receiver.
     """
 
@@ -49,7 +48,7 @@ def neighbours_of_devices(subject: Subject) -> tuple[Neighbours, ...]:
         )
         for device in devices
     ]
-    if not isinstance(subject.algorithm, PerEdgeChoco):
+    if not subject.algorithm.keeps_edges:
         most = [tuple(map(max, zip(*pairs, strict=True))) for pairs in degrees]
         return tuple(
             Neighbours(degrees=pairs, out_copies=out, in_copies=taken)
@@ -71,7 +70,7 @@ def copies_of_devices(subject: Subject) -> tuple[tuple[int, int], ...]:
     """
     schedule = subject.schedule
     devices = range(schedule.num_devices)
-    if isinstance(subject.algorithm, PerEdgeChoco):
+    if subject.algorithm.keeps_edges:
         receivers = [possible_receivers(schedule, device) for device in devices]
         senders = Counter(receiver for peers in receivers for receiver in peers)
         return tuple((len(receivers[i]), senders[i]) for i in devices)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
+from typing import Any
 
 from edgesim.assembly.build import PLAIN, make_algorithm, make_layers, make_optimizer, name_devices
 from edgesim.assembly.equipment import check_hardware
 from edgesim.assembly.known_data import DataShape, data_shape
 from edgesim.costs.closed_form import ClosedForm, closed_form
 from edgesim.costs.layer_plan import ModelForm
-from edgesim.costs.message_form import CountedAlgorithm
 from edgesim.errors import ScenarioError
+from edgesim.gossip.algorithm import Algorithm
 from edgesim.learning.optimizers import Optimizer
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.models.catalog import check_model
@@ -21,7 +22,6 @@ from edgesim.models.layers import FullPrecision, Layers
 from edgesim.quant.arithmetic import Gate
 from edgesim.quant.backends import BackendName
 from edgesim.quant.settings import QuantizationSettings
-from edgesim.scenario.gossip import DcdGossip
 from edgesim.scenario.model import QuantizationSection
 from edgesim.scenario.schema import Scenario
 from topologies import Schedule
@@ -44,7 +44,7 @@ class Subject:
     scenario: Scenario
     schedule: Schedule
     model: ClosedForm
-    algorithm: CountedAlgorithm
+    algorithm: Algorithm[Any]
     optimizer: Optimizer
     backend: BackendName | None
     num_rounds: int
@@ -84,7 +84,6 @@ def subject_of(
     layout = ParameterLayout.from_shapes(model.flat_shapes)
     # No cost depends on the averaging rate, which may not have been found yet.
     algorithm = make_algorithm(with_rate(scenario, 1.0), layout, schedule)
-    assert isinstance(algorithm, CountedAlgorithm), "all of the catalog's have counts"
     return Subject(
         scenario=scenario,
         schedule=schedule,
@@ -98,7 +97,7 @@ def subject_of(
 
 def with_rate(scenario: Scenario, rate: float) -> Scenario:
     """The scenario with this averaging rate, if its algorithm has one."""
-    if isinstance(scenario.gossip, DcdGossip) or scenario.gossip.averaging_rate is None:
+    if getattr(scenario.gossip, "averaging_rate", None) is None:
         return scenario
     gossip = scenario.gossip.model_copy(update={"averaging_rate": rate})
     return scenario.model_copy(update={"gossip": gossip})

@@ -121,7 +121,7 @@ def _datasets() -> list[tuple[str, str]]:
 def _algorithms() -> list[tuple[str, str]]:
     from edgesim.gossip.catalog import ALGORITHMS
 
-    return list(ALGORITHMS.items())
+    return [(name, kind.description) for name, kind in ALGORITHMS.items()]
 
 
 def _compressors() -> list[tuple[str, str]]:

@@ -11,6 +11,7 @@ Symbols:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -19,7 +20,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from edgesim.compression.conventions import (
+    dense_conventions,
+    dense_levels_conventions,
+    sparse_conventions,
+)
 from edgesim.compression.errors import CompressionError
+from edgesim.compression.message_form import MessageForm
 from edgesim.compression.payload import Payload
 from edgesim.compression.segments import Segments
 from edgesim.compression.selection import (
@@ -27,6 +34,7 @@ from edgesim.compression.selection import (
     largest_per_tensor,
     magnitude_keys,
     random_keys,
+    selection_ops,
 )
 from edgesim.compression.value_codes import (
     PLAIN_CODES,
@@ -37,6 +45,7 @@ from edgesim.compression.value_codes import (
     SignBit,
     ValueFormat,
 )
+from edgesim.hardware.work import NOISE_OPS
 from edgesim.learning.parameters import ParameterLayout
 
 
@@ -56,6 +65,24 @@ class Compressor(Protocol):
     @property
     def is_unbiased(self) -> bool:
         """The mean over the generator of the decoded vector is x."""
+        ...
+
+    @property
+    def keep(self) -> float:
+        """Share of each tensor's entries that a message holds; 1 if all."""
+        ...
+
+    @property
+    def error_grows(self) -> bool:
+        """Whether the relative error of a tensor grows with its length."""
+        ...
+
+    def form(self, layout: ParameterLayout) -> MessageForm:
+        """What each message consists of: values and indices, and the work on them."""
+        ...
+
+    def conventions(self, layout: ParameterLayout) -> Mapping[str, int]:
+        """Bytes of a message as others count it, by the names of conventions.py; empty if none."""
         ...
 
     def compress(self, x: Tensor, layout: ParameterLayout, rng: np.random.Generator) -> Payload:
@@ -78,6 +105,8 @@ class Identity:
     """Every entry, rounded to the value format only."""
 
     name: ClassVar[str] = "identity"
+    keep: ClassVar[float] = 1.0
+    error_grows: ClassVar[bool] = False
     is_deterministic: ClassVar[bool] = True
     is_unbiased: ClassVar[bool] = False  # the value format rounds to nearest
 
@@ -85,6 +114,15 @@ class Identity:
 
     def __post_init__(self) -> None:
         _check_format(self.values)
+
+    def form(self, layout: ParameterLayout) -> MessageForm:
+        """See `Compressor`."""
+        code = PLAIN_CODES[self.values]
+        return MessageForm.dense(code, layout, encode_ops=code.encode_ops)
+
+    def conventions(self, layout: ParameterLayout) -> Mapping[str, int]:
+        """See `Compressor`."""
+        return dense_conventions(layout)
 
     def compress(self, x: Tensor, layout: ParameterLayout, rng: np.random.Generator) -> Payload:
         """Compress a vector; see `Compressor`."""
@@ -106,6 +144,7 @@ class TopK:
     """
 
     name: ClassVar[str] = "top_k"
+    error_grows: ClassVar[bool] = False
     is_deterministic: ClassVar[bool] = True
     is_unbiased: ClassVar[bool] = False
 
@@ -115,6 +154,16 @@ class TopK:
     def __post_init__(self) -> None:
         _check_keep(self.keep)
         _check_format(self.values)
+
+    def form(self, layout: ParameterLayout) -> MessageForm:
+        """See `Compressor`."""
+        code, counts = PLAIN_CODES[self.values], kept_counts(self.keep, layout)
+        ops = selection_ops(self.keep, layout.numel, key_ops=1)
+        return MessageForm.sparse(code, counts, layout, select_ops=ops)
+
+    def conventions(self, layout: ParameterLayout) -> Mapping[str, int]:
+        """See `Compressor`."""
+        return sparse_conventions(kept_counts(self.keep, layout), layout)
 
     def compress(self, x: Tensor, layout: ParameterLayout, rng: np.random.Generator) -> Payload:
         """Compress a vector; see `Compressor`."""
@@ -138,6 +187,7 @@ class RandomK:
     """
 
     name: ClassVar[str] = "random_k"
+    error_grows: ClassVar[bool] = False
     is_deterministic: ClassVar[bool] = False
     is_unbiased: ClassVar[bool] = False
 
@@ -147,6 +197,16 @@ class RandomK:
     def __post_init__(self) -> None:
         _check_keep(self.keep)
         _check_format(self.values)
+
+    def form(self, layout: ParameterLayout) -> MessageForm:
+        """See `Compressor`."""
+        code, counts = PLAIN_CODES[self.values], kept_counts(self.keep, layout)
+        ops = selection_ops(self.keep, layout.numel, key_ops=NOISE_OPS)
+        return MessageForm.sparse(code, counts, layout, select_ops=ops)
+
+    def conventions(self, layout: ParameterLayout) -> Mapping[str, int]:
+        """See `Compressor`."""
+        return sparse_conventions(kept_counts(self.keep, layout), layout)
 
     def compress(self, x: Tensor, layout: ParameterLayout, rng: np.random.Generator) -> Payload:
         """Compress a vector; see `Compressor`."""
@@ -170,6 +230,8 @@ class QSGD:
     """
 
     name: ClassVar[str] = "qsgd"
+    keep: ClassVar[float] = 1.0
+    error_grows: ClassVar[bool] = True
     is_deterministic: ClassVar[bool] = False
 
     bits: int
@@ -183,6 +245,16 @@ class QSGD:
     def is_unbiased(self) -> bool:
         """Unless it was asked to be biased."""
         return not self.biased
+
+    def form(self, layout: ParameterLayout) -> MessageForm:
+        """See `Compressor`."""
+        code = ScaledInteger(self.bits + 1)
+        # Square and sum, x / step, noise and its sum, rounding, two ends.
+        return MessageForm.dense(code, layout, encode_ops=3 + NOISE_OPS + 4)
+
+    def conventions(self, layout: ParameterLayout) -> Mapping[str, int]:
+        """See `Compressor`."""
+        return dense_levels_conventions(layout)
 
     def compress(self, x: Tensor, layout: ParameterLayout, rng: np.random.Generator) -> Payload:
         """Compress a vector; see `Compressor`."""
@@ -207,8 +279,20 @@ class MinMaxUInt8:
     """
 
     name: ClassVar[str] = "min_max_uint8"
+    keep: ClassVar[float] = 1.0
+    error_grows: ClassVar[bool] = False
     is_deterministic: ClassVar[bool] = True
     is_unbiased: ClassVar[bool] = False
+
+    def form(self, layout: ParameterLayout) -> MessageForm:
+        """See `Compressor`."""
+        code = MinMaxByte()
+        return MessageForm.dense(code, layout, encode_ops=code.encode_ops)
+
+    def conventions(self, layout: ParameterLayout) -> Mapping[str, int]:
+        """See `Compressor`."""
+        del layout
+        return {}
 
     def compress(self, x: Tensor, layout: ParameterLayout, rng: np.random.Generator) -> Payload:
         """Compress a vector; see `Compressor`."""
@@ -224,8 +308,20 @@ class SignScale:
     """
 
     name: ClassVar[str] = "sign_scale"
+    keep: ClassVar[float] = 1.0
+    error_grows: ClassVar[bool] = False
     is_deterministic: ClassVar[bool] = True
     is_unbiased: ClassVar[bool] = False
+
+    def form(self, layout: ParameterLayout) -> MessageForm:
+        """See `Compressor`."""
+        code = SignBit()
+        return MessageForm.dense(code, layout, encode_ops=code.encode_ops)
+
+    def conventions(self, layout: ParameterLayout) -> Mapping[str, int]:
+        """See `Compressor`."""
+        del layout
+        return {}
 
     def compress(self, x: Tensor, layout: ParameterLayout, rng: np.random.Generator) -> Payload:
         """Compress a vector; see `Compressor`."""

@@ -1,39 +1,43 @@
 """Message sizes as others count them, to stand beside the true ones of wire.py.
 
-Neither convention is a format: the reference code moves 8 bytes for each entry that it counts as 6,
-and the paper's 8-bit messages exist in no code (reference.md, sections 0 and 3.6).
+`reference` is the reference code's count (reference.md, section 3.6), `paper_8bit` the paper's
+(section 6). Neither is a format: the reference code moves 8 bytes for each entry that it counts as
+6, and the paper's 8-bit messages exist in no code (sections 0 and 3.6).
 """
 
 from __future__ import annotations
 
-from edgesim.compression.compressors import QSGD, Compressor, Identity, RandomK, TopK
-from edgesim.compression.selection import kept_counts
+import numpy as np
+from numpy.typing import NDArray
+
 from edgesim.learning.parameters import ParameterLayout
 
 
-def bytes_by_convention(compressor: Compressor, layout: ParameterLayout) -> dict[str, int]:
-    """One message as the reference code (`reference`) and the paper (`paper_8bit`) count it.
+def dense_conventions(layout: ParameterLayout) -> dict[str, int]:
+    """An uncompressed message, as the reference code and the paper count it."""
+    return {
+        "reference": reference_dense_bytes(layout.numel),
+        "paper_8bit": paper_dense8_bytes(layout.numel, layout.num_tensors),
+    }
 
-    Source: reference.md, sections 3.6 and 6.
 
-    Only conventions that have a rule for the compressor are given.
+def dense_levels_conventions(layout: ParameterLayout) -> dict[str, int]:
+    """A message of levels: the reference code's counter does not look at their number."""
+    return {"reference": reference_dense_bytes(layout.numel)}
+
+
+def sparse_conventions(counts: NDArray[np.int64], layout: ParameterLayout) -> dict[str, int]:
+    """A message of kept entries, as the reference code and the paper count it.
+
+    Args:
+        counts: kept entries of each tensor.
+        layout: of the vector.
     """
-    match compressor:
-        case TopK() | RandomK():
-            kept = int(kept_counts(compressor.keep, layout).sum())
-            return {
-                "reference": reference_sparse_bytes(kept),
-                "paper_8bit": paper_sparse8_bytes(kept, layout.num_tensors),
-            }
-        case QSGD():  # the reference's counter does not look at the number of levels
-            return {"reference": reference_dense_bytes(layout.numel)}
-        case Identity():
-            return {
-                "reference": reference_dense_bytes(layout.numel),
-                "paper_8bit": paper_dense8_bytes(layout.numel, layout.num_tensors),
-            }
-        case _:
-            return {}
+    kept = int(counts.sum())
+    return {
+        "reference": reference_sparse_bytes(kept),
+        "paper_8bit": paper_sparse8_bytes(kept, layout.num_tensors),
+    }
 
 
 def reference_dense_bytes(num_entries: int) -> int:

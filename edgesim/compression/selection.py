@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import log
 from typing import TypeAlias
 
 import numpy as np
@@ -84,3 +85,19 @@ def _without_last_ties(
         tied = np.flatnonzero(keys[indices[start:end]] == thresholds[tensor])
         is_kept[start + tied[-surplus[tensor] :]] = False
     return indices[is_kept]
+
+
+def selection_ops(keep: float, numel: int, key_ops: int) -> int:
+    """Operations to find the entries that are kept.
+
+    Keys (|x|, or random numbers), the key of rank K, then a comparison of each key with it.
+    Quickselect takes 2 (1 + entropy of the rank) comparisons an entry, in nats, in the mean over
+    orders of a long vector: D. E. Knuth, "Mathematical analysis of algorithms", IFIP Congress 1971.
+
+    Args:
+        keep: share of the entries that is kept.
+        numel: D.
+        key_ops: operations to make the key of an entry.
+    """
+    entropy = -sum(p * log(p) for p in (keep, 1 - keep) if p > 0)
+    return round((key_ops + 1 + 2 * (1 + entropy)) * numel)

@@ -44,6 +44,11 @@ class ValueCode(Protocol):
     scales_per_tensor: ClassVar[int]
 
     @property
+    def decode_ops(self) -> int:
+        """Operations to make a value of a code."""
+        ...
+
+    @property
     def bits(self) -> int:
         """Bits per entry on the wire."""
         ...
@@ -73,6 +78,11 @@ class ValueCode(Protocol):
 class PlainCode(ValueCode, Protocol):
     """A code that any compressor can use for the entries it keeps."""
 
+    @property
+    def encode_ops(self) -> int:
+        """Operations to make a code of a value."""
+        ...
+
     def quantize(self, values: Floats, segments: Segments) -> tuple[Codes, Scales]:
         """Nearest codes, shape (K,), and scales, shape (T, scales_per_tensor)."""
         ...
@@ -86,6 +96,16 @@ class FloatCode:
     scales_per_tensor: ClassVar[int] = 0
 
     bits: int
+
+    @property
+    def encode_ops(self) -> int:
+        """A rounding or a widening, unless the values are of this format."""
+        return 0 if self.bits == 32 else 1
+
+    @property
+    def decode_ops(self) -> int:
+        """A widening of fp16."""
+        return 1 if self.bits == 16 else 0
 
     @property
     def label(self) -> str:
@@ -139,6 +159,8 @@ class ScaledInteger:
 
     wire_id: ClassVar[int] = 2
     scales_per_tensor: ClassVar[int] = 1
+    encode_ops: ClassVar[int] = 4  # |x|, maximum, x / step, rounding; back a product
+    decode_ops: ClassVar[int] = 1
 
     bits: int
 
@@ -214,6 +236,8 @@ class MinMaxByte:
 
     wire_id: ClassVar[int] = 3
     scales_per_tensor: ClassVar[int] = 2
+    encode_ops: ClassVar[int] = 7  # minimum, maximum, x a, rounding, - L, two ends; (q + L) / a
+    decode_ops: ClassVar[int] = 2
 
     bits: ClassVar[int] = 8
     label: ClassVar[str] = "min-max uint8"
@@ -262,6 +286,8 @@ class SignBit:
 
     wire_id: ClassVar[int] = 4
     scales_per_tensor: ClassVar[int] = 1
+    encode_ops: ClassVar[int] = 3  # |x| and its sum, sign; 2 q - 1 and the magnitude
+    decode_ops: ClassVar[int] = 3
 
     bits: ClassVar[int] = 1
     label: ClassVar[str] = "sign"

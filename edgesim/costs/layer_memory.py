@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from edgesim.costs.layer import PRODUCT_KINDS, Kind, Layer
-from edgesim.costs.widths import CODE_BYTES, FLOAT_BYTES, INDEX_BYTES
+from edgesim.hardware.widths import CODE_BYTES, FLOAT_BYTES, INDEX_BYTES
 from edgesim.quant.backends import BackendName
 from edgesim.quant.range_batch_norm_formulas import chunking
 from edgesim.quant.range_evonorm_formulas import chunks_of

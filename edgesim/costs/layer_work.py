@@ -29,11 +29,10 @@ from functools import cached_property
 from typing import assert_never
 
 from edgesim.costs.layer import PRODUCT_KINDS, Kind, Layer
-from edgesim.costs.widths import CODE_BYTES, FLOAT_BYTES, INDEX_BYTES
-from edgesim.hardware.work import Work
+from edgesim.hardware.widths import CODE_BYTES, FLOAT_BYTES, INDEX_BYTES
+from edgesim.hardware.work import NOISE_OPS, Work
 from edgesim.quant.settings import QuantizationSettings, Rounding
 
-NOISE_OPS = 7  # quant/rounding_noise.py: 12 for two entries (hash 10, halves 2), then each scaled
 RANGE_OPS = 2  # minimum and maximum, a comparison each
 DEQUANTIZE_OPS = 2  # (code - zero point) scale
 WEIGHT_CODE_OPS = 6  # |w|, maximum, product with 1 / scale, rounding, two ends

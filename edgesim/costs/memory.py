@@ -16,20 +16,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from edgesim.costs.closed_form import ClosedForm
 from edgesim.costs.errors import CostError
 from edgesim.costs.layer import Kind
 from edgesim.costs.memory_table import Component, MemoryTable
-from edgesim.costs.message_form import CountedAlgorithm, MessageForm, PerEdgeChoco
 from edgesim.costs.step_replay import peak_of_step
-from edgesim.costs.widths import FLOAT_BYTES, INDEX_BYTES
-from edgesim.gossip.choco import Choco
-from edgesim.gossip.choco_numerator import ChocoNumerator
-from edgesim.gossip.dcd import Dcd
-from edgesim.gossip.deep_squeeze import DeepSqueeze
-from edgesim.gossip.fixed_graph_choco import FixedGraphChoco
-from edgesim.learning.optimizers import Optimizer, QuasiGlobalMomentum, Sgd
+from edgesim.gossip.algorithm import Algorithm, Buffers
+from edgesim.hardware.widths import FLOAT_BYTES, INDEX_BYTES
+from edgesim.learning.optimizers import Optimizer
 from edgesim.quant.backends import BackendName
 
 _RUNNING_STATISTICS: frozenset[Kind] = frozenset({"batch_norm", "range_batch_norm"})
@@ -66,7 +62,7 @@ class MemoryModel:
     model: ClosedForm
     backend: BackendName | None
     optimizer: Optimizer
-    algorithm: CountedAlgorithm
+    algorithm: Algorithm[Any]
     out_degree: int
     in_degree: int
     message_bytes: int
@@ -81,8 +77,8 @@ class MemoryModel:
         return max(moments, key=lambda table: table.total)
 
     def in_loading(self) -> MemoryTable:
-        """When z = x/u is computed and written into the model; DCD's u is 1 throughout."""
-        z = 0 if isinstance(self.algorithm, Dcd) else FLOAT_BYTES * self._numel
+        """When z = x/u is computed and written into the model."""
+        z = FLOAT_BYTES * self._numel * self._buffers().models
         return self._with({"master_copy": z, "activations": self._batch_bytes()})
 
     def in_step(self) -> MemoryTable:
@@ -91,11 +87,10 @@ class MemoryModel:
 
     def in_sending(self) -> MemoryTable:
         """When the new messages are made, while the last ones may not all have left."""
-        form = MessageForm.of(self.algorithm.compressor, self.algorithm.layout)
-        payloads = self._payloads()
-        operand = 0
-        if payloads and isinstance(self.algorithm, PerEdgeChoco | FixedGraphChoco | Dcd):
-            operand = FLOAT_BYTES * self._numel  # the difference that is compressed
+        form = self.algorithm.compressor.form(self.algorithm.layout)
+        buffers = self._buffers()
+        payloads = buffers.payloads
+        operand = FLOAT_BYTES * self._numel * buffers.operands if payloads else 0
         sections = 0
         if self.out_degree:
             sections = form.section_bytes(self.message_bytes, self.algorithm.name)
@@ -103,7 +98,7 @@ class MemoryModel:
         made = payloads * form.payload_bytes + max(operand, payloads * sections + envelopes)
         return self._with(
             {
-                "optimizer": self._half_step(),
+                "optimizer": self.optimizer.kept_in_gossip * self._trained_bytes,
                 "activations": self._batch_bytes(),
                 "send_buffers": made,
             }
@@ -114,16 +109,16 @@ class MemoryModel:
         return MemoryTable.of(self._always() + Counter(held))
 
     def _always(self) -> Counter[Component]:
-        vector, trained = FLOAT_BYTES * self._numel, FLOAT_BYTES * self.model.num_trainable
+        vector = FLOAT_BYTES * self._numel
         is_fp32 = self.model.form.settings is None
-        form = MessageForm.of(self.algorithm.compressor, self.algorithm.layout)
+        form = self.algorithm.compressor.form(self.algorithm.layout)
         return Counter(
             {
                 "weights": self._statistics() + (vector if is_fp32 else 0),
                 "master_copy": vector if is_fp32 else 2 * vector,
                 "gradients": vector,
-                "optimizer": trained,
-                "gossip_state": self._copies() * vector,
+                "optimizer": self.optimizer.kept * self._trained_bytes,
+                "gossip_state": self._buffers().kept * vector,
                 "send_buffers": self.out_degree * self.message_bytes + form.shared_bytes,
                 "receive_buffers": self.message_bytes if self.in_degree else 0,
                 "mailbox": self.in_degree * form.payload_bytes,
@@ -133,6 +128,11 @@ class MemoryModel:
     @property
     def _numel(self) -> int:
         return self.algorithm.layout.numel
+
+    @property
+    def _trained_bytes(self) -> int:
+        """A vector of the parameters that are trained."""
+        return FLOAT_BYTES * self.model.num_trainable
 
     def _batch_bytes(self) -> int:
         """Images and labels."""
@@ -150,33 +150,6 @@ class MemoryModel:
                 counters += layer.kind == "batch_norm"  # torch counts its batches
         return 2 * FLOAT_BYTES * floats + INDEX_BYTES * counters
 
-    def _copies(self) -> int:
-        """Vectors of the algorithm beside x."""
-        match self.algorithm:
-            case FixedGraphChoco():
-                return 2
-            case Choco() | ChocoNumerator():
-                return self.out_degree + self.in_degree
-            case DeepSqueeze():
-                return 1
-            case Dcd():
-                return 1 + self.in_degree
-            case _:
-                return 0
-
-    def _payloads(self) -> int:
-        """Compressed vectors of one round."""
-        if isinstance(self.algorithm, PerEdgeChoco):
-            return self.out_degree
-        return 1 if self.out_degree else 0
-
-    def _half_step(self) -> int:
-        """What the optimizer keeps from the local step to the end of gossip."""
-        match self.optimizer:
-            case Sgd():
-                return 0
-            case QuasiGlobalMomentum():
-                return FLOAT_BYTES * self.model.num_trainable
-            case _:
-                kind = type(self.optimizer).__name__
-                raise CostError(f"an optimizer of type {kind} has no counts")
+    def _buffers(self) -> Buffers:
+        """Memory of the algorithm beside x."""
+        return self.algorithm.buffers(self.out_degree, self.in_degree)

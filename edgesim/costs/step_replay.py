@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from edgesim.costs.layer import Layer
 from edgesim.costs.layer_memory import LayerMemory, memory_of_layer
 from edgesim.costs.memory_table import Component
-from edgesim.costs.widths import FLOAT_BYTES, INDEX_BYTES
+from edgesim.hardware.widths import FLOAT_BYTES, INDEX_BYTES
 from edgesim.quant.backends import BackendName
 
 

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from edgesim.costs.metered_model import MeteredModel
-from edgesim.costs.round_work import optimizer_work
 from edgesim.data.batches import BatchStream
 from edgesim.errors import EdgesimError
 from edgesim.gossip.algorithm import GossipState
@@ -126,7 +125,7 @@ class Trainer:
         if self._steps_on_model:
             torch.mul(moved, u, out=x)
         state.x[trainable:] = flat.parameters[trainable:] * state.u
-        work += optimizer_work(self._optimizer, trainable)
+        work += self._optimizer.work(trainable)
         self._works[len(labels_N)] = work
         return loss, work
 
@@ -151,7 +150,7 @@ class Trainer:
             seed_dropout_(model.flat.leaf_modules, self._seed_of(Purpose.DROPOUT, round_index))
             seed_rounding_(model.flat.leaf_modules, self._seed_of(Purpose.ROUNDING, round_index))
             _, _, work = model.loss_and_gradient(images_NCHW, labels_N)
-            self._works[size] = work + optimizer_work(self._optimizer, self._num_trainable)
+            self._works[size] = work + self._optimizer.work(self._num_trainable)
         return self._works[size]
 
     def known_work(self, round_index: int) -> Work:

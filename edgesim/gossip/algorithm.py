@@ -21,7 +21,9 @@ from typing import Protocol, TypeAlias, TypeVar
 import numpy as np
 from torch import Tensor
 
+from edgesim.compression.compressors import Compressor
 from edgesim.compression.payload import Payload
+from edgesim.hardware.work import Work
 from edgesim.learning.parameters import ParameterLayout
 
 LEAST_PUSH_WEIGHT = 1e-12
@@ -103,6 +105,24 @@ def edges_with_mass(state: GossipState, out_edges: Sequence[OutEdge]) -> Sequenc
     return [replace(edge, weight=0.0) for edge in out_edges]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Buffers:
+    """What an algorithm holds of a device's memory beside x.
+
+    Attributes:
+        kept: flat vectors between rounds.
+        payloads: compressed vectors that are made in one round.
+        operands: flat vectors that exist while messages are made, such as the difference that is
+            compressed.
+        models: flat vectors that z = x/u takes; 0 where u is 1 throughout, so that z is x.
+    """
+
+    kept: int
+    payloads: int
+    operands: int
+    models: int = 1
+
+
 State = TypeVar("State", bound=GossipState)
 
 
@@ -117,6 +137,35 @@ class Algorithm(Hashable, Protocol[State]):
     @property
     def layout(self) -> ParameterLayout:
         """Layout of the vectors."""
+        ...
+
+    @property
+    def compressor(self) -> Compressor:
+        """What makes its messages."""
+        ...
+
+    @property
+    def keeps_edges(self) -> bool:
+        """Whether it holds memory for each edge from the edge's first message on.
+
+        Then the neighbours of the whole run count in its memory, not those of a round.
+        """
+        ...
+
+    def work(self, out_degree: int, in_degree: int) -> Work:
+        """Work of one round's gossip on one device, z = x/u of the next step included.
+
+        Operations and traffic are those of the formulas: each statement reads each of its vectors
+        and writes its result once. There are no MACs: a vector operation has no operand to reuse.
+
+        Args:
+            out_degree: active out-edges in the round.
+            in_degree: messages absorbed in it.
+        """
+        ...
+
+    def buffers(self, out_degree: int, in_degree: int) -> Buffers:
+        """Memory beside x on a device with so many neighbours, as `keeps_edges` counts them."""
         ...
 
     def init(self, x: Tensor, in_weights: Mapping[int, float]) -> State:

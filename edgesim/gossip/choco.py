@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -22,11 +23,13 @@ from torch import Tensor
 from edgesim.compression.compressors import Compressor
 from edgesim.gossip.algorithm import (
     LEAST_PUSH_WEIGHT,
+    Buffers,
     GossipState,
     OutEdge,
     OwnEdge,
     Share,
 )
+from edgesim.hardware.work import Work, vector_work
 from edgesim.learning.parameters import ParameterLayout
 
 
@@ -56,6 +59,8 @@ class Choco:
 
     Mass: what the sender takes from x, eta w_e u h[e], is exactly what the receiver adds.
     """
+
+    keeps_edges: ClassVar[bool] = True
 
     averaging_rate: float
     compressor: Compressor
@@ -97,3 +102,16 @@ class Choco:
             arriving = self.averaging_rate * share.weight * share.push_weight
             state.x.add_(h, alpha=arriving)
             state.u += arriving
+
+    def work(self, out_degree: int, in_degree: int) -> Work:
+        """See `Algorithm`."""
+        n, message = self.layout.numel, self.compressor.form(self.layout)
+        edge = vector_work(n, ops=2, passes=3)  # x -= eta w u h or x += eta w u h
+        model = debias = vector_work(n, ops=1, passes=2)  # z = x/u, anew for each edge
+        send = model + vector_work(n, ops=1, passes=3) + message.compress_work()  # q = C(z - h)
+        absorb = message.add_work() + edge
+        return (send + message.add_work() + edge) * out_degree + absorb * in_degree + debias
+
+    def buffers(self, out_degree: int, in_degree: int) -> Buffers:
+        """A copy and a message for each edge, and z - h while it is compressed."""
+        return Buffers(kept=out_degree + in_degree, payloads=out_degree, operands=1)

@@ -15,14 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from edgesim.compression.compressors import Compressor
-from edgesim.gossip.algorithm import OutEdge, Share
+from edgesim.gossip.algorithm import Buffers, OutEdge, Share
 from edgesim.gossip.choco import ChocoState
+from edgesim.hardware.work import Work, vector_work
 from edgesim.learning.parameters import ParameterLayout
 
 
@@ -41,6 +43,8 @@ class ChocoNumerator:
     Attributes:
         name: in messages; that of `Choco`, whose messages have the same parts and length.
     """
+
+    keeps_edges: ClassVar[bool] = True
 
     averaging_rate: float
     compressor: Compressor
@@ -75,3 +79,16 @@ class ChocoNumerator:
             share.payload.add_to_(h)
             state.x.add_(h, alpha=eta * share.weight)
             state.u += eta * share.weight * share.push_weight
+
+    def work(self, out_degree: int, in_degree: int) -> Work:
+        """See `Algorithm`."""
+        n, message = self.layout.numel, self.compressor.form(self.layout)
+        edge = vector_work(n, ops=2, passes=3)  # x -= eta w h or x += eta w h
+        send = vector_work(n, ops=1, passes=3) + message.compress_work()  # q = C(x - h)
+        absorb = message.add_work() + edge
+        debias = vector_work(n, ops=1, passes=2)
+        return (send + message.add_work() + edge) * out_degree + absorb * in_degree + debias
+
+    def buffers(self, out_degree: int, in_degree: int) -> Buffers:
+        """A copy and a message for each edge, and x - h while it is compressed."""
+        return Buffers(kept=out_degree + in_degree, payloads=out_degree, operands=1)

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
 
 from edgesim.compression.compressors import Compressor
-from edgesim.gossip.algorithm import GossipState, OutEdge, Share
+from edgesim.gossip.algorithm import Buffers, GossipState, OutEdge, Share
+from edgesim.hardware.work import Work, vector_work
 from edgesim.learning.parameters import ParameterLayout
 
 
@@ -38,6 +40,8 @@ class DcdState(GossipState):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dcd:
     """Difference compression on a fixed graph with doubly stochastic weights."""
+
+    keeps_edges: ClassVar[bool] = False
 
     compressor: Compressor
     layout: ParameterLayout
@@ -68,3 +72,15 @@ class Dcd:
         """Move the neighbours' copies as they moved theirs: h[e] += q."""
         for share in received:
             share.payload.add_to_(state.received[share.peer])
+
+    def work(self, out_degree: int, in_degree: int) -> Work:
+        """See `Algorithm`."""
+        n, message = self.layout.numel, self.compressor.form(self.layout)
+        # t = x - h + sum_e w_e h[e] - (1 - w) h, q = C(t), h += q, x = h; u is 1 throughout.
+        send = vector_work(n, ops=1, passes=3) + vector_work(n, ops=2, passes=3) * (in_degree + 1)
+        send += message.compress_work() + message.add_work() + vector_work(n, ops=0, passes=2)
+        return send * min(out_degree, 1) + message.add_work() * in_degree
+
+    def buffers(self, out_degree: int, in_degree: int) -> Buffers:
+        """The own copy, one for each in-neighbour, and t while it is compressed."""
+        return Buffers(kept=1 + in_degree, payloads=min(out_degree, 1), operands=1, models=0)

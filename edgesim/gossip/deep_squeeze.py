@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from edgesim.compression.compressors import Compressor
-from edgesim.gossip.algorithm import GossipState, OutEdge, Share, edges_with_mass
+from edgesim.gossip.algorithm import Buffers, GossipState, OutEdge, Share, edges_with_mass
+from edgesim.hardware.work import Work, vector_work
 from edgesim.learning.parameters import ParameterLayout
 
 
@@ -34,6 +36,8 @@ class DeepSqueeze:
 
     Mass: every active out-edge takes eta w_e c from x and gives exactly that to its receiver.
     """
+
+    keeps_edges: ClassVar[bool] = False
 
     averaging_rate: float
     compressor: Compressor
@@ -66,3 +70,15 @@ class DeepSqueeze:
             scale = self.averaging_rate * share.weight
             share.payload.add_to_(state.x, scale=scale)
             state.u += scale * share.push_weight
+
+    def work(self, out_degree: int, in_degree: int) -> Work:
+        """See `Algorithm`."""
+        n, message = self.layout.numel, self.compressor.form(self.layout)
+        send = vector_work(n, ops=1, passes=3) + message.compress_work()  # v = delta + x, c = C(v)
+        send += message.add_work() + message.add_times_work()  # delta = v - c, x -= eta (1 - w) c
+        debias = vector_work(n, ops=1, passes=2)
+        return send * min(out_degree, 1) + message.add_times_work() * in_degree + debias
+
+    def buffers(self, out_degree: int, in_degree: int) -> Buffers:  # noqa: ARG002
+        """What is left unsent, delta."""
+        return Buffers(kept=1, payloads=min(out_degree, 1), operands=0)

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from edgesim.compression.compressors import Compressor
-from edgesim.gossip.algorithm import GossipState, OutEdge, Share
+from edgesim.gossip.algorithm import Buffers, GossipState, OutEdge, Share
+from edgesim.hardware.work import Work, vector_work
 from edgesim.learning.parameters import ParameterLayout
 
 
@@ -46,6 +48,8 @@ class FixedGraphChoco:
     copy of device 1 after both, but x gets it once only, so that mass is lost. A round without any
     message is a local step.
     """
+
+    keeps_edges: ClassVar[bool] = False
 
     averaging_rate: float
     compressor: Compressor
@@ -79,3 +83,17 @@ class FixedGraphChoco:
             share.payload.add_to_(state.S, scale=share.weight)
             state.u += eta * share.weight * share.push_weight
         state.x.add_(state.S, alpha=eta)
+
+    def work(self, out_degree: int, in_degree: int) -> Work:
+        """See `Algorithm`."""
+        n, message = self.layout.numel, self.compressor.form(self.layout)
+        send = vector_work(n, ops=1, passes=3) + message.compress_work()  # q = C(x - h)
+        send += message.add_work() + vector_work(n, ops=2, passes=3)  # h += q, x -= eta (1 - w) h
+        mix = vector_work(n, ops=2, passes=3)  # x += eta S
+        debias = vector_work(n, ops=1, passes=2)
+        absorb = message.add_times_work() * in_degree + mix * min(in_degree, 1)
+        return send * min(out_degree, 1) + absorb + debias
+
+    def buffers(self, out_degree: int, in_degree: int) -> Buffers:  # noqa: ARG002
+        """Two copies, and x - h while it is compressed."""
+        return Buffers(kept=2, payloads=min(out_degree, 1), operands=1)

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
 
 from edgesim.compression.compressors import Compressor
-from edgesim.gossip.algorithm import GossipState, OutEdge, Share, edges_with_mass
+from edgesim.gossip.algorithm import Buffers, GossipState, OutEdge, Share, edges_with_mass
+from edgesim.hardware.work import Work, vector_work
 from edgesim.learning.parameters import ParameterLayout
 
 
@@ -30,6 +32,8 @@ class GradientPush:
         averaging_rate: eta; 1 is SGP as published.
         compressor: an `Identity`: the values' format on the wire and nothing else.
     """
+
+    keeps_edges: ClassVar[bool] = False
 
     averaging_rate: float
     compressor: Compressor
@@ -60,3 +64,14 @@ class GradientPush:
             scale = self.averaging_rate * share.weight
             share.payload.add_to_(state.x, scale=scale)
             state.u += scale * share.push_weight
+
+    def work(self, out_degree: int, in_degree: int) -> Work:
+        """See `Algorithm`."""
+        n, message = self.layout.numel, self.compressor.form(self.layout)
+        send = message.compress_work() + message.add_times_work()  # x -= eta (1 - w) x~
+        debias = vector_work(n, ops=1, passes=2)
+        return send * min(out_degree, 1) + message.add_times_work() * in_degree + debias
+
+    def buffers(self, out_degree: int, in_degree: int) -> Buffers:  # noqa: ARG002
+        """Nothing beside the message."""
+        return Buffers(kept=0, payloads=min(out_degree, 1), operands=0)

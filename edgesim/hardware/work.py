@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from edgesim.hardware.widths import FLOAT_BYTES
+
+NOISE_OPS = 7  # quant/rounding_noise.py: 12 for two entries (hash 10, halves 2), then each scaled
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
@@ -40,3 +44,14 @@ class Work:
     def __mul__(self, times: int) -> Work:
         """The same work several times."""
         return Work(**{f.name: getattr(self, f.name) * times for f in fields(Work)})
+
+
+def vector_work(numel: int, *, ops: int, passes: int) -> Work:
+    """Work of a statement on flat vectors of fp32.
+
+    Args:
+        numel: entries of a vector.
+        ops: operations per entry.
+        passes: vectors that are read, and written.
+    """
+    return Work(elementwise_ops=ops * numel, traffic_bytes=passes * FLOAT_BYTES * numel)

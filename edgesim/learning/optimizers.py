@@ -15,10 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
+
+from edgesim.hardware.work import Work, vector_work
 
 _PART = 1 << 17  # entries whose several passes stay in the caches; a multiple of vector registers
 
@@ -38,7 +40,24 @@ class OptimizerState:
 
 
 class Optimizer(Protocol):
-    """A frozen object of hyper-parameters; its evolving state is handed to it."""
+    """A frozen object of hyper-parameters; its evolving state is handed to it.
+
+    Attributes:
+        kept: vectors of the trained parameters' length that its state holds between rounds.
+        kept_in_gossip: further ones that it holds from the local step to the end of gossip.
+    """
+
+    @property
+    def kept(self) -> int:  # noqa: D102
+        ...
+
+    @property
+    def kept_in_gossip(self) -> int:  # noqa: D102
+        ...
+
+    def work(self, num_trainable: int) -> Work:
+        """Work of one round's local step, and of what the optimizer learns from gossip."""
+        ...
 
     def init(self, x: Tensor) -> OptimizerState:
         """State before the first step."""
@@ -60,9 +79,17 @@ class Sgd:
     a = g + wd x;  m = beta m + a;  d = a + beta m (Nesterov) or m;  x~ = x - gamma d.
     """
 
+    kept: ClassVar[int] = 1
+    kept_in_gossip: ClassVar[int] = 0
+
     momentum: float
     nesterov: bool
     weight_decay: float
+
+    def work(self, num_trainable: int) -> Work:
+        """Of a = g + wd x, m = beta m + a, x -= gamma d; Nesterov: d = a + beta m. Two each."""
+        ops = 8 if self.nesterov else 6
+        return vector_work(num_trainable, ops=ops, passes=5)  # g, x, m read; x, m written
 
     def init(self, x: Tensor) -> OptimizerState:
         """Zero momentum."""
@@ -92,9 +119,20 @@ class QuasiGlobalMomentum:
     m <- beta m + (1 - beta) (x - x+) / gamma.
     """
 
+    kept: ClassVar[int] = 1
+    kept_in_gossip: ClassVar[int] = 1
+
     momentum: float
     nesterov: bool
     weight_decay: float
+
+    def work(self, num_trainable: int) -> Work:
+        """See `Optimizer`."""
+        # a: 2; d = (1 + beta) a + beta^2 m: 3, or a + beta m: 2; x: 2;
+        # m = beta m + (1 - beta) d: 3; then r = x - x~: 1, m -= r (1 - beta) / (gamma u): 2.
+        ops = 13 if self.nesterov else 12
+        # g, x, m read and x, m, x~ written; then x, x~, m read and m written.
+        return vector_work(num_trainable, ops=ops, passes=6 + 4)
 
     def init(self, x: Tensor) -> OptimizerState:
         """Zero momentum."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, Tag
 
@@ -99,7 +99,13 @@ _COMPRESSOR = "what is kept of each message, and in which format"
 
 
 class GossipSection(Section):
-    """What every algorithm has; `algorithm` and further options are the subclass's."""
+    """What every algorithm has; `algorithm` and further options are the subclass's.
+
+    Attributes:
+        needs_one_graph: it needs the same graph in every exchange, with equal weights both ways.
+    """
+
+    needs_one_graph: ClassVar[bool] = False
 
     local_steps: Count = Field(
         default=1,
@@ -149,9 +155,16 @@ class GradientPushGossip(GossipSection):
         "round the model, without error feedback",
     )
 
+    @property
+    def compressor(self) -> IdentityCompressor:
+        """Everything is sent."""
+        return IdentityCompressor(kind="identity", values=self.values)
+
 
 class DcdGossip(GossipSection):
     """Bagua's low-precision decentralized SGD (docs/reference.md, section 7)."""
+
+    needs_one_graph: ClassVar[bool] = True
 
     algorithm: Literal["dcd"]
     compressor: CompressorSection = Field(

@@ -385,25 +385,26 @@ class Scenario(Section):
         return self
 
     @model_validator(mode="after")
-    def _dcd_has_symmetric_weights(self) -> Self:
-        if self.gossip.algorithm != "dcd":
+    def _one_graph_has_symmetric_weights(self) -> Self:
+        if not self.gossip.needs_one_graph:
             return self
+        name = self.gossip.algorithm
         if self.fleet.churn is not None:
             raise ContradictionError(
                 "fleet.churn",
-                "is set; gossip.algorithm: dcd needs the same graph in every exchange",
+                f"is set; gossip.algorithm: {name} needs the same graph in every exchange",
             )
         kind = self.topology.kind
         if isinstance(self.topology, Cycle) or kind not in _SYMMETRIC_KINDS:
             raise ContradictionError(
                 "topology.kind",
-                f"is {kind}; gossip.algorithm: dcd needs a fixed graph with the same weights both "
-                f"ways: {', '.join(sorted(_SYMMETRIC_KINDS))}",
+                f"is {kind}; gossip.algorithm: {name} needs a fixed graph with the same weights "
+                f"both ways: {', '.join(sorted(_SYMMETRIC_KINDS))}",
             )
         if kind not in _REGULAR_KINDS and self.topology.weights != "metropolis":
             raise ContradictionError(
                 "topology.weights",
-                f"is {self.topology.weights}; must be metropolis for gossip.algorithm: dcd on "
+                f"is {self.topology.weights}; must be metropolis for gossip.algorithm: {name} on "
                 f"topology.kind: {kind}, whose devices may differ in their number of neighbours",
             )
         return self

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from edgesim.assembly.equipment import JOULES_PER_WH, device_profiles
 from edgesim.assembly.free_clocks import step_work
+from edgesim.assembly.message_costs import random_message_bytes
 from edgesim.assembly.subject import Subject
-from edgesim.costs.message_form import random_message_bytes
 from edgesim.costs.round_work import gossip_work
 from edgesim.errors import ScenarioError
 from edgesim.hardware.energy import Activity, price

@@ -8,11 +8,11 @@ all entries in fp32 beside either model: it has no error feedback. All costs fol
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal, get_args
 
-from edgesim.assembly.build import choco_form
+from edgesim.assembly.build import exchanges_of
 from edgesim.assembly.message_costs import MessageCosts, NoiseMessages
 from edgesim.assembly.subject import Subject, default_settings, device_backend
 from edgesim.compression.compressors import Compressor, Identity, TopK
@@ -20,12 +20,9 @@ from edgesim.costs.closed_form import ClosedForm, closed_form
 from edgesim.costs.layer_plan import ModelForm
 from edgesim.costs.memory import MemoryModel, paper_memory
 from edgesim.costs.memory_table import MemoryTable
-from edgesim.costs.message_form import CountedAlgorithm, PerEdgeChoco
-from edgesim.costs.round_work import gossip_work, optimizer_work
-from edgesim.gossip.dcd import Dcd
-from edgesim.gossip.deep_squeeze import DeepSqueeze
-from edgesim.gossip.fixed_graph_choco import FixedGraphChoco
-from edgesim.gossip.gradient_push import GradientPush
+from edgesim.costs.round_work import gossip_work
+from edgesim.gossip.algorithm import Algorithm
+from edgesim.gossip.catalog import ALGORITHMS, Exchanges, Form
 from edgesim.hardware.energy_tables import ENERGY_TABLES
 from edgesim.hardware.work import Work
 from edgesim.learning.optimizers import Optimizer, Sgd
@@ -46,7 +43,7 @@ COMPRESSIONS: dict[Compression, float] = {"0 %": 1.0, "90 %": 0.1, "99 %": 0.01}
 WEIGHT_GRADIENTS: tuple[WeightGradient, ...] = ("int8", "fp16", "fp32")
 _NORMS: dict[Precision, Norm] = {"fp32": "evonorm_s0", "int8": "range_evonorm"}
 _RATE = 1.0  # averaging rate, of which no cost depends
-_Maker = Callable[[Compressor, ParameterLayout], CountedAlgorithm]
+_UNKNOWN = Exchanges(are_fixed=False, are_balanced=False)
 
 # reference.md, section 5; the common optimizer of the paper's experiments.
 PAPER_OPTIMIZER = Sgd(momentum=0.9, nesterov=True, weight_decay=1e-4)
@@ -77,7 +74,7 @@ class Setting:
     optimizer: Optimizer
     out_degree: int
     in_degree: int
-    choco: type[PerEdgeChoco | FixedGraphChoco]
+    choco: Form
 
     def form(
         self, precision: Precision, weight_gradient: WeightGradient | None = None
@@ -159,6 +156,8 @@ def setting_of(subject: Subject) -> Setting:
         for device in range(schedule.num_devices)
     ]
     out_degree, in_degree = max(degrees, key=sum)
+    is_published = subject.scenario.gossip.algorithm == "choco_numerator"
+    choco = ALGORITHMS["choco_numerator" if is_published else "choco"]
     return Setting(
         name=form.name,
         image_shape=form.image_shape,
@@ -168,7 +167,7 @@ def setting_of(subject: Subject) -> Setting:
         optimizer=subject.optimizer,
         out_degree=out_degree,
         in_degree=in_degree,
-        choco=choco_form(subject.scenario, schedule),
+        choco=choco.form(exchanges_of(subject.scenario, schedule)),
     )
 
 
@@ -210,27 +209,29 @@ def _sides(
 ) -> dict[tuple[AlgorithmName, Compression], Side]:
     """All algorithms and compressions of one precision."""
     layout = ParameterLayout.from_shapes(model.flat_shapes)
-    step = model.step_work.total + optimizer_work(setting.optimizer, model.num_trainable)
+    step = model.step_work.total + setting.optimizer.work(model.num_trainable)
     sides = {}
     for compression, keep in COMPRESSIONS.items():
         compressor: Compressor = (
             Identity(values=precision) if keep == 1.0 else TopK(keep=keep, values=precision)
         )
-        for name, make in _algorithms(setting).items():
+        for name in get_args(AlgorithmName):
             own = compressor
             if name == "gradient_push":
                 if keep != 1.0:
                     continue
                 own = Identity(values="fp32")
             message = messages.costs(own, layout, [name])[name]
-            sides[name, compression] = _side(setting, model, make(own, layout), message, step)
+            sides[name, compression] = _side(
+                setting, model, _make(setting, name, own, layout), message, step
+            )
     return sides
 
 
 def _side(
     setting: Setting,
     model: ClosedForm,
-    algorithm: CountedAlgorithm,
+    algorithm: Algorithm[Any],
     message: MessageCosts,
     step: Work,
 ) -> Side:
@@ -255,15 +256,11 @@ def _side(
     )
 
 
-def _algorithms(setting: Setting) -> dict[AlgorithmName, _Maker]:
+def _make(
+    setting: Setting, name: AlgorithmName, compressor: Compressor, layout: ParameterLayout
+) -> Algorithm[Any]:
     """DCD on a graph with links one way has the costs of one with as many links both ways."""
-    return {
-        "choco": lambda c, layout: setting.choco(averaging_rate=_RATE, compressor=c, layout=layout),
-        "deepsqueeze": lambda c, layout: DeepSqueeze(
-            averaging_rate=_RATE, compressor=c, layout=layout
-        ),
-        "gradient_push": lambda c, layout: GradientPush(
-            averaging_rate=_RATE, compressor=c, layout=layout
-        ),
-        "dcd": lambda c, layout: Dcd(compressor=c, layout=layout),
-    }
+    kind = ALGORITHMS[name]
+    form = setting.choco if name == "choco" else kind.form(_UNKNOWN)
+    rate = {"averaging_rate": _RATE} if kind.has_rate else {}
+    return form(compressor=compressor, layout=layout, **rate)

@@ -18,7 +18,7 @@ from edgesim.assembly.subject import Subject, subject_of
 from edgesim.costs.layer_work import StepWork
 from edgesim.costs.memory import MemoryModel, paper_memory
 from edgesim.costs.memory_table import MemoryTable
-from edgesim.costs.round_work import gossip_work, optimizer_work
+from edgesim.costs.round_work import gossip_work
 from edgesim.hardware.energy import Activity
 from edgesim.hardware.profiles import DeviceProfile
 from edgesim.hardware.work import Work
@@ -201,7 +201,7 @@ class _Works:
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
         self._step: StepWork = subject.model.step_work
-        self._optimizer = optimizer_work(subject.optimizer, subject.model.num_trainable)
+        self._optimizer = subject.optimizer.work(subject.model.num_trainable)
         self._means: dict[tuple[tuple[int, int], ...], IterationWork] = {}
         self._rounds: dict[tuple[int, int], Work] = {}
 

@@ -14,7 +14,6 @@ from edgesim.assembly.free_clocks import clocks_of
 from edgesim.assembly.subject import Subject
 from edgesim.errors import device_label
 from edgesim.scenario.attendance import make_attendance
-from edgesim.scenario.gossip import GradientPushGossip, RandomKCompressor, TopKCompressor
 from edgesim.scenario.schema import Scenario
 from edgesim.study.batteries import NAMED_NOTICES, battery_notices
 from topologies import TimedChurn
@@ -62,13 +61,8 @@ def precision_notices(scenario: Scenario) -> list[str]:
 
 def _values_follow_the_model(scenario: Scenario) -> bool:
     """Whether messages take the format of their values from the model's precision."""
-    gossip = scenario.gossip
-    if isinstance(gossip, GradientPushGossip):
-        return False
-    match gossip.compressor:
-        case TopKCompressor(values=None) | RandomKCompressor(values=None):
-            return True
-    return False
+    compressor = scenario.gossip.compressor
+    return "values" in type(compressor).model_fields and compressor.model_dump()["values"] is None
 
 
 def evaluation_notices(scenario: Scenario, num_rounds: int) -> list[str]:

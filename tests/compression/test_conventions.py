@@ -43,4 +43,4 @@ def test_paper_sparse8_of_resnet20_at_99_percent():
 )
 def test_a_message_is_counted_by_the_conventions_that_have_a_rule_for_it(compressor, counts):
     layout = ParameterLayout.from_shapes([(10,), (2,)])
-    assert conventions.bytes_by_convention(compressor, layout) == counts
+    assert compressor.conventions(layout) == counts

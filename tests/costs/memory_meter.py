@@ -26,7 +26,6 @@ from edgesim.compression.compressors import Compressor
 from edgesim.compression.payload import Payload
 from edgesim.compression.wire import Message, decode, encode
 from edgesim.costs.memory_table import MemoryTable
-from edgesim.costs.message_form import CountedAlgorithm
 from edgesim.gossip.algorithm import Algorithm, GossipState, OutEdge, Share
 from edgesim.gossip.dcd import Dcd
 from edgesim.learning.flat_model import FlatModel
@@ -55,7 +54,7 @@ def measure_device_memory(
     model: FlatModel,
     batch: tuple[Tensor, Tensor],
     optimizer: Optimizer,
-    algorithm: CountedAlgorithm,
+    algorithm: Algorithm,
     out_edges: Sequence[OutEdge],
     in_weights: Mapping[int, float],
 ) -> MeasuredMemory:
@@ -102,7 +101,7 @@ class _Device:
         model: FlatModel,
         batch: tuple[Tensor, Tensor],
         optimizer: Optimizer,
-        algorithm: CountedAlgorithm,
+        algorithm: Algorithm,
         in_weights: Mapping[int, float],
     ) -> None:
         self._model = model

@@ -9,7 +9,6 @@ from edgesim.compression.compressors import QSGD, MinMaxUInt8
 from edgesim.compression.wire import HEADER
 from edgesim.costs.layer import Layer
 from edgesim.costs.layer_memory import memory_of_layer
-from edgesim.costs.message_form import MessageForm
 from edgesim.learning.parameters import ParameterLayout
 
 
@@ -61,6 +60,6 @@ def test_only_values_of_less_than_a_byte_are_packed_anew_when_they_are_encoded()
     """1,000 values in one tensor; 5 bits each are 625 bytes. Scales: a step, or two ends."""
     layout, name = ParameterLayout.from_shapes([(1000,)]), "choco"
     for compressor, packed in ((MinMaxUInt8(), 0), (QSGD(bits=4), 625)):
-        form = MessageForm.of(compressor, layout)
+        form = compressor.form(layout)
         message_bytes = HEADER.size + len(name) + form.scale_bytes + form.value_bytes
         assert form.section_bytes(message_bytes, name) == packed

@@ -10,9 +10,9 @@ from small_fleets import prepared, train
 
 from edgesim.assembly.equipment import device_hardware
 from edgesim.assembly.free_clocks import FreeClocks
+from edgesim.assembly.message_costs import random_message_bytes
 from edgesim.assembly.subject import subject_of
-from edgesim.costs.message_form import random_message_bytes
-from edgesim.costs.round_work import gossip_work, optimizer_work
+from edgesim.costs.round_work import gossip_work
 from edgesim.streams import Purpose, stream
 
 ROUNDS = 12
@@ -52,7 +52,7 @@ def test_they_are_those_of_a_run(tmp_path, overrides):
     subject = subject_of(scenario)
     algorithm, numel = subject.algorithm, subject.algorithm.layout.numel
     step = subject.model.step_work.total
-    step += optimizer_work(subject.optimizer, subject.model.num_trainable)
+    step += subject.optimizer.work(subject.model.num_trainable)
     clocks = FreeClocks(
         device_hardware(scenario, subject.schedule),
         subject.schedule,

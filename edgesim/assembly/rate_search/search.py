@@ -10,20 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgesim.assembly.build import make_compressor, push_weights_may_move
+from edgesim.assembly.build import disagrees, kind_of_algorithm, make_compressor
 from edgesim.assembly.known_data import DataShape
 from edgesim.assembly.rate_search.search_fleet import search_fleet
 from edgesim.assembly.rate_search.trial import Trials
 from edgesim.assembly.subject import subject_of, with_rate
-from edgesim.compression.compressors import QSGD, RandomK, TopK
 from edgesim.errors import ScenarioError
 from edgesim.learning.parameters import ParameterLayout
-from edgesim.scenario.gossip import (
-    ChocoNumeratorGossip,
-    DcdGossip,
-    DeepSqueezeGossip,
-    IdentityCompressor,
-)
 from edgesim.scenario.schema import Scenario
 from topologies import Schedule
 
@@ -101,8 +94,7 @@ class FoundRate:
 
 def needs_search(scenario: Scenario) -> bool:
     """Whether the scenario leaves its averaging rate to a search."""
-    gossip = scenario.gossip
-    return not isinstance(gossip, DcdGossip) and gossip.averaging_rate == "auto"
+    return getattr(scenario.gossip, "averaging_rate", None) == "auto"
 
 
 def with_found_rate(
@@ -171,33 +163,23 @@ def find_rate(
 
 def _floor(scenario: Scenario, schedule: Schedule) -> str:
     """What to say of an algorithm that agrees at no averaging rate (docs/choco.md)."""
-    match scenario.gossip:
-        case ChocoNumeratorGossip(compressor=IdentityCompressor(values="fp32")):
-            return ""  # without compression there is no noise of it
-        case DeepSqueezeGossip(compressor=IdentityCompressor(values="fp32")):
-            return ""
-        case ChocoNumeratorGossip() if push_weights_may_move(scenario, schedule):
-            return (
-                "At no rate does choco_numerator bring devices together for good where push "
-                "weights move: a distance remains, which gossip.algorithm: choco does not have"
-            )
-        case DeepSqueezeGossip():
-            return (
-                "At no rate does deepsqueeze bring devices together for good: a distance remains, "
-                "which gossip.algorithm: choco does not have"
-            )
-    return ""
+    kind, compressor = kind_of_algorithm(scenario), make_compressor(scenario)
+    layout = ParameterLayout.from_shapes([(LEAST_ENTRIES,)])
+    if compressor.form(layout).is_exact or kind is None or not disagrees(scenario, schedule):
+        return ""
+    where = "" if kind.disagrees == "everywhere" else f" {kind.disagrees}"
+    return (
+        f"At no rate does {scenario.gossip.algorithm} bring devices together for good{where}: "
+        "a distance remains, which gossip.algorithm: choco does not have"
+    )
 
 
 def _num_entries(scenario: Scenario, largest_tensor: int) -> int:
     """Length of the vector: one tensor, large enough for what the compressor does to it."""
-    match make_compressor(scenario):
-        case TopK(keep=keep) | RandomK(keep=keep):
-            wanted = max(LEAST_ENTRIES, round(KEPT_ENTRIES / keep))
-        case QSGD():  # its error grows with the tensor
-            wanted = largest_tensor
-        case _:
-            wanted = LEAST_ENTRIES
+    compressor = make_compressor(scenario)
+    wanted = max(LEAST_ENTRIES, round(KEPT_ENTRIES / compressor.keep))
+    if compressor.error_grows:
+        wanted = largest_tensor
     return min(wanted, largest_tensor, MOST_ENTRIES)
 
 

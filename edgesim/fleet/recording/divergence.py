@@ -17,9 +17,8 @@ from itertools import pairwise
 from math import inf, isnan
 from typing import Any
 
-from edgesim.assembly.build import push_weights_may_move
+from edgesim.assembly.build import averaging_rate, disagrees, kind_of_algorithm
 from edgesim.fleet.recording.evaluation import CONSENSUS
-from edgesim.scenario.gossip import ChocoNumeratorGossip, DcdGossip
 from edgesim.scenario.schema import Scenario
 from topologies import Schedule
 
@@ -113,16 +112,17 @@ def _per_round(evaluation: tuple[int, float]) -> float:
 
 
 def _remedy(scenario: Scenario, schedule: Schedule) -> str:
-    gossip = scenario.gossip
-    if isinstance(gossip, ChocoNumeratorGossip) and push_weights_may_move(scenario, schedule):
-        return (
-            "set gossip.algorithm to choco: where push weights move, compression keeps "
-            "choco_numerator from agreeing at any averaging rate; or lower gossip.averaging_rate, "
-            f"now {gossip.averaging_rate}"
-        )
-    if isinstance(gossip, DcdGossip):
+    rate, kind = averaging_rate(scenario), kind_of_algorithm(scenario)
+    if rate is None:
         return "compress less, or lower training.optimizer.lr"
+    by_place = kind is not None and kind.disagrees == "where push weights move"
+    if kind is not None and by_place and disagrees(scenario, schedule):
+        return (
+            f"set gossip.algorithm to choco: {kind.disagrees}, compression keeps "
+            f"{scenario.gossip.algorithm} from agreeing at any averaging rate; or lower "
+            f"gossip.averaging_rate, now {rate}"
+        )
     return (
-        f"lower gossip.averaging_rate, now {gossip.averaging_rate}, or set it to auto; "
+        f"lower gossip.averaging_rate, now {rate}, or set it to auto; "
         "if that does not help, lower training.optimizer.lr"
     )

@@ -15,10 +15,6 @@ from edgesim.assembly.build import averaging_rate, make_compressor
 from edgesim.assembly.equipment import device_profiles
 from edgesim.assembly.known_data import DataShape
 from edgesim.assembly.preparation import Prepared
-from edgesim.compression.compressors import RandomK, TopK
-from edgesim.compression.conventions import bytes_by_convention
-from edgesim.compression.index_code import entropy_bytes
-from edgesim.compression.selection import kept_counts
 from edgesim.device.trainer import DivergedError
 from edgesim.fleet.recording.departures import departures
 from edgesim.fleet.recording.divergence import growth_warning
@@ -147,9 +143,7 @@ def summarise(
         "device_accuracy_mean": sum(accuracies) / len(accuracies) if accuracies else None,
         "device_accuracy_max": max(accuracies, default=None),
         **totals,
-        "message_bytes_by_convention": bytes_by_convention(
-            make_compressor(prepared.scenario), prepared.layout
-        ),
+        "message_bytes_by_convention": dict(make_compressor(scenario).conventions(prepared.layout)),
         "index_entropy_bytes": num_shares * _index_entropy_bytes(prepared),
         "left_after_round": left,
         "left_because": _left_because(prepared, left),
@@ -206,7 +200,4 @@ def _left_because(prepared: Prepared, left: Mapping[str, int]) -> dict[str, str]
 
 def _index_entropy_bytes(prepared: Prepared) -> float:
     """What no index code can beat on average, for one message: sum of log2 C(n, k) / 8."""
-    compressor = make_compressor(prepared.scenario)
-    if not isinstance(compressor, TopK | RandomK):
-        return 0.0
-    return entropy_bytes(kept_counts(compressor.keep, prepared.layout), prepared.layout)
+    return make_compressor(prepared.scenario).form(prepared.layout).index_entropy_bytes

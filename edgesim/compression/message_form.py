@@ -1,0 +1,150 @@
+"""What a message of a compressor consists of, whatever vector it is made of, and work on it.
+
+Operations and traffic are those of the formulas. Messages are held as codes, with 8 bytes for each
+index of a sparse one. Encoding to bytes and checksums are not counted.
+
+Symbols:
+    D: entries of the flat vector   T: tensors   K: entries in the message
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgesim.compression.index_code import entropy_bytes
+from edgesim.compression.value_codes import FloatCode, PlainCode, ValueCode
+from edgesim.compression.wire import HEADER
+from edgesim.hardware.widths import FLOAT_BYTES, INDEX_BYTES
+from edgesim.hardware.work import Work
+from edgesim.learning.parameters import ParameterLayout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MessageForm:
+    """Sizes of one compressed vector, and what it takes to make and to use it.
+
+    Attributes:
+        layout: of the vector.
+        code: of its values, of which each takes `code.bits`.
+        counts: entries of each tensor in the message, shape (T,).
+        is_sparse: it has indices.
+        select_ops: operations on the whole vector to find the entries that are kept.
+        encode_ops: operations to make the code of an entry.
+    """
+
+    layout: ParameterLayout
+    code: ValueCode
+    counts: NDArray[np.int64]
+    is_sparse: bool
+    select_ops: int
+    encode_ops: int
+
+    @classmethod
+    def dense(cls, code: ValueCode, layout: ParameterLayout, *, encode_ops: int) -> MessageForm:
+        """Every entry is sent."""
+        return cls(
+            layout=layout,
+            code=code,
+            counts=layout.size_array,
+            is_sparse=False,
+            select_ops=0,
+            encode_ops=encode_ops,
+        )
+
+    @classmethod
+    def sparse(
+        cls,
+        code: PlainCode,
+        counts: NDArray[np.int64],
+        layout: ParameterLayout,
+        *,
+        select_ops: int,
+    ) -> MessageForm:
+        """Some entries of each tensor are sent, each with its index."""
+        return cls(
+            layout=layout,
+            code=code,
+            counts=counts,
+            is_sparse=True,
+            select_ops=select_ops,
+            encode_ops=code.encode_ops,
+        )
+
+    @property
+    def entries(self) -> int:
+        """K."""
+        return int(self.counts.sum())
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the message says all that there is to say of a vector of fp32."""
+        return not self.is_sparse and self._is_decoded
+
+    @property
+    def value_bytes(self) -> int:
+        """Packed values of an encoded message."""
+        return -(-self.entries * self.code.bits // 8)
+
+    @property
+    def scale_bytes(self) -> int:
+        """Scales, in memory and encoded."""
+        return FLOAT_BYTES * self.code.scales_per_tensor * self.layout.num_tensors
+
+    @property
+    def index_entropy_bytes(self) -> float:
+        """What no index code can beat on average; 0 without indices."""
+        return entropy_bytes(self.counts, self.layout) if self.is_sparse else 0.0
+
+    @property
+    def payload_bytes(self) -> int:
+        """A payload as its maker and its receiver hold it: both have decoded its values."""
+        codes = self.entries * max(1, self.code.bits // 8)  # below 8 bits one a byte
+        values = 0 if self._is_decoded else FLOAT_BYTES * self.entries
+        # With indices come the counts of each tensor.
+        indices = INDEX_BYTES * (self.entries + self.layout.num_tensors) if self.is_sparse else 0
+        return codes + values + indices + self.scale_bytes
+
+    @property
+    def shared_bytes(self) -> int:
+        """What all payloads of a device have together: dense ones, the sizes of the tensors."""
+        return 0 if self.is_sparse else INDEX_BYTES * self.layout.num_tensors
+
+    def section_bytes(self, message_bytes: int, algorithm_name: str) -> int:
+        """What encoding adds to a payload: values of less than a byte packed, coded indices."""
+        header = HEADER.size + len(algorithm_name)
+        indices = message_bytes - header - self.scale_bytes - self.value_bytes
+        return indices + (self.value_bytes if self.code.bits < 8 else 0)
+
+    def compress_work(self) -> Work:
+        """Work to select and quantize the entries of a vector."""
+        return Work(
+            elementwise_ops=self.select_ops + self.encode_ops * self.entries,
+            traffic_bytes=FLOAT_BYTES * self.layout.numel + self._held_bytes,
+        )
+
+    def add_work(self) -> Work:
+        """Work to add the message to a vector."""
+        return self._added(ops=1)
+
+    def add_times_work(self) -> Work:
+        """Work to add the message times a factor."""
+        return self._added(ops=2)
+
+    def _added(self, ops: int) -> Work:
+        return Work(
+            elementwise_ops=(self.code.decode_ops + ops) * self.entries,
+            traffic_bytes=self._held_bytes + 2 * FLOAT_BYTES * self.entries,
+        )
+
+    @property
+    def _is_decoded(self) -> bool:
+        """Whether the codes are the values."""
+        return isinstance(self.code, FloatCode) and self.code.bits >= 32
+
+    @property
+    def _held_bytes(self) -> int:
+        """Codes and indices as work reads and writes them."""
+        return self.value_bytes + (INDEX_BYTES * self.entries if self.is_sparse else 0)
