@@ -47,7 +47,7 @@ from edgesim.quant.arithmetic import Arithmetic
 from edgesim.quant.backends import BackendName, make_backend
 from edgesim.quant.kernels.convolution.convolution import Convolution, Method
 from edgesim.quant.kernels.geometry import ConvolutionShape
-from edgesim.quant.kernels.products.dot_product import dot_product_is_native
+from edgesim.quant.kernels.products.native import dot_product_is_native
 from edgesim.quant.layers import QuantizedConv2d, QuantizedLinear, seed_rounding_
 from edgesim.quant.settings import QuantizationSettings
 from edgesim.scenario.model import QuantizationSection

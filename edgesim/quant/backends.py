@@ -84,7 +84,7 @@ def _obstacle_to_int8_cpu(
         return "the grids of zero_point: float_offset have no integers to compute with"
     if accelerator != "cpu":
         return f"models compute on {accelerator}"
-    from edgesim.quant.kernels.products.multiply_add import multiply_add_is_native
+    from edgesim.quant.kernels.products.native import multiply_add_is_native
 
     if not multiply_add_is_native():
         return "this processor lacks the 16-bit multiply-add of AVX2"

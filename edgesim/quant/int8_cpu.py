@@ -24,7 +24,7 @@ from edgesim.quant.kernels.arrays import Float32, UInt8
 from edgesim.quant.kernels.convolution.convolution import Convolution
 from edgesim.quant.kernels.geometry import ConvolutionShape
 from edgesim.quant.kernels.norms import range_batch_norm, range_evonorm
-from edgesim.quant.kernels.products.dot_product import dot_product_is_native
+from edgesim.quant.kernels.products.native import dot_product_is_native
 from edgesim.quant.kernels.rounding import quantize
 from edgesim.quant.kernels.rounding.quantize_weights import quantize_weights
 from edgesim.quant.kernels.weight_gradient.weight_gradient import WeightGradient

@@ -268,7 +268,7 @@ def test_integers_asked_for_by_name_are_refused_where_they_cannot_serve(monkeypa
             BackendError, match=f"backend is int8_cpu, but .*{reason}.*; choose auto"
         ):
             choose_backend("int8_cpu", settings, accelerator)
-    is_native = "edgesim.quant.kernels.products.multiply_add.multiply_add_is_native"
+    is_native = "edgesim.quant.kernels.products.native.multiply_add_is_native"
     monkeypatch.setattr(is_native, lambda: False)
     assert choose_backend("auto", SETTINGS, "cpu") == "reference"
     with pytest.raises(BackendError, match="lacks"):

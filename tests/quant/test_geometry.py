@@ -7,21 +7,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgesim.quant.kernels.geometry import ConvolutionShape, forward_tables, gradient_tables
-from edgesim.quant.kernels.products import dot_product, multiply_add
+from edgesim.quant.kernels.products.tile import PAIRS, QUADS
 
-TILES = {"pairs": multiply_add.TILE, "quads": dot_product.TILE}
+TILES = {"pairs": PAIRS, "quads": QUADS}
 
 
 def last_read(tables, count):
     """Behind the last entry that is read of an image of so many samples."""
     ends = []
-    for base, sample_pixels, strip, strips_end, *_ in tables.phases:
+    plan = tables.plan
+    for base, sample_pixels, strip, strips_end, *_ in plan.phases:
         tiles = -(-count * sample_pixels // tables.tile.pixels)
-        bases = tables.bases[base : base + tiles * tables.tile.pixels]
-        first, last = tables.strips[strip, 0], tables.strips[strips_end - 1, 1]
-        runs = [offset + steps * tables.tile.terms for offset, steps in tables.segments[first:last]]
+        bases = plan.bases[base : base + tiles * tables.tile.pixels]
+        first, last = plan.strips[strip, 0], plan.strips[strips_end - 1, 1]
+        runs = [offset + steps * tables.tile.terms for offset, steps in plan.segments[first:last]]
         ends.append(bases.max() + max(runs, default=0))
-    return max(ends) + (tables.groups - 1) * tables.channels // tables.groups
+    return max(ends) + (plan.groups - 1) * tables.channels // plan.groups
 
 
 @pytest.mark.parametrize("tile", TILES.values(), ids=TILES)
@@ -46,5 +47,5 @@ def test_tiles_read_no_more_than_a_step_beyond_the_image(data, tables_of, tile):
     for samples in (1, 2, draw(st.integers(3, 300))):
         there = tables.samples_in_block(samples)
         for count in {min(samples, there), samples % there}:
-            end = there * tables.image_size + tile.terms - 1
+            end = there * tables.plan.image_size + tile.terms - 1
             assert last_read(tables, count) <= end

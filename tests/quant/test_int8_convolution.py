@@ -18,13 +18,12 @@ from hypothesis import strategies as st
 from edgesim.quant.kernels.convolution.convolution import Convolution, Method
 from edgesim.quant.kernels.convolution.depthwise import Depthwise
 from edgesim.quant.kernels.convolution.direct import Direct
-from edgesim.quant.kernels.convolution.direct_bytes import DirectBytes
 from edgesim.quant.kernels.convolution.winograd import Winograd
 from edgesim.quant.kernels.errors import KernelError
 from edgesim.quant.kernels.geometry import MAX_TERMS, ConvolutionShape
 from edgesim.quant.kernels.instructions import has_dot_product, has_native_instruction
-from edgesim.quant.kernels.products.dot_product import dot_product_is_native
-from edgesim.quant.kernels.products.multiply_add import multiply_add_is_native
+from edgesim.quant.kernels.products.native import dot_product_is_native, multiply_add_is_native
+from edgesim.quant.kernels.products.tile import PAIRS, QUADS
 
 Int64 = npt.NDArray[np.int64]
 Choice = Method | Literal["with bytes", "without bytes"] | None
@@ -81,7 +80,7 @@ def convolution_of(shape: ConvolutionShape, choice: Choice) -> Convolution:
     """By a method, or by those that a processor with or without byte products chooses."""
     if choice not in ("with bytes", "without bytes"):
         return Convolution(shape, choice)
-    probe = "edgesim.quant.kernels.products.dot_product.dot_product_is_native"
+    probe = "edgesim.quant.kernels.products.native.dot_product_is_native"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(probe, lambda: choice == "with bytes")
         return Convolution(shape)
@@ -294,15 +293,18 @@ def test_bytes_are_multiplied_where_the_processor_can():
     for name, way in ways.items():
         for choice in ("with bytes", "without bytes"):
             found = convolution_of(LAYERS[name], choice)
-            expected = DirectBytes if choice == "with bytes" and way is not Depthwise else way
-            assert type(found._forward) is type(found._gradient) is expected
+            of_bytes = choice == "with bytes" and way is not Depthwise
+            expected = Direct if of_bytes else way
+            for method in (found._forward, found._gradient):
+                assert type(method) is expected
+                if isinstance(method, Direct):
+                    assert method.tile is (QUADS if of_bytes else PAIRS)
 
 
 _WITHOUT = """
 import numpy as np
 import test_int8_convolution as tests
-from edgesim.quant.kernels.products.dot_product import dot_product_is_native
-from edgesim.quant.kernels.products.multiply_add import multiply_add_is_native
+from edgesim.quant.kernels.products.native import dot_product_is_native, multiply_add_is_native
 
 assert not multiply_add_is_native()
 assert not dot_product_is_native()

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -175,6 +176,47 @@ def gradient_axis(size: int, out_size: int, shape: ConvolutionShape) -> Axis:
     return Axis(before, padded, size, tuple(phases))
 
 
+class Plan(NamedTuple):
+    """What compiled code follows: arrays of positions and of counts, and sizes.
+
+    Attributes:
+        bases: positions in the image of a block, phase by phase, each filled up to whole tiles.
+        targets: positions in the output of a block.
+        phases: shape (phases, 6): first base, pixels of a sample, first and last strip, first step,
+            number of steps.
+        strips: shape (strips, 3): first and last segment, first step counted from its phase's.
+        segments: shape (segments, 2): offset from a base, number of steps.
+        terms: shape (steps, 2 or 4): position of a term's weight for lane 0 of group 0; -1: zero.
+        image: empty, of the type of the image's entries.
+        packed: empty, of the type of packed weights.
+        pixels: of a tile.
+        image_size: entries of a sample's padded image.
+        padded: zeros above and to the left of a sample, height and width with all zeros.
+        groups: G.
+        lanes: output channels of a group.
+        panels: of lanes, of a group.
+        lane_step: from a lane's weight to the next lane's.
+        group_step: from a group's weight to the next group's.
+    """
+
+    bases: Table
+    targets: Table
+    phases: Table
+    strips: Table
+    segments: Table
+    terms: Table
+    image: npt.NDArray[np.generic]
+    packed: npt.NDArray[np.generic]
+    pixels: int
+    image_size: int
+    padded: tuple[int, int, int, int]
+    groups: int
+    lanes: int
+    panels: int
+    lane_step: int
+    group_step: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Tables:
     """All that a kernel follows to compute a convolution or an input gradient.
@@ -183,65 +225,26 @@ class Tables:
         tile: form of the register tiles.
         channels: of the image.
         step: from a pixel of the image to the next; `channels` in whole bands.
-        lanes: output channels of a group.
-        groups: G.
         rows: the axis of height.
         columns: the axis of width.
         block: samples in a block.
-        bases: positions in the image of a block, phase by phase, each filled up to whole tiles.
-        targets: positions in the output of a block.
-        phases: shape (phases, 6): first base, pixels of a sample, first and last strip, first step,
-            number of steps.
-        strips: shape (strips, 3): first and last segment, first step counted from its phase's.
-        segments: shape (segments, 2): offset from a base, number of steps.
-        terms: shape (steps, 2 or 4): position of a term's weight for lane 0 of group 0; -1: zero.
-        lane_step: from a lane's weight to the next lane's.
-        group_step: from a group's weight to the next group's.
+        plan: what compiled code follows.
     """
 
     tile: Tile
     channels: int
     step: int
-    lanes: int
-    groups: int
     rows: Axis
     columns: Axis
     block: int
-    bases: Table
-    targets: Table
-    phases: Table
-    strips: Table
-    segments: Table
-    terms: Table
-    lane_step: int
-    group_step: int
-
-    @property
-    def image_size(self) -> int:
-        """Entries of a sample's padded image."""
-        return self.rows.size * self.columns.size * self.step
-
-    @property
-    def padded(self) -> tuple[int, int, int, int]:
-        """Zeros above and to the left of a sample, height and width with all zeros."""
-        return self.rows.before, self.columns.before, self.rows.size, self.columns.size
-
-    @property
-    def out_shape(self) -> tuple[int, int, int]:
-        """Height, width and channels of the output."""
-        return self.rows.out_size, self.columns.out_size, self.lanes * self.groups
-
-    @property
-    def panels(self) -> int:
-        """Panels of lanes of a group."""
-        return -(-self.lanes // LANES)
+    plan: Plan
 
     def samples_in_block(self, samples: int) -> int:
         """Samples whose image has to be there so that a block of them can be computed.
 
         The last tile of a phase may be filled up with pixels of samples that follow the last.
         """
-        spare = -(-(self.tile.pixels - 1) // int(self.phases[:, 1].min()))
+        spare = -(-(self.tile.pixels - 1) // int(self.plan.phases[:, 1].min()))
         return min(self.block, samples + spare)
 
 
@@ -302,24 +305,26 @@ def _tables(
         phases.append((bases_before, len(new_bases), first_strip, len(strips), steps_before, steps))
         bases_before += len(bases[-1])
         steps_before += steps
-    return Tables(
-        tile,
-        channels,
-        step,
-        out_channels // shape.groups,
-        shape.groups,
-        rows,
-        columns,
-        block,
-        np.concatenate(bases),
-        np.concatenate(targets),
-        np.array(phases, np.int64),
-        np.array(strips, np.int64).reshape(-1, 3),
-        np.array(segments, np.int64).reshape(-1, 2),
-        np.concatenate([np.empty((0, tile.terms), np.int64), *terms]),
-        lane_step,
-        O // shape.groups * k * k * I,
+    lanes = out_channels // shape.groups
+    plan = Plan(
+        bases=np.concatenate(bases),
+        targets=np.concatenate(targets),
+        phases=np.array(phases, np.int64),
+        strips=np.array(strips, np.int64).reshape(-1, 3),
+        segments=np.array(segments, np.int64).reshape(-1, 2),
+        terms=np.concatenate([np.empty((0, tile.terms), np.int64), *terms]),
+        image=np.empty(0, tile.image_type),
+        packed=np.empty(0, tile.weight_type),
+        pixels=tile.pixels,
+        image_size=image_size,
+        padded=(rows.before, columns.before, rows.size, columns.size),
+        groups=shape.groups,
+        lanes=lanes,
+        panels=-(-lanes // LANES),
+        lane_step=lane_step,
+        group_step=O // shape.groups * k * k * I,
     )
+    return Tables(tile, channels, step, rows, columns, block, plan)
 
 
 def _positions(row: Phase, column: Phase, of: str, row_step: int, column_step: int) -> Table:

@@ -1,7 +1,7 @@
 """LLVM instructions on vectors of 256 and 512 bits, for what numba can't express.
 
-numba's cache on disk looks at the file of a compiled function, not at what it calls: who changes an
-instruction deletes the `__pycache__` of this package.
+numba's cache on disk looks at the file of a compiled function, not at what the function calls.
+After a change of an instruction, delete the caches of this package (CONTRIBUTING.md).
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def instruction(emit: Callable[..., None]) -> Callable[..., None]:
 
     Args:
         emit: takes the builder, then for each argument of the call a value: of a contiguous array
-            the pointer to its first element, of a number 64 bits. Nothing checks bounds.
+            the pointer to its first element, of a number 64 bits, of a named tuple (a record) the
+            same named tuple with such values. Nothing checks bounds.
     """
 
     def typed(_context: Any, *kinds: Any) -> tuple[Any, Callable[..., ir.Value]]:  # noqa: ANN401
@@ -66,15 +67,16 @@ def instruction(emit: Callable[..., None]) -> Callable[..., None]:
             arguments: list[ir.Value],
         ) -> ir.Value:
             values = [
-                context.make_array(kind)(context, builder, value).data
-                if isinstance(kind, types.Array)
-                else value
+                _plain(context, builder, kind, value)
                 for kind, value in zip(signature.args, arguments, strict=True)
             ]
             emit(builder, *values)
             return context.get_dummy_value()
 
-        numbers_are_64_bit = [k if isinstance(k, types.Array) else types.intp for k in kinds]
+        numbers_are_64_bit = [
+            kind if isinstance(kind, types.Array | types.BaseNamedTuple) else types.intp
+            for kind in kinds
+        ]
         return types.void(*numbers_are_64_bit), generate
 
     typed.__name__ = emit.__name__
@@ -82,6 +84,17 @@ def instruction(emit: Callable[..., None]) -> Callable[..., None]:
     typed.__signature__ = inspect.signature(emit)  # type: ignore[attr-defined]
     compiled: Callable[..., None] = intrinsic(typed)
     return compiled
+
+
+def _plain(context: Any, builder: ir.IRBuilder, kind: Any, value: ir.Value) -> Any:  # noqa: ANN401
+    """A value as `instruction` describes it."""
+    if isinstance(kind, types.Array):
+        return context.make_array(kind)(context, builder, value).data
+    if isinstance(kind, types.NamedTuple | types.NamedUniTuple):
+        values = (builder.extract_value(value, i) for i in range(len(kind)))
+        fields = zip(kind.types, values, strict=True)
+        return kind.instance_class(*(_plain(context, builder, *field) for field in fields))
+    return context.cast(builder, value, kind, types.intp)
 
 
 def constant(value: int) -> ir.Constant:
@@ -115,6 +128,19 @@ def load(builder: ir.IRBuilder, pointer: ir.Value, kind: ir.Type, align: int) ->
 def store(builder: ir.IRBuilder, value: ir.Value, pointer: ir.Value, align: int) -> None:
     """A vector into elements of `align` bytes."""
     builder.store(value, builder.bitcast(pointer, value.type.as_pointer()), align=align)
+
+
+def places_of(
+    builder: ir.IRBuilder, array: ir.Value, first: ir.Value, kind: ir.VectorType, count: int
+) -> list[ir.Value]:
+    """Pointers to consecutive vectors from array[first] on."""
+    start = builder.gep(array, [first])
+    return [builder.gep(start, [constant(i * kind.count)]) for i in range(count)]
+
+
+def zeros(kind: ir.VectorType, count: int) -> list[ir.Value]:
+    """Sums before their first term."""
+    return [ir.Constant(kind, [0] * kind.count)] * count
 
 
 def broadcast(builder: ir.IRBuilder, value: ir.Value, lanes: int) -> ir.Value:

@@ -6,12 +6,36 @@ compiled one hardly.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from edgesim.quant.kernels.arrays import Float32, Int16, UInt8
+from edgesim.quant.kernels.arrays import Float32, Int8, Int16, UInt8
 from edgesim.quant.kernels.inner import inner
 
 _LINE = 64  # bytes of a cache line
+
+
+class Operands(NamedTuple):
+    """What a convolution or an input gradient takes and writes; all arrays are contiguous.
+
+    Attributes:
+        codes: of the image, NHWC.
+        zero_point: of the codes.
+        weights: as (O, k, k, I), flat.
+        scale: of the codes.
+        weight_scales: one, or one a channel of the output.
+        bias: of the output's channels, or empty.
+        out: written, NHWC.
+    """
+
+    codes: UInt8
+    zero_point: int
+    weights: Int8
+    scale: float
+    weight_scales: Float32
+    bias: Float32
+    out: Float32
 
 
 @inner
@@ -37,18 +61,18 @@ def scratch_float32(size: int) -> Float32:
 
 
 @inner
-def scales_of(weight_scales: Float32, scale: float, channels: int) -> Float32:
-    """Scales of products by channel: those of the weights, one or one a channel, times `scale`."""
+def scales_of(operands: Operands, channels: int) -> Float32:
+    """Scales of products by channel: those of the weights times that of the codes."""
     scales = np.empty(channels, np.float32)
-    factor = np.float32(scale)
+    factor, weight_scales = np.float32(operands.scale), operands.weight_scales
     for i in range(channels):
         scales[i] = factor * weight_scales[i if len(weight_scales) > 1 else 0]
     return scales
 
 
 @inner
-def biases_of(bias: Float32, channels: int) -> Float32:
+def biases_of(operands: Operands, channels: int) -> Float32:
     """Biases by channel; zeros of none, for x + 0 is x and one kernel is enough."""
-    if len(bias):
-        return bias
+    if len(operands.bias):
+        return operands.bias
     return np.zeros(channels, np.float32)

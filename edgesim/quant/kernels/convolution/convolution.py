@@ -19,7 +19,6 @@ import numpy as np
 from edgesim.quant.kernels.arrays import Float32, Int8, UInt8
 from edgesim.quant.kernels.convolution.depthwise import Depthwise
 from edgesim.quant.kernels.convolution.direct import Direct
-from edgesim.quant.kernels.convolution.direct_bytes import DirectBytes
 from edgesim.quant.kernels.convolution.winograd import Winograd
 from edgesim.quant.kernels.errors import KernelError
 from edgesim.quant.kernels.geometry import (
@@ -29,10 +28,14 @@ from edgesim.quant.kernels.geometry import (
     gradient_tables,
 )
 from edgesim.quant.kernels.instructions import LANES
-from edgesim.quant.kernels.products import dot_product, multiply_add
+from edgesim.quant.kernels.operands import Operands
+from edgesim.quant.kernels.products import native
 from edgesim.quant.kernels.products.packing import weights_in_memory_order
+from edgesim.quant.kernels.products.tile import PAIRS, QUADS
 
 Method = Literal["direct", "direct_bytes", "depthwise", "winograd"]
+
+_Way = Direct | Depthwise | Winograd
 
 _NO_BIAS = np.empty(0, np.float32)
 
@@ -81,14 +84,15 @@ class Convolution:
         Raises:
             KernelError: an array of other type or shape, or not contiguous.
         """
-        shape = self.shape
-        inputs = shape.height, shape.width, shape.channels
-        outputs = shape.out_height, shape.out_width, shape.out_channels
-        bias = _NO_BIAS if bias_O is None else bias_O
+        bias = _NO_BIAS
         if bias_O is not None:
-            _check("biases", bias_O, np.float32, (shape.out_channels,))
-        operands = (codes_NHWC, inputs), (out_NHWO, outputs)
-        self._run(self._forward, operands, zero_point, scale, weights_OIkk, weight_scales, bias)
+            _check("biases", bias_O, np.float32, (self.shape.out_channels,))
+            bias = bias_O
+        weights = weights_in_memory_order(weights_OIkk, self.shape.weight_shape)
+        self._run(
+            self._forward,
+            Operands(codes_NHWC, zero_point, weights, scale, weight_scales, bias, out_NHWO),
+        )
 
     def input_gradient(
         self,
@@ -114,45 +118,37 @@ class Convolution:
         Raises:
             KernelError: an array of other type or shape, or not contiguous.
         """
-        shape = self.shape
-        inputs = shape.out_height, shape.out_width, shape.out_channels
-        outputs = shape.height, shape.width, shape.channels
-        operands = (codes_NHWO, inputs), (out_NHWC, outputs)
+        weights = weights_in_memory_order(weights_OIkk, self.shape.weight_shape)
         self._run(
-            self._gradient, operands, zero_point, scale, weights_OIkk, weight_scales, _NO_BIAS
+            self._gradient,
+            Operands(codes_NHWO, zero_point, weights, scale, weight_scales, _NO_BIAS, out_NHWC),
         )
 
-    def _run(
-        self,
-        method: Direct | DirectBytes | Depthwise | Winograd,
-        operands: tuple[tuple[UInt8, tuple[int, ...]], tuple[Float32, tuple[int, ...]]],
-        zero_point: int,
-        scale: float,
-        weights_OIkk: Int8,
-        weight_scales: Float32,
-        bias: Float32,
-    ) -> None:
-        (codes, inputs), (out, outputs) = operands
-        _check("codes", codes, np.uint8, (len(codes), *inputs))
-        _check("output", out, np.float32, (len(codes), *outputs))
-        scales = 1 if len(weight_scales) == 1 else outputs[2]
-        _check("scales", weight_scales, np.float32, (scales,))
-        weights = weights_in_memory_order(weights_OIkk, self.shape.weight_shape)
-        if len(codes):
-            method.run(codes, zero_point, weights, scale, weight_scales, bias, out)
+    def _run(self, method: _Way, operands: Operands) -> None:
+        shape, samples = self.shape, len(operands.codes)
+        inputs = samples, shape.height, shape.width, shape.channels
+        outputs = samples, shape.out_height, shape.out_width, shape.out_channels
+        if method is self._gradient:
+            inputs, outputs = outputs, inputs
+        scales = operands.weight_scales
+        _check("codes", operands.codes, np.uint8, inputs)
+        _check("output", operands.out, np.float32, outputs)
+        _check("scales", scales, np.float32, (1 if len(scales) == 1 else outputs[3],))
+        if samples:
+            method.run(operands)
 
 
 def _choose(
     shape: ConvolutionShape,
     tables_of: Callable[..., Tables],
     method: Method | None,
-) -> Direct | DirectBytes | Depthwise | Winograd:
+) -> _Way:
     if method == "depthwise" or (method is None and shape.is_depthwise):
-        return Depthwise(tables_of(shape, multiply_add.TILE, LANES))
+        return Depthwise(tables_of(shape, PAIRS, LANES))
     # Transforms cost what they save once products are twice as fast.
-    if method == "direct_bytes" or (method is None and dot_product.dot_product_is_native()):
-        return DirectBytes(tables_of(shape, dot_product.TILE))
-    tables = tables_of(shape, multiply_add.TILE)
+    if method == "direct_bytes" or (method is None and native.dot_product_is_native()):
+        return Direct(tables_of(shape, QUADS))
+    tables = tables_of(shape, PAIRS)
     if method == "winograd" or (method is None and Winograd.suits(tables)):
         return Winograd(tables)
     return Direct(tables)

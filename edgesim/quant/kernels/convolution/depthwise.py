@@ -12,12 +12,19 @@ from itertools import product
 import numpy as np
 from numba import njit
 
-from edgesim.quant.kernels.arrays import Float32, Int8, Int16, Int64, UInt8, aligned
-from edgesim.quant.kernels.convolution.depthwise_taps import INTERLEAVED, TAP_PIXELS, sum_taps
-from edgesim.quant.kernels.convolution.widening import widen
+from edgesim.quant.kernels.arrays import Int8, Int16, Int64, aligned
+from edgesim.quant.kernels.convolution.depthwise_taps import (
+    INTERLEAVED,
+    TAP_PIXELS,
+    Taps,
+    sum_taps,
+)
 from edgesim.quant.kernels.errors import KernelError
 from edgesim.quant.kernels.geometry import Phase, Tables
 from edgesim.quant.kernels.instructions import LANES
+from edgesim.quant.kernels.operands import Operands
+from edgesim.quant.kernels.padded_image import fill_in
+from edgesim.quant.kernels.products.tile_sums import Outputs, Place
 
 _CHUNK = 32 * TAP_PIXELS  # pixels: their image stays in the first-level cache over all bands
 
@@ -33,14 +40,15 @@ class Depthwise:
     """
 
     def __init__(self, tables: Tables) -> None:
-        if tables.groups != tables.channels or tables.lanes != 1:
+        groups, lanes = tables.plan.groups, tables.plan.lanes
+        if groups != tables.channels or lanes != 1:
             raise KernelError(
-                f"a depthwise convolution has as many groups as channels, not {tables.groups} "
+                f"a depthwise convolution has as many groups as channels, not {groups} "
                 f"groups of {tables.channels}; choose method direct"
             )
         self._tables = tables
         phases = list(product(tables.rows.phases, tables.columns.phases))
-        k = round(tables.group_step**0.5)  # a group's weights are those of its channel, k x k
+        k = round(tables.plan.group_step**0.5)  # a group's weights are those of its channel, k x k
         self._taps = [
             [r * k + c for r, c in product(row.taps, column.taps)] for row, column in phases
         ]
@@ -48,46 +56,26 @@ class Depthwise:
         counts = [-(-len(taps) // 2) for taps in self._taps]
         ends = np.cumsum([0, *counts])
         # First base, pixels of a sample, first and last tap pair.
-        self._phases = np.column_stack([tables.phases[:, :2], ends[:-1], ends[1:]])
+        self._phases = np.column_stack([tables.plan.phases[:, :2], ends[:-1], ends[1:]])
 
-    def run(
-        self,
-        codes_NHWC: UInt8,
-        zero_point: int,
-        weights_CkkI: Int8,
-        scale: float,
-        weight_scales: Float32,
-        bias: Float32,
-        out_NHWC: Float32,
-    ) -> None:
-        """As `Convolution.convolve`; weights are flat, and no biases are an empty array."""
-        tables = self._tables
+    def run(self, operands: Operands) -> None:
+        """As `Convolution.convolve`."""
+        tables, plan = self._tables, self._tables.plan
         scale_C, bias_C = np.zeros((2, tables.step), np.float32)
-        scale_C[: tables.channels] = weight_scales * np.float32(scale)
-        if bias.size:
-            bias_C[: tables.channels] = bias
-        block = tables.samples_in_block(len(codes_NHWC))
-        _run(
-            codes_NHWC,
-            zero_point,
-            np.zeros(block * tables.image_size, np.int16),
-            tables.padded,
-            block,
-            tables.step,
-            tables.bases,
-            tables.targets,
-            self._phases,
-            self._offsets,
-            self._pack(weights_CkkI),
-            scale_C,
-            bias_C,
-            out_NHWC.reshape(-1),
-        )
+        scale_C[: tables.channels] = operands.weight_scales * np.float32(operands.scale)
+        if operands.bias.size:
+            bias_C[: tables.channels] = operands.bias
+        block = tables.samples_in_block(len(operands.codes))
+        image = np.zeros(block * plan.image_size, np.int16)
+        taps = Taps(image, plan.bases, self._offsets, self._pack(operands.weights))
+        out = operands.out.reshape(-1)
+        outputs = Outputs(np.empty(0, np.int32), scale_C, bias_C, out, plan.targets)
+        _run(operands, taps, outputs, self._phases, plan.padded, tables.step, block)
 
     def _pack(self, weights_CkkI: Int8) -> Int16:
         """Weights, I = 1, as (phase, band, tap pair, channel, tap of the pair)."""
         tables = self._tables
-        taps_CT = np.zeros((tables.step, tables.group_step + 1), np.int16)
+        taps_CT = np.zeros((tables.step, tables.plan.group_step + 1), np.int16)
         taps_CT[: tables.channels, :-1] = weights_CkkI.reshape(tables.channels, -1)
         order = np.array(INTERLEAVED).ravel()
         packed = []
@@ -111,27 +99,22 @@ class Depthwise:
 
 @njit(nogil=True, cache=True)
 def _run(
-    codes_NHWC: UInt8,
-    zero_point: int,
-    image: Int16,
-    padded: tuple[int, int, int, int],
-    block: int,
-    step: int,
-    bases: Int64,
-    targets: Int64,
+    operands: Operands,
+    taps: Taps,
+    outputs: Outputs,
     phases: Int64,
-    offsets: Int64,
-    packed: Int16,
-    scale: Float32,
-    bias: Float32,
-    out: Float32,
+    padded: tuple[int, int, int, int],
+    step: int,
+    block: int,
 ) -> None:
+    codes_NHWC, out = operands.codes, outputs.out
     samples, _, _, C = codes_NHWC.shape
     aside = np.empty(TAP_PIXELS * LANES, np.float32)
     aside_targets = np.arange(0, TAP_PIXELS * LANES, LANES)
+    to_aside = Outputs(outputs.initial, outputs.scale, outputs.bias, aside, aside_targets)
     for first in range(0, samples, block):
         count = min(block, samples - first)
-        widen(codes_NHWC, first, count, zero_point, padded, step, image)
+        fill_in(codes_NHWC, first, count, padded, step, operands.zero_point, taps.image)
         shift = first * (out.size // samples)
         for phase in range(phases.shape[0]):
             base, sample_pixels, pair, last_pair = phases[phase]
@@ -140,17 +123,12 @@ def _run(
                 for channel in range(0, C, LANES):
                     weight = (pair * step + (last_pair - pair) * channel) * 2
                     for pixel in range(chunk, min(chunk + _CHUNK, end), TAP_PIXELS):
+                        place = Place(pixel, channel, pair, last_pair, weight)
                         if channel + LANES <= C and pixel + TAP_PIXELS <= end:
-                            sum_taps(
-                                image, bases, pixel, channel, offsets, pair, last_pair, packed,
-                                weight, scale, bias, channel, out, shift + channel, targets, pixel,
-                            )  # fmt: skip
+                            sum_taps(taps, place, outputs, channel, shift + channel, pixel)
                             continue
-                        sum_taps(
-                            image, bases, pixel, channel, offsets, pair, last_pair, packed,
-                            weight, scale, bias, channel, aside, 0, aside_targets, 0,
-                        )  # fmt: skip
+                        sum_taps(taps, place, to_aside, channel, 0, 0)
                         for i in range(min(TAP_PIXELS, end - pixel)):
-                            to = targets[pixel + i] + shift + channel
+                            to = outputs.targets[pixel + i] + shift + channel
                             for c in range(min(LANES, C - channel)):
                                 out[to + c] = aside[i * LANES + c]

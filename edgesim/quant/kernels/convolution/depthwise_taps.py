@@ -10,8 +10,11 @@ Symbols:
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from llvmlite import ir
 
+from edgesim.quant.kernels.arrays import Int16, Int64
 from edgesim.quant.kernels.instructions import (
     HALF,
     I32,
@@ -26,7 +29,9 @@ from edgesim.quant.kernels.instructions import (
     multiply_add_pairs,
     starts,
     store_scaled,
+    zeros,
 )
+from edgesim.quant.kernels.products.tile_sums import Outputs, Place
 
 TAP_PIXELS = 3  # summed together: the weights are loaded once for them
 
@@ -34,24 +39,30 @@ TAP_PIXELS = 3  # summed together: the weights are loaded once for them
 INTERLEAVED = ((0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15))
 
 
+class Taps(NamedTuple):
+    """What is multiplied; in an instruction, pointers to it.
+
+    Attributes:
+        image: of whole bands.
+        bases: positions in the image of pixels' first taps.
+        offsets: shape (tap pairs, 2), from a pixel's base.
+        weights: 32 for each tap pair of a band, channels `INTERLEAVED`.
+    """
+
+    image: Int16
+    bases: Int64
+    offsets: Int64
+    weights: Int16
+
+
 @instruction
 def sum_taps(
     builder: ir.IRBuilder,
-    image: ir.Value,
-    bases: ir.Value,
-    first_base: ir.Value,
-    shift: ir.Value,
-    offsets: ir.Value,
-    first_pair: ir.Value,
-    last_pair: ir.Value,
-    weights: ir.Value,
-    first_weight: ir.Value,
-    scale: ir.Value,
-    bias: ir.Value,
+    taps: Taps,
+    place: Place,
+    outputs: Outputs,
     first_channel: ir.Value,
-    out: ir.Value,
     out_shift: ir.Value,
-    targets: ir.Value,
     first_target: ir.Value,
 ) -> None:
     """out[target of the pixel + channel] = float32(sum) * scale + bias.
@@ -60,40 +71,29 @@ def sum_taps(
 
     Args:
         builder: of the caller's code.
-        image: int16.
-        bases: int64; three of them, from `first_base`, are read.
-        first_base: index.
-        shift: added to all bases.
-        offsets: int64, shape (tap pairs, 2), from a pixel's base.
-        first_pair: index.
-        last_pair: index behind the last.
-        weights: int16, 32 for each tap pair, channels `INTERLEAVED`.
-        first_weight: index.
-        scale: float32.
-        bias: float32.
+        taps: as there.
+        place: its first and last are tap pairs.
+        outputs: as there; the initial sums are not read.
         first_channel: index into `scale` and `bias`.
-        out: float32.
         out_shift: added to the targets.
-        targets: int64; three of them, from `first_target`, are read.
-        first_target: index.
+        first_target: index of three targets.
     """
-    pixels = starts(builder, image, bases, first_base, shift, TAP_PIXELS)
-    row = builder.gep(weights, [first_weight])
-    zero = ir.Constant(I32x8, [0] * HALF)
-    loop = Loop(builder, first_pair, last_pair, [row, *[zero] * (2 * TAP_PIXELS)])
+    pixels = starts(builder, taps.image, taps.bases, place.pixel, place.shift, TAP_PIXELS)
+    row = builder.gep(taps.weights, [place.weight])
+    loop = Loop(builder, place.first, place.last, [row, *zeros(I32x8, 2 * TAP_PIXELS)])
     row, *totals = loop.values
     at = builder.shl(loop.index, constant(1))
-    taps = [element(builder, offsets, at, i) for i in (0, 1)]
+    offsets = [element(builder, taps.offsets, at, i) for i in (0, 1)]
     factors = [load(builder, builder.gep(row, [constant(i * LANES)]), I16x16, 2) for i in (0, 1)]
     new = []
     for pixel, start in enumerate(pixels):
-        two = [load(builder, builder.gep(start, [tap]), I16x16, 2) for tap in taps]
+        two = [load(builder, builder.gep(start, [tap]), I16x16, 2) for tap in offsets]
         for half in (0, 1):
             product = multiply_add_pairs(builder, _interleave(builder, two, half), factors[half])
             new.append(builder.add(totals[2 * pixel + half], product))
     totals = loop.close([builder.gep(row, [constant(2 * LANES)]), *new])[1:]
-    scale, bias = (builder.gep(pointer, [first_channel]) for pointer in (scale, bias))
-    places = starts(builder, out, targets, first_target, out_shift, TAP_PIXELS)
+    scale, bias = (builder.gep(by, [first_channel]) for by in (outputs.scale, outputs.bias))
+    places = starts(builder, outputs.out, outputs.targets, first_target, out_shift, TAP_PIXELS)
     store_scaled(builder, _in_order(builder, totals), scale, bias, places)
 
 

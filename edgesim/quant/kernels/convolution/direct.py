@@ -1,220 +1,148 @@
-"""Convolutions of any geometry: tiles summed directly from the image, without copies of it."""
+"""Convolutions of any geometry: tiles summed directly from the image, without copies of it.
+
+The terms of the sums are pairs of 16-bit numbers or quads of bytes (`products/tile.py`). Compiled
+code tells which by the types of the image's entries and of the packed weights.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
 
-from edgesim.quant.kernels.arrays import Float32, Int8, Int16, Int32, Int64, UInt8
-from edgesim.quant.kernels.convolution.widening import widen
-from edgesim.quant.kernels.geometry import Tables
+from edgesim.quant.kernels.arrays import Int32
+from edgesim.quant.kernels.geometry import Plan, Tables
 from edgesim.quant.kernels.inner import inner
 from edgesim.quant.kernels.instructions import LANES
-from edgesim.quant.kernels.operands import biases_of, scales_of, scratch_int16
-from edgesim.quant.kernels.products.multiply_add import (
-    PIXELS,
-    accumulate_tile,
+from edgesim.quant.kernels.operands import Operands, biases_of, scales_of, scratch_bytes
+from edgesim.quant.kernels.padded_image import fill_in
+from edgesim.quant.kernels.products.packing import pack
+from edgesim.quant.kernels.products.tile import STEP_BYTES
+from edgesim.quant.kernels.products.tile_sums import (
+    Factors,
+    Outputs,
+    Place,
     scale_row,
     sum_tile,
     sum_tile_scaled,
 )
-from edgesim.quant.kernels.products.packing import pack, packed_size
 
-_CHUNK = 16 * PIXELS  # pixels whose sums wait, 6 KiB, while strips of weights pass
+_CHUNK_TILES = 16  # whose sums wait, 6 or 12 KiB, while strips of weights pass
 
 
 class Direct:
     """A convolution or an input gradient along its tables.
 
     Args:
-        tables: of positions.
+        tables: of plan.
+
+    Attributes:
+        tile: the form of its tiles.
     """
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
-        self._sizes = np.array(
-            [
-                *(tables.image_size, *tables.padded),
-                *(tables.groups, tables.lanes, tables.panels),
-                *(tables.lane_step, tables.group_step, packed_size(tables)),
-            ],
-            np.int64,
-        )
+        self.tile = tables.tile
 
-    def run(
-        self,
-        codes_NHWC: UInt8,
-        zero_point: int,
-        weights_OkkI: Int8,
-        scale: float,
-        weight_scales: Float32,
-        bias: Float32,
-        out_NHWO: Float32,
-    ) -> None:
-        """As `Convolution.convolve`; weights are flat, and no biases are an empty array."""
-        tables = self._tables
-        _run(
-            codes_NHWC,
-            zero_point,
-            weights_OkkI,
-            scale,
-            weight_scales,
-            bias,
-            out_NHWO,
-            self._sizes,
-            tables.bases,
-            tables.targets,
-            tables.phases,
-            tables.strips,
-            tables.segments,
-            tables.terms,
-            tables.samples_in_block(len(codes_NHWC)),
-        )
+    def run(self, operands: Operands) -> None:
+        """As `Convolution.convolve`."""
+        block = self._tables.samples_in_block(len(operands.codes))
+        _run(operands, self._tables.plan, block)
 
 
 @njit(nogil=True, cache=True)
-def _run(
-    codes_NHWC: UInt8,
-    zero_point: int,
-    weights_OkkI: Int8,
-    scale: float,
-    weight_scales: Float32,
-    bias: Float32,
-    out_NHWO: Float32,
-    sizes: Int64,
-    bases: Int64,
-    targets: Int64,
-    phases: Int64,
-    strips: Int64,
-    segments: Int64,
-    terms: Int64,
-    block: int,
-) -> None:
-    groups, lanes, panels, lane_step, group_step, packed_size_ = sizes[5:]
-    packed = scratch_int16(packed_size_)
-    pack(weights_OkkI, phases, terms, (lanes, groups, lane_step, group_step), packed)
-    # One more entry: the second factor of the last pair where terms are odd, times zero.
-    image = np.zeros(block * sizes[0] + 1, np.int16)
+def _run(operands: Operands, plan: Plan, block: int) -> None:
+    channels, panels = plan.groups * plan.lanes, plan.groups * plan.panels
+    steps, terms = plan.terms.shape
+    packed = scratch_bytes(panels * steps * LANES * STEP_BYTES).view(plan.packed.dtype)
+    initial = np.empty(len(plan.phases) * panels * LANES, np.int32)
+    pack(operands.weights, operands.zero_point, plan, packed, initial)
+    # More entries behind a run: the other factors of its last step, whose weights are zero.
+    size = block * plan.image_size + terms - 1
+    image = scratch_bytes(size * plan.image.itemsize).view(plan.image.dtype)
+    image[:] = operands.zero_point
     _convolve(
-        codes_NHWC,
-        zero_point,
-        image,
-        (sizes[1], sizes[2], sizes[3], sizes[4]),
+        operands,
+        Factors(image, plan.bases, plan.segments, packed),
+        Outputs(
+            initial,
+            scales_of(operands, channels),
+            biases_of(operands, channels),
+            operands.out.reshape(-1),
+            plan.targets,
+        ),
+        plan,
         block,
-        bases,
-        targets,
-        phases,
-        strips,
-        segments,
-        packed,
-        (groups, lanes, panels),
-        scales_of(weight_scales, scale, groups * lanes),
-        biases_of(bias, groups * lanes),
-        out_NHWO.reshape(-1),
     )
 
 
 @inner
 def _convolve(
-    codes_NHWC: UInt8,
-    zero_point: int,
-    image: Int16,
-    padded: tuple[int, int, int, int],
+    operands: Operands,
+    factors: Factors,
+    outputs: Outputs,
+    plan: Plan,
     block: int,
-    bases: Int64,
-    targets: Int64,
-    phases: Int64,
-    strips: Int64,
-    segments: Int64,
-    packed: Int16,
-    split: tuple[int, int, int],
-    scale: Float32,
-    bias: Float32,
-    out: Float32,
 ) -> None:
-    samples, _, _, channels = codes_NHWC.shape
-    groups, lanes, panels = split
-    sums = np.empty(_CHUNK * LANES, np.int32)
+    codes_NHWC, strips = operands.codes, plan.strips
+    samples, channels = len(codes_NHWC), codes_NHWC.shape[3]
+    panels, row_size = plan.groups * plan.panels, LANES * plan.terms.shape[1]
+    chunk = _CHUNK_TILES * plan.pixels
+    sums = np.empty(chunk * LANES, np.int32)
     for first in range(0, samples, block):
         count = min(block, samples - first)
-        widen(codes_NHWC, first, count, zero_point, padded, channels, image)
-        shift = first * (out.size // samples)
-        for phase in range(phases.shape[0]):
-            base, sample_pixels, strip, strips_end, pair, pairs = phases[phase]
-            for panel in range(groups * panels):
-                group, lane = panel // panels, panel % panels * LANES
-                row = pair * groups * panels + panel * pairs
-                here = group * lanes + lane
+        fill_in(codes_NHWC, first, count, plan.padded, channels, 0, factors.image)
+        out_first = first * (outputs.out.size // samples)
+        for phase in range(len(plan.phases)):
+            base, sample_pixels, strip, strips_end, step, steps = plan.phases[phase]
+            end = base + count * sample_pixels
+            for panel in range(panels):
+                group, lane = panel // plan.panels, panel % plan.panels * LANES
+                lanes = min(LANES, plan.lanes - lane)
+                channel = group * plan.lanes + lane
+                shift = group * (channels // plan.groups)
+                weight = (step * panels + panel * steps) * row_size
+                initial = (phase * panels + panel) * LANES
                 done = base
-                if strips_end - strip == 1 and lane + LANES <= lanes:
-                    done += count * sample_pixels // PIXELS * PIXELS
-                    for pixel in range(base, done, PIXELS):
+                if strips_end - strip == 1 and lanes == LANES:
+                    done += (end - base) // plan.pixels * plan.pixels
+                    for pixel in range(base, done, plan.pixels):
+                        place = Place(pixel, shift, strips[strip, 0], strips[strip, 1], weight)
                         sum_tile_scaled(
-                            image, bases, pixel, group * (channels // groups), segments,
-                            strips[strip, 0], strips[strip, 1], packed, row * 2 * LANES,
-                            scale, bias, here, out, shift + here, targets,
-                        )  # fmt: skip
-                for pixel in range(done, base + count * sample_pixels, _CHUNK):
-                    pixels = min(_CHUNK, base + count * sample_pixels - pixel)
-                    _sum_strips(
-                        image, bases, pixel, pixels, group * (channels // groups), segments,
-                        strips, strip, strips_end, packed, row, sums,
-                    )  # fmt: skip
-                    write_sums(
-                        sums, pixels, scale, bias, here, min(LANES, lanes - lane),
-                        targets, pixel, shift, out,
-                    )  # fmt: skip
+                            factors, place, outputs, initial, channel, out_first + channel
+                        )
+                for pixel in range(done, end, chunk):
+                    pixels = min(chunk, end - pixel)
+                    for s in range(strip, strips_end):
+                        row = weight + strips[s, 2] * row_size
+                        begins = s == strip
+                        before = outputs.initial if begins else sums
+                        for i in range(0, pixels, plan.pixels):
+                            place = Place(pixel + i, shift, strips[s, 0], strips[s, 1], row)
+                            first_before = initial if begins else i * LANES
+                            before_step = 0 if begins else LANES
+                            sum_tile(
+                                factors, place, before, first_before, before_step, sums, i * LANES
+                            )
+                    _write(sums, pixels, outputs, pixel, channel, lanes, out_first + channel)
 
 
-@njit(nogil=True, cache=True)
-def _sum_strips(
-    image: Int16,
-    bases: Int64,
+@inner
+def _write(
+    sums: Int32,
+    pixels: int,
+    outputs: Outputs,
     pixel: int,
-    pixels: int,
-    shift: int,
-    segments: Int64,
-    strips: Int64,
-    strip: int,
-    strips_end: int,
-    packed: Int16,
-    row: int,
-    sums: Int32,
-) -> None:
-    """Sums of a chunk of pixels, tile by tile for each strip of weights."""
-    for i in range(0, pixels, PIXELS):
-        sum_tile(
-            image, bases, pixel + i, shift, segments, strips[strip, 0], strips[strip, 1],
-            packed, row * 2 * LANES, sums, i * LANES,
-        )  # fmt: skip
-    for s in range(strip + 1, strips_end):
-        weight = (row + strips[s, 2]) * 2 * LANES
-        for i in range(0, pixels, PIXELS):
-            accumulate_tile(
-                image, bases, pixel + i, shift, segments, strips[s, 0], strips[s, 1],
-                packed, weight, sums, i * LANES,
-            )  # fmt: skip
-
-
-@njit(nogil=True, cache=True)
-def write_sums(
-    sums: Int32,
-    pixels: int,
-    scale: Float32,
-    bias: Float32,
     channel: int,
     lanes: int,
-    targets: Int64,
-    pixel: int,
-    shift: int,
-    out: Float32,
+    out_shift: int,
 ) -> None:
     """Scaled sums of a chunk of pixels; of a panel that is not full, those that are meant."""
+    scale, bias, out = outputs.scale, outputs.bias, outputs.out
     for i in range(pixels):
-        to = targets[pixel + i] + shift + channel
+        to = outputs.targets[pixel + i] + out_shift
         if lanes == LANES:
-            scale_row(sums, i * LANES, scale, bias, channel, out, to)
-        else:
-            for lane in range(lanes):
-                value = np.float32(sums[i * LANES + lane])
-                out[to + lane] = value * scale[channel + lane] + bias[channel + lane]
+            scale_row(sums, i * LANES, outputs, channel, to)
+            continue
+        for lane in range(lanes):
+            value = np.float32(sums[i * LANES + lane])
+            out[to + lane] = value * scale[channel + lane] + bias[channel + lane]

@@ -4,7 +4,7 @@ Winograd's F(2x2, 3x3) makes the 2 x 2 outputs of a tile from 16 products a chan
 asked for. In floats that costs accuracy, in integers nothing: transformed by 2 G and not by G, the
 weights stay whole; transformed codes and weights fit 16 bits; and that sums overflow 32 bits on the
 way does no harm, because what they come to, four times the result, does not. For processors
-without products of bytes (`direct_bytes.py`).
+without products of bytes (`products/tile.py`).
 
 Symbols:
     tile: 2 x 2 outputs   position: entry of a 4 x 4 transform   panel: 16 output channels
@@ -13,11 +13,12 @@ Symbols:
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
-from edgesim.quant.kernels.arrays import Float32, Int8, Int16, Int64, UInt8
-from edgesim.quant.kernels.convolution.widening import widen
+from edgesim.quant.kernels.arrays import Int8, Int16, Int32, Int64
 from edgesim.quant.kernels.convolution.winograd_transforms import (
     POSITIONS,
     transform_image,
@@ -28,15 +29,50 @@ from edgesim.quant.kernels.errors import KernelError
 from edgesim.quant.kernels.geometry import MAX_TERMS, Axis, Tables
 from edgesim.quant.kernels.inner import inner
 from edgesim.quant.kernels.instructions import LANES
-from edgesim.quant.kernels.operands import biases_of, scales_of, scratch_int16
-from edgesim.quant.kernels.products.multiply_add import PIXELS, sum_rows
+from edgesim.quant.kernels.operands import Operands, biases_of, scales_of, scratch_int16
+from edgesim.quant.kernels.padded_image import fill_in
 from edgesim.quant.kernels.products.packing import pack_panel
+from edgesim.quant.kernels.products.tile import PAIRS
+from edgesim.quant.kernels.products.tile_sums import Outputs, sum_rows
 
 _IMAGE_BYTES = 192 * 1024  # of a block of samples: second-level cache
 # Tiles and panels worked on together. V and M should fit the second-level cache; the weights of
 # wide layers don't, and are to be fetched for many tiles at once.
-_CHUNK, _WIDE_CHUNK, _WIDE = (8 * PIXELS, 1), (16 * PIXELS, 4), 256
+_PIXELS = PAIRS.pixels
+_CHUNK, _WIDE_CHUNK, _WIDE = (8 * _PIXELS, 1), (16 * _PIXELS, 4), 256
 _WORTH = 0.8  # of the products of the direct way at most: transforms cost as well
+
+
+class _Plan(NamedTuple):
+    """What compiled code follows.
+
+    Attributes:
+        block: samples whose image is made at a time.
+        padded: zeros above and to the left of a sample, height and width with all zeros.
+        image_size: entries of a sample's padded image.
+        bases: positions in the image of a block's tiles.
+        targets: positions in the output of their 2 x 2 pixels, shape (tiles, 4).
+        sample_tiles: tiles of a sample.
+        sample_outputs: entries of a sample's output.
+        chunk: tiles worked on together.
+        group: panels worked on together.
+        terms: positions of the weights, as `Plan` has them.
+        lanes: output channels.
+        lane_step: from a lane's weight to the next lane's.
+    """
+
+    block: int
+    padded: tuple[int, int, int, int]
+    image_size: int
+    bases: Int64
+    targets: Int64
+    sample_tiles: int
+    sample_outputs: int
+    chunk: int
+    group: int
+    terms: Int64
+    lanes: int
+    lane_step: int
 
 
 class Winograd:
@@ -55,64 +91,51 @@ class Winograd:
                 "Winograd's convolution has a 3 x 3 kernel, stride 1, one group and multiples of "
                 "16 channels; choose method direct"
             )
-        self._tables = tables
-        rows, columns = tables.rows, tables.columns
+        rows, columns, lanes = tables.rows, tables.columns, tables.plan.lanes
         padded = (rows.before, columns.before, _even(rows), _even(columns))
         image_size = padded[2] * padded[3] * tables.channels
         sample_tiles = -(-rows.out_size // 2) * -(-columns.out_size // 2)
+        sample_outputs = rows.out_size * columns.out_size * lanes
         chunk, group = _WIDE_CHUNK if tables.channels >= _WIDE else _CHUNK
         block = max(-(-chunk // sample_tiles), _IMAGE_BYTES // (2 * image_size))
-        self._bases = _for_block(_bases(tables, padded[3]), block, image_size)
-        out_size = rows.out_size * columns.out_size * tables.lanes
-        self._targets = _for_block(_targets(tables), block, out_size)
-        of_image = block, *padded, image_size
-        of_weights = tables.lanes, tables.lane_step
-        self._sizes = np.array([*of_image, *of_weights, sample_tiles, chunk, group], np.int64)
+        self._plan = _Plan(
+            block,
+            padded,
+            image_size,
+            _for_block(_bases(tables, padded[3]), block, image_size),
+            _for_block(_targets(tables), block, sample_outputs),
+            sample_tiles,
+            sample_outputs,
+            chunk,
+            group,
+            tables.plan.terms,
+            lanes,
+            tables.plan.lane_step,
+        )
 
     @staticmethod
     def can_compute(tables: Tables) -> bool:
         """Whether this way can be taken."""
         rows, columns = tables.rows, tables.columns
         return (
-            tables.groups == 1
+            tables.plan.groups == 1
             and len(rows.phases) == len(columns.phases) == 1
             and rows.phases[0].base_step == columns.phases[0].base_step == 1
             and len(rows.phases[0].taps) == len(columns.phases[0].taps) == 3
-            and tables.channels % LANES == tables.lanes % LANES == 0
+            and tables.channels % LANES == tables.plan.lanes % LANES == 0
             and 9 * tables.channels * 4 <= MAX_TERMS
         )
 
     @staticmethod
     def suits(tables: Tables) -> bool:
         """Whether it can be taken, and is shorter than the direct way."""
-        height, width, _ = tables.out_shape
+        height, width = tables.rows.out_size, tables.columns.out_size
         products = POSITIONS * -(-height // 2) * -(-width // 2)
         return Winograd.can_compute(tables) and products <= _WORTH * 9 * height * width
 
-    def run(
-        self,
-        codes_NHWC: UInt8,
-        zero_point: int,
-        weights_OkkI: Int8,
-        scale: float,
-        weight_scales: Float32,
-        bias: Float32,
-        out_NHWO: Float32,
-    ) -> None:
-        """As `Convolution.convolve`; weights are flat, and no biases are an empty array."""
-        _run(
-            codes_NHWC,
-            zero_point,
-            weights_OkkI,
-            scale,
-            weight_scales,
-            bias,
-            out_NHWO,
-            self._sizes,
-            self._bases,
-            self._targets,
-            self._tables.terms,
-        )
+    def run(self, operands: Operands) -> None:
+        """As `Convolution.convolve`."""
+        _run(operands, self._plan)
 
 
 def _even(axis: Axis) -> int:
@@ -150,7 +173,7 @@ def _targets(tables: Tables) -> Int64:
         for axis in (tables.rows, tables.columns)
     )
     pixels = rows[:, None, :, None] * tables.columns.out_size + columns[:, None, :]
-    targets: Int64 = pixels.reshape(-1, 4) * tables.lanes
+    targets: Int64 = pixels.reshape(-1, 4) * tables.plan.lanes
     return targets
 
 
@@ -169,89 +192,64 @@ def _pack(weights: Int8, terms: Int64, lane_step: int, direct: Int16, packed: In
 
 
 @njit(nogil=True, cache=True)
-def _run(
-    codes_NHWC: UInt8,
-    zero_point: int,
-    weights_OkkI: Int8,
-    scale: float,
-    weight_scales: Float32,
-    bias: Float32,
-    out_NHWO: Float32,
-    sizes: Int64,
-    bases: Int64,
-    targets: Int64,
-    terms: Int64,
-) -> None:
-    image_size, lanes, lane_step, sample_tiles, chunk, group = sizes[5:]
-    C = codes_NHWC.shape[3]
+def _run(operands: Operands, plan: _Plan) -> None:
+    C, lanes = operands.codes.shape[3], plan.lanes
     packed = scratch_int16(lanes * C * POSITIONS)
-    _pack(weights_OkkI, terms, lane_step, scratch_int16(9 * C * LANES), packed)
-    block = min(sizes[0], len(codes_NHWC))
-    _convolve(
-        codes_NHWC,
-        zero_point,
-        np.zeros(block * image_size, np.int16),
-        (sizes[1], sizes[2], sizes[3], sizes[4]),
-        block,
-        bases,
-        targets,
-        sample_tiles,
-        chunk,
-        group,
-        # A cache line more than needed: steps of whole pages would compete for the same lines.
-        scratch_int16(POSITIONS * (chunk * C + 32)),
-        packed,
-        scales_of(weight_scales, scale, lanes),
-        biases_of(bias, lanes),
-        out_NHWO.reshape(-1),
+    direct = scratch_int16(9 * C * LANES)
+    _pack(operands.weights, plan.terms, plan.lane_step, direct, packed)
+    block = min(plan.block, len(operands.codes))
+    outputs = Outputs(
+        np.empty(0, np.int32),
+        scales_of(operands, lanes),
+        biases_of(operands, lanes),
+        operands.out.reshape(-1),
+        plan.targets.reshape(-1),
     )
+    # A cache line more than needed: steps of whole pages would compete for the same lines.
+    V = scratch_int16(POSITIONS * (plan.chunk * C + 32))
+    M = np.empty(plan.group * POSITIONS * (plan.chunk * LANES + 16), np.int32)
+    image = np.zeros(block * plan.image_size, np.int16)
+    for first in range(0, len(operands.codes), block):
+        count = min(block, len(operands.codes) - first)
+        fill_in(operands.codes, first, count, plan.padded, C, operands.zero_point, image)
+        _convolve_block(plan, C, count, image, packed, V, M, outputs, first)
 
 
 @inner
-def _convolve(
-    codes_NHWC: UInt8,
-    zero_point: int,
+def _convolve_block(
+    plan: _Plan,
+    C: int,
+    count: int,
     image: Int16,
-    padded: tuple[int, int, int, int],
-    block: int,
-    bases: Int64,
-    targets: Int64,
-    sample_tiles: int,
-    chunk: int,
-    group: int,
-    V: Int16,
     packed: Int16,
-    scale: Float32,
-    bias: Float32,
-    out: Float32,
+    V: Int16,
+    M: Int32,
+    outputs: Outputs,
+    first: int,
 ) -> None:
-    samples, _, _, C = codes_NHWC.shape
+    """Outputs of `count` samples from the image, which begins with sample `first`."""
     panel_size = POSITIONS * C * LANES
-    V_step, M_step = V.size // POSITIONS, chunk * LANES + 16
-    M = np.empty(group * POSITIONS * M_step, np.int32)
-    out_size = out.size // samples
-    for first in range(0, samples, block):
-        count = min(block, samples - first)
-        widen(codes_NHWC, first, count, zero_point, padded, C, image)
-        for start in range(0, count * sample_tiles, chunk):
-            tiles = min(chunk, count * sample_tiles - start)
-            for i in range(tiles):
-                at = bases[start + i]
-                for c in range(0, C, LANES):
-                    transform_image(image, at + c, padded[3] * C, C, V, i * C + c, V_step)
-            for panel in range(0, packed.size // panel_size, group):
-                panels = min(group, packed.size // panel_size - panel)
-                for position in range(POSITIONS):
-                    for g in range(panels):
-                        weight = (panel + g) * panel_size + position * C * LANES
-                        for i in range(0, tiles, PIXELS):
-                            row = position * V_step + i * C
-                            to = (g * POSITIONS + position) * M_step + i * LANES
-                            sum_rows(V, row, C, C // LANES, packed, weight, M, to)
+    V_step, M_step = V.size // POSITIONS, plan.chunk * LANES + 16
+    group, width = plan.group, plan.padded[3] * C
+    out_first = first * plan.sample_outputs
+    for start in range(0, count * plan.sample_tiles, plan.chunk):
+        tiles = min(plan.chunk, count * plan.sample_tiles - start)
+        for i in range(tiles):
+            at = plan.bases[start + i]
+            for c in range(0, C, LANES):
+                transform_image(image, at + c, width, C, V, i * C + c, V_step)
+        for panel in range(0, packed.size // panel_size, group):
+            panels = min(group, packed.size // panel_size - panel)
+            for position in range(POSITIONS):
                 for g in range(panels):
-                    channel = (panel + g) * LANES
-                    for i in range(tiles):
-                        transform_sums(
-                            M, g * POSITIONS * M_step + i * LANES, M_step, scale, bias,
-                            channel, out, targets, start + i, first * out_size + channel,
-                        )  # fmt: skip
+                    weight = (panel + g) * panel_size + position * C * LANES
+                    for i in range(0, tiles, _PIXELS):
+                        row = position * V_step + i * C
+                        to = (g * POSITIONS + position) * M_step + i * LANES
+                        sum_rows(V, row, C, C // LANES, packed, weight, M, to)
+            for g in range(panels):
+                channel = (panel + g) * LANES
+                for i in range(tiles):
+                    at = g * POSITIONS * M_step + i * LANES
+                    tile = start + i
+                    transform_sums(M, at, M_step, outputs, channel, tile, out_first + channel)

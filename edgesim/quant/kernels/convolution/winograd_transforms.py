@@ -21,6 +21,7 @@ from edgesim.quant.kernels.instructions import (
     starts,
     store,
 )
+from edgesim.quant.kernels.products.tile_sums import Outputs
 
 POSITIONS = 16  # of V, U and M
 
@@ -133,13 +134,10 @@ def transform_sums(
     sums: ir.Value,
     first: ir.Value,
     position_step: ir.Value,
-    scale: ir.Value,
-    bias: ir.Value,
+    outputs: Outputs,
     first_channel: ir.Value,
-    out: ir.Value,
-    targets: ir.Value,
     tile: ir.Value,
-    shift: ir.Value,
+    out_shift: ir.Value,
 ) -> None:
     """float32(Y) * scale + bias of 16 channels, written for a tile's 2 x 2 pixels.
 
@@ -151,16 +149,14 @@ def transform_sums(
         sums: int32.
         first: position of M's first entry.
         position_step: from an entry of M to the next.
-        scale: float32.
-        bias: float32.
+        outputs: as there, four targets for each tile; the initial sums are not read.
         first_channel: index into `scale` and `bias`.
-        out: float32.
-        targets: int64, shape (tiles, 4), positions in `out`.
         tile: which.
-        shift: added to the targets.
+        out_shift: added to the targets.
     """
-    scale, bias = (builder.gep(pointer, [first_channel]) for pointer in (scale, bias))
-    places = starts(builder, out, targets, builder.shl(tile, constant(2)), shift, 4)
+    scale, bias = (builder.gep(by, [first_channel]) for by in (outputs.scale, outputs.bias))
+    pixel = builder.shl(tile, constant(2))
+    places = starts(builder, outputs.out, outputs.targets, pixel, out_shift, 4)
     start = builder.gep(sums, [first])
     two = ir.Constant(I32x8, [2] * HALF)
     for part in range(LANES // HALF):

@@ -1,7 +1,8 @@
-"""Blocks of 8-bit weights, widened and turned into the order in which tiles read them.
+"""Blocks of 8-bit weights, turned into the order in which tiles read them.
 
 Symbols:
-    lane: output channel within a panel of 16   pair: two consecutive terms of the sums
+    lane: output channel within a panel of 16
+    step: consecutive terms of each sum, two or four; the packed weights' type says how many
 """
 
 from __future__ import annotations
@@ -9,16 +10,15 @@ from __future__ import annotations
 from llvmlite import ir
 
 from edgesim.quant.kernels.instructions import (
-    HALF,
     I32,
     LANES,
-    I16x16,
-    I32x8,
     constant,
+    element,
     instruction,
     load,
     store,
 )
+from edgesim.quant.kernels.products.tile import tile_of
 
 TERMS = 16  # that `pack_terms` packs at a time
 
@@ -30,32 +30,34 @@ def pack_lanes(
     builder: ir.IRBuilder,
     weights: ir.Value,
     first: ir.Value,
-    second: ir.Value,
+    terms: ir.Value,
+    step: ir.Value,
     packed: ir.Value,
     to: ir.Value,
 ) -> None:
-    """One pair of terms of 16 lanes whose weights are neighbours.
+    """One step of 16 lanes whose weights are neighbours.
 
-    packed[to + 2 lane + h] = weights[(first, second)[h] + lane].
+    packed[to + T lane + h] = weights[first + terms[step, h] + lane], T terms of a step.
 
     Args:
         builder: of the caller's code.
         weights: int8.
-        first: position of lane 0's weight for the pair's first term.
-        second: for its second term.
-        packed: int16.
+        first: position of lane 0's first weight.
+        terms: int64, shape (steps, T).
+        step: which.
+        packed: int16 or int8.
         to: index.
     """
-    terms = [
-        builder.sext(load(builder, builder.gep(weights, [at]), _I8x16, 1), I16x16)
-        for at in (first, second)
+    tile, start = tile_of(packed), builder.gep(weights, [first])
+    row = builder.mul(step, constant(tile.terms))
+    places = [
+        builder.gep(start, [element(builder, terms, row, term)]) for term in range(tile.terms)
     ]
-    packed = builder.gep(packed, [to])
-    for half in (0, 1):
-        lanes = range(half * HALF, (half + 1) * HALF)
-        order = [part * LANES + lane for lane in lanes for part in (0, 1)]
-        mixed = builder.shuffle_vector(*terms, ir.Constant(ir.VectorType(I32, LANES), order))
-        store(builder, mixed, builder.gep(packed, [constant(half * LANES)]), 2)
+    by_term = [_widened(builder, place, packed) for place in places]
+    while len(by_term) > 1:  # lane by lane, the terms' first half with its second
+        half = len(by_term) // 2
+        by_term = [_interleaved(builder, by_term[i], by_term[i + half]) for i in range(half)]
+    store(builder, by_term[0], builder.gep(packed, [to]), tile.entry_bytes)
 
 
 @instruction
@@ -67,38 +69,54 @@ def pack_terms(
     packed: ir.Value,
     to: ir.Value,
 ) -> None:
-    """Sixteen terms, eight pairs, of 16 lanes, where a lane's terms are neighbours.
+    """Sixteen terms of 16 lanes, where a lane's terms are neighbours.
 
-    packed[to + 32 pair + 2 lane + h] = weights[first + lane_step lane + 2 pair + h].
+    packed[to + 16 T step + T lane + h] = weights[first + lane_step lane + T step + h].
 
     Args:
         builder: of the caller's code.
         weights: int8.
         first: position of lane 0's first weight.
         lane_step: from a lane to the next.
-        packed: int16.
+        packed: int16 or int8.
         to: index.
     """
+    tile = tile_of(packed)
+    steps = ir.VectorType(I32, TERMS // tile.terms)
     weights, packed = builder.gep(weights, [first]), builder.gep(packed, [to])
-    for half in (0, 1):
-        rows = []
-        for lane in range(half * HALF, (half + 1) * HALF):
-            at = builder.mul(lane_step, constant(lane))
-            narrow = load(builder, builder.gep(weights, [at]), _I8x16, 1)
-            rows.append(builder.bitcast(builder.sext(narrow, I16x16), I32x8))
-        for pair, row in enumerate(_transpose(builder, rows)):
-            place = builder.gep(packed, [constant(2 * LANES * pair + LANES * half)])
-            store(builder, row, place, 2)
+    for lane in range(0, LANES, steps.count):
+        at = [builder.mul(lane_step, constant(lane + i)) for i in range(steps.count)]
+        rows = [_widened(builder, builder.gep(weights, [place]), packed) for place in at]
+        rows = [builder.bitcast(row, steps) for row in rows]
+        for step, row in enumerate(_transposed(builder, rows)):
+            place = builder.gep(packed, [constant(tile.terms * (LANES * step + lane))])
+            store(builder, row, place, tile.entry_bytes)
 
 
-def _transpose(builder: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
-    """8 x 8 pairs: blocks of 4, 2 and 1 off the diagonal change places."""
-    for size in (4, 2, 1):
-        low = [i for i in range(HALF) if i % (2 * size) < size]
-        first = [i if i in low else i - size + HALF for i in range(HALF)]
-        second = [i + size if i in low else i + HALF for i in range(HALF)]
+def _widened(builder: ir.IRBuilder, weights: ir.Value, packed: ir.Value) -> ir.Value:
+    """Sixteen weights, as wide as packed ones."""
+    narrow, width = load(builder, weights, _I8x16, 1), packed.type.pointee.width
+    return narrow if width == 8 else builder.sext(narrow, ir.VectorType(ir.IntType(width), 16))
+
+
+def _interleaved(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
+    count = a.type.count
+    return _shuffled(builder, a, b, [part * count + i for i in range(count) for part in (0, 1)])
+
+
+def _transposed(builder: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
+    """A square of steps: blocks of half its size, a quarter, ... off the diagonal change places."""
+    count = size = len(rows)
+    while size := size // 2:
+        low = [i for i in range(count) if i % (2 * size) < size]
+        first = [i if i in low else i - size + count for i in range(count)]
+        second = [i + size if i in low else i + count for i in range(count)]
         for i in low:
             a, b = rows[i], rows[i + size]
-            rows[i] = builder.shuffle_vector(a, b, ir.Constant(I32x8, first))
-            rows[i + size] = builder.shuffle_vector(a, b, ir.Constant(I32x8, second))
+            rows[i] = _shuffled(builder, a, b, first)
+            rows[i + size] = _shuffled(builder, a, b, second)
     return rows
+
+
+def _shuffled(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, order: list[int]) -> ir.Value:
+    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(I32, len(order)), order))

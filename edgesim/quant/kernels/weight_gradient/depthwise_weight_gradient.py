@@ -28,8 +28,12 @@ from edgesim.quant.kernels.instructions import (
     store,
 )
 from edgesim.quant.kernels.weight_gradient.outer_products import fused, padded_to
-from edgesim.quant.kernels.weight_gradient.weight_gradient_tiles import fill_gradient, fill_image
-from edgesim.quant.kernels.weight_gradient.weight_gradient_transforms import center
+from edgesim.quant.kernels.weight_gradient.weight_gradient_tiles import (
+    Image,
+    fill_gradient,
+    fill_image,
+)
+from edgesim.quant.kernels.weight_gradient.weight_gradient_transforms import Line, center
 
 _KERNEL = 3
 
@@ -70,15 +74,13 @@ class DepthwiseWeightGradient:
         shape, C = self._shape, self._channels
         height, width = (size + 2 * shape.padding for size in (shape.height, shape.width))
         copied = 0 if shape.channels == C else shape.out_height * shape.out_width * C
+        image = np.full(height * width * C, zero_point, np.uint8)
         _run(
             codes_NHWC,
-            zero_point,
             g_NHWO,
-            C,
-            width,
+            Image(image, width, C, zero_point),
             shape.stride,
             shape.padding,
-            np.full(height * width * C, zero_point, np.uint8),
             np.zeros(copied, np.float32),
             aligned(_KERNEL * width * C, np.float32),
             np.zeros(_KERNEL**2 * C, np.float32),
@@ -90,41 +92,35 @@ class DepthwiseWeightGradient:
 @instruction
 def _add_row(
     builder: ir.IRBuilder,
-    g: ir.Value,
-    first_g: ir.Value,
-    g_step: ir.Value,
+    g: Line,
     strip: ir.Value,
     row_0: ir.Value,
     row_1: ir.Value,
     row_2: ir.Value,
     stride: ir.Value,
     count: ir.Value,
-    sums: ir.Value,
-    first_sum: ir.Value,
-    sum_step: ir.Value,
+    sums: Line,
 ) -> None:
     """Add the products of a row of outputs with what its taps see, of one band.
 
     Args:
         builder: of the caller's code.
-        g: float32.
-        first_g: position of the first output.
-        g_step: from an output to the next.
+        g: read, a vector for each output.
         strip: float32, pixels of eight channels.
         row_0: position of the first tap's first pixel.
         row_1: the same one row below.
         row_2: two rows below.
         stride: pixels from an output to the next.
         count: of outputs.
-        sums: float32; nine vectors are added to.
-        first_sum: position of the first.
-        sum_step: from one to the next.
+        sums: nine vectors are added to.
     """
     rows = [builder.gep(strip, [row]) for row in (row_0, row_1, row_2)]
-    start = builder.gep(sums, [first_sum])
-    places = [builder.gep(start, [builder.mul(sum_step, constant(i))]) for i in range(9)]
+    start = builder.gep(sums.numbers, [sums.first])
+    places = [builder.gep(start, [builder.mul(sums.step, constant(i))]) for i in range(9)]
     zero = ir.Constant(F32x8, [0.0] * HALF)
-    loop = Loop(builder, constant(0), count, [builder.gep(g, [first_g]), *rows, *[zero] * 9])
+    loop = Loop(
+        builder, constant(0), count, [builder.gep(g.numbers, [g.first]), *rows, *[zero] * 9]
+    )
     at, *values = loop.values
     rows, totals = values[:3], values[3:]
     factor = load(builder, at, F32x8, 4)
@@ -134,7 +130,7 @@ def _add_row(
         new.append(fused(builder, factor, load(builder, place, F32x8, 4), total))
     step = builder.mul(stride, constant(HALF))
     moved = [builder.gep(row, [step]) for row in rows]
-    totals = loop.close([builder.gep(at, [g_step]), *moved, *new])[4:]
+    totals = loop.close([builder.gep(at, [g.step]), *moved, *new])[4:]
     for place, total in zip(places, totals, strict=True):
         store(builder, builder.fadd(load(builder, place, F32x8, 4), total), place, 4)
 
@@ -142,23 +138,21 @@ def _add_row(
 @njit(nogil=True, cache=True)
 def _run(
     codes_NHWC: UInt8,
-    zero_point: int,
     g_NHWO: Float32,
-    channels: int,
-    width: int,
+    image: Image,
     stride: int,
     padding: int,
-    image: UInt8,
     gradient: Float32,
     strip: Float32,
     sums: Float32,
     out_OCT: Float32,
 ) -> None:
+    width, channels = image.width, image.channels
     samples, out_height, out_width, C = g_NHWO.shape
     g = gradient if gradient.size else g_NHWO.reshape(-1)
     row_size = width * HALF
     for sample in range(samples):
-        fill_image(codes_NHWC, sample, padding, width, channels, image)
+        fill_image(codes_NHWC, sample, padding, image)
         first = sample * out_height * out_width * channels
         if gradient.size:
             fill_gradient(g_NHWO, sample, out_width, channels, gradient)
@@ -166,30 +160,32 @@ def _run(
         known = 0
         for y in range(out_height):
             for row in range(max(known, y * stride), y * stride + _KERNEL):
-                _convert_row(image, row, width, channels, zero_point, strip)
+                _convert_row(image, row, strip)
             known = y * stride + _KERNEL
             slots = y * stride % _KERNEL, (y * stride + 1) % _KERNEL, (y * stride + 2) % _KERNEL
             at = first + y * out_width * channels
             for c in range(0, channels, HALF):
                 band = c * _KERNEL * width
-                _add_row(
-                    g, at + c, channels, strip, band + slots[0] * row_size,
-                    band + slots[1] * row_size, band + slots[2] * row_size, stride, out_width,
-                    sums, c, channels,
-                )  # fmt: skip
+                rows = (
+                    band + slots[0] * row_size,
+                    band + slots[1] * row_size,
+                    band + slots[2] * row_size,
+                )
+                seen, to = Line(g, at + c, channels), Line(sums, c, channels)
+                _add_row(seen, strip, rows[0], rows[1], rows[2], stride, out_width, to)
     for c in range(C):
         for tap in range(_KERNEL * _KERNEL):
             out_OCT[c, 0, tap] = sums[tap * channels + c]
 
 
 @njit(nogil=True, cache=True)
-def _convert_row(
-    image: UInt8, row: int, width: int, channels: int, zero_point: int, strip: Float32
-) -> None:
+def _convert_row(image: Image, row: int, strip: Float32) -> None:
     """Write a row of the image into its slot of the strip."""
+    width, channels = image.width, image.channels
     slot = row % _KERNEL * width * HALF
     for c in range(0, channels, HALF):
         start = row * width * channels + c
         to = c * _KERNEL * width + slot
         for x in range(width):
-            center(image, start + x * channels, 0, zero_point, strip, to + x * HALF, 0)
+            read = Line(image.codes, start + x * channels, 0)
+            center(read, image.zero_point, Line(strip, to + x * HALF, 0))

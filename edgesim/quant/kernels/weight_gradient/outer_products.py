@@ -13,6 +13,7 @@ Symbols:
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from llvmlite import ir
 
@@ -28,9 +29,10 @@ from edgesim.quant.kernels.instructions import (
     has_wide_vectors,
     instruction,
     load,
+    places_of,
     store,
+    zeros,
 )
-from edgesim.quant.kernels.products.segments import places_of, zeros
 
 U_PANEL = 24  # columns: what 6 divides, and vectors of 8
 V_PANEL = LANES
@@ -41,6 +43,40 @@ _SUMS = F32x16 if has_wide_vectors() else F32x8
 _PARTS = LANES // _SUMS.count  # vectors of a column's sums
 # Columns of U at a time; any multiple of 8 is a sum of these.
 _MANY, _FEW = (12, 8) if _PARTS == 1 else (6, 4)
+
+
+class Matrix(NamedTuple):
+    """U or V of all positions.
+
+    Attributes:
+        numbers: flat.
+        step: from a position to the next; 0: all have the same matrix.
+        columns: a multiple of 8.
+        capacity: rows for which there is room.
+    """
+
+    numbers: Float32
+    step: int
+    columns: int
+    capacity: int
+
+
+class Block(NamedTuple):
+    """Panels that are worked on together, and their sums.
+
+    Attributes:
+        u_panels: of U, first and behind the last.
+        v_panels: of V, likewise.
+        positions: number of pairs U, V.
+        M: position by position the 24 x 16 sums of each pair of panels.
+        first_m: position of the first.
+    """
+
+    u_panels: tuple[int, int]
+    v_panels: tuple[int, int]
+    positions: int
+    M: Float32
+    first_m: int
 
 
 def fused(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
@@ -67,8 +103,7 @@ def _adder(columns: int) -> Callable[..., None]:
         first_m: ir.Value,
         is_sum: ir.Value,
     ) -> None:
-        tile = builder.gep(M, [first_m])
-        places = places_of(builder, tile, _SUMS, _PARTS * columns)
+        places = places_of(builder, M, first_m, _SUMS, _PARTS * columns)
         none = zeros(_SUMS, _PARTS * columns)
         start = [builder.gep(U, [first_u]), builder.gep(V, [first_v]), *none]
         loop = Loop(builder, constant(0), steps, start)
@@ -102,7 +137,10 @@ def _adder(columns: int) -> Callable[..., None]:
 def _add_row(builder: ir.IRBuilder, u_step: ir.Value, values: list[ir.Value]) -> list[ir.Value]:
     """Pointers behind one row of U and V, and the new sums."""
     u, v, *sums = values
-    row = [load(builder, place, _SUMS, 4) for place in places_of(builder, v, _SUMS, _PARTS)]
+    row = [
+        load(builder, place, _SUMS, 4)
+        for place in places_of(builder, v, constant(0), _SUMS, _PARTS)
+    ]
     new = []
     for i in range(len(sums) // _PARTS):
         factor = broadcast(builder, builder.load(builder.gep(u, [constant(i)])), _SUMS.count)
@@ -117,55 +155,32 @@ _add_few = _adder(_FEW)
 
 
 @inner
-def add_block(
-    U: Float32,
-    u_columns: int,
-    u_panels: tuple[int, int],
-    u_step: int,
-    V: Float32,
-    v_panels: tuple[int, int],
-    v_step: int,
-    positions: int,
-    capacity: int,
-    rows: int,
-    M: Float32,
-    first_m: int,
-    is_sum: int,
-) -> None:
+def add_block(U: Matrix, V: Matrix, block: Block, rows: int, is_sum: int) -> None:
     """M of a block: position by position, panel of U by panel, panel of V by panel.
 
     Args:
-        U: flat.
-        u_columns: of U, a multiple of 8.
-        u_panels: first and behind the last.
-        u_step: from a position to the next; 0: all have the same U.
-        V: flat.
-        v_panels: first and behind the last.
-        v_step: from a position to the next.
-        positions: number of pairs U, V.
-        capacity: rows for which U and V have room.
+        U: read.
+        V: read.
+        block: its M is written.
         rows: to sum over, a multiple of `UNROLLED`.
-        M: written, a panel pair's 24 x 16 sums together.
-        first_m: position of the first.
         is_sum: 0: M is written; any other number: it is added to.
     """
-    steps = rows // UNROLLED
-    to = first_m
-    for position in range(positions):
-        for u_panel in range(u_panels[0], u_panels[1]):
-            width = min(U_PANEL, u_columns - u_panel * U_PANEL)
-            u = position * u_step + u_panel * U_PANEL * capacity
-            for v_panel in range(v_panels[0], v_panels[1]):
-                v = position * v_step + v_panel * V_PANEL * capacity
+    steps, M, to = rows // UNROLLED, block.M, block.first_m
+    for position in range(block.positions):
+        for u_panel in range(block.u_panels[0], block.u_panels[1]):
+            width = min(U_PANEL, U.columns - u_panel * U_PANEL)
+            u = position * U.step + u_panel * U_PANEL * U.capacity
+            for v_panel in range(block.v_panels[0], block.v_panels[1]):
+                v = position * V.step + v_panel * V_PANEL * V.capacity
                 column = 0
                 while column < width:
                     at = to + column * V_PANEL
                     left = width - column
                     if left % _FEW == 0 and left % _MANY != 0 and left < 2 * _MANY:
-                        _add_few(U, u + column, width, V, v, steps, M, at, is_sum)
+                        _add_few(U.numbers, u + column, width, V.numbers, v, steps, M, at, is_sum)
                         column += _FEW
                     else:
-                        _add_many(U, u + column, width, V, v, steps, M, at, is_sum)
+                        _add_many(U.numbers, u + column, width, V.numbers, v, steps, M, at, is_sum)
                         column += _MANY
                 to += PANEL_SUMS
 

@@ -16,10 +16,12 @@ Shapes:
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
-from edgesim.quant.kernels.arrays import Float32, Int64, UInt8
+from edgesim.quant.kernels.arrays import Float32, UInt8
 from edgesim.quant.kernels.errors import KernelError
 from edgesim.quant.kernels.geometry import ConvolutionShape
 from edgesim.quant.kernels.inner import inner
@@ -30,10 +32,13 @@ from edgesim.quant.kernels.weight_gradient.outer_products import (
     U_PANEL,
     UNROLLED,
     V_PANEL,
+    Block,
+    Matrix,
     add_block,
     padded_to,
 )
 from edgesim.quant.kernels.weight_gradient.weight_gradient_tiles import (
+    Image,
     clear_rows,
     fill_gradient,
     fill_image,
@@ -49,6 +54,42 @@ _CHUNK_TILES = 64  # at least: fewer don't repay that M is read and written
 _BLOCK = 1, 2  # panels of U and of V: M of a block stays in the second-level cache
 _LINE = 16  # Numbers more than needed: steps of whole pages would compete for the same lines.
 _WORTH = 0.9  # of the products of the direct way at most: transforms cost as well
+
+
+class _Plan(NamedTuple):
+    """What compiled code follows, for one number of samples.
+
+    Attributes:
+        n: of a transformed tile; 0: the direct way.
+        kernel: k.
+        stride: pixels from an output to the next.
+        padding: pixels above and to the left of the image.
+        grid: rows and columns of tiles of a sample.
+        rows: of tiles in a chunk.
+        capacity: rows of U and V of a chunk.
+        image: height and width of a sample with padding.
+        columns: O and C, padded.
+        block: panels of U and of V.
+        steps: from a position to the next, in U (0: all have the same) and V.
+        gradient_size: numbers of a sample's gradient filled up to whole tiles; 0: it needs none.
+        line_size: numbers of the lines that are half transformed.
+        sums_size: numbers of M.
+    """
+
+    n: int
+    kernel: int
+    stride: int
+    padding: int
+    grid: tuple[int, int]
+    rows: int
+    capacity: int
+    image: tuple[int, int]
+    columns: tuple[int, int]
+    block: tuple[int, int]
+    steps: tuple[int, int]
+    gradient_size: int
+    line_size: int
+    sums_size: int
 
 
 class TiledWeightGradient:
@@ -74,7 +115,7 @@ class TiledWeightGradient:
             self._image = self._grid[0] * m + 2, self._grid[1] * m + 2
         else:
             self._image = shape.height + 2 * shape.padding, shape.width + 2 * shape.padding
-        self._plans: dict[int, Int64] = {}  # by number of samples
+        self._plans: dict[int, _Plan] = {}  # by number of samples
         self._columns = padded_to(shape.out_channels, HALF), padded_to(shape.channels, V_PANEL)
 
     def run(
@@ -94,33 +135,33 @@ class TiledWeightGradient:
             self._plans[samples] = self._plan(samples)
         _run(codes_NHWC, zero_point, scale, g_NHWO, self._plans[samples], out_OIkk)
 
-    def _plan(self, samples: int) -> Int64:
-        """All that `_run` must know, in its order."""
-        shape, m = self._shape, self._m
+    def _plan(self, samples: int) -> _Plan:
+        shape, m, n = self._shape, self._m, self._n
         O, C = self._columns  # noqa: E741 (the symbol of the legend)
-        positions = self._n**2 or shape.kernel**2
+        positions = n**2 or shape.kernel**2
         rows, chunks = self._chunk(samples, positions)
         height, width = self._grid[0] * m, self._grid[1] * m
         capacity = padded_to(rows * self._grid[1], UNROLLED)
-        u_step, v_step = O * capacity + _LINE, C * capacity + _LINE
         panels = -(-O // U_PANEL), C // V_PANEL
         block = min(_BLOCK[0], panels[0]), min(_BLOCK[1], panels[1])
         blocks = 1 if chunks == 1 else -(-panels[0] // block[0]) * -(-panels[1] // block[1])
         is_whole = (height, width, O) == (shape.out_height, shape.out_width, shape.out_channels)
-        line = padded_to(self._n * max(self._image[1] * C, width * O), _LINE)
-        U, V = u_step * (positions if self._n else 1), v_step * positions
-        M = blocks * positions * block[0] * block[1] * PANEL_SUMS
-        plan = (
-            *(self._n, shape.kernel, shape.stride, shape.padding),
-            *(*self._grid, rows, capacity),
-            *self._image,
-            *(O, C),
-            *block,
-            *(u_step if self._n else 0, v_step),
-            *(0 if is_whole else height * width * O, line, line + U, line + U + V),
-            line + U + V + M,
+        return _Plan(
+            n=n,
+            kernel=shape.kernel,
+            stride=shape.stride,
+            padding=shape.padding,
+            grid=self._grid,
+            rows=rows,
+            capacity=capacity,
+            image=self._image,
+            columns=(O, C),
+            block=block,
+            steps=(O * capacity + _LINE if n else 0, C * capacity + _LINE),
+            gradient_size=0 if is_whole else height * width * O,
+            line_size=padded_to(n * max(self._image[1] * C, width * O), _LINE),
+            sums_size=blocks * positions * block[0] * block[1] * PANEL_SUMS,
         )
-        return np.array(plan, np.int64)
 
     def _chunk(self, samples: int, positions: int) -> tuple[int, int]:
         """Rows of tiles of a chunk, and the number of chunks."""
@@ -146,49 +187,46 @@ def _run(
     zero_point: int,
     scale: float,
     g_NHWO: Float32,
-    plan: Int64,
+    plan: _Plan,
     out_OIkk: Float32,
 ) -> None:
-    n, kernel, stride, padding, grid_height, grid_width, rows, capacity = plan[:8]
-    height, width, O, C, u_block, v_block, u_step, v_step = plan[8:16]  # noqa: E741
-    gradient_size, first_u, first_v, first_m, size = plan[16:]
-    out_OCT, memory = (
-        out_OIkk.reshape(out_OIkk.shape[0], out_OIkk.shape[1], -1),
-        scratch_float32(size),
-    )
-    geometry, chunk = (n, kernel, stride, padding), (grid_height, grid_width, rows, capacity)
-    columns, block = (O, C), (u_block, v_block)
-    image = np.full(height * width * C, np.uint8(zero_point), np.uint8)
-    gradient = np.zeros(gradient_size, np.float32)
-    line, U = memory[:first_u], memory[first_u:first_v]
-    V, M = memory[first_v:first_m], memory[first_m:]
-    positions = n * n if n else kernel * kernel
-    panels = (O + U_PANEL - 1) // U_PANEL, C // V_PANEL
+    (O, C), taps = plan.columns, plan.kernel * plan.kernel  # noqa: E741
+    positions = plan.n * plan.n if plan.n else taps
+    u_size = plan.steps[0] * positions if plan.n else O * plan.capacity + _LINE
+    first_u = plan.line_size
+    first_v = first_u + u_size
+    first_m = first_v + plan.steps[1] * positions
+    memory = scratch_float32(first_m + plan.sums_size)
+    line, M = memory[:first_u], memory[first_m:]
+    U = Matrix(memory[first_u:first_v], plan.steps[0], O, plan.capacity)
+    V = Matrix(memory[first_v:first_m], plan.steps[1], C, plan.capacity)
+    height, width = plan.image
+    codes = np.full(height * width * C, np.uint8(zero_point), np.uint8)
+    image = Image(codes, width, C, zero_point)
+    gradient = np.zeros(plan.gradient_size, np.float32)
+    out_OCT = out_OIkk.reshape(out_OIkk.shape[0], out_OIkk.shape[1], -1)
+    panels, block = ((O + U_PANEL - 1) // U_PANEL, C // V_PANEL), plan.block
     blocks = (panels[1] + block[1] - 1) // block[1]  # along V
     block_size = positions * block[0] * block[1] * PANEL_SUMS
-    sums = np.empty(kernel * kernel * V_PANEL, np.float32)
-    total = codes_NHWC.shape[0] * grid_height
-    for start in range(0, total, rows):
-        stop = min(start + rows, total)
-        _fill_chunk(
-            codes_NHWC, zero_point, g_NHWO, geometry, chunk, start, stop, width, columns, image,
-            gradient, line, U, V, u_step, v_step,
-        )  # fmt: skip
-        tiles = (stop - start) * grid_width
+    sums = np.empty(taps * V_PANEL, np.float32)
+    total = codes_NHWC.shape[0] * plan.grid[0]
+    for start in range(0, total, plan.rows):
+        stop = min(start + plan.rows, total)
+        _fill_chunk(codes_NHWC, g_NHWO, plan, start, stop, image, gradient, line, U, V)
+        tiles = (stop - start) * plan.grid[1]
         full = (tiles + UNROLLED - 1) // UNROLLED * UNROLLED
-        clear_rows(U, u_step, O, V, v_step, C, positions, capacity, tiles, full)
+        clear_rows(U, V, positions, tiles, full)
         for u_panel in range(0, panels[0], block[0]):
             us = u_panel, min(u_panel + block[0], panels[0])
             for v_panel in range(0, panels[1], block[1]):
                 vs = v_panel, min(v_panel + block[1], panels[1])
                 # M of a single chunk is written out before the next block needs the room.
                 before = u_panel // block[0] * blocks + v_panel // block[1]
-                at = before * block_size if rows < total else before * 0
-                add_block(
-                    U, O, us, u_step, V, vs, v_step, positions, capacity, full, M, at, start
-                )  # fmt: skip
+                at = before * block_size if plan.rows < total else before * 0
+                worked_on = Block(us, vs, positions, M, at)
+                add_block(U, V, worked_on, full, start)
                 if stop == total:
-                    write_weights(M, at, us, vs, n, kernel * kernel, sums, out_OCT)
+                    write_weights(worked_on, plan.n, sums, out_OCT)
     flat, factor = out_OIkk.reshape(-1), np.float32(scale)
     for i in range(len(flat)):
         flat[i] *= factor
@@ -197,47 +235,33 @@ def _run(
 @inner
 def _fill_chunk(
     codes_NHWC: UInt8,
-    zero_point: int,
     g_NHWO: Float32,
-    geometry: tuple[int, int, int, int],
-    chunk: tuple[int, int, int, int],
+    plan: _Plan,
     start: int,
     stop: int,
-    width: int,
-    columns: tuple[int, int],
-    image: UInt8,
+    image: Image,
     gradient: Float32,
     line: Float32,
-    U: Float32,
-    V: Float32,
-    u_step: int,
-    v_step: int,
+    U: Matrix,
+    V: Matrix,
 ) -> None:
     """Rows of U and V for rows of tiles `start` to `stop` of all samples."""
-    n, kernel, stride, padding = geometry
-    grid_height, grid_width, _, capacity = chunk
-    O, C = columns  # noqa: E741
+    grid_height, grid_width = plan.grid
+    n, row_size = plan.n, image.width * image.channels
     m = n - 2 if n else 1
     g = gradient if gradient.size else g_NHWO.reshape(-1)
     for row in range(start, stop):
         sample, y = row // grid_height, row % grid_height
         if row == start or y == 0:
-            fill_image(codes_NHWC, sample, padding, width, C, image)
+            fill_image(codes_NHWC, sample, plan.padding, image)
             if gradient.size:
-                fill_gradient(g_NHWO, sample, m * grid_width, O, gradient)
+                fill_gradient(g_NHWO, sample, m * grid_width, U.columns, gradient)
         tile = (row - start) * grid_width
-        first = y * m * stride * width * C
-        first_g = (y if gradient.size else row) * m * m * grid_width * O
+        first = y * m * plan.stride * row_size
+        first_g = (y if gradient.size else row) * m * m * grid_width * U.columns
         if n:
-            transform_image(
-                image, first, width, C, zero_point, n, line, V, v_step, capacity, tile, grid_width
-            )
-            transform_gradient(
-                g, first_g, m * grid_width, O, n, line, U, u_step, capacity, tile, grid_width
-            )
+            transform_image(image, first, n, line, V, tile, grid_width)
+            transform_gradient(g, first_g, m * grid_width, n, line, U, tile, grid_width)
         else:
-            gather_image(
-                image, first, width, C, zero_point, kernel, stride, V, v_step, capacity, tile,
-                grid_width,
-            )  # fmt: skip
-            gather_gradient(g, first_g, O, U, capacity, tile, grid_width)
+            gather_image(image, first, plan.kernel, plan.stride, V, tile, grid_width)
+            gather_gradient(g, first_g, U, tile, grid_width)

@@ -11,14 +11,23 @@ Symbols:
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from edgesim.quant.kernels.arrays import Float32, UInt8
 from edgesim.quant.kernels.inner import inner
 from edgesim.quant.kernels.instructions import HALF
-from edgesim.quant.kernels.weight_gradient.outer_products import U_PANEL, V_PANEL
+from edgesim.quant.kernels.padded_image import fill_in
+from edgesim.quant.kernels.weight_gradient.outer_products import (
+    U_PANEL,
+    V_PANEL,
+    Block,
+    Matrix,
+)
 from edgesim.quant.kernels.weight_gradient.weight_gradient_transforms import (
     WIDE,
+    Line,
     codes_line_4,
     codes_line_6,
     copy,
@@ -35,38 +44,28 @@ from edgesim.quant.kernels.weight_gradient.weight_gradient_transforms import (
 )
 
 
-@inner
-def fill_image(
-    codes_NHWC: UInt8, sample: int, padding: int, width: int, step: int, image: UInt8
-) -> None:
-    """Write a sample into the image; the zero points around it stay as they are.
+class Image(NamedTuple):
+    """A sample's codes with zero points around them.
 
-    Args:
-        codes_NHWC: contiguous.
-        sample: which.
-        padding: pixels above and to the left.
-        width: pixels of a row of the image.
-        step: entries of the image from a pixel to the next, C at least.
-        image: flat.
+    Attributes:
+        codes: flat.
+        width: pixels of a row.
+        channels: C in whole vectors.
+        zero_point: of the codes.
     """
-    _, H, W, C = codes_NHWC.shape
-    codes = codes_NHWC.reshape(-1)
-    for y in range(H):
-        start = (sample * H + y) * W * C
-        to = ((padding + y) * width + padding) * step
-        if step == C:
-            _copy_codes(codes[start : start + W * C], image[to : to + W * C])
-            continue
-        for x in range(W):
-            for c in range(C):
-                image[to + x * step + c] = codes[start + x * C + c]
+
+    codes: UInt8
+    width: int
+    channels: int
+    zero_point: int
 
 
 @inner
-def _copy_codes(codes: UInt8, run: UInt8) -> None:
-    # Assigned as slices they would be copied one by one.
-    for i in range(codes.size):
-        run[i] = codes[i]
+def fill_image(codes_NHWC: UInt8, sample: int, padding: int, image: Image) -> None:
+    """Write a sample into the image, so far from its edges; what is around it stays."""
+    height = image.codes.size // (image.width * image.channels)
+    padded = padding, padding, height, image.width
+    fill_in(codes_NHWC, sample, 1, padded, image.channels, 0, image.codes)
 
 
 @inner
@@ -92,252 +91,181 @@ def fill_gradient(g_NHWO: Float32, sample: int, width: int, step: int, gradient:
 
 @inner
 def transform_image(
-    image: UInt8,
-    first: int,
-    width: int,
-    channels: int,
-    zero_point: int,
-    n: int,
-    line: Float32,
-    V: Float32,
-    v_step: int,
-    capacity: int,
-    tile: int,
-    tiles: int,
+    image: Image, first: int, n: int, line: Float32, V: Matrix, tile: int, tiles: int
 ) -> None:
     """Rows of V for a row of tiles.
 
     Args:
-        image: flat.
+        image: read.
         first: position in it of the first tile's first pixel.
-        width: pixels of a row of the image.
-        channels: of the image, a multiple of 16.
-        zero_point: of the codes.
         n: 6 or 4.
         line: overwritten, n rows of the image.
-        V: flat.
-        v_step: from a position to the next.
-        capacity: rows for which V has room.
+        V: written.
         tile: first row of V to write.
         tiles: how many.
     """
-    row = width * channels
+    channels, row = image.channels, image.width * image.channels
     for i in range(0, row, WIDE):
+        codes, out = Line(image.codes, first + i, row), Line(line, i, row)
         if n == 6:
-            codes_line_6(image, first + i, row, zero_point, line, i, row)
+            codes_line_6(codes, image.zero_point, out)
         else:
-            codes_line_4(image, first + i, row, zero_point, line, i, row)
+            codes_line_4(codes, image.zero_point, out)
     for y in range(n):
         for x in range(tiles):
             start = y * row + x * (n - 2) * channels
-            to = y * n * v_step + (tile + x) * V_PANEL
+            to = y * n * V.step + (tile + x) * V_PANEL
             for c in range(start, start + channels, V_PANEL):
                 for part in range(0, V_PANEL, WIDE):
+                    read = Line(line, c + part, channels)
+                    written = Line(V.numbers, to + part, V.step)
                     if n == 6:
-                        image_line_6(line, c + part, channels, V, to + part, v_step)
+                        image_line_6(read, written)
                     else:
-                        image_line_4(line, c + part, channels, V, to + part, v_step)
-                to += V_PANEL * capacity
+                        image_line_4(read, written)
+                to += V_PANEL * V.capacity
 
 
 @inner
 def transform_gradient(
-    g: Float32,
-    first: int,
-    width: int,
-    channels: int,
-    n: int,
-    line: Float32,
-    U: Float32,
-    u_step: int,
-    capacity: int,
-    tile: int,
-    tiles: int,
+    g: Float32, first: int, width: int, n: int, line: Float32, U: Matrix, tile: int, tiles: int
 ) -> None:
     """Rows of U for a row of tiles.
 
     Args:
-        g: flat.
+        g: flat, as many channels as U has columns.
         first: position in it of the first tile's first pixel.
         width: pixels of a row, m for each tile.
-        channels: of the gradient, a multiple of 8.
         n: 6 or 4.
         line: overwritten, n rows of the gradient.
-        U: flat.
-        u_step: from a position to the next.
-        capacity: rows for which U has room.
+        U: written.
         tile: first row of U to write.
         tiles: how many.
     """
-    row = width * channels
-    _transform_gradient_run(g, first, row, row, n, line, 0, row)
+    channels, row = U.columns, width * U.columns
+    _transform_gradient_run(Line(g, first, row), row, n, Line(line, 0, row))
     for y in range(n):
         for panel in range(0, channels, U_PANEL):
             columns = min(U_PANEL, channels - panel)
-            to = y * n * u_step + panel * capacity + tile * columns
+            to = y * n * U.step + panel * U.capacity + tile * columns
             for x in range(tiles):
                 start = y * row + x * (n - 2) * channels + panel
-                _transform_gradient_run(line, start, columns, channels, n, U, to, u_step)
+                read, written = Line(line, start, channels), Line(U.numbers, to, U.step)
+                _transform_gradient_run(read, columns, n, written)
                 to += columns
 
 
 @inner
-def _transform_gradient_run(
-    g: Float32, first: int, count: int, step: int, n: int, out: Float32, to: int, out_step: int
-) -> None:
+def _transform_gradient_run(read: Line, count: int, n: int, written: Line) -> None:
     """Transform lines whose first numbers are neighbours; `count` is a multiple of 8."""
     done = 0
-    while done + WIDE <= count:
-        if n == 6:
-            wide_gradient_line_6(g, first + done, step, out, to + done, out_step)
-        else:
-            wide_gradient_line_4(g, first + done, step, out, to + done, out_step)
-        done += WIDE
     while done < count:
-        if n == 6:
-            gradient_line_6(g, first + done, step, out, to + done, out_step)
+        x = Line(read.numbers, read.first + done, read.step)
+        out = Line(written.numbers, written.first + done, written.step)
+        is_wide = done + WIDE <= count
+        if n == 6 and is_wide:
+            wide_gradient_line_6(x, out)
+        elif n == 6:
+            gradient_line_6(x, out)
+        elif is_wide:
+            wide_gradient_line_4(x, out)
         else:
-            gradient_line_4(g, first + done, step, out, to + done, out_step)
-        done += HALF
+            gradient_line_4(x, out)
+        done += WIDE if is_wide else HALF
 
 
 @inner
 def gather_image(
-    image: UInt8,
-    first: int,
-    width: int,
-    channels: int,
-    zero_point: int,
-    kernel: int,
-    stride: int,
-    V: Float32,
-    v_step: int,
-    capacity: int,
-    tile: int,
-    tiles: int,
+    image: Image, first: int, kernel: int, stride: int, V: Matrix, tile: int, tiles: int
 ) -> None:
     """Rows of V for a row of outputs, tap by tap.
 
     Args:
-        image: flat.
+        image: read.
         first: position in it of the first output's first tap.
-        width: as in `transform_image`, and so on.
-        channels: as there.
-        zero_point: as there.
         kernel: taps along an axis.
         stride: pixels from an output to the next.
-        V: as there.
-        v_step: as there.
-        capacity: as there.
-        tile: as there.
-        tiles: as there.
+        V: written.
+        tile: first row of V to write.
+        tiles: how many.
     """
+    channels = image.channels
     for tap in range(kernel * kernel):
-        start = first + (tap // kernel * width + tap % kernel) * channels
+        start = first + (tap // kernel * image.width + tap % kernel) * channels
         for x in range(tiles):
             at = start + x * stride * channels
-            to = tap * v_step + (tile + x) * V_PANEL
+            to = tap * V.step + (tile + x) * V_PANEL
             for c in range(at, at + channels, V_PANEL):
                 for part in range(0, V_PANEL, WIDE):
-                    wide_center(image, c + part, 0, zero_point, V, to + part, 0)
-                to += V_PANEL * capacity
+                    read, written = Line(image.codes, c + part, 0), Line(V.numbers, to + part, 0)
+                    wide_center(read, image.zero_point, written)
+                to += V_PANEL * V.capacity
 
 
 @inner
-def gather_gradient(
-    g: Float32, first: int, channels: int, U: Float32, capacity: int, tile: int, tiles: int
-) -> None:
+def gather_gradient(g: Float32, first: int, U: Matrix, tile: int, tiles: int) -> None:
     """Rows of U for a row of outputs; arguments as in `transform_gradient`."""
-    for panel in range(0, channels, U_PANEL):
-        columns = min(U_PANEL, channels - panel)
-        to = panel * capacity + tile * columns
+    for panel in range(0, U.columns, U_PANEL):
+        columns = min(U_PANEL, U.columns - panel)
+        to = panel * U.capacity + tile * columns
         for x in range(tiles):
-            start = first + x * channels + panel
+            start = first + x * U.columns + panel
             done = 0
             while done + WIDE <= columns:
-                wide_copy(g, start + done, 0, U, to + done, 0)
+                wide_copy(Line(g, start + done, 0), Line(U.numbers, to + done, 0))
                 done += WIDE
             while done < columns:
-                copy(g, start + done, 0, U, to + done, 0)
+                copy(Line(g, start + done, 0), Line(U.numbers, to + done, 0))
                 done += HALF
             to += columns
 
 
 @inner
-def clear_rows(
-    U: Float32,
-    u_step: int,
-    u_columns: int,
-    V: Float32,
-    v_step: int,
-    v_columns: int,
-    positions: int,
-    capacity: int,
-    start: int,
-    stop: int,
-) -> None:
+def clear_rows(U: Matrix, V: Matrix, positions: int, start: int, stop: int) -> None:
     """Fill rows of U and V with zeros.
 
     Args:
-        U: flat.
-        u_step: from a position to the next.
-        u_columns: of U.
-        V: flat.
-        v_step: from a position to the next.
-        v_columns: of V.
+        U: written.
+        V: written.
         positions: number of pairs U, V.
-        capacity: rows for which U and V have room.
         start: first row.
         stop: row behind the last.
     """
-    zero = np.float32(0)
+    zero, u, v = np.float32(0), U.numbers, V.numbers
     for position in range(positions):
         for t in range(start, stop):
-            for o in range(u_columns):
-                U[position * u_step + _place(o, u_columns, capacity, t)] = zero
-            for c in range(v_columns):
+            for o in range(U.columns):
+                u[position * U.step + _place(o, U.columns, U.capacity, t)] = zero
+            for c in range(V.columns):
                 panel, lane = c // V_PANEL, c % V_PANEL
-                V[position * v_step + (panel * capacity + t) * V_PANEL + lane] = zero
+                v[position * V.step + (panel * V.capacity + t) * V_PANEL + lane] = zero
 
 
 @inner
-def write_weights(
-    M: Float32,
-    first_m: int,
-    u_panels: tuple[int, int],
-    v_panels: tuple[int, int],
-    n: int,
-    taps: int,
-    sums: Float32,
-    out_OCT: Float32,
-) -> None:
+def write_weights(block: Block, n: int, sums: Float32, out_OCT: Float32) -> None:
     """The gradient at the weights for a block of channels.
 
     Args:
-        M: of the block, as `add_block` leaves it.
-        first_m: position of its first sum.
-        u_panels: of U, first and behind the last.
-        v_panels: of V.
+        block: as `add_block` leaves it.
         n: 6 or 4; 0: M has a position for each tap.
-        taps: T, kernel squared.
         sums: overwritten, 16 for each tap.
         out_OCT: written.
     """
-    O, C, _ = out_OCT.shape  # noqa: E741
-    pairs = (u_panels[1] - u_panels[0]) * (v_panels[1] - v_panels[0])
-    step = pairs * U_PANEL * V_PANEL
-    at = first_m
-    for u_panel in range(u_panels[0], u_panels[1]):
-        for v_panel in range(v_panels[0], v_panels[1]):
+    O, C, taps = out_OCT.shape  # noqa: E741
+    us, vs, M = block.u_panels, block.v_panels, block.M
+    step = (us[1] - us[0]) * (vs[1] - vs[0]) * U_PANEL * V_PANEL
+    at = block.first_m
+    for u_panel in range(us[0], us[1]):
+        for v_panel in range(vs[0], vs[1]):
             o, c = u_panel * U_PANEL, v_panel * V_PANEL
             lanes = min(V_PANEL, C - c)
             for row in range(min(U_PANEL, O - o)):
                 for half in range(0, lanes, HALF):
                     start = at + row * V_PANEL + half
                     if n == 6:
-                        weights_6(M, start, step, sums, half, V_PANEL)
+                        weights_6(Line(M, start, step), Line(sums, half, V_PANEL))
                     elif n == 4:
-                        weights_4(M, start, step, sums, half, V_PANEL)
+                        weights_4(Line(M, start, step), Line(sums, half, V_PANEL))
                     else:
                         for tap in range(taps):
                             for i in range(HALF):

@@ -18,10 +18,11 @@ Symbols:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 
+from edgesim.quant.kernels.arrays import Float32, UInt8
 from edgesim.quant.kernels.instructions import (
     HALF,
     LANES,
@@ -40,108 +41,76 @@ WIDE = LANES if has_wide_vectors() else HALF  # channels at a time, where so man
 _Line = list[ir.Value]
 
 
+class Line(NamedTuple):
+    """Vectors of channels that lie `step` apart; in an instruction, with a pointer.
+
+    Attributes:
+        numbers: float32, or codes.
+        first: position of the first vector's first channel.
+        step: from a vector to the next.
+    """
+
+    numbers: Float32 | UInt8
+    first: int
+    step: int
+
+
 def _codes_line(
     transform: Callable[[ir.IRBuilder, _Line], _Line], count: int, channels: int
 ) -> Any:  # noqa: ANN401
     """An instruction that transforms a line of codes, less their zero point."""
 
-    def codes_line(
-        builder: ir.IRBuilder,
-        codes: ir.Value,
-        first: ir.Value,
-        step: ir.Value,
-        zero_point: ir.Value,
-        out: ir.Value,
-        first_out: ir.Value,
-        out_step: ir.Value,
-    ) -> None:
+    def codes_line(builder: ir.IRBuilder, codes: Line, zero_point: ir.Value, out: Line) -> None:
         zero = broadcast(builder, builder.sitofp(zero_point, ir.FloatType()), channels)
-        of_codes = ir.VectorType(ir.IntType(8), channels)
-        line = _read(builder, codes, first, step, count, of_codes, 1)
+        line = _read(builder, codes, count, ir.VectorType(ir.IntType(8), channels))
         d = [builder.fsub(builder.uitofp(code, zero.type), zero) for code in line]
-        _write(builder, transform(builder, d), out, first_out, out_step)
+        _write(builder, transform(builder, d), out)
 
     codes_line.__doc__ = f"""Transform {count} codes less their zero point, {channels} channels.
 
         Args:
             builder: of the caller's code.
-            codes: uint8.
-            first: position of the first code's first channel.
-            step: from a code to the next.
+            codes: read.
             zero_point: whole number.
-            out: float32; a vector is written for each number that comes out.
-            first_out: position of the first.
-            out_step: from one to the next.
+            out: written, a vector for each number that comes out.
         """
     return instruction(codes_line)
 
 
 def _line(transform: Callable[[ir.IRBuilder, _Line], _Line], count: int, channels: int) -> Any:  # noqa: ANN401
     """An instruction that transforms a line of numbers."""
-    kind = ir.VectorType(ir.FloatType(), channels)
 
-    def line(
-        builder: ir.IRBuilder,
-        x: ir.Value,
-        first: ir.Value,
-        step: ir.Value,
-        out: ir.Value,
-        first_out: ir.Value,
-        out_step: ir.Value,
-    ) -> None:
-        numbers = transform(builder, _read(builder, x, first, step, count, kind, 4))
-        _write(builder, numbers, out, first_out, out_step)
+    def line(builder: ir.IRBuilder, x: Line, out: Line) -> None:
+        numbers = _read(builder, x, count, ir.VectorType(ir.FloatType(), channels))
+        _write(builder, transform(builder, numbers), out)
 
     line.__doc__ = f"""Transform {count} numbers, {channels} channels.
 
         Args:
             builder: of the caller's code.
-            x: float32.
-            first: position of the first number's first channel.
-            step: from a number to the next.
-            out: float32; a vector is written for each number that comes out.
-            first_out: position of the first.
-            out_step: from one to the next.
+            x: read.
+            out: written, a vector for each number that comes out.
         """
     return instruction(line)
 
 
-@instruction
-def weights_6(
-    builder: ir.IRBuilder,
-    x: ir.Value,
-    first: ir.Value,
-    step: ir.Value,
-    out: ir.Value,
-    first_out: ir.Value,
-    out_step: ir.Value,
-) -> None:
-    """G^T x G of 6 x 6 vectors: the gradient of 3 x 3 taps.
+def _weights(line: Callable[[ir.IRBuilder, _Line], _Line], n: int) -> Any:  # noqa: ANN401
+    """An instruction that makes the gradient of 3 x 3 taps, G^T x G, from n x n vectors x."""
 
-    Args:
-        builder: of the caller's code.
-        x: float32.
-        first: position of the first vector.
-        step: from one to the next.
-        out: float32; nine vectors are written.
-        first_out: position of the first.
-        out_step: from one to the next.
-    """
-    _write(builder, _weights(builder, x, first, step, 6), out, first_out, out_step)
+    def weights(builder: ir.IRBuilder, x: Line, out: Line) -> None:
+        numbers = _read(builder, x, n * n, F32x8)
+        columns = [line(builder, numbers[column::n]) for column in range(n)]
+        rows = [line(builder, [column[row] for column in columns]) for row in range(3)]
+        _write(builder, [tap for row in rows for tap in row], out)
 
+    weights.__doc__ = f"""G^T x G of {n} x {n} vectors: the gradient of 3 x 3 taps.
 
-@instruction
-def weights_4(
-    builder: ir.IRBuilder,
-    x: ir.Value,
-    first: ir.Value,
-    step: ir.Value,
-    out: ir.Value,
-    first_out: ir.Value,
-    out_step: ir.Value,
-) -> None:
-    """As `weights_6`, of 4 x 4 vectors."""
-    _write(builder, _weights(builder, x, first, step, 4), out, first_out, out_step)
+        Args:
+            builder: of the caller's code.
+            x: read.
+            out: written, nine vectors.
+        """
+    return instruction(weights)
 
 
 def _image_6(builder: ir.IRBuilder, d: _Line) -> _Line:
@@ -217,43 +186,24 @@ def _weight_line_4(builder: ir.IRBuilder, x: _Line) -> _Line:
     return [builder.fsub(total, x[0]), linear, builder.fadd(total, x[3])]
 
 
-def _weights(builder: ir.IRBuilder, x: ir.Value, first: ir.Value, step: ir.Value, n: int) -> _Line:
-    line = _weight_line_6 if n == 6 else _weight_line_4
-    start = builder.gep(x, [first])
-    columns = []
-    for column in range(n):
-        at = [builder.mul(step, constant(row * n + column)) for row in range(n)]
-        columns.append(
-            line(builder, [load(builder, builder.gep(start, [i]), F32x8, 4) for i in at])
-        )
-    return [tap for row in range(3) for tap in line(builder, [column[row] for column in columns])]
-
-
 def _number(like: _Line, value: float) -> ir.Constant:
     kind = like[0].type
     return ir.Constant(kind, [value] * kind.count)
 
 
-def _read(
-    builder: ir.IRBuilder,
-    array: ir.Value,
-    first: ir.Value,
-    step: ir.Value,
-    count: int,
-    kind: ir.VectorType,
-    align: int,
-) -> _Line:
-    start = builder.gep(array, [first])
-    at = [builder.gep(start, [builder.mul(step, constant(i))]) for i in range(count)]
-    return [load(builder, place, kind, align) for place in at]
+def _places(builder: ir.IRBuilder, line: Line, count: int) -> _Line:
+    start = builder.gep(line.numbers, [line.first])
+    return [builder.gep(start, [builder.mul(line.step, constant(i))]) for i in range(count)]
 
 
-def _write(
-    builder: ir.IRBuilder, line: _Line, out: ir.Value, first: ir.Value, step: ir.Value
-) -> None:
-    start = builder.gep(out, [first])
-    for i, value in enumerate(line):
-        store(builder, value, builder.gep(start, [builder.mul(step, constant(i))]), 4)
+def _read(builder: ir.IRBuilder, line: Line, count: int, kind: ir.VectorType) -> _Line:
+    align = 1 if isinstance(kind.element, ir.IntType) else 4
+    return [load(builder, place, kind, align) for place in _places(builder, line, count)]
+
+
+def _write(builder: ir.IRBuilder, line: _Line, out: Line) -> None:
+    for value, place in zip(line, _places(builder, out, len(line)), strict=True):
+        store(builder, value, place, 4)
 
 
 codes_line_6 = _codes_line(_image_6, 6, WIDE)
@@ -268,3 +218,5 @@ wide_copy = _line(_same, 1, WIDE)
 gradient_line_6 = _line(_gradient_6, 4, HALF)
 gradient_line_4 = _line(_gradient_4, 2, HALF)
 copy = _line(_same, 1, HALF)
+weights_6 = _weights(_weight_line_6, 6)
+weights_4 = _weights(_weight_line_4, 4)

@@ -1,52 +1,50 @@
-"""Codes less their zero point, as 16-bit numbers in an image with zeros around it."""
+"""Codes in an image with padding around them, widened where its entries are wider."""
 
 from __future__ import annotations
 
-import numpy as np
-from numba import njit
-
 from edgesim.quant.kernels.arrays import Int16, UInt8
+from edgesim.quant.kernels.inner import inner
 
 
-@njit(nogil=True, cache=True)
-def widen(
+@inner
+def fill_in(
     codes_NHWC: UInt8,
     first: int,
     count: int,
-    zero_point: int,
     padded: tuple[int, int, int, int],
     step: int,
-    image: Int16,
+    less: int,
+    image: Int16 | UInt8,
 ) -> None:
-    """Fill in samples `first` to `first + count`; the zeros around them stay as they are.
+    """Fill in samples `first` to `first + count`; what is around them stays as it is.
 
     Args:
         codes_NHWC: contiguous.
         first: sample.
         count: of samples.
-        zero_point: 0 to 255.
-        padded: zeros above and to the left, height and width of a padded sample.
+        padded: rows above and columns to the left, height and width of a padded sample.
         step: entries of the image from a pixel to the next, C at least.
+        less: subtracted from every code.
         image: flat, of `count` padded samples at least.
     """
     top, left, height, width = padded
     _, H, W, C = codes_NHWC.shape
     codes = codes_NHWC.reshape(-1)
-    zero = np.int16(zero_point)
     for n in range(count):
         for y in range(H):
             start = ((first + n) * H + y) * W * C
             to = ((n * height + top + y) * width + left) * step
             if step == C:
-                _widen_run(codes[start : start + W * C], zero, image[to : to + W * C])
+                _fill_run(codes[start : start + W * C], less, image[to : to + W * C])
                 continue
             for _ in range(W):
-                _widen_run(codes[start : start + C], zero, image[to : to + C])
+                _fill_run(codes[start : start + C], less, image[to : to + C])
                 start += C
                 to += step
 
 
-@njit(nogil=True, cache=True)
-def _widen_run(codes: UInt8, zero: np.int16, run: Int16) -> None:
+@inner
+def _fill_run(codes: UInt8, less: int, run: Int16 | UInt8) -> None:
+    # A call of its own, on arrays of the run alone, is what LLVM makes vectors of.
     for i in range(codes.size):
-        run[i] = np.int16(codes[i]) - zero
+        run[i] = codes[i] - less
