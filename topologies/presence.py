@@ -1,4 +1,4 @@
-"""Who is there in which round: absences, devices that join late, devices that leave for good."""
+"""Presence of devices by rounds: absences, late joins, leaves for good."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from topologies.spans import FOREVER, Span, is_on, off_spans
 
 
 class Presence(Protocol):
-    """Who is there in which round: a pure function of the round, the same on every device."""
+    """Presence of devices: a pure function of device and round, the same on every device."""
 
     def is_present(self, device: int, round_index: int) -> bool:
         """Whether a device exchanges messages in a round."""
@@ -24,29 +24,29 @@ class Presence(Protocol):
         """First round in which a device takes part; it is absent before."""
 
     def leave_round(self, device: int) -> int | None:
-        """Round from which on a device is to leave for good; None if it stays.
+        """Round from which on a device leaves for good; None if it stays.
 
-        It counts as present from then on: its successor answers for its edges.
+        The device counts as present after it has left, since its successor answers for its edges.
         """
 
     def spans(self, device: int) -> tuple[Span, ...]:
-        """Rounds in which a device can be present, increasing: chance may keep it away in some."""
+        """Rounds in which a device is present, increasing, without random absences."""
 
 
 @dataclass(frozen=True, slots=True)
 class Everyone:
-    """Everybody is there, always."""
+    """Every device is present in every round."""
 
     def is_present(self, device: int, round_index: int) -> bool:  # noqa: ARG002
-        """Always."""
+        """True for every device and round."""
         return True
 
     def join_round(self, device: int) -> int:  # noqa: ARG002
-        """From the start."""
+        """Round 0, the start."""
         return 0
 
     def leave_round(self, device: int) -> None:
-        """Nobody leaves."""
+        """None: no device leaves."""
 
     def spans(self, device: int) -> tuple[Span, ...]:  # noqa: ARG002
         """All rounds."""
@@ -59,7 +59,7 @@ EVERYONE = Everyone()
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """A device is away for a while.
+    """An absence of a device.
 
     Attributes:
         device: number of the device.
@@ -83,7 +83,7 @@ class Absence:
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """A device takes part from this round on, at least 1."""
+    """A device joins in this round, at least 1."""
 
     device: int
     round: int
@@ -99,7 +99,7 @@ class Joining:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """A device leaves for good in this round, at least 1, or as soon after as it can."""
+    """A device leaves for good in this round, at least 1, or in its first turn afterwards."""
 
     device: int
     round: int
@@ -118,17 +118,18 @@ _Entry: TypeAlias = Absence | Joining | Leaving
 
 @dataclass(frozen=True)
 class Churn:
-    """Absences, joins and leaves as planned, and absences by chance.
+    """Planned absences, joins and leaves, and random absences.
 
-    Somebody is there in every round: where chance would leave nobody, it keeps nobody away. It does
-    not touch the edges of a device that is to have left, for which its successor answers.
+    At least one device is present in every round: in a round in which plan and chance would leave
+    none, random absences are ignored. Random absences do not apply to a device that has left, since
+    its successor answers for its edges.
 
     Args:
-        num_devices: of the fleet.
-        absences: of any devices.
-        joins: one for a device at most.
-        leaves: likewise.
-        chance: of further absences; None if there are none.
+        num_devices: number of devices of the fleet.
+        absences: planned absences.
+        joins: planned joins, at most one for each device.
+        leaves: planned leaves, at most one for each device.
+        chance: random absences; None without them.
 
     Raises:
         TopologyError: an unknown device, a span that ends before it begins, two entries of one
@@ -167,23 +168,23 @@ class Churn:
         return self._join_rounds.get(device, 0)
 
     def leave_round(self, device: int) -> int | None:
-        """Round from which on a device is to leave for good; None if it stays."""
+        """Round from which on a device leaves for good; None if it stays."""
         return self._leave_rounds.get(device)
 
     def spans(self, device: int) -> tuple[Span, ...]:
-        """Rounds in which a device can be present, increasing: chance may keep it away in some."""
+        """Rounds in which a device is present, increasing, without random absences."""
         return off_spans(self._away.get(device, ()))
 
     def _is_there(self, device: int, round_index: int) -> bool:
-        """Whether plan and chance let a device itself, not its successor, take part in a round."""
+        """Whether the device itself, not its successor, is present by plan and chance."""
         leave_round = self.leave_round(device)
         has_left = leave_round is not None and round_index >= leave_round
         is_away = has_left or is_on(self._away.get(device, ()), round_index)
-        assert self.chance is not None, "nobody else asks"
+        assert self.chance is not None, "called with random absences only"
         return not (is_away or self.chance.is_absent(device, round_index))
 
     def _check_device(self, device: int, own: Sequence[_Entry]) -> None:
-        """Refuse entries of one device, in order, that do not go together."""
+        """Refuse entries of one device, given in order, that contradict each other."""
         if self.join_round(device) == self.leave_round(device):
             raise TopologyError(
                 f"device {device} {own[-1]}, in which it joins; let it stay for a while, or "
@@ -210,13 +211,13 @@ class Churn:
 
     @cached_property
     def _entries(self) -> dict[int, list[_Entry]]:
-        """Entries of each device by their first round."""
+        """Entries of each device, in the order of their first rounds."""
         every: tuple[_Entry, ...] = (*self.joins, *self.absences, *self.leaves)
         return entries_by_device(every)
 
     @cached_property
     def _away(self) -> dict[int, tuple[int, ...]]:
-        """Rounds in which each device goes and comes back, in turn."""
+        """Rounds in which each device goes away and comes back, alternating."""
         away: dict[int, tuple[int, ...]] = {}
         for device, own in self._entries.items():
             spans = [entry.away for entry in own if not isinstance(entry, Leaving)]
@@ -241,10 +242,10 @@ def build_churn(
     leaves: Iterable[Mapping[str, Any]] = (),
     random: Mapping[str, Any] | None = None,
 ) -> Churn:
-    """Build churn from a scenario's words, which are the arguments of the classes above.
+    """Build churn from the keys of a scenario, which are the arguments of the classes above.
 
     Raises:
-        TopologyError: it can't be; see `Churn` and `RandomAbsence`.
+        TopologyError: as for `Churn` and `RandomAbsence`.
     """
     return Churn(
         num_devices,

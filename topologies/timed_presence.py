@@ -1,8 +1,8 @@
-"""Who is there at which time, where devices have clocks of their own instead of common rounds.
+"""Presence of devices by virtual time, for fleets without common rounds.
 
-A device is away from the start until it joins, during absences as planned and by chance, and for
-good after it has left. All of it is a pure function of device and time: every device knows the plan
-of every other, as all know the schedule.
+A device is away until it joins, during planned and random absences, and after it has left. Presence
+is a pure function of device and time, so every device knows the presence of every other device, as
+it knows the schedule.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from topologies.churn_entries import check_devices, check_overlaps, entries_by_d
 from topologies.errors import TopologyError
 
 TimeSpan: TypeAlias = tuple[float, float]
-"""Seconds from which on a device is away, and at which it is back."""
+"""Time from which on a device is away, and time at which it is back, in seconds."""
 
 NEVER: TimeSpan = (inf, inf)
 """The next absence of a device that is never away again."""
 
-_FIRST_DRAWS = 16  # absences by chance that are drawn at once
-MOST_DRAWS = 2**19  # of a device: 8 MB, and half a second to walk through
+_FIRST_DRAWS = 16  # random absences that are drawn at first
+MOST_DRAWS = 2**19  # random absences of one device; they take 8 MB
 
 
 @dataclass(frozen=True, slots=True)
 class TimedAbsence:
-    """A device is away for a while: from `from_s`, back at `until_s`."""
+    """An absence of a device from `from_s` until `until_s`, in seconds."""
 
     device: int
     from_s: float
@@ -49,7 +49,7 @@ class TimedAbsence:
 
 @dataclass(frozen=True, slots=True)
 class TimedJoining:
-    """A device takes part from this time on, above 0."""
+    """A device joins at this time, above 0."""
 
     device: int
     at_s: float
@@ -81,19 +81,19 @@ class TimedLeaving:
 
 @dataclass(frozen=True)
 class TimedRandomAbsence:
-    """Absences of random lengths, of each device by itself; they follow from seed and device alone.
+    """Random absences of each device, which depend on seed and device alone.
 
-    Lengths of absences and of stays are exponential. A device is absent for a share of the time,
-    and is so at the start with that probability.
+    Lengths of absences and of stays are exponential. At the start a device is absent with
+    probability `absence_probability`.
 
     Args:
         absence_probability: share of the time in which a device is absent, in (0, 1).
         mean_absence_s: mean length of an absence in seconds, above 0.
-        seed: at least 0.
+        seed: seed of the scenario, at least 0.
 
     Raises:
-        TopologyError: a figure out of range; later, if somebody asks for a time before which a
-            device has more than `MOST_DRAWS` absences.
+        TopologyError: a figure is out of range. `next_absence` raises it too, for a time before
+            which a device has more than `MOST_DRAWS` absences.
     """
 
     absence_probability: float
@@ -115,7 +115,7 @@ class TimedRandomAbsence:
         """The first absence of a device that ends after a time.
 
         Raises:
-            TopologyError: the device has had too many by then.
+            TopologyError: the device has more than `MOST_DRAWS` absences before that time.
         """
         changes = self._drawn.get(device, array("d"))
         while not changes or changes[-1] <= time_s:
@@ -125,17 +125,17 @@ class TimedRandomAbsence:
                     f"than {MOST_DRAWS:,} times before {time_s:,.4g} s; raise it, or lower "
                     "absence_probability, or end the run earlier"
                 )
-            # From the start again, twice as many: the answer does not depend on who asked before,
-            # in which order, or in how many threads at once.
+            # Draw twice as many from the start again, so that the answer does not depend on earlier
+            # calls, on their order, or on other threads.
             changes = self._draw(device, max(_FIRST_DRAWS, len(changes)))  # two for each absence
             self._drawn[device] = changes
         return _next_span(changes, time_s)
 
     def _draw(self, device: int, num_absences: int) -> array[float]:
-        """Times at which a device goes and comes back, in turn."""
+        """Times at which a device goes away and comes back, alternating."""
         p, mean_s = self.absence_probability, self.mean_absence_s
         begins_absent = _generator(self.seed, device, 0).random() < p
-        # Streams of their own, so that longer rows begin like shorter ones.
+        # Absences and stays have separate streams, so that a longer draw begins like a shorter one.
         absences = mean_s * _generator(self.seed, device, 1).exponential(size=num_absences)
         stays = _generator(self.seed, device, 2).exponential(size=num_absences)
         stays *= mean_s * (1 - p) / p
@@ -149,18 +149,18 @@ _Entry: TypeAlias = TimedAbsence | TimedJoining | TimedLeaving
 
 @dataclass(frozen=True)
 class TimedChurn:
-    """Absences, joins and leaves by time, as planned, and absences by chance.
+    """Planned absences, joins and leaves by time, and random absences.
 
     Args:
-        num_devices: of the fleet.
-        absences: of any devices.
-        joins: one for a device at most.
-        leaves: likewise.
-        chance: of further absences; None if there are none.
+        num_devices: number of devices of the fleet.
+        absences: planned absences.
+        joins: planned joins, at most one for each device.
+        leaves: planned leaves, at most one for each device.
+        chance: random absences; None without them.
 
     Raises:
         TopologyError: an unknown device, a span that ends before it begins, two entries of one
-            device that overlap, or nobody who neither joins later nor leaves.
+            device that overlap, or no device that is there from start to end.
     """
 
     num_devices: int
@@ -188,21 +188,22 @@ class TimedChurn:
             )
 
     def is_present(self, device: int, time_s: float) -> bool:
-        """Whether others can send to a device at a time."""
+        """Whether a device is present at a time, so that others can send to it."""
         return self.next_absence(device, time_s)[0] > time_s and time_s < self.leave_s(device)
 
     def join_s(self, device: int) -> float:
-        """When a device takes part for the first time; 0 if it is there from the start."""
+        """Time at which a device joins; 0 if it is there from the start."""
         return self._join_s.get(device, 0.0)
 
     def leave_s(self, device: int) -> float:
-        """When a device leaves for good; infinity if it stays."""
+        """Time at which a device leaves for good; infinity if it stays."""
         return self._leave_s.get(device, inf)
 
     def next_absence(self, device: int, time_s: float) -> TimeSpan:
-        """The first absence of a device, or the time before it joins, that ends after a time.
+        """The first absence of a device that ends after a time.
 
-        Of a planned one and one by chance that overlap, the one that begins first.
+        The time before a device joins is an absence. Of a planned and a random absence that overlap
+        the one that begins first counts.
         """
         planned = _next_span(self._away.get(device, ()), time_s)
         if self.chance is None:
@@ -211,13 +212,13 @@ class TimedChurn:
 
     @cached_property
     def _entries(self) -> dict[int, list[_Entry]]:
-        """Entries of each device by their begin."""
+        """Entries of each device, in the order of their begins."""
         every: tuple[_Entry, ...] = (*self.joins, *self.absences, *self.leaves)
         return entries_by_device(every)
 
     @cached_property
     def _away(self) -> dict[int, tuple[float, ...]]:
-        """Times at which each device goes and comes back, in turn."""
+        """Times at which each device goes away and comes back, alternating."""
         away: dict[int, tuple[float, ...]] = {}
         for device, own in self._entries.items():
             spans = [entry.away for entry in own if not isinstance(entry, TimedLeaving)]
@@ -242,10 +243,10 @@ def build_timed_churn(
     leaves: Iterable[Mapping[str, Any]] = (),
     random: Mapping[str, Any] | None = None,
 ) -> TimedChurn:
-    """Build churn from a scenario's words, which are the arguments of the classes above.
+    """Build churn from the keys of a scenario, which are the arguments of the classes above.
 
     Raises:
-        TopologyError: it can't be; see `TimedChurn` and `TimedRandomAbsence`.
+        TopologyError: as for `TimedChurn` and `TimedRandomAbsence`.
     """
     return TimedChurn(
         num_devices,
@@ -257,7 +258,7 @@ def build_timed_churn(
 
 
 def _next_span(changes: Sequence[float], time_s: float) -> TimeSpan:
-    """The first span that ends after a time, of spans given by their begins and ends in turn."""
+    """The first span that ends after a time; `changes` are begins and ends, alternating."""
     place = bisect_right(changes, time_s)
     begin = place - place % 2
     return (changes[begin], changes[begin + 1]) if begin < len(changes) else NEVER

@@ -1,4 +1,4 @@
-"""The command line: run, validate, cost, list. Nothing else prints or reads the environment."""
+"""The command line: run, resume, validate, cost, list. Only `edgesim.cli` prints."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ app = typer.Typer(
     rich_markup_mode=None,  # its boxes cut long names
     add_completion=False,
 )
-# Of a command line that can't be understood; typer has no public name for the base class.
+# Error of a command line that cannot be parsed; typer has no public name for the base class.
 _UsageError: type[typer.BadParameter] = typer.BadParameter.__mro__[1]
 
 
 class _OutputError(Exception):
-    """Standard output can't be written to; the message says why."""
+    """Standard output cannot be written; the message gives the reason."""
 
 
 class _Output(io.TextIOBase):
-    """Standard output as it is while `main` runs; what goes wrong there is told apart."""
+    """Standard output while `main` runs. Its errors become `_OutputError`, unlike other ones."""
 
     def __init__(self) -> None:
         self._stream: TextIO | None = None
 
     @contextmanager
     def takes_over(self) -> Iterator[None]:
-        """All that writes to standard output writes here: typer's help, and rich's displays."""
+        """Redirect standard output to this object, typer's help and rich's displays included."""
         self._stream = sys.stdout
         try:
             with redirect_stdout(self):
@@ -61,7 +61,7 @@ class _Output(io.TextIOBase):
 
     @property
     def stream(self) -> TextIO:
-        """Where it is written."""
+        """Stream that the text is written to."""
         return sys.stdout if self._stream is None else self._stream
 
     def write(self, text: str) -> int:
@@ -92,20 +92,20 @@ def _told_apart() -> Iterator[None]:
         yield
     except BrokenPipeError:
         _refuse_more_output()
-        raise  # who reads it has seen enough: console and typer end in silence
+        raise  # the reader has closed the pipe: console and typer end without a message
     except OSError as error:
         reason = error.strerror or str(error)
         raise _OutputError(reason[:1].lower() + reason[1:]) from error
 
 
 def _refuse_more_output() -> None:
-    """What could not be written is dropped, or Python would try once more as it ends."""
+    """Drop text that could not be written, or Python would write it again when it ends."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), _output.fileno())
 
 
 _output = _Output()
-# Nothing is wrapped or cut, and no [name] or :name: in a path is taken for markup.
+# Text is neither wrapped nor cut, and [name] or :name: in a path is no markup.
 _out = Console(
     file=cast("IO[str]", _output), soft_wrap=True, highlight=False, markup=False, emoji=False
 )
@@ -171,7 +171,7 @@ def run(
     show(result_table(result.summary, result.place), _out)
 
 
-@app.command(short_help="Go on with a run that was interrupted.")
+@app.command(short_help="Resume a run that was interrupted.")
 def resume(
     run: Annotated[
         str, typer.Argument(metavar="RUN", help="Directory of an interrupted run, or its URI.")
@@ -183,7 +183,7 @@ def resume(
     address: Address = None,
     dashboard: Dashboard = True,
 ) -> None:
-    """Go on with a run that was interrupted, to the result that it would have had."""
+    """Resume a run that was interrupted; the result is that of an undisturbed run."""
     from edgesim.cli.answers import result_table
     from edgesim.fleet.run import resume_run
 
@@ -244,7 +244,7 @@ def list_(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="One entry, or a key: all that is known of it, as in `list topologies torus`."
+            help="One entry or key, to be described in full, as in `list topologies torus`."
         ),
     ] = None,
 ) -> None:
@@ -253,15 +253,15 @@ def list_(
 
 
 def _prepare(path: Path, overrides: Sequence[str], *, is_run: bool) -> Prepared:
-    """Read and check a scenario; what is found later than by reading names the file too.
+    """Read and check a scenario. Every error and notice names the scenario's file.
 
-    Images are read last: a run reads all that it uses, before anything is started.
+    Images are read last: a run reads all images that it uses before it starts anything.
     """
     scenario = load_scenario(path, overrides)
     from edgesim.assembly.budget import check_memory
     from edgesim.assembly.known_data import DataShape
     from edgesim.assembly.preparation import (
-        prepare,  # loads torch: a refused file need not wait for it
+        prepare,  # imported late, since it loads torch, which a refused file need not wait for
     )
     from edgesim.assembly.subject import subject_of
     from edgesim.study.batteries import check_batteries
@@ -294,9 +294,9 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[_Lines()])
     logging.getLogger("ray").setLevel(logging.WARNING)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
-    # A lost actor or node is told in one line by the launcher; Ray's own paragraphs are left out.
+    # The launcher reports a lost actor or node in one line, so Ray's own paragraphs are left out.
     losses = "A worker died or was killed|The node with node id|Raylet is terminated"
-    # Ray warns of more actors than cores, which is what the scenario asked for.
+    # Ray warns of more actors than cores, but the scenario asks for them.
     crowds = "PYTHON worker processes have been started on node"
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", f"{losses}|{crowds}")
     signal.signal(signal.SIGTERM, _interrupt)
@@ -332,14 +332,14 @@ def main() -> None:
 
 
 def _in_lines(text: str, most: int) -> str:
-    """A text in so many lines; those beyond follow in the last one."""
+    """A text in at most so many lines; further lines are appended to the last one."""
     lines = [line for line in text.splitlines() if line.strip()]
     last = " ".join(map(str.strip, lines[most - 1 :]))
     return "\n".join(filter(None, [*lines[: most - 1], last]))
 
 
 class _Lines(logging.Handler):
-    """Log messages as they are: no column of times, nothing wrapped."""
+    """Prints log messages without times and without wrapping."""
 
     def emit(self, record: logging.LogRecord) -> None:
         _err.print(self.format(record))

@@ -1,13 +1,14 @@
 """Keeps a run in an object store to one process at a time.
 
-Nothing there ends with a process, as the lock of a file does. So whoever holds a run writes a small
-file anew every few seconds, and whoever finds such a file looks whether it changes: if it stands
-still, its holder has ended. No clocks are compared.
+An object store has no lock that ends with its process. So the process that holds a run rewrites a
+small file, its lease, every few seconds. Another process that finds a lease watches whether the
+lease changes. If the lease stands still, its holder has ended. No clocks are compared.
 
-Each holder has a file of its own, numbered. Of all who want to be the next, one can create that
-number. A holder that was held up and wakes after it was succeeded finds a higher number, or another
-than itself under its own; so do all who write on its behalf, who look every few seconds (`Fence`),
-and whom a successor leaves the time to do so.
+Each holder has a lease of its own, with a number. Of all processes that want to be the next holder,
+one can create the lease of the next number. A holder that was paused and wakes after another has
+taken over finds a higher number, or another name under its own number. The same holds for all
+processes that write for that holder: they look every few seconds (`Fence`), and a successor waits
+until they have looked.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ FOLDER = "leases"
 RENEW_S = 5.0
 LOOK_S = 5.0
 LOOKS = 30
-"""Spread over the time that a lease has to stand still; one that the store delays counts once."""
+"""Number of looks at a lease that has to stand still; a look that the store delays counts once."""
 STILL_S = 30.0
 
 _NUMBERED = re.compile(rf"{FOLDER}/(\d+)\.json")
@@ -41,16 +42,16 @@ _log = logging.getLogger(__name__)
 
 
 class LeaseError(EdgesimError, ValueError):
-    """Another process holds what was to be held, or has taken it over."""
+    """Another process holds the run, or has taken it over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a folder.
+    """The holder of a run directory.
 
     Attributes:
-        number: of its lease.
-        name: nobody else's.
+        number: number of the holder's lease.
+        name: unique name of the holder.
     """
 
     number: int
@@ -58,12 +59,12 @@ class Holder:
 
 
 class Fence:
-    """Lets those write who do so for a holder, until it is succeeded.
+    """Lets processes write for a holder until another process has taken over.
 
     Args:
-        store: the folder that is held.
-        holder: of it.
-        look_s: seconds between two looks.
+        store: the run directory.
+        holder: holder of the run directory.
+        look_s: seconds between two looks at the lease.
     """
 
     def __init__(self, store: Store, holder: Holder, *, look_s: float = LOOK_S) -> None:
@@ -71,7 +72,7 @@ class Fence:
         self._look_again_s = -1.0
 
     def check(self) -> None:
-        """Look, if the last look was some seconds ago.
+        """Look at the lease, if the last look was `look_s` ago or longer.
 
         Raises:
             LeaseError: another process has taken over.
@@ -81,25 +82,26 @@ class Fence:
             return
         if not _is_newest(self._store, self._holder):
             raise LeaseError(
-                f"{self._store.url}: this process was not heard of for a while, and another has "
-                "gone on with its run; it ends here"
+                f"{self._store.url}: another process has taken over this run, since this one was "
+                "silent for a while; this process ends here"
             )
         self._look_again_s = now_s + self._look_s
 
 
 class Lease:
-    """A folder held by this process for as long as a `with` block takes.
+    """Holds a run directory for this process during a `with` block.
 
-    To enter takes a while if there is a lease: until it is clear whether anybody renews it.
+    If there is a lease already, entering the block waits until it is clear whether that lease is
+    renewed.
 
     Args:
-        store: the folder.
-        renew_s: seconds between two renewals.
-        still_s: seconds without one after which a holder counts as ended.
-        look_s: seconds between two looks of all who write for a holder.
+        store: the run directory.
+        renew_s: seconds between two renewals of the lease.
+        still_s: seconds without a renewal after which a holder counts as ended.
+        look_s: seconds between two looks of processes that write for a holder.
 
     Attributes:
-        holder: this one.
+        holder: the holder that this lease stands for.
     """
 
     holder: Holder
@@ -119,7 +121,7 @@ class Lease:
         self._thread = Thread(target=self._keep, name="lease", daemon=True)
 
     def __enter__(self) -> Self:
-        """Take it.
+        """Take the lease.
 
         Raises:
             LeaseError: another process holds it.
@@ -143,7 +145,7 @@ class Lease:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
-        """Give it back."""
+        """Give the lease back."""
         self._give_back()
 
     def _give_back(self) -> None:
@@ -152,16 +154,16 @@ class Lease:
         self._delete([self.holder.number])
 
     def _await_end(self) -> list[int]:
-        """Numbers of leases that nobody renews, when it is clear that nobody does.
+        """Wait until it is clear that no lease is renewed; return the numbers of the old leases.
 
         Raises:
-            LeaseError: one was renewed.
+            LeaseError: a lease was renewed.
         """
         is_told = False
         while numbers := _numbers(self._store):
             if not is_told:
                 _log.warning(
-                    "%s: a process was at this run; looking for %g s whether it lives",
+                    "%s: another process worked on this run; watching for %g s whether it lives",
                     self._store.url,
                     self._still_s,
                 )
@@ -171,7 +173,7 @@ class Lease:
         return numbers
 
     def _stands_still(self, number: int) -> bool:
-        """Whether a lease is there and nobody renews it; False if it was given back."""
+        """Whether a lease is there and is not renewed; False if it was given back."""
         first = _read(self._store, number)
         for _ in range(LOOKS):
             time.sleep(self._still_s / LOOKS)
@@ -181,8 +183,7 @@ class Lease:
             if found != first:
                 raise LeaseError(
                     f"{self._store.url}: this run is still going on in another process "
-                    f"({found.get('pid')} on {found.get('host')}); wait for it, or end that one "
-                    "first"
+                    f"({found.get('pid')} on {found.get('host')}); wait for it, or end it first"
                 )
         return True
 
@@ -191,15 +192,15 @@ class Lease:
             return self._store.create(_file(self.holder.number), self._content())
         except StorageError as error:
             raise StorageError(
-                f"{error}; to hold a run takes a store with conditional puts (If-None-Match)"
+                f"{error}; a run needs a store with conditional puts (If-None-Match)"
             ) from error
 
     def _settle(self, old: Sequence[int]) -> None:
-        """Let those end who wrote for older leases.
+        """Wait until processes that wrote for older leases have ended; remove these leases.
 
         Raises:
-            LeaseError: another process took the folder at the same time, under another number: one
-                of the two saw no older lease.
+            LeaseError: another process took the run directory at the same time, under another
+                number, since one of the two saw no older lease.
         """
         if old:
             time.sleep(1.5 * self._look_s)
@@ -208,7 +209,7 @@ class Lease:
         self._delete(old)
 
     def _keep(self) -> None:
-        """In a thread: renew it until it is given back, or was taken over."""
+        """Renew the lease, in a thread, until it is given back or another process takes over."""
         while not self._ended.wait(self._renew_s):
             try:
                 if not _is_newest(self._store, self.holder):
@@ -219,12 +220,15 @@ class Lease:
                 _log.warning("the lease of this run can't be renewed: %s", error)
 
     def _delete(self, numbers: Iterable[int]) -> None:
-        """Remove leases, unless another process holds the folder now; a failure costs a wait."""
+        """Remove leases, unless another process holds the run now.
+
+        A failure is only logged: the next process then waits until the lease has stood still.
+        """
         try:
             if _is_newest(self._store, self.holder):
                 self._store.delete(map(_file, numbers))
         except StorageError as error:
-            _log.warning("an ended lease can't be removed, who comes next waits for it: %s", error)
+            _log.warning("an ended lease can't be removed, so the next process waits: %s", error)
 
     def _content(self) -> bytes:
         fields = {
@@ -236,11 +240,11 @@ class Lease:
         return json.dumps(fields).encode()
 
     def _taken(self) -> LeaseError:
-        return LeaseError(f"{self._store.url}: another process has just gone on with this run")
+        return LeaseError(f"{self._store.url}: another process has just taken this run over")
 
 
 def _is_newest(store: Store, holder: Holder) -> bool:
-    """Whether nobody holds a folder after a holder."""
+    """Whether a holder is the newest one of a run directory."""
     if max(_numbers(store), default=-1) != holder.number:
         return False
     found = _read(store, holder.number)
@@ -248,7 +252,7 @@ def _is_newest(store: Store, holder: Holder) -> bool:
 
 
 def _read(store: Store, number: int) -> dict[str, object] | None:
-    """A lease; None if it was given back."""
+    """Content of a lease; None if it was given back."""
     try:
         content = store.read(_file(number))
     except StorageError:
@@ -261,8 +265,8 @@ def _read(store: Store, number: int) -> dict[str, object] | None:
         found = None
     if not isinstance(found, dict) or not isinstance(found.get("name"), str):
         raise LeaseError(
-            f"{store.url}/{_file(number)}: damaged: it is no lease; if no other process is at this "
-            "run, remove it"
+            f"{store.url}/{_file(number)}: damaged: it is no lease; if no other process works on "
+            "this run, remove it"
         )
     return found
 

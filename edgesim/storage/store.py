@@ -1,8 +1,8 @@
 """A folder of files: on this machine, or in an object store that fsspec reaches.
 
-Files appear whole or not at all, whoever is killed meanwhile. Any number of threads and processes
-may use one folder at a time. Shared file systems (NFS, Lustre) are mounted and named by their path;
-`memory://` is a folder that this process alone can see.
+A file appears whole or not at all, even if its writer is killed. Any number of threads and
+processes may use one folder at a time. Shared file systems (NFS, Lustre) are named by the path at
+which they are mounted. `memory://` is a folder that only this process can see.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _LOST = "see that the folder or bucket exists, or bring the file back from a cop
 
 
 class StorageError(EdgesimError, ValueError):
-    """A file that can't be written, read or removed; what was there before is still there."""
+    """A file cannot be written, read or removed; its former content is still there."""
 
 
 class Store:
-    """A folder; names of files in it are relative, with slashes.
+    """A folder. Names of its files are relative paths with slashes.
 
     A store is a value: it may be pickled and sent to other processes.
     """
@@ -66,7 +66,7 @@ class Store:
         Nothing is made or looked up yet.
 
         Raises:
-            StorageError: nobody here knows the protocol, or its package is not installed.
+            StorageError: the protocol is unknown, or its package is not installed.
         """
         if isinstance(place, Store):
             return place
@@ -77,7 +77,7 @@ class Store:
         return cls(str(folder), LocalFiles(folder))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Store.at, (self._url,)  # connections stay where they are
+        return Store.at, (self._url,)  # connections stay in their process
 
     def __repr__(self) -> str:
         return f"Store.at({self._url!r})"
@@ -94,54 +94,55 @@ class Store:
 
     @property
     def path(self) -> Path:
-        """The folder on this machine.
+        """Path of the folder on this machine.
 
         Raises:
-            StorageError: it is elsewhere.
+            StorageError: the folder is not on this machine.
         """
         if isinstance(self._files, LocalFiles):
             return self._files.folder
         raise StorageError(f"{self._url}: is no folder of this machine; give a path")
 
     def child(self, name: str) -> Store:
-        """A folder in this one; `make` makes it."""
+        """A folder inside this folder; `make` creates it."""
         return Store(f"{self._url}/{name}", self._files.child(name), self._check)
 
     def guarded(self, check: Callable[[], None]) -> Store:
-        """The same folder, in which nothing is changed unless a check raises no error.
+        """The same folder, with a check before every change; an error of the check prevents it.
 
-        A guard stays in its process: a copy in another one has none.
+        The check stays in its process: a store that is sent to another process has none.
         """
         return Store(self._url, self._files, check)
 
     def make(self) -> None:
-        """Make the folder, where folders have to be made."""
+        """Create the folder, if the storage has folders."""
         self._check()
         with self._told("", "made"):
             self._files.make()
 
     def write(self, name: str, data: bytes, *, durable: bool = True) -> None:
-        """Write a file, or put it in the place of the one of this name.
+        """Write a file; replace a file of the same name.
 
         Args:
-            name: of the file.
-            data: all of it.
-            durable: it also keeps its name if the machine loses power now. If False it may be gone
-                then, but never be damaged; `sync` makes up for it, for many files at once.
+            name: name of the file.
+            data: content of the file.
+            durable: whether the file must survive a power cut right after the call. If False, a
+                power cut may remove the file, but never damage it; `sync` makes many files durable
+                at once.
         """
         self._check()
         with self._told(name, "written"):
             self._files.write(name, data, durable=durable)
 
     def create(self, name: str, data: bytes) -> bool:
-        """Write a file unless there is one of this name; whether it was written.
+        """Write a file unless a file of this name exists; return whether it was written.
 
-        Of all who create one name, one succeeds. In an object store this takes one that knows
-        conditional writes (`If-None-Match`), as S3 does.
+        Of all processes that create one name, one succeeds. An object store must know conditional
+        writes (`If-None-Match`) for that, as S3 does.
 
         Args:
-            name: of the file.
-            data: all of it, and nobody else's.
+            name: name of the file.
+            data: content of the file; it must differ from that of every other process.
         """
         self._check()
         with self._told(name, "written"):
@@ -153,19 +154,19 @@ class Store:
 
     @contextmanager
     def writer(self, name: str) -> Iterator[IO[bytes]]:
-        """Write a file piece by piece; it appears, durable, when the block ends without error."""
+        """Write a file piece by piece; it appears, durably, when the block ends without error."""
         self._check()
         with self._told(name, "written"), self._files.writer(name) as file:
             yield file
-            self._check()  # it may have taken long
+            self._check()  # once more, since writing may have taken long
 
     def sync(self, folder: str) -> None:
-        """Make all files durable that were written to a folder."""
+        """Make all files of a folder durable."""
         with self._told(folder, "written"):
             self._files.sync(folder)
 
     def read(self, name: str) -> bytes:
-        """A file's content."""
+        """Content of a file."""
         with self._told(name, "read"):
             return self._files.read(name)
 
@@ -184,43 +185,43 @@ class Store:
             return self._files.exists(name)
 
     def is_free(self) -> bool:
-        """Whether there is nothing at the place, or an empty folder."""
+        """Whether the place does not exist or is an empty folder."""
         with self._told("", "listed"):
             return self._files.is_free()
 
     def delete(self, names: Iterable[str]) -> None:
-        """Remove files; those that are gone already are no error."""
+        """Remove files; a missing file is no error."""
         self._check()
         with self._told("", "cleared"):
             self._files.delete(list(names))
 
     def delete_tree(self, name: str) -> None:
-        """Remove a folder and all in it; none is no error."""
+        """Remove a folder with its content; a missing folder is no error."""
         self._check()
         with self._told(name, "removed"):
             self._files.delete_tree(name)
 
     def move(self, source: str, target: str) -> None:
-        """Give a file another name; one of that name is replaced."""
+        """Rename a file; replace a file of the new name."""
         self._check()
         with self._told(target, "written"):
             self._files.move(source, target)
 
     def sweep(self) -> None:
-        """Remove what writers left that were killed; who is at work is left alone."""
+        """Remove incomplete files of writers that were killed; spare those of living writers."""
         self._check()
         with self._told("", "cleared"):
             self._files.sweep()
 
     @contextmanager
     def _told(self, name: str, action: str) -> Iterator[None]:
-        """Turn what the file system says into one line."""
+        """Turn an error of the file system into a `StorageError` of one line."""
         try:
             yield
         except OSError as error:
             place = f"{self._url}/{name}" if name else self._url
             if not name and isinstance(error.filename, str) and self.is_local:
-                place = error.filename  # which of many
+                place = error.filename  # the one of many files that failed
             said = str(error.strerror or error) or type(error).__name__
             number = next((n for kind, n in _NUMBERS.items() if isinstance(error, kind)), 0)
             remedy = _REMEDIES.get(error.errno or number, "see to space and permissions there")
@@ -231,7 +232,7 @@ class Store:
 
 
 def _allow() -> None:
-    """Let anybody write."""
+    """Check nothing."""
 
 
 def _open(url: str) -> RemoteFiles:

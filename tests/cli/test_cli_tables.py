@@ -278,4 +278,4 @@ def test_help_of_list_says_what_a_name_is(capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["edgesim", "list", "--help"])
     with pytest.raises(SystemExit):
         main()
-    assert "One entry, or a key" in " ".join(capsys.readouterr().out.split())
+    assert "One entry or key, to be described" in " ".join(capsys.readouterr().out.split())

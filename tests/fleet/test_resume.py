@@ -447,7 +447,7 @@ def test_a_run_in_an_object_store_that_another_process_took_over_ends_and_spoils
 
     with monkeypatch.context() as patched:
         patched.setattr(Device, "step", step_and_be_succeeded)
-        with pytest.raises(LeaseError, match="another has gone on with its run; it ends here"):
+        with pytest.raises(LeaseError, match="another process has taken over this run"):
             run_scenario(prepared(tmp_path, *OFTEN), place, inline=True, console=console)
     assert store.exists("leases/000001.json")
     assert not store.exists("rounds.parquet")

@@ -48,7 +48,7 @@ def test_who_holds_it_is_named_and_nobody_else_gets_in(lease):
 def test_a_holder_that_ended_is_succeeded(lease, store, caplog):
     abandon(lease())
     with lease():
-        assert "looking for 1.5 s whether it lives" in caplog.text
+        assert "watching for 1.5 s whether it lives" in caplog.text
         assert store.names("leases/*") == ["leases/000001.json"]
     assert store.names("leases/*") == []
 
@@ -65,7 +65,7 @@ def test_who_was_held_up_and_succeeded_writes_no_more(lease, store, successors, 
             pass
     with lease() as last:
         assert last.holder.number == number
-        with pytest.raises(LeaseError, match="another has gone on with its run; it ends here"):
+        with pytest.raises(LeaseError, match="another process has taken over this run"):
             fence.check()
         slow.__exit__(None, None, None)  # takes nothing away
         Fence(store, last.holder, look_s=0.0).check()
@@ -184,7 +184,7 @@ def test_a_store_without_conditional_puts_is_named(lease, store, monkeypatch):
         raise StorageError(f"{name}: can't be written (not implemented)")
 
     monkeypatch.setattr(type(store), "create", refuse)
-    with pytest.raises(StorageError, match=r"takes a store with conditional puts \(If-None-Match"):
+    with pytest.raises(StorageError, match=r"needs a store with conditional puts \(If-None-Match"):
         lease().__enter__()
 
 
