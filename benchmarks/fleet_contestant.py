@@ -7,9 +7,9 @@ import asyncio
 from rich.console import Console
 from time_slices import Reporter
 
-from edgesim.assembly.build import FleetPlan
 from edgesim.data.images import LabelledImages
 from edgesim.fleet.on_ray import launch
+from edgesim.fleet.plan import FleetPlan
 from edgesim.fleet.recording.monitor import pause_s
 from edgesim.results.run_directory import RunDirectory
 

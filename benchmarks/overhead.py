@@ -43,7 +43,6 @@ from time_slices import Contestant, Reporter, ended, ratio_of_means, take_turns
 from edgesim.assembly.build import (
     PLAIN,
     DataSpec,
-    FleetPlan,
     TrainingPlan,
     make_algorithm,
     make_flat_model,
@@ -54,6 +53,7 @@ from edgesim.assembly.build import (
 from edgesim.data.batches import BatchStream
 from edgesim.data.images import LabelledImages
 from edgesim.fleet.on_ray.core_pool import CorePool
+from edgesim.fleet.plan import FleetPlan
 from edgesim.gossip import OutEdge, Share
 from edgesim.learning.allocator import keep_freed_memory
 from edgesim.scenario import Scenario, load_scenario

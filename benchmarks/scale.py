@@ -45,9 +45,10 @@ from time_slices import (
     take_turns,
 )
 
-from edgesim.assembly.build import PLAIN, DataSpec, FleetPlan, TrainingPlan, make_schedule
+from edgesim.assembly.build import PLAIN, DataSpec, TrainingPlan, make_schedule
 from edgesim.data.images import LabelledImages
 from edgesim.fleet.on_ray import launch
+from edgesim.fleet.plan import FleetPlan
 from edgesim.results.run_directory import RunDirectory
 from edgesim.scenario import load_scenario
 from edgesim.streams import Purpose, stream

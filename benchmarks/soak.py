@@ -22,9 +22,10 @@ import psutil
 import yaml
 from rich.console import Console
 
-from edgesim.assembly.build import PLAIN, DataSpec, FleetPlan, TrainingPlan, make_schedule
+from edgesim.assembly.build import PLAIN, DataSpec, TrainingPlan, make_schedule
 from edgesim.data.images import LabelledImages
 from edgesim.fleet.on_ray import launch
+from edgesim.fleet.plan import FleetPlan
 from edgesim.results.run_directory import RunDirectory
 from edgesim.scenario import load_scenario
 from edgesim.streams import Purpose, stream

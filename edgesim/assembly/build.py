@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, Protocol, overload
 
 import torch
@@ -36,7 +35,6 @@ from edgesim.scenario.attendance import make_presence
 from edgesim.scenario.model import QuantizationSection
 from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.schema import Scenario
-from edgesim.storage.lease import Holder
 from edgesim.streams import Purpose, torch_seed
 from topologies import (
     EVERYONE,
@@ -148,26 +146,6 @@ class Compute:
 
 PLAIN = Compute("cpu", "reference")
 """What works everywhere; for questions whose answer does not depend on it."""
-
-
-@dataclass(frozen=True, slots=True)
-class FleetPlan:
-    """All that a host needs, beside its shards, to build its devices; the same for all hosts.
-
-    Attributes:
-        run_directory: where the run leaves its files, a path or a URI.
-        run_digest: names what is trained, with what; checkpoints of another run are not read.
-        holder: for whom hosts write there; see `RunDirectory`.
-    """
-
-    scenario: Scenario
-    schedule: Schedule
-    data: DataSpec
-    training: TrainingPlan
-    compute: Compute
-    run_directory: Path | str
-    run_digest: str = ""
-    holder: Holder | None = None
 
 
 def make_schedule(scenario: Scenario) -> Schedule:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from edgesim.assembly.build import (
-    FleetPlan,
+    DataSpec,
+    TrainingPlan,
     make_algorithm,
     make_learning_rates,
     make_optimizer,
@@ -26,13 +27,39 @@ from edgesim.hardware.timeline import Hardware, Timeline
 from edgesim.learning.flat_model import FlatModel
 from edgesim.scenario.attendance import make_attendance
 from edgesim.scenario.schema import Scenario
+from topologies import Schedule
+
+
+class DevicePlan(Protocol):
+    """What all devices of a fleet have in common; `Prepared` and `FleetPlan` have it."""
+
+    @property
+    def scenario(self) -> Scenario:
+        """Checked scenario."""
+        ...
+
+    @property
+    def schedule(self) -> Schedule:
+        """Which graph holds in which round."""
+        ...
+
+    @property
+    def data(self) -> DataSpec:
+        """Form of the dataset."""
+        ...
+
+    @property
+    def training(self) -> TrainingPlan:
+        """How many rounds there are."""
+        ...
+
 
 _MakeParticipant: TypeAlias = Callable[[Meter[Any] | None, str], Participant]
 """Makes a device's participant from its meter and from what a step moves by default."""
 
 
 def make_devices(
-    plan: FleetPlan, shards: Mapping[int, LabelledImages], initial: FlatModel
+    plan: DevicePlan, shards: Mapping[int, LabelledImages], initial: FlatModel
 ) -> list[Device]:
     """The devices of one host, with their shards.
 
@@ -101,7 +128,7 @@ _DEVICES: Mapping[
 
 
 def _make_trainer(
-    plan: FleetPlan, shard: LabelledImages, initial: FlatModel, device: int, steps_on: str
+    plan: DevicePlan, shard: LabelledImages, initial: FlatModel, device: int, steps_on: str
 ) -> Trainer:
     scenario = plan.scenario
     return Trainer(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgesim.assembly.build import FleetPlan
 from edgesim.data.images import LabelledImages
 from edgesim.device.mail import Announcement, Envelope
 from edgesim.fleet.host.build import build_host
+from edgesim.fleet.plan import FleetPlan
 from edgesim.fleet.transport.network import Acknowledgement, Request
 from edgesim.fleet.transport.progress import Progress, Waiting
 

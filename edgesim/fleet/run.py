@@ -5,37 +5,32 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import platform
-import signal
-import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from rich.console import Console
 
-from edgesim.assembly.build import Compute, FleetPlan, choose_compute, make_flat_model
+from edgesim.assembly.build import Compute, choose_compute, make_flat_model
 from edgesim.assembly.preparation import Prepared, prepare
 from edgesim.data.batches import evaluation_batches
 from edgesim.errors import EdgesimError
+from edgesim.fleet.conduct import Fleet, conduct
+from edgesim.fleet.environment import describe_environment
 from edgesim.fleet.inline import InlineFleet
+from edgesim.fleet.plan import FleetPlan
 from edgesim.fleet.recording.departures import describe
 from edgesim.fleet.recording.divergence import growth_warning
 from edgesim.fleet.recording.evaluation import Evaluator
 from edgesim.fleet.recording.monitor import Monitor
 from edgesim.fleet.recording.summary import summarise, write_devices
-from edgesim.fleet.recording.watchdog import watch
 from edgesim.fleet.recovery.checkpoints import NoSoundCheckpointError
 from edgesim.fleet.recovery.completeness import check_evaluations, check_finished, check_rounds
 from edgesim.fleet.transport.network import EnvelopesLostError
-from edgesim.fleet.transport.progress import Progress, Waiting
 from edgesim.learning.accelerator import num_local_gpus
 from edgesim.learning.allocator import keep_freed_memory
 from edgesim.models.dropout import seed_dropout_
@@ -48,38 +43,9 @@ from edgesim.scenario.own_parts import own_parts
 from edgesim.scenario.schema import Scenario
 from edgesim.storage.lease import LeaseError
 
-PACKAGES = (
-    *("edgesim", "ray", "torch", "torchvision", "numpy", "numba", "llvmlite", "networkx"),
-    *("pandas", "pyarrow"),
-)
 MOST_NAMES = 64  # of devices, that are shown when a run begins
-STOP_TIMEOUT_S = 15.0  # for hosts to end their steps and write what they hold
 
 _log = logging.getLogger(__name__)
-
-
-class Fleet(Protocol):
-    """Something that runs all devices and can be asked how far they are."""
-
-    async def run(self) -> None:
-        """Run all devices to their last round."""
-        ...
-
-    async def progress(self) -> Sequence[Progress]:
-        """How far the devices of each host are."""
-        ...
-
-    async def waiting(self) -> Sequence[Waiting]:
-        """Devices that wait for messages."""
-        ...
-
-    async def stop(self) -> None:
-        """End a run early and write the rounds recorded so far."""
-        ...
-
-    def close(self) -> None:
-        """End everything that was started."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +94,7 @@ def run_scenario(
             _say_names(console, prepared.scenario.fleet.names)
             if prepared.found_rate:
                 _say(console, str(prepared.found_rate))
-            environment = _environment(mode, compute) | _own_parts(prepared.scenario)
+            environment = describe_environment(mode, compute) | _own_parts(prepared.scenario)
             directory.write_json("environment.json", environment)
             return _Run(prepared, directory, compute, digest, mode, console).do(recover=False)
 
@@ -197,7 +163,7 @@ def _resume(
                 f"({environment['accelerator']}, {environment['eight_bit_backend'] or 'fp32'}): "
                 "going on would give another result; bring them back, or start anew"
             )
-        resumed = [*environment.get("resumed", []), _environment(mode, compute)]
+        resumed = [*environment.get("resumed", []), describe_environment(mode, compute)]
         directory.write_json("environment.json", {**environment, "resumed": resumed})
         return _Run(prepared, directory, compute, digest, mode, console).do(recover=True)
 
@@ -248,16 +214,21 @@ class _Run:
     console: Console
 
     def do(self, *, recover: bool) -> RunResult:
+        prepared, directory = self.prepared, self.directory
         self._prepare_arithmetic()
         start = perf_counter()
         monitor = self._train(recover=recover)
         try:
-            check_rounds(self.prepared, self.directory)
+            check_rounds(
+                directory,
+                num_devices=prepared.scenario.fleet.num_devices,
+                num_rounds=prepared.training.num_rounds,
+                presence=prepared.schedule.presence,
+            )
             monitor.finish()
-            check_evaluations(self.prepared, self.directory)
+            check_evaluations(directory, len(prepared.training.evaluation_rounds))
         finally:
             monitor.close()
-        prepared, directory = self.prepared, self.directory
         directory.keep_final_models(prepared.training.num_rounds)
         write_devices(prepared, directory)
         summary = summarise(prepared, directory, monitor.rows, perf_counter() - start)
@@ -287,7 +258,7 @@ class _Run:
                 has_started = True
                 timeout_s = self.prepared.scenario.recovery.stall_timeout_s
                 names = self.prepared.scenario.fleet.names
-                asyncio.run(_conduct(fleet, monitor, timeout_s, names))
+                asyncio.run(conduct(fleet, monitor, timeout_s, names))
         except (LeaseError, NoSoundCheckpointError, EnvelopesLostError):
             # Not this process's to write to, nor its user's to go on with; or the error says why
             # nobody can go on with it.
@@ -403,58 +374,6 @@ def _choose_compute(prepared: Prepared, mode: str, console: Console) -> Compute:
     return compute
 
 
-async def _conduct(
-    fleet: Fleet, monitor: Monitor, stall_timeout_s: float, names: Sequence[str]
-) -> None:
-    """Run the fleet under the eyes of the monitor and the watchdog.
-
-    Interrupted or failed, hosts still write the rounds that they hold.
-    """
-    _cancel_on_sigterm()
-    watching = asyncio.create_task(monitor.watch(fleet.progress))
-    running = asyncio.create_task(fleet.run())
-    guarding = asyncio.create_task(watch(fleet, stall_timeout_s, names))
-    try:
-        await asyncio.wait({running, guarding}, return_when=asyncio.FIRST_COMPLETED)
-        for ended in (task for task in (running, guarding) if task.done()):
-            ended.result()
-    except BaseException:
-        await _cancel(running)
-        monitor.close()
-        await _stop(fleet)
-        await asyncio.wait([watching])
-        raise
-    finally:
-        await _cancel(guarding)
-    monitor.stop_watching()
-    await watching
-
-
-async def _cancel(task: asyncio.Task[None]) -> None:
-    """End a task; what it ends with is of no interest any more."""
-    task.cancel()
-    await asyncio.wait([task])
-    if not task.cancelled():
-        task.exception()
-
-
-async def _stop(fleet: Fleet) -> None:
-    try:
-        await asyncio.wait_for(fleet.stop(), STOP_TIMEOUT_S)
-    except TimeoutError:
-        _log.warning("some hosts did not end in %g s; their last rounds are lost", STOP_TIMEOUT_S)
-    except EdgesimError as error:
-        _log.warning("the last rounds can't be written: %s", error)
-
-
-def _cancel_on_sigterm() -> None:
-    """Let SIGTERM do what Ctrl-C does; Ray's own handler would end the process on the spot."""
-    task = asyncio.current_task()
-    assert task is not None, "called from a coroutine"
-    if threading.current_thread() is threading.main_thread():
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-
-
 def _make_monitor(
     prepared: Prepared,
     directory: RunDirectory,
@@ -487,21 +406,3 @@ def _make_monitor(
         names=prepared.scenario.fleet.names,
         warn=lambda rows: growth_warning(rows, prepared.scenario, prepared.schedule),
     )
-
-
-def _environment(mode: str, compute: Compute) -> dict[str, Any]:
-    """What the run's wall times depended on, and on other processors its last bits."""
-    return {
-        "started_utc": datetime.now(UTC).isoformat(timespec="seconds"),
-        "mode": mode,
-        "python": sys.version.split()[0],
-        "platform": platform.platform(),
-        "machine": platform.machine(),
-        "cpus": len(os.sched_getaffinity(0)),
-        "accelerator": compute.accelerator,
-        "gpu": torch.cuda.get_device_name(0) if num_local_gpus() else None,
-        "cuda": torch.version.cuda,
-        "eight_bit_backend": compute.backend and describe_backend(compute.backend),
-        "torch_cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "packages": {package: version(package) for package in PACKAGES},
-    }

@@ -8,7 +8,7 @@ import yaml
 from step_watch import watch_step
 from storage_ledger import StorageLedger
 
-from edgesim.assembly.build import PLAIN, FleetPlan, make_flat_model
+from edgesim.assembly.build import PLAIN, make_flat_model
 from edgesim.assembly.devices import make_devices
 from edgesim.assembly.preparation import prepare
 from edgesim.compression import TopK
@@ -18,6 +18,7 @@ from edgesim.costs.memory import MemoryModel
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.fleet.host.host import Host
 from edgesim.fleet.host.recorder import EvaluationSchedule
+from edgesim.fleet.plan import FleetPlan
 from edgesim.gossip import FixedGraphChoco
 from edgesim.learning.optimizers import Sgd
 from edgesim.learning.parameters import ParameterLayout

@@ -15,11 +15,12 @@ from memory_archive import CrashError, MemoryArchive
 from simulated_loop import InlineExecutor, run_simulated
 from tiny_model import HeavyModel, tiny_model
 
-from edgesim.assembly.build import PLAIN, FleetPlan
+from edgesim.assembly.build import PLAIN
 from edgesim.assembly.devices import make_devices
 from edgesim.assembly.preparation import prepare
 from edgesim.fleet.host.host import Host
 from edgesim.fleet.host.recorder import EvaluationSchedule
+from edgesim.fleet.plan import FleetPlan
 from edgesim.fleet.recovery.checkpoints import Checkpoints, CheckpointSettings
 from edgesim.scenario.schema import Scenario
 

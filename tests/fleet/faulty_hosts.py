@@ -11,8 +11,9 @@ from dataclasses import replace
 
 from small_fleets import prepared
 
-from edgesim.assembly.build import PLAIN, FleetPlan
+from edgesim.assembly.build import PLAIN
 from edgesim.fleet.host.build import build_host
+from edgesim.fleet.plan import FleetPlan
 from edgesim.results.run_directory import RunDirectory
 
 

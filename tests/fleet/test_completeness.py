@@ -13,7 +13,6 @@ import torch
 from rich.console import Console
 from small_fleets import assert_same_bits, train
 
-from edgesim.assembly.preparation import Prepared
 from edgesim.fleet import run as run_module
 from edgesim.fleet.recovery.completeness import check_evaluations, check_finished, check_rounds
 from edgesim.fleet.run import resume_run
@@ -112,14 +111,11 @@ class Tables:
         return SimpleNamespace(rounds_done={0: 2, 1: 2}[device])
 
 
-RUN_OF_TWO = cast(
-    "Prepared",
-    SimpleNamespace(
-        training=SimpleNamespace(num_rounds=2, evaluation_rounds=[0, 1, 2]),
-        scenario=SimpleNamespace(fleet=SimpleNamespace(num_devices=2)),
-        schedule=SimpleNamespace(presence=EVERYONE),
-    ),
-)
+def check_rounds_of_two(tables):
+    directory = cast("RunDirectory", tables)
+    check_rounds(directory, num_devices=2, num_rounds=2, presence=EVERYONE)
+
+
 WHAT_TO_DO = (
     ": either files of the run were lost, or this is an error in edgesim, please report it; what "
     "was recorded is kept"
@@ -135,17 +131,17 @@ WHAT_TO_DO = (
     ],
 )
 def test_the_table_that_lacks_something_is_named(row, table, said):
-    check_rounds(RUN_OF_TWO, cast("RunDirectory", Tables()))
+    check_rounds_of_two(Tables())
     with pytest.raises(RunDirectoryError) as caught:
-        check_rounds(RUN_OF_TWO, cast("RunDirectory", Tables(row, table)))
+        check_rounds_of_two(Tables(row, table))
     assert str(caught.value) == f"run/{table} {said}{WHAT_TO_DO}"
 
 
 @pytest.mark.parametrize("num_evaluated", [2, 4])
 def test_each_evaluation_must_be_there_once(num_evaluated):
-    check_evaluations(RUN_OF_TWO, cast("RunDirectory", Tables()))
+    check_evaluations(cast("RunDirectory", Tables()), 3)
     with pytest.raises(RunDirectoryError) as caught:
-        check_evaluations(RUN_OF_TWO, cast("RunDirectory", Tables(num_evaluated=num_evaluated)))
+        check_evaluations(cast("RunDirectory", Tables(num_evaluated=num_evaluated)), 3)
     said = f"run/evaluations.parquet has {num_evaluated} evaluations instead of 3"
     assert str(caught.value) == said + WHAT_TO_DO
 

@@ -9,12 +9,13 @@ import pytest
 from loopback import Loopback
 from small_fleets import prepared
 
-from edgesim.assembly.build import PLAIN, FleetPlan
+from edgesim.assembly.build import PLAIN
 from edgesim.device.mail import Envelope
 from edgesim.device.trainer import DivergedError
 from edgesim.fleet.host.build import build_host
 from edgesim.fleet.host.reliable_sender import DeliveryError
 from edgesim.fleet.host.turns import MOST_ROUNDS
+from edgesim.fleet.plan import FleetPlan
 from edgesim.fleet.transport.network import Acknowledgement
 from edgesim.results.run_directory import RunDirectory
 

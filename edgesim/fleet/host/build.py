@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from concurrent.futures import Executor
 from contextlib import nullcontext
 
-from edgesim.assembly.build import FleetPlan, make_flat_model
+from edgesim.assembly.build import make_flat_model
 from edgesim.assembly.devices import make_devices
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.data.images import LabelledImages
 from edgesim.fleet.host.host import Host
 from edgesim.fleet.host.recorder import EvaluationSchedule
 from edgesim.fleet.host.turns import Core
+from edgesim.fleet.plan import FleetPlan
 from edgesim.fleet.recovery.checkpoints import Checkpoints, CheckpointSettings
 from edgesim.fleet.transport.network import Network
 from edgesim.results.run_directory import RunDirectory

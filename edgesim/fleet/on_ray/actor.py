@@ -20,7 +20,6 @@ import ray
 import torch
 from ray.exceptions import RayActorError, RayTaskError
 
-from edgesim.assembly.build import FleetPlan
 from edgesim.data.images import LabelledImages
 from edgesim.device.mail import Announcement, Envelope
 from edgesim.errors import EdgesimError
@@ -28,6 +27,7 @@ from edgesim.fleet.host.build import build_host
 from edgesim.fleet.host.host import Host
 from edgesim.fleet.on_ray.core_pool import CorePool
 from edgesim.fleet.on_ray.private_folder import PREFIX, sweep
+from edgesim.fleet.plan import FleetPlan
 from edgesim.fleet.transport.network import Acknowledgement, PeerUnavailableError, Request
 from edgesim.fleet.transport.progress import Progress, Waiting
 from edgesim.learning.allocator import keep_freed_memory

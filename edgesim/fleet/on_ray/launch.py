@@ -24,7 +24,6 @@ from ray.exceptions import (
 )
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from edgesim.assembly.build import FleetPlan
 from edgesim.assembly.equipment import may_leave
 from edgesim.data.images import LabelledImages
 from edgesim.errors import EdgesimError
@@ -42,6 +41,7 @@ from edgesim.fleet.on_ray.placement import (
     place,
 )
 from edgesim.fleet.on_ray.private_folder import remove
+from edgesim.fleet.plan import FleetPlan
 from edgesim.fleet.transport.progress import Progress, Waiting
 from topologies import possible_receivers, possible_senders
 

@@ -5,44 +5,50 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from edgesim.assembly.preparation import Prepared
 from edgesim.results.columns import first_irregularity, first_miscount
 from edgesim.results.run_directory import RunDirectory
 from edgesim.results.run_files import REMEDY, RunDirectoryError
+from topologies import Presence
 
 _TABLES = tuple(f"{name}.parquet" for name in ("rounds", "messages", "evaluations", "devices"))
 
 
-def check_rounds(prepared: Prepared, directory: RunDirectory) -> None:
+def check_rounds(
+    directory: RunDirectory, *, num_devices: int, num_rounds: int, presence: Presence
+) -> None:
     """Make sure that all rounds and messages are there, once.
 
-    rounds.parquet has one row for each round in which a device took part; how many rounds a device
-    has done its final model knows. messages.parquet has as many rows of a round as the round's row
-    says.
+    rounds.parquet has one row for each round in which a device took part. A device's final model
+    says how many rounds the device has done. messages.parquet has as many rows of a round as the
+    round's row says.
+
+    Args:
+        directory: of the run.
+        num_devices: of the fleet.
+        num_rounds: of every device that stays to the end; the number of the last evaluation.
+        presence: which devices are there in which round.
 
     Raises:
         RunDirectoryError: a round or a message is missing, or is there twice.
     """
-    last_evaluation = prepared.training.num_rounds
     rounds_done = {
-        device: directory.read_final_model(last_evaluation, device).rounds_done
-        for device in range(prepared.scenario.fleet.num_devices)
+        device: directory.read_final_model(num_rounds, device).rounds_done
+        for device in range(num_devices)
     }
     rows = directory.read_table("rounds.parquet", ["device", "round", "messages_sent"])
-    if wrong := first_irregularity(rows, rounds_done, prepared.schedule.presence):
+    if wrong := first_irregularity(rows, rounds_done, presence):
         raise _lost(directory, "rounds.parquet", wrong)
     messages = directory.read_table("messages.parquet", ["device", "round"])
     if wrong := first_miscount(rows, messages):
         raise _lost(directory, "messages.parquet", wrong)
 
 
-def check_evaluations(prepared: Prepared, directory: RunDirectory) -> None:
-    """Make sure that each evaluation that was due is in evaluations.parquet.
+def check_evaluations(directory: RunDirectory, num_due: int) -> None:
+    """Make sure that so many evaluations, all that were due, are in evaluations.parquet.
 
     Raises:
         RunDirectoryError: one is missing, or is there twice.
     """
-    num_due = len(prepared.training.evaluation_rounds)
     if (num_done := directory.num_evaluated()) != num_due:
         wrong = f"has {num_done} evaluations instead of {num_due}"
         raise _lost(directory, "evaluations.parquet", wrong)

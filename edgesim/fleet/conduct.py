@@ -1,0 +1,95 @@
+"""Runs a fleet to its end while the monitor and the watchdog look on, and stops it in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import threading
+from collections.abc import Sequence
+from typing import Protocol
+
+from edgesim.errors import EdgesimError
+from edgesim.fleet.recording.monitor import Monitor
+from edgesim.fleet.recording.watchdog import watch
+from edgesim.fleet.transport.progress import Progress, Waiting
+
+STOP_TIMEOUT_S = 15.0  # for hosts to end their steps and write what they hold
+
+_log = logging.getLogger(__name__)
+
+
+class Fleet(Protocol):
+    """Something that runs all devices and can be asked how far they are."""
+
+    async def run(self) -> None:
+        """Run all devices to their last round."""
+        ...
+
+    async def progress(self) -> Sequence[Progress]:
+        """How far the devices of each host are."""
+        ...
+
+    async def waiting(self) -> Sequence[Waiting]:
+        """Devices that wait for messages."""
+        ...
+
+    async def stop(self) -> None:
+        """End a run early and write the rounds recorded so far."""
+        ...
+
+    def close(self) -> None:
+        """End everything that was started."""
+        ...
+
+
+async def conduct(
+    fleet: Fleet, monitor: Monitor, stall_timeout_s: float, names: Sequence[str]
+) -> None:
+    """Run the fleet under the eyes of the monitor and the watchdog.
+
+    Interrupted or failed, hosts still write the rounds that they hold.
+    """
+    _cancel_on_sigterm()
+    watching = asyncio.create_task(monitor.watch(fleet.progress))
+    running = asyncio.create_task(fleet.run())
+    guarding = asyncio.create_task(watch(fleet, stall_timeout_s, names))
+    try:
+        await asyncio.wait({running, guarding}, return_when=asyncio.FIRST_COMPLETED)
+        for ended in (task for task in (running, guarding) if task.done()):
+            ended.result()
+    except BaseException:
+        await _cancel(running)
+        monitor.close()
+        await _stop(fleet)
+        await asyncio.wait([watching])
+        raise
+    finally:
+        await _cancel(guarding)
+    monitor.stop_watching()
+    await watching
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    """End a task; what it ends with is of no interest any more."""
+    task.cancel()
+    await asyncio.wait([task])
+    if not task.cancelled():
+        task.exception()
+
+
+async def _stop(fleet: Fleet) -> None:
+    try:
+        await asyncio.wait_for(fleet.stop(), STOP_TIMEOUT_S)
+    except TimeoutError:
+        _log.warning("some hosts did not end in %g s; their last rounds are lost", STOP_TIMEOUT_S)
+    except EdgesimError as error:
+        _log.warning("the last rounds can't be written: %s", error)
+
+
+def _cancel_on_sigterm() -> None:
+    """Let SIGTERM do what Ctrl-C does; Ray's own handler would end the process on the spot."""
+    task = asyncio.current_task()
+    assert task is not None, "called from a coroutine"
+    if threading.current_thread() is threading.main_thread():
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

@@ -1,0 +1,39 @@
+"""What a run's wall times, and on other processors its last bits, depend on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+import torch
+
+from edgesim.assembly.build import Compute
+from edgesim.learning.accelerator import num_local_gpus
+from edgesim.quant.backends import describe_backend
+
+PACKAGES = (
+    *("edgesim", "ray", "torch", "torchvision", "numpy", "numba", "llvmlite", "networkx"),
+    *("pandas", "pyarrow"),
+)
+
+
+def describe_environment(mode: str, compute: Compute) -> dict[str, Any]:
+    """What a run that begins now has, for environment.json."""
+    return {
+        "started_utc": datetime.now(UTC).isoformat(timespec="seconds"),
+        "mode": mode,
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "accelerator": compute.accelerator,
+        "gpu": torch.cuda.get_device_name(0) if num_local_gpus() else None,
+        "cuda": torch.version.cuda,
+        "eight_bit_backend": compute.backend and describe_backend(compute.backend),
+        "torch_cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "packages": {package: version(package) for package in PACKAGES},
+    }

@@ -1,0 +1,31 @@
+"""What all hosts of a fleet are given: what to build, and where the run leaves its files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgesim.assembly.build import Compute, DataSpec, TrainingPlan
+from edgesim.scenario.schema import Scenario
+from edgesim.storage.lease import Holder
+from topologies import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPlan:
+    """All that a host needs, beside its shards, to build its devices; the same for all hosts.
+
+    Attributes:
+        run_directory: where the run leaves its files, a path or a URI.
+        run_digest: names what is trained, with what; checkpoints of another run are not read.
+        holder: for whom hosts write there; see `RunDirectory`.
+    """
+
+    scenario: Scenario
+    schedule: Schedule
+    data: DataSpec
+    training: TrainingPlan
+    compute: Compute
+    run_directory: Path | str
+    run_digest: str = ""
+    holder: Holder | None = None
