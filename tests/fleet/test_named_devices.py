@@ -79,7 +79,7 @@ def test_every_table_has_names_beside_numbers(folder, table):
 def test_an_unfinished_run_has_them_too(scenario, tmp_path, monkeypatch):
     """Parts have numbers alone."""
 
-    def fail(*_):
+    def fail(*_, **__):
         raise EdgesimError("here it ends")
 
     monkeypatch.setattr(run, "check_rounds", fail)

@@ -47,7 +47,7 @@ def killed(tmp_path, own, monkeypatch):
     return tmp_path / "killed"
 
 
-def _die(*_):
+def _die(*_, **__):
     raise KeyboardInterrupt
 
 
