@@ -10,6 +10,7 @@ import torch
 
 from edgesim.assembly.equipment import may_leave
 from edgesim.assembly.naming import with_names
+from edgesim.assembly.own_model import make_own_model
 from edgesim.assembly.own_parts import make_part, needs
 from edgesim.compression.catalog import build_compressor
 from edgesim.compression.compressors import Compressor
@@ -26,8 +27,15 @@ from edgesim.learning.optimizers import (
     Sgd,
 )
 from edgesim.learning.parameters import ParameterLayout
-from edgesim.models.catalog import build_model, full_precision, norm_named
+from edgesim.models.catalog import (
+    ImageShape,
+    ModelSize,
+    build_model,
+    full_precision,
+    norm_named,
+)
 from edgesim.models.eight_bit import EightBit
+from edgesim.models.errors import ModelError
 from edgesim.models.layers import Layers
 from edgesim.quant.backends import BackendName, choose_backend, make_backend
 from edgesim.quant.settings import QuantizationSettings
@@ -55,24 +63,31 @@ class DataSpec:
     """What a device must know of the dataset beside its own shard.
 
     Attributes:
-        image_shape: channels, height, width.
+        image_shape: channels, height, width; or the shape of an input that is no image.
         num_classes: of the whole dataset, though a shard may lack some.
         mean: of each channel, of pixels scaled to [0, 1].
         std: likewise.
+        input_dtype: `float32`, or `int64` for sequences of whole numbers.
     """
 
-    image_shape: tuple[int, int, int]
+    image_shape: tuple[int, ...]
     num_classes: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    input_dtype: str = "float32"
 
 
 class ImageForm(Protocol):
-    """What a model must know of images."""
+    """What a model must know of its inputs."""
 
     @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """Channels, height, width."""
+    def image_shape(self) -> tuple[int, ...]:
+        """Channels, height, width; or the shape of an input that is no image."""
+        ...
+
+    @property
+    def input_dtype(self) -> str:
+        """`float32` or `int64`."""
         ...
 
     @property
@@ -332,13 +347,41 @@ def make_flat_model(scenario: Scenario, data: ImageForm, compute: Compute) -> Fl
     Raises:
         ModelError: the model can't take such images.
     """
-    generator = torch.Generator().manual_seed(torch_seed(scenario.seed, Purpose.INIT))
+    section, seed = scenario.model, torch_seed(scenario.seed, Purpose.INIT)
+    layers = make_layers(scenario, compute)
+    if isinstance(section.name, OwnPart):
+        own = make_own_model(
+            section.name,
+            section.options or {},
+            input_shape=data.image_shape,
+            input_dtype=data.input_dtype,
+            num_classes=data.num_classes,
+            layers=layers,
+            seed=seed,
+        )
+        return FlatModel(own, open_device(compute.accelerator), own.around_step)
     model = build_model(
-        scenario.model.name,
-        image_shape=data.image_shape,
+        section.name,
+        image_shape=image_shape_of(data),
         num_classes=data.num_classes,
-        layers=make_layers(scenario, compute),
-        generator=generator,
-        initialization=scenario.model.initialization,
+        layers=layers,
+        generator=torch.Generator().manual_seed(seed),
+        initialization=section.initialization,
+        size=ModelSize(section.depth, section.width),
     )
     return FlatModel(model, open_device(compute.accelerator))
+
+
+def image_shape_of(data: ImageForm) -> ImageShape:
+    """Channels, height and width, which models of the catalog take.
+
+    Raises:
+        ModelError: the inputs are no images.
+    """
+    if data.input_dtype != "float32" or len(data.image_shape) != 3:
+        raise ModelError(
+            f"models of the catalog take images, and these inputs are {data.input_dtype} of shape "
+            f"{data.image_shape}; name a model of your own (docs/own-parts.md)"
+        )
+    channels, height, width = data.image_shape
+    return channels, height, width

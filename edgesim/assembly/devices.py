@@ -14,8 +14,9 @@ from edgesim.assembly.build import (
     make_optimizer,
 )
 from edgesim.assembly.equipment import device_hardware
+from edgesim.assembly.own_data import batch_transform
+from edgesim.data.arrays import Shard
 from edgesim.data.batches import BatchStream
-from edgesim.data.images import LabelledImages
 from edgesim.device.device import Device
 from edgesim.device.pace import Free, Lockstep, Pace, PaceName
 from edgesim.device.participant import Participant
@@ -58,9 +59,7 @@ _MakeParticipant: TypeAlias = Callable[[Meter[Any] | None, str], Participant]
 """Makes a device's participant from its meter and from what a step moves by default."""
 
 
-def make_devices(
-    plan: DevicePlan, shards: Mapping[int, LabelledImages], initial: FlatModel
-) -> list[Device]:
+def make_devices(plan: DevicePlan, shards: Mapping[int, Shard], initial: FlatModel) -> list[Device]:
     """The devices of one host, with their shards.
 
     Args:
@@ -73,7 +72,7 @@ def make_devices(
     algorithm = make_algorithm(scenario, initial.layout, schedule)
     make_device = _DEVICES[scenario.fleet.pace]
 
-    def device_of(index: int, shard: LabelledImages) -> Device:
+    def device_of(index: int, shard: Shard) -> Device:
         def participant_of(meter: Meter[Any] | None, steps_on: str) -> Participant:
             return Participant(
                 index=index,
@@ -128,7 +127,7 @@ _DEVICES: Mapping[
 
 
 def _make_trainer(
-    plan: DevicePlan, shard: LabelledImages, initial: FlatModel, device: int, steps_on: str
+    plan: DevicePlan, shard: Shard, initial: FlatModel, device: int, steps_on: str
 ) -> Trainer:
     scenario = plan.scenario
     return Trainer(
@@ -143,6 +142,7 @@ def _make_trainer(
             plan.data.std,
             scenario.seed,
             device,
+            batch_transform(scenario.data),
         ),
         optimizer=make_optimizer(scenario),
         learning_rates=make_learning_rates(scenario),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from edgesim.assembly.own_data import open_own_dataset
+from edgesim.data.arrays import ArrayDataset
 from edgesim.data.errors import DataError
+from edgesim.data.images import Dataset
 from edgesim.data.sources import open_dataset
 from edgesim.scenario.data import DataSection
+from edgesim.scenario.own_parts import OwnPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,14 +19,38 @@ class DataShape:
     """Sizes of a dataset.
 
     Attributes:
-        image_shape: channels, height and width.
+        image_shape: channels, height and width; or the shape of an input that is no image.
         num_classes: labels.
         num_train: training samples.
+        input_dtype: `float32` or `int64`.
     """
 
-    image_shape: tuple[int, int, int]
+    image_shape: tuple[int, ...]
     num_classes: int
     num_train: int
+    input_dtype: str = "float32"
+
+    @classmethod
+    def of(cls, dataset: Dataset | ArrayDataset) -> DataShape:
+        """Sizes of a dataset that was opened."""
+        shape, dtype = dataset.image_shape, dataset.input_dtype
+        return cls(shape, dataset.num_classes, len(dataset.train), dtype)
+
+
+def open_data(section: DataSection) -> Dataset | ArrayDataset:
+    """The dataset of a scenario: of the catalog, or of one's own.
+
+    Raises:
+        ScenarioError, DataError: it can't be opened.
+    """
+    if isinstance(section.source, OwnPart):
+        return open_own_dataset(section)
+    return open_dataset(
+        section.source,
+        Path(section.path) if section.path else None,
+        image_size=section.image_size,
+        download=section.download,
+    )
 
 
 # As published; see the modules of edgesim.data that read them, which cite the datasets.
@@ -43,12 +71,9 @@ def data_shape(section: DataSection) -> DataShape:
             wanted than there are.
     """
     side = section.image_size
-    known = _PUBLISHED.get(section.source)
+    known = None if isinstance(section.source, OwnPart) else _PUBLISHED.get(section.source)
     if known is None:
-        dataset = open_dataset(
-            section.source, Path(section.path) if section.path else None, image_size=side
-        )
-        known = DataShape(dataset.image_shape, dataset.num_classes, len(dataset.train))
+        known = DataShape.of(open_data(section))
     elif section.source == "imagenette" and side is None:
         raise DataError("data.image_size is missing: Imagenette's images differ in size; give 128")
     shape = known.image_shape if side is None else (known.image_shape[0], side, side)
@@ -58,4 +83,4 @@ def data_shape(section: DataSection) -> DataShape:
             f"data.train_samples is {wanted}, but there are only {num_train} training samples; "
             "lower it"
         )
-    return DataShape(shape, known.num_classes, wanted or num_train)
+    return replace(known, image_shape=shape, num_train=wanted or num_train)

@@ -9,7 +9,6 @@ from functools import cached_property
 from hashlib import blake2b
 from math import ceil
 from pathlib import Path
-from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,23 +20,26 @@ from edgesim.assembly.build import (
     EvaluationRounds,
     TrainingPlan,
     check_length,
+    image_shape_of,
     make_flat_model,
     make_layers,
     name_devices,
 )
 from edgesim.assembly.equipment import check_hardware
-from edgesim.assembly.known_data import DataShape
+from edgesim.assembly.known_data import DataShape, open_data
+from edgesim.assembly.own_model import check_own_model, example_batch
+from edgesim.assembly.partitions import deal
 from edgesim.assembly.rate_search.search import FoundRate, with_found_rate
-from edgesim.data.images import Dataset, LabelledImages
-from edgesim.data.partition import dirichlet, iid, label_skew
-from edgesim.data.sources import open_dataset
+from edgesim.data.arrays import ArrayDataset, Shard
+from edgesim.data.images import Dataset
 from edgesim.device.membership import turns_to_leave
 from edgesim.errors import ScenarioError
+from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.parameters import ParameterLayout
-from edgesim.models.catalog import check_model
+from edgesim.models.catalog import ModelSize, check_model
 from edgesim.models.errors import ModelError
-from edgesim.scenario.data import DirichletPartition, IidPartition, LabelSkewPartition
-from edgesim.scenario.own_parts import own_parts
+from edgesim.scenario.data import FilePartition, OwnerPartition
+from edgesim.scenario.own_parts import OwnPart, own_parts
 from edgesim.scenario.recovery import RecoverySection
 from edgesim.scenario.schema import FleetSection, Scenario
 from edgesim.scenario.section import MOST_ROUNDS
@@ -60,7 +62,7 @@ class Prepared:
 
     scenario: Scenario
     schedule: Schedule
-    dataset: Dataset
+    dataset: Dataset | ArrayDataset
     indices: tuple[NDArray[np.int64], ...]
     training: TrainingPlan
     layout: ParameterLayout
@@ -70,9 +72,9 @@ class Prepared:
     def data(self) -> DataSpec:
         """What devices know of the dataset."""
         data = self.dataset
-        return DataSpec(data.image_shape, data.num_classes, data.mean, data.std)
+        return DataSpec(data.image_shape, data.num_classes, data.mean, data.std, data.input_dtype)
 
-    def shards(self) -> list[LabelledImages]:
+    def shards(self) -> list[Shard]:
         """Each device's own samples, in the order of devices."""
         used = self._train_samples
         return [used.take(np.searchsorted(self._used, indices)) for indices in self.indices]
@@ -85,12 +87,15 @@ class Prepared:
         digest.update(repr((compute, self.data)).encode())
         for key, part in own_parts(scenario):
             digest.update(f"{key} {part.digest}".encode())
+        if isinstance(scenario.data.partition, OwnerPartition | FilePartition):
+            for indices in self.indices:  # which do not follow from the scenario alone
+                digest.update(np.array([len(indices), *indices], np.int64).data)
         for path in _paths_in(scenario.topology.model_dump()):
             digest.update(path.read_bytes())
         digest.update(self._used.data)
         for samples in (self._train_samples, self.test_samples()):
-            digest.update(np.ascontiguousarray(samples.images_NHWC).data)
-            digest.update(np.ascontiguousarray(samples.labels).data)
+            for array in samples.contents:
+                digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
     @property
@@ -99,7 +104,7 @@ class Prepared:
         there, wanted = len(self.dataset.test), self.scenario.evaluation.samples
         return there if wanted is None else min(wanted, there)
 
-    def test_samples(self) -> LabelledImages:
+    def test_samples(self) -> Shard:
         """The samples that models are evaluated on."""
         return self._test_samples
 
@@ -137,11 +142,11 @@ class Prepared:
         return rng.permutation(there)[: self.num_test_samples]
 
     @cached_property
-    def _train_samples(self) -> LabelledImages:
+    def _train_samples(self) -> Shard:
         return self.dataset.train.take(self._used)
 
     @cached_property
-    def _test_samples(self) -> LabelledImages:
+    def _test_samples(self) -> Shard:
         return self.dataset.test.take(self._tested)
 
 
@@ -175,28 +180,18 @@ def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = T
         ScenarioError, DataError, PartitionError: what can't work, where, and what to change.
     """
     _check_rounds(scenario, scenario.training.rounds or scenario.training.epochs or 0)
-    section = scenario.data
-    dataset = open_dataset(
-        section.source,
-        Path(section.path) if section.path else None,
-        image_size=section.image_size,
-        download=section.download,
-    )
+    dataset = open_data(scenario.data)
     _check_sizes(scenario, dataset)
-    indices = _deal(scenario, dataset.train.labels)
+    indices = deal(scenario, dataset)
     training = _plan_training(scenario, [len(i) for i in indices])
     _check_rounds(scenario, training.num_rounds)
     scenario, schedule = name_devices(scenario)
     check_hardware(scenario, schedule)
-    try:
-        check_model(scenario.model.name, dataset.image_shape, make_layers(scenario, PLAIN))
-    except ModelError as error:
-        raise ScenarioError(f"model: {error}") from error
-    layout = make_flat_model(scenario, dataset, PLAIN).layout
+    layout = _check_model(scenario, dataset).layout
     check_length(scenario, schedule, training.num_rounds)
     if not goes_on:
         _check_leaves(scenario.fleet, schedule, training.num_rounds)
-    shape = DataShape(dataset.image_shape, dataset.num_classes, len(dataset.train))
+    shape = DataShape.of(dataset)
     scenario, found_rate = with_found_rate(scenario, shape, schedule)
     prepared = Prepared(scenario, schedule, dataset, indices, training, layout, found_rate)
     if reads_images:
@@ -204,6 +199,25 @@ def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = T
     else:
         prepared.read_some_images()
     return prepared
+
+
+def _check_model(scenario: Scenario, dataset: Dataset | ArrayDataset) -> FlatModel:
+    """The initial model, which can take the inputs.
+
+    Raises:
+        ScenarioError: it can't, or it is one's own and can't be trained repeatably.
+    """
+    section = scenario.model
+    try:
+        if not isinstance(section.name, OwnPart):
+            layers, size = make_layers(scenario, PLAIN), ModelSize(section.depth, section.width)
+            check_model(section.name, image_shape_of(dataset), layers, size)
+        model = make_flat_model(scenario, dataset, PLAIN)
+    except ModelError as error:
+        raise ScenarioError(f"model: {error}") from error
+    if isinstance(section.name, OwnPart):
+        check_own_model(model, *example_batch(dataset))
+    return model
 
 
 def _check_rounds(scenario: Scenario, num_rounds: int) -> None:
@@ -259,7 +273,7 @@ def _last_turn(schedule: Schedule, device: int, num_rounds: int) -> int:
     return -1
 
 
-def _check_sizes(scenario: Scenario, dataset: Dataset) -> None:
+def _check_sizes(scenario: Scenario, dataset: Dataset | ArrayDataset) -> None:
     """Refuse samples that are not there, and more devices than samples before a graph is built."""
     num_train, num_test = len(dataset.train), len(dataset.test)
     limits = {
@@ -272,26 +286,6 @@ def _check_sizes(scenario: Scenario, dataset: Dataset) -> None:
             raise ScenarioError(
                 f"{key} is {wanted}, but there are only {there} {kind} samples; lower it"
             )
-
-
-def _deal(scenario: Scenario, labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
-    """Indices of each device's samples."""
-    rng = stream(scenario.seed, Purpose.PARTITION)
-    chosen = np.arange(len(labels))
-    wanted = scenario.data.train_samples
-    if wanted is not None and wanted < len(labels):
-        chosen = np.sort(rng.permutation(len(labels))[:wanted])
-    section, devices = scenario.data.partition, scenario.fleet.num_devices
-    match section:
-        case LabelSkewPartition():
-            parts = label_skew(labels[chosen], devices, section.skew, scenario.seed)
-        case DirichletPartition():
-            parts = dirichlet(labels[chosen], devices, section.alpha, rng)
-        case IidPartition():
-            parts = iid(len(chosen), devices, rng)
-        case _:
-            assert_never(section)
-    return tuple(chosen[part] for part in parts)
 
 
 def _plan_training(scenario: Scenario, shard_sizes: Sequence[int]) -> TrainingPlan:

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import ceil
 from typing import Any
 
-from edgesim.assembly.build import PLAIN, make_algorithm, make_layers, make_optimizer, name_devices
+from edgesim.assembly.build import (
+    PLAIN,
+    image_shape_of,
+    make_algorithm,
+    make_flat_model,
+    make_layers,
+    make_optimizer,
+    name_devices,
+)
 from edgesim.assembly.equipment import check_hardware
 from edgesim.assembly.known_data import DataShape, data_shape
-from edgesim.costs.closed_form import ClosedForm, closed_form
+from edgesim.assembly.own_model import measured_form
+from edgesim.costs.closed_form import closed_form
+from edgesim.costs.counted_model import CountedModel
 from edgesim.costs.layer_plan import ModelForm
+from edgesim.costs.measured_model import MeasuredModel
 from edgesim.errors import ScenarioError
 from edgesim.gossip.algorithm import Algorithm
 from edgesim.learning.optimizers import Optimizer
 from edgesim.learning.parameters import ParameterLayout
-from edgesim.models.catalog import check_model
+from edgesim.models.catalog import ModelSize, check_model
 from edgesim.models.eight_bit import EightBit
 from edgesim.models.errors import ModelError
 from edgesim.models.layers import FullPrecision, Layers
@@ -23,6 +35,7 @@ from edgesim.quant.arithmetic import Gate
 from edgesim.quant.backends import BackendName
 from edgesim.quant.settings import QuantizationSettings
 from edgesim.scenario.model import QuantizationSection
+from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.schema import Scenario
 from topologies import Schedule
 
@@ -43,7 +56,7 @@ class Subject:
 
     scenario: Scenario
     schedule: Schedule
-    model: ClosedForm
+    model: CountedModel
     algorithm: Algorithm[Any]
     optimizer: Optimizer
     backend: BackendName | None
@@ -72,12 +85,7 @@ def subject_of(
             f"fleet.devices is {num_devices}, but there are only {shape.num_train} training "
             "samples; lower it"
         )
-    try:
-        check_model(scenario.model.name, shape.image_shape, layers)
-    except ModelError as error:
-        raise ScenarioError(f"model: {error}") from error
-    form = _model_form(scenario.model.name, shape.image_shape, shape.num_classes, layers)
-    model = closed_form(form, scenario.data.batch_size)
+    model = _counted_model(scenario, shape, layers)
     if schedule is None:
         scenario, schedule = name_devices(scenario)
         check_hardware(scenario, schedule)
@@ -90,9 +98,65 @@ def subject_of(
         model=model,
         algorithm=algorithm,
         optimizer=make_optimizer(scenario),
-        backend=device_backend(form.settings, scenario),
+        backend=device_backend(model.form.settings, scenario),
         num_rounds=_num_rounds(scenario, shape.num_train),
     )
+
+
+def _counted_model(scenario: Scenario, shape: DataShape, layers: Layers) -> CountedModel:
+    """Counts of the scenario's model and of a step on a full batch.
+
+    Raises:
+        ScenarioError: the model can't take the inputs.
+    """
+    section, batch_size = scenario.model, scenario.data.batch_size
+    if isinstance(section.name, OwnPart):
+        sources = section.name.digest, section.model_dump_json(), shape, batch_size, scenario.seed
+        return _measured_model(*sources, _Unread(scenario, layers))
+    try:
+        image_shape, size = image_shape_of(shape), ModelSize(section.depth, section.width)
+        check_model(section.name, image_shape, layers, size)
+    except ModelError as error:
+        raise ScenarioError(f"model: {error}") from error
+    form = _model_form(section.name, image_shape, shape.num_classes, layers)
+    return closed_form(replace(form, depth=size.depth_used, width=size.width_used), batch_size)
+
+
+@dataclass(frozen=True, eq=False)
+class _Unread:
+    """What a measured model is made from; all that decides its counts stands in other arguments."""
+
+    scenario: Scenario
+    layers: Layers
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Unread)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+@lru_cache(maxsize=64)
+def _measured_model(
+    digest: str, model: str, shape: DataShape, batch_size: int, seed: int, made_of: _Unread
+) -> MeasuredModel:
+    """Counts of a model of one's own, for which a step is run; budgets ask for many batch sizes."""
+    del digest, model, seed
+    scenario, layers = made_of.scenario, made_of.layers
+    try:
+        flat = make_flat_model(scenario, shape, PLAIN)
+    except ModelError as error:
+        raise ScenarioError(f"model: {error}") from error
+    part = scenario.model.name
+    assert isinstance(part, OwnPart), "others have closed forms"
+    form = ModelForm(
+        name=part.name,
+        image_shape=shape.image_shape,
+        num_classes=shape.num_classes,
+        norm=None,
+        settings=layers.settings if isinstance(layers, EightBit) else None,
+    )
+    return measured_form(flat, form, batch_size)
 
 
 def with_rate(scenario: Scenario, rate: float) -> Scenario:

@@ -269,8 +269,7 @@ def _prepare(path: Path, overrides: Sequence[str], *, is_run: bool) -> Prepared:
 
     try:
         prepared = prepare(scenario, reads_images=False)
-        data = prepared.dataset
-        shape = DataShape(data.image_shape, data.num_classes, len(data.train))
+        shape = DataShape.of(prepared.dataset)
         shortage = check_memory(scenario, shape, prepared.schedule)
         subject = subject_of(prepared.scenario, shape, prepared.schedule)
         check_batteries(subject)

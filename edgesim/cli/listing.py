@@ -32,7 +32,8 @@ def catalog_table(what: Catalog, name: str | None) -> Table:
         return _devices() if name is None else _device(name)
     entries = dict(_CATALOGS[what]())
     if name is None:
-        return Table("", ("name", "what it is"), tuple(entries.items()), prose=_PROSE)
+        notes = (_OWN[what],) if what in _OWN else ()
+        return Table("", ("name", "what it is"), tuple(entries.items()), notes, prose=_PROSE)
     if what == "scenarios":
         raise ListingError(f"list scenarios takes no name, got {name}; read or validate the file")
     if name not in entries:
@@ -150,6 +151,14 @@ _HOLDERS: dict[Catalog, str] = {
     "algorithms": "gossip",
     "compressors": "gossip.compressor",
 }
+
+_OWN: dict[Catalog, str] = {
+    "models": "or one of your own, a torch.nn.Module: model.name: ./file.py:Name or "
+    "package.module:Name, see docs/own-parts.md",
+    "datasets": "or one of your own, arrays of any shape: data.source: ./file.py:Name or "
+    "package.module:Name, see docs/own-parts.md",
+}
+"""How scenarios name what is in no catalog."""
 
 _CATALOGS: dict[Catalog, Callable[[], list[tuple[str, str]]]] = {
     "topologies": _topologies,

@@ -6,7 +6,7 @@ the models: nothing here makes a tensor. Tests hold the two to each other, layer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Literal
@@ -15,8 +15,13 @@ from edgesim.costs.errors import CostError
 from edgesim.costs.layer import Kind, Layer
 from edgesim.costs.layer_plan import NORM_FORMS, LayerPlan, ModelForm
 from edgesim.costs.layer_work import StepWork
+from edgesim.costs.memory_table import Component
+from edgesim.costs.step_replay import peak_of_step
+from edgesim.hardware.widths import FLOAT_BYTES, INDEX_BYTES
+from edgesim.quant.backends import BackendName
 
 _NORM_KINDS = frozenset(kind for kind, _, _ in NORM_FORMS.values())
+_RUNNING_STATISTICS: frozenset[Kind] = frozenset({"batch_norm", "range_batch_norm"})
 _LARGE_IMAGE_SIDE = 96  # of MobileNetV2: from here on its layout for large images
 
 
@@ -103,6 +108,37 @@ class ClosedForm:
         """Entries of the outputs of convolutions, norms and residual sums, per sample."""
         return self._entries("output", {"convolution", "residual_sum", *_NORM_KINDS})
 
+    @property
+    def measured_layers(self) -> tuple[str, ...]:
+        """None: all layers have closed forms."""
+        return ()
+
+    @property
+    def paper_inputs(self) -> int:
+        """Inputs of all convolutions, linear layers and norms, and the logits, per sample."""
+        return self.product_inputs + self.norm_inputs + self.form.num_classes
+
+    @property
+    def batch_bytes(self) -> int:
+        """Bytes of images and labels."""
+        return FLOAT_BYTES * self.layers[0].input_entries + INDEX_BYTES * self.batch_size
+
+    @property
+    def statistics_bytes(self) -> int:
+        """Bytes of the model's buffers, and of the device's own ones of these that are floats."""
+        settings = self.form.settings
+        is_local = settings is not None and settings.ranges == "local"
+        floats, counters = 2 * self.num_quantizers if is_local else 0, 0
+        for layer in self.layers:
+            if layer.kind in _RUNNING_STATISTICS:
+                floats += 2 * layer.input_shape[1]
+                counters += layer.kind == "batch_norm"  # torch counts its batches
+        return 2 * FLOAT_BYTES * floats + INDEX_BYTES * counters
+
+    def peak_of_step(self, backend: BackendName) -> Mapping[Component, int]:
+        """Bytes at the peak of a step, by component, beside what is there before it."""
+        return peak_of_step(self.layers, backend)
+
     def _entries(self, side: Literal["input", "output"], kinds: Collection[Kind]) -> int:
         chosen = [layer for layer in self.layers if layer.kind in kinds]
         shapes = [x.input_shape if side == "input" else x.output_shape for x in chosen]
@@ -146,13 +182,13 @@ def _small_cnn(plan: LayerPlan) -> None:
     _linear_head(plan)
 
 
-def _small_image_resnet(plan: LayerPlan, blocks: int) -> None:
-    """Three stages of 16, 32 and 64 channels; the second and third halve the image.
+def _small_image_resnet(plan: LayerPlan, blocks: int, width: int = 16) -> None:
+    """Three stages of w, 2 w and 4 w channels; the second and third halve the image.
 
-    Source: reference.md, section 5.
+    The paper's have w = 16 (docs/reference.md, section 5).
     """
-    _conv_norm(plan, "features.0", "features.1", 16, 3)
-    _residual_stages(plan, 2, (16, 32, 64), blocks)
+    _conv_norm(plan, "features.0", "features.1", width, 3)
+    _residual_stages(plan, 2, (width, 2 * width, 4 * width), blocks)
     _linear_head(plan)
 
 
@@ -260,6 +296,9 @@ def _linear_head(plan: LayerPlan) -> None:
 
 
 _ARCHITECTURES: dict[str, Callable[[LayerPlan], None]] = {
+    "resnet": lambda plan: _small_image_resnet(
+        plan, blocks=(plan.form.depth - 2) // 6, width=plan.form.width
+    ),
     "resnet20": lambda plan: _small_image_resnet(plan, blocks=3),
     "resnet54": lambda plan: _small_image_resnet(plan, blocks=8),  # 50 layers
     "resnet18": _resnet18,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,6 +16,7 @@ from edgesim.models.evonorm import EvoNormS0
 from edgesim.models.layers import RepeatableMaxPool2d, ResidualSum
 from edgesim.models.mobilenet import InvertedResidual
 from edgesim.models.norms import BatchNormReLU, GroupNormReLU
+from edgesim.models.own import OwnModel
 from edgesim.models.range_norms import RangeBatchNormReLU, RangeEvoNorm
 from edgesim.models.resnet import BasicBlock
 from edgesim.quant.arithmetic import Gate
@@ -73,23 +74,62 @@ def watched_modules(model: nn.Module) -> list[Watched]:
     return found
 
 
+def known_layers(model: OwnModel) -> dict[str, nn.Module]:
+    """Layers of a model from outside that have closed forms, by their names within it."""
+    return dict(_known_within(model.inner, ""))
+
+
+def _known_within(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
+    """Types are exact. Torch's own composed modules don't call their parts."""
+    if type(module) in _KINDS:
+        if not isinstance(module, nn.Conv2d) or len(set(module.kernel_size)) == 1:
+            yield name, module
+        return
+    if _is_composed_by_torch(module):
+        return
+    within = f"{name}." if name else ""
+    for child, below in module.named_children():
+        yield from _known_within(below, within + child)
+
+
+def _is_composed_by_torch(module: nn.Module) -> bool:
+    is_container = isinstance(module, nn.Sequential | nn.ModuleList | nn.ModuleDict)
+    return type(module).__module__.startswith("torch.nn.") and not is_container
+
+
+def measured_layers(model: OwnModel) -> tuple[str, ...]:
+    """What of a model from outside has no closed form: its modules by name and type."""
+    known = known_layers(model)
+    found = []
+    for name, module in model.inner.named_modules():
+        is_part = any(name == other or name.startswith(f"{other}.") for other in known)
+        if is_part or type(module) in (nn.Sequential, nn.ModuleList, nn.ModuleDict):
+            continue
+        found.append(f"{name or 'the model'} ({type(module).__name__})")
+    return tuple(found)
+
+
 def _visit(module: nn.Module, name: str, found: list[Watched]) -> None:
     """A module and those within. Types are exact: a subclass may compute something else."""
     kind = _KINDS.get(type(module))
     if kind is not None:
         found.append(Watched(module, False, partial(layer_of, name, module)))
         return
-    within = f"{name}." if name else ""
+    prefix = f"{name}." if name else ""
     match module:
+        case OwnModel():
+            for within, layer in known_layers(module).items():
+                found.append(Watched(layer, False, partial(_layer_of_places, within, layer)))
+            return
         case ImageClassifier():
-            copy = partial(_plain_layer, f"{within}images", "copy")
-            average = partial(_average, f"{within}average")
+            copy = partial(_plain_layer, f"{prefix}images", "copy")
+            average = partial(_average, f"{prefix}average")
             found.append(Watched(module.features, True, copy))
             found.append(Watched(module.features, False, average))
         case InvertedResidual(has_shortcut=False):
             pass
         case BasicBlock() | InvertedResidual():
-            found.append(Watched(module, True, partial(_plain_layer, f"{within}fork", "fork")))
+            found.append(Watched(module, True, partial(_plain_layer, f"{prefix}fork", "fork")))
         case _ if type(module) is nn.Sequential:
             pass
         case _:
@@ -98,7 +138,7 @@ def _visit(module: nn.Module, name: str, found: list[Watched]) -> None:
                 "build the model of others, or add the type to edgesim/costs/describe.py"
             )
     for child, below in module.named_children():
-        _visit(below, within + child, found)
+        _visit(below, prefix + child, found)
 
 
 def layer_of(name: str, module: nn.Module, x: Tensor, y: Tensor) -> Layer:
@@ -134,6 +174,13 @@ def layer_of(name: str, module: nn.Module, x: Tensor, y: Tensor) -> Layer:
         num_affine=sum(parameter.numel() for parameter in own) - num_weights,
         needs_input_gradient=x.requires_grad,
     )
+
+
+def _layer_of_places(name: str, module: nn.Module, x: Tensor, y: Tensor) -> Layer:
+    """As `layer_of`; a linear layer may be called at each place of a sequence."""
+    if isinstance(module, nn.Linear):
+        x, y = x.flatten(0, -2), y.flatten(0, -2)
+    return layer_of(name, module, x, y)
 
 
 def _gate(module: nn.Module) -> Gate | None:

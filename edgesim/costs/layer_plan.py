@@ -35,21 +35,25 @@ class ModelForm:
 
     Attributes:
         name: as in the catalog.
-        image_shape: channels, height and width.
+        image_shape: channels, height and width; or the shape of an input that is no image.
         num_classes: logits.
-        norm: after each convolution.
+        norm: after each convolution; None in a model of one's own.
         settings: of 8-bit arithmetic; None for fp32.
         gate: of Range EvoNorm in fp32; the 8-bit one's is the hard sigmoid.
         conv_bias: whether convolutions have biases where the architecture has them.
+        depth: layers of a ResNet of free size.
+        width: channels of its first stage.
     """
 
     name: str
-    image_shape: tuple[int, int, int]
+    image_shape: tuple[int, ...]
     num_classes: int
-    norm: Norm
+    norm: Norm | None
     settings: QuantizationSettings | None
     gate: Gate = "sigmoid"
     conv_bias: bool = True
+    depth: int = 20
+    width: int = 16
 
 
 class _LayerFields(TypedDict, total=False):
@@ -127,6 +131,7 @@ class LayerPlan:
 
     def norm(self, name: str) -> None:
         """Norm with its nonlinearity."""
+        assert self.form.norm is not None, "a model of one's own has no formulas"
         kind, num_parameters, groups = NORM_FORMS[self.form.norm]
         C = self.shape[0]
         self.parameter_shapes += [(C,)] * num_parameters

@@ -24,7 +24,7 @@ channel, are left out.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import assert_never
 
@@ -57,14 +57,20 @@ class LayerWork:
 
 @dataclass(frozen=True)
 class StepWork:
-    """Work of forward and backward pass on one batch, in the order of the forward pass."""
+    """Work of forward and backward pass on one batch, in the order of the forward pass.
+
+    Attributes:
+        layers: those that have closed forms.
+        measured: work of all others, both passes.
+    """
 
     layers: tuple[LayerWork, ...]
+    measured: Work = field(default_factory=Work)
 
     @classmethod
-    def of(cls, layers: Iterable[Layer]) -> StepWork:
-        """Work of layers in one step."""
-        return cls(tuple(work_of_layer(layer) for layer in layers))
+    def of(cls, layers: Iterable[Layer], measured: Work | None = None) -> StepWork:
+        """Work of layers in one step, beside what was measured of others."""
+        return cls(tuple(work_of_layer(layer) for layer in layers), measured or Work())
 
     @cached_property
     def forward(self) -> Work:
@@ -84,7 +90,7 @@ class StepWork:
     @cached_property
     def total(self) -> Work:
         """All passes of all layers."""
-        return self.forward + self.input_gradient + self.weight_gradient
+        return self.forward + self.input_gradient + self.weight_gradient + self.measured
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,29 +18,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edgesim.costs.closed_form import ClosedForm
+from edgesim.costs.counted_model import CountedModel
 from edgesim.costs.errors import CostError
-from edgesim.costs.layer import Kind
 from edgesim.costs.memory_table import Component, MemoryTable
-from edgesim.costs.step_replay import peak_of_step
 from edgesim.gossip.algorithm import Algorithm, Buffers
-from edgesim.hardware.widths import FLOAT_BYTES, INDEX_BYTES
+from edgesim.hardware.widths import FLOAT_BYTES
 from edgesim.learning.optimizers import Optimizer
 from edgesim.quant.backends import BackendName
 
-_RUNNING_STATISTICS: frozenset[Kind] = frozenset({"batch_norm", "range_batch_norm"})
 
-
-def paper_memory(model: ClosedForm) -> MemoryTable:
+def paper_memory(model: CountedModel) -> MemoryTable:
     """Memory of a training step by the paper's convention."""
     is_fp32 = model.form.settings is None
     number_bytes, parameters = FLOAT_BYTES if is_fp32 else 1, model.num_trainable
-    held = model.product_inputs + model.norm_inputs + model.form.num_classes
     return MemoryTable(
         weights=number_bytes * parameters,
         gradients=FLOAT_BYTES * parameters,
         optimizer=FLOAT_BYTES * parameters,
-        activations=number_bytes * held * model.batch_size,
+        activations=number_bytes * model.paper_inputs * model.batch_size,
     )
 
 
@@ -59,7 +54,7 @@ class MemoryModel:
         message_bytes: length of an encoded message.
     """
 
-    model: ClosedForm
+    model: CountedModel
     backend: BackendName | None
     optimizer: Optimizer
     algorithm: Algorithm[Any]
@@ -79,11 +74,11 @@ class MemoryModel:
     def in_loading(self) -> MemoryTable:
         """When z = x/u is computed and written into the model."""
         z = FLOAT_BYTES * self._numel * self._buffers().models
-        return self._with({"master_copy": z, "activations": self._batch_bytes()})
+        return self._with({"master_copy": z, "activations": self.model.batch_bytes})
 
     def in_step(self) -> MemoryTable:
         """At the peak of the forward and backward pass."""
-        return self._with(peak_of_step(self.model.layers, self.backend or "reference"))
+        return self._with(self.model.peak_of_step(self.backend or "reference"))
 
     def in_sending(self) -> MemoryTable:
         """When the new messages are made, while the last ones may not all have left."""
@@ -99,7 +94,7 @@ class MemoryModel:
         return self._with(
             {
                 "optimizer": self.optimizer.kept_in_gossip * self._trained_bytes,
-                "activations": self._batch_bytes(),
+                "activations": self.model.batch_bytes,
                 "send_buffers": made,
             }
         )
@@ -114,7 +109,7 @@ class MemoryModel:
         form = self.algorithm.compressor.form(self.algorithm.layout)
         return Counter(
             {
-                "weights": self._statistics() + (vector if is_fp32 else 0),
+                "weights": self.model.statistics_bytes + (vector if is_fp32 else 0),
                 "master_copy": vector if is_fp32 else 2 * vector,
                 "gradients": vector,
                 "optimizer": self.optimizer.kept * self._trained_bytes,
@@ -133,22 +128,6 @@ class MemoryModel:
     def _trained_bytes(self) -> int:
         """A vector of the parameters that are trained."""
         return FLOAT_BYTES * self.model.num_trainable
-
-    def _batch_bytes(self) -> int:
-        """Images and labels."""
-        images = FLOAT_BYTES * self.model.layers[0].input_entries
-        return images + INDEX_BYTES * self.model.batch_size
-
-    def _statistics(self) -> int:
-        """Bytes of the model's buffers, and of the device's own ones of these that are floats."""
-        settings = self.model.form.settings
-        is_local = settings is not None and settings.ranges == "local"
-        floats, counters = 2 * self.model.num_quantizers if is_local else 0, 0
-        for layer in self.model.layers:
-            if layer.kind in _RUNNING_STATISTICS:
-                floats += 2 * layer.input_shape[1]
-                counters += layer.kind == "batch_norm"  # torch counts its batches
-        return 2 * FLOAT_BYTES * floats + INDEX_BYTES * counters
 
     def _buffers(self) -> Buffers:
         """Memory of the algorithm beside x."""

@@ -19,11 +19,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from edgesim.costs.describe import Watched, watched_modules
+from edgesim.costs.describe import Watched, known_layers, watched_modules
 from edgesim.costs.errors import CostError
 from edgesim.costs.layer import Layer
 from edgesim.costs.layer_work import StepWork
+from edgesim.costs.measured import measured_work
+from edgesim.hardware.work import Work
 from edgesim.learning.flat_model import FlatModel
+from edgesim.models.own import OwnModel
 
 
 class WorkMeter:
@@ -37,6 +40,7 @@ class WorkMeter:
     """
 
     def __init__(self, model: FlatModel) -> None:
+        self._model = model.model
         self._watched = watched_modules(model.model)
         self._work_by_shape: dict[tuple[int, ...], StepWork] = {}
 
@@ -77,7 +81,14 @@ class WorkMeter:
             raise CostError(
                 f"{len(passes)} forward passes were watched; it must be one, on a batch of {shape}"
             )
-        self._work_by_shape[shape] = StepWork.of(layers)
+        self._work_by_shape[shape] = StepWork.of(layers, self._measured(shape))
+
+    def _measured(self, shape: tuple[int, ...]) -> Work:
+        """Work that has no closed form; there is none in the models of the catalog."""
+        if not isinstance(self._model, OwnModel):
+            return Work()
+        known = frozenset(known_layers(self._model))
+        return measured_work(self._model, known, shape).total
 
 
 def _hook(watched: Watched, layers: list[Layer]) -> RemovableHandle:

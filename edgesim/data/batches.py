@@ -6,7 +6,7 @@ Shape suffixes: N samples, C channels, H height, W width.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, assert_never, get_args
+from typing import Any, Literal, assert_never, get_args
 
 import numpy as np
 import torch
@@ -14,6 +14,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from torch import Tensor
 
+from edgesim.data.arrays import LabelledArrays, Shard, Transform
+from edgesim.data.errors import DataError
 from edgesim.data.images import LabelledImages
 from edgesim.streams import Purpose, stream
 
@@ -37,6 +39,7 @@ class BatchStream:
         std: likewise.
         seed: of the scenario.
         device: number of the device.
+        transform: changes the inputs of a batch that are no images; None: as they are.
 
     Raises:
         ValueError: the shard is empty, the batch size is below 1, or there is no such augmentation.
@@ -44,13 +47,14 @@ class BatchStream:
 
     def __init__(
         self,
-        shard: LabelledImages,
+        shard: Shard,
         batch_size: int,
         augment: Augmentation,
         mean: tuple[float, ...],
         std: tuple[float, ...],
         seed: int,
         device: int,
+        transform: Transform | None = None,
     ) -> None:
         if not len(shard) or batch_size < 1:
             raise ValueError(f"no batches of {batch_size} can be made of {len(shard)} samples")
@@ -63,6 +67,7 @@ class BatchStream:
         self._std = std
         self._seed = seed
         self._device = device
+        self._transform = transform
         self._order_of_epoch = (-1, np.empty(0, np.int64))  # of the epoch asked for last
 
     @property
@@ -76,16 +81,19 @@ class BatchStream:
         return min(self._batch_size, len(self._shard) - start)
 
     def batch(self, round_index: int) -> tuple[Tensor, Tensor]:
-        """Images and labels of a round.
+        """Images and labels of a round, or inputs and targets.
 
         Returns:
-            normalised images, float32, shape (N, C, H, W); labels, int64, shape (N,).
+            normalised images, float32, shape (N, C, H, W); labels, int64, shape (N,). Other inputs
+            and their targets have the types and shapes of the shard's.
         """
         epoch, position = divmod(round_index, self.batches_per_epoch)
         start = position * self._batch_size
         chosen = self._order(epoch)[start : start + self._batch_size]
-        images_NCHW = np.moveaxis(self._shard.images_NHWC[chosen], 3, 1)
         rng = stream(self._seed, Purpose.AUGMENT, self._device, round_index)
+        if isinstance(self._shard, LabelledArrays):
+            return _array_batch(self._shard, chosen, self._transform, rng)
+        images_NCHW = np.moveaxis(self._shard.images_NHWC[chosen], 3, 1)
         augmented_NCHW = augment_images(images_NCHW, self._augment, rng)
         labels_N = torch.from_numpy(self._shard.labels[chosen])
         return normalise(augmented_NCHW, self._mean, self._std), labels_N
@@ -109,6 +117,46 @@ def evaluation_batches(
         part = slice(start, start + batch_size)
         images_NCHW = np.moveaxis(images_NHWC[part], 3, 1)
         yield normalise(images_NCHW, mean, std), torch.from_numpy(labels[part].copy())
+
+
+def passes_over(
+    samples: Shard,
+    batch_size: int,
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """One pass over all samples of either kind, in their order and as they are."""
+    if isinstance(samples, LabelledImages):
+        yield from evaluation_batches(samples.images_NHWC, samples.labels, batch_size, mean, std)
+        return
+    for start in range(0, len(samples), batch_size):
+        part = slice(start, start + batch_size)
+        yield (
+            torch.from_numpy(samples.inputs[part].copy()),
+            torch.from_numpy(samples.labels[part].copy()),
+        )
+
+
+def _array_batch(
+    shard: LabelledArrays,
+    chosen: NDArray[np.int64],
+    transform: Transform | None,
+    rng: np.random.Generator,
+) -> tuple[Tensor, Tensor]:
+    """Some samples that are no images.
+
+    Raises:
+        DataError: the transform gives something else than as many inputs.
+    """
+    inputs: NDArray[Any] = shard.inputs[chosen]
+    if transform is not None:
+        wanted, inputs = inputs.dtype, np.ascontiguousarray(transform(inputs, rng))
+        if inputs.dtype != wanted or len(inputs) != len(chosen):
+            raise DataError(
+                f"the transform of data.source gives {len(inputs)} inputs of {inputs.dtype} for "
+                f"{len(chosen)} of {wanted}; it must give as many of the same type"
+            )
+    return torch.from_numpy(inputs), torch.from_numpy(shard.labels[chosen])
 
 
 def augment_images(

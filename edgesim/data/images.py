@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from math import prod
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,6 +72,11 @@ class LabelledImages:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def contents(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Both arrays."""
+        return self.images_NHWC, self.labels
 
     def take(self, indices: NDArray[np.int64]) -> LabelledImages:
         """Copy of some samples, in the order of `indices`: a device's shard."""
@@ -145,10 +151,15 @@ class Dataset(Splits):
         name: of its source, as scenarios write it.
         published: mean and deviation of its channels that others use; None: those of the training
             images, all of which are read when they are first asked for.
+        columns: of training samples, by name: who owns each, for partitions.
+        test_columns: likewise of test samples.
     """
 
     name: str
     published: Statistics | None
+    columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    test_columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    input_dtype = "float32"
 
     @cached_property
     def statistics(self) -> Statistics:
@@ -175,6 +186,11 @@ class Dataset(Splits):
     def num_classes(self) -> int:
         """Of the whole dataset, though a shard may lack some."""
         return len(self.class_names)
+
+    @property
+    def bytes_per_sample(self) -> int:
+        """Bytes of one image, whose pixels are bytes, and of its class."""
+        return prod(self.train.image_shape_HWC) + self.train.labels.itemsize
 
 
 def channel_statistics(images_NHWC: NDArray[np.uint8]) -> Statistics:

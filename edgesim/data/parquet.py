@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -68,6 +69,33 @@ def _read(folder: Path, image_size: int | None, num_classes: int | None) -> Spli
         _read_split(test, class_names, image_size),
         class_names,
     )
+
+
+def read_column(folder: Path, split: str, column: str) -> NDArray[Any] | None:
+    """A further column of a split, such as who owns each image; None if there is none.
+
+    Args:
+        folder: of the dataset.
+        split: `train` or `test`.
+        column: its name.
+
+    Raises:
+        DataError: a file can't be read, or a row has no value.
+    """
+    paths_by_split = _find_splits(folder)
+    if paths_by_split is None:
+        return None
+    parts = []
+    for path in paths_by_split[split]:
+        with _reading(path) as file:
+            if column not in file.schema_arrow.names:
+                return None
+            values = file.read([column]).column(0)
+        if values.null_count:
+            row = values.is_null().to_numpy().argmax()
+            raise DataError(f"{path}: {column}, row {row}: no value; remove the row")
+        parts.append(values.to_numpy())
+    return np.concatenate(parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgesim.data.images import LabelledImages
+from edgesim.data.arrays import Shard
 from edgesim.device.mail import Announcement, Envelope
 from edgesim.fleet.host.build import build_host
 from edgesim.fleet.plan import FleetPlan
@@ -25,7 +25,7 @@ class InlineFleet:
     def __init__(
         self,
         plan: FleetPlan,
-        shards: Sequence[LabelledImages],
+        shards: Sequence[Shard],
         num_threads: int,
         *,
         recover: bool = False,

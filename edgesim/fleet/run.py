@@ -16,8 +16,9 @@ import torch
 from rich.console import Console
 
 from edgesim.assembly.build import Compute, choose_compute, make_flat_model
+from edgesim.assembly.own_model import example_batch
 from edgesim.assembly.preparation import Prepared, prepare
-from edgesim.data.batches import evaluation_batches
+from edgesim.data.batches import passes_over
 from edgesim.errors import EdgesimError
 from edgesim.fleet.conduct import Fleet, conduct
 from edgesim.fleet.environment import describe_environment
@@ -349,9 +350,7 @@ def _compile_kernels(prepared: Prepared, compute: Compute, console: Console) -> 
     if not console.is_terminal:  # where a status shows nothing
         _say(console, doing)
     with console.status(doing):
-        generator = torch.Generator().manual_seed(0)
-        images_NCHW = torch.randn(2, *prepared.data.image_shape, generator=generator)
-        model.loss_and_gradient(images_NCHW, torch.zeros(2, dtype=torch.int64))
+        model.loss_and_gradient(*example_batch(prepared.dataset))
 
 
 def _scenario_text(prepared: Prepared) -> str:
@@ -387,9 +386,7 @@ def _make_monitor(
         compute = replace(compute, accelerator="cpu")
     evaluator = Evaluator(
         [make_flat_model(prepared.scenario, data, compute) for _ in range(num_threads)],
-        lambda: evaluation_batches(
-            test.images_NHWC, test.labels, evaluation.batch_size, data.mean, data.std
-        ),
+        lambda: passes_over(test, evaluation.batch_size, data.mean, data.std),
         prepared.training.rounds_per_epoch,
         prepared.scenario.seed,
         None if evaluation.device_sample == "all" else evaluation.device_sample,

@@ -6,7 +6,8 @@ which is what makes thousands of devices fit one machine and moves them cheaply 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -37,8 +38,10 @@ class FlatModel:
     Args:
         model: on the CPU.
         device: where it is to compute; vectors are copied from and to the CPU as needed.
+        around_step: entered for each training step, forward and backward pass.
 
     Attributes:
+        around_step: entered for each training step, forward and backward pass.
         layout: of the parameters, in the order of `named_parameters()`, but last those that are
             statistics: without a gradient, changed by the forward pass of training.
         leaf_modules: the modules without children, in the order of the model: to visit them takes
@@ -50,8 +53,14 @@ class FlatModel:
             maybe of length 0.
     """
 
-    def __init__(self, model: nn.Module, device: torch.device = CPU) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        device: torch.device = CPU,
+        around_step: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self.model = model.to(device)
+        self.around_step = around_step
         self.leaf_modules = nn.ModuleList(m for m in model.modules() if not any(m.children()))
         self._device = device
         named = sorted(model.named_parameters(), key=lambda pair: not pair[1].requires_grad)
@@ -80,9 +89,10 @@ class FlatModel:
         if not self.model.training:  # setting the mode visits all modules
             self.model.train()
         self.gradient.zero_()
-        logits = self.model(images_NCHW.to(self._device))
-        loss = functional.cross_entropy(logits, labels_N.to(self._device))
-        loss.backward()
+        with self.around_step():
+            logits = self.model(images_NCHW.to(self._device))
+            loss = functional.cross_entropy(logits, labels_N.to(self._device))
+            loss.backward()
         return float(loss.detach()), self.gradient.cpu()
 
     @torch.no_grad()

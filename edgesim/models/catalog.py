@@ -30,6 +30,32 @@ ImageShape = tuple[int, int, int]  # channels, height, width
 Initialization = Literal["full_precision", "low_precision"]
 
 
+@dataclass(frozen=True, slots=True)
+class ModelSize:
+    """Of a model that has no fixed one.
+
+    Attributes:
+        depth: layers of a ResNet; None: 20.
+        width: channels of its first stage; None: 16.
+    """
+
+    depth: int | None = None
+    width: int | None = None
+
+    @property
+    def depth_used(self) -> int:
+        """Layers."""
+        return 20 if self.depth is None else self.depth
+
+    @property
+    def width_used(self) -> int:
+        """Channels of the first stage."""
+        return 16 if self.width is None else self.width
+
+
+FIXED_SIZE = ModelSize()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelKind:
     """How a model is made, and which images it takes.
@@ -37,7 +63,7 @@ class ModelKind:
     Attributes:
         description: one line for people; parameter counts are those for 3 channels, 10 classes
             and norm evonorm_s0 (reference.md, section 5).
-        make: constructs it from layers, image shape and number of classes.
+        make: constructs it from layers, image shape, number of classes and size.
         min_side: least height and width in pixels.
         last_norm_stride: pixels of the image per pixel of the map that its last norm sees.
         initialize_low_precision_: changes the initialisation to that of the reference code's
@@ -45,7 +71,7 @@ class ModelKind:
     """
 
     description: str
-    make: Callable[[Layers, ImageShape, int], nn.Module]
+    make: Callable[[Layers, ImageShape, int, ModelSize], nn.Module]
     min_side: int
     last_norm_stride: int
     initialize_low_precision_: Callable[[nn.Module, torch.Generator], None]
@@ -54,28 +80,28 @@ class ModelKind:
 MODELS: dict[str, ModelKind] = {
     "resnet20": ModelKind(
         description="ResNet-20 for small images: 273,258 parameters, 40.8 M MAC at 32x32",
-        make=lambda layers, image, classes: small_image_resnet(layers, 20, image[0], classes),
+        make=lambda layers, image, classes, _: small_image_resnet(layers, 20, image[0], classes),
         min_side=4,
         last_norm_stride=4,
         initialize_low_precision_=initialize_resnet_,
     ),
     "resnet54": ModelKind(
         description='the paper\'s "ResNet-54", in truth 50 layers: 760,458 parameters',
-        make=lambda layers, image, classes: small_image_resnet(layers, 54, image[0], classes),
+        make=lambda layers, image, classes, _: small_image_resnet(layers, 54, image[0], classes),
         min_side=4,
         last_norm_stride=4,
         initialize_low_precision_=initialize_resnet_,
     ),
     "resnet18": ModelKind(
         description="ResNet-18 for large images: 11,186,442 parameters",
-        make=lambda layers, image, classes: resnet18(layers, image[0], classes),
+        make=lambda layers, image, classes, _: resnet18(layers, image[0], classes),
         min_side=32,
         last_norm_stride=32,
         initialize_low_precision_=initialize_resnet_,
     ),
     "vgg11": ModelKind(
         description="VGG-11 with norms, dropout and a 512-wide head: 9,496,522 parameters",
-        make=lambda layers, image, classes: vgg11(layers, image[0], classes),
+        make=lambda layers, image, classes, _: vgg11(layers, image[0], classes),
         min_side=32,
         last_norm_stride=16,
         initialize_low_precision_=initialize_vgg_,
@@ -83,7 +109,7 @@ MODELS: dict[str, ModelKind] = {
     "mobilenet_v2": ModelKind(
         description=f"MobileNetV2, layout for large images from {LARGE_IMAGE_SIDE} pixels: "
         "2,314,466 parameters below",
-        make=lambda layers, image, classes: mobilenet_v2(
+        make=lambda layers, image, classes, _: mobilenet_v2(
             layers, image[0], classes, large_images=_is_large(image)
         ),
         min_side=8,
@@ -92,7 +118,17 @@ MODELS: dict[str, ModelKind] = {
     ),
     "small_cnn": ModelKind(
         description="three convolutions: 24,458 parameters, 2.8 M MAC at 32x32",
-        make=lambda layers, image, classes: small_cnn(layers, image[0], classes),
+        make=lambda layers, image, classes, _: small_cnn(layers, image[0], classes),
+        min_side=4,
+        last_norm_stride=4,
+        initialize_low_precision_=initialize_resnet_,
+    ),
+    "resnet": ModelKind(
+        description="ResNet for small images, any model.depth, model.width; by default 16 wide, 20 "
+        "deep: 273,258 parameters",
+        make=lambda layers, image, classes, size: small_image_resnet(
+            layers, size.depth_used, image[0], classes, size.width_used
+        ),
         min_side=4,
         last_norm_stride=4,
         initialize_low_precision_=initialize_resnet_,
@@ -108,6 +144,7 @@ def build_model(
     layers: Layers,
     generator: torch.Generator,
     initialization: Initialization = "full_precision",
+    size: ModelSize = FIXED_SIZE,
 ) -> nn.Module:
     """An initialised model with fp32 parameters, on the CPU, in training mode.
 
@@ -118,22 +155,25 @@ def build_model(
         layers: its arithmetic and its norm.
         generator: the same state gives the same bits; no other randomness is used.
         initialization: which of the reference code's two.
+        size: of a model that has no fixed one.
 
     Raises:
         ModelError: as `check_model` does, or there are no classes.
     """
     if num_classes < 1:
         raise ModelError(f"a model needs at least one class, got {num_classes}")
-    check_model(name, image_shape, layers)
+    check_model(name, image_shape, layers, size)
     kind = MODELS[name]
-    model = construct(lambda: kind.make(layers, image_shape, num_classes), generator)
+    model = construct(lambda: kind.make(layers, image_shape, num_classes, size), generator)
     if initialization == "low_precision":
         kind.initialize_low_precision_(model, generator)
     name_layers_(model)
     return model
 
 
-def check_model(name: str, image_shape: ImageShape, layers: Layers) -> None:
+def check_model(
+    name: str, image_shape: ImageShape, layers: Layers, size: ModelSize = FIXED_SIZE
+) -> None:
     """Refuse what could not be built or trained; allocates nothing.
 
     Raises:
@@ -157,7 +197,7 @@ def check_model(name: str, image_shape: ImageShape, layers: Layers) -> None:
             "take from a batch of one sample; use larger images (data.image_size) or norm: "
             "evonorm_s0"
         )
-    outline(lambda: kind.make(layers, image_shape, 1))
+    outline(lambda: kind.make(layers, image_shape, 1, size))
 
 
 def full_precision(norm: str, gate: Gate = "sigmoid", *, conv_bias: bool = True) -> FullPrecision:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from edgesim.models.global_random import StepSeed
+
 
 class SeededDropout(nn.Module):
     """Sets entries to zero with probability p in training and scales the others by 1 / (1 - p).
@@ -47,12 +49,16 @@ class SeededDropout(nn.Module):
 def seed_dropout_(model: nn.Module, seed: int) -> None:
     """Let all dropout of a model draw its next masks from one stream, in the order of its layers.
 
+    What a model from outside draws from torch's global generator follows from the same seed.
+
     Args:
-        model: is changed only in its `SeededDropout` modules; may have none.
+        model: is changed only in its `SeededDropout` and `StepSeed` modules; may have none.
         seed: in [0, 2**63).
     """
-    dropouts = [module for module in model.modules() if isinstance(module, SeededDropout)]
-    if dropouts:
-        generator = torch.Generator().manual_seed(seed)
-        for dropout in dropouts:
-            dropout.generator = generator
+    generator: torch.Generator | None = None
+    for module in model.modules():
+        if isinstance(module, SeededDropout):
+            generator = generator or torch.Generator().manual_seed(seed)
+            module.generator = generator
+        elif isinstance(module, StepSeed):
+            module.seed = seed

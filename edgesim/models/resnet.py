@@ -17,16 +17,18 @@ from edgesim.models.layers import Layers
 
 
 def small_image_resnet(
-    layers: Layers, depth: int, in_channels: int, num_classes: int
+    layers: Layers, depth: int, in_channels: int, num_classes: int, width: int = 16
 ) -> ImageClassifier:
-    """ResNet with three stages of n = (depth - 2) // 6 blocks and 16, 32 and 64 channels.
+    """ResNet with three stages of n = (depth - 2) // 6 blocks, `width` channels in the first.
+
+    The second and the third stage have twice and four times as many.
 
     R's "ResNet-54" is depth 54, and has 50 layers by this rounding, as in the reference code.
     """
     blocks = (depth - 2) // 6
-    stem = [layers.conv(in_channels, 16, 3), layers.norm_act(16)]
-    stages = _stages(layers, 16, widths=(16, 32, 64), blocks=blocks)
-    return ImageClassifier(nn.Sequential(*stem, *stages), layers.linear(64, num_classes))
+    stem = [layers.conv(in_channels, width, 3), layers.norm_act(width)]
+    stages = _stages(layers, width, widths=(width, 2 * width, 4 * width), blocks=blocks)
+    return ImageClassifier(nn.Sequential(*stem, *stages), layers.linear(4 * width, num_classes))
 
 
 def resnet18(layers: Layers, in_channels: int, num_classes: int) -> ImageClassifier:

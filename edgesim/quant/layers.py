@@ -104,7 +104,10 @@ class InputQuantizer(nn.Module):
 
 
 class QuantizedConv2d(nn.Conv2d):
-    """Square convolution in 8 bits; padded to keep the image's size at stride 1 (odd kernels)."""
+    """Square convolution in 8 bits.
+
+    Unless another padding is given, stride 1 keeps the image's size (odd kernels).
+    """
 
     def __init__(
         self,
@@ -117,8 +120,9 @@ class QuantizedConv2d(nn.Conv2d):
         bias: bool,
         arithmetic: Arithmetic,
         settings: QuantizationSettings,
+        padding: int | None = None,
     ) -> None:
-        padding = kernel_size // 2
+        padding = kernel_size // 2 if padding is None else padding
         super().__init__(in_channels, out_channels, kernel_size, stride, padding, 1, groups, bias)
         self.geometry = Geometry(kernel_size, stride, padding, groups)
         self.input = InputQuantizer(arithmetic, settings)
@@ -137,22 +141,29 @@ class QuantizedConv2d(nn.Conv2d):
 
 
 class QuantizedLinear(nn.Linear):
-    """Fully connected layer in 8 bits, with bias."""
+    """Fully connected layer in 8 bits."""
 
     def __init__(
         self,
         in_features: int,
         out_features: int,
         *,
+        bias: bool = True,
         arithmetic: Arithmetic,
         settings: QuantizationSettings,
     ) -> None:
-        super().__init__(in_features, out_features)
+        super().__init__(in_features, out_features, bias)
         self.geometry = Geometry(kernel=1, stride=1, padding=0, groups=1)
         self.input = InputQuantizer(arithmetic, settings)
 
     def forward(self, x_NC: Tensor) -> Tensor:
-        """Product with what 8 bits hold of the weights, shape (N, out_features), float32."""
+        """Product with what 8 bits hold of the weights, shape (N, out_features), float32.
+
+        Of an input with more axes, (N, ..., in_features), the places between are the pixels of a
+        1x1 convolution; the output is (N, ..., out_features).
+        """
+        if x_NC.dim() > 2:
+            return self._at_each_place(x_NC)
         site, x_NC11 = self.input.site(), x_NC[:, :, None, None]
         y_NO11 = autograd.convolution(
             x_NC11,
@@ -163,6 +174,18 @@ class QuantizedLinear(nn.Linear):
             site=site,
         )
         return y_NO11.flatten(1)
+
+    def _at_each_place(self, x: Tensor) -> Tensor:
+        site, x_NCP1 = self.input.site(), x.flatten(1, -2).transpose(1, 2)[..., None]
+        y_NOP1 = autograd.convolution(
+            x_NCP1,
+            self.weight[:, :, None, None],
+            self.bias,
+            x=self.input(x_NCP1, site),
+            geometry=self.geometry,
+            site=site,
+        )
+        return y_NOP1[..., 0].transpose(1, 2).reshape(*x.shape[:-1], self.out_features)
 
 
 class QuantizedSum(nn.Module):

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
+from edgesim.scenario.own_parts import (
+    CATALOG,
+    OPTIONS,
+    OWN,
+    REFERENCE,
+    NameOrReference,
+    Options,
+    OwnPart,
+    announced_by,
+)
 from edgesim.scenario.section import (
     ContradictionError,
     Count,
@@ -24,6 +34,9 @@ Source = Literal[
     "image_folder",
     "parquet",
 ]
+
+
+_GROUP = "edgesim.datasets"  # of entry points
 
 
 class LabelSkewPartition(Section):
@@ -46,15 +59,41 @@ class IidPartition(Section):
     kind: Literal["iid"]
 
 
+class OwnerPartition(Section):
+    """Each device has the samples of its owner: of a person, a place, a sensor."""
+
+    kind: Literal["by_owner"]
+    column: Annotated[str, Field(min_length=1)] = Field(
+        description="column of the dataset that names the owner of each sample; owners in order "
+        "are dealt to the devices in turn"
+    )
+
+
+class FilePartition(Section):
+    """A file says which device has which sample."""
+
+    kind: Literal["file"]
+    path: PathText = Field(
+        description="CSV or Parquet file with the columns sample and device, numbers from 0; "
+        "samples that it does not name are not used"
+    )
+
+
 Partition = Annotated[
-    LabelSkewPartition | DirichletPartition | IidPartition, Field(discriminator="kind")
+    LabelSkewPartition | DirichletPartition | IidPartition | OwnerPartition | FilePartition,
+    Field(discriminator="kind"),
 ]
 
 
 class DataSection(Section):
     """Dataset, partition and batches."""
 
-    source: Source = Field(default="digits", description="dataset; digits needs no files")
+    source: Annotated[
+        Annotated[Source, Tag(CATALOG)]
+        | Annotated[OwnPart, announced_by(_GROUP), REFERENCE, Tag(OWN)],
+        Discriminator(NameOrReference(_GROUP)),
+    ] = Field(default="digits", description="dataset, or one of your own; digits needs no files")
+    options: Options | None = Field(default=None, description=OPTIONS)
     path: PathText | None = Field(
         default=None,
         description="file or folder of the dataset, relative to the scenario file's folder",
@@ -82,6 +121,14 @@ class DataSection(Section):
             raise ContradictionError(
                 "path", f"is missing; source: {self.source} reads the files there"
             )
+        if isinstance(self.source, OwnPart):
+            for key in ("download", "image_size"):
+                if getattr(self, key):
+                    raise ContradictionError(
+                        key, "is given; your own dataset brings its samples as they are"
+                    )
+        elif self.options is not None:
+            raise ContradictionError("options", "are given; only your own datasets take them")
         if self.download and self.source in ("digits", "image_folder", "parquet"):
             raise ContradictionError(
                 "download", f"is true, but source: {self.source} has no download"

@@ -115,6 +115,10 @@ _EXAMPLES_BY_KEY: dict[str, object] = {
     "topology.path": "graph.graphml",
     "topology.graphs.0.path": "graph.graphml",
     "data.path": "my-images",
+    "data.source": "digits",
+    "data.partition.column": "user",
+    "data.partition.path": "shards.csv",
+    "model.name": "resnet20",
     "gossip.compressor": {"kind": "top_k", "keep": 0.1},
 }
 

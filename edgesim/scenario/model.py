@@ -4,11 +4,27 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
+from edgesim.scenario.own_parts import (
+    CATALOG,
+    OPTIONS,
+    OWN,
+    REFERENCE,
+    NameOrReference,
+    Options,
+    OwnPart,
+    announced_by,
+)
 from edgesim.scenario.section import ContradictionError, Section
 
 Rounding = Literal["stochastic", "nearest"]
+
+
+Architecture = Literal[
+    "resnet20", "resnet54", "resnet18", "vgg11", "mobilenet_v2", "small_cnn", "resnet"
+]
+_GROUP = "edgesim.models"  # of entry points
 
 
 class QuantizationSection(Section):
@@ -84,8 +100,19 @@ class QuantizationSection(Section):
 class ModelSection(Section):
     """Network that every device trains."""
 
-    name: Literal["resnet20", "resnet54", "resnet18", "vgg11", "mobilenet_v2", "small_cnn"] = Field(
-        description="architecture"
+    name: Annotated[
+        Annotated[Architecture, Tag(CATALOG)]
+        | Annotated[OwnPart, announced_by(_GROUP), REFERENCE, Tag(OWN)],
+        Discriminator(NameOrReference(_GROUP)),
+    ] = Field(description="architecture, or a torch.nn.Module of your own")
+    options: Options | None = Field(default=None, description=OPTIONS)
+    depth: Annotated[int, Field(ge=8, le=1202)] | None = Field(
+        default=None, description="of name: resnet: layers, 6 n + 2; others are rounded down"
+    )
+    width: Annotated[int, Field(ge=8, le=1024)] | None = Field(
+        default=None,
+        description="of name: resnet: channels of its first stage, doubled in the second and "
+        "third; null: 16",
     )
     precision: Literal["fp32", "int8"] = Field(
         default="fp32",
@@ -127,6 +154,36 @@ class ModelSection(Section):
         if self.gate == "sigmoid" and self.precision == "int8":
             raise ContradictionError(
                 "gate", "is sigmoid; must be hard_sigmoid, null or absent for precision: int8"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _depth_and_width_belong_to_resnet(self) -> Self:
+        if self.name == "resnet" and self.depth is None:
+            raise ContradictionError("depth", "is missing; name: resnet needs it, such as 20")
+        for key in ("depth", "width"):
+            if getattr(self, key) is not None and self.name != "resnet":
+                raise ContradictionError(
+                    key, "is given; must be null or absent but for name: resnet"
+                )
+        if self.width is not None and self.width % 8:
+            raise ContradictionError("width", f"is {self.width}; must be a multiple of 8")
+        return self
+
+    @model_validator(mode="after")
+    def _own_models_bring_their_layers(self) -> Self:
+        if not isinstance(self.name, OwnPart):
+            if self.options is not None:
+                raise ContradictionError("options", "are given; only your own models take them")
+            return self
+        if self.norm is not None:
+            raise ContradictionError(
+                "norm", f"is {self.norm}; must be null or absent for your own model: its norms stay"
+            )
+        if self.initialization != "full_precision":
+            raise ContradictionError(
+                "initialization",
+                f"is {self.initialization}; must be absent for your own model: it has its own",
             )
         return self
 

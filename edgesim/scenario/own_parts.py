@@ -123,6 +123,32 @@ def chosen_by(key: str, group: str) -> Discriminator:
     return Discriminator(Chooser(key, group))
 
 
+CATALOG = "name"
+"""Tags the names of a catalog where a reference may stand instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class NameOrReference:
+    """Tells names of a catalog from references, where either may be the value of a key.
+
+    Attributes:
+        group: of the entry points by which packages announce names.
+    """
+
+    group: str
+
+    @property
+    def __name__(self) -> str:
+        """Pydantic asks functions for it."""
+        return "by_form"
+
+    def __call__(self, value: object) -> str:
+        """The tag of a value that is read or written."""
+        if isinstance(value, str):
+            return OWN if ":" in value or value in announced_names(self.group) else CATALOG
+        return OWN if isinstance(value, OwnPart) else CATALOG
+
+
 def announced_names(group: str) -> dict[str, str]:
     """References by the names that installed packages announce for them."""
     return {point.name: point.value for point in entry_points(group=group)}

@@ -64,10 +64,12 @@ class Setting:
         out_degree: messages that the device sends in a round with an exchange.
         in_degree: messages that it takes.
         choco: the form of CHOCO.
+        depth: layers of a ResNet of free size.
+        width: channels of its first stage.
     """
 
     name: str
-    image_shape: tuple[int, int, int]
+    image_shape: tuple[int, ...]
     num_classes: int
     batch_size: int
     settings: QuantizationSettings
@@ -75,6 +77,8 @@ class Setting:
     out_degree: int
     in_degree: int
     choco: Form
+    depth: int = 20
+    width: int = 16
 
     def form(
         self, precision: Precision, weight_gradient: WeightGradient | None = None
@@ -89,6 +93,8 @@ class Setting:
             num_classes=self.num_classes,
             norm=_NORMS[precision],
             settings=settings,
+            depth=self.depth,
+            width=self.width,
         )
 
 
@@ -168,6 +174,8 @@ def setting_of(subject: Subject) -> Setting:
         out_degree=out_degree,
         in_degree=in_degree,
         choco=choco.form(exchanges_of(subject.scenario, schedule)),
+        depth=form.depth,
+        width=form.width,
     )
 
 

@@ -29,18 +29,24 @@ from edgesim.study.steady_state import DeviceCycle, SteadyState, find_steady_sta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationWork:
-    """Work of one iteration: three passes over the batch, then two over the parameters."""
+    """Work of one iteration: three passes over the batch, then two over the parameters.
+
+    Attributes:
+        measured: of both passes, that of layers without closed form; None in models of the catalog.
+    """
 
     forward: Work
     input_gradient: Work
     weight_gradient: Work
     optimizer: Work
     gossip: Work
+    measured: Work | None = None
 
     @property
     def by_part(self) -> Mapping[str, Work]:
         """Work of each part by its name, in the order of the attributes."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: work for name, work in parts.items() if work is not None}
 
     @property
     def total(self) -> Work:
@@ -224,6 +230,7 @@ class _Works:
                 weight_gradient=self._step.weight_gradient,
                 optimizer=self._optimizer,
                 gossip=_mean([self._of_gossip(pair) for pair in degrees]),
+                measured=self._step.measured if self._subject.model.measured_layers else None,
             )
         return self._means[degrees]
 

@@ -12,8 +12,10 @@ from math import inf
 from edgesim.assembly.equipment import device_hardware
 from edgesim.assembly.free_clocks import clocks_of
 from edgesim.assembly.subject import Subject
+from edgesim.costs.measured_model import MeasuredModel
 from edgesim.errors import device_label
 from edgesim.scenario.attendance import make_attendance
+from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.schema import Scenario
 from edgesim.study.batteries import NAMED_NOTICES, battery_notices
 from topologies import TimedChurn
@@ -37,6 +39,7 @@ def notices(subject: Subject, num_rounds: int) -> list[str]:
     scenario = subject.scenario
     return [
         *precision_notices(scenario),
+        *_own_model_notices(subject),
         *evaluation_notices(scenario, num_rounds),
         *clock_notices(subject, num_rounds),
         *battery_notices(subject),
@@ -46,7 +49,8 @@ def notices(subject: Subject, num_rounds: int) -> list[str]:
 def precision_notices(scenario: Scenario) -> list[str]:
     """What `model.precision: int8` leaves in fp32, and how it changes messages."""
     model, notices = scenario.model, []
-    if model.precision == "int8" and model.norm_used not in _EIGHT_BIT_NORMS:
+    is_own = isinstance(model.name, OwnPart)
+    if model.precision == "int8" and not is_own and model.norm_used not in _EIGHT_BIT_NORMS:
         notices.append(
             f"model.norm: {model.norm_used} computes in fp32 between the 8-bit layers of "
             "model.precision: int8; with model.norm: null it is range_evonorm, in 8 bits"
@@ -57,6 +61,21 @@ def precision_notices(scenario: Scenario) -> list[str]:
             "set gossip.compressor.values to fp32 or fp16 to send more precise values"
         )
     return notices
+
+
+def _own_model_notices(subject: Subject) -> list[str]:
+    """What of a model of one's own is not as in those of the catalog."""
+    model, lines = subject.model, []
+    if not isinstance(model, MeasuredModel):
+        return []
+    if model.form.settings is not None and model.stays_fp32:
+        lines.append(f"model.precision is int8; in fp32 stay {', '.join(model.stays_fp32)}")
+    if model.measured_layers:
+        lines.append(
+            f"work and memory are measured, for there is no closed form, of "
+            f"{', '.join(model.measured_layers)}"
+        )
+    return lines
 
 
 def _values_follow_the_model(scenario: Scenario) -> bool:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from edgesim.assembly.subject import default_settings
+from edgesim.costs.measured_model import MeasuredModel
 from edgesim.scenario.schema import Scenario
 from edgesim.study.catalog_study import compare_catalog
 from edgesim.study.comparison import Comparison, compare_precisions, setting_of
@@ -39,14 +41,14 @@ class Study:
 
     Attributes:
         costs: of the scenario.
-        comparison: of its model, fp32 against 8 bits.
+        comparison: of its model, fp32 against 8 bits; None of a model of one's own.
         ratios: of that.
         catalog: the same for every model; empty if it was not asked for.
         other: costs of another scenario; None if none was given.
     """
 
     costs: IterationCosts
-    comparison: Comparison
+    comparison: Comparison | None
     ratios: tuple[Ratio, ...]
     catalog: tuple[Comparison, ...]
     other: IterationCosts | None
@@ -65,7 +67,9 @@ class Study:
 
     def tables(self) -> tuple[Table, ...]:
         """All tables of the study."""
-        tables = [*scenario_tables(self.costs), *comparison_tables(self.comparison, self.ratios)]
+        tables = list(scenario_tables(self.costs))
+        if self.comparison is not None:
+            tables += comparison_tables(self.comparison, self.ratios)
         if self.other is not None:
             overview, *others = scenario_tables(self.other)
             tables += [overview, *(replace(t, title=f"other: {t.title}") for t in others)]
@@ -84,7 +88,7 @@ class Study:
 
     def pictures(self) -> tuple[Picture, ...]:
         """All figures of the study."""
-        pictures = list(model_pictures(self.comparison))
+        pictures = [] if self.comparison is None else list(model_pictures(self.comparison))
         if self.costs.steady_state is not None:
             pictures.append(fleet_picture(self.costs))
         if self.other is not None:
@@ -98,7 +102,7 @@ class Study:
         return {
             "format": FORMAT,
             "scenario": scenario_record(self.costs),
-            "comparison": comparison_record(self.comparison, self.ratios),
+            "comparison": self.comparison and comparison_record(self.comparison, self.ratios),
             "prices": price_records(),
             "models": [
                 comparison_record(comparison, precision_ratios(comparison))
@@ -121,14 +125,18 @@ def study(scenario: Scenario, other: IterationCosts | None = None, *, all_models
         ScenarioError, DataError: the scenario can't work, or its images' size is not known.
     """
     costs = iteration_costs(scenario)
-    setting = setting_of(costs.subject)
-    comparison = compare_precisions(setting)
-    profiles = [device.profile for device in costs.devices if device.profile is not None]
+    settings = costs.subject.model.form.settings or default_settings()
+    comparison: Comparison | None = None
+    ratios: tuple[Ratio, ...] = ()
+    if not isinstance(costs.subject.model, MeasuredModel):
+        comparison = compare_precisions(setting_of(costs.subject))
+        profiles = [device.profile for device in costs.devices if device.profile is not None]
+        ratios = (*precision_ratios(comparison), *time_ratios(comparison, profiles))
     return Study(
         costs=costs,
         comparison=comparison,
-        ratios=(*precision_ratios(comparison), *time_ratios(comparison, profiles)),
-        catalog=compare_catalog(setting.settings) if all_models else (),
+        ratios=ratios,
+        catalog=compare_catalog(settings) if all_models else (),
         other=other,
     )
 

@@ -22,6 +22,7 @@ SETTINGS = QuantizationSettings(
 CASES = [
     ("small_cnn", (1, 9, 11), 3),
     ("resnet20", (3, 13, 10), 2),
+    ("resnet", (3, 8, 8), 2),
     ("resnet54", (3, 8, 8), 2),
     ("resnet18", (3, 33, 45), 2),
     ("vgg11", (3, 32, 32), 2),

@@ -4,13 +4,16 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+import torch
 from cost_models import CASES, SETTINGS, batch_of, flat_model, fp32, int8
 
 from edgesim.costs.closed_form import closed_form
 from edgesim.costs.errors import CostError
 from edgesim.costs.layer_plan import ModelForm
 from edgesim.costs.work_meter import WorkMeter
+from edgesim.learning.flat_model import FlatModel
 from edgesim.models import MODELS, NORMS
+from edgesim.models.catalog import ModelSize, build_model
 
 
 def form_of(name, image_shape, settings=None, norm=None):
@@ -76,6 +79,33 @@ def test_formulas_know_every_norm(norm, precision):
         model.loss_and_gradient(images, labels)
     by_formula = closed_form(form_of("small_cnn", (1, 9, 11), settings, norm), 2)
     assert tuple(w.layer for w in meter.work(images.shape).layers) == by_formula.layers
+
+
+@pytest.mark.parametrize(("depth", "width"), [(8, 8), (14, 24), (33, 16)])
+def test_formulas_know_resnets_of_any_size(depth, width):
+    layers, generator = fp32(), torch.Generator().manual_seed(1)
+    size = ModelSize(depth, width)
+    model = FlatModel(
+        build_model(
+            "resnet",
+            image_shape=(3, 8, 8),
+            num_classes=10,
+            layers=layers,
+            generator=generator,
+            size=size,
+        )
+    )
+    meter = WorkMeter(model)
+    images, labels = batch_of((3, 8, 8), 2)
+    with meter.watch(images.shape):
+        model.loss_and_gradient(images, labels)
+    by_formula = closed_form(replace(form_of("resnet", (3, 8, 8)), depth=depth, width=width), 2)
+    assert tuple(w.layer for w in meter.work(images.shape).layers) == by_formula.layers
+    assert by_formula.flat_shapes == model.layout.shapes
+    # 6 n convolutions in blocks, the first one, the head, and two on shortcuts: reference.md, 5.
+    convolutions = [layer for layer in by_formula.layers if layer.kind == "convolution"]
+    assert len(convolutions) == 6 * ((depth - 2) // 6) + 1 + 2
+    assert convolutions[0].output_shape[1] == width
 
 
 def test_gossiped_ranges_follow_the_trained_parameters():

@@ -24,6 +24,7 @@ COUNTS = {  # reference.md, section 5
     "mobilenet_v2": 2_314_466,
     # 3x3 convolutions 27*16 + 144*32 + 288*64, norms 3*(16+32+64), head 64*10 + 10.
     "small_cnn": 24_458,
+    "resnet": 273_258,  # of depth 20 and width 16: resnet20
 }
 
 

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from edgesim.assembly.build import make_flat_model
 from edgesim.assembly.devices import make_devices
 from edgesim.costs.metered_model import MeteredModel
-from edgesim.data.images import LabelledImages
+from edgesim.data.arrays import Shard
 from edgesim.fleet.host.host import Host
 from edgesim.fleet.host.recorder import EvaluationSchedule
 from edgesim.fleet.host.turns import Core
@@ -21,7 +21,7 @@ from edgesim.results.run_directory import RunDirectory
 
 def build_host(
     plan: FleetPlan,
-    shards: Mapping[int, LabelledImages],
+    shards: Mapping[int, Shard],
     network: Network,
     *,
     num_threads: int,

@@ -20,7 +20,7 @@ import ray
 import torch
 from ray.exceptions import RayActorError, RayTaskError
 
-from edgesim.data.images import LabelledImages
+from edgesim.data.arrays import Shard
 from edgesim.device.mail import Announcement, Envelope
 from edgesim.errors import EdgesimError
 from edgesim.fleet.host.build import build_host
@@ -72,7 +72,7 @@ class DeviceActor:
     async def build(
         self,
         plan: FleetPlan,
-        shards: Mapping[int, ray.ObjectRef[LabelledImages]],
+        shards: Mapping[int, ray.ObjectRef[Shard]],
         peers: Mapping[int, Peer],
         num_threads: int,
         name: str,

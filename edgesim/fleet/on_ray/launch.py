@@ -25,7 +25,7 @@ from ray.exceptions import (
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from edgesim.assembly.equipment import may_leave
-from edgesim.data.images import LabelledImages
+from edgesim.data.arrays import Shard
 from edgesim.errors import EdgesimError
 from edgesim.fleet.on_ray.actor import ActorLostError, DeviceActor, core_folder
 from edgesim.fleet.on_ray.cluster import AddressError, cluster_nodes, num_cluster_gpus, ray_session
@@ -88,7 +88,7 @@ class RayFleet:
     def __init__(
         self,
         plan: FleetPlan,
-        shards: Sequence[LabelledImages],
+        shards: Sequence[Shard],
         *,
         recover: bool = False,
         on_restart: Callable[[], None] = lambda: None,

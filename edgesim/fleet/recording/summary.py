@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isfinite, prod
+from math import isfinite
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from edgesim.assembly.budget import memory_of_devices
 from edgesim.assembly.build import averaging_rate, make_compressor
@@ -51,21 +52,21 @@ _SUMMED = (
 
 def write_devices(prepared: Prepared, directory: RunDirectory) -> None:
     """Write devices.parquet: what each device was given, and what it holds."""
-    train, num_classes = prepared.dataset.train, prepared.data.num_classes
-    bytes_per_sample = prod(train.image_shape_HWC) + train.labels.itemsize  # pixels are bytes
+    dataset, data = prepared.dataset, prepared.data
+    labels = dataset.train.labels
     rows: list[dict[str, Any]] = [
         {
             "device": device,
             "samples": len(indices),
-            "label_counts": np.bincount(train.labels[indices], minlength=num_classes).tolist(),
+            "label_counts": _label_counts(labels[indices], data.num_classes),
             "parameters": prepared.layout.numel,
-            "shard_bytes": len(indices) * bytes_per_sample,
+            "shard_bytes": len(indices) * dataset.bytes_per_sample,
         }
         for device, indices in enumerate(prepared.indices)
     ]
     profiles = device_profiles(prepared.scenario)
     # The data's shape is known: files that have moved meanwhile must not fail a finished run.
-    shape = DataShape(prepared.data.image_shape, num_classes, len(train))
+    shape = DataShape.of(dataset)
     for row, memory in zip(rows, memory_of_devices(prepared.scenario, shape), strict=True):
         row |= {f"memory_{name}_bytes": size for name, size in memory.by_component.items()}
         row["memory_bytes"] = memory.total
@@ -75,6 +76,14 @@ def write_devices(prepared: Prepared, directory: RunDirectory) -> None:
         row["charge_left_j"] = charges[row["device"]] if charges else None
     columns = columns_that_hold(DEVICES, VIRTUAL_DEVICES + BATTERY_DEVICES, rows[0])
     directory.write_table("devices.parquet", rows, columns, names=prepared.scenario.fleet.names)
+
+
+def _label_counts(labels: NDArray[Any], num_classes: int) -> list[int]:
+    """Samples of each class; none where targets are no classes of samples."""
+    if labels.dtype != np.int64 or labels.ndim != 1:
+        return []
+    counts: list[int] = np.bincount(labels, minlength=num_classes).tolist()
+    return counts
 
 
 def _charges_left(rounds: pa.Table) -> dict[int, float]:

@@ -29,6 +29,7 @@ def scenario_record(costs: IterationCosts) -> dict[str, Any]:
         "model": form.name,
         "precision": scenario.model.precision,
         "norm": form.norm,
+        "measured_layers": list(subject.model.measured_layers),
         "parameters": subject.model.num_trainable,
         "image_shape": list(form.image_shape),
         "num_classes": form.num_classes,

@@ -20,6 +20,7 @@ _PARTS = {
     "weight_gradient": "gradient at weights",
     "optimizer": "optimizer",
     "gossip": "gossip",
+    "measured": "measured, no closed form",
 }
 _CONVENTIONS = {
     "reference": "reference code's convention",
@@ -45,18 +46,20 @@ def overview_table(costs: IterationCosts) -> Table:
     """What is studied."""
     subject, message = costs.subject, costs.message
     scenario, form = subject.scenario, subject.model.form
-    channels, height, width = form.image_shape
+    inputs = "x".join(map(str, form.image_shape))
+    what = "images" if len(form.image_shape) == 3 else "inputs"
     sent = f"{message.num_kept:,} of {message.num_entries:,} entries"
     given = getattr(scenario.gossip, "averaging_rate", None)  # DCD has none
     rate = "" if given is None else f"; averaging rate {given}"
-    arithmetic = f"{form.name} in {scenario.model.precision}, {form.norm}"
+    norm = f", {form.norm}" if form.norm else ""
+    arithmetic = f"{form.name} in {scenario.model.precision}{norm}"
     return Table(
         f"{scenario.name}: what an iteration costs",
         ("", ""),
         (
             ("fleet", f"{scenario.fleet.num_devices} devices, {scenario.topology.kind}"),
             ("model", f"{arithmetic}, {subject.model.num_trainable:,} parameters"),
-            ("batch", f"{subject.model.batch_size} images of {channels}x{height}x{width}"),
+            ("batch", f"{subject.model.batch_size} {what} of {inputs}"),
             ("gossip", f"{subject.algorithm.name}, {message.compressor}: {sent}{rate}"),
         ),
     )
@@ -81,7 +84,10 @@ def work_table(costs: IterationCosts) -> Table:
         f"computing, {_whose(costs, device)}",
         ("", "int8", "16 bits", "fp32", "other ops", "traffic"),
         tuple(rows),
-        ("Traffic: bytes read and written. Encoding and checksums of messages are left out.",),
+        (
+            "Traffic: bytes read and written. Encoding and checksums of messages are left out.",
+            *_measured(costs, "work of"),
+        ),
     )
 
 
@@ -102,7 +108,11 @@ def memory_table(costs: IterationCosts) -> Table:
         f"memory, {_whose(costs, device)}",
         ("", "held at the peak of a round", "paper's convention"),
         tuple(rows),
-        (*filter(None, map(_fit, all_kinds[:MOST_KINDS])), *_left_out(all_kinds)),
+        (
+            *filter(None, map(_fit, all_kinds[:MOST_KINDS])),
+            *_left_out(all_kinds),
+            *_measured(costs, "activations and layer gradients of a step, for"),
+        ),
     )
 
 
@@ -156,6 +166,7 @@ def energy_table(costs: IterationCosts) -> Table:
             "* counts below for the fleet; set hardware.energy_table to choose.",
             *notes,
             *_left_out(all_kinds),
+            *_measured(costs, "work of"),
         ),
     )
 
@@ -175,6 +186,7 @@ def time_table(costs: IterationCosts) -> Table:
                 "messages end most of its waits."
             ),
             *_left_out(all_kinds),
+            *_measured(costs, "work of"),
         ),
     )
 
@@ -193,8 +205,15 @@ def fleet_table(costs: IterationCosts) -> Table:
         hours = rounds * costs.steady_state.period_s / 3600
         rows.append(("virtual time of it", f"{plain(hours)} h"))
     rows += _battery_rows(costs)
-    notes = () if costs.steady_state else ("Energy is that of computing and DRAM alone.",)
-    return Table("the fleet", ("", ""), tuple(rows), notes)
+    notes = [] if costs.steady_state else ["Energy is that of computing and DRAM alone."]
+    notes += _measured(costs, "work of")
+    return Table("the fleet", ("", ""), tuple(rows), tuple(notes))
+
+
+def _measured(costs: IterationCosts, what: str) -> tuple[str, ...]:
+    """A note on what a table holds that was not counted in closed form."""
+    layers = costs.subject.model.measured_layers
+    return (f"Measured, no closed form: {what} {', '.join(layers)}.",) if layers else ()
 
 
 def _whose(costs: IterationCosts, device: DeviceCosts) -> str:

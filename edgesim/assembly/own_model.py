@@ -1,0 +1,160 @@
+"""Models of one's own: made from a scenario, checked before a run, measured for tables of costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgesim.assembly.own_parts import make_part
+from edgesim.costs.errors import CostError
+from edgesim.costs.layer_plan import ModelForm
+from edgesim.costs.measured_model import MeasuredModel, measure_model
+from edgesim.costs.metered_model import MeteredModel
+from edgesim.data.arrays import ArrayDataset
+from edgesim.data.images import Dataset
+from edgesim.errors import EdgesimError, ScenarioError
+from edgesim.learning.flat_model import FlatModel
+from edgesim.models.dropout import seed_dropout_
+from edgesim.models.errors import ModelError
+from edgesim.models.layers import Layers
+from edgesim.models.own import OwnModel, OwnModelKind, build_own_model, check_construction
+from edgesim.quant.layers import seed_rounding_
+from edgesim.scenario.own_parts import OwnPart
+
+_KEY = "model.name"
+_EXAMPLE_SAMPLES = 2
+_CHECKED_SAMPLES = 4
+
+
+def make_own_model(
+    part: OwnPart,
+    options: Mapping[str, Any],
+    *,
+    input_shape: tuple[int, ...],
+    input_dtype: str,
+    num_classes: int,
+    layers: Layers,
+    seed: int,
+) -> OwnModel:
+    """The initial model of a fleet.
+
+    Raises:
+        ScenarioError, ModelError: it can't be made, or can't be trained.
+    """
+
+    def make(shape: tuple[int, ...], outputs: int) -> object:
+        return make_part(part, _KEY, options, input_shape=shape, num_classes=outputs)
+
+    kind = OwnModelKind(name=str(part), make=make)
+    example = torch.zeros((_EXAMPLE_SAMPLES, *input_shape), dtype=getattr(torch, input_dtype))
+    return build_own_model(
+        kind,
+        input_shape=input_shape,
+        num_classes=num_classes,
+        layers=layers,
+        seed=seed,
+        example=example,
+    )
+
+
+def example_batch(dataset: Dataset | ArrayDataset) -> tuple[Tensor, Tensor]:
+    """A few inputs with targets, of the types and shapes of a dataset's; no image is read.
+
+    Images and features are drawn from a normal distribution: values are different everywhere.
+    """
+    count = min(_CHECKED_SAMPLES, len(dataset.train))
+    if isinstance(dataset, ArrayDataset) and dataset.input_dtype == "int64":
+        samples = dataset.train.take(np.arange(count))
+        return torch.from_numpy(samples.inputs), torch.from_numpy(samples.labels)
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn((count, *dataset.image_shape), generator=generator)
+    return inputs, torch.from_numpy(dataset.train.labels[:count].copy())
+
+
+def check_own_model(flat: FlatModel, inputs: Tensor, targets: Tensor) -> None:
+    """Refuse a model whose step is no function of parameters, buffers, batch and seed.
+
+    A step is taken, one on other inputs, and the first one again: it must give the same bits.
+
+    Args:
+        flat: with a model of one's own.
+        inputs: a batch of at least two samples.
+        targets: of these.
+
+    Raises:
+        ScenarioError: the step differs, fails, or has work that can't be counted.
+    """
+    model = flat.model
+    assert isinstance(model, OwnModel), "models of the catalog are known to be repeatable"
+    name = model.kind.name
+    try:
+        check_construction(model)
+        metered = MeteredModel(flat)
+        parameters, buffers = flat.parameters.clone(), flat.buffers.clone()
+        others = {key: b for key, b in model.named_buffers() if not b.is_floating_point()}
+        before = {key: b.clone() for key, b in others.items()}
+        places = {key: b.data_ptr() for key, b in model.named_buffers()}
+        first = _step(metered, inputs, targets)
+        _check_buffers(name, model, places, before)
+        _step(metered, inputs.flip(0), targets)
+        flat.load_(parameters, buffers)
+        again = _step(metered, inputs, targets)
+    except (CostError, ModelError) as error:
+        raise ScenarioError(f"{_KEY}: {error}") from error
+    except EdgesimError:
+        raise
+    except Exception as error:
+        raise ScenarioError(
+            f"{_KEY}: {name} fails in a training step on inputs of shape {tuple(inputs.shape)} "
+            f"with targets of shape {tuple(targets.shape)}: {type(error).__name__}: {error}"
+        ) from error
+    if first != again:
+        raise ScenarioError(
+            f"{_KEY}: {name} gives another step from the same parameters, batch and seed; keep "
+            "state in registered float32 buffers, and draw from torch's global generator alone"
+        )
+    flat.load_(parameters, buffers)
+
+
+def _step(model: MeteredModel, inputs: Tensor, targets: Tensor) -> tuple[float, bytes, bytes]:
+    """Loss, gradient and buffers of one step from fixed seeds."""
+    seed_dropout_(model.flat.leaf_modules, 0)
+    seed_rounding_(model.flat.leaf_modules, 0)
+    loss, gradient, _ = model.loss_and_gradient(inputs, targets)
+    return loss, gradient.numpy().tobytes(), model.flat.buffers.numpy().tobytes()
+
+
+def _check_buffers(
+    name: str, model: OwnModel, places: Mapping[str, int], before: Mapping[str, Tensor]
+) -> None:
+    """Buffers stay where they are; those of whole numbers are no part of a device's state."""
+    for key, buffer in model.named_buffers():
+        if places.get(key) != buffer.data_ptr():
+            raise ModelError(
+                f"{name} replaces its buffer {key} in a step; change it in place, as by copy_()"
+            )
+        is_counter = key.endswith("num_batches_tracked")
+        if key in before and not is_counter and not torch.equal(before[key], buffer):
+            raise ModelError(
+                f"{name} changes its buffer {key} of {buffer.dtype} in a step; devices keep "
+                "float32 buffers alone: make it one"
+            )
+
+
+def measured_form(flat: FlatModel, form: ModelForm, batch_size: int) -> MeasuredModel:
+    """Counts of a model of one's own and of a step on a full batch of zeros.
+
+    Raises:
+        ScenarioError: the step can't be counted.
+    """
+    model = flat.model
+    assert isinstance(model, OwnModel), "models of the catalog have closed forms"
+    inputs = torch.zeros((batch_size, *form.image_shape), dtype=model.input_dtype)
+    try:
+        return measure_model(flat, form, inputs)
+    except (CostError, ModelError) as error:
+        raise ScenarioError(f"{_KEY}: {error}") from error

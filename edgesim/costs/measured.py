@@ -1,0 +1,182 @@
+"""What a step costs where there is no closed form: measured while torch runs it.
+
+A model from outside (`models/own.py`) has layers of known types, which are counted in closed form,
+and a rest: other modules, and functions and operators in its `forward`. Of a module that is made
+anew in fp32, one whole step is measured, and each known layer alone, by the same counter. The rest
+is the difference.
+
+Multiply-accumulates: torch's own counter of floating-point operations, `torch.utils.flop_counter`,
+two operations each. Element-wise operations: for each other operation the entries of its largest
+operand or result. Traffic: each operation reads its operands and writes its result once. Views and
+allocations are free.
+Memory: the storages that autograd holds at the end of the forward pass, parameters left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils.flop_counter import flop_registry
+
+from edgesim.hardware.work import Work
+from edgesim.models import global_random
+from edgesim.models.dropout import seed_dropout_
+from edgesim.models.own import OwnModel
+
+_FREE = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "detach", "detach_"})
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredWork:
+    """Work of the layers without closed form in one step.
+
+    Attributes:
+        forward: of the forward pass.
+        backward: of both gradients.
+    """
+
+    forward: Work
+    backward: Work
+
+    @property
+    def total(self) -> Work:
+        """Of both passes."""
+        return self.forward + self.backward
+
+
+def measured_work(
+    model: OwnModel, known: frozenset[str], input_shape: tuple[int, ...]
+) -> MeasuredWork:
+    """Work of one training step outside of the layers that are counted in closed form.
+
+    Args:
+        model: from outside.
+        known: names of these layers within it.
+        input_shape: of the batch.
+    """
+    module = model.make_plain().train()
+    seed_dropout_(module, 0)
+    calls: list[tuple[nn.Module, tuple[Any, ...]]] = []
+
+    def note(layer: nn.Module, args: tuple[Any, ...]) -> None:
+        calls.append((layer, _copied(args)))
+
+    handles = [
+        layer.register_forward_pre_hook(note)
+        for name, layer in module.named_modules()
+        if name in known
+    ]
+    inputs = torch.zeros(input_shape, dtype=model.input_dtype)
+    with global_random.seeded(0):
+        whole = _Passes.of(lambda: module(inputs))
+        for handle in handles:
+            handle.remove()
+        parts = [_Passes.of(partial(layer, *args)) for layer, args in calls]
+    return MeasuredWork(
+        whole.forward.less(part.forward for part in parts),
+        whole.backward.less(part.backward for part in parts),
+    )
+
+
+class _Counter(TorchDispatchMode):
+    """Counts the operations that torch runs within it, in this thread."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.flops = self.elementwise_ops = self.traffic_bytes = 0
+
+    def __torch_dispatch__(
+        self,
+        func: Any,  # noqa: ANN401 (torch's interface)
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> object:
+        """Run an operation, and count it."""
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        packet = func.overloadpacket
+        if func.is_view or packet.__name__ in _FREE:
+            return result
+        operands = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        results = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+        self.traffic_bytes += sum(t.numel() * t.element_size() for t in operands + results)
+        if packet in flop_registry:
+            self.flops += int(flop_registry[packet](*args, **kwargs, out_val=result))
+        else:
+            self.elementwise_ops += max((t.numel() for t in operands + results), default=0)
+        return result
+
+    def less(self, parts: Iterator[_Counter]) -> Work:
+        """What is left when parts are taken away."""
+        others = list(parts)
+
+        def rest(name: str) -> int:
+            known = sum(int(getattr(part, name)) for part in others)
+            return max(int(getattr(self, name)) - known, 0)
+
+        return Work(
+            macs_fp32=rest("flops") // 2,
+            elementwise_ops=rest("elementwise_ops"),
+            traffic_bytes=rest("traffic_bytes"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Passes:
+    """Counts of a forward and a backward pass."""
+
+    forward: _Counter
+    backward: _Counter
+
+    @classmethod
+    def of(cls, run: Callable[[], Tensor]) -> _Passes:
+        """Of what `run` computes."""
+        forward, backward = _Counter(), _Counter()
+        with forward:
+            output = run()
+        if output.requires_grad:
+            gradient = torch.ones_like(output)
+            with backward:
+                output.backward(gradient)
+        return cls(forward, backward)
+
+
+def _copied(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments of a layer, cut off from what computed them; a layer may change them in place."""
+
+    def copy(x: Tensor) -> Tensor:
+        return x.detach().clone().requires_grad_(x.requires_grad).clone()
+
+    copies: tuple[Any, ...] = tree_map_only(Tensor, copy, args)
+    return copies
+
+
+@contextmanager
+def held_by_autograd(left_out: nn.Module) -> Iterator[Callable[[], int]]:
+    """Within it the storages that autograd saves are noted; gives a count of their bytes.
+
+    Args:
+        left_out: whose parameters and buffers are counted elsewhere.
+    """
+    own = {t.untyped_storage().data_ptr() for t in [*left_out.parameters(), *left_out.buffers()]}
+    held: dict[int, int] = {}
+    kept_alive: list[Tensor] = []  # an address is not given to another tensor meanwhile
+
+    def note(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            held[storage.data_ptr()] = storage.nbytes()
+            kept_alive.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        yield lambda: sum(held.values())

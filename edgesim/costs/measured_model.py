@@ -1,0 +1,125 @@
+"""A model from outside, counted and measured by one training step that is really run.
+
+Layers of known types are counted in closed form, all others measured (`measured.py`). Memory is
+measured as a whole: a closed form needs to know what is connected to what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from edgesim.costs.describe import measured_layers
+from edgesim.costs.layer import PRODUCT_KINDS, Kind
+from edgesim.costs.layer_plan import NORM_FORMS, ModelForm
+from edgesim.costs.layer_work import StepWork
+from edgesim.costs.measured import held_by_autograd
+from edgesim.costs.memory_table import Component
+from edgesim.costs.work_meter import WorkMeter
+from edgesim.hardware.widths import CODE_BYTES, FLOAT_BYTES, INDEX_BYTES
+from edgesim.learning.flat_model import FlatModel
+from edgesim.models.dropout import seed_dropout_
+from edgesim.models.own import OwnModel
+from edgesim.quant.backends import BackendName
+from edgesim.quant.layers import InputQuantizer
+
+_PAPERS_KINDS: frozenset[Kind] = PRODUCT_KINDS | {kind for kind, _, _ in NORM_FORMS.values()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredModel:
+    """Counts of a model from outside and of one of its training steps; see `CountedModel`.
+
+    Attributes:
+        form: of the model; it has no norm of the catalog.
+        batch_size: samples of the step.
+        step_work: of the step.
+        num_trainable: trained parameters.
+        flat_shapes: of all tensors in the flat vector.
+        measured_layers: what has no closed form, in words.
+        stays_fp32: what stays in fp32 though the precision is 8 bits, in words.
+        held_bytes: storages that autograd holds at the end of the forward pass.
+        gradient_bytes: of the gradients at output and input of the module where these are largest.
+        batch_bytes: of inputs and labels.
+        statistics_bytes: of buffers, those of a device included.
+        num_quantizers: 8-bit inputs.
+    """
+
+    form: ModelForm
+    batch_size: int
+    step_work: StepWork
+    num_trainable: int
+    flat_shapes: tuple[tuple[int, ...], ...]
+    measured_layers: tuple[str, ...]
+    stays_fp32: tuple[str, ...]
+    held_bytes: int
+    gradient_bytes: int
+    batch_bytes: int
+    statistics_bytes: int
+    num_quantizers: int
+
+    @property
+    def paper_inputs(self) -> int:
+        """Of layers that have closed forms, inputs of products and norms; and the outputs."""
+        layers = [work.layer for work in self.step_work.layers]
+        held = sum(layer.input_entries for layer in layers if layer.kind in _PAPERS_KINDS)
+        return held // self.batch_size + self.form.num_classes
+
+    def peak_of_step(self, backend: BackendName) -> Mapping[Component, int]:
+        """At the end of the forward pass, with the largest gradients of outputs on top."""
+        del backend  # the step was measured with the plain one
+        layers = [work.layer for work in self.step_work.layers]
+        codes = sum(CODE_BYTES * layer.num_weights for layer in layers if layer.settings)
+        return {
+            "weights": codes,
+            "activations": self.batch_bytes + self.held_bytes - codes,
+            "layer_gradients": self.gradient_bytes,
+        }
+
+
+def measure_model(flat: FlatModel, form: ModelForm, inputs: Tensor) -> MeasuredModel:
+    """Run one training step and count it.
+
+    Args:
+        flat: with a model from outside, on the CPU.
+        form: of the model.
+        inputs: a full batch.
+    """
+    model = flat.model
+    assert isinstance(model, OwnModel), "models of the catalog have closed forms"
+    meter, largest = WorkMeter(flat), 0
+
+    def note(_: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        nonlocal largest
+        tensors = [t for t in (*args, output) if isinstance(t, Tensor) and t.is_floating_point()]
+        largest = max(largest, FLOAT_BYTES * sum(t.numel() for t in tensors))
+
+    handles = [m.register_forward_hook(note) for m in model.inner.modules()]
+    seed_dropout_(flat.leaf_modules, 0)
+    flat.model.train()
+    with meter.watch(inputs.shape), flat.around_step(), held_by_autograd(model) as held_bytes:
+        output = model(inputs)
+        held = held_bytes() + FLOAT_BYTES * output.numel()  # what the loss keeps
+    for handle in handles:
+        handle.remove()
+    buffers = list(model.buffers())
+    floats = sum(b.numel() for b in buffers if b.is_floating_point())
+    others = sum(b.numel() * b.element_size() for b in buffers if not b.is_floating_point())
+    quantizers = [m for m in model.modules() if isinstance(m, InputQuantizer)]
+    return MeasuredModel(
+        form=form,
+        batch_size=len(inputs),
+        step_work=meter.work(inputs.shape),
+        num_trainable=flat.num_trainable,
+        flat_shapes=flat.layout.shapes,
+        measured_layers=measured_layers(model),
+        stays_fp32=model.stays_fp32,
+        held_bytes=held,
+        gradient_bytes=largest,
+        batch_bytes=inputs.numel() * inputs.element_size() + INDEX_BYTES * len(inputs),
+        statistics_bytes=2 * FLOAT_BYTES * floats + others,
+        num_quantizers=len(quantizers),
+    )

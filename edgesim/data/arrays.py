@@ -1,0 +1,181 @@
+"""Samples that are no images: feature vectors, sequences of whole numbers, any arrays.
+
+Shape suffix: N samples. An input is a row of any shape; a target is a class, a number, or a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgesim.data.errors import DataError
+from edgesim.data.images import Dataset, LabelledImages
+
+Shard: TypeAlias = "LabelledImages | LabelledArrays"
+"""Samples of either kind in memory."""
+
+Transform = Callable[[NDArray[Any], np.random.Generator], NDArray[Any]]
+"""Changes the inputs of a training batch at random; gives as many, of any shape."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelledArrays:
+    """Inputs with their targets, in memory; both arrays may be read-only (shared memory).
+
+    Attributes:
+        inputs: float32 or int64, C-contiguous, shape (N, ...).
+        labels: int64 or float32, shape (N,) or (N, ...).
+    """
+
+    inputs: NDArray[Any]
+    labels: NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def contents(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Both arrays."""
+        return self.inputs, self.labels
+
+    def take(self, indices: NDArray[np.int64]) -> LabelledArrays:
+        """Copy of some samples, in the order of `indices`: a device's shard."""
+        return LabelledArrays(self.inputs[indices], self.labels[indices])
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayDataset:
+    """A dataset of arrays, ready for training; its attributes are as of `Dataset`.
+
+    Attributes:
+        train: samples to train on.
+        test: samples to test with.
+        num_classes: entries of a model's output: classes, numbers of a target, or words.
+        name: of its source, as scenarios write it.
+        columns: of training samples, by name: who owns each, for partitions.
+        test_columns: likewise of test samples.
+    """
+
+    train: LabelledArrays
+    test: LabelledArrays
+    num_classes: int
+    name: str
+    columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    test_columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+    @property
+    def image_shape(self) -> tuple[int, ...]:
+        """Shape of one input."""
+        return self.train.inputs.shape[1:]
+
+    @property
+    def input_dtype(self) -> str:
+        """`float32` or `int64`."""
+        return str(self.train.inputs.dtype.name)
+
+    @property
+    def bytes_per_sample(self) -> int:
+        """Bytes of one input and its target."""
+        return sum(array[:1].nbytes for array in self.train.contents)
+
+
+def dataset_of(name: str, made: object) -> Dataset | ArrayDataset:
+    """The dataset that an object from outside holds (docs/own-parts.md).
+
+    Args:
+        name: of the object in messages.
+        made: with the attributes `train` and `test`, each a pair of arrays: inputs and targets. It
+            may have `num_classes`, `columns` and `test_columns`. Inputs that are bytes of shape
+            (N, H, W, C) are images.
+
+    Raises:
+        DataError: an attribute is missing, or holds something else.
+    """
+    splits = {split: _pair(name, split, made) for split in ("train", "test")}
+    columns = {
+        split: _columns(name, key, made, len(splits[split][1]))
+        for split, key in (("train", "columns"), ("test", "test_columns"))
+    }
+    labels = np.concatenate([np.ravel(pair[1]) for pair in splits.values()])
+    num_classes = getattr(made, "num_classes", None) or _outputs(splits["train"][1], labels)
+    if not isinstance(num_classes, int | np.integer) or num_classes < 1:
+        raise DataError(f"{name}: num_classes is {num_classes!r}; it must be a whole number from 1")
+    if labels.dtype == np.int64 and not 0 <= labels.min() <= labels.max() < num_classes:
+        raise DataError(
+            f"{name}: targets go from {labels.min()} to {labels.max()}; whole numbers are classes, "
+            f"here from 0 to {num_classes - 1}; give targets of a regression as floats"
+        )
+    (inputs, _), (others, _) = splits["train"], splits["test"]
+    if inputs.shape[1:] != others.shape[1:] or inputs.dtype != others.dtype:
+        raise DataError(
+            f"{name}: an input for training is {inputs.dtype} of shape {inputs.shape[1:]}, one for "
+            f"testing {others.dtype} of shape {others.shape[1:]}; they must be alike"
+        )
+    if inputs.dtype == np.uint8:
+        train, test = (LabelledImages(*splits[split]) for split in ("train", "test"))
+        names = tuple(map(str, range(num_classes)))
+        return Dataset(train, test, names, name, None, columns["train"], columns["test"])
+    return ArrayDataset(
+        LabelledArrays(*splits["train"]),
+        LabelledArrays(*splits["test"]),
+        int(num_classes),
+        name,
+        columns["train"],
+        columns["test"],
+    )
+
+
+def _pair(name: str, split: str, made: object) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Inputs and targets of a split, in the types that training takes."""
+    pair = getattr(made, split, None)
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise DataError(f"{name}: {split} must be a pair of arrays: inputs and targets")
+    inputs, labels = (np.asarray(array) for array in pair)
+    where = f"{name}: {split}"
+    if not inputs.ndim or not labels.ndim or len(inputs) != len(labels) or not len(labels):
+        raise DataError(
+            f"{where} has inputs of shape {inputs.shape} and targets of shape {labels.shape}; "
+            "it must have one target for each input, at least one"
+        )
+    if inputs.dtype == np.uint8 and inputs.ndim == 4 and labels.ndim == 1:
+        if not np.issubdtype(labels.dtype, np.integer):
+            raise DataError(f"{where}: targets of images must be whole numbers: their classes")
+        return np.ascontiguousarray(inputs), labels.astype(np.int64)
+    return _numbers(f"{where}, inputs", inputs), _numbers(f"{where}, targets", labels)
+
+
+def _numbers(where: str, array: NDArray[Any]) -> NDArray[Any]:
+    """The array as int64 or float32."""
+    if np.issubdtype(array.dtype, np.integer):
+        return np.ascontiguousarray(array, dtype=np.int64)
+    if not np.issubdtype(array.dtype, np.floating):
+        raise DataError(f"{where}: {array.dtype} are no numbers; give whole numbers or floats")
+    numbers = np.ascontiguousarray(array, dtype=np.float32)
+    if not np.isfinite(numbers).all():
+        place = tuple(map(int, np.argwhere(~np.isfinite(numbers))[0]))
+        raise DataError(f"{where}: the value at {place} is not finite in float32; remove it")
+    return numbers
+
+
+def _outputs(labels: NDArray[Any], all_labels: NDArray[Any]) -> int:
+    """Entries of a model's output, where a dataset does not say."""
+    if all_labels.dtype == np.int64:
+        return int(all_labels.max()) + 1
+    return int(np.prod(labels.shape[1:]))
+
+
+def _columns(name: str, key: str, made: object, samples: int) -> dict[str, NDArray[Any]]:
+    columns = {k: np.asarray(v) for k, v in (getattr(made, key, None) or {}).items()}
+    for column, values in columns.items():
+        if values.shape != (samples,):
+            raise DataError(
+                f"{name}: {key} has {column} of shape {values.shape}; it must have one value for "
+                f"each of {samples} samples"
+            )
+    return columns

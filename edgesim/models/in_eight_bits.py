@@ -1,0 +1,180 @@
+"""Replaces the layers of any module by their 8-bit counterparts, where there is one.
+
+What has none stays in fp32 and is named: modules of other types, and whatever a module's own
+`forward` computes by functions and operators, such as a plain `+`. Types are exact: a subclass may
+compute something else. Torch's composed modules (attention, recurrent layers) stay as they are:
+they read the tensors of their parts instead of calling them.
+"""
+
+from __future__ import annotations
+
+from torch import nn
+
+from edgesim.models.eight_bit import EightBit
+from edgesim.models.evonorm import EvoNormS0
+from edgesim.models.layers import RepeatableMaxPool2d, ResidualSum
+from edgesim.models.norms import BatchNormReLU
+from edgesim.models.range_norms import RangeBatchNormReLU, RangeEvoNorm
+from edgesim.quant.compact_max_pool import CompactMaxPool2d
+from edgesim.quant.layers import QuantizedConv2d, QuantizedLinear, QuantizedSum
+from edgesim.quant.norms import QuantizedRangeBatchNorm, QuantizedRangeEvoNorm
+
+_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+_WITHOUT_NUMBERS = (nn.Identity, nn.Flatten)
+_WIDEST_WINDOW = 16  # of a pooling whose places fit a byte
+
+
+def replace_layers_(module: nn.Module, layers: EightBit) -> tuple[nn.Module, tuple[str, ...]]:
+    """Replace layers in place, by layers with the same parameters.
+
+    Args:
+        module: in fp32.
+        layers: 8-bit arithmetic.
+
+    Returns:
+        The module, or what replaces it as a whole; and what of it stays in fp32, in words.
+    """
+    made: dict[int, nn.Module] = {}  # a layer may stand in several places
+    stays: dict[str, None] = {}
+    whole = _visit(module, "", layers, made, stays)
+    return whole, tuple(stays)
+
+
+def _visit(
+    module: nn.Module,
+    name: str,
+    layers: EightBit,
+    made: dict[int, nn.Module],
+    stays: dict[str, None],
+) -> nn.Module:
+    if id(module) in made:
+        return made[id(module)]
+    new = _counterpart(module, layers)
+    made[id(module)] = module if new is None else new
+    if new is not None:
+        return new
+    if isinstance(module, _CONTAINERS) and type(module) in _CONTAINERS:
+        if isinstance(module, nn.Sequential):
+            _replace_norms_before_relu_(module, layers, made)
+    else:
+        own = type(module).__name__
+        is_torchs = type(module).__module__.startswith("torch.nn.")
+        if is_torchs or not any(module.children()):
+            if not isinstance(module, _WITHOUT_NUMBERS):
+                stays[f"{name or 'the model'} ({own})"] = None
+            return module
+        stays[f"operators in the forward pass of {name or 'the model'} ({own})"] = None
+    within = f"{name}." if name else ""
+    for child_name, child in list(module.named_children()):
+        setattr(module, child_name, _visit(child, within + child_name, layers, made, stays))
+    return module
+
+
+def _replace_norms_before_relu_(
+    sequence: nn.Sequential, layers: EightBit, made: dict[int, nn.Module]
+) -> None:
+    """Range BatchNorm has its ReLU within: it takes the place of a batch norm and of the next."""
+    for place in range(len(sequence) - 1):
+        norm, gate = sequence[place], sequence[place + 1]
+        if type(norm) is nn.BatchNorm2d and norm.affine and type(gate) is nn.ReLU:
+            made[id(norm)] = _range_batch_norm(norm.weight, norm.bias, layers)
+            sequence[place + 1] = nn.Identity()
+
+
+def _counterpart(module: nn.Module, layers: EightBit) -> nn.Module | None:
+    """The 8-bit layer with a layer's parameters; None if there is none."""
+    if type(module) is nn.Conv2d:
+        return _convolution(module, layers)
+    if type(module) is nn.Linear:
+        linear = QuantizedLinear(
+            module.in_features,
+            module.out_features,
+            bias=module.bias is not None,
+            arithmetic=layers.arithmetic,
+            settings=layers.settings,
+        )
+        linear.weight, linear.bias = module.weight, module.bias
+        return linear
+    if type(module) is BatchNormReLU:
+        return _range_batch_norm(module.weight, module.bias, layers)
+    if type(module) is RangeBatchNormReLU:
+        return _range_batch_norm(module.gamma, module.beta, layers)
+    if type(module) in (EvoNormS0, RangeEvoNorm):
+        return _range_evonorm(module, layers)
+    if type(module) is ResidualSum:
+        return QuantizedSum(layers.arithmetic, layers.settings)
+    if type(module) in (nn.MaxPool2d, RepeatableMaxPool2d):
+        return _max_pool(module)
+    return None
+
+
+def _convolution(conv: nn.Conv2d, layers: EightBit) -> nn.Module | None:
+    """Square ones alone, padded by zeros, the same on all sides."""
+    kernel, stride = set(conv.kernel_size), set(conv.stride)
+    padding = {
+        "same": {(size - 1) // 2 for size in conv.kernel_size},
+        "valid": {0},
+    }.get(conv.padding if isinstance(conv.padding, str) else "", set())
+    if not isinstance(conv.padding, str):
+        padding = set(conv.padding)
+    is_even_and_same = conv.padding == "same" and not conv.kernel_size[0] % 2
+    if (
+        {len(kernel), len(stride), len(padding)} != {1}
+        or set(conv.dilation) != {1}
+        or conv.padding_mode != "zeros"
+        or is_even_and_same
+    ):
+        return None
+    new = QuantizedConv2d(
+        conv.in_channels,
+        conv.out_channels,
+        conv.kernel_size[0],
+        stride=conv.stride[0],
+        padding=padding.pop(),
+        groups=conv.groups,
+        bias=conv.bias is not None,
+        arithmetic=layers.arithmetic,
+        settings=layers.settings,
+    )
+    new.weight, new.bias = conv.weight, conv.bias
+    return new
+
+
+def _range_batch_norm(
+    gamma: nn.Parameter, beta: nn.Parameter, layers: EightBit
+) -> QuantizedRangeBatchNorm:
+    norm = QuantizedRangeBatchNorm(
+        len(gamma), arithmetic=layers.arithmetic, settings=layers.settings
+    )
+    norm.gamma, norm.beta = gamma, beta
+    return norm
+
+
+def _range_evonorm(module: nn.Module, layers: EightBit) -> QuantizedRangeEvoNorm:
+    assert isinstance(module, EvoNormS0 | RangeEvoNorm)
+    norm = QuantizedRangeEvoNorm(
+        len(module.gamma),
+        groups=module.groups,
+        arithmetic=layers.arithmetic,
+        settings=layers.settings,
+    )
+    norm.gamma, norm.beta, norm.v = module.gamma, module.beta, module.v
+    return norm
+
+
+def _max_pool(pool: nn.Module) -> nn.Module | None:
+    """Windows with one side for both dimensions alone, without gaps."""
+    if isinstance(pool, nn.MaxPool2d):
+        sizes = (pool.kernel_size, pool.stride, pool.padding)
+        is_plain = pool.dilation == 1 and not pool.return_indices
+        if not is_plain or not all(isinstance(size, int) for size in sizes):
+            return None
+    else:
+        assert isinstance(pool, RepeatableMaxPool2d)
+    kernel, stride, padding = pool.kernel_size, pool.stride, pool.padding
+    assert isinstance(kernel, int)
+    assert isinstance(stride, int)
+    assert isinstance(padding, int)
+    if kernel > _WIDEST_WINDOW:
+        return None
+    return CompactMaxPool2d(kernel, stride=stride, padding=padding, ceil_mode=pool.ceil_mode)

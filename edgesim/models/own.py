@@ -1,0 +1,254 @@
+"""Models from outside of edgesim: any `torch.nn.Module`, made to train repeatably.
+
+A device lends its tensors to a model and takes them back after each step
+(`learning/flat_model.py`). So a step has to be a function of parameters, floating-point buffers,
+batch and seed. What a module holds beside these is refused, and its random numbers are seeded for
+each device and round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
+
+from edgesim.errors import EdgesimError
+from edgesim.models import global_random
+from edgesim.models.dropout import SeededDropout, seed_dropout_
+from edgesim.models.eight_bit import EightBit
+from edgesim.models.errors import ModelError
+from edgesim.models.in_eight_bits import replace_layers_
+from edgesim.models.layers import Layers
+from edgesim.quant.layers import name_layers_
+
+_DRAWS_LATE = (
+    "a step drew from torch's global generator, but the step at the start did not; "
+    "let every step of training draw, or none"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnModelKind:
+    """A model that was found by name.
+
+    Attributes:
+        name: as the scenario has it, for messages.
+        make: called with the shape of one input and the number of outputs; gives an `nn.Module`.
+    """
+
+    name: str
+    make: Callable[[tuple[int, ...], int], object]
+
+    def construct(self, input_shape: tuple[int, ...], num_classes: int, seed: int) -> nn.Module:
+        """The module as its author has it, but for dropout, whose masks come from the step's seed.
+
+        Raises:
+            ModelError: it can't be made, or it holds tensors that devices can't take over.
+        """
+        with global_random.seeded(seed):
+            try:
+                module = self.make(input_shape, num_classes)
+            except EdgesimError:
+                raise
+            except Exception as error:
+                raise ModelError(
+                    f"{self.name} can't be made with input_shape={input_shape} and "
+                    f"num_classes={num_classes}: {type(error).__name__}: {error}"
+                ) from error
+        if not isinstance(module, nn.Module):
+            raise ModelError(
+                f"{self.name} gives an object of type {type(module).__name__}; it must give a "
+                "torch.nn.Module"
+            )
+        _check_tensors(self.name, module)
+        return _with_seeded_dropout(module).cpu()
+
+
+class OwnModel(nn.Module):
+    """A module from outside, whose random numbers follow from the seed of the step.
+
+    Args:
+        kind: what made it.
+        inner: the module, its layers in 8 bits where the precision asks for it.
+        make_plain: makes the module anew in fp32, to be measured.
+        stays_fp32: what of it stays in fp32 though the precision is 8 bits.
+        example: a batch of inputs, by which it is found out whether a step draws random numbers.
+
+    Raises:
+        ModelError: its forward or backward pass fails on the example.
+    """
+
+    def __init__(
+        self,
+        kind: OwnModelKind,
+        inner: nn.Module,
+        make_plain: Callable[[], nn.Module],
+        stays_fp32: tuple[str, ...],
+        example: Tensor,
+    ) -> None:
+        super().__init__()
+        self.kind = kind
+        self.inner = inner
+        self.make_plain = make_plain
+        self.stays_fp32 = stays_fp32
+        self.input_dtype = example.dtype
+        self.step_seed = global_random.StepSeed()
+        self._draws = _is_drawing(kind.name, make_plain(), example)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """What the module gives."""
+        if self._draws and not self.training:  # training steps are seeded as a whole
+            with global_random.seeded(self.step_seed.seed):
+                return self._called(inputs)
+        return self._called(inputs)
+
+    @contextmanager
+    def around_step(self) -> Iterator[None]:
+        """Within it one training step is taken, backward pass included.
+
+        Raises:
+            ModelError: the step draws random numbers, which the example did not.
+        """
+        if self._draws:
+            with global_random.seeded(self.step_seed.seed):
+                yield
+            return
+        before = global_random.state()
+        yield
+        if not torch.equal(before, global_random.state()):
+            raise ModelError(f"{self.kind.name}: {_DRAWS_LATE}")
+
+    def _called(self, inputs: Tensor) -> Tensor:
+        output = self.inner(inputs)
+        if not isinstance(output, Tensor):
+            raise ModelError(
+                f"{self.kind.name} gives an object of type {type(output).__name__} for a batch; "
+                "it must give one tensor"
+            )
+        return output
+
+
+def _is_drawing(name: str, module: nn.Module, example: Tensor) -> bool:
+    """Whether a step draws from torch's global generator; the module is used up."""
+    seed_dropout_(module, 0)
+    with global_random.seeded(0):
+        before = global_random.state()
+        try:
+            output = module.train()(example)
+            if isinstance(output, Tensor) and output.requires_grad:
+                output.sum().backward()
+            module.eval()(example)
+        except EdgesimError:
+            raise
+        except Exception as error:
+            raise ModelError(
+                f"{name} fails on a batch of shape {tuple(example.shape)}, {example.dtype}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        return not torch.equal(before, global_random.state())
+
+
+def build_own_model(
+    kind: OwnModelKind,
+    *,
+    input_shape: tuple[int, ...],
+    num_classes: int,
+    layers: Layers,
+    seed: int,
+    example: Tensor,
+) -> OwnModel:
+    """An initialised model with fp32 parameters, on the CPU, in training mode.
+
+    Args:
+        kind: what was found by name.
+        input_shape: of one sample: channels, height and width of images.
+        num_classes: entries of an output.
+        layers: the arithmetic.
+        seed: of the initial parameters, in [0, 2**63).
+        example: a batch of inputs.
+
+    Raises:
+        ModelError: the module can't be made or can't be trained repeatably.
+    """
+
+    def make_plain() -> nn.Module:
+        return kind.construct(input_shape, num_classes, seed)
+
+    inner = make_plain()
+    stays_fp32: tuple[str, ...] = ()
+    if isinstance(layers, EightBit):
+        with global_random.seeded(seed):  # constructors of layers draw values that are not used
+            inner, stays_fp32 = replace_layers_(inner, layers)
+    name_layers_(inner)
+    return OwnModel(kind, inner, make_plain, stays_fp32, example)
+
+
+def check_construction(model: OwnModel) -> None:
+    """Refuse a module whose initial values do not follow from torch's global generator alone.
+
+    Raises:
+        ModelError: two constructions from one seed differ.
+    """
+    first, second = (model.make_plain().state_dict() for _ in range(2))
+    for name, value in first.items():
+        if name not in second or not _equal_bits(value, second[name]):
+            raise ModelError(
+                f"{model.kind.name}: {name} differs between two constructions from one seed; draw "
+                "initial values from torch's global generator alone"
+            )
+
+
+def _equal_bits(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and a.numpy().tobytes() == b.numpy().tobytes()
+
+
+def _check_tensors(name: str, module: nn.Module) -> None:
+    """Refuse tensors that do not become parts of one flat float32 vector."""
+    parameters = list(module.named_parameters())
+    if not any(parameter.requires_grad for _, parameter in parameters):
+        raise ModelError(f"{name} has no parameter to train; register them in its constructor")
+    for key, tensor in parameters:
+        if isinstance(tensor, UninitializedParameter):
+            raise ModelError(
+                f"{name}: the shape of {key} is not known before a batch; give lazy layers sizes"
+            )
+        if tensor.dtype != torch.float32 or not tensor.numel():
+            raise ModelError(
+                f"{name}: the parameter {key} is {tensor.dtype} of shape {tuple(tensor.shape)}; "
+                "it must be float32, with at least one entry"
+            )
+    seen: set[int] = set()
+    for owner_name, owner in module.named_modules():
+        for key, buffer in owner.named_buffers(recurse=False):
+            where = f"{owner_name}.{key}".removeprefix(".")
+            if buffer.is_floating_point() and buffer.dtype != torch.float32:
+                raise ModelError(
+                    f"{name}: the buffer {where} is {buffer.dtype}; it must be float32"
+                )
+            if id(buffer) in seen:
+                raise ModelError(f"{name}: the buffer {where} is that of another module too")
+            seen.add(id(buffer))
+        if getattr(owner, "momentum", 0.1) is None and hasattr(owner, "num_batches_tracked"):
+            raise ModelError(
+                f"{name}: {owner_name} averages over a number of batches, which devices do not "
+                "keep; give it a momentum"
+            )
+
+
+def _with_seeded_dropout(module: nn.Module) -> nn.Module:
+    """The module, each `nn.Dropout` replaced by one whose masks come from the step's seed."""
+    if type(module) is nn.Dropout and module.p < 1:
+        return SeededDropout(module.p)
+    for owner in list(module.modules()):
+        if type(owner).__module__.startswith("torch.nn.modules.") and not isinstance(
+            owner, nn.Sequential | nn.ModuleList | nn.ModuleDict
+        ):
+            continue  # torch's own modules may look into their parts
+        for name, child in list(owner.named_children()):
+            if type(child) is nn.Dropout and child.p < 1:
+                setattr(owner, name, SeededDropout(child.p))
+    return module

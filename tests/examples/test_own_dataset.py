@@ -1,0 +1,170 @@
+"""examples/sensors.py: a tabular dataset, a device for each owner, trained in every way."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from runs_of_examples import (
+    EXAMPLES,
+    FREE,
+    INT8,
+    assert_same_bits,
+    resume,
+    train,
+    train_and_kill,
+)
+
+from edgesim.assembly.build import PLAIN
+from edgesim.assembly.preparation import prepare
+from edgesim.cli.answers import prepared_table
+from edgesim.errors import EdgesimError, ScenarioError
+from edgesim.scenario import load_scenario
+from edgesim.study.iteration import iteration_costs
+
+NAME = "sensors.yaml"
+
+
+@pytest.fixture(scope="module")
+def inline(tmp_path_factory):
+    return train(NAME, tmp_path_factory.mktemp("inline") / "run", inline=True)
+
+
+def prepared(*overrides):
+    return prepare(load_scenario(EXAMPLES / NAME, overrides))
+
+
+def test_the_example_is_short():
+    assert len((EXAMPLES / "sensors.py").read_text().splitlines()) < 60
+
+
+@pytest.mark.ray
+def test_actors_give_the_bits_of_one_process_however_they_are_packed(inline, tmp_path):
+    assert_same_bits(inline, train(NAME, tmp_path / "run", "fleet.devices_per_actor=4"))
+
+
+def test_a_killed_run_goes_on_to_the_same_bits(inline, tmp_path, monkeypatch):
+    assert_same_bits(inline, resume(train_and_kill(NAME, tmp_path / "run", monkeypatch)))
+
+
+@pytest.mark.parametrize("precision", [(), INT8], ids=["fp32", "int8"])
+def test_at_free_pace_two_runs_are_equal(precision, tmp_path):
+    runs = [
+        train(NAME, tmp_path / name, *FREE, *precision, inline=True) for name in ("one", "other")
+    ]
+    assert_same_bits(*runs)
+
+
+def test_each_device_has_the_samples_of_its_owner(inline):
+    dataset = prepared().dataset
+    for device, indices in enumerate(prepared().indices):
+        assert set(dataset.columns["sensor"][indices]) == {f"sensor-{device}"}
+    devices = pd.read_parquet(inline.path / "devices.parquet")
+    assert (devices["samples"] == 48).all()  # four fifths of 60
+    assert (devices["shard_bytes"] == 48 * (6 * 4 + 8)).all()  # six float32, one int64
+    assert all(sum(counts) == 48 for counts in devices["label_counts"])
+
+
+def test_more_owners_than_devices_are_dealt_in_turn():
+    found = prepared("fleet.devices=4")
+    owners = found.dataset.columns["sensor"]
+    names = [sorted(set(owners[indices])) for indices in found.indices]
+    assert names == [["sensor-0", "sensor-4"], ["sensor-1", "sensor-5"], ["sensor-2"], ["sensor-3"]]
+
+
+def test_a_file_says_who_has_which_sample(tmp_path):
+    path = tmp_path / "shards.csv"
+    rows = [(sample, sample % 3) for sample in range(0, 60, 2)]
+    path.write_text("device,sample\n" + "".join(f"{d},{s}\n" for s, d in reversed(rows)))
+    partition = f"data.partition={{kind: file, path: {path}}}"
+    found = prepared("fleet.devices=3", partition)
+    for device, indices in enumerate(found.indices):
+        np.testing.assert_array_equal(indices, [s for s, d in rows if d == device])
+    path.write_text(path.read_text().replace("0,0\n", "1,0\n"))
+    other = prepared("fleet.devices=3", partition)
+    assert found.digest(PLAIN) != other.digest(PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ("sample,owner\n0,0\n", "must have sample and device"),
+        ("sample,device\n0,0\n0,1\n", "names sample 0 twice"),
+        ("sample,device\n0,0\n1,7\n", "device 7 is not there"),
+        ("sample,device\n0,0\n999,1\n", "sample 999 is not there"),
+        ("sample,device\n0,0\n1,0\n", "gives device 1 no sample"),
+        ("sample,device\n0,x\n", "must hold a whole number"),
+    ],
+)
+def test_a_file_that_deals_badly_is_refused(rows, said, tmp_path):
+    path = tmp_path / "shards.csv"
+    path.write_text(rows)
+    with pytest.raises(EdgesimError, match=said):
+        prepared("fleet.devices=2", f"data.partition={{kind: file, path: {path}}}")
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("data.partition={kind: by_owner, column: room}", "which is no column .*has sensor"),
+        ("fleet.devices=7", "has only 6 owners; lower it"),
+        ("data.options={owner: 3}", "unexpected keyword argument 'owner'"),
+        ("model={name: small_cnn}", "models of the catalog take images"),
+        ("data.image_size=8", "your own dataset brings its samples as they are"),
+    ],
+)
+def test_what_does_not_fit_the_dataset_is_refused(setting, said):
+    with pytest.raises(EdgesimError, match=said):
+        prepared(setting)
+
+
+DATA = """
+import numpy as np
+
+class Data:
+    def __init__(self):
+        inputs, targets = np.ones((20, 3)), np.arange(20) % 2
+        {change}
+        self.train = self.test = inputs, targets
+        self.columns = {{"sensor": {column}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "column", "said"),
+    [
+        ("inputs[3, 1] = np.nan", "targets", r"value at \(3, 1\) is not finite"),
+        ("targets = targets[:5]", "targets", "must have one target for each input"),
+        ("targets = targets - 1", "targets", "whole numbers are classes"),
+        ("inputs = inputs.astype(str)", "targets", "are no numbers"),
+        ("pass", "targets[:3]", "one value for each of 20 samples"),
+    ],
+)
+def test_a_dataset_that_is_none_is_refused(change, column, said, tmp_path):
+    path = tmp_path / "data.py"
+    path.write_text(DATA.format(change=change, column=column))
+    with pytest.raises(EdgesimError, match=said):
+        prepared("data.options=null", f"data.source={path}:Data", "fleet.devices=2")
+
+
+def test_costs_and_validate_show_it():
+    costs = iteration_costs(load_scenario(EXAMPLES / NAME))
+    # Two linear layers, 6 x 16 and 16 x 3, on 16 samples; the first has no input gradient.
+    assert costs.devices[0].work.total.macs_fp32 == 16 * (2 * 96 + 3 * 48)
+    assert costs.subject.model.measured_layers == ()
+    rows = dict(prepared_table(prepared()).rows)
+    assert "Readings from" in rows["data.source, your own"]
+
+
+def test_images_of_ones_own_are_as_those_of_the_catalog(tmp_path):
+    path = tmp_path / "data.py"
+    path.write_text(
+        "from sklearn.datasets import load_digits\nimport numpy as np\n"
+        "class Data:\n  def __init__(self):\n    d = load_digits()\n"
+        "    x = (d.images * 15).astype(np.uint8)[..., None]\n"
+        "    self.train = self.test = x[:200], d.target[:200]\n"
+    )
+    options = ["data.options=null", f"data.source={path}:Data", "model={name: small_cnn}"]
+    found = prepared(*options, "data.partition={kind: label_skew, skew: 0.5}", "data.augment=flip")
+    assert found.dataset.image_shape == (1, 8, 8)
+    assert found.data.mean[0] > 0
+    with pytest.raises(ScenarioError, match="no column"):
+        prepared(*options)

@@ -1,0 +1,121 @@
+"""examples/two_layers.py: a torch model with a layer of its own, trained in every way."""
+
+import pandas as pd
+import pytest
+from runs_of_examples import (
+    EXAMPLES,
+    FREE,
+    INT8,
+    assert_same_bits,
+    resume,
+    train,
+    train_and_kill,
+)
+
+from edgesim.errors import ScenarioError
+from edgesim.scenario import load_scenario
+from edgesim.study.iteration import iteration_costs
+from edgesim.study.notices import notices
+from edgesim.study.tables.scenario_tables import scenario_tables
+
+NAME = "two_layers.yaml"
+
+
+@pytest.fixture(scope="module")
+def inline(tmp_path_factory):
+    return train(NAME, tmp_path_factory.mktemp("inline") / "run", inline=True)
+
+
+def test_the_example_is_short():
+    assert len((EXAMPLES / "two_layers.py").read_text().splitlines()) < 60
+
+
+@pytest.mark.ray
+def test_actors_give_the_bits_of_one_process_however_they_are_packed(inline, tmp_path):
+    assert_same_bits(inline, train(NAME, tmp_path / "run", "fleet.devices_per_actor=3"))
+
+
+def test_a_killed_run_goes_on_to_the_same_bits(inline, tmp_path, monkeypatch):
+    assert_same_bits(inline, resume(train_and_kill(NAME, tmp_path / "run", monkeypatch)))
+
+
+def test_another_seed_gives_other_weights_and_masks(inline, tmp_path):
+    other = train(NAME, tmp_path / "run", "seed=2", inline=True)
+    losses = [pd.read_parquet(run.path / "rounds.parquet")["loss"] for run in (inline, other)]
+    assert not losses[0].equals(losses[1])
+
+
+@pytest.mark.parametrize("precision", [(), INT8], ids=["fp32", "int8"])
+def test_at_free_pace_two_runs_are_equal(precision, tmp_path):
+    runs = [
+        train(NAME, tmp_path / name, *FREE, *precision, inline=True) for name in ("one", "other")
+    ]
+    assert_same_bits(*runs)
+
+
+def test_in_8_bits_products_are_of_codes_and_the_rest_is_named(tmp_path):
+    run = train(NAME, tmp_path / "run", *INT8, inline=True)
+    rounds = pd.read_parquet(run.path / "rounds.parquet")
+    # Convolution: 16 x 1 x 9 weights on 4x4 pixels; linear: 256 x 10; 16 samples. Forward both,
+    # and the gradient at the input of the linear layer alone.
+    assert (rounds["macs_int8"] == 16 * (144 * 16 + 2560 + 2560)).all()
+    assert (rounds["macs_fp32"] == 16 * (144 * 16 + 2560)).all()
+    costs = iteration_costs(load_scenario(EXAMPLES / NAME, INT8))
+    said = "\n".join(notices(costs.subject, 4))
+    assert "in fp32 stay operators in the forward pass of the model (TwoLayers), gate" in said
+
+
+def test_every_table_of_costs_says_what_was_measured():
+    costs = iteration_costs(load_scenario(EXAMPLES / NAME, ["fleet.profile=raspberry-pi-4b"]))
+    for table in scenario_tables(costs):
+        text = " ".join([table.title, *table.notes, *(cell for row in table.rows for cell in row)])
+        is_of_messages = table.title.startswith(("messages", "two-layers:"))
+        assert ("easured, no closed form" in text) != is_of_messages, table.title
+    rounds_macs = costs.devices[0].work.total.macs_fp32
+    # Three passes of the linear layer, two of the convolution, as above; the gate has no products.
+    assert rounds_macs == 16 * (3 * 2560 + 2 * 144 * 16)
+
+
+NET = """
+import random
+import numpy as np
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, input_shape, num_classes):
+        super().__init__()
+        self.fc = nn.Linear(64, num_classes)
+        self.seen = 0
+        self.register_buffer("mean", torch.zeros(64))
+        {init}
+
+    def forward(self, x):
+        x = x.flatten(1)
+        {step}
+        return self.fc(x)
+
+def function(input_shape, num_classes):
+    return {made}
+"""
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"made": "3"}, "gives an object of type int"),
+        ({"made": "nn.Flatten()"}, "no parameter to train"),
+        ({"made": "Net(input_shape, num_classes).double()"}, "float64 of shape .*be float32"),
+        ({"made": "nn.Linear(3, num_classes)"}, r"fails on a batch of shape \(2, 1, 8, 8\)"),
+        ({"made": "missing"}, "fails in line 21: NameError"),
+        ({"step": "x = x * np.random.rand()"}, "another step from the same parameters"),
+        ({"step": "self.seen += 1; x = x / self.seen"}, "another step from the same parameters"),
+        ({"step": "self.mean = 0.9 * self.mean + x.detach().mean(0)"}, "replaces its buffer inner"),
+        ({"init": "self.fc.weight.data *= random.random()"}, "differs between two constructions"),
+    ],
+)
+def test_a_model_that_could_not_be_trained_repeatably_is_refused(changed, said, tmp_path):
+    path, name = tmp_path / "net.py", "function" if "made" in changed else "Net"
+    path.write_text(NET.format(**{"init": "pass", "step": "pass", "made": "None", **changed}))
+    with pytest.raises(ScenarioError, match=said):
+        train(NAME, tmp_path / "run", f"model={{name: '{path}:{name}'}}", inline=True)
