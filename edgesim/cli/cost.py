@@ -1,4 +1,4 @@
-"""What `edgesim cost` prints and writes: the study of a scenario, without training."""
+"""Output of `edgesim cost`: the study of a scenario, without training."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ def show_costs(
     all_models: bool,
     say: Callable[[str], None],
 ) -> None:
-    """Print the study of a scenario, and write what is asked for.
+    """Print the study of a scenario; write its numbers and figures if asked for.
 
     Args:
-        path: of the scenario.
-        overrides: of both scenarios.
-        console: to print on.
-        other: scenario to set beside it.
-        other_overrides: of that one alone.
-        json_file: gets all numbers.
-        out: folder that gets figures and a page.
+        path: file of the scenario.
+        overrides: overrides of both scenarios.
+        console: console to print on.
+        other: file of a scenario to compare with; None for none.
+        other_overrides: overrides of the other scenario alone.
+        json_file: file for all numbers; None for none.
+        out: folder for figures and a page; None for none.
         all_models: whether to compare all models of the catalog too.
-        say: is given what the user should know beside the study, line by line.
+        say: called with each notice about the scenario.
 
     Raises:
-        ScenarioError: a scenario can't be studied.
-        StudyError: a file can't be written.
+        ScenarioError: a scenario cannot be studied.
+        StudyError: a file cannot be written.
     """
     from edgesim.study.report import study, write_folder, write_json  # loads torch
 
@@ -68,7 +68,7 @@ def show_costs(
 
 
 def _load(path: Path, overrides: Sequence[str], say: Callable[[str], None]) -> Scenario:
-    """Read a scenario, find its averaging rate, and say what its user should know."""
+    """Read a scenario, find its averaging rate, and print its notices."""
     from edgesim.assembly.rate_search.search import with_found_rate
     from edgesim.assembly.subject import subject_of
     from edgesim.study.notices import notices
@@ -96,5 +96,5 @@ def _costs_of(path: Path, overrides: Sequence[str], say: Callable[[str], None]) 
 
 
 def _named(path: Path, error: EdgesimError) -> EdgesimError:
-    """What is found later than by reading names the file too."""
+    """Name the scenario's file in errors that are found after reading it."""
     return ScenarioError(f"{path}: {error}") if isinstance(error, ValueError) else error

@@ -1,4 +1,4 @@
-"""What `edgesim list keys` says, and what `list` says of one entry: the schema as tables."""
+"""Output of `edgesim list keys` and of `list` for one entry: the schema as tables."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class ListingError(EdgesimError, ValueError):
 
 
 def keys_table(prefix: str) -> Table:
-    """All keys that begin with a prefix; of a single one all that is known.
+    """Table of all keys that begin with a prefix; a single key is described in full.
 
     Raises:
-        ListingError: there is none.
+        ListingError: no key begins with the prefix.
     """
     found = guide(prefix)
     if not found:
@@ -39,9 +39,9 @@ def kind_table(holder: str, name: str, description: str) -> Table:
     """Options of a topology, an algorithm or a compressor, with an example.
 
     Args:
-        holder: key at which its section stands.
-        name: that chooses it.
-        description: what it is.
+        holder: key of the section.
+        name: name of the entry.
+        description: one line about the entry.
     """
     example = in_yaml(example_of_kind(holder, name))
     *sections, last = holder.split(".")
@@ -59,13 +59,13 @@ def kind_table(holder: str, name: str, description: str) -> Table:
 def value_table(
     section: str, value: Mapping[str, str], description: str, notes: Sequence[str]
 ) -> Table:
-    """Keys of a section of which one has a certain value, with an example of it.
+    """Table of the keys of a section in which one key has a certain value, with an example.
 
     Args:
-        section: its key.
+        section: key of the section.
         value: the one key with its value.
-        description: what it is.
-        notes: what else is to be known.
+        description: one line about the entry.
+        notes: further lines below the table.
     """
     ((key, name),) = value.items()
     rows = [entry for entry in _own(guide(section), section) if entry.key != f"{section}.{key}"]
@@ -75,7 +75,7 @@ def value_table(
 
 
 def _own(entries: Sequence[KeyGuide], holder: str) -> list[KeyGuide]:
-    """Keys of a section itself, not those of sections in it."""
+    """Keys of a section, without keys of sections inside it."""
     return [entry for entry in entries if entry.key.rpartition(".")[0] == holder]
 
 

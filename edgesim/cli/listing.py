@@ -1,4 +1,4 @@
-"""What `edgesim list` prints: the names that scenarios can use."""
+"""Output of `edgesim list`: the names that scenarios can use."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _PROSE = frozenset({"what it is", "source"})
 
 
 def catalog_table(what: Catalog, name: str | None) -> Table:
-    """A catalog, or one entry of it with all that can be said of it.
+    """Table of a catalog, or of one of its entries in full.
 
     Raises:
-        ListingError: there is no such entry.
+        ListingError: the catalog has no such entry.
     """
     if what == "keys":
         return keys_table(name or "")
@@ -73,7 +73,7 @@ def _notes_on_dataset(name: str) -> tuple[str, ...]:
 
 
 def _devices() -> Table:
-    """All profiles; the letters say how the numbers are known."""
+    """Table of all profiles; letters say how each number is known."""
     wanted = (
         *("int8 rate", "fp32 rate", "memory", "memory bandwidth", "idle power", "active power"),
         "radio bandwidth",
@@ -145,7 +145,7 @@ def _describe(path: Path) -> str:
         return f"not usable: {error}"
 
 
-# Where the section stands that an entry of a catalog chooses.
+# Key of the section that an entry of a catalog chooses.
 _HOLDERS: dict[Catalog, str] = {
     "topologies": "topology",
     "algorithms": "gossip",

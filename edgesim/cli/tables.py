@@ -1,8 +1,8 @@
-"""Tables on the command line: whatever one may want to copy stays whole.
+"""Tables on the command line, in which every name, number and path can be copied.
 
-A pipe or a file gets one line a row, as long as it is. On a terminal a table that is too wide is
-broken between the words of its sentences, or else written one row below the other. No cell is ever
-cut, and no word, name, number or path is broken.
+A pipe or a file gets one line for each row, of any length. On a terminal, sentences of a table that
+is too wide are broken between words; if that is not enough, rows become lists. No cell is ever cut,
+and no word, name, number or path is broken.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def table_lines(table: Table, width: int | None) -> list[str]:
     """Lines of a table's columns and rows.
 
     Args:
-        table: to be shown.
-        width: characters that a line should have at most; only a word or a cell that is no sentence
-            can be longer. None: each row is one line.
+        table: the table.
+        width: largest length of a line; only a word, or a cell that is no sentence, can make a line
+            longer. None: each row is one line.
     """
     columns = tuple(map(_one_line, table.columns))
     rows = [tuple(map(_one_line, row)) for row in table.rows]
@@ -67,7 +67,7 @@ def _sentence(text: str, width: int | None) -> list[str]:
 
 
 def _widths(rows: list[tuple[str, ...]], num_columns: int) -> list[int]:
-    """Of each column; the text of a row that heads others may run over all of them."""
+    """Width of each column; a row that heads others may run over all columns."""
     of_cells = [row for row in rows if not is_heading(row)] or rows
     return [max((cell_len(row[c]) for row in of_cells), default=0) for c in range(num_columns)]
 
@@ -81,7 +81,7 @@ def _aligned(row: tuple[str, ...], widths: list[int]) -> str:
 
 
 def _joined(cells: tuple[str, ...], widths: list[int]) -> str:
-    """One line of cells, each filled up to its column's width."""
+    """One line of cells, each padded to the width of its column."""
     filled = (
         cell + " " * (width - cell_len(cell)) for cell, width in zip(cells, widths, strict=True)
     )
@@ -106,7 +106,7 @@ def _narrowed(
 
 
 def _broken(row: tuple[str, ...], widths: list[int], table: Table) -> list[str]:
-    """A row on as many lines as its longest sentence needs."""
+    """Lines of a row; its longest sentence decides how many."""
     cells = [
         _sentence(cell, width) or [""] if name in table.prose else [cell]
         for name, cell, width in zip(table.columns, row, widths, strict=True)
@@ -117,7 +117,7 @@ def _broken(row: tuple[str, ...], widths: list[int], table: Table) -> list[str]:
 
 
 def _pair(row: tuple[str, ...], label_width: int, width: int, prose: frozenset[str]) -> list[str]:
-    """A label and its value, below it if there is no room beside it."""
+    """A label with its value beside it, or below it if there is no room."""
     label, value = row
     line = _aligned(row, [label_width, 0])
     if cell_len(line) <= width:

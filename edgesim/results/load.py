@@ -37,22 +37,22 @@ class ResultsError(EdgesimError, ValueError):
 
 
 class UnfinishedRunWarning(UserWarning):
-    """A run has not ended: what is read of it is what there is so far."""
+    """A run has not ended; its tables hold what it has recorded so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run; columns as in `edgesim.results.columns`.
+    """Tables of a run; `edgesim.results.columns` gives the meaning of their columns.
 
     Attributes:
         place: path or URI of the run directory.
         rounds: one row per device and round, ordered by round and device.
         messages: one row per message, ordered by round, sender and receiver.
         evaluations: one row per evaluated model.
-        devices: one row per device; none as long as the run is unfinished.
-        summary: the figures of the closing table; empty as long as the run is unfinished.
-        is_finished: whether the run has ended. If not, devices may have done different numbers of
-            rounds, and the last rounds of each may not be written yet.
+        devices: one row per device; no rows for an unfinished run.
+        summary: figures of the closing table; empty for an unfinished run.
+        is_finished: whether the run has ended. In an unfinished run devices may have done different
+            numbers of rounds, and their last rounds may not be written yet.
     """
 
     place: str
@@ -65,27 +65,27 @@ class Run:
 
     @property
     def path(self) -> Path:
-        """The run directory on this machine.
+        """Path of the run directory on this machine.
 
         Raises:
-            StorageError: it is elsewhere.
+            StorageError: the run directory is not on this machine.
         """
         return Store.at(self.place).path
 
 
 def load_run(place: str | Path) -> Run:
-    """Load the tables of a run, each checked against its checksum.
+    """Load the tables of a run and check them, each against its checksum and against the others.
 
-    Of a run that has not ended, what is recorded so far, with an `UnfinishedRunWarning`.
+    An unfinished run is loaded as far as it is recorded, with an `UnfinishedRunWarning`.
 
     Args:
         place: run directory; a path, or a URI that fsspec knows.
 
     Raises:
         ResultsError: a table of a finished run is missing.
-        RunDirectoryError: the folder is none of a run; a file in it is damaged, another run's, or
-            does not agree with the others.
-        StorageError: the place can't be read.
+        RunDirectoryError: the place is no run directory; or one of its files is damaged, belongs to
+            another run, or contradicts another file.
+        StorageError: the place cannot be read.
     """
     files = RunFiles(Store.at(place))
     _ = files.run_digest  # whether it is a run at all
@@ -124,10 +124,10 @@ def load_run(place: str | Path) -> Run:
 
 
 def _check_agreement(run: Run) -> None:
-    """Make sure that tables are of one moment: each may be sound, and from before the run ended.
+    """Make sure that all tables are from the end of the run; a sound table may be an older one.
 
     Raises:
-        RunDirectoryError: one does not agree with another.
+        RunDirectoryError: a table contradicts another one.
     """
     summary, consensus = run.summary, run.evaluations[run.evaluations["model"] == "consensus"]
     wrong = None
@@ -175,7 +175,7 @@ def _joined(
     order: list[str],
     names: Sequence[str],
 ) -> pd.DataFrame:
-    """All parts of a table, in the order of the table, with devices' names."""
+    """Rows of all parts of a table, in the order of the table, with the names of devices."""
     import pandas as pd
 
     tables = (files.read_table(name) for name in files.part_names(table))
@@ -187,7 +187,7 @@ def _joined(
 
 
 def _rounds_saved(files: RunFiles) -> dict[int, int]:
-    """Rounds of each device that its newest checkpoint says were recorded before it."""
+    """Number of rounds that each device had recorded before its newest checkpoint."""
     saved: dict[int, int] = {}
     for name in files.own_names("checkpoints/*/round-*.ckpt"):
         device = number_of(f"{name.split('/')[1]}.")
@@ -198,7 +198,7 @@ def _rounds_saved(files: RunFiles) -> dict[int, int]:
 def _first_gap(
     files: RunFiles, rounds: pd.DataFrame, saved: Mapping[int, int], scenario: Mapping[str, Any]
 ) -> str | None:
-    """A round that was recorded and is lost, or is there twice, or nothing."""
+    """A recorded round that is missing or is there twice; empty if there is none."""
     presence = _presence(files, scenario)
     fleet = scenario.get("fleet", {})
     numbers = {name: device for device, name in enumerate(fleet.get("names", []))}
@@ -213,7 +213,7 @@ def _first_gap(
 
 
 def _presence(files: RunFiles, scenario: Mapping[str, Any]) -> Presence:
-    """Who took part in which round."""
+    """Devices that took part in each round."""
     fleet = scenario.get("fleet", {})
     if not fleet.get("churn"):
         return EVERYONE
@@ -228,7 +228,7 @@ def _presence(files: RunFiles, scenario: Mapping[str, Any]) -> Presence:
 
 
 def _scenario_of(files: RunFiles) -> dict[str, Any]:
-    """What scenario.yaml holds; nothing if it is not there."""
+    """Content of scenario.yaml; empty if the file does not exist."""
     import yaml
 
     if not files.has("scenario.yaml"):  # the run had not got going

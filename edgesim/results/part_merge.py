@@ -1,4 +1,4 @@
-"""Joins the parts of a table, each in memory only while rows of its rounds are still to come."""
+"""Joins the parts of a table; a part is in memory only while its rounds are written."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ ROWS_PER_GROUP = 2**17  # at least, in all groups but the last; a few tens of MB
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of rounds from one on, of one device.
+    """Rows of consecutive rounds of one device.
 
     Attributes:
-        first_round: no row is of an earlier one.
-        name: of the file.
+        first_round: first round of the rows.
+        name: name of the file.
     """
 
     first_round: int
@@ -38,11 +38,11 @@ def merge_parts(
     """Write all rows of the parts as one Parquet file.
 
     Args:
-        parts: by first round, not decreasing.
-        read: reads a part.
-        order: columns by which rows are ordered; the first is "round".
+        parts: parts in the order of their first rounds.
+        read: reads the part of a name.
+        order: columns by which rows are sorted; the first is "round".
         empty: columns of the file if there is no part.
-        target: takes the file.
+        target: file that is written.
     """
     assert order[0] == "round", "parts are known by it"
     groups = _groups(parts, read)
@@ -53,7 +53,7 @@ def merge_parts(
 
 
 def _groups(parts: Sequence[Part], read: Callable[[str], pa.Table]) -> Iterator[pa.Table]:
-    """All rows in groups; no row is of an earlier round than one of a group before."""
+    """All rows in groups; the rounds of a group are not earlier than those of the groups before."""
     waiting: list[pa.Table] = []
     num_waiting, wanted = 0, ROWS_PER_GROUP
     for part, following in zip(parts, [*parts[1:], None], strict=False):
