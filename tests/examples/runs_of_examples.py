@@ -32,7 +32,7 @@ def train(name: str, out: Path, *overrides: str, **options: object) -> RunResult
 def train_and_kill(name: str, out: Path, patch: pytest.MonkeyPatch, *overrides: str) -> Path:
     """A run that was killed at its end, before its summary was written."""
 
-    def die(*_: object) -> None:
+    def die(*_: object, **_named: object) -> None:
         raise KeyboardInterrupt
 
     with patch.context() as patched:
