@@ -1,4 +1,4 @@
-"""Contact traces: who could reach whom and when, cut into rounds.
+"""Contact traces: which devices can reach which, and when, cut into rounds.
 
 # S: seconds_per_round   a contact [time, time + duration) is active in round k if it overlaps
 # [k S, (k + 1) S)   d: links that leave a device in a round
@@ -33,16 +33,16 @@ class ContactTrace:
     """Edges that are active while two devices are in contact.
 
     Args:
-        num_devices: of the fleet.
-        contacts: of every edge that is ever active.
+        num_devices: number of devices of the fleet.
+        contacts: contacts of every edge that is ever active.
         seconds_per_round: virtual seconds that a round stands for, above 0.
-        repeat: after its last round the trace begins anew; else there are no more contacts.
+        repeat: whether the trace begins anew after its last round; else contacts end there.
         weights: `column_stochastic`, 1/(d + 1), or `metropolis`, 1/(1 + the larger d of both ends),
             which needs every contact in both directions.
-        names: of the devices, by number; empty where the trace numbers them itself.
+        names: names of the devices, by number; empty where the trace uses numbers.
 
     Raises:
-        TopologyError: no contacts, or some that cannot be, or weights that need others.
+        TopologyError: no contacts, impossible contacts, or contacts that the weights do not allow.
     """
 
     num_devices: int
@@ -75,7 +75,7 @@ class ContactTrace:
 
     @cached_property
     def num_rounds(self) -> int:
-        """Rounds of the trace: the last of its contacts ends in the last of them."""
+        """Number of rounds of the trace; its last contact ends in the last of them."""
         return max(changes[-1] for changes in self.contacts.values())
 
     @property
@@ -129,7 +129,7 @@ class ContactTrace:
     def is_ever_active(
         self, sender: int, receiver: int, first_round: int = 0, end_round: int = FOREVER
     ) -> bool:
-        """Whether there is such a contact in one of these rounds."""
+        """Whether the edge has a contact in one of these rounds."""
         changes = self.contacts.get((sender, receiver), ())
         if not self.repeat:
             return is_ever_on(changes, first_round, end_round)
@@ -141,7 +141,7 @@ class ContactTrace:
         )
 
     def link_attributes(self, sender: int, receiver: int) -> Mapping[str, object]:  # noqa: ARG002
-        """Nothing: a trace knows times only."""
+        """No attributes: a trace has only times."""
         return {}
 
     def _receivers(self, device: int, round_index: int) -> tuple[int, ...]:

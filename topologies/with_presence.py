@@ -1,4 +1,4 @@
-"""A schedule whose devices come and go."""
+"""A schedule of graphs whose devices come and go."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from topologies.spans import FOREVER, common_spans
 
 @dataclass(frozen=True)
 class WithPresence:
-    """The edges of a schedule whose ends are both present.
+    """The edges of a schedule between devices that are present.
 
-    A missing edge's weight stays with the sender, which keeps one minus the sum of the others.
-    Columns so sum to one whatever the weights were; a graph with the same weights both ways stays
-    so, since an edge and its way back are missing together, and doubly stochastic weights stay
-    doubly stochastic. Weights of 1/(out-degree + 1) anew would do the first alone.
+    The weight of a missing edge stays with its sender, who keeps one minus the sum of the others.
+    So columns sum to one. A graph with equal weights in both directions keeps that property, since
+    an edge and its reverse are missing together; doubly stochastic weights stay doubly stochastic.
+    New weights of 1/(out-degree + 1) would keep the sums of columns only.
 
     Args:
-        schedule: who sends to whom if everybody is there.
-        presence: who is there, of the same devices.
+        schedule: graphs of the fleet with all devices present.
+        presence: presence of the same devices.
     """
 
     schedule: Schedule
@@ -36,17 +36,17 @@ class WithPresence:
 
     @property
     def hold(self) -> int:
-        """One round: devices come and go at any."""
+        """One round, since devices come and go in any round."""
         return 1
 
     @property
     def exchange_every(self) -> int:
-        """That of the schedule."""
+        """Rounds from one exchange to the next, as in the schedule."""
         return self.schedule.exchange_every
 
     @property
     def is_static(self) -> bool:
-        """Never."""
+        """False: the graph changes with the devices that are present."""
         return False
 
     @property
@@ -55,11 +55,11 @@ class WithPresence:
 
     @property
     def seconds_per_round(self) -> float | None:
-        """That of the schedule."""
+        """Virtual seconds of a round, as in the schedule."""
         return self.schedule.seconds_per_round
 
     def graph(self, round_index: int) -> nx.DiGraph[int]:
-        """Graph of a round, with the devices that are absent, but without their edges."""
+        """Graph of a round; absent devices have no edges."""
         full = self.schedule.graph(round_index)
         graph: nx.DiGraph[int] = nx.DiGraph()
         graph.add_nodes_from(full.nodes(data=True))
@@ -109,7 +109,7 @@ class WithPresence:
     def is_ever_active(
         self, sender: int, receiver: int, first_round: int = 0, end_round: int = FOREVER
     ) -> bool:
-        """Whether an edge may be active in one of these rounds; chance may prevent it."""
+        """Whether an edge may be active in one of these rounds, apart from random absences."""
         asked = ((first_round, end_round),)
         there = common_spans(self.presence.spans(sender), self.presence.spans(receiver))
         return any(
@@ -118,7 +118,7 @@ class WithPresence:
         )
 
     def link_attributes(self, sender: int, receiver: int) -> Mapping[str, object]:
-        """Those that the schedule has for a link."""
+        """Attributes of a link, as in the schedule."""
         return self.schedule.link_attributes(sender, receiver)
 
     def _is_there(self, sender: int, receiver: int, round_index: int) -> bool:

@@ -1,4 +1,4 @@
-"""Bytes of a message: really encoded, and as the paper and the reference code would count it."""
+"""Bytes of a message: encoded, and by the conventions of the paper and the reference code."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class MessageCosts:
     """Bytes of one message.
 
     Attributes:
-        compressor: its kind.
+        compressor: kind of the compressor.
         num_entries: entries of the vector that it compresses.
         num_kept: entries that are sent.
         encoded: bytes of the encoded message, by kind.
-        is_exact: all messages are of this length; else it holds for Gaussian noise, and positions
-            in another vector take a few bytes more or less.
-        index_entropy_bytes: that no index code can beat on average; 0 without indices.
+        is_exact: whether all messages have this length. Otherwise it is the length for Gaussian
+            noise; indices of other vectors take a few bytes more or less.
+        index_entropy_bytes: mean length that no index code can beat; 0 without indices.
         by_convention: bytes by the conventions that the compressor knows.
     """
 
@@ -44,7 +44,7 @@ class MessageCosts:
 
 
 class NoiseMessages:
-    """Encodes messages of Gaussian noise, always the same; each kind of message once."""
+    """Encodes each kind of message once, always of the same Gaussian noise."""
 
     def __init__(self) -> None:
         self._noise = torch.empty(0)
@@ -56,9 +56,9 @@ class NoiseMessages:
         """Bytes of a message by the name of the algorithm, which travels in the header.
 
         Args:
-            compressor: of gossip.
-            layout: of its vectors.
-            algorithms: names.
+            compressor: compressor of gossip.
+            layout: layout of the vectors.
+            algorithms: names of the algorithms.
         """
         found = self._found.setdefault((compressor, layout), {})
         missing = [name for name in algorithms if name not in found]
@@ -69,7 +69,7 @@ class NoiseMessages:
         return found
 
     def _vector(self, num_entries: int) -> Tensor:
-        """Noise of any length: a shorter vector is the beginning of a longer one."""
+        """Noise of any length; a shorter vector is the beginning of a longer one."""
         if len(self._noise) < num_entries:
             rng = np.random.default_rng(_SEED)
             self._noise = torch.from_numpy(rng.standard_normal(num_entries, np.float32))
@@ -79,7 +79,7 @@ class NoiseMessages:
 def random_message_bytes(algorithm: Algorithm[Any], rng: np.random.Generator) -> int:
     """Length of an encoded message that carries a vector of Gaussian noise.
 
-    That of any message, if it is dense; positions in sparse ones take a few bytes more or less.
+    All dense messages have this length; indices of sparse ones take a few bytes more or less.
     """
     x = torch.from_numpy(rng.standard_normal(algorithm.layout.numel, np.float32))
     payload = algorithm.compressor.compress(x, algorithm.layout, rng)

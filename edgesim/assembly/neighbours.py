@@ -1,4 +1,4 @@
-"""How many messages a device sends and takes, over the rounds of a schedule."""
+"""Numbers of messages that a device sends and receives, over the rounds of a schedule."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Neighbours:
     """Messages of one device.
 
     Attributes:
-        degrees: messages sent and taken in rounds of a period, as `rounds_of_period` has them.
-        out_copies: neighbours that it holds memory for as a sender: the most of a round, or for an
-            algorithm that keeps memory for each edge all that it ever sends to.
-        in_copies: likewise as a receiver.
+        degrees: numbers of messages sent and received in each round of `rounds_of_period`.
+        out_copies: number of receivers that the device holds memory for: the maximum of a round, or
+            all receivers ever if the algorithm keeps memory for each edge.
+        in_copies: number of senders that the device holds memory for, counted in the same way.
     """
 
     degrees: tuple[tuple[int, int], ...]
@@ -63,10 +63,10 @@ def neighbours_of_devices(subject: Subject) -> tuple[Neighbours, ...]:
 
 
 def copies_of_devices(subject: Subject) -> tuple[tuple[int, int], ...]:
-    """`out_copies` and `in_copies` of every device, without a look at every round.
+    """`out_copies` and `in_copies` of every device.
 
-    Devices exchange in some rounds only, and of a trace that repeats only those rounds are looked
-    at in which the device meets another: elsewhere there are no more messages.
+    Only rounds with an exchange are examined. Of a trace that repeats, only rounds are examined in
+    which a contact of the device begins, since numbers of messages grow in no other round.
     """
     schedule = subject.schedule
     devices = range(schedule.num_devices)

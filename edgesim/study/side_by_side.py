@@ -16,12 +16,12 @@ class Pair:
     """One quantity of two scenarios.
 
     Attributes:
-        topic: what it is about.
-        key: names it in files; unique within its topic.
-        label: names it for people.
-        first: of the first scenario.
-        second: of the other.
-        unit: of both; None for plain numbers.
+        topic: topic of the quantity.
+        key: name of the quantity in files, unique within its topic.
+        label: name of the quantity in tables.
+        first: value of the first scenario.
+        second: value of the second scenario.
+        unit: unit of both values; None for plain numbers.
     """
 
     topic: Topic
@@ -33,7 +33,7 @@ class Pair:
 
     @property
     def ratio(self) -> float | None:
-        """First by second; None where one of them has none of it."""
+        """First divided by second; None if one of them is zero."""
         return self.first / self.second if self.first and self.second else None
 
 
@@ -56,7 +56,7 @@ def side_by_side(first: IterationCosts, second: IterationCosts) -> tuple[Pair, .
 
 
 def side_by_side_table(names: tuple[str, str], pairs: tuple[Pair, ...]) -> Table:
-    """Both scenarios, and the first by the second."""
+    """Table of both scenarios and of the ratios, first by second."""
     rows: list[tuple[str, ...]] = []
     topic: str = ""
     for pair in pairs:

@@ -1,9 +1,10 @@
 """`gossip.averaging_rate: auto`: a search for a good averaging rate, without training.
 
-Devices start from different random vectors and do nothing but gossip, with the scenario's graph,
-algorithm, compressor and pace (`search_fleet.py`, `trial.py`). The averaging rate with which they
-come together fastest is taken, as the authors of CHOCO-SGD tune theirs (reference.md, section 3.7),
-unless one of the next two larger rates, about sqrt(2) and 2 times as large, lets them move apart.
+Devices start from different random vectors and only gossip, with the scenario's graph, algorithm,
+compressor and pace (`search_fleet.py`, `trial.py`). The search takes the averaging rate that brings
+the devices together fastest, as the authors of CHOCO-SGD tune theirs (reference.md, section 3.7).
+It passes over a rate if one of the next two larger ones, about sqrt(2) and 2 times as large, lets
+the devices move apart.
 """
 
 from __future__ import annotations
@@ -43,33 +44,33 @@ COMPRESSIONS = 4000  # of each rate, if these are LEAST_ROUNDS: some tenths of a
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One averaging rate and how fast it brings devices together.
+    """One averaging rate, and how fast it brings devices together.
 
     Attributes:
-        rate: eta.
-        shrinks: share of the distance between devices that a round removes, in the mean of the
-            trial; at most 0 if the distance grew.
+        rate: averaging rate eta.
+        shrinks: share of the distance between devices that a round removes, mean over the trial;
+            at most 0 if the distance grew.
     """
 
     rate: float
     shrinks: float
 
     def __str__(self) -> str:
-        """For people."""
+        """The rate and its speed as text."""
         return f"{self.rate:g} {f'{self.shrinks:.2%}' if self.shrinks > 0 else 'grows'}"
 
 
 @dataclass(frozen=True, slots=True)
 class FoundRate:
-    """What a search found.
+    """Result of a search.
 
     Attributes:
         rate: the averaging rate that was chosen.
-        candidates: all that were tried, the largest first.
-        devices: of the fleet that was searched with.
-        fleet_devices: of the scenario.
-        entries: of the vector that was gossiped.
-        floor: what keeps devices from agreeing at any averaging rate; empty if nothing does.
+        candidates: all rates that were tried, the largest first.
+        devices: number of devices of the fleet in the search.
+        fleet_devices: number of devices of the scenario.
+        entries: length of the vector that was gossiped.
+        floor: reason why devices do not agree at any averaging rate; empty if they do.
     """
 
     rate: float
@@ -80,7 +81,7 @@ class FoundRate:
     floor: str = ""
 
     def __str__(self) -> str:
-        """One line: the rate, and why."""
+        """One line with the rate and the reason for it."""
         fleet = f"{self.devices} devices"
         if self.devices < self.fleet_devices:
             fleet = f"a smaller graph of {self.devices} devices"
@@ -100,15 +101,15 @@ def needs_search(scenario: Scenario) -> bool:
 def with_found_rate(
     scenario: Scenario, shape: DataShape | None = None, schedule: Schedule | None = None
 ) -> tuple[Scenario, FoundRate | None]:
-    """The scenario with a number in the place of `auto`, and how it was found.
+    """Replace `auto` by the averaging rate that a search finds; return the search's result as well.
 
     Args:
-        scenario: that may say auto; else it comes back as it is.
-        shape: of its data, where they have been read; None to find out.
-        schedule: of its graphs, where it has been made and checked; None to do so.
+        scenario: the scenario; one without `auto` is returned unchanged.
+        shape: shape of its data, if the data were read; else None.
+        schedule: its checked graphs, if they were made; else None.
 
     Raises:
-        ScenarioError: as `find_rate`.
+        ScenarioError: as for `find_rate`.
     """
     if not needs_search(scenario):
         return scenario, None
@@ -125,13 +126,13 @@ def find_rate(
     with more than 64 devices, or with many messages, is searched with a smaller one.
 
     Args:
-        scenario: graph, pace, algorithm and compressor; its own averaging rate does not matter.
-        shape: of its data, where they have been read; None to find out.
-        schedule: of its graphs, where it has been made and checked; None to do so.
+        scenario: scenario with graph, pace, algorithm and compressor; its rate is ignored.
+        shape: shape of its data, if the data were read; else None.
+        schedule: its checked graphs, if they were made; else None.
 
     Raises:
-        ScenarioError: no smaller graph can stand for the scenario's, or no rate brings the devices
-            together.
+        ScenarioError: no smaller graph can represent that of the scenario, or no rate brings the
+            devices together.
     """
     subject = subject_of(scenario, shape, schedule)
     entries = _num_entries(scenario, max(subject.algorithm.layout.sizes))
@@ -162,7 +163,7 @@ def find_rate(
 
 
 def _floor(scenario: Scenario, schedule: Schedule) -> str:
-    """What to say of an algorithm that agrees at no averaging rate (docs/choco.md)."""
+    """Notice about an algorithm whose devices agree at no averaging rate (docs/choco.md)."""
     kind, compressor = kind_of_algorithm(scenario), make_compressor(scenario)
     layout = ParameterLayout.from_shapes([(LEAST_ENTRIES,)])
     if compressor.form(layout).is_exact or kind is None or not disagrees(scenario, schedule):
@@ -175,7 +176,7 @@ def _floor(scenario: Scenario, schedule: Schedule) -> str:
 
 
 def _num_entries(scenario: Scenario, largest_tensor: int) -> int:
-    """Length of the vector: one tensor, large enough for what the compressor does to it."""
+    """Length of the gossiped vector: one tensor, long enough for the compressor."""
     compressor = make_compressor(scenario)
     wanted = max(LEAST_ENTRIES, round(KEPT_ENTRIES / compressor.keep))
     if compressor.error_grows:
@@ -184,7 +185,7 @@ def _num_entries(scenario: Scenario, largest_tensor: int) -> int:
 
 
 def _search(trials: Trials) -> list[Candidate]:
-    """Candidates around the best, the largest rate first."""
+    """Candidates around the best one, the largest rate first."""
     tried: dict[int, Candidate] = {}
 
     def attempt(place: int) -> Candidate:

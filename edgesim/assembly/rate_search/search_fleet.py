@@ -1,4 +1,4 @@
-"""The fleet that an averaging rate is searched with: the scenario's, or a smaller one like it."""
+"""The fleet of a search for an averaging rate: the scenario's fleet, or a smaller one like it."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ MOST_DEVICES = 64
 
 @dataclass(frozen=True, slots=True)
 class SearchFleet:
-    """Who gossips in a search.
+    """Fleet that gossips in a search.
 
     Attributes:
-        schedule: of the graphs.
-        hardware: of each device; empty without profiles.
-        messages: of a round with an exchange.
+        schedule: graphs of the fleet.
+        hardware: hardware of each device; empty without profiles.
+        messages: number of messages in a round with an exchange.
     """
 
     schedule: Schedule
@@ -43,15 +43,15 @@ class SearchFleet:
 def search_fleet(scenario: Scenario, most_messages: int) -> SearchFleet:
     """The scenario's fleet without churn, or a smaller one.
 
-    A graph that can be drawn for any number of devices is drawn for fewer. Of a graph file a
-    connected part is taken.
+    A graph that can be made for any number of devices is made for fewer. Of a graph file the search
+    takes a connected part.
 
     Args:
-        scenario: of the fleet.
-        most_messages: of a round, unless even the smallest such graph has more.
+        scenario: scenario of the fleet.
+        most_messages: largest number of messages in a round; the smallest graph may have more.
 
     Raises:
-        ScenarioError: there is no smaller fleet that could stand for a large one.
+        ScenarioError: no smaller fleet can represent a large one.
     """
     fleet = scenario.fleet.model_copy(update={"churn": None})
     whole = scenario.model_copy(update={"fleet": fleet})
@@ -85,13 +85,13 @@ def _fleet(scenario: Scenario, schedule: Schedule) -> SearchFleet:
 
 
 def _messages(schedule: Schedule) -> int:
-    """Messages of the first exchange."""
+    """Number of messages in the first exchange."""
     first = first_exchange(schedule)
     return sum(len(schedule.out_edges(d, first)) for d in range(schedule.num_devices))
 
 
 def _resized(scenario: Scenario, size: int) -> Scenario:
-    """The scenario with fewer devices, of all kinds that it has, in their order."""
+    """The scenario with fewer devices, of all its kinds, in their order."""
     fleet, topology = scenario.fleet, scenario.topology
     n = fleet.num_devices
     devices: int | tuple[object, ...] = size
@@ -107,7 +107,7 @@ def _resized(scenario: Scenario, size: int) -> Scenario:
 
 
 def _part_of_file(scenario: Scenario, schedule: Schedule, most_messages: int) -> SearchFleet:
-    """Devices around device 0, as many as there may be, with the links between them."""
+    """Given number of devices around device 0, with the links between them."""
     graph = schedule.graph(first_exchange(schedule))
     near = [0, *(node for _, node in nx.bfs_edges(graph.to_undirected(as_view=True), 0))]
     members = near[:MOST_DEVICES]
@@ -134,7 +134,7 @@ def _part_of_file(scenario: Scenario, schedule: Schedule, most_messages: int) ->
 def _hardware_of_part(
     scenario: Scenario, schedule: Schedule, members: Sequence[int], part: nx.DiGraph[int]
 ) -> tuple[Hardware, ...]:
-    """Hardware of these devices, with links by their new numbers."""
+    """Hardware of some devices, with links by their new numbers."""
     everybody = device_hardware(scenario, schedule)
     if not everybody:
         return ()

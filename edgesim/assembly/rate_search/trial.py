@@ -1,4 +1,4 @@
-"""Gossip without training, at one averaging rate after the other, each time from the same start.
+"""Gossip without training, at several averaging rates, always from the same start.
 
 Symbols:
     x_i: numerator   u_i: push weight   z_i = x_i / u_i   x_bar: mean of the x_i at the start
@@ -34,10 +34,10 @@ class Trials:
     """Trials of one fleet.
 
     Args:
-        subject: the scenario, with what its devices compute.
-        fleet: that gossips.
-        layout: of the vectors.
-        num_rounds: of a trial, at most.
+        subject: the scenario, as objects.
+        fleet: fleet that gossips.
+        layout: layout of the vectors.
+        num_rounds: largest number of rounds of a trial.
     """
 
     def __init__(
@@ -54,15 +54,15 @@ class Trials:
         generator = torch.Generator()
         generator.manual_seed(torch_seed(subject.scenario.seed, Purpose.AVERAGING_RATE))
         n = fleet.schedule.num_devices
-        # Devices have a part in common, as models have: compressed gossip has to tell it first.
+        # The vectors have a common part, as models have; compressed gossip must transmit it first.
         common_D = torch.randn(layout.numel, generator=generator)
         self._start_ND = common_D + torch.randn(n, layout.numel, generator=generator)
 
     def shrinks(self, rate: float) -> float:
-        """Share of the distance that a round removes, in the mean; minus infinity if it grows.
+        """Mean share of the distance that a round removes; minus infinity if the distance grows.
 
-        A round is one of every device in lockstep; at free pace as many rounds of any devices as
-        there are devices. Rounds without messages do not count.
+        In lockstep a round is one round of every device. At free pace it is as many rounds of any
+        devices as there are devices. Rounds without messages do not count.
         """
         scenario, schedule = self._subject.scenario, self._fleet.schedule
         algorithm = make_algorithm(with_rate(scenario, rate), self._layout, schedule)
@@ -83,7 +83,7 @@ class Trials:
         return float(1.0 - (distance / start) ** (1.0 / done))
 
     def _free_rounds(self) -> Iterator[EndOfRound]:
-        """Rounds by the clocks of the fleet, which are the same in each trial; run when needed."""
+        """Rounds by the fleet's clocks, the same in each trial; the clocks run on first use."""
         yield from self._ended
         for round_ in self._clocks:
             self._ended.append(round_)
@@ -91,7 +91,7 @@ class Trials:
 
 
 class _Gossip:
-    """The gossip states of a fleet, and the only things that change them."""
+    """Gossip states of a fleet, and the operations that change them."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class _Gossip:
         return sqrt(sum(squares) / len(squares))
 
     def in_step(self) -> Iterator[None]:
-        """Rounds of all devices; those without a message are passed over."""
+        """Rounds of all devices, without rounds that have no message."""
         devices, round_index, idle = range(self._schedule.num_devices), 0, 0
         while idle < _MOST_IDLE * self._schedule.hold:
             inboxes: list[list[Share]] = [[] for _ in devices]
@@ -142,7 +142,7 @@ class _Gossip:
                 yield
 
     def by_clocks(self, rounds: Iterable[EndOfRound]) -> Iterator[None]:
-        """As many rounds with messages, of any devices, as there are devices, again and again."""
+        """Groups of rounds with messages; a group has as many rounds as there are devices."""
         num_devices = self._schedule.num_devices
         sent, idle = 0, 0
         under_way: dict[MessageKey, Share] = {}
@@ -163,7 +163,7 @@ class _Gossip:
                 return
 
     def _send(self, device: int, edges: OutEdges) -> Iterator[tuple[int, Share]]:
-        """Receivers, and the shares as they get them."""
+        """Receivers, and the shares that they receive."""
         if not edges:
             return
         out_edges = [OutEdge(receiver, weight) for receiver, weight in edges]
