@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Literal, Protocol, overload
 
 import torch
@@ -11,7 +12,7 @@ import torch
 from edgesim.assembly.equipment import may_leave
 from edgesim.assembly.naming import with_names
 from edgesim.assembly.own_model import make_own_model
-from edgesim.assembly.own_parts import make_part, needs
+from edgesim.assembly.own_parts import call, make_part, needs
 from edgesim.compression.catalog import build_compressor
 from edgesim.compression.compressors import Compressor
 from edgesim.compression.value_codes import ValueFormat
@@ -21,10 +22,10 @@ from edgesim.gossip.catalog import ALGORITHMS, AlgorithmKind, Exchanges
 from edgesim.learning.accelerator import Accelerator, choose_accelerator, open_device
 from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.optimizers import (
+    OPTIMIZERS,
+    LearningRates,
     LearningRateSchedule,
     Optimizer,
-    QuasiGlobalMomentum,
-    Sgd,
 )
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.models.catalog import (
@@ -43,6 +44,7 @@ from edgesim.scenario.attendance import make_presence
 from edgesim.scenario.model import QuantizationSection
 from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.schema import Scenario
+from edgesim.scenario.training import OwnOptimizer, OwnSchedule
 from edgesim.streams import Purpose, torch_seed
 from topologies import (
     EVERYONE,
@@ -294,19 +296,54 @@ def averaging_rate(scenario: Scenario) -> float | None:
 
 
 def make_optimizer(scenario: Scenario) -> Optimizer:
-    """Local optimizer."""
+    """Local optimizer.
+
+    Raises:
+        ScenarioError: one of one's own that can't be made.
+    """
     section = scenario.training.optimizer
-    kind = QuasiGlobalMomentum if section.momentum_kind == "quasi_global" else Sgd
+    if isinstance(section, OwnOptimizer):
+        key = "training.optimizer.kind"
+        made: Optimizer = make_part(section.kind, key, section.options, needs(Optimizer))
+        return made
+    kind = OPTIMIZERS[section.momentum_kind]
     return kind(
         momentum=section.momentum, nesterov=section.nesterov, weight_decay=section.weight_decay
     )
 
 
-def make_learning_rates(scenario: Scenario) -> LearningRateSchedule:
-    """Learning rate by epoch."""
-    return LearningRateSchedule(
-        base=scenario.training.optimizer.lr, **scenario.training.schedule.model_dump()
-    )
+def make_learning_rates(scenario: Scenario) -> LearningRates:
+    """Learning rate by epoch.
+
+    Raises:
+        ScenarioError: a schedule of one's own that can't be made.
+    """
+    base, section = scenario.training.optimizer.lr, scenario.training.schedule
+    if isinstance(section, OwnSchedule):
+        key = "training.schedule.kind"
+        made: LearningRates = make_part(
+            section.kind, key, section.options, needs(LearningRates), base=base
+        )
+        return made
+    return LearningRateSchedule(base=base, **section.model_dump(exclude={"kind"}))
+
+
+def check_parts(scenario: Scenario, layout: ParameterLayout, schedule: Schedule) -> None:
+    """Make what a device is made of once, so that parts of one's own are refused before a run.
+
+    Raises:
+        ScenarioError: one of them can't be made, or gives a rate that is none.
+    """
+    make_optimizer(scenario)
+    key, rates = "training.schedule.kind", make_learning_rates(scenario)
+    first_rate = call(rates.at, key, {"epoch": 0})
+    if not (isinstance(first_rate, float | int) and 0 <= first_rate < inf):
+        raise ScenarioError(
+            f"{key}: the learning rate of epoch 0 is {first_rate!r}; must be a number, at least 0"
+        )
+    call(make_compressor(scenario).form, "gossip.compressor.kind", {"layout": layout})
+    if getattr(scenario.gossip, "averaging_rate", None) != "auto":  # else the search makes it
+        make_algorithm(scenario, layout, schedule)
 
 
 def choose_compute(scenario: Scenario, num_gpus: float) -> Compute:

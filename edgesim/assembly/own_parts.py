@@ -65,7 +65,10 @@ def make_part(
     if not callable(make):
         raise ScenarioError(f"{key}: {part} is no class or function, and can't be called")
     made = call(make, f"{key}: {part}", {**given, **options})
-    missing = [name for name in needs if not hasattr(made, name)]
+    try:
+        missing = [name for name in needs if not hasattr(made, name)]
+    except Exception as error:  # of a property
+        raise ScenarioError(f"{key}: {part} {_failed(error)}") from error
     if missing:
         raise ScenarioError(f"{key}: {part} has no {', '.join(missing)}; {_GUIDE} says what for")
     return made

@@ -20,6 +20,7 @@ from edgesim.assembly.build import (
     EvaluationRounds,
     TrainingPlan,
     check_length,
+    check_parts,
     image_shape_of,
     make_flat_model,
     make_layers,
@@ -188,6 +189,7 @@ def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = T
     scenario, schedule = name_devices(scenario)
     check_hardware(scenario, schedule)
     layout = _check_model(scenario, dataset).layout
+    check_parts(scenario, layout, schedule)
     check_length(scenario, schedule, training.num_rounds)
     if not goes_on:
         _check_leaves(scenario.fleet, schedule, training.num_rounds)

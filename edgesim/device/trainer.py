@@ -15,7 +15,7 @@ from edgesim.data.batches import BatchStream
 from edgesim.errors import EdgesimError
 from edgesim.gossip.algorithm import GossipState
 from edgesim.hardware.work import Work
-from edgesim.learning.optimizers import LearningRateSchedule, Optimizer
+from edgesim.learning.optimizers import LearningRates, Optimizer
 from edgesim.models.dropout import seed_dropout_
 from edgesim.quant.errors import NonFiniteError
 from edgesim.quant.layers import seed_rounding_
@@ -67,7 +67,7 @@ class Trainer:
         seed: int,
         batches: BatchStream,
         optimizer: Optimizer,
-        learning_rates: LearningRateSchedule,
+        learning_rates: LearningRates,
         rounds_per_epoch: int,
         x: Tensor,
         num_trainable: int,

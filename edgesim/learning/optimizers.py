@@ -164,6 +164,21 @@ def _in_parts(*vectors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     return zip(*(vector.split(_PART) for vector in vectors), strict=True)
 
 
+OPTIMIZERS: dict[str, type[Sgd | QuasiGlobalMomentum]] = {
+    "local": Sgd,
+    "quasi_global": QuasiGlobalMomentum,
+}
+"""Optimizers by the kind of their momentum."""
+
+
+class LearningRates(Protocol):
+    """Learning rate over the epochs: a frozen object."""
+
+    def at(self, epoch: int) -> float:
+        """Learning rate of an epoch, counted from 0."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearningRateSchedule:
     """Step-wise learning rate with a reduced rate in the first epochs (reference.md, section 5).

@@ -250,7 +250,7 @@ def _entry(
             key=path,
             meaning=_KINDS_HELP.get(path, "which of them"),
             must_be=must_be,
-            default=None,
+            default=None if field.is_required() else in_yaml(_default(field)),
             example=names[-1],
             choices=choices,
             slot=slot,

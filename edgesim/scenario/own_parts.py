@@ -95,10 +95,12 @@ class Chooser:
     Attributes:
         key: whose value chooses: the name of a catalog's entry, or a reference.
         group: of the entry points by which packages announce names.
+        default: chosen where the key is missing; None where it must be there.
     """
 
     key: str
     group: str
+    default: str | None = None
 
     @property
     def __name__(self) -> str:
@@ -108,7 +110,7 @@ class Chooser:
     def __call__(self, section: object) -> str | None:
         """The tag of a section that is read or written; None where the key is missing."""
         if isinstance(section, dict):
-            name = section.get(self.key)
+            name = section.get(self.key, self.default)
         else:
             name = getattr(section, self.key, None)
         if isinstance(name, OwnPart):
@@ -118,9 +120,9 @@ class Chooser:
         return OWN if ":" in name or name in announced_names(self.group) else name
 
 
-def chosen_by(key: str, group: str) -> Discriminator:
-    """Annotation of a union of sections, one of them tagged `OWN`."""
-    return Discriminator(Chooser(key, group))
+def chosen_by(key: str, group: str, default: str | None = None) -> Discriminator:
+    """Annotation of a union of sections, one of them tagged `OWN`; see `Chooser`."""
+    return Discriminator(Chooser(key, group, default))
 
 
 CATALOG = "name"

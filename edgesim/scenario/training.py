@@ -5,8 +5,17 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, Tag, model_validator
 
+from edgesim.scenario.own_parts import (
+    OPTIONS,
+    OWN,
+    REFERENCE,
+    Options,
+    OwnPart,
+    announced_by,
+    chosen_by,
+)
 from edgesim.scenario.section import (
     LARGEST_FACTOR,
     SMALLEST_FACTOR,
@@ -21,12 +30,19 @@ from edgesim.scenario.section import (
     Section,
 )
 
+_LR = "learning rate gamma before the schedule's factors"
+_STEP_ON = (
+    "what a step moves: the numerator x, as published, or the model z = x/u, so that devices count "
+    "alike whatever their pace; null: x in lockstep, z at free pace"
+)
+StepOn = Literal["numerator", "model"] | None
+
 
 class OptimizerSection(Section):
     """Local optimizer of each device (docs/reference.md, section 3.5)."""
 
     kind: Literal["sgd"] = Field(default="sgd", description="stochastic gradient descent")
-    lr: Factor = Field(description="learning rate gamma before the schedule's factors")
+    lr: Factor = Field(description=_LR)
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.9, description="beta")
     nesterov: bool = Field(default=True, description="Nesterov's look-ahead momentum")
     weight_decay: Annotated[float, Field(ge=0, le=LARGEST_FACTOR)] = Field(
@@ -36,11 +52,7 @@ class OptimizerSection(Section):
         default="local", description="momentum of own gradients, or of the model's whole movement"
     )
 
-    step_on: Literal["numerator", "model"] | None = Field(
-        default=None,
-        description="what a step moves: the numerator x, as published, or the model z = x/u, so "
-        "that devices count alike whatever their pace; null: x in lockstep, z at free pace",
-    )
+    step_on: StepOn = Field(default=None, description=_STEP_ON)
 
     @model_validator(mode="after")
     def _momentum_is_there(self) -> Self:
@@ -55,9 +67,25 @@ class OptimizerSection(Section):
         return self
 
 
+class OwnOptimizer(Section):
+    """An optimizer of your own (docs/own-parts.md)."""
+
+    kind: Annotated[OwnPart, announced_by("edgesim.optimizers"), REFERENCE]
+    lr: Factor = Field(description=_LR)
+    step_on: StepOn = Field(default=None, description=_STEP_ON)
+    options: Options = Field(default_factory=dict, description=OPTIONS)
+
+
+Optimizer = Annotated[
+    Annotated[OptimizerSection, Tag("sgd")] | Annotated[OwnOptimizer, Tag(OWN)],
+    chosen_by("kind", "edgesim.optimizers", default="sgd"),
+]
+
+
 class ScheduleSection(Section):
     """Learning rate over the epochs (docs/reference.md, section 5)."""
 
+    kind: Literal["steps"] = Field(default="steps", description="rates that fall at milestones")
     milestones: Annotated[
         tuple[Count, ...],
         Field(strict=False),
@@ -78,6 +106,33 @@ class ScheduleSection(Section):
                 )
         return self
 
+    def least_rates(self, lr: float) -> dict[str, float]:
+        """The least rate that each key leads to."""
+        in_warmup = sum(milestone < self.warmup_epochs for milestone in self.milestones)
+        rates = {"factor": lr * self.factor ** len(self.milestones)}
+        if self.warmup_epochs:
+            rates["warmup_factor"] = lr * self.factor**in_warmup * self.warmup_factor
+        return rates
+
+
+class OwnSchedule(Section):
+    """A learning-rate schedule of your own (docs/own-parts.md)."""
+
+    kind: Annotated[OwnPart, announced_by("edgesim.schedules"), REFERENCE]
+    options: Options = Field(default_factory=dict, description=OPTIONS)
+
+    warmup_epochs: ClassVar[int] = 0
+
+    def least_rates(self, lr: float) -> dict[str, float]:  # noqa: ARG002
+        """Nothing is known of it before it is made."""
+        return {}
+
+
+Schedule = Annotated[
+    Annotated[ScheduleSection, Tag("steps")] | Annotated[OwnSchedule, Tag(OWN)],
+    chosen_by("kind", "edgesim.schedules", default="steps"),
+]
+
 
 class TrainingSection(Section):
     """Length of the run, optimizer and its schedule."""
@@ -95,8 +150,8 @@ class TrainingSection(Section):
         description="at free pace a device's first step that ends at this time or later is its "
         "last; epochs or rounds are then the most that it does",
     )
-    optimizer: OptimizerSection = Field(description="local optimizer of each device")
-    schedule: ScheduleSection = Field(
+    optimizer: Optimizer = Field(description="local optimizer of each device")
+    schedule: Schedule = Field(
         default=ScheduleSection(), description="learning rate over the epochs"
     )
 
@@ -110,17 +165,12 @@ class TrainingSection(Section):
 
     @model_validator(mode="after")
     def _rates_stay_numbers_of_fp32(self) -> Self:
-        lr, plan = self.optimizer.lr, self.schedule
-        in_warmup = sum(milestone < plan.warmup_epochs for milestone in plan.milestones)
-        rates = {"factor": lr * plan.factor ** len(plan.milestones)}
-        if plan.warmup_epochs:
-            rates["warmup_factor"] = lr * plan.factor**in_warmup * plan.warmup_factor
-        for key, rate in rates.items():
+        for key, rate in self.schedule.least_rates(self.optimizer.lr).items():
             if rate < SMALLEST_FACTOR:
                 raise ContradictionError(
                     f"schedule.{key}",
-                    f"is {getattr(plan, key):g}: the learning rate falls to {rate:g}; must stay "
-                    f"at least {SMALLEST_FACTOR:g}: raise it, or give fewer milestones",
+                    f"is {getattr(self.schedule, key):g}: the learning rate falls to {rate:g}; "
+                    f"must stay at least {SMALLEST_FACTOR:g}: raise it, or give fewer milestones",
                 )
         return self
 

@@ -1,0 +1,178 @@
+"""Examples of one's own algorithm, compressor, optimizer, schedule and partition, all run."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from rich.console import Console
+
+from edgesim import cli, load_run
+from edgesim.assembly.preparation import prepare
+from edgesim.errors import ScenarioError
+from edgesim.fleet import run as run_module
+from edgesim.fleet.run import resume_run, run_scenario
+from edgesim.hardware.work import Work
+from edgesim.results.columns import WALL_COLUMNS
+from edgesim.scenario import load_scenario
+from edgesim.scenario.own_parts import own_parts
+from edgesim.study.iteration import iteration_costs
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NAMES = {
+    "ecq_gossip": "gossip.algorithm",
+    "block_compressor": "gossip.compressor.kind",
+    "adam": "training.optimizer.kind",
+    "cosine": "training.schedule.kind",
+}
+SHORT = ("training.rounds=6", "evaluation={every_rounds: 3, samples: 40}", "data.train_samples=200")
+FREE = (
+    "fleet.devices=[{profile: raspberry-pi-5, count: 3}, {profile: raspberry-pi-4b}]",
+    "fleet.pace=free",
+)
+
+
+@pytest.fixture
+def everything(tmp_path):
+    """A scenario of all own parts at once, with their files beside it."""
+    path = tmp_path / "everything.yaml"
+    whole = yaml.safe_load((EXAMPLES / "ecq_gossip.yaml").read_text())
+    for name, key in NAMES.items():
+        shutil.copy(EXAMPLES / f"{name}.py", tmp_path)
+        target, source = whole, yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())
+        *sections, _ = key.split(".")
+        for section in sections[:-1]:
+            target, source = target[section], source[section]
+        if name != "ecq_gossip":
+            target[sections[-1]] = source[sections[-1]]
+    path.write_text(yaml.safe_dump(whole))
+    return path
+
+
+def train(path, out, *overrides, **options):
+    prepared = prepare(load_scenario(path, [*SHORT, *overrides]))
+    return run_scenario(prepared, out, console=Console(file=StringIO()), **options)
+
+
+def outcome(result):
+    rounds = pd.read_parquet(result.path / "rounds.parquet").drop(columns=list(WALL_COLUMNS))
+    models = sorted((result.path / "models").glob("*.npz"))
+    return rounds, {
+        f"{model.stem}/{name}": array.tobytes()
+        for model in models
+        for name, array in np.load(model, allow_pickle=False).items()
+    }
+
+
+def assert_same_bits(first, second):
+    (rounds_a, models_a), (rounds_b, models_b) = outcome(first), outcome(second)
+    pd.testing.assert_frame_equal(rounds_a, rounds_b, check_exact=True)
+    assert models_a
+    assert models_a == models_b
+
+
+@pytest.mark.parametrize(("name", "key"), NAMES.items())
+def test_each_example_is_short_and_learns(tmp_path, name, key):
+    source = (EXAMPLES / f"{name}.py").read_text()
+    assert len(source.splitlines()) < 60
+    scenario = load_scenario(EXAMPLES / f"{name}.yaml", SHORT)
+    assert [(key, part.source) for key, part in own_parts(scenario)] == [(key, source)]
+    result = train(EXAMPLES / f"{name}.yaml", tmp_path / "run", inline=True)
+    rounds = load_run(result.path).rounds
+    assert rounds["loss"].iloc[-4:].mean() < rounds["loss"].iloc[:4].mean(), "it learns"
+
+
+def test_costs_are_those_that_the_parts_say(everything):
+    """On a directed ring, where each device sends one message and takes one."""
+    costs = iteration_costs(load_scenario(everything, SHORT))
+    layout, trained = costs.subject.algorithm.layout, costs.subject.model.num_trainable
+    memory, work = costs.devices[0].faithful_memory, costs.devices[0].work
+    assert memory.gossip_state == 4 * layout.numel, "what is left unsent"
+    assert memory.optimizer == 2 * 4 * trained, "two moments"
+    assert work.optimizer == Work(elementwise_ops=14 * trained, traffic_bytes=7 * 4 * trained)
+    kept = sum(-(-n // 8) for n in layout.sizes)
+    assert costs.message.num_kept == kept
+    assert costs.message.encoded.values == 4 * kept
+    # Made: |x| and comparisons, x read, codes and indices written. Then added, and added times a
+    # factor, here and at the other end: codes, indices and x read, x written.
+    message = Work(elementwise_ops=2 * layout.numel, traffic_bytes=4 * layout.numel + 12 * kept)
+    message += Work(elementwise_ops=kept + 2 * 2 * kept, traffic_bytes=3 * (12 + 8) * kept)
+    vectors = Work(elementwise_ops=3 * layout.numel, traffic_bytes=5 * 4 * layout.numel)
+    assert work.gossip == message + vectors
+
+
+def test_the_command_shows_them(everything, monkeypatch, capsys):
+    terminate = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(sys, "argv", ["edgesim", "cost", str(everything)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    signal.signal(signal.SIGTERM, terminate)
+    assert not ended.value.code
+    assert "largest_of_blocks" in capsys.readouterr().out
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("pace", [(), FREE], ids=["lockstep", "free"])
+def test_packed_actors_have_the_bits_of_one_process(tmp_path, ray_address, everything, pace):
+    """Workers make the modules from what travels with the plan."""
+    inline = train(everything, tmp_path / "inline", *pace, inline=True)
+    packing = "fleet.devices_per_actor=2"
+    packed = train(everything, tmp_path / "packed", *pace, packing, address=ray_address)
+    assert_same_bits(inline, packed)
+
+
+def test_it_trains_in_8_bits(tmp_path, everything):
+    eight = (
+        "model.precision=int8",
+        "training.rounds=2",
+        "evaluation={every_rounds: 2, samples: 10}",
+    )
+    result = train(everything, tmp_path / "run", *eight, inline=True)
+    assert np.isfinite(load_run(result.path).rounds["loss"]).all()
+
+
+def test_a_killed_run_goes_on_to_the_same_bits_unless_a_file_has_changed(
+    tmp_path, everything, monkeypatch
+):
+    often = "recovery.checkpoint_every_rounds=2"
+    whole = train(everything, tmp_path / "whole", often, inline=True)
+    check_rounds, rounds = run_module.check_rounds, []
+    monkeypatch.setattr(run_module, "check_rounds", lambda *_: rounds.append(1) or _die())
+    with pytest.raises(KeyboardInterrupt):
+        train(everything, tmp_path / "killed", often, inline=True)
+    monkeypatch.setattr(run_module, "check_rounds", check_rounds)
+    adam = tmp_path / "adam.py"
+    before = adam.read_text()
+    adam.write_text(before.replace("0.999", "0.9"))
+    with pytest.raises(ScenarioError, match=r"training.optimizer.kind names .*/adam.py, which has"):
+        resume_run(tmp_path / "killed", console=Console(file=StringIO()))
+    adam.write_text(before)
+    resumed = resume_run(tmp_path / "killed", console=Console(file=StringIO()))
+    assert_same_bits(whole, resumed)
+
+
+def _die():
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("training.schedule.options={epochs: 0}", "training.schedule.kind"),
+        ("training.optimizer.options={beta3: 1}", "unexpected keyword argument 'beta3'"),
+        ("gossip.options={}", "missing a required argument: 'fade'"),
+        ("gossip.compressor.options={block: 0}", "gossip.compressor.kind"),
+    ],
+)
+def test_wrong_options_are_refused_in_one_line_before_anything_starts(everything, override, said):
+    with pytest.raises(ScenarioError) as caught:
+        prepare(load_scenario(everything, [*SHORT, override]))
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
