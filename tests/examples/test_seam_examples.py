@@ -143,11 +143,10 @@ def test_a_killed_run_goes_on_to_the_same_bits_unless_a_file_has_changed(
 ):
     often = "recovery.checkpoint_every_rounds=2"
     whole = train(everything, tmp_path / "whole", often, inline=True)
-    check_rounds, rounds = run_module.check_rounds, []
-    monkeypatch.setattr(run_module, "check_rounds", lambda *_: rounds.append(1) or _die())
-    with pytest.raises(KeyboardInterrupt):
-        train(everything, tmp_path / "killed", often, inline=True)
-    monkeypatch.setattr(run_module, "check_rounds", check_rounds)
+    with monkeypatch.context() as patched:
+        patched.setattr(run_module, "check_rounds", _die)
+        with pytest.raises(KeyboardInterrupt):
+            train(everything, tmp_path / "killed", often, inline=True)
     adam = tmp_path / "adam.py"
     before = adam.read_text()
     adam.write_text(before.replace("0.999", "0.9"))
@@ -158,7 +157,7 @@ def test_a_killed_run_goes_on_to_the_same_bits_unless_a_file_has_changed(
     assert_same_bits(whole, resumed)
 
 
-def _die():
+def _die(*_, **__):
     raise KeyboardInterrupt
 
 
