@@ -11,9 +11,9 @@ from torch import Tensor
 
 from edgesim.assembly.own_parts import make_part
 from edgesim.costs.errors import CostError
-from edgesim.costs.layer_plan import ModelForm
 from edgesim.costs.measured_model import MeasuredModel, measure_model
 from edgesim.costs.metered_model import MeteredModel
+from edgesim.costs.model_form import ModelForm
 from edgesim.data.arrays import ArrayDataset
 from edgesim.data.images import Dataset
 from edgesim.errors import EdgesimError, ScenarioError

@@ -21,8 +21,8 @@ from edgesim.assembly.known_data import DataShape, data_shape
 from edgesim.assembly.own_model import measured_form
 from edgesim.costs.closed_form import closed_form
 from edgesim.costs.counted_model import CountedModel
-from edgesim.costs.layer_plan import ModelForm
 from edgesim.costs.measured_model import MeasuredModel
+from edgesim.costs.model_form import ModelForm
 from edgesim.errors import ScenarioError
 from edgesim.gossip.algorithm import Algorithm
 from edgesim.learning.optimizers import Optimizer

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from edgesim.costs.layer_plan import ModelForm
 from edgesim.costs.layer_work import StepWork
 from edgesim.costs.memory_table import Component
+from edgesim.costs.model_form import ModelForm
 from edgesim.quant.backends import BackendName
 
 

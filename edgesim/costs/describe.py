@@ -109,6 +109,11 @@ def measured_layers(model: OwnModel) -> tuple[str, ...]:
     return tuple(found)
 
 
+def is_layer(module: nn.Module) -> bool:
+    """Whether a module is a layer by itself, whatever it is made of."""
+    return type(module) in _KINDS
+
+
 def _visit(module: nn.Module, name: str, found: list[Watched]) -> None:
     """A module and those within. Types are exact: a subclass may compute something else."""
     kind = _KINDS.get(type(module))

@@ -1,7 +1,7 @@
 """What must be known of a layer in one step to count its work and its memory: shapes, no tensors.
 
-Two sources give the same layers: hooks on a model while it trains (`work_meter.py`), and the
-formulas of an architecture (`closed_form.py`).
+Two sources give the same layers: hooks on a model while it trains (`work_meter.py`), and a model
+that passes on shapes alone (`shapes_alone.py`).
 """
 
 from __future__ import annotations
@@ -37,6 +37,10 @@ memory layout of the convolutions; a `view` computes nothing."""
 
 PRODUCT_KINDS: frozenset[Kind] = frozenset({"convolution", "linear"})
 """The kinds whose work is multiply-accumulates."""
+
+NORM_KINDS: frozenset[Kind] = frozenset(
+    {"batch_norm", "group_norm", "evonorm_s0", "range_evonorm", "range_batch_norm"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,17 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from edgesim.costs.layer import PRODUCT_KINDS, Kind, Layer
+from edgesim.costs.layer import NORM_KINDS, PRODUCT_KINDS, Kind, Layer
 from edgesim.hardware.widths import CODE_BYTES, FLOAT_BYTES, INDEX_BYTES
 from edgesim.quant.backends import BackendName
 from edgesim.quant.range_batch_norm_formulas import chunking
 from edgesim.quant.range_evonorm_formulas import chunks_of
 from edgesim.quant.settings import QuantizationSettings
 
-_NORMS: frozenset[Kind] = frozenset(
-    {"batch_norm", "group_norm", "evonorm_s0", "range_evonorm", "range_batch_norm"}
-)
-_KEEP_FLOAT_INPUT = PRODUCT_KINDS | _NORMS | {"max_pool"}  # in fp32
+_KEEP_FLOAT_INPUT = PRODUCT_KINDS | NORM_KINDS | {"max_pool"}  # in fp32
 _KEEP_OUTPUT: frozenset[Kind] = frozenset({"batch_norm", "group_norm", "relu"})  # for its sign
 _PASS_GRADIENT: frozenset[Kind] = frozenset({"residual_sum", "view"})  # as it is, in fp32
 

@@ -13,11 +13,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from edgesim.costs.describe import measured_layers
-from edgesim.costs.layer import PRODUCT_KINDS, Kind
-from edgesim.costs.layer_plan import NORM_FORMS, ModelForm
+from edgesim.costs.layer import NORM_KINDS, PRODUCT_KINDS, Kind
 from edgesim.costs.layer_work import StepWork
 from edgesim.costs.measured import held_by_autograd
 from edgesim.costs.memory_table import Component
+from edgesim.costs.model_form import ModelForm
 from edgesim.costs.work_meter import WorkMeter
 from edgesim.hardware.widths import CODE_BYTES, FLOAT_BYTES, INDEX_BYTES
 from edgesim.learning.flat_model import FlatModel
@@ -26,7 +26,7 @@ from edgesim.models.own import OwnModel
 from edgesim.quant.backends import BackendName
 from edgesim.quant.layers import InputQuantizer
 
-_PAPERS_KINDS: frozenset[Kind] = PRODUCT_KINDS | {kind for kind, _, _ in NORM_FORMS.values()}
+_PAPERS_KINDS: frozenset[Kind] = PRODUCT_KINDS | NORM_KINDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,7 +70,7 @@ class WorkMeter:
     @contextmanager
     def _watch(self, shape: tuple[int, ...]) -> Iterator[None]:
         layers: list[Layer] = []
-        handles = [_hook(watched, layers) for watched in self._watched]
+        handles = [hook(watched, layers) for watched in self._watched]
         try:
             yield
         finally:
@@ -91,7 +91,7 @@ class WorkMeter:
         return measured_work(self._model, known, shape).total
 
 
-def _hook(watched: Watched, layers: list[Layer]) -> RemovableHandle:
+def hook(watched: Watched, layers: list[Layer]) -> RemovableHandle:
     """Let each call of a module add to the layers."""
 
     def note(x: Tensor, y: Tensor) -> None:

@@ -17,9 +17,9 @@ from edgesim.assembly.message_costs import MessageCosts, NoiseMessages
 from edgesim.assembly.subject import Subject, default_settings, device_backend
 from edgesim.compression.compressors import Compressor, Identity, TopK
 from edgesim.costs.closed_form import ClosedForm, closed_form
-from edgesim.costs.layer_plan import ModelForm
 from edgesim.costs.memory import MemoryModel, paper_memory
 from edgesim.costs.memory_table import MemoryTable
+from edgesim.costs.model_form import ModelForm
 from edgesim.costs.round_work import gossip_work
 from edgesim.gossip.algorithm import Algorithm
 from edgesim.gossip.catalog import ALGORITHMS, Exchanges, Form

@@ -1,15 +1,16 @@
-"""Formulas of architectures against the layers that really ran, and against published counts."""
+"""Counts against formulas of architectures, layers that really ran, and published counts."""
 
 from dataclasses import replace
 from functools import cache
 
 import pytest
 import torch
+from architectures import planned
 from cost_models import CASES, SETTINGS, batch_of, flat_model, fp32, int8
 
 from edgesim.costs.closed_form import closed_form
 from edgesim.costs.errors import CostError
-from edgesim.costs.layer_plan import ModelForm
+from edgesim.costs.model_form import ModelForm
 from edgesim.costs.work_meter import WorkMeter
 from edgesim.learning.flat_model import FlatModel
 from edgesim.models import MODELS, NORMS
@@ -68,6 +69,33 @@ def test_the_layers_that_ran_are_those_of_the_formulas(case, precision):
     assert by_formula.flat_shapes == model.layout.shapes
 
 
+def assert_planned(form, batch_size):
+    counts, plan = closed_form(form, batch_size), planned(form, batch_size)
+    assert counts.layers == tuple(plan.layers)
+    assert counts.parameter_shapes == tuple(plan.parameter_shapes)
+    assert counts.num_quantizers == plan.num_quantizers
+    forward = plan.macs_per_sample * batch_size
+    assert counts.macs.forward == counts.macs.weight_gradient == forward
+    first = plan.first_macs_per_sample * batch_size
+    assert counts.macs.input_gradient == forward - first
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[1][1]}x{case[1][2]}")
+def test_counts_are_those_of_the_architectures_formulas(case, precision):
+    name, image_shape, batch_size = case
+    settings = None if precision == "fp32" else SETTINGS
+    assert_planned(form_of(name, image_shape, settings), batch_size)
+
+
+@pytest.mark.parametrize("conv_bias", [True, False])
+@pytest.mark.parametrize("gate", ["sigmoid", "hard_sigmoid"])
+@pytest.mark.parametrize("settings", [None, SETTINGS], ids=["fp32", "int8"])
+def test_gates_and_biases_are_those_of_the_form(gate, conv_bias, settings):
+    form = form_of("vgg11", (3, 32, 32), settings, "range_evonorm")
+    assert_planned(replace(form, gate=gate, conv_bias=conv_bias), 2)
+
+
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_formulas_know_every_norm(norm, precision):
@@ -77,7 +105,9 @@ def test_formulas_know_every_norm(norm, precision):
     images, labels = batch_of((1, 9, 11), 2)
     with meter.watch(images.shape):
         model.loss_and_gradient(images, labels)
-    by_formula = closed_form(form_of("small_cnn", (1, 9, 11), settings, norm), 2)
+    form = form_of("small_cnn", (1, 9, 11), settings, norm)
+    assert_planned(form, 2)
+    by_formula = closed_form(form, 2)
     assert tuple(w.layer for w in meter.work(images.shape).layers) == by_formula.layers
 
 
@@ -99,7 +129,9 @@ def test_formulas_know_resnets_of_any_size(depth, width):
     images, labels = batch_of((3, 8, 8), 2)
     with meter.watch(images.shape):
         model.loss_and_gradient(images, labels)
-    by_formula = closed_form(replace(form_of("resnet", (3, 8, 8)), depth=depth, width=width), 2)
+    form = replace(form_of("resnet", (3, 8, 8)), depth=depth, width=width)
+    assert_planned(form, 2)
+    by_formula = closed_form(form, 2)
     assert tuple(w.layer for w in meter.work(images.shape).layers) == by_formula.layers
     assert by_formula.flat_shapes == model.layout.shapes
     # 6 n convolutions in blocks, the first one, the head, and two on shortcuts: reference.md, 5.
@@ -153,5 +185,5 @@ def test_resnet20_macs_and_activations_are_those_by_hand():
 
 
 def test_a_model_without_formulas_is_refused():
-    with pytest.raises(CostError, match="no formulas for a model named 'alexnet'"):
+    with pytest.raises(CostError, match="no counts for a model named 'alexnet'"):
         closed_form(form_of("alexnet", (3, 32, 32)), 1)

@@ -15,9 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from edgesim.compression.compressors import QSGD, Identity, MinMaxUInt8, SignScale, TopK
 from edgesim.costs.closed_form import closed_form
 from edgesim.costs.errors import CostError
-from edgesim.costs.layer_plan import ModelForm
 from edgesim.costs.memory import MemoryModel, paper_memory
 from edgesim.costs.memory_table import MemoryTable
+from edgesim.costs.model_form import ModelForm
 from edgesim.costs.step_replay import peak_of_step
 from edgesim.costs.work_meter import WorkMeter
 from edgesim.gossip import (

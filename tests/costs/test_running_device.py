@@ -13,9 +13,9 @@ from edgesim.assembly.devices import make_devices
 from edgesim.assembly.preparation import prepare
 from edgesim.compression import TopK
 from edgesim.costs.closed_form import closed_form
-from edgesim.costs.layer_plan import ModelForm
 from edgesim.costs.memory import MemoryModel
 from edgesim.costs.metered_model import MeteredModel
+from edgesim.costs.model_form import ModelForm
 from edgesim.fleet.host.host import Host
 from edgesim.fleet.host.recorder import EvaluationSchedule
 from edgesim.fleet.plan import FleetPlan

@@ -1,4 +1,4 @@
-"""Layers by formula: puts down a model's layers one on the other, from sizes alone.
+"""The oracle of counts: layers by formula, put down one on the other, from sizes alone.
 
 Symbols:
     k: kernel   s: stride   p: padding   I, O: input and output channels   g: groups of channels
@@ -9,11 +9,11 @@ Symbols:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil, floor
 from typing import TypedDict, Unpack
 
 from edgesim.costs.layer import Kind, Layer
+from edgesim.costs.model_form import ModelForm
 from edgesim.models.norms import Norm
 from edgesim.quant.arithmetic import Gate
 from edgesim.quant.settings import QuantizationSettings
@@ -27,33 +27,6 @@ NORM_FORMS: dict[Norm, tuple[Kind, int, int]] = {
     "range_batch": ("range_batch_norm", 2, 1),
 }
 _RANGE_NORMS: frozenset[Norm] = frozenset({"range_evonorm", "range_batch"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelForm:
-    """Which model of the catalog, and in which arithmetic.
-
-    Attributes:
-        name: as in the catalog.
-        image_shape: channels, height and width; or the shape of an input that is no image.
-        num_classes: logits.
-        norm: after each convolution; None in a model of one's own.
-        settings: of 8-bit arithmetic; None for fp32.
-        gate: of Range EvoNorm in fp32; the 8-bit one's is the hard sigmoid.
-        conv_bias: whether convolutions have biases where the architecture has them.
-        depth: layers of a ResNet of free size.
-        width: channels of its first stage.
-    """
-
-    name: str
-    image_shape: tuple[int, ...]
-    num_classes: int
-    norm: Norm | None
-    settings: QuantizationSettings | None
-    gate: Gate = "sigmoid"
-    conv_bias: bool = True
-    depth: int = 20
-    width: int = 16
 
 
 class _LayerFields(TypedDict, total=False):

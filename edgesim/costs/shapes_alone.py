@@ -1,0 +1,70 @@
+"""The layers of a training step, before anything runs: a model's own forward pass on shapes alone.
+
+The model stands on torch's meta device, without storage. Its layers compute nothing there, not even
+meta tensors by torch's own operations, which take a second to load: each hands on an empty one.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import ceil, floor
+
+import torch
+from torch import Tensor, nn
+
+from edgesim.costs.describe import is_layer, watched_modules
+from edgesim.costs.layer import Layer
+from edgesim.costs.work_meter import hook
+from edgesim.models.classifier import ImageClassifier
+from edgesim.quant.compact_max_pool import CompactMaxPool2d
+
+
+def layers_of_step(model: nn.Module, images_shape: tuple[int, ...]) -> tuple[Layer, ...]:
+    """Layers of a step, in the order of the forward pass.
+
+    Args:
+        model: an outline, on the meta device; its layers can't be run afterwards.
+        images_shape: of the batch.
+
+    Raises:
+        CostError: the model has a module whose work is unknown.
+    """
+    layers: list[Layer] = []
+    for watched in watched_modules(model):
+        hook(watched, layers)
+    for module in model.modules():
+        if isinstance(module, ImageClassifier):
+            module.forward = partial(_classify, module)  # type: ignore[method-assign]
+        elif is_layer(module):
+            module.forward = partial(_pass_on, module)
+    model(torch.empty(images_shape, device="meta"))
+    return tuple(layers)
+
+
+def _classify(model: ImageClassifier, images_NCHW: Tensor) -> Tensor:
+    features_NFHW: Tensor = model.features(images_NCHW)
+    logits: Tensor = model.head(_empty(features_NFHW, features_NFHW.shape[:2]))
+    return logits
+
+
+def _pass_on(layer: nn.Module, x: Tensor, *_: Tensor) -> Tensor:
+    """An output of the right shape; layers keep that of their (first) input unless named here."""
+    N, C, *sides = x.shape
+    match layer:
+        case nn.Conv2d():
+            p, k, s = int(layer.padding[0]), layer.kernel_size[0], layer.stride[0]
+            shape = (N, layer.out_channels, *((side + 2 * p - k) // s + 1 for side in sides))
+        case nn.Linear():
+            shape = (N, layer.out_features)
+        case CompactMaxPool2d():
+            p, k, s = layer.padding, layer.kernel_size, layer.stride
+            rounded = ceil if layer.ceil_mode else floor
+            shape = (N, C, *(rounded((side + 2 * p - k) / s) + 1 for side in sides))
+        case _:
+            shape = tuple(x.shape)
+    return _empty(x, shape, is_trained=any(p.requires_grad for p in layer.parameters()))
+
+
+def _empty(x: Tensor, shape: tuple[int, ...], *, is_trained: bool = False) -> Tensor:
+    """What follows from x, and from parameters if there are some."""
+    return x.new_empty(shape).requires_grad_(x.requires_grad or is_trained)
