@@ -37,7 +37,8 @@ def ratios(comparisons):
 
 
 def test_every_model_is_there_at_the_size_it_is_for(comparisons):
-    assert {name for name, _ in CASES} == set(MODELS) == set(PARAMETERS)
+    fixed = set(MODELS) - {"resnet"}  # whose size is free; its default one is ResNet-20's
+    assert {name for name, _ in CASES} == fixed == set(PARAMETERS)
     assert {case for case in CASES if case[1] == 224} == {("vgg11", 224), ("resnet18", 224)}
     for comparison in comparisons:
         assert comparison.fp32.num_trainable == PARAMETERS[comparison.setting.name]
