@@ -28,6 +28,7 @@ from edgesim.learning.optimizers import (
     Optimizer,
 )
 from edgesim.learning.parameters import ParameterLayout
+from edgesim.learning.tasks import TASKS, Task
 from edgesim.models.catalog import (
     ImageShape,
     ModelSize,
@@ -385,6 +386,7 @@ def make_flat_model(scenario: Scenario, data: ImageForm, compute: Compute) -> Fl
         ModelError: the model can't take such images.
     """
     section, seed = scenario.model, torch_seed(scenario.seed, Purpose.INIT)
+    device, task = open_device(compute.accelerator), make_task(scenario)
     layers = make_layers(scenario, compute)
     if isinstance(section.name, OwnPart):
         own = make_own_model(
@@ -396,7 +398,7 @@ def make_flat_model(scenario: Scenario, data: ImageForm, compute: Compute) -> Fl
             layers=layers,
             seed=seed,
         )
-        return FlatModel(own, open_device(compute.accelerator), own.around_step)
+        return FlatModel(own, device, own.around_step, task)
     model = build_model(
         section.name,
         image_shape=image_shape_of(data),
@@ -406,7 +408,22 @@ def make_flat_model(scenario: Scenario, data: ImageForm, compute: Compute) -> Fl
         initialization=section.initialization,
         size=ModelSize(section.depth, section.width),
     )
-    return FlatModel(model, open_device(compute.accelerator))
+    return FlatModel(model, device, task=task)
+
+
+def make_task(scenario: Scenario) -> Task:
+    """What models are trained for.
+
+    Raises:
+        ScenarioError: it is one's own, and can't be made.
+    """
+    section = scenario.training
+    if isinstance(section.task, OwnPart):
+        own: Task = make_part(
+            section.task, "training.task", section.task_options or {}, needs(Task)
+        )
+        return own
+    return TASKS[section.task]
 
 
 def image_shape_of(data: ImageForm) -> ImageShape:

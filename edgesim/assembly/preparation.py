@@ -188,6 +188,7 @@ def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = T
     _check_rounds(scenario, training.num_rounds)
     scenario, schedule = name_devices(scenario)
     check_hardware(scenario, schedule)
+    _check_targets(scenario, dataset)
     layout = _check_model(scenario, dataset).layout
     check_parts(scenario, layout, schedule)
     check_length(scenario, schedule, training.num_rounds)
@@ -201,6 +202,24 @@ def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = T
     else:
         prepared.read_some_images()
     return prepared
+
+
+def _check_targets(scenario: Scenario, dataset: Dataset | ArrayDataset) -> None:
+    """Refuse targets that a task of the catalog would read as something else."""
+    task, labels = scenario.training.task, dataset.train.labels
+    if isinstance(task, OwnPart):
+        return
+    wanted = {
+        "classification": ("int64", (1,), "one whole number, its class"),
+        "regression": ("float32", (1, 2), "one float or a row of floats"),
+        "next_token": ("int64", (2,), "a row of whole numbers, the words that follow"),
+    }
+    dtype, dimensions, words = wanted[task]
+    if labels.dtype != dtype or labels.ndim not in dimensions:
+        raise ScenarioError(
+            f"training.task is {task}: a target must be {words}; those of {dataset.name} are "
+            f"{labels.dtype} of shape {labels.shape[1:]}: choose another task, or data.source"
+        )
 
 
 def _check_model(scenario: Scenario, dataset: Dataset | ArrayDataset) -> FlatModel:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from edgesim.assembly.build import Compute, choose_compute, make_flat_model
+from edgesim.assembly.build import Compute, choose_compute, make_flat_model, make_task
 from edgesim.assembly.own_model import example_batch
 from edgesim.assembly.preparation import Prepared, prepare
 from edgesim.data.batches import passes_over
@@ -402,4 +402,5 @@ def _make_monitor(
         console=console,
         names=prepared.scenario.fleet.names,
         warn=lambda rows: growth_warning(rows, prepared.scenario, prepared.schedule),
+        metrics=make_task(prepared.scenario).metrics,
     )

@@ -6,15 +6,15 @@ which is what makes thousands of devices fit one machine and moves them cheaply 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from edgesim.learning.parameters import ParameterLayout
+from edgesim.learning.tasks import CLASSIFICATION, Task
 
 CPU = torch.device("cpu")
 
@@ -24,12 +24,14 @@ class Evaluation:
     """Quality of one model on one set of samples.
 
     Attributes:
-        accuracy: fraction of samples whose largest logit is the label.
-        loss: mean cross-entropy, nats.
+        accuracy: fraction of samples whose largest logit is the label; None in tasks without.
+        loss: mean loss of the task; of a classification cross-entropy, nats.
+        metrics: what else the task measures, by name.
     """
 
-    accuracy: float
+    accuracy: float | None
     loss: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 class FlatModel:
@@ -39,6 +41,7 @@ class FlatModel:
         model: on the CPU.
         device: where it is to compute; vectors are copied from and to the CPU as needed.
         around_step: entered for each training step, forward and backward pass.
+        task: what the model is trained for.
 
     Attributes:
         around_step: entered for each training step, forward and backward pass.
@@ -58,8 +61,10 @@ class FlatModel:
         model: nn.Module,
         device: torch.device = CPU,
         around_step: Callable[[], AbstractContextManager[None]] = nullcontext,
+        task: Task = CLASSIFICATION,
     ) -> None:
         self.model = model.to(device)
+        self._task = task
         self.around_step = around_step
         self.leaf_modules = nn.ModuleList(m for m in model.modules() if not any(m.children()))
         self._device = device
@@ -82,7 +87,7 @@ class FlatModel:
         self.buffers.copy_(buffers)
 
     def loss_and_gradient(self, images_NCHW: Tensor, labels_N: Tensor) -> tuple[float, Tensor]:
-        """Mean cross-entropy of one batch, and its gradient, shape (D,), valid until the next call.
+        """Mean loss of one batch, and its gradient, shape (D,), valid until the next call.
 
         The gradient is on the CPU. Updates the statistics of norms and quantizers in `buffers`.
         """
@@ -91,7 +96,7 @@ class FlatModel:
         self.gradient.zero_()
         with self.around_step():
             logits = self.model(images_NCHW.to(self._device))
-            loss = functional.cross_entropy(logits, labels_N.to(self._device))
+            loss = self._task.loss(logits, labels_N.to(self._device))
             loss.backward()
         return float(loss.detach()), self.gradient.cpu()
 
@@ -103,15 +108,19 @@ class FlatModel:
             ValueError: there is no sample.
         """
         self.model.eval()
-        correct, loss, samples = 0, 0.0, 0
+        totals: dict[str, float] = {}
+        samples = 0
         for images_NCHW, labels_N in batches:
             logits = self.model(images_NCHW.to(self._device)).cpu()
-            correct += int((logits.argmax(dim=1) == labels_N).sum())
-            loss += float(functional.cross_entropy(logits, labels_N, reduction="sum"))
+            for name, total in self._task.sums(logits, labels_N).items():
+                totals[name] = totals.get(name, 0) + total
             samples += len(labels_N)
         if not samples:
             raise ValueError("a model was to be evaluated on no samples")
-        return Evaluation(correct / samples, loss / samples)
+        means = {name: total / samples for name, total in totals.items()}
+        figures = dict(self._task.summary(means))
+        accuracy, loss = figures.pop("accuracy", None), figures.pop("loss")
+        return Evaluation(accuracy, loss, figures)
 
     def _take_over_buffers(self) -> Tensor:
         floats = [

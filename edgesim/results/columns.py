@@ -32,7 +32,7 @@ ROUNDS: tuple[Column, ...] = (
     Column("device", "int32", "device, from 0"),
     Column("round", "int64", "round of this device, from 0"),
     Column("epoch", "int32", "round divided by the fleet's rounds per epoch, from 0"),
-    Column("loss", "float64", "mean cross-entropy of the round's batch at z = x/u, nats"),
+    Column("loss", "float64", "mean loss of the round's batch at z = x/u; of classes, nats"),
     Column("learning_rate", "float64", "gamma of the round"),
     Column("push_weight", "float64", "u after the round's messages are absorbed"),
     Column("sent_bytes", "int64", "length of all messages encoded in the round"),
@@ -104,8 +104,12 @@ EVALUATIONS: tuple[Column, ...] = (
         "device, or -1 for the consensus model; of more devices than evaluation.device_sample "
         "those that the seed draws",
     ),
-    Column("accuracy", "float64", "fraction of test samples classified correctly"),
-    Column("loss", "float64", "mean cross-entropy on the test samples, nats"),
+    Column(
+        "accuracy",
+        "float64",
+        "fraction of test samples classified correctly; null in a task without",
+    ),
+    Column("loss", "float64", "mean loss on the test samples; of classes cross-entropy, nats"),
     Column(
         "consensus_distance",
         "float64",

@@ -133,12 +133,18 @@ def _check_agreement(run: Run) -> None:
     wrong = None
     if summary.get("sent_bytes", 0) != run.rounds["sent_bytes"].sum():
         wrong = "rounds.parquet: does not add up to the bytes sent in summary.json"
-    elif len(consensus) and consensus["accuracy"].iloc[-1] != summary.get("consensus_accuracy"):
+    elif len(consensus) and _last_accuracy(consensus) != summary.get("consensus_accuracy"):
         wrong = "evaluations.parquet: does not end with the accuracy in summary.json"
     elif miscount := first_miscount(run.rounds, run.messages):
         wrong = f"messages.parquet: {miscount}"
     if wrong:
         raise RunDirectoryError(f"{run.place}/{wrong}; {REMEDY}")
+
+
+def _last_accuracy(consensus: pd.DataFrame) -> float | None:
+    """Of the last evaluation; None in a task without."""
+    accuracy = consensus["accuracy"].iloc[-1]
+    return None if accuracy is None or accuracy != accuracy else float(accuracy)
 
 
 def _load_unfinished(files: RunFiles) -> Run:

@@ -102,6 +102,7 @@ _EXAMPLES: dict[str, object] = {
     "checkpoint_every_rounds": 100,
     "stall_timeout_s": 1800.0,
     "options": {"strength": 0.5},
+    "task_options": {"delta": 0.5},
 }
 
 

@@ -28,7 +28,7 @@ OWN = "./file.py:Name"
 
 FORM = "package.module:Name or ./file.py:Name"
 
-KEYS = frozenset({"algorithm", "kind", "name", "source"})
+KEYS = frozenset({"task", "algorithm", "kind", "name", "source"})
 """Keys at which a reference may stand, and at which the path of its file becomes absolute."""
 
 MOST_SOURCE_BYTES = 1_000_000  # of one file

@@ -5,12 +5,14 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from edgesim.scenario.own_parts import (
+    CATALOG,
     OPTIONS,
     OWN,
     REFERENCE,
+    NameOrReference,
     Options,
     OwnPart,
     announced_by,
@@ -134,6 +136,9 @@ Schedule = Annotated[
 ]
 
 
+_TASKS = "edgesim.tasks"  # group of entry points
+
+
 class TrainingSection(Section):
     """Length of the run, optimizer and its schedule."""
 
@@ -150,6 +155,16 @@ class TrainingSection(Section):
         description="at free pace a device's first step that ends at this time or later is its "
         "last; epochs or rounds are then the most that it does",
     )
+    task: Annotated[
+        Annotated[Literal["classification", "regression", "next_token"], Tag(CATALOG)]
+        | Annotated[OwnPart, announced_by(_TASKS), REFERENCE, Tag(OWN)],
+        Discriminator(NameOrReference(_TASKS)),
+    ] = Field(
+        default="classification",
+        description="loss and measures: of classes, of numbers, of the next word at each place of "
+        "a sequence, or your own",
+    )
+    task_options: Options | None = Field(default=None, description=OPTIONS)
     optimizer: Optimizer = Field(description="local optimizer of each device")
     schedule: Schedule = Field(
         default=ScheduleSection(), description="learning rate over the epochs"
@@ -161,6 +176,12 @@ class TrainingSection(Section):
             raise ContradictionError("epochs", "is missing; give epochs or rounds")
         if self.epochs is not None and self.rounds is not None:
             raise ContradictionError("rounds", "is set beside epochs; give one of the two")
+        return self
+
+    @model_validator(mode="after")
+    def _options_are_of_own_tasks(self) -> Self:
+        if self.task_options is not None and not isinstance(self.task, OwnPart):
+            raise ContradictionError("task_options", "are given; only your own tasks take them")
         return self
 
     @model_validator(mode="after")

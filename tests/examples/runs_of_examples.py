@@ -18,7 +18,7 @@ from edgesim.scenario import load_scenario
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
-SHORT = ("training={rounds: 4, optimizer: {lr: 0.05}}", "evaluation={every_rounds: 2, samples: 40}")
+SHORT = ("training.rounds=4", "evaluation={every_rounds: 2, samples: 40}")
 INT8 = ("model.precision=int8", "model.quantization={backend: reference}")
 FREE = ("fleet.pace=free", "fleet.profile=raspberry-pi-4b")
 

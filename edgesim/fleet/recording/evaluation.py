@@ -181,6 +181,7 @@ class Evaluator:
                 "consensus_distance": distance,
                 "model_norm": float(torch.linalg.vector_norm(debiased(snapshot))),
                 "virtual_time_s": snapshot.virtual_time_s,
+                **result.metrics,
             }
             for (snapshot, distance), result in zip(subjects, results, strict=True)
         ]

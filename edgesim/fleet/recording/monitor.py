@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from math import isnan, nan
 from time import monotonic
+from types import MappingProxyType
 from typing import Any, Literal
 
 from rich.console import Console
@@ -22,7 +23,7 @@ from edgesim.errors import EdgesimError
 from edgesim.fleet.recording.evaluation import CONSENSUS, EvaluationStoppedError, Evaluator
 from edgesim.fleet.recording.evaluation_progress import EvaluationProgress
 from edgesim.fleet.transport import progress
-from edgesim.results.columns import EVALUATIONS, VIRTUAL_EVALUATIONS, columns_that_hold
+from edgesim.results.columns import EVALUATIONS, VIRTUAL_EVALUATIONS, Column, columns_that_hold
 from edgesim.results.run_directory import RunDirectory
 
 MIN_PAUSE_S, MAX_PAUSE_S = 0.5, 5.0  # between questions to the actors how far they are
@@ -68,6 +69,7 @@ class Monitor:
         console: Console,
         names: Sequence[str] = (),
         warn: Callable[[Sequence[dict[str, Any]]], str | None] = lambda _: None,
+        metrics: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.rows: list[dict[str, Any]] = []
         self._directory = directory
@@ -79,6 +81,7 @@ class Monitor:
         self._display = _Display(console, num_devices * num_rounds)
         self._names = names
         self._warn = warn
+        self._metrics = metrics
         self._has_warned = False
         self._shown = EvaluationProgress(console, num_devices, num_test_samples)
         self._slowest_round: int | None = 0
@@ -166,6 +169,7 @@ class Monitor:
         rows = self._evaluator.evaluate(snapshots, devices_too=devices_too, tell=tell)
         self.rows.extend(rows)
         columns = columns_that_hold(EVALUATIONS, VIRTUAL_EVALUATIONS, self.rows[0])
+        columns += tuple(Column(name, "float64", said) for name, said in self._metrics.items())
         self._directory.write_table("evaluations.parquet", self.rows, columns, names=self._names)
         self._pending.pop(0)
         if not is_final:  # the final models stay, under models/
@@ -243,9 +247,10 @@ class _Display:
 
     def evaluated(self, row: dict[str, Any]) -> None:
         """Say what an evaluation found."""
-        accuracy = f"{row['accuracy']:.4f}"
+        accuracy = "-" if row["accuracy"] is None else f"{row['accuracy']:.4f}"
         self._progress.update(self._task, accuracy=accuracy)
+        found = "" if row["accuracy"] is None else f"consensus accuracy {accuracy}, "
         self._console.print(
-            f"epoch {row['epoch']:.4g} (round {row['round']}): consensus accuracy {accuracy}, "
+            f"epoch {row['epoch']:.4g} (round {row['round']}): {found}"
             f"loss {row['loss']:.4f}, consensus distance {row['consensus_distance']:.4g}"
         )

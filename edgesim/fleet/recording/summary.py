@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from edgesim.assembly.budget import memory_of_devices
-from edgesim.assembly.build import averaging_rate, make_compressor
+from edgesim.assembly.build import averaging_rate, make_compressor, make_task
 from edgesim.assembly.equipment import device_profiles
 from edgesim.assembly.known_data import DataShape
 from edgesim.assembly.preparation import Prepared
@@ -120,7 +120,7 @@ def summarise(
             f"the averaged model ended with a loss of {consensus['loss']}; "
             "lower training.optimizer.lr or gossip.averaging_rate"
         )
-    accuracies = [row["accuracy"] for row in of_devices]
+    accuracies = [row["accuracy"] for row in of_devices if row["accuracy"] is not None]
     rounds = directory.read_table("rounds.parquet")
     totals = {
         column: pc.sum(rounds[column]).as_py()
@@ -144,10 +144,11 @@ def summarise(
         "parameters": prepared.layout.numel,
         "consensus_accuracy": consensus["accuracy"],
         "consensus_loss": consensus["loss"],
+        **{f"consensus_{name}": consensus[name] for name in make_task(scenario).metrics},
         "consensus_distance": consensus["consensus_distance"],
         "averaging_rate": averaging_rate(scenario),
         "warnings": [growth] if growth else [],
-        "device_models_evaluated": len(accuracies),
+        "device_models_evaluated": len(of_devices),
         "device_accuracy_min": min(accuracies, default=None),
         "device_accuracy_mean": sum(accuracies) / len(accuracies) if accuracies else None,
         "device_accuracy_max": max(accuracies, default=None),

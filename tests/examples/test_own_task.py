@@ -1,0 +1,142 @@
+"""examples/power.py: a regression with a loss and a measure of its own, trained in every way."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from runs_of_examples import (
+    EXAMPLES,
+    FREE,
+    INT8,
+    assert_same_bits,
+    resume,
+    train,
+    train_and_kill,
+)
+
+from edgesim import load_run
+from edgesim.assembly.preparation import prepare
+from edgesim.errors import ScenarioError
+from edgesim.learning.tasks import TASKS
+from edgesim.scenario import load_scenario
+from edgesim.study.iteration import iteration_costs
+
+NAME = "power.yaml"
+OF_CATALOG = ("training.task_options=null", "training.task=regression")
+
+
+@pytest.fixture(scope="module")
+def inline(tmp_path_factory):
+    return train(NAME, tmp_path_factory.mktemp("inline") / "run", inline=True)
+
+
+def test_the_example_is_short():
+    assert len((EXAMPLES / "power.py").read_text().splitlines()) < 60
+
+
+@pytest.mark.ray
+def test_actors_give_the_bits_of_one_process_however_they_are_packed(inline, tmp_path):
+    assert_same_bits(inline, train(NAME, tmp_path / "run", "fleet.devices_per_actor=3"))
+
+
+def test_a_killed_run_goes_on_to_the_same_bits(inline, tmp_path, monkeypatch):
+    assert_same_bits(inline, resume(train_and_kill(NAME, tmp_path / "run", monkeypatch)))
+
+
+def test_at_free_pace_in_8_bits_two_runs_are_equal(tmp_path):
+    runs = [train(NAME, tmp_path / name, *FREE, *INT8, inline=True) for name in ("one", "other")]
+    assert_same_bits(*runs)
+
+
+def test_its_measure_has_a_column_and_accuracy_is_null(inline):
+    run = load_run(inline.path)
+    assert run.evaluations["worst_share"].between(0, 1).all()
+    assert run.evaluations["accuracy"].isna().all()
+    assert run.summary["consensus_accuracy"] is None
+    last = run.evaluations[run.evaluations["model"] == "consensus"].iloc[-1]
+    assert run.summary["consensus_worst_share"] == last["worst_share"]
+    assert run.summary["consensus_loss"] == last["loss"]
+    assert all(not counts for counts in run.devices["label_counts"].map(list))
+
+
+def test_the_regression_of_the_catalog_learns_and_has_its_own_column(tmp_path):
+    run = train(NAME, tmp_path / "run", *OF_CATALOG, "training.rounds=40", inline=True)
+    losses = pd.read_parquet(run.path / "rounds.parquet")["loss"]
+    assert losses.iloc[-8:].mean() < losses.iloc[:8].mean()
+    evaluations = pd.read_parquet(run.path / "evaluations.parquet")
+    assert "mean_absolute_error" in evaluations
+    assert "worst_share" not in evaluations
+
+
+def test_a_classification_has_no_further_columns(tmp_path):
+    run = train("sensors.yaml", tmp_path / "run", inline=True)
+    assert list(pd.read_parquet(run.path / "evaluations.parquet").columns) == [
+        *("round", "epoch", "model", "device", "accuracy", "loss", "consensus_distance"),
+        "model_norm",
+    ]
+    assert "consensus_perplexity" not in json.loads((run.path / "summary.json").read_text())
+
+
+TEXT = """
+import numpy as np
+import torch
+from torch import nn
+
+class Counting:
+    num_classes = 5
+
+    def __init__(self):
+        words = (np.arange(7) + np.arange(40)[:, None]) % 5
+        self.train = self.test = words[:, :-1], words[:, 1:]
+
+def Bigrams(input_shape, num_classes):
+    return nn.Sequential(nn.Embedding(num_classes, 8), nn.Linear(8, num_classes))
+"""
+
+
+@pytest.mark.parametrize("precision", [(), INT8], ids=["fp32", "int8"])
+def test_next_tokens_are_learnt_from_sequences_of_whole_numbers(precision, tmp_path):
+    path = tmp_path / "text.py"
+    path.write_text(TEXT)
+    changed = (
+        f"data.source={path}:Counting",
+        f"model={{name: '{path}:Bigrams'}}",
+        "training={task: next_token, rounds: 60, optimizer: {lr: 0.3}}",
+        *precision,
+    )
+    run = train(NAME, tmp_path / "run", *changed, "training.rounds=60", inline=True)
+    last = load_run(run.path).evaluations.iloc[-1]
+    assert last["accuracy"] > 0.9  # each word has one that follows
+    assert last["perplexity"] == pytest.approx(np.exp(last["loss"]))
+    # One linear layer at six places of 16 samples; the embedding is measured, and has no products.
+    scenario = load_scenario(EXAMPLES / NAME, changed)
+    work = iteration_costs(scenario).devices[0].work.total
+    assert work.macs_int8 + work.macs_fp32 == 3 * 16 * 6 * 8 * 5
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (("training={epochs: 1, optimizer: {lr: 0.1}}",), "task is classification: a target must"),
+        ((*OF_CATALOG, "training.task=next_token"), "task is next_token: a target must be a row"),
+        (("training.task_options={gamma: 1}",), "unexpected keyword argument 'gamma'"),
+        (("training.task=regression",), "task_options are given; only your own tasks take them"),
+    ],
+)
+def test_targets_and_tasks_that_do_not_fit_are_refused(settings, said):
+    with pytest.raises(ScenarioError, match=said):
+        prepare(load_scenario(EXAMPLES / NAME, settings))
+
+
+def test_measures_by_hand():
+    outputs, targets = torch.tensor([[1.0], [3.0]]), torch.tensor([0.0, 1.0])
+    task = TASKS["regression"]
+    assert float(task.loss(outputs, targets)) == 2.5  # (1 + 4) / 2
+    assert task.sums(outputs, targets) == {"loss": 5.0, "mean_absolute_error": 3.0}
+    words = TASKS["next_token"].sums(torch.zeros(2, 3, 4), torch.zeros(2, 3, dtype=torch.int64))
+    assert words["accuracy"] == 2.0  # of equal outputs the first is the largest
+    assert words["loss"] == pytest.approx(2 * np.log(4))
+    with pytest.raises(ValueError, match="needs as many numbers in both"):
+        task.loss(torch.zeros(2, 3), targets)
