@@ -132,9 +132,11 @@ def result_table(summary: dict[str, Any], place: str) -> Table:
     """
     rate = summary.get("averaging_rate")
     averaging = [] if rate is None else [("averaging rate", f"{rate:g}")]
-    rows = [("loss of the averaged model", f"{summary['consensus_loss']:.4g}")]
-    if summary["consensus_accuracy"] is not None:
-        rows = [("accuracy of the averaged model", f"{summary['consensus_accuracy']:.4f}")]
+    accuracy = summary["consensus_accuracy"]
+    if accuracy is None:  # in a task without
+        rows = [("loss of the averaged model", f"{summary['consensus_loss']:.4g}")]
+    else:
+        rows = [("accuracy of the averaged model", f"{accuracy:.4f}")]
     if summary["device_accuracy_min"] is not None:
         rows += [
             (
