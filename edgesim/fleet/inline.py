@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edgesim.data.arrays import Shard
-from edgesim.device.mail import Announcement, Envelope
 from edgesim.fleet.host.build import build_host
 from edgesim.fleet.plan import FleetPlan
-from edgesim.fleet.transport.network import Acknowledgement, Request
 from edgesim.fleet.transport.progress import Progress, Waiting
 
 
 class InlineFleet:
-    """All devices on one host; envelopes are handed over directly.
+    """All devices on one host, which needs no network.
 
     Args:
         plan: of the fleet.
@@ -32,7 +30,7 @@ class InlineFleet:
     ) -> None:
         threads = min(num_threads, len(shards))
         by_device = dict(enumerate(shards))
-        self._host = build_host(plan, by_device, self, num_threads=threads, recover=recover)
+        self._host = build_host(plan, by_device, None, num_threads=threads, recover=recover)
 
     async def run(self) -> None:
         """Run all devices to their last round."""
@@ -53,15 +51,3 @@ class InlineFleet:
     def close(self) -> None:
         """End everything that was started."""
         self._host.close()
-
-    async def post(self, envelope: Envelope) -> Acknowledgement:
-        """Bring an envelope to a device."""
-        return await self._host.deliver(envelope)
-
-    async def announce(self, announcement: Announcement) -> None:
-        """Bring a time bound or a life sign to a device."""
-        await self._host.take_announcement(announcement)
-
-    async def ask(self, request: Request) -> None:
-        """Bring a request to a device."""
-        await self._host.answer(request)

@@ -50,7 +50,7 @@ OF_MESSAGES = {"send_buffers", "receive_buffers", "mailbox"}
 class Loopback:
     """A network that hands everything to one host at once."""
 
-    async def post(self, envelope):
+    async def deliver(self, envelope):
         return await self.host.deliver(envelope)
 
 

@@ -73,16 +73,16 @@ class FaultyNetwork:
         self.random = random
         self.loose = set()
 
-    async def post(self, envelope):
-        async def deliver():
+    async def deliver(self, envelope):
+        async def carry():
             return await self._carry(envelope.to, "deliver", self._damaged(envelope))
 
-        return await self._do(deliver)
+        return await self._do(carry)
 
-    async def announce(self, announcement):
+    async def take_announcement(self, announcement):
         await self._do(lambda: self._carry(announcement.edge[1], "take_announcement", announcement))
 
-    async def ask(self, request):
+    async def answer(self, request):
         await self._do(lambda: self._carry(request.holder, "answer", request))
 
     async def _do(self, carry):

@@ -25,7 +25,7 @@ class FaultyNetwork:
         self.hosts = {}
         self.tasks = set()
 
-    async def post(self, envelope):
+    async def deliver(self, envelope):
         await asyncio.sleep(self.random.random() * 0.01)
         host = self.hosts[envelope.to]
         if self.random.random() < 0.2:
@@ -38,7 +38,7 @@ class FaultyNetwork:
             task.add_done_callback(self.tasks.discard)
         return await host.deliver(envelope)
 
-    async def ask(self, request):
+    async def answer(self, request):
         await asyncio.sleep(self.random.random() * 0.01)
         await self.hosts[request.holder].answer(request)
 

@@ -8,11 +8,11 @@ class Loopback:
 
     host = None
 
-    async def post(self, envelope):
+    async def deliver(self, envelope):
         return await self.host.deliver(envelope)
 
-    async def announce(self, announcement):
+    async def take_announcement(self, announcement):
         await self.host.take_announcement(announcement)
 
-    async def ask(self, request):
+    async def answer(self, request):
         await self.host.answer(request)

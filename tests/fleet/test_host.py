@@ -26,7 +26,7 @@ def plan_of(ready, folder):
 
 def test_an_envelope_that_is_always_refused_ends_the_run_with_its_edge_named(tmp_path):
     class Refusing(Loopback):
-        async def post(self, envelope):
+        async def deliver(self, envelope):
             return Acknowledgement(accepted=False)
 
     ready = prepared(tmp_path)

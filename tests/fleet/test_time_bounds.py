@@ -338,7 +338,7 @@ def test_a_time_bound_is_said_again_while_an_answer_of_the_receivers_former_life
         def __init__(self):
             self.said, self.answer = [], asyncio.Event()
 
-        async def announce(self, announcement):
+        async def take_announcement(self, announcement):
             self.said.append(announcement)
             await self.answer.wait()
 
@@ -371,7 +371,7 @@ def test_what_says_nothing_is_not_repeated(announcement, is_repeated):
         def __init__(self):
             self.said = []
 
-        async def announce(self, announcement):
+        async def take_announcement(self, announcement):
             self.said.append(announcement)
 
     async def conduct():

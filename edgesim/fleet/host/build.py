@@ -22,7 +22,7 @@ from edgesim.results.run_directory import RunDirectory
 def build_host(
     plan: FleetPlan,
     shards: Mapping[int, Shard],
-    network: Network,
+    network: Network | None,
     *,
     num_threads: int,
     recover: bool = False,
@@ -34,7 +34,7 @@ def build_host(
     Args:
         plan: of the whole fleet.
         shards: of the devices to host, by device.
-        network: carries envelopes to the hosts of their receivers.
+        network: carries envelopes to the hosts of their receivers; None if there is one host.
         num_threads: devices that compute at the same time.
         recover: go on from checkpoints where there are any.
         core: entered for each turn.

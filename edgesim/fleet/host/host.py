@@ -59,7 +59,8 @@ class Host:
     Args:
         devices: the devices of this host.
         models: models to compute with, one per thread.
-        network: carries envelopes to the hosts of their receivers.
+        network: carries envelopes to the hosts of their receivers; None if this host has all
+            devices.
         archive: takes records and snapshots.
         num_rounds: rounds of every device.
         evaluation_schedule: of the evaluations for which a device's model is kept.
@@ -75,7 +76,7 @@ class Host:
         devices: Sequence[Device],
         models: Sequence[MeteredModel],
         *,
-        network: Network,
+        network: Network | None,
         archive: Archive,
         num_rounds: int,
         evaluation_schedule: EvaluationSchedule,
@@ -91,8 +92,8 @@ class Host:
         self._payloads: WeakValueDictionary[bytes, Payload] | None = (
             WeakValueDictionary() if len(devices) > 1 else None
         )
-        self._network = network
-        self._sender = ReliableSender(network)
+        self._network: Network = network or self
+        self._sender = ReliableSender(self._network)
         self._num_rounds = num_rounds
         self._recorder = Recorder(archive, evaluation_schedule, checkpoints)
         keeps_envelopes = checkpoints is not None
@@ -317,7 +318,7 @@ class Host:
         while records.successor is None:
             request = Request(edge, mailbox.next_sequences.get(edge, 0), edge[0], device.index)
             try:
-                await self._network.ask(request)
+                await self._network.answer(request)
             except PeerUnavailableError:
                 await asyncio.sleep(LONGEST_PAUSE_S)
             except EnvelopesLostError:
@@ -332,7 +333,7 @@ class Host:
         """Ask a leaver's successor for what it sent in the leaver's name."""
         while True:
             try:
-                await self._network.ask(request)
+                await self._network.answer(request)
             except PeerUnavailableError:
                 await asyncio.sleep(LONGEST_PAUSE_S)
             else:

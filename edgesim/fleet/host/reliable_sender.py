@@ -103,7 +103,7 @@ class ReliableSender:
         while topic in self._unsaid:
             announcement = self._unsaid[topic]
             try:
-                await self._network.announce(announcement)
+                await self._network.take_announcement(announcement)
             except PeerUnavailableError:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
@@ -126,7 +126,7 @@ class ReliableSender:
         pause_s, refusals = FIRST_PAUSE_S, 0
         while refusals < DELIVERY_ATTEMPTS:
             try:
-                acknowledgement = await self._network.post(envelope)
+                acknowledgement = await self._network.deliver(envelope)
             except PeerUnavailableError:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)

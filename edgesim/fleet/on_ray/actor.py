@@ -14,7 +14,7 @@ import socket
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import ray
 import torch
@@ -28,7 +28,12 @@ from edgesim.fleet.host.host import Host
 from edgesim.fleet.on_ray.core_pool import CorePool
 from edgesim.fleet.on_ray.private_folder import PREFIX, sweep
 from edgesim.fleet.plan import FleetPlan
-from edgesim.fleet.transport.network import Acknowledgement, PeerUnavailableError, Request
+from edgesim.fleet.transport.network import (
+    Acknowledgement,
+    Network,
+    PeerUnavailableError,
+    Request,
+)
 from edgesim.fleet.transport.progress import Progress, Waiting
 from edgesim.learning.allocator import keep_freed_memory
 from edgesim.results.run_directory import RunDirectory
@@ -106,7 +111,7 @@ class DeviceActor:
             build_host,
             plan,
             by_device,
-            self,
+            cast("Network", self),  # which Ray's decorator hides from type checkers
             num_threads=num_threads,
             recover=recover,
             core=cores.core,
@@ -119,18 +124,19 @@ class DeviceActor:
 
     @ray.method(enable_task_events=False)
     async def deliver(self, envelope: Envelope) -> Acknowledgement:
-        """Take in an envelope for a device here."""
-        return await (await self._built).deliver(envelope)
+        """Bring an envelope to its device, here or in another actor."""
+        acknowledgement: Acknowledgement = await self._call(envelope.to, "deliver", envelope)
+        return acknowledgement
 
     @ray.method(enable_task_events=False)
     async def take_announcement(self, announcement: Announcement) -> None:
-        """Take in a time bound or a life sign for a device here."""
-        await (await self._built).take_announcement(announcement)
+        """Bring a time bound or a life sign to its device, here or in another actor."""
+        await self._call(announcement.edge[1], "take_announcement", announcement)
 
     @ray.method(enable_task_events=False)
     async def answer(self, request: Request) -> None:
-        """Send envelopes of a device here again."""
-        await (await self._built).answer(request)
+        """Bring a request to its device, here or in another actor."""
+        await self._call(request.holder, "answer", request)
 
     @ray.method(enable_task_events=False)
     async def progress(self) -> Progress:
@@ -151,28 +157,16 @@ class DeviceActor:
         if self._built.done():
             await self._built.result().stop()
 
-    async def post(self, envelope: Envelope) -> Acknowledgement:
-        """Bring an envelope to another device."""
-        acknowledgement: Acknowledgement = await self._answer(envelope.to, "deliver", envelope)
-        return acknowledgement
-
-    async def announce(self, announcement: Announcement) -> None:
-        """Bring a time bound or a life sign to another device."""
-        await self._answer(announcement.edge[1], "take_announcement", announcement)
-
-    async def ask(self, request: Request) -> None:
-        """Bring a request to another device."""
-        await self._answer(request.holder, "answer", request)
-
-    async def _answer(self, device: int, method: str, *args: object) -> Any:  # noqa: ANN401
-        """What the actor of another device answers; those of this actor are asked without Ray.
+    async def _call(self, device: int, method: str, *args: object) -> Any:  # noqa: ANN401
+        """What the host of a device answers; a host of this actor is asked without Ray.
 
         Raises:
-            PeerUnavailableError: it is away; Ray starts it again, and the driver builds it.
+            PeerUnavailableError: its actor is away; Ray starts it again, and the driver builds it.
             EdgesimError: that the other device raised.
         """
+        host = await self._built
         if device in self._own:
-            return await getattr(self._built.result(), method)(*args)
+            return await getattr(host, method)(*args)
         try:
             return await getattr(self._peers[device], method).remote(*args)
         except RayActorError as error:

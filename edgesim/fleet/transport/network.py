@@ -51,10 +51,11 @@ class Request:
 class Network(Protocol):
     """Carries envelopes and requests between the hosts of a fleet.
 
-    It may delay, repeat, reorder and damage envelopes; it says so where it can't reach somebody.
+    A `Host` is one, of its own devices. It may delay, repeat, reorder and damage envelopes; it says
+    so where it can't reach somebody.
     """
 
-    async def post(self, envelope: Envelope) -> Acknowledgement:
+    async def deliver(self, envelope: Envelope) -> Acknowledgement:
         """Bring an envelope to the device `envelope.receiver`.
 
         Raises:
@@ -62,7 +63,7 @@ class Network(Protocol):
         """
         ...
 
-    async def announce(self, announcement: Announcement) -> None:
+    async def take_announcement(self, announcement: Announcement) -> None:
         """Bring a time bound or a life sign to the device at the end of its edge.
 
         Raises:
@@ -70,7 +71,7 @@ class Network(Protocol):
         """
         ...
 
-    async def ask(self, request: Request) -> None:
+    async def answer(self, request: Request) -> None:
         """Bring a request to the device `request.holder`.
 
         Raises:
