@@ -8,6 +8,7 @@ from typing import Any, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
+from edgesim.assembly.own_partition import own_partition
 from edgesim.data import natural
 from edgesim.data.arrays import ArrayDataset
 from edgesim.data.errors import DataError
@@ -22,6 +23,7 @@ from edgesim.scenario.data import (
     IidPartition,
     LabelSkewPartition,
     OwnerPartition,
+    OwnPartition,
 )
 from edgesim.scenario.schema import Scenario
 from edgesim.streams import Purpose, stream
@@ -53,6 +55,8 @@ def deal(scenario: Scenario, dataset: Dataset | ArrayDataset) -> tuple[NDArray[n
             parts = natural.by_owner(owners[chosen], devices)
         case FilePartition():
             parts = natural.by_file(Path(section.path), num_train, devices)
+        case OwnPartition():
+            parts = own_partition(section, dataset.train.labels[chosen], devices, rng)
         case _:
             assert_never(section)
     return tuple(chosen[part] for part in parts)

@@ -15,6 +15,7 @@ from edgesim.scenario.own_parts import (
     Options,
     OwnPart,
     announced_by,
+    chosen_by,
 )
 from edgesim.scenario.section import (
     ContradictionError,
@@ -79,9 +80,21 @@ class FilePartition(Section):
     )
 
 
+class OwnPartition(Section):
+    """A partition of your own (docs/own-parts.md)."""
+
+    kind: Annotated[OwnPart, announced_by("edgesim.partitions"), REFERENCE]
+    options: Options = Field(default_factory=dict, description=OPTIONS)
+
+
 Partition = Annotated[
-    LabelSkewPartition | DirichletPartition | IidPartition | OwnerPartition | FilePartition,
-    Field(discriminator="kind"),
+    Annotated[LabelSkewPartition, Tag("label_skew")]
+    | Annotated[DirichletPartition, Tag("dirichlet")]
+    | Annotated[IidPartition, Tag("iid")]
+    | Annotated[OwnerPartition, Tag("by_owner")]
+    | Annotated[FilePartition, Tag("file")]
+    | Annotated[OwnPartition, Tag(OWN)],
+    chosen_by("kind", "edgesim.partitions"),
 ]
 
 

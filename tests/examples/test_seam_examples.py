@@ -31,6 +31,7 @@ NAMES = {
     "block_compressor": "gossip.compressor.kind",
     "adam": "training.optimizer.kind",
     "cosine": "training.schedule.kind",
+    "few_labels": "data.partition.kind",
 }
 SHORT = ("training.rounds=6", "evaluation={every_rounds: 3, samples: 40}", "data.train_samples=200")
 FREE = (
@@ -165,6 +166,7 @@ def _die(*_, **__):
     ("override", "said"),
     [
         ("training.schedule.options={epochs: 0}", "training.schedule.kind"),
+        ("data.partition.options={slices: 0}", "data.partition.kind"),
         ("training.optimizer.options={beta3: 1}", "unexpected keyword argument 'beta3'"),
         ("gossip.options={}", "missing a required argument: 'fade'"),
         ("gossip.compressor.options={block: 0}", "gossip.compressor.kind"),
@@ -175,3 +177,23 @@ def test_wrong_options_are_refused_in_one_line_before_anything_starts(everything
         prepare(load_scenario(everything, [*SHORT, override]))
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ("[range(100)]", "gives 1 devices samples; there are 4"),
+        ("[[0], [1], [2], []]", "gives device 3 no sample"),
+        ("[[0], [1], [2], [0]]", "gives a sample to two devices, or twice to one"),
+        ("[[0], [1], [2], [200]]", "gives device 3 a position that is none of 0 to 199"),
+        ("[[0], [1], [2], [0.5]]", "gives device 3 float64; positions are whole numbers"),
+        ("3", "gives int; must be a list of positions for each device"),
+    ],
+)
+def test_a_partition_that_is_none_is_refused(tmp_path, parts, said):
+    path = tmp_path / "mine.py"
+    path.write_text(f"def deal(labels, num_devices, rng):\n    return {parts}\n")
+    override = f"data.partition={{kind: '{path}:deal'}}"
+    with pytest.raises(ScenarioError) as caught:
+        prepare(load_scenario(EXAMPLES / "few_labels.yaml", [*SHORT, override]))
+    assert str(caught.value) == f"data.partition.kind: {path}:deal {said}"
