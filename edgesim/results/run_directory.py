@@ -80,7 +80,7 @@ class RunDirectory(RunFiles):
         """
         cls.check_free(place)
         directory = cls(place)
-        for folder in ("parts", "checkpoints", "snapshots", "models", "own_parts"):
+        for folder in ("parts", "checkpoints", "snapshots", "models"):
             directory._store.child(folder).make()
         directory.begin(run_digest)
         return directory
