@@ -124,8 +124,7 @@ MODELS: dict[str, ModelKind] = {
         initialize_low_precision_=initialize_resnet_,
     ),
     "resnet": ModelKind(
-        description="ResNet for small images, any model.depth, model.width; by default 16 wide, 20 "
-        "deep: 273,258 parameters",
+        description="ResNet for small images of any depth and width, by default as resnet20",
         make=lambda layers, image, classes, size: small_image_resnet(
             layers, size.depth_used, image[0], classes, size.width_used
         ),

@@ -353,7 +353,7 @@ def test_a_stop_is_told_of_by_what_is_known(tmp_path, monkeypatch, has_started):
         raise PulledPlugError
 
     with monkeypatch.context() as patched:
-        patched.setattr(run_module, *(("_conduct", fail) if has_started else ("InlineFleet", fail)))
+        patched.setattr(run_module, *(("conduct", fail) if has_started else ("InlineFleet", fail)))
         with pytest.raises(PulledPlugError):
             resumed(tmp_path)
     said = f"stopped; go on with: edgesim resume {tmp_path / 'run'}\n" if has_started else ""
