@@ -124,7 +124,7 @@ MODELS: dict[str, ModelKind] = {
         initialize_low_precision_=initialize_resnet_,
     ),
     "resnet": ModelKind(
-        description="ResNet for small images of any depth and width, by default as resnet20",
+        description="ResNet of any depth and width, by default as resnet20: 273,258 parameters",
         make=lambda layers, image, classes, size: small_image_resnet(
             layers, size.depth_used, image[0], classes, size.width_used
         ),
