@@ -3,10 +3,15 @@
 What has none stays in fp32 and is named: modules of other types, and whatever a module's own
 `forward` computes by functions and operators, such as a plain `+`. Types are exact: a subclass may
 compute something else. Torch's composed modules (attention, recurrent layers) stay as they are:
-they read the tensors of their parts instead of calling them.
+they read the tensors of their parts instead of calling them. So does a layer with hooks, which its
+counterpart would not call.
 """
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from torch import nn
 
@@ -34,55 +39,74 @@ def replace_layers_(module: nn.Module, layers: EightBit) -> tuple[nn.Module, tup
     Returns:
         The module, or what replaces it as a whole; and what of it stays in fp32, in words.
     """
-    made: dict[int, nn.Module] = {}  # a layer may stand in several places
-    stays: dict[str, None] = {}
-    whole = _visit(module, "", layers, made, stays)
-    return whole, tuple(stays)
+    places = Counter(id(found) for _, found in module.named_modules(remove_duplicate=False))
+    replacing = _Replacing(layers, places)
+    whole = replacing.visit(module, "")
+    return whole, tuple(replacing.stays)
 
 
-def _visit(
-    module: nn.Module,
-    name: str,
-    layers: EightBit,
-    made: dict[int, nn.Module],
-    stays: dict[str, None],
-) -> nn.Module:
-    if id(module) in made:
-        return made[id(module)]
-    new = _counterpart(module, layers)
-    made[id(module)] = module if new is None else new
-    if new is not None:
-        return new
-    if isinstance(module, _CONTAINERS) and type(module) in _CONTAINERS:
-        if isinstance(module, nn.Sequential):
-            _replace_norms_before_relu_(module, layers, made)
-    else:
-        own = type(module).__name__
-        is_torchs = type(module).__module__.startswith("torch.nn.")
-        if is_torchs or not any(module.children()):
-            if not isinstance(module, _WITHOUT_NUMBERS):
-                stays[f"{name or 'the model'} ({own})"] = None
-            return module
-        stays[f"operators in the forward pass of {name or 'the model'} ({own})"] = None
-    within = f"{name}." if name else ""
-    for child_name, child in list(module.named_children()):
-        setattr(module, child_name, _visit(child, within + child_name, layers, made, stays))
-    return module
+@dataclass(slots=True)
+class _Replacing:
+    """What is known while the layers of a module are replaced.
 
+    Attributes:
+        layers: 8-bit arithmetic.
+        places: in how many places a module stands, by its identity.
+        made: what replaces a module, by the identity of that module.
+        stays: what stays in fp32, in words and in order.
+    """
 
-def _replace_norms_before_relu_(
-    sequence: nn.Sequential, layers: EightBit, made: dict[int, nn.Module]
-) -> None:
-    """Range BatchNorm has its ReLU within: it takes the place of a batch norm and of the next."""
-    for place in range(len(sequence) - 1):
-        norm, gate = sequence[place], sequence[place + 1]
-        if type(norm) is nn.BatchNorm2d and norm.affine and type(gate) is nn.ReLU:
-            made[id(norm)] = _range_batch_norm(norm.weight, norm.bias, layers)
-            sequence[place + 1] = nn.Identity()
+    layers: EightBit
+    places: Mapping[int, int]
+    made: dict[int, nn.Module] = field(default_factory=dict)
+    stays: dict[str, None] = field(default_factory=dict)
+
+    def visit(self, module: nn.Module, name: str) -> nn.Module:
+        """Replace the layers of a module; gives the module or what replaces it."""
+        if id(module) in self.made:
+            return self.made[id(module)]
+        new = _counterpart(module, self.layers)
+        self.made[id(module)] = module if new is None else new
+        if new is not None:
+            return new
+        if type(module) in _CONTAINERS:
+            if isinstance(module, nn.Sequential):
+                self._replace_norms_before_relu_(module)
+        else:
+            own = type(module).__name__
+            is_torchs = type(module).__module__.startswith("torch.nn.")
+            if is_torchs or not any(module.children()):
+                if not isinstance(module, _WITHOUT_NUMBERS):
+                    self.stays[f"{name or 'the model'} ({own})"] = None
+                return module
+            self.stays[f"operators in the forward pass of {name or 'the model'} ({own})"] = None
+        within = f"{name}." if name else ""
+        for child_name, child in list(module.named_children()):
+            setattr(module, child_name, self.visit(child, within + child_name))
+        return module
+
+    def _replace_norms_before_relu_(self, sequence: nn.Sequential) -> None:
+        """Range BatchNorm has its ReLU within: it takes the place of a batch norm and of the next.
+
+        A norm that stands in several places may lack its ReLU in another: it stays in fp32.
+        """
+        for place in range(len(sequence) - 1):
+            norm, gate = sequence[place], sequence[place + 1]
+            if (
+                type(norm) is nn.BatchNorm2d
+                and norm.affine
+                and type(gate) is nn.ReLU
+                and self.places[id(norm)] == 1
+                and not (_has_hooks(norm) or _has_hooks(gate))
+            ):
+                self.made[id(norm)] = _range_batch_norm(norm.weight, norm.bias, self.layers)
+                sequence[place + 1] = nn.Identity()
 
 
 def _counterpart(module: nn.Module, layers: EightBit) -> nn.Module | None:
     """The 8-bit layer with a layer's parameters; None if there is none."""
+    if _has_hooks(module):
+        return None
     if type(module) is nn.Conv2d:
         return _convolution(module, layers)
     if type(module) is nn.Linear:
@@ -106,6 +130,12 @@ def _counterpart(module: nn.Module, layers: EightBit) -> nn.Module | None:
     if type(module) in (nn.MaxPool2d, RepeatableMaxPool2d):
         return _max_pool(module)
     return None
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    """Whether calling a module calls other code too."""
+    kinds = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+    return any(getattr(module, kind) for kind in kinds)
 
 
 def _convolution(conv: nn.Conv2d, layers: EightBit) -> nn.Module | None:
