@@ -1,4 +1,4 @@
-"""A compressor of one's own: of each block of neighbouring entries the largest is sent."""
+"""A compressor of one's own: it sends the largest entry of each block of neighbouring entries."""
 
 from dataclasses import dataclass
 

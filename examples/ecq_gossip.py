@@ -2,7 +2,7 @@
 
 Symbols:
     x: numerator   u: push weight   eta: averaging rate   w_e: mixing weight of an edge
-    delta: what compression has left unsent   c: compressed model
+    delta: sum of the compression errors, which is not yet sent   c: compressed model
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class EcqGossip:
     compressor: object
     layout: object
     averaging_rate: float
-    fade: float  # share of the unsent rest that is sent with the next message
+    fade: float  # factor of delta in the next message
     name: str = "ecq"  # in the headers of messages
     keeps_edges: bool = False
 

@@ -1,4 +1,4 @@
-"""A partition of one's own: each device gets a few slices of the samples in order of their labels.
+"""A partition of one's own: samples are sorted by label, and each device gets a few slices.
 
 With two slices most devices see two labels (McMahan et al., arXiv 1602.05629, section 3).
 """

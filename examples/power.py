@@ -11,7 +11,7 @@ from torch.nn import functional
 
 
 class Huber:
-    """Squares small errors, and takes the amount of large ones."""
+    """Huber loss: quadratic in small errors, linear in large ones."""
 
     metrics: Mapping[str, str] = {
         "worst_share": "share of test samples with an error above `delta`"
@@ -25,7 +25,7 @@ class Huber:
         return functional.huber_loss(outputs[:, 0], targets, delta=self.delta)
 
     def sums(self, outputs: Tensor, targets: Tensor) -> Mapping[str, float]:
-        """Of an evaluation, summed over the samples of a batch."""
+        """Measures of an evaluation, summed over the samples of a batch."""
         errors = (outputs[:, 0] - targets).abs()
         return {
             "loss": float(self.loss(outputs, targets)) * len(targets),
@@ -33,12 +33,12 @@ class Huber:
         }
 
     def summary(self, means: Mapping[str, float]) -> Mapping[str, float]:
-        """Figures of an evaluation from these sums over the number of samples."""
+        """Figures of an evaluation; `means` are the sums divided by the number of samples."""
         return means
 
 
 class Power:
-    """Power that a building draws, by hour, warmth and wind; now and then a meter is wrong."""
+    """Electric power of a building by hour, temperature and wind; some readings are wrong."""
 
     def __init__(self, samples: int = 400) -> None:
         rng = np.random.default_rng(0)
@@ -53,5 +53,5 @@ class Power:
 
 
 def perceptron(input_shape: tuple[int], num_classes: int) -> nn.Module:
-    """As many outputs as a target has numbers: one."""
+    """A model with `num_classes` outputs: here one, as a target is one number."""
     return nn.Sequential(nn.Linear(*input_shape, 32), nn.ReLU(), nn.Linear(32, num_classes))

@@ -1,4 +1,4 @@
-"""A tabular dataset of one's own: what sensors measure, and whose each sample is.
+"""A tabular dataset of one's own: readings of sensors, with the owner of each sample.
 
 edgesim run examples/sensors.yaml
 """
@@ -11,7 +11,7 @@ FEATURES, CLASSES = 6, 3
 
 
 class Readings:
-    """Readings of sensors, which differ in place and in what they mostly see.
+    """Readings of sensors; each sensor has its own drift and its own most frequent class.
 
     A dataset has `train` and `test`: inputs and targets, a row a sample. `columns` name the owners
     of training samples, `test_columns` those of test samples.
