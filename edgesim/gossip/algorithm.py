@@ -1,7 +1,7 @@
 """The seam between a device and its gossip algorithm.
 
-An algorithm is a frozen object of hyper-parameters. It never calls out: it is told what arrived and
-says what to send. Each round of a device runs the same sequence, whatever the pace of the fleet:
+An algorithm is a frozen object of hyper-parameters. It has no access to the network: it is given
+what arrived and returns what to send. Each round of a device runs the same sequence at either pace:
 
     local step on state.x        (the optimizer, before the algorithm is called)
     shares = send_(state, ...)   one compressed share per active out-edge
@@ -29,8 +29,9 @@ from edgesim.learning.parameters import ParameterLayout
 LEAST_PUSH_WEIGHT = 1e-12
 """A device with a smaller push weight keeps its mass until it has received more.
 
-A device that sends far more often than it receives divides its mass again and again. x = u z is
-float32 and would lose digits below 1e-38, so z would be lost although u, a double, goes on.
+The push weight of a device that sends far more often than it receives becomes smaller and smaller.
+x = u z is float32 and loses precision below 1e-38. Then z would be lost, although u, a double, is
+still exact.
 """
 
 
@@ -41,8 +42,8 @@ class OutEdge:
     Attributes:
         receiver: at the other end.
         weight: w_e.
-        address: in whose name it is sent, if that is a device that has left and whose place the
-            sender took; None for the sender itself.
+        address: the leaver in whose name the sender, its successor, sends; None if it sends in its
+            own name.
     """
 
     receiver: int
@@ -52,15 +53,15 @@ class OutEdge:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one message says to the algorithm at its other end.
+    """Content of one message, as algorithms see it.
 
     Attributes:
         peer: the receiver of a share that is sent, the sender of one that arrived.
         weight: w_e, the mixing weight that the sender chose for this edge.
         push_weight: u of the sender when it sent.
         payload: the compressed vector.
-        address: at this end of the edge, if that is a device that has left and whose place this
-            one took; None for the device itself.
+        address: the leaver whose end of the edge this device, its successor, has taken over; None
+            for the device's own end.
     """
 
     peer: int
@@ -71,7 +72,7 @@ class Share:
 
 
 OwnEdge: TypeAlias = tuple[int, int | None]
-"""An edge as one of its ends sees it: the peer, and the own address as in `Share`."""
+"""An edge as seen from one of its ends: the peer, and `address` as in `Share`."""
 
 
 @dataclass(slots=True)
@@ -87,19 +88,20 @@ class GossipState:
     u: float
 
     def public_copies(self) -> tuple[dict[OwnEdge, Tensor], dict[OwnEdge, Tensor]]:
-        """Public copies of out-edges and of in-edges that a successor has to go on with.
+        """Public copies of out-edges and of in-edges, which a successor takes over.
 
-        The state's own, where the algorithm keeps such copies: what is put in is kept.
+        If the algorithm keeps such copies, these are the dicts of the state itself: a caller may
+        add and remove copies.
         """
         return {}, {}
 
     def debiased(self) -> Tensor:
-        """Z = x/u, the model that is trained and evaluated; shares memory with x while u is 1."""
+        """Model z = x/u, which is trained and evaluated; shares memory with x while u is 1."""
         return self.x if self.u == 1.0 else self.x / self.u
 
 
 def edges_with_mass(state: GossipState, out_edges: Sequence[OutEdge]) -> Sequence[OutEdge]:
-    """Out-edges with the weights that may leave: none below `LEAST_PUSH_WEIGHT`."""
+    """Out-edges with their weights, all zero while u is below `LEAST_PUSH_WEIGHT`."""
     if state.u >= LEAST_PUSH_WEIGHT:
         return out_edges
     return [replace(edge, weight=0.0) for edge in out_edges]
@@ -107,7 +109,7 @@ def edges_with_mass(state: GossipState, out_edges: Sequence[OutEdge]) -> Sequenc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Buffers:
-    """What an algorithm holds of a device's memory beside x.
+    """Memory that an algorithm uses on a device, beside x.
 
     Attributes:
         kept: flat vectors between rounds.
@@ -141,19 +143,20 @@ class Algorithm(Hashable, Protocol[State]):
 
     @property
     def compressor(self) -> Compressor:
-        """What makes its messages."""
+        """Compressor that makes its messages."""
         ...
 
     @property
     def keeps_edges(self) -> bool:
         """Whether it holds memory for each edge from the edge's first message on.
 
-        Then the neighbours of the whole run count in its memory, not those of a round.
+        If so, its memory is counted for all neighbours of the run, otherwise for those of one
+        round.
         """
         ...
 
     def work(self, out_degree: int, in_degree: int) -> Work:
-        """Work of one round's gossip on one device, z = x/u of the next step included.
+        """Work of one round's gossip on one device, including z = x/u for the next step.
 
         Operations and traffic are those of the formulas: each statement reads each of its vectors
         and writes its result once. There are no MACs: a vector operation has no operand to reuse.
@@ -165,11 +168,11 @@ class Algorithm(Hashable, Protocol[State]):
         ...
 
     def buffers(self, out_degree: int, in_degree: int) -> Buffers:
-        """Memory beside x on a device with so many neighbours, as `keeps_edges` counts them."""
+        """Memory beside x on a device with so many neighbours (see `keeps_edges`)."""
         ...
 
     def init(self, x: Tensor, in_weights: Mapping[int, float]) -> State:
-        """State at the start, which takes over `x`, the same on all devices.
+        """State at the start. It takes over the memory of `x`, which is equal on all devices.
 
         `in_weights` maps the in-neighbours of round 0 to the weight of their edge.
         """
@@ -178,12 +181,12 @@ class Algorithm(Hashable, Protocol[State]):
     def send_(
         self, state: State, out_edges: Sequence[OutEdge], rng: np.random.Generator
     ) -> list[Share]:
-        """Split off the mass that leaves on the active out-edges and say what to send on each.
+        """Subtract the mass that leaves on the active out-edges; return a share for each edge.
 
         Called after the local step, when state.x is x~. Changes `state` in place.
         """
         ...
 
     def absorb_(self, state: State, received: Sequence[Share]) -> None:
-        """Take in shares, in the order given, which must not depend on when they arrived."""
+        """Add shares in the given order. The order must not depend on the times of arrival."""
         ...

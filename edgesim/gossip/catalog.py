@@ -15,7 +15,7 @@ from edgesim.gossip.fixed_graph_choco import FixedGraphChoco
 from edgesim.gossip.gradient_push import GradientPush
 
 Form = Callable[..., Algorithm[Any]]
-"""Makes an algorithm of `compressor`, `layout`, and `averaging_rate` if it has one."""
+"""Makes an algorithm from `compressor`, `layout`, and (if it takes one) `averaging_rate`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,8 @@ class Exchanges:
 
     Attributes:
         are_fixed: the same edges carry one message each in every exchange.
-        are_balanced: besides, their weights are doubly stochastic, so that push weights stay 1.
+        are_balanced: `are_fixed`, and the weights are doubly stochastic, so that push weights stay
+            1.
     """
 
     are_fixed: bool
@@ -50,12 +51,12 @@ class AlgorithmKind:
 
 
 def _choco(exchanges: Exchanges) -> Form:
-    """Two buffers track x, which is the model where push weights stay 1."""
+    """The two-buffer form where push weights stay 1, so that x is the model."""
     return FixedGraphChoco if exchanges.are_balanced else Choco
 
 
 def _choco_numerator(exchanges: Exchanges) -> Form:
-    """Two buffers do where all edges carry one message in every exchange."""
+    """The two-buffer form where all edges carry one message in every exchange."""
     return FixedGraphChoco if exchanges.are_fixed else ChocoNumerator
 
 

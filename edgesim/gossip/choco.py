@@ -5,9 +5,9 @@ Symbols:
     e = (j -> i): edge, j sends to i   w_e: its mixing weight, chosen by j   h[e]: its public copy
     q: compressed difference
 
-The published form (choco_numerator.py) tracks x. Where u moves, x = u z goes on moving at
-consensus, so that differences never die out. Here they do: at consensus z stands still whatever u
-does. The two forms are equal where u is 1 throughout.
+The published form (choco_numerator.py) tracks x. Where u changes, x = u z still changes at
+consensus, so the differences never vanish. z does not change at consensus, so here the differences
+vanish. The two forms are equal where u is 1 throughout.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class ChocoState(GossipState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choco:
-    """CHOCO-SGD per edge and per message, right wherever push weights move.
+    """CHOCO-SGD per edge and per message, also correct where push weights change.
 
-    That is at free pace, on changing graphs, with devices that join and leave, and on fixed
-    digraphs whose weights are not doubly stochastic.
+    They change at free pace, on changing graphs, if devices join or leave, and on fixed digraphs
+    whose weights are not doubly stochastic.
 
     Mass: what the sender takes from x, eta w_e u h[e], is exactly what the receiver adds.
     """
@@ -68,16 +68,17 @@ class Choco:
     name: str = "choco"
 
     def init(self, x: Tensor, in_weights: Mapping[int, float]) -> ChocoState:  # noqa: ARG002
-        """All public copies start at zero and come to be with the first message of their edge."""
+        """No public copies yet: the first message of an edge creates one, which starts at zero."""
         return ChocoState(x, 1.0)
 
     def send_(
         self, state: ChocoState, out_edges: Sequence[OutEdge], rng: np.random.Generator
     ) -> list[Share]:
-        """Q = C(x/u - h[e]); h[e] += q on each active edge, then x -= eta u sum_e w_e h[e].
+        """Send q = C(x/u - h[e]), h[e] += q on each active edge; then x -= eta u sum_e w_e h[e].
 
         A device that has no mass yet has no model either: its messages hold the zero vector and
-        leave h[e] as it is. Below `LEAST_PUSH_WEIGHT` messages move h[e] and no mass.
+        leave h[e] as it is. If u is below `LEAST_PUSH_WEIGHT`, messages change h[e] and move no
+        mass.
         """
         eta, x = self.averaging_rate, state.x
         u = state.u if state.u >= LEAST_PUSH_WEIGHT else 0.0
@@ -104,10 +105,10 @@ class Choco:
             state.u += arriving
 
     def work(self, out_degree: int, in_degree: int) -> Work:
-        """See `Algorithm`."""
+        """Work of one round's gossip, as defined by `Algorithm.work`."""
         n, message = self.layout.numel, self.compressor.form(self.layout)
         edge = vector_work(n, ops=2, passes=3)  # x -= eta w u h or x += eta w u h
-        model = debias = vector_work(n, ops=1, passes=2)  # z = x/u, anew for each edge
+        model = debias = vector_work(n, ops=1, passes=2)  # z = x/u, computed for each edge
         send = model + vector_work(n, ops=1, passes=3) + message.compress_work()  # q = C(z - h)
         absorb = message.add_work() + edge
         return (send + message.add_work() + edge) * out_degree + absorb * in_degree + debias

@@ -1,6 +1,6 @@
 """CHOCO-SGD with push-sum as published: it tracks the numerator x (arXiv 2111.09389, Algorithm 2).
 
-Source: reference.md, section 3.3. For comparison: choco.py is what trains where u moves.
+Source: reference.md, section 3.3. This form serves for comparison; use choco.py where u changes.
 
 Symbols:
     x: numerator   u: push weight   x~: x after the local step   eta: averaging rate
@@ -32,16 +32,17 @@ from edgesim.learning.parameters import ParameterLayout
 class ChocoNumerator:
     """The published form per edge and per message, for changing graphs and any pace.
 
-    Where push weights move, x moves even at consensus: compression noise then sets a floor, and a
-    large averaging rate turns it into growth. A device whose u falls below `LEAST_PUSH_WEIGHT` goes
-    on giving mass away: unlike `Choco`, the published form has no guard. Quasi-global momentum
-    compares models, z = x/u before and after gossip, where reference.md, section 3.5, compares
-    numerators; the two are the same where u is 1.
+    Where push weights change, x changes even at consensus. Then compression noise keeps devices
+    apart, and with a large averaging rate the distance grows without bound. A device whose u falls
+    below `LEAST_PUSH_WEIGHT` still sends mass: unlike `Choco`, the published form has no guard.
+    Quasi-global momentum compares models, z = x/u before and after gossip, where reference.md,
+    section 3.5, compares numerators; the two are the same where u is 1.
 
     Mass: what the sender takes from x, eta w_e h[e], is exactly what the receiver adds.
 
     Attributes:
-        name: in messages; that of `Choco`, whose messages have the same parts and length.
+        name: in the headers of messages; the name of `Choco`, as its messages have the same parts
+            and length.
     """
 
     keeps_edges: ClassVar[bool] = True
@@ -52,13 +53,13 @@ class ChocoNumerator:
     name: str = "choco"
 
     def init(self, x: Tensor, in_weights: Mapping[int, float]) -> ChocoState:  # noqa: ARG002
-        """All public copies start at zero and come to be with the first message of their edge."""
+        """No public copies yet: the first message of an edge creates one, which starts at zero."""
         return ChocoState(x, 1.0)
 
     def send_(
         self, state: ChocoState, out_edges: Sequence[OutEdge], rng: np.random.Generator
     ) -> list[Share]:
-        """Q = C(x~ - h[e]); h[e] += q on each active edge, then x = x~ - eta sum_e w_e h[e]."""
+        """Send q = C(x~ - h[e]), h[e] += q on each edge; then x = x~ - eta sum_e w_e h[e]."""
         eta, x, u = self.averaging_rate, state.x, state.u
         shares = []
         for edge in out_edges:
@@ -81,7 +82,7 @@ class ChocoNumerator:
             state.u += eta * share.weight * share.push_weight
 
     def work(self, out_degree: int, in_degree: int) -> Work:
-        """See `Algorithm`."""
+        """Work of one round's gossip, as defined by `Algorithm.work`."""
         n, message = self.layout.numel, self.compressor.form(self.layout)
         edge = vector_work(n, ops=2, passes=3)  # x -= eta w h or x += eta w h
         send = vector_work(n, ops=1, passes=3) + message.compress_work()  # q = C(x - h)

@@ -4,7 +4,7 @@ Symbols:
     x: model (u is 1 throughout)   x~: x after the local step   h: own public copy
     h[e]: copy of the in-neighbour at the other end of e   w_e: mixing weight   q: compressed step
 
-The weights live on the compressed trajectory: after every exchange x is the public copy.
+After every exchange x equals the public copy, so x follows the compressed trajectory.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Dcd:
     def send_(
         self, state: DcdState, out_edges: Sequence[OutEdge], rng: np.random.Generator
     ) -> list[Share]:
-        """T = x~ - h + sum_e w_e h[e] - (1 - w_self) h; q = C(t); h += q; x = h."""
-        if not out_edges:  # nobody would follow a step of the public copy
+        """Send q = C(t) with t = x~ - h + sum_e w_e h[e] - (1 - w_self) h; then h += q; x = h."""
+        if not out_edges:  # no neighbour would repeat a change of the public copy
             return []
         x, h = state.x, state.h
         t = x - h
@@ -69,12 +69,12 @@ class Dcd:
         return [Share(edge.receiver, edge.weight, state.u, q) for edge in out_edges]
 
     def absorb_(self, state: DcdState, received: Sequence[Share]) -> None:
-        """Move the neighbours' copies as they moved theirs: h[e] += q."""
+        """Change the copies of the neighbours by their differences: h[e] += q."""
         for share in received:
             share.payload.add_to_(state.received[share.peer])
 
     def work(self, out_degree: int, in_degree: int) -> Work:
-        """See `Algorithm`."""
+        """Work of one round's gossip, as defined by `Algorithm.work`."""
         n, message = self.layout.numel, self.compressor.form(self.layout)
         # t = x - h + sum_e w_e h[e] - (1 - w) h, q = C(t), h += q, x = h; u is 1 throughout.
         send = vector_work(n, ops=1, passes=3) + vector_work(n, ops=2, passes=3) * (in_degree + 1)

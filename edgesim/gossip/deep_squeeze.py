@@ -4,7 +4,7 @@ Source: reference.md, section 3.4.
 
 Symbols:
     x: numerator   u: push weight   x~: x after the local step   eta: averaging rate
-    delta: what compression has left unsent   c: compressed model   w_e: mixing weight of an edge
+    delta: accumulated compression error   c: compressed model   w_e: mixing weight of an edge
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class DeepSqueezeState(GossipState):
 class DeepSqueeze:
     """Compresses the model itself once a round, with error feedback; one extra buffer.
 
-    Mass: every active out-edge takes eta w_e c from x and gives exactly that to its receiver.
+    Mass: for each active out-edge the sender subtracts eta w_e c from x, and the receiver adds
+    exactly that.
     """
 
     keeps_edges: ClassVar[bool] = False
@@ -45,13 +46,13 @@ class DeepSqueeze:
     name: str = "deepsqueeze"
 
     def init(self, x: Tensor, in_weights: Mapping[int, float]) -> DeepSqueezeState:  # noqa: ARG002
-        """Nothing is left unsent at the start."""
+        """State with delta = 0."""
         return DeepSqueezeState(x, 1.0, torch.zeros_like(x))
 
     def send_(
         self, state: DeepSqueezeState, out_edges: Sequence[OutEdge], rng: np.random.Generator
     ) -> list[Share]:
-        """C = C(x~ + delta); delta = x~ + delta - c; x = x~ - eta (1 - w_self) c."""
+        """Send c = C(x~ + delta); set delta = x~ + delta - c and x = x~ - eta (1 - w_self) c."""
         if not out_edges:
             return []
         out_edges = edges_with_mass(state, out_edges)
@@ -65,14 +66,14 @@ class DeepSqueeze:
         return [Share(edge.receiver, edge.weight, u, c, edge.address) for edge in out_edges]
 
     def absorb_(self, state: DeepSqueezeState, received: Sequence[Share]) -> None:
-        """X += eta w_e c; u += eta w_e u_sender."""
+        """Add each share: x += eta w_e c; u += eta w_e u_sender."""
         for share in received:
             scale = self.averaging_rate * share.weight
             share.payload.add_to_(state.x, scale=scale)
             state.u += scale * share.push_weight
 
     def work(self, out_degree: int, in_degree: int) -> Work:
-        """See `Algorithm`."""
+        """Work of one round's gossip, as defined by `Algorithm.work`."""
         n, message = self.layout.numel, self.compressor.form(self.layout)
         send = vector_work(n, ops=1, passes=3) + message.compress_work()  # v = delta + x, c = C(v)
         send += message.add_work() + message.add_times_work()  # delta = v - c, x -= eta (1 - w) c
@@ -80,5 +81,5 @@ class DeepSqueeze:
         return send * min(out_degree, 1) + message.add_times_work() * in_degree + debias
 
     def buffers(self, out_degree: int, in_degree: int) -> Buffers:  # noqa: ARG002
-        """What is left unsent, delta."""
+        """One vector, delta, and one message."""
         return Buffers(kept=1, payloads=min(out_degree, 1), operands=0)

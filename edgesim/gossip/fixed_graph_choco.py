@@ -1,4 +1,4 @@
-"""CHOCO-SGD in two buffers, for graphs that stay (arXiv 2111.09389, Algorithm 2).
+"""CHOCO-SGD in two buffers, for fixed graphs (arXiv 2111.09389, Algorithm 2).
 
 Source: reference.md, section 3.3.
 
@@ -41,12 +41,12 @@ class FixedGraphChocoState(GossipState):
 class FixedGraphChoco:
     """CHOCO-SGD where the same edges carry one message each in every exchange.
 
-    Needs two buffers whatever the degree. Equal to `ChocoNumerator` up to rounding, and to `Choco`
-    where the weights are doubly stochastic, so that u is 1 throughout. Wrong where edges come and
-    go, and where a device may absorb several messages of one edge, or none, in a round. Example: at
-    free pace device 0 absorbs two messages of device 1 and one of device 2. S then holds the public
-    copy of device 1 after both, but x gets it once only, so that mass is lost. A round without any
-    message is a local step.
+    This form needs two buffers, whatever the degree. Its result equals that of `ChocoNumerator` up
+    to rounding; it equals that of `Choco` if the weights are doubly stochastic, since u then stays
+    1. The form is wrong if edges change, or if a device may absorb several messages of one edge, or
+    none, in a round. Example: at free pace device 0 absorbs two messages of device 1 and one of
+    device 2. S then holds the public copy of device 1 after both messages, but it is added to x
+    only once, so mass is lost. A round without any message is a local step.
     """
 
     keeps_edges: ClassVar[bool] = False
@@ -63,7 +63,7 @@ class FixedGraphChoco:
     def send_(
         self, state: FixedGraphChocoState, out_edges: Sequence[OutEdge], rng: np.random.Generator
     ) -> list[Share]:
-        """Q = C(x~ - h); h += q; x = x~ - eta (1 - w_self) h."""
+        """Send q = C(x~ - h); then h += q and x = x~ - eta (1 - w_self) h."""
         if not out_edges:
             return []
         x, u, h = state.x, state.u, state.h
@@ -75,7 +75,7 @@ class FixedGraphChoco:
         return [Share(edge.receiver, edge.weight, u, q) for edge in out_edges]
 
     def absorb_(self, state: FixedGraphChocoState, received: Sequence[Share]) -> None:
-        """S += w_e q for each in-edge, then x += eta S; u += eta sum_e w_e u_sender."""
+        """Set S += w_e q for each in-edge, then x += eta S; u += eta sum_e w_e u_sender."""
         if not received:  # a local step between two exchanges
             return
         eta = self.averaging_rate
@@ -85,7 +85,7 @@ class FixedGraphChoco:
         state.x.add_(state.S, alpha=eta)
 
     def work(self, out_degree: int, in_degree: int) -> Work:
-        """See `Algorithm`."""
+        """Work of one round's gossip, as defined by `Algorithm.work`."""
         n, message = self.layout.numel, self.compressor.form(self.layout)
         send = vector_work(n, ops=1, passes=3) + message.compress_work()  # q = C(x - h)
         send += message.add_work() + vector_work(n, ops=2, passes=3)  # h += q, x -= eta (1 - w) h

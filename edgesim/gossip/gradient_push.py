@@ -24,13 +24,14 @@ from edgesim.learning.parameters import ParameterLayout
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientPush:
-    """Sends the whole half step; no extra buffer.
+    """Sends x~ uncompressed; needs no extra buffer.
 
-    There is no error feedback: what a format of less than 32 bits rounds off stays with the sender.
+    There is no error feedback: if the values have less than 32 bits, the rounding error stays in x
+    of the sender.
 
     Attributes:
         averaging_rate: eta; 1 is SGP as published.
-        compressor: an `Identity`: the values' format on the wire and nothing else.
+        compressor: an `Identity`, which only sets the format of the values.
     """
 
     keeps_edges: ClassVar[bool] = False
@@ -41,7 +42,7 @@ class GradientPush:
     name: str = "gradient_push"
 
     def init(self, x: Tensor, in_weights: Mapping[int, float]) -> GossipState:  # noqa: ARG002
-        """Numerator and push weight are all there is."""
+        """State of numerator and push weight alone."""
         return GossipState(x, 1.0)
 
     def send_(
@@ -59,14 +60,14 @@ class GradientPush:
         return [Share(edge.receiver, edge.weight, u, message, edge.address) for edge in out_edges]
 
     def absorb_(self, state: GossipState, received: Sequence[Share]) -> None:
-        """X += eta w_e x~_sender; u += eta w_e u_sender."""
+        """Add each share: x += eta w_e x~_sender; u += eta w_e u_sender."""
         for share in received:
             scale = self.averaging_rate * share.weight
             share.payload.add_to_(state.x, scale=scale)
             state.u += scale * share.push_weight
 
     def work(self, out_degree: int, in_degree: int) -> Work:
-        """See `Algorithm`."""
+        """Work of one round's gossip, as defined by `Algorithm.work`."""
         n, message = self.layout.numel, self.compressor.form(self.layout)
         send = message.compress_work() + message.add_times_work()  # x -= eta (1 - w) x~
         debias = vector_work(n, ops=1, passes=2)
