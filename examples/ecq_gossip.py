@@ -2,7 +2,7 @@
 
 Symbols:
     x: numerator   u: push weight   eta: averaging rate   w_e: mixing weight of an edge
-    delta: sum of the compression errors, which is not yet sent   c: compressed model
+    delta: accumulated compression error   c: compressed model
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Compression: what of a vector is sent, and how it is written to bytes."""
+"""Compression: which entries of a vector are sent, and how they are encoded to bytes."""
 
 from edgesim.compression.catalog import COMPRESSORS, CompressorKind, build_compressor
 from edgesim.compression.compressors import (

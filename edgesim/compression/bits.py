@@ -1,4 +1,4 @@
-"""Numbers of any bit width, packed end to end: the alphabet of the wire format.
+"""Packing of numbers of any bit width, one after the other, for the wire format.
 
 All bit strings are little-endian: the first field starts at bit 0 of byte 0, and the lowest bit of
 a field comes first. The last byte is filled up with zeros. No function loops over entries.
@@ -16,7 +16,7 @@ from edgesim.compression.errors import WireError
 Bytes: TypeAlias = NDArray[np.uint8]
 
 _ONE = np.uint64(1)
-_WORD_BITS = np.uint64(63)  # mask that takes a bit position to its place in a 64-bit word
+_WORD_BITS = np.uint64(63)  # mask: position of a bit within its 64-bit word
 
 
 def pack_fields(values: NDArray[np.uint64], widths: NDArray[np.int64]) -> Bytes:
@@ -42,7 +42,7 @@ def pack_fields(values: NDArray[np.uint64], widths: NDArray[np.int64]) -> Bytes:
 
 
 def unpack_fields(data: Bytes, widths: NDArray[np.int64], start: int = 0) -> NDArray[np.uint64]:
-    """Invert `pack_fields`, from some bit of `data` on, which holds all the fields.
+    """Invert `pack_fields`: read fields from bit `start` of `data` on.
 
     Args:
         data: shape (B,).
@@ -63,7 +63,7 @@ def unpack_fields(data: Bytes, widths: NDArray[np.int64], start: int = 0) -> NDA
 
 
 def ends_in_zeros(data: Bytes, num_bits: int) -> bool:
-    """Whether the last byte of a string of so many bits is filled up with zeros, as packing does.
+    """Whether the unused bits of the last byte are zero, as packing leaves them.
 
     Args:
         data: ceil(num_bits / 8) bytes.
@@ -75,7 +75,7 @@ def ends_in_zeros(data: Bytes, num_bits: int) -> bool:
 def pack_equal(values: NDArray[np.uint8], width: int) -> Bytes:
     """Pack values, each below 2**width, into fields of one width in [1, 8].
 
-    Eight fields fill `width` bytes, so that they are put together in one 64-bit word.
+    Eight fields fill `width` bytes; each eight are packed within one 64-bit word.
     """
     groups = np.zeros((-(-len(values) // 8), 8), np.uint8)
     groups.reshape(-1)[: len(values)] = values

@@ -1,9 +1,9 @@
-"""Compressors: what of a vector is sent, and in how many bits.
+"""Compressors: which entries of a vector are sent, and in how many bits.
 
 All work tensor by tensor, are stateless, and draw randomness only from the generator they are
 given. Contractive compressors shrink the error, |x - C(x)|^2 <= (1 - delta) |x|^2, which is what
-CHOCO and DeepSqueeze need; unbiased ones have E C(x) = x. None that drops entries rescales the
-rest: that would trade the first property for the second.
+CHOCO and DeepSqueeze need; unbiased ones have E C(x) = x. Compressors that drop entries do not
+rescale the others: that would make them unbiased, but no longer contractive.
 
 Symbols:
     x: vector   n: entries of a tensor   k: kept entries of a tensor   s: largest level
@@ -59,17 +59,17 @@ class Compressor(Protocol):
 
     @property
     def is_deterministic(self) -> bool:
-        """The generator is never drawn from."""
+        """Whether `compress` never draws from its generator."""
         ...
 
     @property
     def is_unbiased(self) -> bool:
-        """The mean over the generator of the decoded vector is x."""
+        """Whether the decoded vector has the mean x over all draws of the generator."""
         ...
 
     @property
     def keep(self) -> float:
-        """Share of each tensor's entries that a message holds; 1 if all."""
+        """Share of each tensor's entries that a message holds; 1 if it holds all."""
         ...
 
     @property
@@ -82,7 +82,7 @@ class Compressor(Protocol):
         ...
 
     def conventions(self, layout: ParameterLayout) -> Mapping[str, int]:
-        """Bytes of a message as others count it, by the names of conventions.py; empty if none."""
+        """Bytes of a message by each published convention (conventions.py); may be empty."""
         ...
 
     def compress(self, x: Tensor, layout: ParameterLayout, rng: np.random.Generator) -> Payload:
@@ -102,7 +102,7 @@ class Compressor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Every entry, rounded to the value format only."""
+    """Sends every entry, rounded to the value format."""
 
     name: ClassVar[str] = "identity"
     keep: ClassVar[float] = 1.0
@@ -222,7 +222,8 @@ class QSGD:
     """Stochastic levels of each tensor's norm (arXiv 1610.02132; reference.md, section 3.6).
 
     C(x) = sign(x) |x|_2 xi / s with s = 2**bits - 1 and xi one of the two whole numbers around
-    s |x| / |x|_2, chosen so that the mean is right. Sent as sign and level, bits + 1 per entry.
+    s |x| / |x|_2, chosen at random so that E C(x) = x. A message holds the sign and the level of
+    each entry, bits + 1 bits per entry.
 
     Attributes:
         bits: bits of a level, 1 to 7: with the sign at most a byte.
@@ -243,13 +244,13 @@ class QSGD:
 
     @property
     def is_unbiased(self) -> bool:
-        """Unless it was asked to be biased."""
+        """True unless `biased` is set."""
         return not self.biased
 
     def form(self, layout: ParameterLayout) -> MessageForm:
         """See `Compressor`."""
         code = ScaledInteger(self.bits + 1)
-        # Square and sum, x / step, noise and its sum, rounding, two ends.
+        # Operations: square, sum, x / step, noise, its sum, rounding, two clamps.
         return MessageForm.dense(code, layout, encode_ops=3 + NOISE_OPS + 4)
 
     def conventions(self, layout: ParameterLayout) -> Mapping[str, int]:
@@ -364,13 +365,13 @@ def _quantized(
     counts: NDArray[np.int64],
     layout: ParameterLayout,
 ) -> Payload:
-    with np.errstate(all="ignore"):  # _checked sees what came of it
+    with np.errstate(all="ignore"):  # _checked looks for values that are not finite
         codes, scales = code.quantize(values, Segments(counts))
     return _checked(name, Payload(layout, code, indices, counts, codes, scales))
 
 
 def _checked(name: str, payload: Payload) -> Payload:
-    """Hold a payload to what its receivers will demand: finite values."""
+    """Refuse a payload with values that are not finite; its receivers would refuse it too."""
     label = payload.code.label
     remedy = "lower training.optimizer.lr"
     if label in {"fp16", "int8"}:

@@ -1,8 +1,8 @@
-"""Message sizes as others count them, to stand beside the true ones of wire.py.
+"""Message sizes by published conventions, for comparison with the true sizes of wire.py.
 
 `reference` is the reference code's count (reference.md, section 3.6), `paper_8bit` the paper's
-(section 6). Neither is a format: the reference code moves 8 bytes for each entry that it counts as
-6, and the paper's 8-bit messages exist in no code (sections 0 and 3.6).
+(section 6). Neither is a real format: the reference code sends 8 bytes for each entry that it
+counts as 6 bytes, and no code encodes the 8-bit messages of the paper (sections 0 and 3.6).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def dense_conventions(layout: ParameterLayout) -> dict[str, int]:
 
 
 def dense_levels_conventions(layout: ParameterLayout) -> dict[str, int]:
-    """A message of levels: the reference code's counter does not look at their number."""
+    """A message of levels; the count of the reference code ignores the number of levels."""
     return {"reference": reference_dense_bytes(layout.numel)}
 
 

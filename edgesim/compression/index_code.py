@@ -1,4 +1,4 @@
-"""Which entries were kept: per tensor the shortest of bitmap, fixed width and Rice gap code.
+"""Code of the kept positions: per tensor the shortest of bitmap, fixed width and Rice gap code.
 
 A set of k positions out of n holds log2 C(n, k) bits if all sets are equally likely. Gaps between
 random positions are nearly geometric, for which Rice's code is within a few per cent of that
@@ -11,8 +11,8 @@ random positions are nearly geometric, for which Rice's code is within a few per
     flags             one bit string over all tensors: first every bitmap, n bits each; then per
                       Rice entry the rest of its gap, gap >> b, as that many zeros and a one
 
-The gap of an entry is the number of positions skipped since the previous entry of its tensor. The
-high parts of gaps stand apart from the low ones so that both sides work on whole arrays at once.
+The gap of an entry is the number of positions skipped since the previous entry of its tensor. High
+and low parts of the gaps are stored separately, so that encoder and decoder work on whole arrays.
 
 Symbols:
     n: entries of a tensor   k: kept entries of a tensor   b: Rice parameter   T: tensors
@@ -84,11 +84,11 @@ def encode_indices(indices: Ints, counts: Ints, layout: ParameterLayout) -> Byte
 
 
 def decode_indices(data: Bytes, num_values: int, layout: ParameterLayout) -> tuple[Ints, Ints]:
-    """Invert `encode_indices`, trusting nothing.
+    """Invert `encode_indices`; all of `data` is checked.
 
     Only the code that `encode_indices` writes is accepted: encoding the result gives `data` again.
-    Beside the result, memory is taken for the data's flags, a byte each and no more than twice the
-    layout's entries, for the places of those that are set, and for `BLOCK` entries.
+    Memory beside the result: one byte for each flag of the data, at most two flags per entry of the
+    layout; the positions of set flags; and arrays of `BLOCK` entries.
 
     Args:
         data: the code, and nothing after it.
@@ -99,7 +99,7 @@ def decode_indices(data: Bytes, num_values: int, layout: ParameterLayout) -> tup
         indices, shape (K,); counts, shape (T,).
 
     Raises:
-        WireError: anything but the shortest code of `num_values` positions in ascending order.
+        WireError: `data` is not the shortest code of `num_values` positions in ascending order.
     """
     modes = data[: layout.num_tensors].astype(np.int64)
     if len(modes) < layout.num_tensors:
@@ -135,7 +135,7 @@ def entropy_bytes(counts: Ints, layout: ParameterLayout) -> float:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Plan:
-    """What the mode of each tensor means for its entries; both directions derive it alike."""
+    """Sizes that follow from the mode of each tensor; encoder and decoder derive them alike."""
 
     modes: Ints  # (T,)
     widths: Ints  # (T,), bits of an entry in the fields
@@ -143,7 +143,7 @@ class _Plan:
     bitmap_bits: int
     field_bits: int
     num_rice: int  # entries with a gap code
-    most_flag_bits: int  # gaps of a tensor add up to less than n, so their rests to n >> b
+    most_flag_bits: int  # gaps sum to less than n; their high parts to at most n >> b
 
     @classmethod
     def of(cls, modes: Ints, segments: Segments, layout: ParameterLayout) -> _Plan:
@@ -172,10 +172,10 @@ class _Marks:
 
     @classmethod
     def of(cls, flags: Bytes, plan: _Plan, segments: Segments) -> _Marks:
-        """Find them.
+        """Find the set flags.
 
         Raises:
-            WireError: not exactly as many as the counts say.
+            WireError: the number of set flags differs from the counts.
         """
         if len(flags) < plan.bitmap_bits:
             raise WireError(
@@ -200,14 +200,14 @@ class _Marks:
 
 @lru_cache(maxsize=8)
 def _position_widths(layout: ParameterLayout) -> Ints:
-    """ceil(log2 n) of each tensor, exactly; not to be changed."""
+    """ceil(log2 n) of each tensor, exact. The result is shared: do not change it."""
     widths = np.array([(n - 1).bit_length() for n in layout.sizes], np.int64)
     widths.flags.writeable = False
     return widths
 
 
 def _gaps(indices: Ints, start: int, segments: Segments, layout: ParameterLayout) -> Ints:
-    """Positions skipped before each entry of a block, counted anew in each tensor.
+    """Positions skipped before each entry of a block, counted from the start of each tensor.
 
     Args:
         indices: shape (K,), of all entries.
@@ -227,7 +227,7 @@ def _gaps(indices: Ints, start: int, segments: Segments, layout: ParameterLayout
 
 
 def _shortest_modes(indices: Ints, segments: Segments, layout: ParameterLayout) -> Ints:
-    """Mode byte of the shortest code of each tensor, the first one of equals.
+    """Mode byte of the shortest code of each tensor; the lowest one of equally short codes.
 
     Rice takes b + 1 + (gap >> b) bits an entry, which lies within one bit of b + 1 + gap / 2**b.
     That is least near 2**b = ln 2 times the mean gap, so b and its two neighbours are tried.
@@ -264,7 +264,7 @@ def _check_table(modes: Ints, counts: Ints, num_values: int, layout: ParameterLa
 def _read_entries(
     data: Bytes, marks: _Marks, plan: _Plan, segments: Segments, layout: ParameterLayout
 ) -> Ints:
-    """Positions in the flat vector, ascending, from the fields in `data` and the flags' marks."""
+    """Decode the positions in the flat vector from the fields of `data` and the set flags."""
     indices = np.empty(segments.num_entries, np.int64)
     sizes, offsets = layout.size_array, layout.offsets[:-1]
     field_bit = bitmap_mark = rice_mark = 0
@@ -301,12 +301,13 @@ def _read_entries(
 
 
 def _running(steps: Ints, segments: Segments, last_positions: Ints) -> Ints:
-    """Positions from the steps between them, in each tensor.
+    """Running sums of steps between positions, per tensor.
 
     Args:
-        steps: shape (K,), from one position to the next; the first one from just before the tensor.
+        steps: shape (K,), from one position to the next; the first step of a tensor starts at -1.
         segments: the entries' tensors.
-        last_positions: shape (T,), of the entry before the first one; negative in another tensor.
+        last_positions: shape (T,), of the entry before the first step; negative if it lies in
+            another tensor.
     """
     sums = np.concatenate(([0], np.cumsum(steps)))
     bases = np.maximum(last_positions, -1) - sums[segments.bounds[:-1]]

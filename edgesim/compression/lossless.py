@@ -1,4 +1,4 @@
-"""A payload beside gossip: a whole vector, without loss."""
+"""A payload for messages that are not gossip: a whole vector without loss."""
 
 from __future__ import annotations
 

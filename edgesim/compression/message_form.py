@@ -1,4 +1,4 @@
-"""What a message of a compressor consists of, whatever vector it is made of, and work on it.
+"""Sizes of a compressor's messages, which do not depend on the vector, and the work on them.
 
 Operations and traffic are those of the formulas. Messages are held as codes, with 8 bytes for each
 index of a sparse one. Encoding to bytes and checksums are not counted.
@@ -24,11 +24,11 @@ from edgesim.learning.parameters import ParameterLayout
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MessageForm:
-    """Sizes of one compressed vector, and what it takes to make and to use it.
+    """Sizes of one compressed vector, and the operations to make and to use it.
 
     Attributes:
         layout: of the vector.
-        code: of its values, of which each takes `code.bits`.
+        code: of its values; each takes `code.bits` bits.
         counts: entries of each tensor in the message, shape (T,).
         is_sparse: it has indices.
         select_ops: operations on the whole vector to find the entries that are kept.
@@ -80,7 +80,7 @@ class MessageForm:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the message says all that there is to say of a vector of fp32."""
+        """Whether the message holds a vector of fp32 without loss."""
         return not self.is_sparse and self._is_decoded
 
     @property
@@ -95,12 +95,12 @@ class MessageForm:
 
     @property
     def index_entropy_bytes(self) -> float:
-        """What no index code can beat on average; 0 without indices."""
+        """Bytes that no index code can beat on average; 0 without indices."""
         return entropy_bytes(self.counts, self.layout) if self.is_sparse else 0.0
 
     @property
     def payload_bytes(self) -> int:
-        """A payload as its maker and its receiver hold it: both have decoded its values."""
+        """Memory of a payload at its sender and at its receiver; both have decoded its values."""
         codes = self.entries * max(1, self.code.bits // 8)  # below 8 bits one a byte
         values = 0 if self._is_decoded else FLOAT_BYTES * self.entries
         # With indices come the counts of each tensor.
@@ -109,11 +109,11 @@ class MessageForm:
 
     @property
     def shared_bytes(self) -> int:
-        """What all payloads of a device have together: dense ones, the sizes of the tensors."""
+        """Memory that all dense payloads of a device share: the sizes of the tensors."""
         return 0 if self.is_sparse else INDEX_BYTES * self.layout.num_tensors
 
     def section_bytes(self, message_bytes: int, algorithm_name: str) -> int:
-        """What encoding adds to a payload: values of less than a byte packed, coded indices."""
+        """Memory that encoding adds to a payload: packed values and coded indices."""
         header = HEADER.size + len(algorithm_name)
         indices = message_bytes - header - self.scale_bytes - self.value_bytes
         return indices + (self.value_bytes if self.code.bits < 8 else 0)
@@ -146,5 +146,5 @@ class MessageForm:
 
     @property
     def _held_bytes(self) -> int:
-        """Codes and indices as work reads and writes them."""
+        """Bytes of codes and indices in memory, which the work reads and writes."""
         return self.value_bytes + (INDEX_BYTES * self.entries if self.is_sparse else 0)

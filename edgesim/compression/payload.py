@@ -1,4 +1,4 @@
-"""The compressed content of one vector: what leaves a sender is what reaches every receiver.
+"""The compressed content of one vector, which sender and receivers use alike.
 
 Symbols:
     D: entries of the flat vector   T: tensors   K: entries in the payload (D if dense)
@@ -64,7 +64,7 @@ class Payload:
     @cached_property
     def values(self) -> Floats:
         """Decoded entries, shape (K,), float32 (float64 for fp64 codes); decoded once."""
-        with np.errstate(all="ignore"):  # whoever makes a payload checks that values are finite
+        with np.errstate(all="ignore"):  # compressors check that values are finite
             return self.code.dequantize(self.codes, self.scales, Segments(self.counts))
 
     @cached_property
@@ -81,7 +81,7 @@ class Payload:
         return Sections(scales, indices, values, checksum)
 
     def decode(self) -> Tensor:
-        """The decompressed vector, shape (D,), zero where nothing was kept; the caller's own."""
+        """The decompressed vector, shape (D,), in new memory; zero where no entry was kept."""
         if self.indices is None:
             return torch.from_numpy(self.values.copy())
         dense = np.zeros(self.layout.numel, self.values.dtype)

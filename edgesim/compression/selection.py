@@ -19,8 +19,8 @@ def kept_counts(keep: float, layout: ParameterLayout) -> NDArray[np.int64]:
 
     Source: reference.md, section 3.6.
 
-    Written as in the reference, rounding errors included, so that counts agree to the entry: 10 %
-    of 640 are 63, because 1 - 0.9 is just below 0.1.
+    The formula has the rounding errors of the reference code, so that counts agree exactly: 10 % of
+    640 are 63, because 1 - 0.9 is just below 0.1.
     """
     counts: NDArray[np.int64] = np.maximum(1, layout.size_array * (1 - (1 - keep))).astype(np.int64)
     return counts
@@ -29,7 +29,7 @@ def kept_counts(keep: float, layout: ParameterLayout) -> NDArray[np.int64]:
 def magnitude_keys(x: NDArray[np.float32 | np.float64]) -> Keys:
     """Keys in the order of |x|: bits of non-negative floats, read as integers, keep their order.
 
-    Integers are partitioned at twice the speed of floats, which may hold NaN.
+    Partitioning integers is twice as fast as partitioning floats, among which there may be NaN.
     """
     magnitudes = np.abs(x)
     return magnitudes.view(np.uint32) if x.dtype == np.float32 else magnitudes.view(np.uint64)
@@ -38,8 +38,8 @@ def magnitude_keys(x: NDArray[np.float32 | np.float64]) -> Keys:
 def random_keys(num_entries: int, rng: np.random.Generator) -> Keys:
     """Independent 32-bit keys; the largest k of them are a uniformly random set of size k.
 
-    Two keys at the very border of the set are equal about once in 2**32 / n draws. Then the
-    lower index is taken, a bias that no run can notice.
+    The smallest selected key equals the next smaller one in about one of 2**32 / n draws. Then the
+    lower index is taken; this bias is negligible.
     """
     pairs = rng.integers(0, 2**64, size=(num_entries + 1) // 2, dtype=np.uint64)
     return pairs.astype("<u8", copy=False).view("<u4")[:num_entries]
@@ -75,7 +75,7 @@ def _without_last_ties(
     bounds: NDArray[np.int64],
     surplus: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Drop the surplus of tensors with more keys at the threshold than there is room for."""
+    """Drop the last entries of tensors in which too many keys equal the threshold."""
     tensors = np.flatnonzero(surplus)
     if not len(tensors):
         return indices
@@ -91,8 +91,9 @@ def selection_ops(keep: float, numel: int, key_ops: int) -> int:
     """Operations to find the entries that are kept.
 
     Keys (|x|, or random numbers), the key of rank K, then a comparison of each key with it.
-    Quickselect takes 2 (1 + entropy of the rank) comparisons an entry, in nats, in the mean over
-    orders of a long vector: D. E. Knuth, "Mathematical analysis of algorithms", IFIP Congress 1971.
+    Quickselect takes, in the mean over all orders of a long vector, 2 (1 + H) comparisons per
+    entry, where H is the entropy of keep in nats: D. E. Knuth, "Mathematical analysis of
+    algorithms", IFIP Congress 1971.
 
     Args:
         keep: share of the entries that is kept.

@@ -1,8 +1,8 @@
-"""How numbers become codes of few bits, and codes numbers again.
+"""Quantization of numbers to codes of few bits, and back.
 
-A code is what a sender's quantizer and a receiver's decoder agree on: bits per entry, scales per
-tensor, and the arithmetic from codes to values, the same on both sides to the last bit. It uses
-only operations that IEEE 754 rounds exactly, so processors cannot differ.
+A value code defines the bits per entry, the scales per tensor, and the arithmetic from codes to
+values. Sender and receiver compute the same values to the last bit: the arithmetic uses only
+operations that IEEE 754 rounds exactly, on every processor.
 
 Symbols:
     x: entry of a tensor   q: its code   s: largest code   step: value of code 1
@@ -63,7 +63,7 @@ class ValueCode(Protocol):
         ...
 
     def fault(self, codes: Codes, scales: Scales) -> str | None:
-        """What is wrong with codes or scales that no quantizer makes; None if nothing."""
+        """The fault of codes or scales that no quantizer can make; None if they are possible."""
         ...
 
     def pack(self, codes: Codes) -> Bytes:
@@ -71,7 +71,7 @@ class ValueCode(Protocol):
         ...
 
     def unpack(self, data: Bytes, count: int) -> Codes:
-        """Invert `pack` into memory of its own; `data` has exactly the right length."""
+        """Invert `pack` into new memory; `data` has exactly the right length."""
         ...
 
 
@@ -99,7 +99,7 @@ class FloatCode:
 
     @property
     def encode_ops(self) -> int:
-        """A rounding or a widening, unless the values are of this format."""
+        """One operation, a rounding or a widening, unless the values have this format already."""
         return 0 if self.bits == 32 else 1
 
     @property
@@ -188,7 +188,7 @@ class ScaledInteger:
         step = self.steps(peaks)
         y = values.astype(np.float32, copy=False) / segments.spread(step)
         y += rng.random(len(y), dtype=np.float32)
-        # Clipped because rounding may lift |x| / step a hair above s.
+        # Clipped because rounding may make |x| / step slightly larger than s.
         q = np.clip(np.floor(y, out=y), -self.largest, self.largest, out=y)
         return q.astype(np.int8), step[:, None]
 
@@ -209,7 +209,7 @@ class ScaledInteger:
         return None
 
     def pack(self, codes: Codes) -> Bytes:
-        """Bytes as they are; other widths packed end to end."""
+        """8-bit codes as they are; others packed one after the other."""
         if self.bits == 8:
             return codes.view(np.uint8)
         mask = np.uint8(2**self.bits - 1)

@@ -1,15 +1,15 @@
 """Messages as bytes: the only definition of a message's size.
 
     header    61 bytes, see `HEADER`, then the algorithm's name in ASCII
-    notes     of leave-taking alone: uint32, how many; then as many uint32
+    notes     in handover messages alone: uint32, their number; then as many uint32
     scales    float32, per tensor as many as the value code has
     indices   see index_code.py; empty for a dense payload
     values    K codes, packed end to end
 
 All numbers are little-endian. A message has one encoding, and no other is accepted: bits that fill
 up a byte are zero, each tensor's indices are in their shortest mode. The checksum is the CRC-32 of
-body, header, name and notes without the checksum itself, in this order: a payload sent on several
-edges is summed over its body once.
+body, header (without the checksum), name and notes, in this order. So the CRC of the body is
+computed once for a payload that is sent on several edges.
 
 Symbols:
     D: entries of the flat vector   K: entries in the payload
@@ -41,8 +41,7 @@ VERSION = 2
 DENSE, SPARSE = 0, 1
 
 Kind: TypeAlias = Literal["share", "handover", "copy"]
-"""What a message is: a share of gossip, or one of the last messages of a device that leaves: all
-that it holds, or a public copy that it held."""
+"""A share of gossip, or a last message of a leaver: its x and u, or one public copy."""
 
 _KINDS: tuple[Kind, ...] = get_args(Kind)
 _KIND_FACTOR = 16  # kind and selection share a byte
@@ -81,7 +80,7 @@ class _Header(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ByteCounts:
-    """Where the bytes of a message, or of several, go.
+    """Bytes of one or several messages, by part.
 
     Attributes:
         values: packed codes.
@@ -124,8 +123,9 @@ class Message:
         push_weight: u of the sender.
         payload: the compressed vector.
         kind: what the message is.
-        notes: whole numbers that go with a message of leave-taking; a share has none.
-        arrived_bytes: length with which it arrived; None for one that was not decoded.
+        notes: whole numbers of a handover message; a share has none.
+        arrived_bytes: length of the encoded message that arrived; None if the message was made
+            here.
 
     Raises:
         WireError: a number that the header cannot hold, or that no receiver would accept.
@@ -174,7 +174,7 @@ class Message:
 
     @property
     def wire_bytes(self) -> int:
-        """Length of the encoded message; one that arrived is not encoded again to know it."""
+        """Length of the encoded message, without encoding a message that arrived again."""
         return self.byte_counts.total if self.arrived_bytes is None else self.arrived_bytes
 
 
@@ -232,7 +232,7 @@ def decode(
     layout: ParameterLayout,
     shelf: MutableMapping[bytes, Payload] | None = None,
 ) -> Message:
-    """Read a message, trusting nothing; the result keeps no reference to `data`.
+    """Read a message and check all of it; the result keeps no reference to `data`.
 
     `encode` gives the same bytes again. Memory is bounded by a small multiple of the layout's dense
     vector and of the notes, whatever the message says.
@@ -240,8 +240,8 @@ def decode(
     Args:
         data: the message.
         layout: of the model that it must be of.
-        shelf: payloads that were read, by what they were read from, of this layout. One that comes
-            on several edges is taken from there and not read again.
+        shelf: cache of decoded payloads of this layout, by their encoded bytes. A payload that
+            arrives on several edges is decoded once.
 
     Raises:
         WireError: `data` is no intact message of a model with this layout.
@@ -274,7 +274,7 @@ def decode(
 
 
 def _encoded_notes(message: Message) -> bytes:
-    """Count and notes of a message of leave-taking; nothing for a share."""
+    """Count and notes of a handover message; empty for a share."""
     if message.kind == "share":
         return b""
     return struct.pack(f"<I{len(message.notes)}I", len(message.notes), *message.notes)
@@ -328,10 +328,12 @@ def _payload_from(
     code: ValueCode,
     layout: ParameterLayout,
 ) -> Payload:
-    """The payload of a body, from the shelf if it is there; dense ones are read faster than found.
+    """The payload of a body, from the cache if it is there; dense payloads are not cached.
 
-    Nothing but the body and these fields of the header decides what a payload is. SHA-256, for two
-    payloads must never be taken for one.
+    Decoding a dense payload is faster than the look-up.
+
+    The body and these fields of the header determine the payload. The key is a SHA-256, so that two
+    payloads are never confused.
     """
     if shelf is None or header.form % _KIND_FACTOR == DENSE:
         return _payload(np.frombuffer(body, np.uint8), header, code, layout)
@@ -346,7 +348,7 @@ def _payload_from(
 
 
 def _payload(body: Bytes, header: _Header, code: ValueCode, layout: ParameterLayout) -> Payload:
-    """The payload of a body that has exactly the lengths its header calls for."""
+    """Decode a body, whose length must be exactly that of its header."""
     num_values = header.num_values
     selection = header.form % _KIND_FACTOR
     is_dense = selection == DENSE

@@ -3,16 +3,16 @@
 A device is driven from outside, always in this order, once a round:
 
     device.step(model)                     # local step
-    envelopes = device.send()                # what leaves on each active out-edge
-    device.absorb(arrivals)                # what came in
+    envelopes = device.send()                # messages for the active out-edges
+    device.absorb(arrivals)                # messages that arrived
     device.pace.leave(next_sequences)      # only if it `must_leave`: its last messages
-    device.report()                        # what is recorded of the round
+    device.report()                        # row of rounds.parquet
 
-Its pace (device/pace/) says which messages are sent and absorbed, what has to be known before, and
-what other devices have to know beside the messages.
-A device that is absent in a round does nothing in it; one that has no mass yet takes no step.
+The pace of the device (device/pace/) decides which messages are sent and absorbed, what the device
+waits for, and what it tells other devices beside the messages. An absent device does nothing in a
+round; a device that has no mass yet takes no step.
 
-It keeps only flat vectors; the model it computes with is borrowed for the call.
+A device keeps only flat vectors; it borrows a model for the duration of a call.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Device:
         pace: of the participant.
 
     Attributes:
-        participant: see above.
-        pace: see above.
+        participant: as given.
+        pace: as given.
     """
 
     def __init__(self, participant: Participant, pace: Pace) -> None:
@@ -88,7 +88,7 @@ class Device:
         start, own = Stopwatch.start(), self.participant
         if any(map(own.is_present, own.membership.addresses)):
             loss, rate, work = nan, 0.0, Work()
-            # A successor answers for others also where it is absent itself.
+            # A successor sends in the name of leavers even in rounds in which it is absent itself.
             if own.gossip_state.u > 0 and own.is_present(own.index):
                 rate = own.trainer.learning_rate(own.round_index)
                 loss, work = own.trainer.step_(own.gossip_state, model, own.round_index)
@@ -117,17 +117,17 @@ class Device:
         self.participant.figures.stopwatch += start.stop()
 
     def report(self) -> RoundReport | None:
-        """End the round and say what happened in it; None if the device was absent."""
+        """End the round and return its report; None if the device was absent."""
         report = self.participant.report()
         self.pace.end_round()
         return report
 
     def state(self, arrays: Arrays) -> dict[str, Any]:
-        """All that the device is between two rounds, for a checkpoint; vectors go into `arrays`."""
+        """State of the device between two rounds, for a checkpoint; vectors go into `arrays`."""
         return {**self.participant.state(arrays), **self.pace.state()}
 
     def restore(self, state: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Become what `state` described."""
+        """Restore the state that `state` returned."""
         self.participant.restore(state, arrays)
         self.pace.restore(state)
 
@@ -145,14 +145,14 @@ class Device:
         )
 
     def snapshot_of_round(self) -> Snapshot:
-        """The same at the end of a round that was absorbed and is not yet reported."""
+        """Copy of the model at the end of a round that is absorbed and not yet reported."""
         done = self.round_index + 1
         return replace(self.snapshot(), round_index=done, rounds_done=done)
 
     def final_snapshot(self, number: int) -> Snapshot:
-        """What an evaluation of that number finds of a device that has ended before it.
+        """Snapshot for evaluation `number` of a device that has ended before it.
 
-        Nothing, if another device took over; else the model that the device ended with.
+        Zero mass if a successor took over; else the final model of the device.
         """
         kept = self.snapshot()
         if self.participant.has_successor:

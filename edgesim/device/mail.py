@@ -19,10 +19,10 @@ class Envelope:
 
     Attributes:
         edge: addresses that send and receive it.
-        sequence: its place on its edge.
-        data: all that the message weighs on a real network.
+        sequence: number of the message on its edge.
+        data: the encoded message, whose bytes are counted.
         stamp: when it travels in virtual time; None where devices have no clock.
-        to: device that it is brought to: the one that it is addressed to, or who took its place.
+        to: device that gets the envelope: the addressed device, or its successor.
     """
 
     edge: Edge
@@ -34,7 +34,7 @@ class Envelope:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A message that has arrived, and when; the stamp as of its envelope."""
+    """A message that has arrived, with the stamp of its envelope."""
 
     message: Message
     stamp: Stamp | None
@@ -42,13 +42,13 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class TimeBound:
-    """A lower bound on the times of the rest of an edge's messages; at free pace.
+    """A lower bound on the arrival times of all further messages of an edge; at free pace.
 
     Attributes:
         edge: addresses that send and receive.
-        next_sequence: the first message of which it speaks.
-        earliest_s: its first bit and those of all later ones reach the receiver then or later;
-            infinity if there will be none.
+        next_sequence: number of the first message that the bound is for.
+        earliest_s: no bit of this message or a later one reaches the receiver before; infinity if
+            there will be no message.
     """
 
     edge: Edge
@@ -58,14 +58,15 @@ class TimeBound:
 
 @dataclass(frozen=True, slots=True)
 class LifeSign:
-    """What a device that may die says to one that may send to it; at free pace.
+    """Statement of a device that may die to a possible sender; at free pace.
 
-    It stands for the acknowledgements of a link: no message of the fleet, and no bytes.
+    A life sign stands for the acknowledgements of a link. It is not a message of the fleet and has
+    no bytes.
 
     Attributes:
         edge: the device that speaks, and the one that is told.
-        alive_until_s: it does not die before; infinity if it never will.
-        has_died: it has died, at that very time.
+        alive_until_s: the device does not die before; infinity if it never dies.
+        has_died: it has died, at `alive_until_s`.
     """
 
     edge: Edge
@@ -74,7 +75,7 @@ class LifeSign:
 
 
 Announcement: TypeAlias = TimeBound | LifeSign
-"""What devices at free pace tell each other beside their messages, without any bytes."""
+"""What devices at free pace tell each other beside their messages; no bytes are counted."""
 
 
 @dataclass(slots=True)
@@ -86,7 +87,7 @@ class Outbox:
         algorithm: of the messages.
         meter: of the device; None where it has no clock.
         sent: bytes of the messages since the last `clear`.
-        records: one for each of these.
+        records: one for each message since the last `clear`.
         next_sequences: number of the next message, by edge on which there was one.
     """
 
@@ -113,7 +114,7 @@ class Outbox:
         notes: tuple[int, ...] = (),
         sent_in: int,
     ) -> Envelope:
-        """Put a message on the air.
+        """Number, encode and count a message, and send it by the virtual radio.
 
         Args:
             edge: sender and receiver.

@@ -1,13 +1,13 @@
-"""Which edges a device answers for, as devices leave for good.
+"""Edges that a device serves: its own and those of the leavers that it succeeds.
 
-A device that leaves hands all that it holds to one of its out-neighbours, its successor, which
-takes its place on every edge: what is sent to the leaver is forwarded to the successor, as mail is,
-and the successor sends on the leaver's edges in its name. The two are one node from then on. No
-other device has to know; on a directed graph most could not be told. No mass is lost, and what was
-strongly connected stays so.
+A leaver hands all its state to one of its out-neighbours, its successor. The successor takes the
+leaver's place on every edge: messages to the leaver are forwarded to the successor, and the
+successor sends on the leaver's edges in the leaver's name. The two are one node from then on. No
+other device has to know; on a directed graph most devices could not be told. No mass is lost, and a
+strongly connected graph stays so.
 
-A device therefore answers to several addresses, its own and those that it inherited. An edge is a
-pair of addresses.
+A device may therefore have several addresses: its own number and those that it inherited. An edge
+is a pair of addresses.
 
 Symbols:
     t: round of the successor in which the handover is absorbed; the leaver's last step was in t - 1
@@ -23,7 +23,7 @@ from edgesim.compression.wire import Message
 from topologies import Schedule, exchange_of, possible_senders
 
 Edge: TypeAlias = tuple[int, int]
-"""Address that sends, address that it sends to."""
+"""An edge: address of the sender, address of the receiver."""
 
 _NOTES_OF_AN_EDGE = 3
 _NOTES_OF_A_COPY = 2
@@ -63,7 +63,7 @@ class Membership:
         return tuple(sorted({self.index, *self._inherited}))
 
     def inherit(self, addresses: Iterable[int]) -> None:
-        """Answer to these addresses too."""
+        """Take over these addresses."""
         self._inherited.update(set(addresses) - {self.index})
 
     def in_edges(self, round_index: int) -> list[Edge]:
@@ -73,7 +73,8 @@ class Membership:
     def possible_in_edges(self) -> list[Edge]:
         """Edges on which a message may have to be absorbed in any round.
 
-        Also from this device to those it inherited: sent before it knew that they had left.
+        They include edges from this device to addresses that it inherited: it sent such messages
+        before it knew of the leave.
         """
         own = self.addresses
         return [
@@ -86,7 +87,7 @@ class Membership:
     def out_edges(self, round_index: int) -> list[WeightedEdge]:
         """Edges on which messages of a round are sent; nothing is sent to oneself.
 
-        Several addresses share the mass of one device, so each sends that part of its weight.
+        If the device has k addresses, they share its mass, so each sends with 1/k of its weight.
         """
         own = self.addresses
         return [
@@ -97,9 +98,9 @@ class Membership:
         ]
 
     def expects(self, message: Message) -> bool:
-        """Whether the schedule has such a message, or somebody who leaves can have sent it.
+        """Whether such a message can exist: by the schedule, or as a last message of a leaver.
 
-        Nothing that comes from a network is trusted: devices and notes are checked.
+        Messages come from a network, so addresses and notes are checked.
         """
         named = {message.sender, message.receiver}
         if message.kind == "handover":
@@ -116,10 +117,10 @@ class Membership:
         return message.kind != "share" or message.sender in senders
 
     def take_note(self, message: Message, round_index: int) -> list[Edge]:
-        """Learn from a message that was taken in.
+        """Update the membership by a message that was absorbed.
 
         Returns:
-            Edges on which a further message of the same round has to be waited for.
+            Edges on which a further message of the same round must still arrive.
         """
         if message.kind != "handover":
             return []
@@ -146,31 +147,32 @@ class Membership:
 
 
 def has_turn_to_leave(schedule: Schedule, device: int, round_index: int) -> bool:
-    """Whether a device may leave in a round: one at most, or each could be the other's successor.
+    """Whether a device may leave in a round; at most one device may leave in each round.
 
-    One exchange in as many as there are devices is its own. In the first of all nobody leaves: it
-    is not known yet what an exchange costs.
+    Of two leavers in one round each could be the successor of the other. With n devices, each has
+    its turn in one of n exchanges. No device leaves in the first exchange: its cost is not known
+    yet.
     """
     exchange, is_now = exchange_of(schedule.exchange_every, round_index)
     return is_now and exchange > 0 and exchange % schedule.num_devices == device
 
 
 def turns_to_leave(schedule: Schedule, device: int, num_rounds: int) -> range:
-    """The rounds of a run in which a device has its turn, see `has_turn_to_leave`."""
+    """The rounds of a run in which a device may leave (see `has_turn_to_leave`)."""
     every, n = schedule.exchange_every, schedule.num_devices
-    first_exchange = device or n  # in the first of all nobody leaves
+    first_exchange = device or n  # no device leaves in the first exchange
     return range(first_exchange * every + every - 1, num_rounds, n * every)
 
 
 @dataclass(frozen=True, slots=True)
 class HandoverNotes:
-    """What a handover says beside x and u, as notes of its message.
+    """Content of a handover beside x and u, as notes of its message.
 
     Attributes:
         num_copies: messages with public copies that follow on the same edge.
         addresses: the leaver's, which the successor answers to from now on.
         sequences: next sequence by edge, of messages to and from these addresses. Edges that are
-            absent begin at 0.
+            not listed begin at 0.
     """
 
     num_copies: int
@@ -178,7 +180,7 @@ class HandoverNotes:
     sequences: Mapping[Edge, int]
 
     def to_numbers(self) -> tuple[int, ...]:
-        """The same as whole numbers: copies, addresses with their number, then edges."""
+        """Encode as whole numbers: number of copies, number of addresses, addresses, then edges."""
         numbers = [self.num_copies, len(self.addresses), *self.addresses]
         for (sender, receiver), sequence in sorted(self.sequences.items()):
             numbers += [sender, receiver, sequence]
@@ -200,7 +202,7 @@ class HandoverNotes:
 
 
 def is_handover_notes(notes: Sequence[int]) -> bool:
-    """Whether numbers can be notes of a handover: nothing that comes from a network is trusted."""
+    """Whether numbers from the network are valid notes of a handover."""
     if len(notes) < 2 or len(notes) - 2 < notes[1]:
         return False
     return (len(notes) - 2 - notes[1]) % _NOTES_OF_AN_EDGE == 0

@@ -1,4 +1,4 @@
-"""What a device is and does at either pace: its vectors, its mass, its messages, its costs."""
+"""The part of a device that is the same at both paces: vectors, mass, messages and costs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from topologies import Schedule, first_exchange
 
 
 class Participant:
-    """One device as its algorithm sees it. Its pace (device/pace/) says when it does what.
+    """State and messages of one device. Its pace (device/pace/) decides when it sends and absorbs.
 
     Args:
         index: number of the device, from 0.
@@ -49,8 +49,8 @@ class Participant:
         gossip_state: its vectors and its mass.
         outbox: numbers, encodes and counts its messages.
         figures: of the round under way; None between rounds and while it is absent.
-        has_left: it has handed over what it had, or stopped as the last of all.
-        has_successor: another device has what it had.
+        has_left: it has handed over its mass, or stopped without a successor.
+        has_successor: another device has its mass.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Participant:
         return gossip_work(self.algorithm, len(self.gossip_state.x), out_degree, in_degree)
 
     def work_more(self, work: Work) -> None:
-        """Count work that a round turns out to have after its step."""
+        """Add work that is known only after the step of the round."""
         self.figures_of_round().work += work
         if self.meter is not None:
             self.meter.work_more(work)
@@ -152,13 +152,13 @@ class Participant:
         ]
 
     def mix_in(self, messages: Sequence[Message]) -> None:
-        """Let messages work on the device's state, in the order given."""
+        """Absorb messages in the given order."""
         state, figures = self.gossip_state, self.figures_of_round()
         inherit_copies_(state, messages)
         self.algorithm.absorb_(state, [self._share(m) for m in messages if m.kind == "share"])
         if figures.has_stepped:
             self.trainer.after_gossip_(state, self.round_index)
-        # After the optimizer, which would take a handover for a movement of the model.
+        # After the optimizer, which would count a handover as a movement of the model.
         for message in messages:
             if message.kind == "handover":
                 inherit_mass_(state, message)
@@ -167,12 +167,12 @@ class Participant:
         figures.received_bytes = sum(m.wire_bytes for m in messages)
 
     def _share(self, message: Message) -> Share:
-        """What the algorithm must know of a message."""
+        """The parts of a message that the algorithm needs."""
         address = None if message.receiver == self.index else message.receiver
         return Share(message.sender, message.weight, message.push_weight, message.payload, address)
 
     def report(self) -> RoundReport | None:
-        """End the round and say what happened in it; None if the device was absent."""
+        """End the round and return its report; None if the device was absent."""
         figures, sent = self.figures, self.outbox.sent
         self.round_index += 1
         if figures is None:
@@ -193,7 +193,7 @@ class Participant:
         return report
 
     def state(self, arrays: Arrays) -> dict[str, Any]:
-        """What the participant is between two rounds; vectors go into `arrays`."""
+        """State of the participant between two rounds; vectors go into `arrays`."""
         return {
             "round_index": self.round_index,
             "has_left": self.has_left,
@@ -206,7 +206,7 @@ class Participant:
         }
 
     def restore(self, state: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Become what `state` described."""
+        """Restore the state that `state` returned."""
         self.round_index = state["round_index"]
         self.has_left, self.has_successor = state["has_left"], state["has_successor"]
         self.membership.inherit(state["addresses"])

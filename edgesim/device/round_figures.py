@@ -1,4 +1,4 @@
-"""What is recorded of one round of one device."""
+"""Figures of one round of one device, for rounds.parquet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from edgesim.results.columns import RoundRecord
 
 @dataclass(frozen=True, slots=True)
 class Stopwatch:
-    """Seconds of this machine, or moments from which they count.
+    """Seconds of this machine: a duration, or a moment to measure from.
 
     Attributes:
         wall_s: wall time.
@@ -55,7 +55,7 @@ class Staleness:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """The same by the columns of rounds.parquet."""
+        """Values by column of rounds.parquet."""
         return {
             "messages_absorbed": self.messages,
             "staleness_s": self.seconds,
@@ -63,7 +63,7 @@ class Staleness:
 
     @classmethod
     def of(cls, seconds: Sequence[float]) -> Staleness:
-        """Of messages with these ages."""
+        """Staleness of messages with these ages, in virtual seconds."""
         return cls(len(seconds), fmean(seconds)) if seconds else cls(0, nan)
 
 
@@ -77,8 +77,8 @@ class RoundFigures:
         work: of the round.
         in_degree: messages that its work was counted for.
         stopwatch: time of the computing.
-        received_bytes: of the messages taken in.
-        staleness: of these; None in lockstep.
+        received_bytes: of the absorbed messages.
+        staleness: of these messages; None in lockstep.
     """
 
     loss: float
@@ -105,7 +105,7 @@ class RoundFigures:
         messages_sent: int,
         costs: RoundCosts | None,
     ) -> RoundRecord:
-        """The round as it is recorded; `costs` where the device has a clock."""
+        """Row of rounds.parquet; `costs` is given if the device has a clock."""
         return RoundRecord(
             device=device,
             round=round_index,

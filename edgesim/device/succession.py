@@ -1,4 +1,4 @@
-"""What a device hands over to its successor, and how the successor takes it in.
+"""Handover of the state of a leaver to its successor.
 
 membership.py says which device the successor is.
 """
@@ -24,11 +24,10 @@ class Draft:
     """A message before it is addressed.
 
     Attributes:
-        kind: of leave-taking.
+        kind: `handover` or `copy`.
         payload: a whole vector.
         push_weight: u with the handover, otherwise 0.
-        notes: what a handover says (`HandoverNotes`); of a copy, the addresses at both ends of its
-            edge.
+        notes: of a handover, its `HandoverNotes`; of a copy, the two addresses of its edge.
     """
 
     kind: Kind
@@ -43,7 +42,7 @@ def handover(
     membership: Membership,
     next_sequences: Mapping[Edge, int],
 ) -> Iterator[Draft]:
-    """All that a successor needs: x and u, then the public copies.
+    """Drafts of all messages to a successor: x and u, then the public copies.
 
     Args:
         state: of the device that leaves, after its last shares.
@@ -71,11 +70,11 @@ def copies_for_successor(state: GossipState, membership: Membership) -> list[tup
 
 
 def inherit_copies_(state: GossipState, messages: Sequence[Message]) -> None:
-    """Go on with the public copies of a device that has left: before its edges are used.
+    """Take over the public copies of leavers, before messages on their edges are absorbed.
 
     Args:
         state: of the successor.
-        messages: of the round; of each handover, the copies too.
+        messages: of the round, with the copies of each handover.
     """
     sent, received = state.public_copies()
     left = {a for m in messages if m.kind == "handover" for a in notes_of(m).addresses}
@@ -90,7 +89,7 @@ def inherit_copies_(state: GossipState, messages: Sequence[Message]) -> None:
 
 
 def drop_internal_copies_(state: GossipState, membership: Membership) -> None:
-    """Forget public copies of edges between a device's own addresses: nothing is sent on them."""
+    """Delete public copies of edges between addresses of the device, which are no longer used."""
     own = membership.addresses
     if len(own) > 1:
         for copies in state.public_copies():
@@ -111,5 +110,5 @@ def inherited_sequences(handover: Message) -> dict[Edge, int]:
 
 
 def notes_of(handover: Message) -> HandoverNotes:
-    """What a handover says beside x and u."""
+    """Notes of a handover message."""
     return HandoverNotes.from_numbers(handover.notes)

@@ -24,11 +24,11 @@ from edgesim.streams import Purpose, torch_seed
 
 
 class DivergedError(EdgesimError):
-    """Training left the finite numbers; says which device, when, and what to lower."""
+    """A number of the training is not finite; the message names device, round and remedy."""
 
     @classmethod
     def of(cls, device: str, round_index: int, what: str) -> DivergedError:
-        """Of a device, such as `device 3`, in a round."""
+        """Error of a device, such as `device 3`, in a round."""
         return cls(
             f"{device} diverged in round {round_index}: {what}; "
             "lower training.optimizer.lr or gossip.averaging_rate"
@@ -48,11 +48,11 @@ class Trainer:
         x: initial parameters, shape (D,).
         num_trainable: entries of x that have a gradient; the others, at its end, are statistics.
         buffers: initial local statistics of the model; taken over.
-        steps_on_model: a step moves z = x/u, not x: by gamma d, whatever u is. At free pace mass
-            gathers where it leaves slowly, in proportion to the time between two sends. A step on
-            x would move the models of quick devices by gamma d / u, far too much, and slow devices
-            would count for less; on z a device moves sum(x) by gamma u d at a rate of 1/u, and so
-            all count alike.
+        steps_on_model: a step moves z = x/u by gamma d, whatever u is, instead of x. At free pace u
+            is proportional to the time between two sends of a device, so it is small on quick
+            devices. A step on x would move their models by gamma d / u, which is too far. A step on
+            z moves sum(x) by gamma u d; as a device takes steps at a rate proportional to 1/u, all
+            devices have the same influence.
         label: of the device in messages; None: its number.
 
     Attributes:
@@ -130,9 +130,9 @@ class Trainer:
         return loss, work
 
     def after_gossip_(self, state: GossipState, round_index: int) -> None:
-        """Let the optimizer learn from what gossip did to the model since the step.
+        """Tell the optimizer how gossip has moved the model since the step.
 
-        A change of u alone is none: x is compared as if u were still that of the step.
+        A change of u alone is not a movement: x is rescaled to the u of the step.
         """
         x, u = state.x[: self._num_trainable], self._push_weight
         if self._steps_on_model:
@@ -143,7 +143,7 @@ class Trainer:
         self._optimizer.after_gossip_(self._optimizer_state, x, u, rate)
 
     def step_work(self, model: MeteredModel, round_index: int) -> Work:
-        """Work that a round's step would be: found by one whose result is dropped, if need be."""
+        """Work of a round's step; if it is unknown, a step is computed and its result dropped."""
         size = self._batches.size(round_index)
         if size not in self._works:
             images_NCHW, labels_N = self._batches.batch(round_index)
@@ -154,18 +154,18 @@ class Trainer:
         return self._works[size]
 
     def known_work(self, round_index: int) -> Work:
-        """Work of a round's step if there was one like it, or else none: never too much."""
+        """Work of a round's step, or zero if no step of its batch size was taken yet."""
         return self._works.get(self._batches.size(round_index), Work())
 
     def state(self, arrays: Arrays) -> dict[str, Any]:
-        """What the trainer knows between two rounds; vectors go into `arrays`."""
+        """State of the trainer between two rounds; vectors go into `arrays`."""
         return {
             "optimizer": pack(self._optimizer_state, arrays, "optimizer"),
             "buffers": pack(self.buffers, arrays, "buffers"),
         }
 
     def restore(self, state: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Become what `state` described."""
+        """Restore the state that `state` returned."""
         restore_(self._optimizer_state, state["optimizer"], arrays)
         self.buffers = unpack(state["buffers"], arrays)
 

@@ -3,26 +3,26 @@
 Per round, driven from outside:
 
     device.step(model)                 # local step, which ends at t
-    pace.announce(())                  # if it `listens_first`: nothing leaves before t
-    pace.listen(known)                 #     what its radio has begun to take in by t
-    envelopes = device.send()            # what leaves on each active out-edge
-    pace.announce(envelopes)             # for edges on which nothing leaves
-    pace.presume_dead(receivers)       # of whom nothing was heard for a time-out by t
+    pace.announce(())                  # if it `listens_first`: no message leaves before t
+    pace.listen(known)                 #     messages that its radio has begun to receive by t
+    envelopes = device.send()            # messages for the active out-edges
+    pace.announce(envelopes)             # time bounds for edges without a message
+    pace.presume_dead(receivers)       # receivers that were silent for a time-out
     pace.arrived(known)                # which messages to absorb, in which order
     device.absorb(arrivals)
-    pace.leave({})                     # only if it `must_leave`: hands over what it has
+    pace.leave({})                     # only if it `must_leave`: hands over x and u
     device.report()
 
-A message leaves only if those of earlier rounds have left, if half-duplex radios can keep up with
-such messages (quiet_times.py), and if the receiver is there by plan as the step ends: else the
-round is a local step alone. A device without mass, which has joined, lets the time of a step pass.
-After its last step a device takes in all that is still on its way to it, so that no mass is left on
-the road. hardware/free_clock.py says when what arrives, fleet/transport/time_bounds.py when that is
-known.
+A device sends a message only if its messages of earlier rounds have left, if half-duplex radios
+have time for it (quiet_times.py), and if the receiver is present by plan when the step ends.
+Otherwise the round is a local step alone. The clock of a device that has joined and has no mass yet
+advances by the time of a step. After its last step a device absorbs all messages on their way to
+it, so that no mass is lost. hardware/free_clock.py computes when messages arrive,
+fleet/transport/time_bounds.py when a device knows all that have arrived.
 
-A device whose battery is empty dies between two rounds, when it could not pay for one more like its
-costliest. It keeps its x and u; what is on its way to it is lost, x with its u. Neighbours go on
-sending until they presume it dead (fleet/transport/liveness.py).
+A device dies between two rounds, when its battery could not pay for another round as costly as its
+costliest. It keeps its x and u; messages on their way to it are lost. Neighbours still send to it
+until they presume it dead (fleet/transport/liveness.py).
 """
 
 from __future__ import annotations
@@ -48,20 +48,21 @@ from topologies import TimedChurn, possible_receivers
 
 @final
 class Free:
-    """See above, and `Pace`.
+    """Free pace of one device; implements `Pace`.
 
     Args:
         participant: the device.
         meter: of the device.
-        horizon_s: the step that ends at that virtual time or later is the last; infinity for none.
-        attendance: which devices are there when.
+        horizon_s: the first step that ends at this virtual time or later is the last; infinity for
+            no limit.
+        attendance: presence of all devices by virtual time.
 
     Attributes:
         has_died: the device's battery is empty.
     """
 
     name: PaceName = "free"
-    waits_for_mail = True  # that nothing comes before the end of a step must be known as well
+    waits_for_mail = True  # it must also wait to know that nothing arrived
     is_succeeded = False
 
     def __init__(
@@ -87,7 +88,7 @@ class Free:
         self._is_leaving = False
         self._edges: list[WeightedEdge] = []
         self._place = 0
-        self._quiet_s = 0.0  # until then no round sends
+        self._quiet_s = 0.0  # virtual time; rounds that end earlier send nothing
 
     @property
     def index(self) -> int:
@@ -112,19 +113,19 @@ class Free:
 
     @property
     def must_leave(self) -> bool:
-        """Whether the device leaves by plan, now that it has taken in all that was on its way."""
+        """Whether the device leaves by plan; it has absorbed all messages to it."""
         return self._is_over and self._is_leaving
 
     @property
     def gone(self) -> Literal["died", "left"] | None:
-        """Why the device is not of the fleet any more."""
+        """Why the device no longer takes part in the fleet; None if it does."""
         if self.has_died:
             return "died"
         return "left" if self._participant.has_left else None
 
     @property
     def listens_first(self) -> bool:
-        """Whether the radio is half-duplex, and must take in what has come before it can send."""
+        """Whether the radio is half-duplex: it receives arrived messages before it sends."""
         return self._clock.listens_first
 
     @property
@@ -134,7 +135,7 @@ class Free:
 
     @property
     def mortal_receivers(self) -> list[int]:
-        """Devices that it may send to and that may die."""
+        """Possible receivers that have a battery, so that they may die."""
         links = self._clock.hardware.links
         return [receiver for receiver in self._receivers if links[receiver].is_mortal]
 
@@ -144,7 +145,7 @@ class Free:
         return [(sender, self.index) for sender in senders]
 
     def expects(self, message: Message) -> bool:
-        """Whether such a message can be due: of our algorithm, on an edge that there is."""
+        """Whether such a message can arrive: of this algorithm, on an edge of the schedule."""
         return (
             message.algorithm == self._participant.algorithm.name
             and (message.kind == "share" or _hands_over_mass(message))
@@ -152,7 +153,7 @@ class Free:
         )
 
     def announce(self, sent: Sequence[Envelope]) -> list[Announcement]:
-        """Time bounds for the edges on which nothing is sent now, then life signs."""
+        """Time bounds for the edges on which the round sends nothing, then life signs."""
         return [*self._time_bounds(sent), *self._life_signs()]
 
     def _time_bounds(self, sent: Sequence[Envelope]) -> list[TimeBound]:
@@ -166,9 +167,9 @@ class Free:
         ]
 
     def _life_signs(self) -> list[LifeSign]:
-        """What the device says to those that may send to it, if it may die.
+        """Life signs to all possible senders; none if the device cannot die.
 
-        It dies between two rounds alone, so never before the clock that it has reached.
+        A device dies only between two rounds, so it does not die before the time of its clock.
         """
         if self._clock.hardware.profile.battery_j is None:
             return []
@@ -180,10 +181,11 @@ class Free:
         ]
 
     def degrees(self, work: Work) -> tuple[int, int]:
-        """Absorbing is counted when it is known how much there is.
+        """Numbers of messages to send and to absorb; those to absorb are counted later.
 
-        Over links that are slower than the steps, messages of all rounds would queue up without
-        end: a device that has to be quiet when the step ends sends none. Nor does one without mass.
+        Over links slower than the steps the queue of messages would grow without bound. So a device
+        whose pause after its last messages is not over when the step ends sends nothing. Neither
+        does a device without mass.
         """
         participant = self._participant
         end_s = self._clock.end_of_step_s(work, participant.round_index)
@@ -195,9 +197,10 @@ class Free:
         return len(self._edges), 0
 
     def _edges_to_those_there(self, work: Work) -> list[WeightedEdge]:
-        """Edges of this round to those that are there, by plan, when its step ends.
+        """Edges of this round to receivers that are present, by plan, when its step ends.
 
-        That is later than without those who are not: never is anything sent to who has left.
+        The step includes the work of sending to all living neighbours, so its end is not estimated
+        too early. So nothing is sent to a device that has left by then.
         """
         participant = self._participant
         edges = participant.membership.out_edges(self._place)
@@ -207,7 +210,7 @@ class Free:
         return [edge for edge in alive if self._attendance.is_present(edge.receiver, end_s)]
 
     def spend(self, model: MeteredModel) -> None:
-        """Let the clock go on by the work of the step, or as far where there was none."""
+        """Advance the clock by the time of the step, also if the device had no mass to take it."""
         participant, figures = self._participant, self._participant.figures_of_round()
         round_index = participant.round_index
         if figures.has_stepped:
@@ -217,7 +220,7 @@ class Free:
             self._clock.idle(participant.trainer.step_work(model, round_index), round_index)
 
     def listen(self, known: Sequence[Incoming]) -> None:
-        """Let the radio take in what it has begun to by now, before anything is sent."""
+        """Let the radio finish the messages that it has begun to receive, before it sends."""
         self._clock.listen(known)
 
     def send(self) -> list[Envelope]:
@@ -225,7 +228,7 @@ class Free:
         participant = self._participant
         next_round = participant.round_index + 1
         work = None if self.is_in_last_round else participant.trainer.known_work(next_round)
-        # What ends it is its leave, not the end of the run.
+        # The device ends by its leave, not by the end of the run.
         self._is_leaving = self._horizon_s > self._leave_s <= self.now_s
         self._clock.foresee(work, next_round, hands_over=self._is_leaving)
         envelopes = participant.write_shares(self._edges, participant.round_index)
@@ -247,7 +250,8 @@ class Free:
         """Messages to absorb in this round, in this order.
 
         Args:
-            known: all that reach the device by the end of its step, or after its last step at all.
+            known: all messages that reach the device by the end of its step; after its last step,
+                all messages to it.
         """
         if self.is_in_last_round:
             return self._clock.await_rest(known)
@@ -271,13 +275,13 @@ class Free:
     def leave(self, next_sequences: Mapping[Edge, int]) -> list[Envelope]:  # noqa: ARG002
         """Leave for good: hand x and u over to a neighbour that stays.
 
-        To one that can't die, if there is one, because nobody knows yet who has died of late; of
-        those to one that is there now, if there is one; of those to the first that this round could
-        send to, or else that it ever sends to. Not to one that it presumes dead. If there is
-        nobody, the device keeps what it has.
+        Candidates are neighbours that stay to the end and are not presumed dead. The device prefers
+        neighbours without a battery, since others may have died unnoticed; among these it prefers
+        present ones; among these the first in the order of its edges. Without a candidate the
+        device keeps its x and u.
 
         Returns:
-            The message, if there is one: the device's last.
+            The device's last message; empty without a candidate or without mass.
         """
         participant, clock = self._participant, self._clock
         clock.foresee(None, participant.round_index + 1)
@@ -307,7 +311,7 @@ class Free:
         ]
 
     def end_round(self) -> None:
-        """The device dies if it can't pay for one more round."""
+        """End the round; the device dies if its battery cannot pay for another one."""
         if not (self.is_done or self._meter.has_charge):
             self.has_died = True
             self._clock.foresee(None, self._participant.round_index)
@@ -317,13 +321,13 @@ class Free:
         return {"quiet_s": self._quiet_s, "presumed_dead": sorted(self._presumed_dead)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Become what `state` described."""
+        """Restore the state that `state` returned."""
         self._quiet_s = state["quiet_s"]
         self._presumed_dead = frozenset(state["presumed_dead"])
 
 
 def _hands_over_mass(message: Message) -> bool:
-    """Whether a message is all that a device had which has left: x and u, and no address."""
+    """Whether a message is the handover of a leaver at free pace: x and u, without addresses."""
     return (
         message.kind == "handover"
         and is_handover_notes(message.notes)

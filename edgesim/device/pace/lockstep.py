@@ -1,7 +1,7 @@
 """Lockstep: a round ends when the messages of all in-neighbours of that round are absorbed.
 
-A device that leaves, because its stay is over or its battery would not last until its next turn,
-hands all that it has to a neighbour, which answers for it from then on (succession.py).
+A device leaves if its stay is over, or if its battery would not last until its next turn to leave.
+It hands all its state to a neighbour, its successor, which takes its place (succession.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from topologies import possible_receivers
 
 @final
 class Lockstep:
-    """See above, and `Pace`.
+    """Lockstep of one device; implements `Pace`.
 
     Args:
         participant: the device.
@@ -33,7 +33,7 @@ class Lockstep:
 
     name: PaceName = "lockstep"
     listens_first = False
-    gone: Literal["died", "left"] | None = None  # a successor answers for a device that has left
+    gone: Literal["died", "left"] | None = None  # a successor takes the place of a leaver
 
     def __init__(self, participant: Participant, meter: Meter[Timeline] | None) -> None:
         self._participant = participant
@@ -56,10 +56,11 @@ class Lockstep:
         return self._participant.membership.in_edges(self.round_index)
 
     def take_note(self, messages: Sequence[Message]) -> list[Edge]:
-        """Learn from messages of the round which devices have left.
+        """Update the membership by handovers among the messages of the round.
 
         Returns:
-            Edges on which one more message each belongs to this round; an edge may occur twice.
+            Edges on which a further message belongs to this round, one per item; an edge may occur
+            twice.
         """
         return [
             edge
@@ -105,7 +106,7 @@ class Lockstep:
         return self._participant.has_successor
 
     def expects(self, message: Message) -> bool:
-        """Whether such a message can be due: of our algorithm, on an edge active in its round."""
+        """Whether such a message can arrive: of this algorithm, on an edge active in its round."""
         participant = self._participant
         is_of_fleet = message.algorithm == participant.algorithm.name
         return is_of_fleet and participant.membership.expects(message)
@@ -115,12 +116,12 @@ class Lockstep:
         return []
 
     def degrees(self, work: Work) -> tuple[int, int]:  # noqa: ARG002
-        """Messages that the round is to send and to absorb."""
+        """Numbers of messages that the round sends and absorbs."""
         out_edges = self._participant.membership.out_edges(self.round_index)
         return len(out_edges), len(self.in_edges())
 
     def spend(self, model: MeteredModel) -> None:  # noqa: ARG002
-        """Let the clock go on by the work of the step."""
+        """Advance the clock by the time of the step."""
         if self._meter is not None:
             self._meter.step(self._participant.figures_of_round().work, self.round_index)
 
@@ -130,7 +131,7 @@ class Lockstep:
         return self._participant.write_shares(edges, self.round_index)
 
     def absorb(self, arrivals: Sequence[Arrival]) -> None:
-        """Mix in the messages of the round: one per in-edge, and what was left to this device.
+        """Absorb the messages of the round: one per in-edge, and handovers to this device.
 
         The order of `arrivals` does not matter: sums never depend on the order of arrival.
         """
@@ -141,23 +142,23 @@ class Lockstep:
             stamps = [(a.message.sender, a.stamp) for a in arrived if a.stamp is not None]
             assert len(stamps) == len(arrived), "devices of one fleet all have clocks, or none has"
             self._meter.end_round(self._meter.timeline.end_round(stamps), figures.received_bytes)
-        if len(arrived) > figures.in_degree:  # somebody left, and more came than was to be expected
+        if len(arrived) > figures.in_degree:  # a device has left, and sent more messages
             more = self._participant.gossip_work(0, len(arrived) - figures.in_degree)
             self._participant.work_more(more)
 
     def leave(self, next_sequences: Mapping[Edge, int]) -> list[Envelope]:
         """Leave for good, if somebody is there to take over.
 
-        In the next round the device sends its shares without a step before, and on the first edge,
-        in the place of a share, all that remains. The last of all devices has nobody to hand over
-        to and keeps what it has. If there are others, but no edge to them in the next round, the
+        In the next round the device sends its shares without taking a step. On the first edge it
+        sends the handover instead of a share. The last device of the fleet has no successor and
+        keeps its state. If there are other devices, but no edge to them in the next round, the
         device stays.
 
         Args:
             next_sequences: of the messages that would be absorbed next, by edge.
 
         Returns:
-            Last envelopes, the successor's first, as of the next round.
+            Last envelopes, those to the successor first; they belong to the next round.
         """
         participant, next_round = self._participant, self.round_index + 1
         membership, outbox = participant.membership, participant.outbox
@@ -188,7 +189,7 @@ class Lockstep:
         return last + envelopes
 
     def end_round(self) -> None:
-        """Nothing ends with a round but the round."""
+        """Do nothing: in lockstep no device dies."""
 
     def state(self) -> dict[str, Any]:
         """Nothing beside what the participant knows."""

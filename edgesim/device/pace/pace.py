@@ -1,4 +1,4 @@
-"""The seam between a device and its pace; lockstep.py and free.py are the two there are."""
+"""The seam between a device and its pace; lockstep.py and free.py implement it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ PaceName: TypeAlias = Literal["lockstep", "free"]
 
 
 class Pace(Protocol):
-    """What one device does differently at its pace; it belongs to the device's `Participant`.
+    """The part of a device that differs between the paces.
+
+    It belongs to the `Participant` of the device.
 
     A `Device` calls it in this order in each round: `degrees`, `spend`, `send`, `absorb`; if it
     `must_leave`, `leave`; then `end_round`.
@@ -33,12 +35,12 @@ class Pace(Protocol):
 
     @property
     def waits_for_mail(self) -> bool:
-        """Whether the round under way can't end before something has arrived."""
+        """Whether the current round has to wait for messages."""
         ...
 
     @property
     def listens_first(self) -> bool:
-        """Whether it must be known what reaches the device before it can send."""
+        """Whether the device must know all arrived messages before it can send."""
         ...
 
     @property
@@ -48,24 +50,24 @@ class Pace(Protocol):
 
     @property
     def is_succeeded(self) -> bool:
-        """Whether another device answers for this one from now on."""
+        """Whether a successor has taken the place of this device."""
         ...
 
     @property
     def gone(self) -> Literal["died", "left"] | None:
-        """Why the device is not of the fleet any more, though it kept its model."""
+        """Why the device no longer takes part, if it kept its model; else None."""
         ...
 
     def expects(self, message: Message) -> bool:
-        """Whether such a message can be due."""
+        """Whether such a message can arrive at this device."""
         ...
 
     def announce(self, sent: Sequence[Envelope]) -> Sequence[Announcement]:
-        """What other devices must know beside the messages just sent, without any bytes."""
+        """Announcements to other devices that go with the sent messages; they have no bytes."""
         ...
 
     def degrees(self, work: Work) -> tuple[int, int]:
-        """Messages that a round is to send and to absorb, as far as its work goes.
+        """Numbers of sent and absorbed messages whose work is part of the step.
 
         Args:
             work: of its step.
@@ -73,7 +75,7 @@ class Pace(Protocol):
         ...
 
     def spend(self, model: MeteredModel) -> None:
-        """Let the clock go on by the work of the step."""
+        """Advance the clock by the time of the step."""
         ...
 
     def send(self) -> list[Envelope]:
@@ -81,11 +83,11 @@ class Pace(Protocol):
         ...
 
     def absorb(self, arrivals: Sequence[Arrival]) -> None:
-        """Mix in messages and let the clock go on to the end of the round."""
+        """Absorb messages and advance the clock to the end of the round."""
         ...
 
     def leave(self, next_sequences: Mapping[Edge, int]) -> list[Envelope]:
-        """Leave for good, if that is possible now; returns the device's last messages.
+        """Leave for good, if there is a successor; returns the device's last messages.
 
         Args:
             next_sequences: of the messages that would be absorbed next, by edge.
@@ -93,13 +95,13 @@ class Pace(Protocol):
         ...
 
     def end_round(self) -> None:
-        """The round is over and counted."""
+        """End the round, after its costs were counted."""
         ...
 
     def state(self) -> dict[str, Any]:
-        """What the pace knows between two rounds, as values that JSON can hold."""
+        """State of the pace between two rounds, as values that JSON can hold."""
         ...
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` gave."""
+        """Restore the state that `state` returned."""
         ...

@@ -1,4 +1,4 @@
-"""When a device at free pace may send again, so that no radio is sent more than it can take in."""
+"""When a device at free pace may send again, so that no radio gets more than it can receive."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def quiet_until_s(
 ) -> float:
     """When a device may send again after the messages of a round.
 
-    Not before they have left. A half-duplex radio moreover divides the time in which it is
-    awake evenly among its links, those on which it sends and those on which it hears, with one
-    share to spare; a link uses no more than its share at either end. So what reaches such a
-    radio never queues up for long, and nobody has to tell a sender how far its receivers are.
+    It may not send before these messages have left. A half-duplex radio also divides its awake time
+    into equal shares, one for each link on which it sends or receives, and one that stays free. A
+    link uses at most its share of each of its two radios. So messages never wait long at such a
+    radio, and a receiver does not have to report its progress to a sender.
 
     Args:
         clock: of the sender.
