@@ -7,8 +7,8 @@ Symbols:
     o: offset, the number of code 0
     x ~ (q - z) s + o, with o = 0 where the zero point is an integer, and z = 0 where it is not.
 
-All quantizers are straight-through: gradients pass as if they were not there, also where a number
-was clipped; the functions of `autograd.py` see to that.
+All quantizers are straight-through: the backward pass ignores them, also where a number was clipped
+(`autograd.py`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from torch import Tensor
 from edgesim.quant.rounding_noise import rounding_noise
 
 CODES = 255  # the largest code of 8 bits
-LARGEST_WEIGHT_CODE = 127  # symmetric: -128 is not used, so that -w has a code if w has one
+LARGEST_WEIGHT_CODE = 127  # symmetric codes: -128 is not used
 SMALLEST_SCALE = 1e-8  # reference.md, section 1.1: a constant tensor has no range
-LARGEST_RANGE = 3.4e38  # float32 ends there
+LARGEST_RANGE = 3.4e38  # about the largest float32 number
 
 # Operations on float32 scalars round to float32, as those of all back ends do.
 _ZERO, _ONE, _STEPS = np.float32(0), np.float32(1), np.float32(CODES)
@@ -47,11 +47,11 @@ class Grid:
 
     @property
     def factor(self) -> float:
-        """What products of `centered` codes have to be multiplied with."""
+        """Factor that turns `centered` codes into numbers."""
         return 1.0 if self.offset else self.scale
 
     def centered(self, codes: Tensor) -> Tensor:
-        """Numbers whose multiple by `factor` the codes stand for: integers where zero is a code.
+        """Numbers that, times `factor`, are the numbers of the codes; whole if zero is a code.
 
         Sums of products of integers are exact in float32 up to 2^24, in any order.
         """
@@ -67,7 +67,7 @@ class Grid:
         return values.sub_(self.zero_point).mul_(self.scale)
 
     def quantize(self, x: Tensor, seed: int | None) -> Tensor:
-        """Codes, uint8, shape of x; numbers off the grid take its nearest end.
+        """Codes, uint8, shape of x; numbers outside the range get its nearest code.
 
         Args:
             x: contiguous, float32.
@@ -91,7 +91,7 @@ def grid_of(low: float, high: float, *, has_integer_zero: bool) -> Grid:
     """The grid of a range of numbers.
 
     Args:
-        low: smallest number to be met, finite, float32.
+        low: smallest number of the range, finite, float32.
         high: largest number.
         has_integer_zero: widen the range to hold zero, and move it so that zero is a code.
     """
@@ -125,7 +125,7 @@ class QuantizedWeight:
     Attributes:
         codes: int8 in [-127, 127] with scales; uint8 with a grid. Shape (O, I / groups, h, w).
         scales: float32, shape (1,) or (O,); symmetric codes stand for code * scale.
-        grid: of the float-offset variant.
+        grid: of uint8 codes with `zero_point: float_offset`; else None.
     """
 
     codes: Tensor
@@ -133,7 +133,7 @@ class QuantizedWeight:
     grid: Grid | None
 
     def centered(self) -> Tensor:
-        """Numbers whose multiples by `scales` the codes stand for, float32."""
+        """Numbers that, times `scales`, are the weights of the codes; float32."""
         return self.codes.to(torch.float32) if self.grid is None else self.grid.centered(self.codes)
 
     def dequantize(self) -> Tensor:
@@ -144,7 +144,7 @@ class QuantizedWeight:
 def quantize_weight(
     weight_OIhw: Tensor, *, per_out_channel: bool, has_integer_zero: bool
 ) -> QuantizedWeight:
-    """Codes of a weight tensor, rounded to nearest; NaN and infinity must have been refused.
+    """Codes of a weight tensor, rounded to nearest; the weights must be finite.
 
     Args:
         weight_OIhw: float32.

@@ -1,12 +1,12 @@
 """The seam between 8-bit layers and the processor: the operations that a back end provides.
 
 `autograd.py` composes them into layers with their gradients; a back end knows no layer, no running
-range and no autograd. All agree on integers exactly and on floats to rounding.
+range and no autograd. All back ends give equal integers; their floats differ by rounding alone.
 
 Shapes:
     N: samples   H, W: height, width   C: channels   O: output channels   G: groups of a norm
-    Activations are NHWC and contiguous, which torch calls channels_last; what a fully connected
-    layer takes is NHWC with H = W = 1.
+    Activations are NHWC and contiguous, which torch calls channels_last; the input of a fully
+    connected layer is NHWC with H = W = 1.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class RangeNormShape:
 
     Attributes:
         groups: of channels.
-        chunks: into how many pieces each sample's group is cut to estimate its deviation.
+        chunks: number of pieces of each sample's group, whose ranges estimate the deviation.
     """
 
     groups: int
@@ -58,7 +58,7 @@ class RangeEvoNormForward:
 
     Attributes:
         y: shape NHWC, float32.
-        saved: the back end's own, small.
+        saved: small values of the back end, opaque to callers.
     """
 
     y: Tensor
@@ -83,7 +83,7 @@ class RangeBatchNormForward:
         y: normalised and rectified, shape NHWC, float32.
         mean: of the batch, shape (C,).
         scale: 1 / estimated deviation, before it is quantized, shape (C,).
-        saved: the back end's own.
+        saved: values of the back end, opaque to callers.
     """
 
     y: Tensor
@@ -111,7 +111,7 @@ class Arithmetic(Protocol):
 
     @property
     def description(self) -> str:
-        """Which kernels of which library do the work."""
+        """Kernels and library of the back end, for people."""
         ...
 
     def sample_range(self, x_NHWC: Tensor) -> Range:
@@ -129,7 +129,7 @@ class Arithmetic(Protocol):
     def quantize_by_samples(self, x_NHWC: Tensor, seed: int | None) -> tuple[Quantized, Range]:
         """Codes of x on the grid of its `sample_range`, and that range.
 
-        Where the range is not finite, codes and grid mean nothing.
+        If the range is not finite, codes and grid are undefined.
         """
         ...
 
@@ -138,19 +138,19 @@ class Arithmetic(Protocol):
         ...
 
     def requantize_whole(self, x: Tensor, seed: int | None) -> tuple[Tensor, Range]:
-        """The numbers of the codes of `quantize_whole`, and the range."""
+        """`x` rounded by `quantize_whole` and dequantized, and its range."""
         ...
 
     def requantize_parameters(
         self, parameters: tuple[Tensor, ...]
     ) -> tuple[tuple[Tensor, ...], tuple[Range, ...]]:
-        """As `requantize_whole`, to nearest, each of several parameters of one shape."""
+        """`requantize_whole` to nearest, for each of several parameters of one shape."""
         ...
 
     def quantize_weight(self, weight_OIhw: Tensor, *, per_out_channel: bool) -> QuantizedWeight:
         """Codes as `affine.quantize_weight` gives them; scales are finite only if all weights are.
 
-        Grids of minimum and maximum are for finite weights alone.
+        With `zero_point: float_offset`, the weights must be finite.
         """
         ...
 
@@ -168,7 +168,7 @@ class Arithmetic(Protocol):
         bias: Tensor | None,
         geometry: Geometry,
     ) -> Tensor:
-        """Convolution of what the codes stand for, float32 NHWO."""
+        """Convolution of the dequantized input and weights, float32 NHWO."""
         ...
 
     def input_gradient(
@@ -181,8 +181,8 @@ class Arithmetic(Protocol):
     ) -> Tensor:
         """Gradient at the input for a quantized gradient at the output, float32 NHWC.
 
-        Weights with a scale for each output channel count as their codes alone: the caller has
-        multiplied the gradient by the scales before it was quantized.
+        If weights have a scale for each output channel, the scales are not applied here: the caller
+        has multiplied the gradient by them before quantizing it.
         """
         ...
 

@@ -1,17 +1,17 @@
-"""Quantized layers as functions with gradients: forward and backward do each product once.
+"""Quantized layers as functions with gradients, for autograd.
 
-Gradient bifurcation (arXiv 1805.11046; arXiv 2111.09389, section 3; reference.md, section 1.3): of
-the gradient g at the output of a product, the input's gradient sees 8 bits and the weights'
-gradient 16 or 32.
+Gradient bifurcation (arXiv 1805.11046; arXiv 2111.09389, section 3; reference.md, section 1.3): the
+gradient g at the output of a product enters the input gradient in 8 bits and the weight gradient in
+16 or 32 bits.
 
     forward:   y = x^ w^ + b^             with x^, w^, b^ the numbers of the 8-bit codes of x, w, b
     backward:  g_x = Q8(g) w^             g_w = x^ g            g_b = sum(g)
 
-Where weights have one scale t_o for each output channel o, these are multiplied into g before it is
-quantized, g_x = Q8(g t) k with k the codes of w: the sum over o is then one of integers.
+Where weights have one scale t_o for each output channel o, g is multiplied by them before it is
+quantized: g_x = Q8(g t) k, with k the codes of w. Then the sum over o is a sum of integers.
 
-Quantizers are straight-through. What is saved for the backward pass is codes, a byte an entry.
-Shapes: as in `arithmetic.py`.
+Quantizers are straight-through. For the backward pass codes are saved, one byte per entry. Shapes:
+as in `arithmetic.py`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def convolution(
     """Convolution in 8 bits; fully connected layers are 1x1 convolutions of one pixel.
 
     Args:
-        x_NCHW: gets the gradient; its numbers are not read.
+        x_NCHW: the input, to which autograd passes the gradient; its values are not read.
         weight_OIhw: float32 master weights.
         bias: shape (O,), or None.
         x: codes of `x_NCHW`, NHWC.
@@ -73,7 +73,7 @@ def range_evonorm(
     shape: RangeNormShape,
     site: Site,
 ) -> Tensor:
-    """Range EvoNorm on codes, with 8-bit parameters and gradient; arguments as above.
+    """Range EvoNorm on codes, with 8-bit parameters and gradient; arguments as of `convolution`.
 
     Source: reference.md, section 2.
     """
@@ -94,7 +94,7 @@ def range_batch_norm(
 
 
 class _Context(Protocol):
-    """What autograd keeps from the forward to the backward pass."""
+    """Values that autograd keeps from the forward to the backward pass."""
 
     saved_tensors: tuple[Tensor, ...]
     needs_input_grad: tuple[bool, ...]
@@ -246,14 +246,15 @@ class _RangeBatchNorm(Function):
 
 
 def rows(x_NCHW: Tensor) -> Tensor:
-    """NHWC, contiguous; a view of what is channels_last."""
+    """NHWC, contiguous; a view if the memory is channels_last."""
     return x_NCHW.permute(0, 2, 3, 1).contiguous()
 
 
 def _images(x_NHWC: Tensor) -> Tensor:
     """NCHW in the memory layout channels_last, the same memory.
 
-    Not a view: one keeps its base alive, and autograd, which adds the gradients of a branch to
-    memory that nobody else refers to, would take new memory for the sum.
+    The result is not a view, since a view keeps its base alive. Autograd adds gradients of branches
+    in place only if nothing else refers to the memory; otherwise it allocates new memory for the
+    sum.
     """
     return x_NHWC.permute(0, 3, 1, 2).detach()

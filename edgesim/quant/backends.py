@@ -18,7 +18,7 @@ def choose_backend(
     settings: QuantizationSettings,
     accelerator: Literal["cpu", "cuda"],
 ) -> BackendName:
-    """The back end of a fleet; `auto` takes integer kernels where they can serve.
+    """The back end of a fleet; `auto` chooses the integer kernels where they can work.
 
     Args:
         wanted: as scenarios have it.
@@ -26,7 +26,7 @@ def choose_backend(
         accelerator: where models compute.
 
     Raises:
-        BackendError: `int8_cpu` is asked for by name and can't serve.
+        BackendError: the scenario names `int8_cpu`, which cannot work here.
     """
     if wanted == "reference":
         return "reference"
@@ -44,7 +44,7 @@ def make_backend(name: BackendName, settings: QuantizationSettings) -> Arithmeti
     """A back end, for the use of one thread at a time.
 
     Raises:
-        BackendError: it was chosen on another machine, and can't serve on this one.
+        BackendError: the back end, chosen on another machine, cannot work on this one.
     """
     match name:
         case "reference":
@@ -64,7 +64,7 @@ def make_backend(name: BackendName, settings: QuantizationSettings) -> Arithmeti
 
 
 def describe_backend(name: BackendName) -> str:
-    """One line for people: the name, and which kernels of which library do the work."""
+    """One line for people: the name, the kernels and their library."""
     match name:
         case "reference":
             return f"{Reference.name} ({Reference.description})"
@@ -79,7 +79,7 @@ def describe_backend(name: BackendName) -> str:
 def _obstacle_to_int8_cpu(
     settings: QuantizationSettings, accelerator: Literal["cpu", "cuda"]
 ) -> str | None:
-    """Why integer kernels can't serve, to follow "but"; None if they can."""
+    """Why integer kernels cannot be used, as a clause for a message; None if they can."""
     if not settings.has_integer_zero:
         return "the grids of zero_point: float_offset have no integers to compute with"
     if accelerator != "cpu":

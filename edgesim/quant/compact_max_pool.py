@@ -1,7 +1,7 @@
-"""Maximum pooling that saves one byte for each output: which entry of its window was the largest.
+"""Maximum pooling that saves one byte for each output: the position of the maximum in its window.
 
-torch's own saves the whole input and 8 bytes an output, which would undo what 8-bit layers save. On
-the CPU a kernel finds the places; elsewhere they are made of torch's indices.
+torch's pooling saves the whole input and 8 bytes per output, as much as 8-bit layers save
+elsewhere. On the CPU a kernel finds the places; on a GPU they are computed from torch's indices.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class CompactMaxPool2d(nn.Module):
         return y
 
     def output_size(self, shape_NCHW: torch.Size) -> tuple[int, int]:
-        """Height and width of the output; a window that begins in the far padding is none."""
+        """Height and width of the output; windows that begin in the far padding do not count."""
         sizes = []
         for size in shape_NCHW[2:]:
             steps = size + 2 * self.padding - self.kernel_size
@@ -58,7 +58,7 @@ class CompactMaxPool2d(nn.Module):
         return ((rows - tops) * self.kernel_size + (columns - lefts)).to(torch.uint8)
 
     def flat_places(self, places_NCHW: Tensor, width: int) -> Tensor:
-        """The way back."""
+        """Inverse of `window_places`: torch's indices from places in the windows."""
         tops, lefts = self._corners(places_NCHW)
         places = places_NCHW.to(torch.int64)
         rows = places.div(self.kernel_size, rounding_mode="floor")
@@ -109,7 +109,8 @@ class _CompactMaxPool(Function):
         pool, (places,) = ctx.pool, ctx.saved_tensors
         if g_NCHW.device.type == "cpu":
             return _pool_gradient(g_NCHW, places, pool, ctx.input_shape), None
-        # torch's own kernel adds in any order on a GPU, and refuses to if asked not to.
+        # On a GPU torch's kernel adds in any order; with deterministic algorithms it raises an
+        # error.
         flat = pool.flat_places(places, ctx.input_shape[3])
         g_flat = g_NCHW.new_zeros(*ctx.input_shape[:2], ctx.input_shape[2:].numel())
         g_flat.scatter_add_(2, flat.flatten(2), g_NCHW.flatten(2))

@@ -6,13 +6,13 @@ from edgesim.errors import EdgesimError
 
 
 class BackendError(EdgesimError, ValueError):
-    """A back end was asked for by name and can't work here; says why and what to choose."""
+    """The chosen back end cannot work here; the message gives reason and remedy."""
 
 
 class NonFiniteError(EdgesimError):
-    """NaN or infinity where a range was to be taken; names the layer and the tensor.
+    """A tensor to be quantized holds NaN or infinity; the message names layer and tensor.
 
-    8-bit codes can't express it: without this error it would turn into ordinary numbers.
+    8-bit codes have no NaN: without this error it would become an ordinary number.
     """
 
     def __init__(self, layer: str, tensor: str) -> None:

@@ -1,7 +1,7 @@
 """The fast back end: integer products and fused passes on one processor core (`kernels/`).
 
-Integers are those of the plain back end exactly; floats agree to rounding, for sums of gradients
-are taken in another order. The weights' gradient is one of floats, and torch's where that is fast.
+Integers equal those of the plain back end. Floats differ by rounding, since gradients are summed in
+another order. The weight gradient is computed in floats, by torch where torch is faster.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _Layer = tuple[tuple[int, ...], torch.Size, Geometry]  # image size, shape of th
 class Int8Cpu:
     """8-bit arithmetic in integers, for grids whose zero is a code.
 
-    Not for use by two threads at once: tables of positions are made when a shape is first met.
+    Not for use by two threads at once: tables of positions are made for each new shape.
     """
 
     name = "int8_cpu"
@@ -86,7 +86,7 @@ class Int8Cpu:
         return _quantized(codes, quantize.quantize_whole(x.numpy(), seed, codes))
 
     def requantize_whole(self, x: Tensor, seed: int | None) -> tuple[Tensor, Range]:
-        """The numbers of the codes of `quantize_whole`, and the range."""
+        """`x` rounded by `quantize_whole` and dequantized, and its range."""
         values = np.empty(x.shape, np.float32)
         found = quantize.requantize_whole(x.detach().numpy(), seed, values)
         return torch.from_numpy(values), found[:2]
@@ -94,7 +94,7 @@ class Int8Cpu:
     def requantize_parameters(
         self, parameters: tuple[Tensor, ...]
     ) -> tuple[tuple[Tensor, ...], tuple[Range, ...]]:
-        """As `requantize_whole`, to nearest, each of several parameters of one shape."""
+        """`requantize_whole` to nearest, for each of several parameters of one shape."""
         values = np.empty((len(parameters), parameters[0].numel()), np.float32)
         for row, parameter in zip(values, parameters, strict=True):
             row[:] = parameter.detach().numpy()
@@ -127,7 +127,7 @@ class Int8Cpu:
         bias: Tensor | None,
         geometry: Geometry,
     ) -> Tensor:
-        """Convolution of what the codes stand for."""
+        """Convolution of the dequantized input and weights."""
         samples, height, width, _ = codes_NHWC.shape
         convolution = self._convolution((height, width), weight, geometry)
         shape = convolution.shape
@@ -315,13 +315,13 @@ def _shape(
 
 
 def _quantized(codes: UInt8, found: quantize.Found) -> tuple[Quantized, Range]:
-    """Of range and grid as kernels give them."""
+    """A `Quantized` and its range, from the four numbers that kernels return."""
     low, high, scale, zero_point = found
     return Quantized(torch.from_numpy(codes), Grid(scale, zero_point, 0.0)), (low, high)
 
 
 def _array(grid: Grid) -> Float32:
-    """A grid as kernels want it."""
+    """A grid as the array that kernels take."""
     return np.array([grid.scale, grid.zero_point], np.float32)
 
 

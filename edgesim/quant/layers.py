@@ -17,7 +17,7 @@ class Noise:
     """The seed of the noise in one model, shared by its quantizers.
 
     Attributes:
-        seed: of the step under way, in [0, 2**64).
+        seed: of the current step, in [0, 2**64).
     """
 
     __slots__ = ("seed",)
@@ -27,15 +27,15 @@ class Noise:
 
 
 class InputQuantizer(nn.Module):
-    """Brings one input of one layer to 8 bits.
+    """Quantizes one input of one layer.
 
     In training the grid is that of the batch, from the mean of its samples' minima to the mean of
-    their maxima (reference.md, section 1.2). In evaluation it is that of the running range, or of
-    the batch as long as no batch was seen in training.
+    their maxima (reference.md, section 1.2). In evaluation the grid is that of the running range;
+    before the first batch of training, that of the evaluated batch.
 
     Attributes:
-        low: running minimum, shape (1,): a buffer, or where ranges are gossiped a parameter that
-            has no gradient.
+        low: running minimum, shape (1,). It is a buffer; with `ranges: gossiped`, a parameter
+            without gradient.
         high: running maximum, likewise.
     """
 
@@ -61,16 +61,16 @@ class InputQuantizer(nn.Module):
         self.high.zero_()
 
     def site(self) -> Site:
-        """The layer in this step."""
+        """The `Site` of the layer in the current step."""
         seed = derive(self.noise.seed, self.place)
         return Site(self.arithmetic, self.settings, self.layer, seed, self.training)
 
     def forward(self, x_NCHW: Tensor, site: Site) -> Quantized:
-        """An input in 8 bits, NHWC; in training, its range enters the running one.
+        """An input in 8 bits, NHWC; in training, its range updates the running range.
 
         Args:
             x_NCHW: float32, in any memory layout; fast if channels_last.
-            site: from `site`.
+            site: as returned by the method `site`.
 
         Raises:
             NonFiniteError: the input holds NaN or infinity.
@@ -85,7 +85,7 @@ class InputQuantizer(nn.Module):
         return x
 
     def grid(self, x_NCHW: Tensor, site: Site) -> Grid:
-        """As `forward`, the grid alone."""
+        """The grid that `forward` uses; in training, updates the running range."""
         extremes = self.arithmetic.sample_range(autograd.rows(x_NCHW.detach()))
         grid = site.grid(extremes, "activations")
         if self.training:
@@ -97,7 +97,7 @@ class InputQuantizer(nn.Module):
     def _remember(self, extremes: Range) -> None:
         low, high = self.low, self.high
         was_low, was_high = low.item(), high.item()
-        # The first batch has nothing to be averaged with.
+        # Before the first batch there is no running range to average with.
         old_weight = self.settings.range_momentum if was_low or was_high else 0.0
         low.fill_(old_weight * was_low + (1 - old_weight) * extremes[0])
         high.fill_(old_weight * was_high + (1 - old_weight) * extremes[1])
@@ -128,7 +128,7 @@ class QuantizedConv2d(nn.Conv2d):
         self.input = InputQuantizer(arithmetic, settings)
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
-        """Convolution of what 8 bits hold of the input and the weights, float32."""
+        """Convolution of the quantized input with the quantized weights, float32."""
         site = self.input.site()
         return autograd.convolution(
             x_NCHW,
@@ -157,10 +157,10 @@ class QuantizedLinear(nn.Linear):
         self.input = InputQuantizer(arithmetic, settings)
 
     def forward(self, x_NC: Tensor) -> Tensor:
-        """Product with what 8 bits hold of the weights, shape (N, out_features), float32.
+        """Product of quantized input and weights, shape (N, out_features), float32.
 
-        Of an input with more axes, (N, ..., in_features), the places between are the pixels of a
-        1x1 convolution; the output is (N, ..., out_features).
+        The input may have more axes, (N, ..., in_features). The middle axes are then the pixels of
+        a 1x1 convolution; the output is (N, ..., out_features).
         """
         if x_NC.dim() > 2:
             return self._at_each_place(x_NC)
@@ -212,9 +212,9 @@ class QuantizedSum(nn.Module):
 
 
 def name_layers_(model: nn.Module) -> None:
-    """Let quantized layers know their names and places in the model, and share one noise.
+    """Give quantized layers their names and numbers in the model, and one common noise seed.
 
-    Without it, equal layers round with equal noise, and errors can't say which layer it was.
+    Without this call, all layers round with equal noise, and errors cannot name the layer.
     """
     noise, place = Noise(), 0
     for name, module in model.named_modules():

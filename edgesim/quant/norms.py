@@ -1,4 +1,4 @@
-"""Range norms in 8 bits as modules: inputs, parameters, scales and gradients are coded.
+"""Range norms in 8 bits as modules: inputs, parameters, scales and gradients are quantized.
 
 Source: reference.md, section 1.2.
 """
@@ -17,13 +17,13 @@ from edgesim.quant.settings import QuantizationSettings
 
 
 class QuantizedRangeEvoNorm(nn.Module):
-    """Range EvoNorm with hard sigmoid: norm and nonlinearity in one (arXiv 2111.09389, Eq. 2).
+    """Range EvoNorm with hard sigmoid, a norm with its nonlinearity (arXiv 2111.09389, Eq. 2).
 
     Source: reference.md, section 2.
 
     Args:
         channels: C of the input, shape (N, C, H, W), a multiple of `groups`.
-        groups: into how many groups of channels.
+        groups: number of groups of channels.
         arithmetic: back end.
         settings: of quantization.
     """
@@ -45,7 +45,7 @@ class QuantizedRangeEvoNorm(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """The initial values; nothing is drawn."""
+        """Set the initial values, without random numbers."""
         nn.init.ones_(self.gamma)
         nn.init.zeros_(self.beta)
         nn.init.ones_(self.v)
@@ -96,7 +96,7 @@ class QuantizedRangeBatchNorm(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """The initial values and fresh statistics; nothing is drawn."""
+        """Set the initial values and statistics, without random numbers."""
         nn.init.ones_(self.gamma)
         nn.init.zeros_(self.beta)
         self.running_mean.zero_()

@@ -1,4 +1,4 @@
-"""Range BatchNorm: a mean range in the place of the deviation (arXiv 1805.11046), then ReLU.
+"""Range BatchNorm, which estimates the deviation by a mean range (arXiv 1805.11046), then ReLU.
 
 Source: reference.md, section 2.
 
@@ -7,7 +7,7 @@ Symbols:
     mu: mean   R: mean range of the chunks   s = 1 / (kappa R + eps)   q(s): the scale as it is used
 Shapes:
     L = N H W: entries of a channel   P: chunks   M = L / P, rounded down: entries in a chunk
-    What is left over of L counts for the mean and not for the range.
+    The last L - P M entries count for the mean and not for the range.
 
 The input is given as `factor` times numbers `x`, as for Range EvoNorm.
 """
@@ -28,7 +28,7 @@ OLD_WEIGHT = 0.1  # of running statistics; the batch's is 0.9 (reference.md, sec
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What the backward pass needs beside the input.
+    """Values that the backward pass needs beside the input.
 
     Attributes:
         mean: mu, shape (C,); s and s_hat = q(s) likewise.

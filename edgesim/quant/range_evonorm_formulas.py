@@ -1,4 +1,4 @@
-"""Range EvoNorm: EvoNorm with a range in the place of the deviation (arXiv 2111.09389, Eq. 2).
+"""Range EvoNorm: EvoNorm that estimates the deviation by a range (arXiv 2111.09389, Eq. 2).
 
 Source: reference.md, section 2.
 
@@ -30,7 +30,7 @@ MOST_CHUNKS = 16  # reference.md, section 2
 
 
 def kappa(entries: int) -> float:
-    """Ratio of deviation to mean range of that many Gaussian numbers (arXiv 1805.11046).
+    """Ratio of the standard deviation of Gaussian numbers to the mean range of `entries` of them.
 
     Source: reference.md, section 2.
     """
@@ -38,7 +38,7 @@ def kappa(entries: int) -> float:
 
 
 def chunks_of(entries: int) -> int:
-    """Into how many chunks a group is cut: 16, or the most below that leave no rest.
+    """Number of chunks of a group: the largest divisor of `entries` up to 16.
 
     Source: reference.md, section 2.
 
@@ -53,7 +53,7 @@ def chunks_of(entries: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What the backward pass needs beside the input.
+    """Values that the backward pass needs beside the input.
 
     Attributes:
         s: shape (N, G); s_hat: q(s).
@@ -128,7 +128,7 @@ def backward(
 
 
 def _place_type(entries: int) -> torch.dtype:
-    """The shortest type of a place among that many."""
+    """The smallest integer type that holds a place below `entries`."""
     if entries <= 1 << 8:
         return torch.uint8
     return torch.int16 if entries <= 1 << 15 else torch.int32
@@ -141,7 +141,7 @@ def _gate(x: Tensor, v: Tensor, gate: Gate) -> Tensor:
 
 
 def _gate_slope(x: Tensor, v: Tensor, h: Tensor, gate: Gate) -> Tensor:
-    """dh/dz; at its corners the hard sigmoid's inner slope."""
+    """Derivative dh/dz; at the corners of the hard sigmoid its inner slope."""
     if gate == "sigmoid":
         return h * (1 - h)
     t = (x * v).mul_(1 / 6).add_(0.5)
@@ -154,7 +154,7 @@ def _groups(x_NHWC: Tensor, shape: RangeNormShape) -> Tensor:
 
 
 def _ungroup(x_NGL: Tensor, like_NHWC: Tensor) -> Tensor:
-    """The way back, a view."""
+    """Inverse of `_groups`: NHWC from groups; a view."""
     N, H, W, C = like_NHWC.shape
     return x_NGL.view(N, C, H, W).permute(0, 2, 3, 1)
 

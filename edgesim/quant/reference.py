@@ -1,9 +1,10 @@
 """The plain back end: torch operations on whole numbers held in float32, on CPU and CUDA.
 
-It is what every other back end is held to, and what "fake quantization" costs. Sums of products of
-codes are whole numbers; float32 holds them exactly up to 2^24, in any order of summation. The worst
-codes pass that from 64 channels with 3x3 kernels on; sums of wide layers may then be rounded, by
-2^-24 of themselves. (A GPU must not round the factors: `open_device` switches TF32 off.)
+Every other back end is compared with this one; its speed is that of "fake quantization". Sums of
+products of codes are whole numbers; float32 holds them exactly up to 2^24, in any order of
+summation. With the largest codes, sums exceed 2^24 from 64 channels with 3x3 kernels on; such sums
+may be rounded, with a relative error of 2^-24. (A GPU must not round the factors: `open_device`
+switches TF32 off.)
 """
 
 from __future__ import annotations
@@ -73,14 +74,14 @@ class Reference:
         return self._quantize_in(self.full_range(x), x, seed)
 
     def requantize_whole(self, x: Tensor, seed: int | None) -> tuple[Tensor, Range]:
-        """The numbers of the codes of `quantize_whole`, and the range."""
+        """`x` rounded by `quantize_whole` and dequantized, and its range."""
         quantized, extremes = self.quantize_whole(x, seed)
         return quantized.grid.dequantize(quantized.codes), extremes
 
     def requantize_parameters(
         self, parameters: tuple[Tensor, ...]
     ) -> tuple[tuple[Tensor, ...], tuple[Range, ...]]:
-        """As `requantize_whole`, to nearest, each of several parameters."""
+        """`requantize_whole` to nearest, for each of several parameters of one shape."""
         values, ranges = zip(*(self.requantize_whole(p, None) for p in parameters), strict=True)
         return values, ranges
 
@@ -108,7 +109,7 @@ class Reference:
         bias: Tensor | None,
         geometry: Geometry,
     ) -> Tensor:
-        """Convolution of what the codes stand for."""
+        """Convolution of the dequantized input and weights."""
         sums_NCHW = functional.conv2d(
             _images(grid.centered(codes_NHWC)),
             _images_of_weight(weight),
@@ -252,12 +253,12 @@ def weight_gradient(
 
 
 def _images(x_NHWC: Tensor) -> Tensor:
-    """As torch's convolutions want it: a view, channels_last."""
+    """NCHW, the layout of torch's convolutions; a view, channels_last."""
     return x_NHWC.permute(0, 3, 1, 2)
 
 
 def _rows(x_NCHW: Tensor) -> Tensor:
-    """NHWC, contiguous; a view of what is channels_last."""
+    """NHWC, contiguous; a view if the memory is channels_last."""
     return x_NCHW.permute(0, 2, 3, 1).contiguous()
 
 

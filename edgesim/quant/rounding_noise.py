@@ -1,15 +1,15 @@
 """Noise of stochastic rounding: a pure function of a seed and of an entry's place.
 
-A counter-based generator needs no state and no order: every back end, on every processor, draws the
-same noise, fused into whatever loop it likes. One 32-bit hash (C. Wellons, "lowbias32") serves two
+A counter-based generator has no state and no order. So every back end draws the same noise on every
+processor, and may do so inside any loop. One 32-bit hash (C. Wellons, "lowbias32") serves two
 entries with 16 bits each, so rounding is unbiased to 2^-17 of a step. Noise begins at 0 and never
 reaches 1, and its sum with a code is a float32 number: zero stays zero.
 
 Each seed has its own sequence of counters: the seed's low half is the first counter, its high half,
 made odd, the step from one counter to the next (the "gamma" of G. Steele, D. Lea and C. Flood,
-"Fast splittable pseudorandom number generators", OOPSLA 2014). With one step for all, sequences
-would be windows of a single cycle of 2^32 counters, and the noise of one layer would often be that
-of another, shifted.
+"Fast splittable pseudorandom number generators", OOPSLA 2014). If all sequences had the same step,
+they would be parts of a single cycle of 2^32 counters, and the noise of one layer would often equal
+that of another layer, shifted.
 
 Symbols:
     i: place of an entry in memory   L: number of entries   H: half of them, rounded up
@@ -48,7 +48,7 @@ def rounding_noise(num_entries: int, seed: int, device: torch.device) -> Tensor:
     Args:
         num_entries: L.
         seed: 64 bits, from `derive`: all of them matter, in both halves.
-        device: where the noise is wanted.
+        device: of the result.
     """
     half = (num_entries + 1) // 2
     first, step = seed & _MASK, (seed >> 32) | 1

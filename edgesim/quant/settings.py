@@ -17,14 +17,14 @@ WeightGradient = Literal["fp32", "fp16", "bf16", "int8"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizationSettings:
-    """How numbers become 8-bit codes, and which gradient the weights see.
+    """How numbers are quantized, and in which arithmetic weight gradients are computed.
 
     Attributes:
         zero_point: `integer`: zero is a code, and products are sums of integers. `float_offset`:
             the reference code's grid from minimum to maximum (reference.md, section 1.1), where
-            zero need not be one.
+            zero may have no code.
         weight_range: one scale for a weight tensor, or one for each output channel.
-        weight_gradient: arithmetic of the layer gradient in the weights' gradient
+        weight_gradient: format of the layer gradient when the weight gradient is computed
             (reference.md, section 1.3); `int8` switches bifurcation off.
         activation_rounding: of activations in training; the reference code's is stochastic
             (reference.md, section 1.4).
@@ -33,8 +33,9 @@ class QuantizationSettings:
         ranges: running ranges of activations travel with the model's parameters, as in the
             reference code (reference.md, section 1.5), or stay on the device as batch statistics
             do.
-        range_momentum: weight of the old running range against the batch's; R: 0.1. Near 1, with
-            ranges gossiped, evaluation uses the fleet's ranges instead of the last batch's.
+        range_momentum: weight of the old running range against the range of the batch; 0.1 in the
+            reference code. Near 1, with gossiped ranges, evaluation uses the fleet's ranges instead
+            of the last batch's.
     """
 
     zero_point: ZeroPoint

@@ -1,4 +1,4 @@
-"""What a quantized operation must know of the place where it stands."""
+"""Context of a quantized operation: its layer, step, settings and back end."""
 
 from __future__ import annotations
 
@@ -72,17 +72,17 @@ class Site:
         return grid_of(*extremes, has_integer_zero=self.settings.has_integer_zero)
 
     def require_finite(self, extremes: Range, tensor: str) -> None:
-        """Let the range of a tensor pass.
+        """Check that the range of a tensor is finite.
 
         Raises:
             NonFiniteError: the range is not one of finite numbers.
         """
         low, high = extremes
-        if not high - low < LARGEST_RANGE:  # nor is NaN
+        if not high - low < LARGEST_RANGE:  # also refuses NaN
             raise NonFiniteError(self.layer, tensor)
 
     def quantize_gradient(self, g: Tensor) -> Quantized:
-        """A gradient at the output on the grid from its exact minimum to its exact maximum.
+        """Quantize a gradient at the output, on the grid from its minimum to its maximum.
 
         Raises:
             NonFiniteError: the gradient holds NaN or infinity.
@@ -92,7 +92,7 @@ class Site:
         return quantized
 
     def requantize_gradient(self, g: Tensor) -> Tensor:
-        """The numbers of the codes of `quantize_gradient`."""
+        """A gradient rounded by `quantize_gradient` and dequantized."""
         values, extremes = self.arithmetic.requantize_whole(g, self.gradient_seed)
         self.require_finite(extremes, "gradients")
         return values
@@ -103,7 +103,7 @@ class Site:
         Raises:
             NonFiniteError: the weights hold NaN or infinity.
         """
-        if not self.settings.has_integer_zero:  # scales of such grids don't tell
+        if not self.settings.has_integer_zero:  # such scales do not show NaN
             self.require_finite(self.arithmetic.full_range(weight_OIhw), "weights")
         weight = self.arithmetic.quantize_weight(
             weight_OIhw, per_out_channel=self.settings.weight_range == "per_out_channel"
@@ -112,7 +112,7 @@ class Site:
         return weight
 
     def requantize_parameters(self, *parameters: Tensor) -> tuple[Tensor, ...]:
-        """The numbers of 8-bit parameters of one shape, rounded to nearest, each on its own grid.
+        """Parameters of one shape, rounded to 8 bits to nearest, each on its own grid.
 
         Raises:
             NonFiniteError: a parameter holds NaN or infinity.
@@ -123,11 +123,11 @@ class Site:
         return values
 
     def round_for_weights(self, g: Tensor) -> Tensor:
-        """The gradient at the output as the gradient at the weights sees it.
+        """The gradient at the output, rounded for the weight gradient.
 
         Source: reference.md, section 1.3.
 
-        16-bit formats round the factor; products are summed in float32, as hardware does.
+        16-bit formats round this gradient; products are summed in float32, as in hardware.
         """
         match self.settings.weight_gradient:
             case "fp32":
@@ -135,7 +135,7 @@ class Site:
             case "bf16":
                 return g.to(torch.bfloat16).to(g.dtype)
             case "fp16":
-                # Small gradients would vanish in fp16; a power of two loses no digit of them.
+                # Small gradients would vanish in fp16; scaling by a power of two is exact.
                 exponent = _FP16_EXPONENT - frexp(float(g.abs().amax()))[1]
                 power = 2.0 ** min(exponent, _LARGEST_EXPONENT)
                 return (g * power).to(torch.float16).to(g.dtype).div_(power)

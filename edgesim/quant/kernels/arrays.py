@@ -1,4 +1,4 @@
-"""Kinds of arrays that the kernels take, and memory for them."""
+"""Types of the arrays that kernels take, and allocation of aligned memory."""
 
 from __future__ import annotations
 
@@ -28,5 +28,6 @@ def aligned(size: int, dtype: type[np.generic]) -> npt.NDArray[Any]:
 
 @njit(nogil=True, cache=True)
 def _first_of_line(memory: UInt8) -> int:
-    # Compiled, this is one load; numpy takes longer to say where an array is than to make one.
+    # Compiled, this is one load; in numpy, reading the address of an array takes longer than making
+    # one.
     return -memory.ctypes.data % _LINE

@@ -1,4 +1,4 @@
-"""What compiled kernels can't see themselves: they would read and write beyond a smaller array."""
+"""Checks of arrays before a kernel runs, which itself checks no bounds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgesim.quant.kernels.errors import KernelError
 def require(
     name: str, array: NDArray[Any], dtype: type[np.generic], shape: tuple[int, ...]
 ) -> None:
-    """Let a contiguous array of that type and shape pass.
+    """Check that an array is contiguous and of this type and shape.
 
     Raises:
         KernelError: it is not one.

@@ -1,4 +1,4 @@
-"""What the integer kernels refuse."""
+"""Error of the integer kernels."""
 
 from __future__ import annotations
 

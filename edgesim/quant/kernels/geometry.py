@@ -1,9 +1,9 @@
-"""Where the terms of a convolution lie: positions as tables, which the kernels only follow.
+"""Tables of the positions of the terms of a convolution; the kernels only read them.
 
 A convolution and its input gradient are the same sum, out[pixel, lane] = sum over terms of
 image[base(pixel) + offset(term)] * weight[term, lane], with other tables. The input gradient of a
-convolution with stride s falls apart into s x s phases: inputs at equal remainders of row and
-column meet the same taps of the kernel, and no zeros are multiplied.
+convolution with stride s consists of s x s phases: inputs with equal remainders of row and column
+modulo s meet the same taps of the kernel. So no zeros are multiplied.
 
 Symbols:
     image: codes of a block of samples with padding around them, or codes minus zero point
@@ -32,13 +32,13 @@ from edgesim.quant.kernels.products.tile import Tile
 
 Table = npt.NDArray[np.int64]
 
-# |code - zero point| <= 255 and |weight| <= 127: fewer terms can't leave 32 bits.
+# |code - zero point| <= 255 and |weight| <= 127: so the sum of fewer terms fits 32 bits.
 MAX_TERMS = (2**31 - 1) // (255 * 127)
 
 _SEGMENT_STEPS = 256  # 16 KiB of weights
 _STRIP_STEPS = 384  # 24 KiB of weights: they stay in the first-level cache over many tiles
-_BLOCK_BYTES = 256 * 1024  # of image and output: second-level cache, while panels pass
-_BLOCK_PIXELS = 192  # in a block at least, so that weights are not fetched for a few pixels
+_BLOCK_BYTES = 256 * 1024  # of image and output: they stay in the second-level cache
+_BLOCK_PIXELS = 192  # least of a block, so that a load of weights serves many pixels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ class ConvolutionShape:
 
     @property
     def is_depthwise(self) -> bool:
-        """Whether every channel makes one output channel of its own."""
+        """Whether each output channel is computed from one channel of its own."""
         return self.groups == self.channels == self.out_channels
 
     @property
@@ -126,7 +126,7 @@ class Phase:
         count: how many.
         base_start: position in the padded image of the first one's first tap.
         base_step: from one to the next.
-        taps: indices into the kernel, in the order of the image, where they are neighbours.
+        taps: indices into the kernel, in the order of their positions in the image.
     """
 
     out_start: int
@@ -177,7 +177,7 @@ def gradient_axis(size: int, out_size: int, shape: ConvolutionShape) -> Axis:
 
 
 class Plan(NamedTuple):
-    """What compiled code follows: arrays of positions and of counts, and sizes.
+    """Positions, counts and sizes that compiled code reads.
 
     Attributes:
         bases: positions in the image of a block, phase by phase, each filled up to whole tiles.
@@ -219,7 +219,7 @@ class Plan(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tables:
-    """All that a kernel follows to compute a convolution or an input gradient.
+    """Tables from which a kernel computes a convolution or an input gradient.
 
     Attributes:
         tile: form of the register tiles.
@@ -228,7 +228,7 @@ class Tables:
         rows: the axis of height.
         columns: the axis of width.
         block: samples in a block.
-        plan: what compiled code follows.
+        plan: the part for compiled code.
     """
 
     tile: Tile
@@ -240,7 +240,7 @@ class Tables:
     plan: Plan
 
     def samples_in_block(self, samples: int) -> int:
-        """Samples whose image has to be there so that a block of them can be computed.
+        """Number of samples whose image is needed to compute a block.
 
         The last tile of a phase may be filled up with pixels of samples that follow the last.
         """
@@ -363,12 +363,12 @@ def _runs(
 
 
 def _steps(run: Table, terms: int) -> Table:
-    """So many terms by so many; the last step is filled up with weights of zero."""
+    """Groups of `terms` terms; the last group is filled up with weights of zero."""
     return np.pad(run, (0, -len(run) % terms), constant_values=-1).reshape(-1, terms)
 
 
 def _segments(offset: int, steps: int, terms: int) -> list[tuple[int, int]]:
-    """A run in pieces of at most `_SEGMENT_STEPS`."""
+    """A run cut into segments of at most `_SEGMENT_STEPS` steps."""
     return [
         (offset + terms * first, min(_SEGMENT_STEPS, steps - first))
         for first in range(0, steps, _SEGMENT_STEPS)
@@ -376,7 +376,7 @@ def _segments(offset: int, steps: int, terms: int) -> list[tuple[int, int]]:
 
 
 def _strips(segments: list[tuple[int, int]], first: int) -> list[tuple[int, int, int]]:
-    """Segments from `first` on, gathered as long as their weights fit the cache."""
+    """Group segments from `first` on into strips whose weights fit the cache."""
     strips: list[tuple[int, int, int]] = []
     start, steps, before = first, 0, 0
     for index in range(first, len(segments)):

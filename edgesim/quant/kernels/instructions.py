@@ -1,7 +1,7 @@
 """LLVM instructions on vectors of 256 and 512 bits, for what numba can't express.
 
-numba's cache on disk looks at the file of a compiled function, not at what the function calls.
-After a change of an instruction, delete the caches of this package (CONTRIBUTING.md).
+numba's cache on disk notices changes of a compiled function's own file, not of functions that it
+calls. After a change of an instruction, delete the caches of this package (CONTRIBUTING.md).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def has_dot_product() -> bool:
 
 
 def has_wide_vectors() -> bool:
-    """Whether it compiles for vectors of 512 bits, and with them 32 registers (AVX-512)."""
+    """Whether numba compiles for vectors of 512 bits and 32 registers (AVX-512)."""
     return "+avx512f" in _features()
 
 
@@ -51,12 +51,12 @@ def _features() -> set[str]:
 
 
 def instruction(emit: Callable[..., None]) -> Callable[..., None]:
-    """A function that compiled functions call, from one that emits its code.
+    """Make a function for compiled code from a function that emits its LLVM code.
 
     Args:
-        emit: takes the builder, then for each argument of the call a value: of a contiguous array
-            the pointer to its first element, of a number 64 bits, of a named tuple (a record) the
-            same named tuple with such values. Nothing checks bounds.
+        emit: takes the builder, then one value for each argument of the call. A contiguous array is
+            passed as the pointer to its first element, a number as 64 bits, a named tuple as the
+            same named tuple of such values. Bounds are not checked.
     """
 
     def typed(_context: Any, *kinds: Any) -> tuple[Any, Callable[..., ir.Value]]:  # noqa: ANN401

@@ -1,6 +1,6 @@
-"""Operations for which numba has more instructions than the processor, written in LLVM's terms.
+"""Operations that numba compiles to more instructions than needed, written as LLVM intrinsics.
 
-They are right on every processor, and one or two instructions on all with vectors.
+They are correct on every processor; on processors with vectors each is one or two instructions.
 """
 
 from __future__ import annotations
@@ -55,9 +55,11 @@ def _code_and_place() -> Callable[[np.uint8, np.uint16, np.uint16], np.uint16]:
     return cast("Callable[[np.uint8, np.uint16, np.uint16], np.uint16]", intrinsic(typed))
 
 
-# Of NaN and a number, the number. Python's comparisons become five instructions instead of one.
+# Of NaN and a number they return the number. Python's comparisons would compile to five
+# instructions instead of one.
 larger = _of_two_floats("llvm.maxnum")
 smaller = _of_two_floats("llvm.minnum")
 
-# Code << 8 | first + place. In 16 bits: numba would calculate with 64, on a quarter of the lanes.
+# Code << 8 | first + place. Computed in 16 bits: numba would use 64 bits, with a quarter of the
+# lanes.
 code_and_place = _code_and_place()

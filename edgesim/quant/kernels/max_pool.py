@@ -1,7 +1,7 @@
 """Maximum pooling of NHWC images in one pass, and its gradient in another.
 
-As torch does it, to the bit: of equal entries the first in a window counts, NaN is larger than any
-number, and sums of gradients are taken in the order of the outputs.
+The bits are those of torch: of equal entries the first in a window is the maximum, NaN is larger
+than any number, and gradients are summed in the order of the outputs.
 
 Symbols:
     place: row * kernel + column of an entry in its window
@@ -51,7 +51,7 @@ def max_pool(x_NHWC: Floats, window: Window, y_NOPC: Floats, places_NOPC: UInt8)
 
 @njit(nogil=True, cache=True)
 def _take_larger(x: Floats, place: np.uint8, is_first: bool, y: Floats, places: UInt8) -> None:
-    # A call of its own, on arrays of the channels alone, is what LLVM makes vectors of.
+    # LLVM vectorises this loop only as a separate function on arrays of the channels alone.
     if is_first:
         for c in range(x.size):
             y[c] = x[c]
@@ -66,7 +66,7 @@ def _take_larger(x: Floats, place: np.uint8, is_first: bool, y: Floats, places: 
 
 @njit(nogil=True, cache=True)
 def max_pool_gradient(g_NOPC: Floats, places_NOPC: UInt8, window: Window, g_NHWC: Floats) -> None:
-    """Add the gradient of each output to that of the entry which was the largest.
+    """Add the gradient of each output to the gradient of the maximum of its window.
 
     Args:
         g_NOPC: contiguous.

@@ -1,7 +1,7 @@
-"""What compiled kernels make of their operands before they start; all of it in their own code.
+"""Preparation of operands, in compiled code.
 
-Between two layers the caches hold tensors: a call from Python then waits for memory many times, a
-compiled one hardly.
+Between two layers the caches are full of tensors. Preparation in Python would then wait for memory
+many times; compiled code hardly waits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LINE = 64  # bytes of a cache line
 
 
 class Operands(NamedTuple):
-    """What a convolution or an input gradient takes and writes; all arrays are contiguous.
+    """Inputs and output of a convolution or an input gradient; all arrays are contiguous.
 
     Attributes:
         codes: of the image, NHWC.
@@ -62,7 +62,7 @@ def scratch_float32(size: int) -> Float32:
 
 @inner
 def scales_of(operands: Operands, channels: int) -> Float32:
-    """Scales of products by channel: those of the weights times that of the codes."""
+    """Scales of products by channel: scales of the weights times the scale of the codes."""
     scales = np.empty(channels, np.float32)
     factor, weight_scales = np.float32(operands.scale), operands.weight_scales
     for i in range(channels):
@@ -72,7 +72,7 @@ def scales_of(operands: Operands, channels: int) -> Float32:
 
 @inner
 def biases_of(operands: Operands, channels: int) -> Float32:
-    """Biases by channel; zeros of none, for x + 0 is x and one kernel is enough."""
+    """Biases by channel; zeros if there is none, so that one kernel serves both cases."""
     if len(operands.bias):
         return operands.bias
     return np.zeros(channels, np.float32)

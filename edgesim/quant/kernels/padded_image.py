@@ -1,4 +1,4 @@
-"""Codes in an image with padding around them, widened where its entries are wider."""
+"""Copies codes into an image with padding, converted to the type of the image."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def fill_in(
     less: int,
     image: Int16 | UInt8,
 ) -> None:
-    """Fill in samples `first` to `first + count`; what is around them stays as it is.
+    """Fill in samples `first` to `first + count`; the padding is not changed.
 
     Args:
         codes_NHWC: contiguous.
@@ -45,6 +45,6 @@ def fill_in(
 
 @inner
 def _fill_run(codes: UInt8, less: int, run: Int16 | UInt8) -> None:
-    # A call of its own, on arrays of the run alone, is what LLVM makes vectors of.
+    # LLVM vectorises this loop only as a separate function on arrays of the run alone.
     for i in range(codes.size):
         run[i] = codes[i] - less

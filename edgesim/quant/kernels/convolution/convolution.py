@@ -43,12 +43,13 @@ _NO_BIAS = np.empty(0, np.float32)
 class Convolution:
     """The integer convolution of one shape and its input gradient.
 
-    Holds tables of positions, and neither weights nor activations: make it once for a layer and an
-    image size; it may be shared by threads. Any number of samples is taken.
+    It holds tables of positions, but no weights or activations. Make it once for each layer and
+    image size; threads may share it. It takes any number of samples.
 
     Args:
         shape: sizes.
-        method: how, in both directions; None: the fastest way for each. All give the same bits.
+        method: algorithm for both directions; None chooses the fastest for each. All give equal
+            bits.
 
     Raises:
         KernelError: the method can't compute this shape.
@@ -69,7 +70,9 @@ class Convolution:
         bias_O: Float32 | None,
         out_NHWO: Float32,
     ) -> None:
-        """Write float32(acc) * (weight_scales * scale) + bias_O into `out_NHWO`; all is rounded.
+        """Write float32(acc) * (weight_scales * scale) + bias_O into `out_NHWO`.
+
+        Each operation is rounded.
 
         Args:
             codes_NHWC: q, shape (N, H, W, C).
@@ -145,7 +148,7 @@ def _choose(
 ) -> _Way:
     if method == "depthwise" or (method is None and shape.is_depthwise):
         return Depthwise(tables_of(shape, PAIRS, LANES))
-    # Transforms cost what they save once products are twice as fast.
+    # With products twice as fast, transforms take as long as the products that they save.
     if method == "direct_bytes" or (method is None and native.dot_product_is_native()):
         return Direct(tables_of(shape, QUADS))
     tables = tables_of(shape, PAIRS)

@@ -67,7 +67,7 @@ def sum_taps(
 ) -> None:
     """out[target of the pixel + channel] = float32(sum) * scale + bias.
 
-    Of three pixels and one band.
+    For three pixels and one band.
 
     Args:
         builder: of the caller's code.

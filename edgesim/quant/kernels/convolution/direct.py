@@ -1,7 +1,7 @@
 """Convolutions of any geometry: tiles summed directly from the image, without copies of it.
 
 The terms of the sums are pairs of 16-bit numbers or quads of bytes (`products/tile.py`). Compiled
-code tells which by the types of the image's entries and of the packed weights.
+code chooses between them by the dtype of the image and of the packed weights.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from edgesim.quant.kernels.products.tile_sums import (
     sum_tile_scaled,
 )
 
-_CHUNK_TILES = 16  # whose sums wait, 6 or 12 KiB, while strips of weights pass
+_CHUNK_TILES = 16  # tiles of a chunk, whose sums (6 or 12 KiB) stay in the cache
 
 
 class Direct:
@@ -56,7 +56,7 @@ def _run(operands: Operands, plan: Plan, block: int) -> None:
     packed = scratch_bytes(panels * steps * LANES * STEP_BYTES).view(plan.packed.dtype)
     initial = np.empty(len(plan.phases) * panels * LANES, np.int32)
     pack(operands.weights, operands.zero_point, plan, packed, initial)
-    # More entries behind a run: the other factors of its last step, whose weights are zero.
+    # The last step of a run may read entries behind the image; their weights are zero.
     size = block * plan.image_size + terms - 1
     image = scratch_bytes(size * plan.image.itemsize).view(plan.image.dtype)
     image[:] = operands.zero_point
@@ -136,7 +136,10 @@ def _write(
     lanes: int,
     out_shift: int,
 ) -> None:
-    """Scaled sums of a chunk of pixels; of a panel that is not full, those that are meant."""
+    """Write the scaled sums of a chunk of pixels.
+
+    Of a panel that is not full, its `lanes` lanes.
+    """
     scale, bias, out = outputs.scale, outputs.bias, outputs.out
     for i in range(pixels):
         to = outputs.targets[pixel + i] + out_shift

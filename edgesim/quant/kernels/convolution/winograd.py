@@ -1,10 +1,10 @@
 """3 x 3 convolutions of stride 1 with 2.25 times fewer products, exactly (arXiv 1509.09308).
 
-Winograd's F(2x2, 3x3) makes the 2 x 2 outputs of a tile from 16 products a channel where 36 are
-asked for. In floats that costs accuracy, in integers nothing: transformed by 2 G and not by G, the
-weights stay whole; transformed codes and weights fit 16 bits; and that sums overflow 32 bits on the
-way does no harm, because what they come to, four times the result, does not. For processors
-without products of bytes (`products/tile.py`).
+Winograd's F(2x2, 3x3) computes the 2 x 2 outputs of a tile from 16 products per channel instead of
+36. In floats that costs accuracy; in integers it is exact. Weights are transformed by 2 G instead
+of G, so they stay whole. Transformed codes and weights fit 16 bits. Partial sums may overflow 32
+bits; they wrap, and the final sum, four times the result, fits 32 bits. Used on processors without
+products of bytes (`products/tile.py`).
 
 Symbols:
     tile: 2 x 2 outputs   position: entry of a 4 x 4 transform   panel: 16 output channels
@@ -40,11 +40,11 @@ _IMAGE_BYTES = 192 * 1024  # of a block of samples: second-level cache
 # wide layers don't, and are to be fetched for many tiles at once.
 _PIXELS = PAIRS.pixels
 _CHUNK, _WIDE_CHUNK, _WIDE = (8 * _PIXELS, 1), (16 * _PIXELS, 4), 256
-_WORTH = 0.8  # of the products of the direct way at most: transforms cost as well
+_WORTH = 0.8  # most of its products, relative to the direct way: transforms take time as well
 
 
 class _Plan(NamedTuple):
-    """What compiled code follows.
+    """Positions and sizes that compiled code reads.
 
     Attributes:
         block: samples whose image is made at a time.
@@ -115,7 +115,7 @@ class Winograd:
 
     @staticmethod
     def can_compute(tables: Tables) -> bool:
-        """Whether this way can be taken."""
+        """Whether Winograd can compute this geometry."""
         rows, columns = tables.rows, tables.columns
         return (
             tables.plan.groups == 1
@@ -128,7 +128,7 @@ class Winograd:
 
     @staticmethod
     def suits(tables: Tables) -> bool:
-        """Whether it can be taken, and is shorter than the direct way."""
+        """Whether Winograd can compute this geometry faster than the direct way."""
         height, width = tables.rows.out_size, tables.columns.out_size
         products = POSITIONS * -(-height // 2) * -(-width // 2)
         return Winograd.can_compute(tables) and products <= _WORTH * 9 * height * width
@@ -163,7 +163,7 @@ def _bases(tables: Tables, width: int) -> Int64:
 def _targets(tables: Tables) -> Int64:
     """Positions of the tiles' 2 x 2 outputs, shape (tiles, 4).
 
-    An output beyond the edge has the place of its neighbour within, which is written after it.
+    An output beyond the edge gets the position of its neighbour inside, which is written later.
     """
     rows, columns = (
         np.minimum(
@@ -205,7 +205,8 @@ def _run(operands: Operands, plan: _Plan) -> None:
         operands.out.reshape(-1),
         plan.targets.reshape(-1),
     )
-    # A cache line more than needed: steps of whole pages would compete for the same lines.
+    # A cache line more than needed: with steps of whole pages, rows would share the same cache
+    # lines.
     V = scratch_int16(POSITIONS * (plan.chunk * C + 32))
     M = np.empty(plan.group * POSITIONS * (plan.chunk * LANES + 16), np.int32)
     image = np.zeros(block * plan.image_size, np.int16)

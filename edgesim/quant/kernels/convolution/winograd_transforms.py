@@ -141,8 +141,8 @@ def transform_sums(
 ) -> None:
     """float32(Y) * scale + bias of 16 channels, written for a tile's 2 x 2 pixels.
 
-    The last pixel is written first: one that is not there is given the place of one that is, and
-    before it.
+    Pixels are written last to first: a pixel beyond the edge has the position of one inside, which
+    then overwrites it.
 
     Args:
         builder: of the caller's code.

@@ -1,4 +1,6 @@
-"""Extremes of the chunks of range norms, and the places of the first of them (R§2), on codes.
+"""First minimum and maximum of the chunks of range norms, on codes.
+
+Source: docs/reference.md, section 2.
 
 Symbols:
     q: code   k: channel within its group   p: pixel   row: some pixels with all of their channels
@@ -8,8 +10,9 @@ Shapes:
     B: pixels in a block, the most that divide both P and M: no chunk ends within a block
     T: pixels in a row   R = T C: entries in a row, or lanes, which are worked on side by side
 
-An extreme and its place are one integer, so that both come out of one maximum or minimum: first by
-code, then by place. Within a block that is 16 bits, code and pixel; for a chunk see `Extremes`.
+An extreme and its place are packed into one integer, code before place, so that one maximum or
+minimum finds both. Within a block the integer has 16 bits, code and pixel; for a chunk see
+`Extremes`.
 """
 
 from __future__ import annotations
@@ -142,7 +145,7 @@ def _extremes_of_lanes(
     low_R: UInt16,
     high_R: UInt16,
 ) -> None:
-    """Of each lane: code << 8 | pixel of its first minimum, and | 255 - pixel of its maximum."""
+    """Per lane: code << 8 | pixel of its first minimum, code << 8 | 255 - pixel of its maximum."""
     for i in range(codes_rR.shape[1]):
         low_R[i] = _NO_LOW
         high_R[i] = _NO_HIGH
@@ -176,7 +179,7 @@ def _merge(
     highest_NGJ: Int64,
     n: int,
 ) -> None:
-    """Let each channel's extremes of a block into its chunk's."""
+    """Merge each channel's extremes of a block into the extremes of its chunk."""
     K = chunk_of_block_KB.shape[0]
     for g in range(lowest_NGJ.shape[1]):
         for k in range(K):

@@ -1,4 +1,6 @@
-"""Range BatchNorm on 8-bit codes, then ReLU, forward and backward (R§2; arXiv 1805.11046).
+"""Range BatchNorm on 8-bit codes, then ReLU, forward and backward (arXiv 1805.11046).
+
+Source: docs/reference.md, section 2.
 
 Symbols:
     q: code of an entry   x = (q - z) scale: its number   g: gradient at y, from its own codes
@@ -63,7 +65,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """mean, s and s_hat, float32, shape (C,)."""
+    """Mean, s and s_hat of each channel, float32, shape (C,)."""
 
     mean: Float32
     s: Float32
@@ -103,7 +105,7 @@ def batch_moments(codes_NHWC: UInt8, grid: Float32, settings: Settings) -> Momen
 
 
 def given_moments(mean: Float32, s: Float32) -> Moments:
-    """Moments with which a layer is evaluated: of the mean and s of past batches."""
+    """Moments for evaluation, from the mean and s of past batches."""
     s_hat = np.empty_like(s)
     requantize_nearest(s, make_grid(full_range(s)), s_hat)
     return Moments(mean, s, s_hat)
@@ -144,8 +146,8 @@ def range_batch_norm_backward(
 ) -> Gradients:
     """Gradients for g; straight through the rounding of s.
 
-    They go through mean and range too, which are the batch's. A chunk's range moves with its first
-    maximum and its first minimum.
+    Mean and range depend on the batch, so gradients pass through them too. A chunk's range depends
+    on its first maximum and its first minimum.
 
     Args:
         codes_NHWC: of the forward pass, like `grid`, `gamma`, `beta` and `settings`.
@@ -290,7 +292,7 @@ def _mask_and_sum(
     g_grid: Float32,
     sums_2C: Float64,
 ) -> None:
-    """Make g zero where y is; sums of g and g (x - mean) by channel, in units of g's scale."""
+    """Set g to zero where y is zero; sum g and g (x - mean) by channel, in units of g's scale."""
     num_rows, R = codes_rR.shape
     C = len(mean)
     mean_R, s_hat_R, gamma_R, beta_R = _row(mean, R), _row(s_hat, R), _row(gamma, R), _row(beta, R)
@@ -361,7 +363,7 @@ def _write(
 def _add_range_gradients(
     g_R_C: Float64, lowest_CJ: Int64, highest_CJ: Int64, g_x_PC: Float32
 ) -> None:
-    """A chunk's range grows with its maximum, and shrinks with its minimum."""
+    """Add the gradient of each chunk's range to its maximum, and subtract it from its minimum."""
     for c in range(len(g_R_C)):
         g_R = np.float32(g_R_C[c])
         for j in range(lowest_CJ.shape[1]):

@@ -1,4 +1,6 @@
-"""Range EvoNorm on 8-bit codes, forward and backward (R§2; arXiv 2111.09389, Eq. 2), compiled.
+"""Range EvoNorm on 8-bit codes, forward and backward, compiled (arXiv 2111.09389, Eq. 2).
+
+Source: docs/reference.md, section 2.
 
 Symbols:
     q: code of an entry   x = (q - z) scale: its number   g: gradient at y, from its own codes
@@ -110,7 +112,7 @@ def range_evonorm_backward(
 ) -> Gradients:
     """Gradients for g; straight through the rounding of the scales.
 
-    A chunk's range moves with its first maximum and its first minimum in (channel, pixel) order.
+    A chunk's range depends on its first maximum and its first minimum in (channel, pixel) order.
 
     Args:
         codes_NHWC: of the forward pass, like `grid`, `v`, `gamma` and `settings`.

@@ -2,7 +2,8 @@
 
 Shapes:
     row: some pixels with all of their channels; R = entries of a row, r = number of rows
-    Whatever varies by channel is repeated to a row: inner loops are long for few channels.
+    Values by channel are repeated to the length of a row, so that inner loops are long even with
+    few channels.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ def backward_but_ranges(
     g_parameters_3C: Float64,
     g_s_hat_NG: Float64,
 ) -> None:
-    """All but what the ranges add to gradients at x."""
+    """All gradients, except the part of the gradients at x that passes through the ranges."""
     num_rows, R, C = codes_NrR.shape[1], codes_NrR.shape[2], len(v)
     v_R, slope_R = np.empty(R, np.float32), np.empty(R, np.float32)
     _repeat(np.ones(1, np.float32), v, v_R)
@@ -168,7 +169,7 @@ def _backward_rows(
     sum_gxx_R: Float32,
     sum_g_R: Float32,
 ) -> None:
-    """Gradients of some rows but for the ranges', and sums by lane in units of g's scale.
+    """Gradients of some rows without the part of the ranges; sums by lane in units of g's scale.
 
     Inside the gate, n = x (x v / 6 + 1/2), and dn/dx = h + x v / 6; outside, dn/dx = h.
     """
@@ -208,7 +209,7 @@ def _add_lanes(sums_3R: Float32, factor: np.float32, sums_3C: Float64) -> None:
 def _add_parameter_gradients(
     sums_3C: Float64, gamma: Float32, s_hat_G: Float32, g_parameters_3C: Float64, g_s_hat_G: Float64
 ) -> None:
-    """Add a sample's to those at v, gamma and beta, and fill in that at its s_hat."""
+    """Add a sample's gradients at v, gamma and beta to the sums; write that at its s_hat."""
     G = len(s_hat_G)
     K = len(gamma) // G
     for g in range(G):
@@ -225,7 +226,7 @@ def _add_parameter_gradients(
 def add_range_gradients(
     g_R_NG: Float64, lowest_NGJ: Int64, highest_NGJ: Int64, g_x_NL: Float32, C: int
 ) -> None:
-    """A chunk's range grows with its maximum, and shrinks with its minimum."""
+    """Add the gradient of each chunk's range to its maximum, and subtract it from its minimum."""
     N, G, J = lowest_NGJ.shape
     for n in range(N):
         for g in range(G):

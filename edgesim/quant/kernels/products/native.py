@@ -1,4 +1,4 @@
-"""Whether the processor has the instructions that make tiles fast, and computes rightly by them."""
+"""Whether the processor has the instructions of fast tiles, and they give correct results."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from edgesim.quant.kernels.products.tile_sums import (
 
 @cache
 def multiply_add_is_native() -> bool:
-    """Whether tiles of pairs are computed by the processor's own instruction, and rightly."""
+    """Whether tiles of pairs use the processor's own instruction, with correct results."""
     return has_native_instruction() and _is_exact(PAIRS)
 
 
 @cache
 def dot_product_is_native() -> bool:
-    """Whether tiles of quads are computed by the processor's own instruction, and rightly."""
+    """Whether tiles of quads use the processor's own instruction, with correct results."""
     return has_dot_product() and _is_exact(QUADS)
 
 

@@ -1,4 +1,4 @@
-"""Register tiles: their two forms, and the products of integers that each of them is made of.
+"""Register tiles: their two forms, and the integer products of each.
 
 A tile is a rectangle of sums that stay in registers, some pixels by 16 output channels. One step
 takes 32 bits of the image for each pixel and 32 bits of the weights for each channel:
@@ -10,8 +10,8 @@ takes 32 bits of the image for each pixel and 32 bits of the weights for each ch
   or 64 where vectors have 512 bits, and adds the products four by four to sums of 32 bits: twice,
   or four times, as many as with pairs.
 
-Where the processor has not the instruction the same products are written out in plain vector
-operations: as exact, not as fast.
+If the processor lacks the instruction, plain vector operations compute the same products exactly,
+but more slowly.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ def _add_pairs(
     return builder.add(totals, multiply_add_pairs(builder, *pairs))
 
 
-# A sum is added to every few cycles only, so some ten have to be under way: 12 vectors in each
-# form, of 16 registers (vectors of 512 bits: of 32).
+# A sum can take a term only every few cycles, so about ten sums must be in work at a time: 12
+# vectors in each form, of 16 registers (vectors of 512 bits: of 32).
 PAIRS = Tile(6, 2, np.int16, np.int16, I32x8, _add_pairs)
 _WIDE = has_wide_dot_product()
 QUADS = Tile(12 if _WIDE else 6, 4, np.uint8, np.int8, I32x16 if _WIDE else I32x8, add_dot_products)
 
 
 def tile_of(entries: ir.Value) -> Tile:
-    """The form of tiles that a pointer to an image or to packed weights is meant for."""
+    """The form of tiles for the type of an image or of packed weights."""
     return PAIRS if entries.type.pointee.width == 8 * PAIRS.entry_bytes else QUADS

@@ -1,8 +1,7 @@
 """Sums of register tiles of either form: what compiled functions call.
 
-The image holds codes q, and sums of (q - z) w are wanted: as sum (q - z) w = sum q w - z sum w,
-sums begin at - z sum w. On the way they may leave 32 bits and wrap round; what they come to doesn't
-(`MAX_TERMS`).
+The image holds codes q; the results are sums of (q - z) w. As sum (q - z) w = sum q w - z sum w,
+sums start at - z sum w. Partial sums may leave 32 bits and wrap; the final sums fit (`MAX_TERMS`).
 
 Symbols:
     tile: pixels x LANES sums, int32, pixel after pixel
@@ -40,7 +39,7 @@ _ROW_TERMS = 16  # that `sum_rows` adds between two tests for the end
 
 
 class Factors(NamedTuple):
-    """What tiles multiply; in an instruction, pointers to it.
+    """Factors of the products of tiles; in an instruction, pointers to them.
 
     Attributes:
         image: entries of a block of samples.
@@ -56,7 +55,7 @@ class Factors(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Which of the factors a tile takes: indices.
+    """Indices of the factors of one tile.
 
     Attributes:
         pixel: into `bases`, the tile's first.
@@ -74,7 +73,7 @@ class Place(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """What becomes of sums; in an instruction, pointers to it.
+    """Initial values, scales and targets of sums; in an instruction, pointers to them.
 
     Attributes:
         initial: sums before their first term, lane by lane.
@@ -210,7 +209,7 @@ def sum_rows(
     sums: ir.Value,
     first_sum: ir.Value,
 ) -> None:
-    """The sums of one tile whose pixels are rows of a matrix: the short way for few terms.
+    """The sums of one tile whose pixels are rows of a matrix; faster for few terms.
 
     Args:
         builder: of the caller's code.

@@ -11,7 +11,7 @@ from edgesim.quant.kernels.arrays import Float32
 UInt32 = NDArray[np.uint32]
 
 BLOCK = 512  # of noise: stays in the first-level cache
-_FIRST_FACTOR = np.uint32(0x7FEB352D)  # of the hash, as noise.py has it
+_FIRST_FACTOR = np.uint32(0x7FEB352D)  # of the hash in rounding_noise.py
 _SECOND_FACTOR = np.uint32(0x846CA68B)
 _LOW_BITS = np.uint32(0xFFFF)
 _15 = np.uint32(15)
@@ -24,13 +24,13 @@ _PER_HASH_STEP = np.float32(1 / 65536)
 
 @njit(nogil=True, cache=True)
 def step_of(seed: np.uint64) -> np.uint32:
-    """From one counter to the next."""
+    """Step from one counter to the next."""
     return np.uint32(np.uint32(seed >> _32) | _ONE)
 
 
 @njit(nogil=True, cache=True)
 def multiples_of_step(seed: np.uint64) -> UInt32:
-    """Of the places in a block, for `write_noise`."""
+    """Multiples of the step for the places in a block, for `write_noise`."""
     multiples, step = np.empty(BLOCK, np.uint32), step_of(seed)
     for i in range(BLOCK):
         multiples[i] = np.uint32(np.uint32(i) * step)

@@ -1,13 +1,17 @@
-"""Ranges, quantization and residual sums on plain arrays (R§1.1, R§1.2), compiled, one thread.
+"""Ranges, quantization and residual sums on plain arrays, compiled, one thread.
+
+Source: docs/reference.md, sections 1.1 and 1.2.
 
 Every result is that of the same float32 operations done one by one: no contraction to fused
-multiply-adds, no reordering. `affine.py` and `rounding_noise.py` say the same in torch operations.
+multiply-adds, no reordering. `affine.py` and `rounding_noise.py` compute the same in torch
+operations.
 
 Symbols:
     x: number   q: its code   s: scale   z: zero point, a whole number   x ~ (q - z) s
     u: noise of stochastic rounding, in [0, 1)   i: place of an entry   L: number of entries
     H: L / 2 rounded up: one hash serves the entries i and H + i
-A grid is float32 [s, z]; a range is float32 [lowest, highest], or [NaN, NaN] of what is not finite.
+A grid is float32 [s, z]; a range is float32 [lowest, highest], or [NaN, NaN] if a number is not
+finite.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ Found = tuple[float, float, float, float]  # range and grid: lowest, highest, s,
 _ZERO = np.float32(0)
 _ONE = np.float32(1)
 _LARGEST_CODE = np.float32(255)
-_SMALLEST_SCALE = np.float32(1e-8)  # R§1.1: a constant tensor has no range
+_SMALLEST_SCALE = np.float32(1e-8)  # docs/reference.md, section 1.1: a constant tensor has no range
 
 _ALL_BUT_SIGN = np.int32(0x7FFFFFFF)
 _INFINITY = np.int32(0x7F800000)  # bits of +infinity; those of NaN are larger still
@@ -62,14 +66,17 @@ def full_range(x: Float32) -> Float32:
 
 
 def make_grid(range_: Float32) -> Float32:
-    """Grid of the range, widened to hold zero, moved so that zero is a code; NaN of a NaN range."""
+    """Grid of the range, widened to hold zero, moved so that zero is a code.
+
+    NaN if the range is.
+    """
     grid = np.empty(2, np.float32)
     _make_grid(range_, grid)
     return grid
 
 
 def quantize_by_samples(x: Float32, seed: int | None, out: UInt8) -> Found:
-    """Codes into `out` on the grid of the `sample_range`, which is found on the way.
+    """Write codes into `out`, on the grid of the `sample_range` of x.
 
     Args:
         x: contiguous, not empty; the first axis is the sample's.
@@ -124,19 +131,19 @@ def dequantize(codes: UInt8, grid: Float32, out: Float32) -> None:
 
 
 def requantize_nearest(x: Float32, grid: Float32, out: Float32) -> None:
-    """The numbers of the codes of `quantize_nearest`, in one pass."""
+    """Round x by `quantize_nearest` and dequantize it, in one pass."""
     _require_same_shape(x, np.float32, out, np.float32)
     _requantize_nearest(x.reshape(-1), grid, out.reshape(-1))
 
 
 def requantize_whole(x: Float32, seed: int | None, out: Float32) -> Found:
-    """The numbers of the codes of `quantize_whole`; where x is not finite, `out` is not either."""
+    """Round x by `quantize_whole` and dequantize it; if x is not finite, neither is `out`."""
     _require_same_shape(x, np.float32, out, np.float32)
     return _requantize_found(x, seed is not None, np.uint64(seed or 0), out)
 
 
 def requantize_rows(x: Float32) -> Float32:
-    """As `requantize_whole`, to nearest, each row of a contiguous matrix in its place.
+    """`requantize_whole` to nearest, for each row of a contiguous matrix, in place.
 
     Returns:
         ranges and grids, shape (rows, 4).
@@ -184,7 +191,7 @@ def _ordered(bits: np.int32) -> np.int32:
 
 @njit(nogil=True, cache=True)
 def _sample_range(bits_NL: Int32, range_: Float32) -> None:
-    """As integers, so that the loop vectorises and NaN is an extreme instead of getting lost."""
+    """Range of the bits as integers, so that the loop vectorises and NaN is not lost."""
     extremes = np.empty(2, np.int32)
     values = extremes.view(np.float32)
     lows, highs = 0.0, 0.0
@@ -219,7 +226,10 @@ def _make_grid(range_: Float32, grid: Float32) -> None:
 
 @njit(nogil=True, cache=True)
 def _clip(t: np.float32) -> np.float32:
-    """To the codes; before rounding, since the ends are whole numbers and the order is the same."""
+    """Clip to the range of codes.
+
+    This happens before rounding, which gives the same since the ends are whole.
+    """
     return smaller(larger(t, _ZERO), _LARGEST_CODE)
 
 

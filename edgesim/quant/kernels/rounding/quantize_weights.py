@@ -15,7 +15,7 @@ from edgesim.quant.kernels.arrays import Float32, Int8, Int32
 from edgesim.quant.kernels.checks import require
 
 _LARGEST_CODE = np.float32(127)
-_SMALLEST_SCALE = np.float32(1e-8)  # R§1.1: a constant tensor has no range
+_SMALLEST_SCALE = np.float32(1e-8)  # docs/reference.md, section 1.1: a constant tensor has no range
 _ONE = np.float32(1)
 _ALL_BUT_SIGN = np.int32(0x7FFFFFFF)
 
@@ -59,7 +59,7 @@ def _quantize(weights_OIT: Float32, scales: Float32, codes_OTI: Int8) -> None:
 
 @njit(nogil=True, cache=True)
 def _largest(bits_OL: Int32) -> np.float32:
-    """Largest magnitude, as integers: that of what is not finite is larger than all others."""
+    """Largest magnitude, compared as integers: NaN and infinity are larger than all numbers."""
     largest = np.zeros(1, np.int32)
     for o in range(bits_OL.shape[0]):
         of_channel = np.int32(0)

@@ -1,7 +1,7 @@
 """Weights' gradients where each channel has a 3 x 3 kernel of its own, eight channels at a time.
 
-Nine sums stay in registers while the outputs of a row go by. The rows of the image that they see
-are held as floats, each converted once.
+Nine sums stay in registers for all outputs of a row. The rows of the image that enter them are held
+as floats; each row is converted once.
 
 Symbols:
     band: eight channels; arrays have zeros beyond the last channel

@@ -1,8 +1,8 @@
 """Sums of outer products of float32 rows: U^T V for several pairs of tall matrices, in blocks.
 
-A tile of 6 x 16 sums stays in twelve registers while the rows go by; each row of U gives six
-numbers, each row of V two vectors. Vectors of 512 bits make it 12 x 16. Either way a sum takes its
-terms in the same order. Products and sums are fused where the processor can.
+A tile of 6 x 16 sums stays in twelve registers over all rows; each row of U gives six numbers, each
+row of V two vectors. With vectors of 512 bits a tile is 12 x 16. In both cases a sum takes its
+terms in the same order. Multiply and add are fused where the processor can.
 
 Symbols:
     U, V: tall matrices, pair by pair ("position")   t: row of both   M: sums, U^T V
@@ -34,7 +34,7 @@ from edgesim.quant.kernels.instructions import (
     zeros,
 )
 
-U_PANEL = 24  # columns: what 6 divides, and vectors of 8
+U_PANEL = 24  # columns: a multiple of 6 and of 8
 V_PANEL = LANES
 PANEL_SUMS = U_PANEL * V_PANEL
 UNROLLED = 4  # rows between two tests for the end: their number must be a multiple
@@ -113,7 +113,7 @@ def _adder(columns: int) -> Callable[..., None]:
         totals = loop.close(values)[2:]
         is_new = builder.icmp_signed("==", is_sum, constant(0))
         for total, place in zip(totals, places, strict=True):
-            # Added only here, so that long sums are sums of short ones: their rounding errors are.
+            # Short sums are added to M only here: sums of short sums have smaller rounding errors.
             before = builder.select(is_new, none[0], load(builder, place, _SUMS, 4))
             store(builder, builder.fadd(before, total), place, 4)
 

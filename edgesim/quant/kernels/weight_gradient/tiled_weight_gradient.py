@@ -2,9 +2,9 @@
 
 For a 3 x 3 kernel with stride 1 the sums of g (q - z) are taken by tiles of 4 x 4 outputs with 36
 products instead of 144 for each pair of channels (arXiv 1509.09308, transposed), or, in images of 2
-x 2, with 16 instead of 36. All that remains are products of matrices: U^T V for every position of a
-transformed tile, U of the gradient and V of the codes. Other kernels take the direct sum in the
-same way, with a position for each tap.
+x 2, with 16 instead of 36. What remains is a product of matrices, U^T V, for every position of a
+transformed tile, with U from the gradient and V from the codes. Kernels of other sizes are summed
+directly by the same products, with one position per tap.
 
 Symbols:
     q: codes   z: zero point   g: gradient at the output   tile: m x m outputs, n = m + 2
@@ -50,14 +50,14 @@ from edgesim.quant.kernels.weight_gradient.weight_gradient_tiles import (
 )
 
 _CHUNK_BYTES = 300 * 1024  # of U and V, beside M in the second-level cache, where it can be
-_CHUNK_TILES = 64  # at least: fewer don't repay that M is read and written
+_CHUNK_TILES = 64  # at least; with fewer, reading and writing M takes too long
 _BLOCK = 1, 2  # panels of U and of V: M of a block stays in the second-level cache
-_LINE = 16  # Numbers more than needed: steps of whole pages would compete for the same lines.
-_WORTH = 0.9  # of the products of the direct way at most: transforms cost as well
+_LINE = 16  # spare numbers: at steps of whole pages, rows would share cache lines
+_WORTH = 0.9  # most of its products, relative to the direct way: transforms take time as well
 
 
 class _Plan(NamedTuple):
-    """What compiled code follows, for one number of samples.
+    """Sizes that compiled code reads, for one number of samples.
 
     Attributes:
         n: of a transformed tile; 0: the direct way.

@@ -1,8 +1,7 @@
-"""Weights' gradients of convolutions in float32, on one processor core: what torch is slow at.
+"""Weight gradients of convolutions in float32, on one processor core, where torch is slow.
 
-The gradient at the output is not quantized for them, so that they can't be taken in integers. They
-differ from the exact ones by rounding only, and depend on nothing but the arguments: equal inputs
-give equal bits on the same processor.
+The gradient at the output is not quantized here, so the sums are sums of floats. They differ from
+the exact sums by rounding alone. Equal arguments give equal bits on the same processor.
 
 Symbols:
     q: codes, uint8   z: zero point   s: scale   g: gradient at the output, float32
@@ -22,7 +21,7 @@ from edgesim.quant.kernels.geometry import ConvolutionShape
 from edgesim.quant.kernels.weight_gradient.depthwise_weight_gradient import DepthwiseWeightGradient
 from edgesim.quant.kernels.weight_gradient.tiled_weight_gradient import TiledWeightGradient
 
-# Measured against torch on one core of an AMD Zen 3, layer by layer: what lies below gains nothing.
+# Measured against torch on one core of an AMD Zen 3, layer by layer: smaller layers gain nothing.
 _CHANNELS = 16  # of the input; fewer would be padded to as many
 _OUT_CHANNELS = 8  # likewise
 _POINTWISE_PIXELS = 16  # of the output; with fewer, writing the weights' gradient takes longest
@@ -31,7 +30,7 @@ _POINTWISE_PIXELS = 16  # of the output; with fewer, writing the weights' gradie
 class WeightGradient:
     """The weights' gradient of a convolution of one shape.
 
-    Holds sizes only: it may be shared by threads. Any number of samples is taken.
+    It holds sizes only, so threads may share it. It takes any number of samples.
 
     Args:
         shape: sizes; one group, or depthwise with 3 x 3 kernels.
@@ -50,7 +49,7 @@ class WeightGradient:
 
     @staticmethod
     def suits(shape: ConvolutionShape) -> bool:
-        """Whether the shape can be computed, on this processor faster than by torch."""
+        """Whether this class can compute the shape, and faster than torch on this processor."""
         if not has_fused_multiply_add():
             return False
         if DepthwiseWeightGradient.can_compute(shape):
@@ -72,8 +71,8 @@ class WeightGradient:
     ) -> None:
         """Write the sums of g (q - z) over samples and pixels, times s, into `out_OIkk`.
 
-        They are within 1e-5 of the largest one from the exact sums, mostly within 2e-6, where that
-        one isn't what remains of terms much larger than itself.
+        Their errors are below 1e-5 of the largest sum, mostly below 2e-6, unless the terms of that
+        sum are much larger than the sum and cancel.
 
         Args:
             codes_NHWC: q, shape (N, H, W, C).

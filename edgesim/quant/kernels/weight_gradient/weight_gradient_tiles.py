@@ -1,8 +1,9 @@
 """Activations and gradients as the tall matrices whose outer products make weights' gradients.
 
-Row t of U and V belongs to tile t of m x m outputs: in U its gradient, transformed along both axes,
-in V the n x n codes that it sees, so too. One axis at a time: what tiles in a row share is computed
-once. The direct way has no transforms: its tiles are single outputs, and its positions the taps.
+Row t of U and V belongs to tile t of m x m outputs. U holds its gradient, V the n x n codes that
+enter it; both are transformed along both axes. Axes are transformed one after the other, so that
+values shared by tiles of a row are computed once. The direct way has no transforms: its tiles are
+single outputs, and its positions are the taps.
 
 Symbols:
     U, V, t, position, panel: `outer_products.py`   n, m: `weight_gradient_transforms.py`
@@ -62,7 +63,10 @@ class Image(NamedTuple):
 
 @inner
 def fill_image(codes_NHWC: UInt8, sample: int, padding: int, image: Image) -> None:
-    """Write a sample into the image, so far from its edges; what is around it stays."""
+    """Write a sample into the image, `padding` pixels from its edges.
+
+    The padding is not changed.
+    """
     height = image.codes.size // (image.width * image.channels)
     padded = padding, padding, height, image.width
     fill_in(codes_NHWC, sample, 1, padded, image.channels, 0, image.codes)

@@ -1,8 +1,8 @@
 """Transforms of tiles for weights' gradients, a vector of channels at a time (arXiv 1509.09308).
 
 Weights of 3 taps meet an image of n = m + 2 numbers and give m sums: the product of two polynomials
-is known by its values at n points, and by transposition so is each of the three from the other two.
-In one dimension, with g the gradient at the m sums,
+is determined by its values at n points. By transposition this also gives each of the two factors
+from the other factor and the product. In one dimension, with g the gradient at the m sums,
 
     gradient at the weights = G^T ((B^T d) . (A g))
 
