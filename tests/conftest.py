@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, nullcontext
+from io import StringIO
+
 import pytest
 import torch
 from hypothesis import Phase, settings
+from rich.console import Console
 
 # Examples are the same in every run: a failure seen once can be seen again. No deadline: machines
 # that run tests are noisy, and no test may assert a time.
@@ -27,9 +31,59 @@ def _one_thread():
 
 @pytest.fixture(scope="session")
 def ray_address():
-    """A Ray cluster on this machine for all tests that need one."""
+    """A cluster without dashboard, for tests of what joins one."""
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
+    head = {"num_cpus": 2, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
     yield cluster.address
     cluster.shutdown()
+
+
+@pytest.fixture(scope="session")
+def _ray_of_tests():
+    """Ray as `edgesim run` starts it, with its fork server, for all tests of a process."""
+    ray = RayOfTests()
+    yield ray
+    ray.end()
+
+
+@pytest.fixture
+def started_ray(_ray_of_tests, monkeypatch):
+    """Fleets of this process run on a Ray that is started once for all tests."""
+    _ray_of_tests.start()
+    monkeypatch.setattr("edgesim.fleet.on_ray.launch.ray_session", lambda *_, **__: nullcontext())
+
+
+@pytest.fixture
+def no_ray(_ray_of_tests):
+    """For a test that joins or starts a Ray of its own in this process, which can have one."""
+    _ray_of_tests.end()
+
+
+class RayOfTests:
+    """A Ray that is started when a test first needs it, and again after it was ended."""
+
+    def __init__(self):
+        self._stack = ExitStack()
+        self._is_started = False
+
+    def start(self):
+        """Start it unless it is there; a worker takes milliseconds then."""
+        if self._is_started:
+            return
+        from ray._private import ray_constants
+
+        from edgesim.fleet.on_ray.own_ray import own_ray
+
+        with pytest.MonkeyPatch.context() as patch:
+            # A token would stay in the environment of all later tests and of their processes.
+            patch.setenv("RAY_AUTH_MODE", "disabled")
+            # Tests look at standard error, where Ray would print at any later time.
+            patch.setattr(ray_constants, "RAY_LOG_TO_DRIVER", False)
+            self._stack.enter_context(own_ray(dashboard=False, console=Console(file=StringIO())))
+        self._is_started = True
+
+    def end(self):
+        self._stack.close()
+        self._is_started = False

@@ -9,9 +9,10 @@ business of `edgesim.assembly.own_parts`.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import blake2b
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -153,7 +154,20 @@ class NameOrReference:
 
 def announced_names(group: str) -> dict[str, str]:
     """References by the names that installed packages announce for them."""
+    return _announced_names(group, tuple(map(_folder_state, sys.path)))
+
+
+@lru_cache(maxsize=64)  # each key of a scenario asks, and all packages' files take 10 ms to read
+def _announced_names(group: str, _: tuple[tuple[str, int], ...]) -> dict[str, str]:
     return {point.name: point.value for point in entry_points(group=group)}
+
+
+def _folder_state(folder: str) -> tuple[str, int]:
+    """A folder of packages, and a number that is another one after an installation."""
+    try:
+        return folder, Path(folder or ".").stat().st_mtime_ns
+    except OSError:
+        return folder, 0
 
 
 def absolute_reference(text: str, folder: Path) -> str:

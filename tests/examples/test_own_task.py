@@ -37,7 +37,7 @@ def test_the_example_is_short():
 
 
 @pytest.mark.ray
-def test_actors_give_the_bits_of_one_process_however_they_are_packed(inline, tmp_path):
+def test_actors_give_the_bits_of_one_process_however_they_are_packed(inline, tmp_path, started_ray):
     assert_same_bits(inline, train(NAME, tmp_path / "run", "fleet.devices_per_actor=3"))
 
 

@@ -121,11 +121,11 @@ def test_the_command_shows_them(everything, monkeypatch, capsys):
 
 @pytest.mark.ray
 @pytest.mark.parametrize("pace", [(), FREE], ids=["lockstep", "free"])
-def test_packed_actors_have_the_bits_of_one_process(tmp_path, ray_address, everything, pace):
+def test_packed_actors_have_the_bits_of_one_process(tmp_path, started_ray, everything, pace):
     """Workers make the modules from what travels with the plan."""
     inline = train(everything, tmp_path / "inline", *pace, inline=True)
     packing = "fleet.devices_per_actor=2"
-    packed = train(everything, tmp_path / "packed", *pace, packing, address=ray_address)
+    packed = train(everything, tmp_path / "packed", *pace, packing)
     assert_same_bits(inline, packed)
 
 

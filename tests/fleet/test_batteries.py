@@ -248,11 +248,11 @@ def merged_tables(path):
 
 
 @pytest.mark.ray
-def test_leaving_is_the_same_inline_and_with_actors(tmp_path, ray_address):
+def test_leaving_is_the_same_inline_and_with_actors(tmp_path, started_ray):
     settings = (FLEETS["two leave, one after the other"], "training.rounds=16")
     assert_same_bits(
         train(tmp_path, "inline", *settings, inline=True),
-        train(tmp_path, "each", *settings, address=ray_address),
+        train(tmp_path, "each", *settings),
     )
 
 

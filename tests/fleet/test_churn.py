@@ -150,11 +150,11 @@ def test_a_successor_answers_for_the_leaver_also_where_it_is_absent_itself(tmp_p
 
 
 @pytest.mark.ray
-def test_churn_is_the_same_inline_and_with_actors(tmp_path, ray_address):
+def test_churn_is_the_same_inline_and_with_actors(tmp_path, started_ray):
     settings = (CHURNS["all of it"], "topology.kind=complete", "training.rounds=12")
     assert_same_bits(
         train(tmp_path, "inline", *settings, inline=True),
-        train(tmp_path, "each", *settings, address=ray_address),
+        train(tmp_path, "each", *settings),
     )
 
 

@@ -288,7 +288,7 @@ def test_software_is_told_by_a_process_that_has_no_edgesim():
 
 
 @pytest.mark.ray
-def test_a_cluster_of_two_nodes(monkeypatch):
+def test_a_cluster_of_two_nodes(monkeypatch, no_ray):
     """Nodes, room and shipped code on Ray itself, on one machine."""
     import ray
     from ray.cluster_utils import Cluster

@@ -231,7 +231,7 @@ def test_a_fleet_whose_devices_all_die_ends_calmly_and_says_so(tmp_path):
 
 @pytest.mark.ray
 @pytest.mark.parametrize("per_actor", ["1", "3"])
-def test_churn_and_batteries_are_the_same_inline_and_with_actors(tmp_path, ray_address, per_actor):
+def test_churn_and_batteries_are_the_same_inline_and_with_actors(tmp_path, started_ray, per_actor):
     battery = f"battery_wh: {ROUND_WH * 20.5:.9f}"
     board = f"{{profile: raspberry-pi-5, {RADIO}"
     devices = f"{board}, count: 2}}, {board}, {battery}}}, {{profile: raspberry-pi-4b}}"
@@ -239,7 +239,5 @@ def test_churn_and_batteries_are_the_same_inline_and_with_actors(tmp_path, ray_a
     settings = (fleet, "fleet.presumed_dead_after_s=0.002", *COMPLETE, "training.rounds=40")
     inline = train(tmp_path, "inline", *settings, inline=True)
     assert list(inline.summary["dead_devices"]) == ["2"]
-    packed = train(
-        tmp_path, "run", *settings, f"fleet.devices_per_actor={per_actor}", address=ray_address
-    )
+    packed = train(tmp_path, "run", *settings, f"fleet.devices_per_actor={per_actor}")
     assert_same_bits(inline, packed)

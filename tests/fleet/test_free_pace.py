@@ -37,10 +37,8 @@ def inline_run(tmp_path_factory):
 
 @pytest.mark.ray
 @pytest.mark.parametrize("per_actor", ["1", "3"])
-def test_packing_does_not_change_a_bit_at_free_pace(tmp_path, inline_run, ray_address, per_actor):
-    packed = train(
-        tmp_path, "run", *FREE, *LONG, f"fleet.devices_per_actor={per_actor}", address=ray_address
-    )
+def test_packing_does_not_change_a_bit_at_free_pace(tmp_path, inline_run, started_ray, per_actor):
+    packed = train(tmp_path, "run", *FREE, *LONG, f"fleet.devices_per_actor={per_actor}")
     assert_same_bits(inline_run, packed)
 
 

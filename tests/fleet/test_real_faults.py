@@ -67,7 +67,7 @@ def is_agent(process: psutil.Process) -> bool:
 
 
 @pytest.mark.ray
-def test_killed_actors_and_a_lost_node_change_no_bit(tmp_path, quiet_run, caplog):
+def test_killed_actors_and_a_lost_node_change_no_bit(tmp_path, quiet_run, caplog, no_ray):
     """Whoever misses one waits for it, so that the run can't end before all faults happened.
 
     A node that loses its power takes its actors with it; those of this one would live on for as

@@ -33,19 +33,19 @@ def inline_run(tmp_path_factory):
 
 @pytest.mark.ray
 @pytest.mark.parametrize("per_actor", ["1", "3", "auto"])
-def test_packing_does_not_change_a_bit(tmp_path, inline_run, ray_address, per_actor):
-    packed = train(tmp_path, "run", f"fleet.devices_per_actor={per_actor}", address=ray_address)
+def test_packing_does_not_change_a_bit(tmp_path, inline_run, started_ray, per_actor):
+    packed = train(tmp_path, "run", f"fleet.devices_per_actor={per_actor}")
     assert_same_bits(inline_run, packed)
 
 
 @pytest.mark.ray
-def test_packing_does_not_change_a_bit_in_8_bits(tmp_path, ray_address):
+def test_packing_does_not_change_a_bit_in_8_bits(tmp_path, started_ray):
     """On the back end that the processor gives; the plain one is tested in test_eight_bit_fleet."""
     eight = ("model.precision=int8", "model.norm=range_evonorm", "training.rounds=3")
     inline = train(tmp_path, "inline", *eight, inline=True)
     for per_actor in (1, 3):
         packing = f"fleet.devices_per_actor={per_actor}"
-        packed = train(tmp_path, f"packed-{per_actor}", *eight, packing, address=ray_address)
+        packed = train(tmp_path, f"packed-{per_actor}", *eight, packing)
         assert_same_bits(inline, packed)
     environment = json.loads((inline.path / "environment.json").read_text())
     assert environment["eight_bit_backend"].startswith(("int8_cpu (", "reference ("))
@@ -191,7 +191,7 @@ def test_test_samples_do_not_depend_on_the_seed(tmp_path):
 
 
 @pytest.mark.ray
-def test_a_lost_actor_ends_the_run_with_its_name(tmp_path, ray_address):
+def test_a_lost_actor_ends_the_run_with_its_name(tmp_path, started_ray):
     ray = pytest.importorskip("ray")
     killed = threading.Event()
 
@@ -209,19 +209,17 @@ def test_a_lost_actor_ends_the_run_with_its_name(tmp_path, ray_address):
             "run",
             "training.rounds=100000",
             "evaluation.every_rounds=5",
-            address=ray_address,
         )
     assert killed.is_set()
     assert (tmp_path / "run" / "rounds.parquet").is_file(), "what was recorded stays"
 
 
 @pytest.mark.ray
-def test_divergence_reaches_the_driver_of_a_ray_run(tmp_path, ray_address):
+def test_divergence_reaches_the_driver_of_a_ray_run(tmp_path, started_ray):
     with pytest.raises(DivergedError, match=r"device \d diverged in round \d+"):
         train(
             tmp_path,
             "run",
             "training.optimizer.lr=1.0e+20",
             "training.rounds=20",
-            address=ray_address,
         )

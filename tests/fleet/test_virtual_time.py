@@ -173,9 +173,9 @@ def test_figures_of_the_scenario_replace_those_of_the_profile(tmp_path):
 
 
 @pytest.mark.ray
-def test_clocks_are_the_same_bits_inline_one_each_and_packed(tmp_path, mixed, ray_address):
-    one_each = train(tmp_path, "each", *MIXED, address=ray_address)
-    packed = train(tmp_path, "packed", *MIXED, "fleet.devices_per_actor=3", address=ray_address)
+def test_clocks_are_the_same_bits_inline_one_each_and_packed(tmp_path, mixed, started_ray):
+    one_each = train(tmp_path, "each", *MIXED)
+    packed = train(tmp_path, "packed", *MIXED, "fleet.devices_per_actor=3")
     assert_same_bits(mixed, one_each)
     assert_same_bits(mixed, packed)
     frames = [pd.read_parquet(run.path / "messages.parquet") for run in (mixed, one_each, packed)]

@@ -13,8 +13,8 @@ SEEDS = (100, 104, 105, 106)
 
 @pytest.mark.ray
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_damaged_directory_is_gone_on_with_or_refused_by_actors(seed, ray_address):
+def test_a_damaged_directory_is_gone_on_with_or_refused_by_actors(seed, started_ray):
     def resumed(place):
-        return resume_run(place, inline=False, address=ray_address, console=tiny_runs.console())
+        return resume_run(place, inline=False, console=tiny_runs.console())
 
     check(seed, resumed)

