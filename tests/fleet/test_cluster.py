@@ -293,7 +293,9 @@ def test_a_cluster_of_two_nodes(monkeypatch, no_ray):
     import ray
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False}
+    )
     said = io.StringIO()
     try:
         cluster.add_node(num_cpus=1)

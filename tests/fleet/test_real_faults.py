@@ -76,7 +76,9 @@ def test_killed_actors_and_a_lost_node_change_no_bit(tmp_path, quiet_run, caplog
     from ray._private import ray_constants
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False}
+    )
     done = []
 
     def disturb() -> None:
