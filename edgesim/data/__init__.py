@@ -1,1 +1,1 @@
-"""Real images: sources, partitions among devices, and mini-batches."""
+"""Datasets: sources of images and arrays, partitions among devices, and mini-batches."""

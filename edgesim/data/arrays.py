@@ -1,4 +1,4 @@
-"""Samples that are no images: feature vectors, sequences of whole numbers, any arrays.
+"""Datasets of arrays other than images: feature vectors, sequences of integers, and others.
 
 Shape suffix: N samples. An input is a row of any shape; a target is a class, a number, or a row.
 """
@@ -16,10 +16,10 @@ from edgesim.data.errors import DataError
 from edgesim.data.images import Dataset, LabelledImages
 
 Shard: TypeAlias = "LabelledImages | LabelledArrays"
-"""Samples of either kind in memory."""
+"""Samples in memory, images or other arrays."""
 
 Transform = Callable[[NDArray[Any], np.random.Generator], NDArray[Any]]
-"""Changes the inputs of a training batch at random; gives as many, of any shape."""
+"""Changes the inputs of a training batch at random. It returns as many inputs, of any shape."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,15 +49,15 @@ class LabelledArrays:
 
 @dataclass(frozen=True, eq=False)
 class ArrayDataset:
-    """A dataset of arrays, ready for training; its attributes are as of `Dataset`.
+    """A dataset of arrays, ready for training, with the attributes of `Dataset`.
 
     Attributes:
         train: samples to train on.
         test: samples to test with.
-        num_classes: entries of a model's output: classes, numbers of a target, or words.
+        num_classes: entries of a model's output: classes, numbers of a target, or tokens.
         name: of its source, as scenarios write it.
-        columns: of training samples, by name: who owns each, for partitions.
-        test_columns: likewise of test samples.
+        columns: by name, one value per training sample, such as its owner; for partitions.
+        test_columns: the same for test samples.
     """
 
     train: LabelledArrays
@@ -86,7 +86,7 @@ class ArrayDataset:
 
 
 def dataset_of(name: str, made: object) -> Dataset | ArrayDataset:
-    """The dataset that an object from outside holds (docs/own-parts.md).
+    """Make a dataset from a user's object (docs/own-parts.md).
 
     Args:
         name: of the object in messages.
@@ -164,7 +164,7 @@ def _numbers(where: str, array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _outputs(labels: NDArray[Any], all_labels: NDArray[Any]) -> int:
-    """Entries of a model's output, where a dataset does not say."""
+    """Default for the entries of a model's output."""
     if all_labels.dtype == np.int64:
         return int(all_labels.max()) + 1
     return int(np.prod(labels.shape[1:]))

@@ -26,23 +26,24 @@ CROP_PADDING = 4  # pixels on each side: reference.md, section 5
 class BatchStream:
     """The mini-batches of one device.
 
-    A batch depends on the seed, the device and the round alone: a device that goes back to a
-    checkpoint, or moves to another process, sees the same ones. Each local epoch is a permutation
-    of the shard, cut into batches; the last may be smaller (reference.md, section 4, step 5).
+    A batch depends on the seed, the device and the round alone: a device that is restored from a
+    checkpoint, or moved to another process, gets the same batches. Each local epoch is a
+    permutation of the shard, cut into batches; the last may be smaller (reference.md, section 4,
+    step 5).
 
     Args:
         shard: the device's samples, at least one; never written to.
         batch_size: samples of a batch, at least 1.
-        augment: "none"; "flip", mirrored left to right or not; "crop_flip", also moved by up to
-            four pixels over a black border.
+        augment: "none"; "flip", mirrored left to right at random; "crop_flip", also shifted by up
+            to four pixels, with black borders.
         mean: of each channel, pixels scaled to [0, 1].
         std: likewise.
         seed: of the scenario.
         device: number of the device.
-        transform: changes the inputs of a batch that are no images; None: as they are.
+        transform: changes the inputs of a batch of arrays; None for no change.
 
     Raises:
-        ValueError: the shard is empty, the batch size is below 1, or there is no such augmentation.
+        ValueError: the shard is empty, the batch size is below 1, or `augment` is unknown.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class BatchStream:
         self._seed = seed
         self._device = device
         self._transform = transform
-        self._order_of_epoch = (-1, np.empty(0, np.int64))  # of the epoch asked for last
+        self._order_of_epoch = (-1, np.empty(0, np.int64))  # epoch last asked for, its order
 
     @property
     def batches_per_epoch(self) -> int:
@@ -112,7 +113,7 @@ def evaluation_batches(
     mean: tuple[float, ...],
     std: tuple[float, ...],
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """One pass over all samples in their order, not augmented; forms as of `BatchStream.batch`."""
+    """One pass over all samples in order, without augmentation; types as in `BatchStream.batch`."""
     for start in range(0, len(labels), batch_size):
         part = slice(start, start + batch_size)
         images_NCHW = np.moveaxis(images_NHWC[part], 3, 1)
@@ -125,7 +126,7 @@ def passes_over(
     mean: tuple[float, ...],
     std: tuple[float, ...],
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """One pass over all samples of either kind, in their order and as they are."""
+    """One pass over all samples, images or arrays, in order and without augmentation."""
     if isinstance(samples, LabelledImages):
         yield from evaluation_batches(samples.images_NHWC, samples.labels, batch_size, mean, std)
         return
@@ -143,10 +144,10 @@ def _array_batch(
     transform: Transform | None,
     rng: np.random.Generator,
 ) -> tuple[Tensor, Tensor]:
-    """Some samples that are no images.
+    """A batch of arrays.
 
     Raises:
-        DataError: the transform gives something else than as many inputs.
+        DataError: the transform does not return as many inputs of the same type.
     """
     inputs: NDArray[Any] = shard.inputs[chosen]
     if transform is not None:

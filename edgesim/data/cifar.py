@@ -1,7 +1,7 @@
 """CIFAR-10 and CIFAR-100 in their original form: pickled batches, read through torchvision.
 
-The files are pickles, and unpickling runs what they say; torchvision compares their MD5 sums with
-the published ones first, which is why this goes through torchvision.
+The files are pickles, and unpickling can run any code. torchvision first compares their MD5 sums
+with the published ones, so files are read through torchvision.
 
 Source: A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009.
 """
@@ -25,7 +25,7 @@ FOLDERS: dict[Variant, str] = {"CIFAR10": "cifar-10-batches-py", "CIFAR100": "ci
 
 
 class _TorchvisionCifar(Protocol):
-    """What torchvision's classes offer, which are not typed."""
+    """The interface of torchvision's classes, which are not typed."""
 
     data: NDArray[np.uint8]
     targets: list[int]

@@ -1,9 +1,9 @@
 """Encoded images (JPEG, PNG and whatever Pillow reads) to one uint8 array, on a thread pool.
 
-Small JPEGs need a word. Pillow reads a file's header in Python, which for a 32x32 image takes three
-times as long as decoding its pixels and keeps all threads but one waiting. The images of a dataset
-were mostly written by one encoder, so their headers are the same bytes: where a header repeats one
-that Pillow has read and understood, the pixels go straight to Pillow's decoder.
+Headers of small JPEGs are read once. Pillow parses a header in Python, which for a 32x32 image
+takes three times as long as decoding its pixels and lets only one thread run. The images of a
+dataset were mostly written by one encoder, so their headers are equal bytes. If a header equals one
+that Pillow has parsed, the pixels go directly to Pillow's decoder.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from edgesim.data.limits import MOST_FILE_BYTES, check_pixels, check_split
 
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "PPM", "TIFF", "WEBP")  # others may run other programs
 PIXELS_PER_BLOCK = 1 << 20  # decoded by one task; bounds what a thread holds to some MB
-BYTES_PER_BLOCK = 1 << 24  # of encoded images, likewise
+BYTES_PER_BLOCK = 1 << 24  # of encoded images in one task
 LARGE_PIXELS = 1 << 22  # images with more are decoded one at a time
 MAX_THREADS = 8
 GREY_MODES = frozenset({"1", "L", "LA"})
@@ -72,7 +72,7 @@ class EncodedImage:
 
     @property
     def bytes_held(self) -> int:
-        """What it takes in memory before it is decoded."""
+        """Bytes in memory before decoding."""
         return len(self.content) if isinstance(self.content, bytes) else 0
 
 
@@ -82,23 +82,23 @@ def decode_images(
     image_size: int | None,
     size: tuple[int, int] | None = None,
 ) -> NDArray[np.uint8]:
-    """Decode images of one size, or bring them to one size.
+    """Decode images of one size, or resize them to one size.
 
-    With `image_size` an image is scaled (bilinear, antialiased) until its shorter side fits, and
-    the middle square of it is kept. Sizes are looked at before pixels are decoded.
+    With `image_size`, an image is scaled (bilinear, antialiased) so that its shorter side has this
+    length, and its middle square is kept. Sizes are checked before pixels are decoded.
 
     Args:
         encoded: the images; consumed as decoding goes on, so never all in memory.
         num_images: how many there are, at least 1.
-        image_size: side in pixels of the square images wanted; None: as they are.
+        image_size: side in pixels of the resulting squares; None to keep the size.
         size: width and height that they must then have; None: those of the first.
 
     Returns:
         shape (num_images, height, width, channels); one channel if all are grey, else three.
 
     Raises:
-        DataError: one is no image, of an unknown kind, too large, or of another size than the
-            first; or all of them together take too much memory.
+        DataError: a file is no image, has an unknown format, is too large, or differs in size from
+            the first; or all images together take too much memory.
     """
     images = iter(encoded)
     first = next(images)
@@ -143,7 +143,7 @@ def is_coloured(encoded: EncodedImage) -> bool:
 
 
 def resize_images(images_NHWC: NDArray[np.uint8], image_size: int | None) -> NDArray[np.uint8]:
-    """Bring images that are decoded already to a size, in the way of `decode_images`.
+    """Resize decoded images like `decode_images`.
 
     Raises:
         DataError: all of them together would take too much memory.
@@ -162,7 +162,7 @@ def resize_images(images_NHWC: NDArray[np.uint8], image_size: int | None) -> NDA
 def resized_samples(
     images_NHWC: NDArray[np.uint8], labels: NDArray[np.int64], image_size: int | None
 ) -> Samples:
-    """Samples from images that are decoded already, each brought to a size when it is needed."""
+    """Samples of decoded images, which are resized when they are needed."""
     height, width, channels = images_NHWC.shape[1:]
     if image_size is None or (height, width) == (image_size, image_size):
         return LabelledImages(np.ascontiguousarray(images_NHWC), labels)
@@ -173,7 +173,10 @@ def resized_samples(
 
 
 def _blocks(images: Iterator[EncodedImage], length: int) -> Iterator[list[EncodedImage]]:
-    """Runs of at most so many images, and no more bytes than `BYTES_PER_BLOCK` but for one."""
+    """Blocks of at most `length` images and `BYTES_PER_BLOCK` bytes.
+
+    A larger image is a block by itself.
+    """
     block: list[EncodedImage] = []
     num_bytes = 0
     for image in images:
@@ -189,7 +192,7 @@ def _blocks(images: Iterator[EncodedImage], length: int) -> Iterator[list[Encode
 def _decode_block(
     block: list[EncodedImage], image_size: int | None, images_NHWC: NDArray[np.uint8]
 ) -> bool:
-    """Decode images into an array of their shape; says whether all of them were grey."""
+    """Decode images into an array of their shape; return whether all are grey."""
     height, width = images_NHWC.shape[1:3]
     sheet = Image.new("RGB", (width, height * len(block)))  # one conversion to NumPy for all
     decoder = _Decoder(image_size)
@@ -208,7 +211,7 @@ def _decode_block(
 
 
 class _Decoder:
-    """Decodes images one after the other, remembering what JPEG headers said."""
+    """Decodes images one after the other, and caches parsed JPEG headers."""
 
     def __init__(self, image_size: int | None) -> None:
         self._image_size = image_size
@@ -246,7 +249,7 @@ def _jpeg_header(data: bytes) -> bytes:
 
 @contextmanager
 def _naming(encoded: EncodedImage) -> Iterator[None]:
-    """Whatever turns out to be wrong with an image is a `DataError` that names it."""
+    """Turn errors of a block into a `DataError` that names the image."""
     try:
         yield
     except DataError:
@@ -258,7 +261,7 @@ def _naming(encoded: EncodedImage) -> Iterator[None]:
 
 
 def _opened(data: bytes, where: str) -> Image.Image:
-    """An image of which the header alone was read, and is not too large.
+    """Open an image: read its header and check its size.
 
     Raises:
         DataError: it has too many pixels.
@@ -272,7 +275,7 @@ def _opened(data: bytes, where: str) -> Image.Image:
 
 
 def _turn(size: tuple[int, int]) -> AbstractContextManager[object]:
-    """Holds while an image is decoded; large ones come one after the other."""
+    """Context for decoding an image; large images are decoded one at a time."""
     return _one_large_image if size[0] * size[1] > LARGE_PIXELS else nullcontext()
 
 

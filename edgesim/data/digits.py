@@ -17,7 +17,7 @@ from edgesim.data.errors import DataError
 from edgesim.data.images import Splits
 
 CLASS_NAMES = tuple("0123456789")
-BRIGHTEST = 16  # pixels are 0 to 16: how many dots of a 4x4 field were inked
+BRIGHTEST = 16  # pixels are 0 to 16: number of black dots in a 4x4 field
 TEST_EVERY = 5  # of each class, every fifth sample is for testing
 
 

@@ -27,11 +27,11 @@ class EncodedSplit:
     image_size: int | None
 
     def has_colour(self) -> bool:
-        """Whether one of the images has colours; says so at the first that has."""
+        """Whether one of the images has colours; stops at the first one."""
         return any(map(is_coloured, self.images(np.arange(len(self.labels)))))
 
     def stored(self, channels: int) -> StoredImages:
-        """The samples with so many channels, of the first image's size."""
+        """The samples with `channels` channels and the size of the first image."""
         width, height = size_of(next(self._first()), self.image_size)
 
         def read(positions: NDArray[np.int64]) -> NDArray[np.uint8]:
@@ -47,7 +47,7 @@ class EncodedSplit:
 
 
 def make_splits(train: EncodedSplit, test: EncodedSplit, class_names: tuple[str, ...]) -> Splits:
-    """Splits with one number of channels: grey images beside coloured ones become coloured.
+    """Splits with equal numbers of channels: if any image has colours, all get three channels.
 
     Raises:
         DataError: an image can't be read, or the splits differ in image size.

@@ -1,4 +1,4 @@
-"""What can be wrong with data that a user brings; each message says what, where and the remedy."""
+"""Errors of a user's data; each message names problem, place and remedy."""
 
 from __future__ import annotations
 

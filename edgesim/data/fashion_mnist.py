@@ -1,7 +1,7 @@
 """Fashion-MNIST in its original form: IDX files, plain or gzipped.
 
-Read from where the files lie in one folder (as Debian's package dataset-fashion-mnist installs
-them) and from the folders that torchvision makes.
+The files are read from one folder (as installed by Debian's package dataset-fashion-mnist) or from
+the folders that torchvision makes.
 
 Sources: H. Xiao, K. Rasul, R. Vollgraf, arXiv 1708.07747; the IDX format: Y. LeCun, C. Cortes,
 C. Burges, The MNIST database of handwritten digits.
@@ -78,7 +78,7 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
             if announced > MOST_BYTES:
                 raise _broken(path, f"{announced:,} bytes announced, above {MOST_BYTES:,}")
             data = bytearray()
-            while chunk := file.read(CHUNK):  # memory follows what is there, not what is announced
+            while chunk := file.read(CHUNK):  # stops at the end of the content
                 data += chunk
                 if len(data) > announced:
                     raise _broken(path, f"{announced} bytes announced, more there")

@@ -2,7 +2,7 @@
 
     train/<class>/<any depth>/*.jpg         val/<class>/... or test/<class>/...
 
-Files whose name does not end like an image's are passed over.
+Files without the suffix of an image are ignored.
 """
 
 from __future__ import annotations

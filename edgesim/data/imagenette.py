@@ -1,7 +1,7 @@
-"""Imagenette: ten easily told classes of ImageNet, in the folders of its original archives.
+"""Imagenette: ten classes of ImageNet, in the folders of its original archives.
 
-Differs from reference.md, section 5: images are brought to one size once, by scaling and taking the
-middle square, where the paper's code takes a random part of another scale each time.
+Differs from reference.md, section 5: each image is resized once, by scaling and taking the middle
+square; the paper's code takes a random crop at a random scale in each epoch.
 
 Source: J. Howard, https://github.com/fastai/imagenette
 """
@@ -35,8 +35,8 @@ CLASS_NAMES = tuple(CLASS_NAME_BY_WORDNET_ID.values())
 def read_imagenette(folder: Path, image_size: int | None) -> Splits | None:
     """Read both splits from an unpacked archive, or from a folder that holds some.
 
-    Of several archives the smallest that is as large as `image_size` is read. None if there is
-    none.
+    If there are several archives, it reads the smallest one whose images are at least `image_size`
+    large. None if there is no archive.
 
     Raises:
         DataError: no image size is given, or files are missing or broken.

@@ -1,4 +1,4 @@
-"""Labelled images: in memory, as every device trains on them, or in files until they are needed."""
+"""Labelled images: in memory, or in files from which they are read when needed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Samples(Protocol):
 
     @property
     def images_NHWC(self) -> NDArray[np.uint8]:  # noqa: N802  # shape suffix
-        """All images, read if they were not yet; kept from then on."""
+        """All images; they are read at the first access and kept."""
         ...
 
     def __len__(self) -> int: ...
@@ -85,7 +85,7 @@ class LabelledImages:
 
 @dataclass(frozen=True, eq=False)
 class StoredImages:
-    """Samples whose images are read when they are asked for, and only those that are.
+    """Samples of which only requested images are read, when they are requested.
 
     Attributes:
         labels: int64, shape (samples,).
@@ -149,10 +149,10 @@ class Dataset(Splits):
 
     Attributes:
         name: of its source, as scenarios write it.
-        published: mean and deviation of its channels that others use; None: those of the training
-            images, all of which are read when they are first asked for.
-        columns: of training samples, by name: who owns each, for partitions.
-        test_columns: likewise of test samples.
+        published: published mean and deviation of its channels. None: they are computed from all
+            training images at the first access.
+        columns: by name, one value per training sample, such as its owner; for partitions.
+        test_columns: the same for test samples.
     """
 
     name: str
@@ -184,20 +184,21 @@ class Dataset(Splits):
 
     @property
     def num_classes(self) -> int:
-        """Of the whole dataset, though a shard may lack some."""
+        """Number of classes of the whole dataset; a shard may lack some."""
         return len(self.class_names)
 
     @property
     def bytes_per_sample(self) -> int:
-        """Bytes of one image, whose pixels are bytes, and of its class."""
+        """Bytes of one image (one per pixel and channel) and of its class."""
         return prod(self.train.image_shape_HWC) + self.train.labels.itemsize
 
 
 def channel_statistics(images_NHWC: NDArray[np.uint8]) -> Statistics:
     """Mean and standard deviation of each channel, pixels scaled to [0, 1].
 
-    Taken from exact counts of the 256 pixel values, so no order of summation enters. A channel
-    that never changes gets a deviation of 1, so that normalising leaves it finite.
+    They are computed from exact counts of the 256 pixel values, so they do not depend on an order
+    of summation. A constant channel gets a deviation of 1, so that normalising it gives finite
+    numbers.
     """
     values = np.arange(256) / 255
     means, deviations = [], []
@@ -218,7 +219,7 @@ def first_label_outside(labels: NDArray[np.int64], num_classes: int) -> int | No
 def _value_counts(pixels_NHW: NDArray[np.uint8]) -> NDArray[np.int64]:
     """How often each of the 256 values occurs."""
     counts = np.zeros(256, np.int64)
-    for start in range(0, len(pixels_NHW), 256):  # in parts: bincount widens what it is given
+    for start in range(0, len(pixels_NHW), 256):  # in parts: bincount makes int64 of them
         counts += np.bincount(pixels_NHW[start : start + 256].ravel(), minlength=256)
     return counts
 

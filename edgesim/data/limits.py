@@ -1,7 +1,7 @@
-"""How much memory data may take; looked at before it is taken.
+"""Limits on the memory of data, checked before the memory is allocated.
 
-A file of a few kB can announce gigabytes of pixels. What an image needs is known from its header,
-what a split needs from the size of one image and their number.
+A file of a few kB can announce gigabytes of pixels. The memory of an image follows from its header,
+that of a split from the size of one image and the number of images.
 """
 
 from __future__ import annotations
@@ -64,6 +64,6 @@ def memory_bytes() -> int:
     for path in CGROUP_LIMITS:
         try:
             limits.append(int(path.read_text()))
-        except (OSError, ValueError):  # not there, or "max"
+        except (OSError, ValueError):  # no such file, or its content is "max"
             continue
     return min(limits)

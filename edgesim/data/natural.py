@@ -1,4 +1,4 @@
-"""Natural partitions: samples go to the devices of their owners, or where a file says."""
+"""Natural partitions: by owner of the samples, or by a file."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def by_owner(owners: NDArray[Any], num_devices: int) -> Shards:
 
 
 def by_file(path: Path, num_samples: int, num_devices: int) -> Shards:
-    """Read who has which sample; the order of samples in the file does not matter.
+    """Read which device has which sample; the order of rows in the file does not matter.
 
     Args:
         path: CSV or Parquet file with the columns sample and device, numbers from 0.

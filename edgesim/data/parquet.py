@@ -72,7 +72,7 @@ def _read(folder: Path, image_size: int | None, num_classes: int | None) -> Spli
 
 
 def read_column(folder: Path, split: str, column: str) -> NDArray[Any] | None:
-    """A further column of a split, such as who owns each image; None if there is none.
+    """A further column of a split, such as the owner of each image; None if there is none.
 
     Args:
         folder: of the dataset.
@@ -103,7 +103,7 @@ class _Table:
     """A Parquet file with an image column and a label column; its labels are read."""
 
     path: Path
-    image_path: tuple[str, ...]  # of the column, in a struct also of its field
+    image_path: tuple[str, ...]  # name of the column; in a struct, also of its field
     rows_per_read: int
     label_column: str
     labels: NDArray[np.int64]
@@ -149,7 +149,7 @@ class _Table:
             )
 
     def images(self, positions: NDArray[np.int64]) -> Iterator[EncodedImage]:
-        """The images in some rows, increasing; other row groups are not read.
+        """The images in the rows `positions`, which increase; row groups without them are not read.
 
         A few rows are in memory at a time.
         """
@@ -203,7 +203,7 @@ class _Table:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[pq.ParquetFile]:
-    """Open a file; whatever turns out to be wrong with it while it is read is a `DataError`."""
+    """Open a file; errors while it is read become a `DataError`."""
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             yield file
@@ -217,7 +217,7 @@ def _reading(path: Path) -> Iterator[pq.ParquetFile]:
 
 
 def _check_num_rows(path: Path) -> None:
-    """Refuse more rows than labels fit into memory: they are read first, and all at once."""
+    """Refuse a file whose labels do not fit into memory; all labels are read at once."""
     rows, memory = num_rows(path), memory_bytes()
     if 8 * rows > MOST_MEMORY * memory:
         raise DataError(
@@ -269,7 +269,7 @@ def _column(
     has_type: Callable[[pa.DataType], bool],
     content: str,
 ) -> str:
-    """The column of one of these names, which must hold what it should."""
+    """The column of one of these names; its type is checked."""
     name = next((name for name in names if name in schema.names), None)
     if name is None:
         raise DataError(
@@ -304,7 +304,10 @@ def _names_in_metadata(schema: pa.Schema, label_column: str) -> tuple[str, ...] 
 
 
 def _class_names(tables: Sequence[_Table], num_classes: int | None) -> tuple[str, ...]:
-    """Names that the files agree on, else numbers: `num_classes`, or up to the largest label."""
+    """Class names of the files if they agree.
+
+    Else numbers, `num_classes` of them or up to the largest label.
+    """
     named = [table for table in tables if table.class_names is not None]
     for table in named[1:]:
         if table.class_names != named[0].class_names:

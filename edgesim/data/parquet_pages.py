@@ -1,9 +1,9 @@
-"""How large the pages of a Parquet column are once they are decompressed.
+"""Sizes of the decompressed pages of a Parquet column.
 
 Reading a page takes the memory that its header announces, and a page of a few kB can announce 2
-GiB. The file's footer has sums of these sizes, which nothing holds to the pages; so the headers
-themselves are read. The footer is read here, too: pyarrow's view of a damaged one can end the
-process.
+GiB. The file's footer has sums of these sizes, but a damaged or hostile footer may not agree with
+the pages; so the headers are read. The footer is parsed here, too, because pyarrow can crash the
+process on a damaged footer.
 
 Source: the Parquet format's parquet.thrift; the numbers below are those of its fields.
 """
@@ -36,8 +36,8 @@ def num_rows(path: Path) -> int:
     """Rows that a file announces.
 
     Raises:
-        ValueError: the footer can't be read; likewise below.
-        OSError: the file can't be read; likewise below.
+        ValueError: the footer can't be read.
+        OSError: the file can't be read. Both hold for the functions below, too.
     """
     with path.open("rb") as file:
         return _field(_footer(file), _NUM_ROWS, int)
@@ -77,7 +77,7 @@ def _footer(file: BinaryIO) -> Struct:
 
 
 def _page_sizes(file: BinaryIO, data: Struct) -> Iterator[int]:
-    """Decompressed sizes of the pages that a reader of a column chunk comes to."""
+    """Decompressed sizes of the pages of a column chunk, in the order of reading."""
     at, left = _field(data, _DATA_OFFSET, int), _field(data, _NUM_VALUES, int)
     dictionary_at = data.get(_DICTIONARY_OFFSET, 0)
     if isinstance(dictionary_at, int) and 0 < dictionary_at < at:

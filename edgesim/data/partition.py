@@ -1,4 +1,4 @@
-"""Who holds which samples: by degree of label skew, by Dirichlet proportions, or IID.
+"""Partitions of samples among devices: by label skew, by Dirichlet proportions, or IID.
 
 Source: reference.md, section 4.
 
@@ -74,7 +74,7 @@ def dirichlet(
         labels: class of each sample, shape (N,).
         num_devices: n.
         alpha: concentration, positive and finite.
-        rng: of the proportions, and of who gets which samples.
+        rng: of the proportions and of the shuffles.
 
     Raises:
         PartitionError: alpha is not positive, there are more devices than samples, or every draw

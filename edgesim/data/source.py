@@ -1,4 +1,4 @@
-"""What a source of data is, and the two kinds that read a folder: a named dataset, and a format."""
+"""Sources of data: the protocol, well-known datasets, and folders in a known format."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edgesim.data.errors import DataError
 from edgesim.data.images import Splits, Statistics
 
 Reader = Callable[[Path, int | None], Splits | None]
-"""Reads a folder, images brought to a size; None if the folder holds no files of the format."""
+"""Reads a folder and resizes its images; None if the folder holds no files of the format."""
 
 
 class Source(Protocol):
@@ -24,14 +24,17 @@ class Source(Protocol):
 
     @property
     def statistics(self) -> Statistics | None:
-        """Published mean and deviation of the channels; None: to be taken from the images."""
+        """Published mean and deviation of the channels.
+
+        None if they are computed from the images.
+        """
         ...
 
     def load(self, path: Path | None, *, image_size: int | None, download: bool) -> Splits:
         """Open both splits; images are read when they are needed.
 
         Args:
-            path: folder with the files; None: where the source has a place of its own.
+            path: folder with the files; None for the default folder of the source, if it has one.
             image_size: side in pixels to bring images to; None: as they are.
             download: fetch the files into `path` if they are not there.
 
@@ -66,7 +69,7 @@ class FolderSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedSource:
-    """A well-known dataset, read from its original files or from Parquet, whichever is there.
+    """A well-known dataset, read from its original files or from Parquet files.
 
     Attributes:
         description: one line.

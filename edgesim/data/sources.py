@@ -68,7 +68,7 @@ SOURCES: dict[str, Source] = {
 def open_dataset(
     source: str, path: Path | None, *, image_size: int | None = None, download: bool = False
 ) -> Dataset:
-    """Find both splits of a dataset; labels are read, images when they are needed.
+    """Open both splits of a dataset: labels are read at once, images when they are needed.
 
     Images are normalised with the published statistics of CIFAR-10 and ImageNet where the paper
     does so (reference.md, section 5). Statistics of other datasets are taken from their training
@@ -76,9 +76,9 @@ def open_dataset(
 
     Args:
         source: a name in `SOURCES`.
-        path: folder with the dataset's files: the original ones, or Parquet in the layout of the
-            Hugging Face hub, whichever is there. None for digits, which need none, and for
-            Fashion-MNIST where Debian's package installed it.
+        path: folder with the dataset's original files, or with Parquet files in the layout of the
+            Hugging Face hub. None for digits, which need no files, and for Fashion-MNIST if
+            Debian's package has installed it.
         image_size: side in pixels of the square that images are scaled and cut to; None: as they
             are.
         download: fetch the original files of a named dataset into `path` if nothing is there.
@@ -107,7 +107,7 @@ def open_dataset(
 def load_dataset(
     source: str, path: Path | None, *, image_size: int | None = None, download: bool = False
 ) -> Dataset:
-    """The same with all images read into memory.
+    """Open both splits like `open_dataset`, and read all images into memory.
 
     Raises:
         DataError: as `open_dataset`, or an image can't be read.

@@ -1,4 +1,4 @@
-"""Reads values in Thrift's compact protocol: what the footer and the pages of Parquet files use.
+"""Reads values in Thrift's compact protocol, as in footers and page headers of Parquet files.
 
 Source: the Thrift compact protocol specification (doc/specs/thrift-compact-protocol.md).
 """
@@ -18,14 +18,14 @@ _INTEGERS = (4, 5, 6)
 
 
 class CompactReader:
-    """Reads from the start of `data` on; every value takes at least a byte of it.
+    """Reads values one after the other from the start of `data`.
 
     Attributes:
         at: place of the next byte.
 
     Raises:
-        IndexError: the data ends too early; of all methods.
-        ValueError: it is of no known form; likewise.
+        IndexError: the data ends too early (all methods).
+        ValueError: the data has no known form (all methods).
     """
 
     def __init__(self, data: bytes) -> None:
@@ -39,14 +39,14 @@ class CompactReader:
         while head := self._byte():
             delta, kind = head >> 4, head & 0x0F
             number = number + delta if delta else self._integer()
-            # A field's truth is told by its kind.
+            # The kind of a boolean field holds its value.
             value = kind == _TRUE if kind in {_TRUE, _FALSE} else self._value(kind, depth + 1)
             if value is not None:
                 fields[number] = value
         return fields
 
     def _value(self, kind: int, depth: int) -> Value | None:
-        """A value as it stands in a list, and in a struct if it is not true or false."""
+        """A value of a list, or of a struct unless it is a boolean."""
         if depth > DEEPEST:
             raise ValueError("values nested without end")
         if kind in _INTEGERS:

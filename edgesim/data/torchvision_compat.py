@@ -1,9 +1,9 @@
-"""The only door to torchvision: opens it also where its compiled operators can't be loaded.
+"""Imports torchvision, also where its compiled operators cannot be loaded.
 
 torchvision from the package index is built for CUDA; beside a CPU build of torch its C++ library
 does not load, and `import torchvision` fails on the first operator that it expects from there.
-Data sets need none of these operators, so declaring them is enough. Nothing is declared where the
-real ones are present. Importing torchvision takes seconds: call this only when its files are read.
+Datasets need none of these operators, so it is enough to declare them. Nothing is declared if the
+operators are present. Importing torchvision takes seconds: call this only when its files are read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def torchvision_datasets() -> ModuleType:
     return importlib.import_module("torchvision.datasets")
 
 
-@cache  # torch forgets the declarations when the library object goes
+@cache  # torch forgets the declarations when the library object is deleted
 def _declare_missing_operators() -> torch.library.Library:
     import torch  # as late as torchvision: listing the datasets must not load it
 
