@@ -1,1 +1,1 @@
-"""What devices are made of and what they spend: profiles, work, energy, virtual time. No torch."""
+"""Hardware of devices and its costs: profiles, work, energy, virtual time. No torch."""

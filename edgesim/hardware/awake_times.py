@@ -1,4 +1,4 @@
-"""Times at which a device is awake that has a duty cycle and is absent at times."""
+"""Times at which a device with a duty cycle and absences is awake."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class AwakeTimes:
         return total_s
 
     def _stays(self, time_s: float) -> Iterator[tuple[float, float]]:
-        """Spans of time in which the device is there, from a time on."""
+        """Spans of time from `time_s` on in which the device is present."""
         while time_s < inf:
             from_s, until_s = self.next_absence(time_s)
             if time_s < from_s:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, floor
 
-ROUNDING = 1e-9  # of times and periods that are added; far above the rounding error of their sums
+ROUNDING = 1e-9  # relative; far above the rounding error of sums of times and periods
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +17,7 @@ class DutyCycle:
     Attributes:
         period_s: time from one awakening to the next.
         awake_s: awake time in each period, above 0 and at most `period_s`.
-        offset_s: begin of one of the periods; periods reach back and forth without end.
+        offset_s: begin of one of the periods; there are periods before and after it without end.
     """
 
     period_s: float
@@ -56,7 +56,7 @@ class DutyCycle:
             period, into_s = period + 1, 0.0
         elif awake_s <= self.awake_s - into_s:
             return time_s + awake_s
-        # Counted from the begin of the waking time; work that fills a waking time ends at its end.
+        # Work that exactly fills the rest of a waking time ends with it, not in the next period.
         total_s = into_s + awake_s
         periods = max(ceil(total_s / self.awake_s) - 1, 0)
         return self._start_s(period + periods) + (total_s - periods * self.awake_s)

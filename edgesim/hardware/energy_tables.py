@@ -1,8 +1,8 @@
 """Energy of single operations and of memory, from published tables.
 
-Both tables price arithmetic units alone: fetching and decoding instructions, which costs tens of
-picojoules each on a general core (Horowitz 2014), is in neither. Both give energies of memory per
-64-bit access; here they are per byte, an eighth.
+Both tables price arithmetic units alone, without fetching and decoding of instructions, which takes
+tens of picojoules per instruction on a general core (Horowitz 2014). Both give energies of memory
+per 64-bit access; here they are divided by eight, per byte.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class EnergyTable:
 
         Args:
             precision: of the operands.
-            accumulate: what 8-bit products are added up in: 8 bits as the paper's 20x has it, or
-                the 32 bits that they need. Floats add up in their own width in either case, as in
-                reference.md, section 6; a 16-bit product added in fp32 would cost more.
+            accumulate: width of the sums of 8-bit products: 8 bits, as in the paper's factor of 20,
+                or the 32 bits that they need. Floats add up in their own width in either case, as
+                in reference.md, section 6; a 16-bit product added in fp32 would cost more.
         """
         match precision:
             case "int8":

@@ -33,7 +33,7 @@ from edgesim.hardware.timeline import Hardware, RoundTime, Stamp, Timeline
 from edgesim.hardware.work import Work
 
 MessageKey: TypeAlias = tuple[int, int, int]
-"""Sender and receiver as the message has them, and its place on that edge."""
+"""Sender, receiver and number of a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class FreeClock:
 
     timeline: Timeline
     _next_end_s: float = 0.0  # earliest end of the step whose messages come next
-    _hands_over: bool = False  # after its last step, and has not yet
+    _hands_over: bool = False  # a handover will follow the last step
     _step_end_s: float = 0.0
     _compute_s: float = 0.0
     _wait_s: float = 0.0
@@ -101,17 +101,17 @@ class FreeClock:
         self._compute_s = 0.0
 
     def may_inherit(self, receiver: int) -> bool:
-        """Whether this device leaves by plan and the neighbour stays, so could take its mass."""
+        """Whether this device leaves by plan and the neighbour, which stays, may succeed it."""
         return self.hardware.leaves_s < inf == self.hardware.links[receiver].leaves_s
 
     def foresee(self, work: Work | None, round_index: int, *, hands_over: bool = False) -> None:
-        """Take note of the next step, so that lower bounds reach beyond it.
+        """Set the least work of the next step, from which lower bounds are computed.
 
         Called before the messages of a step are sent if each edge gets at most one of them, else
         before the last message of each edge.
 
         Args:
-            work: least work of the next step; None if there is no next step, and no message of one.
+            work: least work of the next step; None if there is no next step.
             round_index: round of the next step.
             hands_over: without a next step: one message will follow, with all mass of the device.
         """
@@ -186,7 +186,7 @@ class FreeClock:
         return self._hand_out(places)
 
     def absorb(self, work: Work) -> RoundTime:
-        """End the round: absorb the messages that `arrived` returned, which is this much work."""
+        """End the round; `work` is that of absorbing the messages that `arrived` returned."""
         self._compute_s += self.timeline.work_more(work)
         return RoundTime(self.now_s, self._compute_s, self._wait_s)
 

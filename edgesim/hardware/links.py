@@ -63,7 +63,7 @@ class Passage:
 def pass_over(
     link: Link, num_bytes: int, *, seed: int, sender: int, receiver: int, sequence: int
 ) -> Passage:
-    """Send a message over a link; its losses and jitter have a random stream of their own.
+    """Send a message over a link; losses and jitter have a random stream per message.
 
     Args:
         link: the link.

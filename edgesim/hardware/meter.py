@@ -14,7 +14,7 @@ from edgesim.hardware.work import Work
 
 
 class Clock(Protocol):
-    """What a meter needs of a virtual clock; `Timeline` and `FreeClock` are the two there are."""
+    """The part of a virtual clock that a meter uses; implemented by `Timeline` and `FreeClock`."""
 
     @property
     def hardware(self) -> Hardware:
@@ -31,7 +31,7 @@ class Clock(Protocol):
         ...
 
     def send(self, edge: tuple[int, int], num_bytes: int, sequence: int) -> Stamp:
-        """Put a message on the air; see `Timeline.send`."""
+        """Send a message by the radio; see `Timeline.send`."""
         ...
 
     def work_more(self, work: Work) -> float:
@@ -39,7 +39,7 @@ class Clock(Protocol):
         ...
 
     def state(self) -> dict[str, Any]:
-        """What the clock knows between two rounds, as values that JSON can hold."""
+        """State of the clock between two rounds, as values that JSON can hold."""
         ...
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -211,7 +211,7 @@ class Meter(Generic[ClockT]):
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` gave."""
+        """Continue from a state that `state` returned."""
         self.timeline.restore(state["clock"])
         self.spent_j, self.costliest_j = state["spent_j"], state["costliest_j"]
         self.costliest_silent_j = state["costliest_silent_j"]

@@ -1,4 +1,4 @@
-"""Device profiles: how fast a device computes and sends, what it holds, what it draws.
+"""Device profiles: rates of computing and sending, memory, power.
 
 All quantities are in SI: operations, bytes and bits per second, bytes, seconds, watts, joules.
 """
@@ -39,7 +39,7 @@ class DeviceProfile:
         int8_macs_per_s: multiply-accumulates of 8-bit integers.
         bits16_macs_per_s: of 16-bit floats; the fp32 rate where there is no 16-bit arithmetic.
         fp32_macs_per_s: of 32-bit floats.
-        memory_bytes: that a program can use for training.
+        memory_bytes: memory that a program can use for training.
         memory_bandwidth: bytes per second between memory and processor.
         idle_power_w: drawn while it waits.
         active_power_w: drawn while it computes, idle power included.
@@ -62,7 +62,7 @@ class DeviceProfile:
     def compute_s(self, work: Work) -> float:
         """Seconds for some work: arithmetic or memory, whichever takes longer (roofline).
 
-        Element-wise work is taken to hide behind its memory traffic.
+        Element-wise operations are assumed to take no longer than their memory traffic.
         """
         arithmetic_s = (
             work.macs_int8 / self.int8_macs_per_s

@@ -1,4 +1,4 @@
-"""The virtual clock of one device in lockstep: when it computes, sends, waits and goes on.
+"""The virtual clock of one device in lockstep: times of computing, sending and waiting.
 
     step      a step takes the profile's compute_s(work), times a seeded factor
     send      messages leave one after the other, once the step is done and the radio is free

@@ -1,4 +1,4 @@
-"""What a step asks of a device, in counts that no clock and no price list changes."""
+"""Work of a step: counts that do not depend on clocks or prices."""
 
 from __future__ import annotations
 
@@ -52,6 +52,6 @@ def vector_work(numel: int, *, ops: int, passes: int) -> Work:
     Args:
         numel: entries of a vector.
         ops: operations per entry.
-        passes: vectors that are read, and written.
+        passes: number of vectors read plus number of vectors written.
     """
     return Work(elementwise_ops=ops * numel, traffic_bytes=passes * FLOAT_BYTES * numel)

@@ -1,4 +1,4 @@
-"""Where models compute: on the processor's cores or on a GPU, repeatably on either."""
+"""The accelerator of models, CPU or GPU; results are repeatable on both."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Accelerator = Literal["cpu", "cuda"]
 
 
 class AcceleratorError(EdgesimError, ValueError):
-    """A GPU is asked for and there is none."""
+    """The scenario asks for a GPU, but there is none."""
 
 
 def choose_accelerator(wanted: Literal["auto", "cpu", "cuda"], num_gpus: float) -> Accelerator:
-    """What a fleet computes on.
+    """Choose the accelerator of a fleet.
 
     Args:
         wanted: `auto` takes GPUs where there are any.
@@ -40,9 +40,10 @@ def num_local_gpus() -> int:
 
 
 def open_device(accelerator: Accelerator) -> torch.device:
-    """The device of this process, with everything switched off that would make it unrepeatable.
+    """This process's torch device, with all settings for repeatable results.
 
-    TF32 would round the factors of products to 10 bits, whole numbers of 8-bit training included.
+    TF32, which is switched off, would round factors of products to 10 bits, also the whole numbers
+    of 8-bit training.
     """
     if accelerator == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # as torch's manual asks for

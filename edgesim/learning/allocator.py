@@ -6,7 +6,7 @@ import ctypes
 import logging
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3  # malloc.h of glibc
-_LARGEST_HEAP_BLOCK = 32 << 20  # glibc maps larger blocks on their own whatever one asks for
+_LARGEST_HEAP_BLOCK = 32 << 20  # larger blocks are always mapped on their own by glibc
 _KEPT = 1 << 30  # bytes at the end of a heap that are not given back
 
 _log = logging.getLogger(__name__)
@@ -15,8 +15,9 @@ _log = logging.getLogger(__name__)
 def keep_freed_memory() -> None:
     """Ask glibc to reuse freed memory instead of returning it to the system after each layer.
 
-    A step takes and frees tensors of megabytes; each that is mapped anew costs a page fault for
-    every 4 kB. Results don't depend on it. Does nothing where the C library has no such switch.
+    A step allocates and frees tensors of megabytes. If their memory is mapped again each time, each
+    4 kB costs a page fault. Results do not depend on this setting. Without glibc the function does
+    nothing.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

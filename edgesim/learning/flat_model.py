@@ -1,7 +1,7 @@
 """A torch model whose parameters, gradients and float buffers are views of flat vectors.
 
-Devices of one process borrow the same model in turn: a device's own state is flat vectors alone,
-which is what makes thousands of devices fit one machine and moves them cheaply between processes.
+Devices of one process borrow the same model in turn. The state of a device is flat vectors alone,
+so thousands of devices fit one machine, and a device can be moved between processes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Evaluation:
     Attributes:
         accuracy: fraction of samples whose largest logit is the label; None in tasks without.
         loss: mean loss of the task; of a classification cross-entropy, nats.
-        metrics: what else the task measures, by name.
+        metrics: further figures of the task, by name.
     """
 
     accuracy: float | None
@@ -39,14 +39,14 @@ class FlatModel:
 
     Args:
         model: on the CPU.
-        device: where it is to compute; vectors are copied from and to the CPU as needed.
-        around_step: entered for each training step, forward and backward pass.
+        device: torch device of the model; vectors are copied from and to the CPU as needed.
+        around_step: context manager around each training step (forward and backward pass).
         task: what the model is trained for.
 
     Attributes:
         around_step: entered for each training step, forward and backward pass.
-        layout: of the parameters, in the order of `named_parameters()`, but last those that are
-            statistics: without a gradient, changed by the forward pass of training.
+        layout: of the parameters, in the order of `named_parameters()`. Parameters that are
+            statistics (no gradient, set by the forward pass) come last.
         leaf_modules: the modules without children, in the order of the model: to visit them takes
             less time than to walk the model.
         num_trainable: entries of the flat vector before the statistics.
@@ -132,7 +132,8 @@ class FlatModel:
         flat = torch.cat([self.parameters.new_empty(0), *(b.reshape(-1) for _, _, b in floats)])
         start = 0
         for module, name, buffer in floats:
-            # Through `data`: autograd must not take a change of one buffer for one of all.
+            # Through `data`: otherwise autograd would count a change of one buffer as a change of
+            # all.
             part = flat[start : start + buffer.numel()].data
             module.register_buffer(name, part.view(buffer.shape))
             start += buffer.numel()

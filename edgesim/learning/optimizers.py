@@ -22,12 +22,12 @@ from torch import Tensor
 
 from edgesim.hardware.work import Work, vector_work
 
-_PART = 1 << 17  # entries whose several passes stay in the caches; a multiple of vector registers
+_PART = 1 << 17  # entries of a part, which stays in the caches over several passes
 
 
 @dataclass(slots=True)
 class OptimizerState:
-    """What a device's optimizer remembers between rounds.
+    """State of a device's optimizer between rounds.
 
     Attributes:
         momentum: shape (D,); local momentum m, or the quasi-global estimate.
@@ -40,7 +40,7 @@ class OptimizerState:
 
 
 class Optimizer(Protocol):
-    """A frozen object of hyper-parameters; its evolving state is handed to it.
+    """An optimizer: a frozen object of hyper-parameters, to which its state is passed.
 
     Attributes:
         kept: vectors of the trained parameters' length that its state holds between rounds.
@@ -56,7 +56,7 @@ class Optimizer(Protocol):
         ...
 
     def work(self, num_trainable: int) -> Work:
-        """Work of one round's local step, and of what the optimizer learns from gossip."""
+        """Work of the local step of a round, and of `after_gossip_`."""
         ...
 
     def init(self, x: Tensor) -> OptimizerState:
@@ -68,7 +68,10 @@ class Optimizer(Protocol):
         ...
 
     def after_gossip_(self, state: OptimizerState, x: Tensor, u: float, gamma: float) -> None:
-        """Learn from what gossip did to x; `u` is the push weight at which `g` was taken."""
+        """Update the state by the change of x in gossip.
+
+        `u` is the push weight at which `g` was taken.
+        """
         ...
 
 
@@ -105,7 +108,7 @@ class Sgd:
             part.sub_(d, alpha=gamma)
 
     def after_gossip_(self, state: OptimizerState, x: Tensor, u: float, gamma: float) -> None:
-        """Local momentum learns nothing from gossip."""
+        """Do nothing: local momentum does not depend on gossip."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +130,7 @@ class QuasiGlobalMomentum:
     weight_decay: float
 
     def work(self, num_trainable: int) -> Work:
-        """See `Optimizer`."""
+        """Work of the local step and of `after_gossip_`, counted from the formulas."""
         # a: 2; d = (1 + beta) a + beta^2 m: 3, or a + beta m: 2; x: 2;
         # m = beta m + (1 - beta) d: 3; then r = x - x~: 1, m -= r (1 - beta) / (gamma u): 2.
         ops = 13 if self.nesterov else 12
@@ -160,7 +163,10 @@ class QuasiGlobalMomentum:
 
 
 def _in_parts(*vectors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Views of vectors of one length, part by part; no bit depends on where parts end."""
+    """Views of parts of vectors of one length.
+
+    The results do not depend on the size of the parts.
+    """
     return zip(*(vector.split(_PART) for vector in vectors), strict=True)
 
 

@@ -1,7 +1,7 @@
 """Parameters as one flat vector, and the layout that finds each tensor in it.
 
 Gossip state, messages and optimizers work on flat vectors of shape (D,); only the forward and
-backward pass sees named tensors. A layout is the contract between both ends of an edge.
+backward pass sees named tensors. Both ends of an edge must have the same layout.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ParameterLayout:
 
     @cached_property
     def size_array(self) -> NDArray[np.int64]:
-        """`sizes` as an array, shape (T,); not to be changed."""
+        """`sizes` as an array, shape (T,); shared, so do not change it."""
         sizes = np.array(self.sizes, np.int64)
         sizes.flags.writeable = False
         return sizes
@@ -74,7 +74,7 @@ class ParameterLayout:
 
     @cached_property
     def digest(self) -> int:
-        """CRC-32 of the shapes: two ends of an edge must hold the same model."""
+        """CRC-32 of the shapes, by which the ends of an edge check that their models agree."""
         return zlib.crc32(repr(self.shapes).encode("ascii"))
 
     def split(self, flat: Tensor) -> list[Tensor]:

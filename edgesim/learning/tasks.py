@@ -1,7 +1,7 @@
-"""Tasks: what models are trained for, and by which figures they are evaluated.
+"""Tasks: losses of training and figures of evaluation.
 
-Shapes: N samples, K entries of an output (classes, numbers of a target, or words), T places of a
-sequence.
+Shapes: N samples, K entries of an output (classes, numbers of a target, or tokens), T positions of
+a sequence.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ class Task(Protocol):
 
     @property
     def metrics(self) -> Mapping[str, str]:
-        """Meaning of each figure of `summary` but loss and accuracy, by its name: a column."""
+        """Meaning of each figure of `summary` except loss and accuracy, by name.
+
+        Each is a column.
+        """
         ...
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Mean over the batch of what training makes smaller, one number.
+        """The loss that training minimises: mean over the batch, one number.
 
         Raises:
             ValueError: outputs and targets don't fit each other.
@@ -39,7 +42,7 @@ class Task(Protocol):
         """Figures of an evaluation: `loss`, maybe `accuracy`, and all of `metrics`.
 
         Args:
-            means: of each of `sums`, over all samples.
+            means: of each figure of `sums`, over all samples.
         """
         ...
 
@@ -55,7 +58,7 @@ class Classification:
         return functional.cross_entropy(outputs, targets)
 
     def sums(self, outputs: Tensor, targets: Tensor) -> Mapping[str, float]:
-        """Cross-entropy, and samples whose largest output is that of their class."""
+        """Cross-entropy, and number of correctly classified samples."""
         return {
             "accuracy": int((outputs.argmax(dim=1) == targets).sum()),
             "loss": float(functional.cross_entropy(outputs, targets, reduction="sum")),
@@ -93,7 +96,7 @@ class Regression:
 
 @dataclass(frozen=True, slots=True)
 class NextToken:
-    """Each place of a sequence has a word that follows: outputs (N, T, K), targets (N, T)."""
+    """The next token at each position of a sequence: outputs (N, T, K), targets (N, T)."""
 
     metrics: Mapping[str, str] = field(
         default_factory=lambda: {"perplexity": "exp(loss), on the test samples"}
@@ -104,7 +107,7 @@ class NextToken:
         return functional.cross_entropy(*_places(outputs, targets))
 
     def sums(self, outputs: Tensor, targets: Tensor) -> Mapping[str, float]:
-        """Cross-entropy, and share of places whose largest output is right, means over places."""
+        """Cross-entropy, and share of correctly predicted positions; means over positions."""
         flat, words = _places(outputs, targets)
         length = targets.shape[1]
         return {
@@ -128,10 +131,10 @@ TASKS: dict[str, Task] = {
 
 
 def _shaped(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Targets in the shape of outputs; one number a sample may come without an axis of its own.
+    """Targets in the shape of outputs; targets of one number may have shape (N,).
 
     Raises:
-        ValueError: they have other sizes; torch would repeat them.
+        ValueError: the sizes differ; torch would broadcast them.
     """
     if outputs.numel() != targets.numel() or len(outputs) != len(targets):
         raise ValueError(

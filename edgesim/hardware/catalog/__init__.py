@@ -1,9 +1,9 @@
 """The catalog of device profiles, by the names that scenarios use.
 
-Rates of CPUs are what their pipes complete if no cycle is lost, at the clock they hold: an upper
-bound as in any roofline, so that devices compare. Real kernels reach less: HPL 39 to 48 % on
-Raspberry Pis 5 and 4, where it says so beside the number. Rates of the two GPUs that throttle are
-measured. A scenario with measurements of its own overrides what it knows better.
+Rates of CPUs are those of fully used pipelines at the sustained clock: an upper bound, as in any
+roofline, so that devices can be compared. Real kernels reach less; HPL reaches 39 to 48 % on
+Raspberry Pis 5 and 4, as stated beside the number. Rates of the two GPUs that throttle are
+measured. A scenario may override any number by a measurement of its own.
 
 Memory is what a program can use. Powers are the whole board's or module's, as each citation says.
 """

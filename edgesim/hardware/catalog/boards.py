@@ -125,13 +125,13 @@ def _coral() -> CatalogEntry:
 
 
 def _peak(ghz: float, products: int, why: str, cycles: int = 1) -> Figure:
-    """What four cores complete if no cycle is lost."""
+    """Rate of four cores with fully used pipelines."""
     per_cycle = f"{products} products" + (f" / {cycles} cycles" if cycles > 1 else "")
     return derived(4 * ghz * 1e9 * products / cycles, f"4 cores x {ghz:g} GHz x {per_cycle}: {why}")
 
 
 def _copied(mb_per_s: float, where: str) -> Figure:
-    """Bandwidth from what memcpy copies: it reads and writes every byte."""
+    """Bandwidth from the rate of memcpy, which reads and writes every byte."""
     return derived(
         2 * mb_per_s * 1e6, f"2 x {mb_per_s:g} MB/s: read and written by memcpy, {where}"
     )

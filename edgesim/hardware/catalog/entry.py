@@ -1,4 +1,4 @@
-"""What the catalog says of a device: its profile, and beside every number where it is from."""
+"""An entry of the catalog: the profile of a device, and the source of every number."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Evidence = Literal["measured", "vendor", "derived"]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Why a number is believed.
+    """Source of a number.
 
     Attributes:
         evidence: measured by somebody, stated by the vendor, or derived from other numbers.
-        citation: what was measured or stated where. A derived number's citation opens with its
-            arithmetic, up to a colon; where that rests on a figure for which no document was
-            found, "Estimate: " comes first.
+        citation: document and place. The citation of a derived number begins with its arithmetic,
+            up to a colon; if the arithmetic uses a figure without a document, "Estimate: " stands
+            before it.
     """
 
     evidence: Evidence
@@ -74,7 +74,7 @@ class Row(NamedTuple):
     citation: str
 
 
-# Key of a source, how tables call the quantity, its unit.
+# Key of a source, name of the quantity in tables, unit.
 _QUANTITIES: tuple[tuple[str, str, str], ...] = (
     ("int8_macs_per_s", "int8 rate", "MAC/s"),
     ("bits16_macs_per_s", "16-bit float rate", "MAC/s"),
@@ -104,7 +104,7 @@ class CatalogEntry:
     sources: Mapping[str, Source]
 
     def value(self, key: str) -> float:
-        """The number that the source of this key is for."""
+        """The number whose source has this key."""
         _, in_radio, field = key.rpartition("radio.")
         number: float = getattr(self.profile.radio if in_radio else self.profile, field)
         return number
@@ -132,7 +132,7 @@ def catalog_entry(
     radio: SourcedRadio,
     battery_j: Figure | None = None,
 ) -> CatalogEntry:
-    """Split figures into a profile and the sources of its numbers; the words are a profile's."""
+    """Split figures into a profile and the sources of its numbers; arguments as of the profile."""
     figures = {
         "int8_macs_per_s": int8_macs_per_s,
         "bits16_macs_per_s": bits16_macs_per_s,

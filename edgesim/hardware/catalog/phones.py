@@ -1,7 +1,8 @@
 """Phones and a laptop core of the catalog.
 
-A phone computes at the clock that its case can cool for hours, not at the one it reaches for
-seconds. It runs on its battery; a scenario sets `battery_wh: null` for one on its charger.
+Rates of a phone are those of the clock that it sustains for hours without overheating, not of its
+peak clock. A phone runs on its battery; a scenario sets `battery_wh: null` for a phone on a
+charger.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Radios of the catalog's devices.
 
 Bandwidths are what an application gets, not what the standard promises. Energies are those of the
-radio chip alone, as if it transmitted or received for as long as the bytes take at this bandwidth:
-the processor's share of each packet is not in them (Serrano et al., "Per-frame energy consumption
-in 802.11 devices", IEEE/ACM ToN 2015, find it to be large for small packets). One of a kind stands
-for others: a radio whose currents its vendor does not publish has those of a similar chip, and its
-citation says which.
+radio chip alone, for the time that the bytes take at this bandwidth. They do not include the energy
+that the processor uses for each packet (Serrano et al., "Per-frame energy consumption in 802.11
+devices", IEEE/ACM ToN 2015, find it to be large for small packets). If the vendor of a radio does
+not publish its currents, those of a similar chip are used; the citation names the chip.
 """
 
 from __future__ import annotations
@@ -121,7 +120,7 @@ def wifi_of_laptops() -> SourcedRadio:
 
 
 def gigabit_ethernet() -> SourcedRadio:
-    """A cable: development kits without Wi-Fi, and servers."""
+    """Ethernet cable of development kits without Wi-Fi and of servers."""
     bandwidth = measured(
         941e6, "iperf3 over gigabit Ethernet on a Raspberry Pi: mpr-projects.com, RPi NAS, part 3"
     )
