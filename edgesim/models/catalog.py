@@ -1,4 +1,4 @@
-"""Names of the models, as scenarios and `edgesim list` use them, and the way to build them."""
+"""The models by the names of scenarios and `edgesim list`, and their construction."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Initialization = Literal["full_precision", "low_precision"]
 
 @dataclass(frozen=True, slots=True)
 class ModelSize:
-    """Of a model that has no fixed one.
+    """Size of a model whose catalog entry leaves it free.
 
     Attributes:
         depth: layers of a ResNet; None: 20.
@@ -58,14 +58,14 @@ FIXED_SIZE = ModelSize()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelKind:
-    """How a model is made, and which images it takes.
+    """Constructor of a model, and the images that it accepts.
 
     Attributes:
         description: one line for people; parameter counts are those for 3 channels, 10 classes
             and norm evonorm_s0 (reference.md, section 5).
         make: constructs it from layers, image shape, number of classes and size.
         min_side: least height and width in pixels.
-        last_norm_stride: pixels of the image per pixel of the map that its last norm sees.
+        last_norm_stride: stride of the input of the last norm relative to the image.
         initialize_low_precision_: changes the initialisation to that of the reference code's
             low-precision model.
     """
@@ -153,7 +153,7 @@ def build_model(
         num_classes: number of logits.
         layers: its arithmetic and its norm.
         generator: the same state gives the same bits; no other randomness is used.
-        initialization: which of the reference code's two.
+        initialization: one of the two initialisations of the reference code.
         size: of a model that has no fixed one.
 
     Raises:
@@ -173,11 +173,11 @@ def build_model(
 def check_model(
     name: str, image_shape: ImageShape, layers: Layers, size: ModelSize = FIXED_SIZE
 ) -> None:
-    """Refuse what could not be built or trained; allocates nothing.
+    """Check that a model can be built and trained, without allocating it.
 
     Raises:
         ModelError: no such model, an image too small for the model, channels that don't fit
-            the norm's groups, or a batch norm that would see a single value of a channel.
+            the norm's groups, or a batch norm whose batch has a single value per channel.
     """
     if name not in MODELS:
         raise ModelError(f"no model is named {name!r}; there are {', '.join(MODELS)}")

@@ -1,4 +1,4 @@
-"""What all image models share: features, an average over the image, a head."""
+"""The structure of all image models: features, an average over the image, a head."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class ImageClassifier(nn.Module):
 
 
 def _channels_last(images_NCHW: Tensor) -> Tensor:
-    """A copy whose strides say channels_last, so that all layers choose their faster kernels.
+    """A copy with the strides of channels_last, with which all layers use their faster kernels.
 
-    Not `Tensor.contiguous`: it leaves grey images alone, whose one channel is in either order, and
-    the convolution reads their strides as the slow one.
+    `Tensor.contiguous` would not do: grey images have one channel, so their memory fits both
+    layouts. It would keep their strides, and the convolution would choose the slower kernel.
     """
     copy = torch.empty_like(images_NCHW, memory_format=torch.channels_last)
     return copy.copy_(images_NCHW)

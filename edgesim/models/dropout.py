@@ -47,9 +47,9 @@ class SeededDropout(nn.Module):
 
 
 def seed_dropout_(model: nn.Module, seed: int) -> None:
-    """Let all dropout of a model draw its next masks from one stream, in the order of its layers.
+    """Seed the dropout of a model: its layers draw their next masks from one stream, in order.
 
-    What a model from outside draws from torch's global generator follows from the same seed.
+    A model from outside gets the same seed for torch's global generator.
 
     Args:
         model: is changed only in its `SeededDropout` and `StepSeed` modules; may have none.

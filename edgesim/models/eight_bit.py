@@ -1,4 +1,4 @@
-"""Layers in 8 bits: everything that the architecture asks for, first and last layer included."""
+"""Layers in 8 bits, including the first and the last layer of a model."""
 
 from __future__ import annotations
 
@@ -82,5 +82,5 @@ class EightBit:
     def max_pool(
         self, kernel_size: int, *, stride: int, padding: int = 0, ceil_mode: bool = False
     ) -> nn.Module:
-        """Maximum of each window; 8 bits of it are saved."""
+        """Maximum of each window; its position is saved for the backward pass in 8 bits."""
         return CompactMaxPool2d(kernel_size, stride=stride, padding=padding, ceil_mode=ceil_mode)

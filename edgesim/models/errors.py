@@ -1,4 +1,4 @@
-"""What can be wrong with the choice of a model."""
+"""Error of the choice of a model."""
 
 from __future__ import annotations
 

@@ -2,10 +2,10 @@
 
 Source: reference.md, section 2.
 
-Written out in torch operations, EvoNorm costs a ResNet-20 more time than all its convolutions: on
-one thread each operation is a pass through memory, and torch's variance is a slow one. This
-autograd function takes eighteen passes, forward and backward, saves two tensors of the input's size
-between them, and works in channels_last, in which the convolutions are fastest. It uses plain torch
+Written in plain torch operations, EvoNorm takes more time in a ResNet-20 than all convolutions: on
+one thread each operation is a pass through memory, and torch's variance is slow. This autograd
+function takes eighteen passes, forward and backward, saves two tensors of the input's size between
+them, and works in channels_last, in which the convolutions are fastest. It uses plain torch
 operations in a fixed order: equal inputs give equal bits, whatever their memory layout was.
 
 Symbols:
@@ -14,8 +14,8 @@ Symbols:
     M: entries in a sample's group   p_x, p_v: parts of the gradients at x and v
 Shapes:
     N: samples   G: groups   K: channels in a group   C = G K   H, W: height, width
-    R = W C: a row of pixels with their channels. Activations are worked on as NHR, so that whatever
-    varies by channel is one contiguous row of length R and not many short ones of length C.
+    R = W C: a row of pixels with their channels. Activations are processed as NHR, so that values
+    by channel form one contiguous row of length R instead of many short ones of length C.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class EvoNormS0(nn.Module):
 
     Args:
         channels: C of the input, shape (N, C, H, W).
-        groups: into how many groups of channels.
+        groups: number of groups of channels.
 
     Raises:
         ModelError: `channels` can't be divided into `groups`.
@@ -60,7 +60,7 @@ class EvoNormS0(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """The initial values; nothing is drawn."""
+        """Set the initial values, without random numbers."""
         nn.init.ones_(self.gamma)
         nn.init.zeros_(self.beta)
         nn.init.ones_(self.v)
@@ -93,7 +93,7 @@ def evonorm_s0(x_NCHW: Tensor, gamma: Tensor, beta: Tensor, v: Tensor, groups: i
 
 @dataclass(frozen=True, slots=True)
 class _Geometry:
-    """Sizes of a batch, and the ways between its shapes."""
+    """Sizes of a batch, and conversions between its shapes."""
 
     N: int
     G: int
@@ -107,15 +107,15 @@ class _Geometry:
         return self.K * self.H * self.W
 
     def rows(self, x_NCHW: Tensor) -> Tensor:
-        """Activations as NHR: a view of what is channels_last, a copy otherwise."""
+        """Activations as NHR: a view if the memory is channels_last, otherwise a copy."""
         return x_NCHW.permute(0, 2, 3, 1).contiguous().view(self.N, self.H, -1)
 
     def images(self, x_NHR: Tensor) -> Tensor:
-        """The way back, a view."""
+        """NCHW from NHR; a view."""
         return x_NHR.view(self.N, self.H, self.W, -1).permute(0, 3, 1, 2)
 
     def tile(self, per_channel_C: Tensor) -> Tensor:
-        """One row, shape (R,), that holds each pixel's channel value."""
+        """Values by channel, repeated for each pixel of a row: shape (R,)."""
         return per_channel_C.expand(self.W, -1).reshape(-1)
 
     def spread(self, per_sample_NGk: Tensor) -> Tensor:
@@ -148,7 +148,7 @@ class _EvoNormS0(Function):
         N, C, H, W = x_NCHW.shape
         ctx.geometry = geometry = _Geometry(N, groups, C // groups, H, W)
         x = geometry.rows(x_NCHW)
-        # Centred before it is squared: E[x^2] - E[x]^2 loses all digits where mu^2 >> variance.
+        # Centred before squaring: E[x^2] - E[x]^2 loses all precision where mu^2 >> variance.
         mu = geometry.sum_pixels(x).sum(2, keepdim=True).div_(geometry.M)
         work = x - geometry.spread(mu)
         squares = geometry.sum_pixels(torch.mul(work, work, out=work)).sum(2, keepdim=True)

@@ -1,9 +1,9 @@
-"""Torch's global generator, lent to models that draw from it, one at a time and from a known seed.
+"""Use of torch's global generator by models that draw from it: one at a time, with a known seed.
 
-edgesim itself draws from no global generator. A model from outside may: in its constructor, or in
-a step through `functional.dropout`, `torch.rand` and the like. The generator is one of the whole
-process, and several devices compute at a time: it is seeded and used under a lock, and then put
-back as it was.
+edgesim itself draws from no global generator. A model from outside may draw from it in its
+constructor, or in a step by `functional.dropout`, `torch.rand` and the like. The process has one
+such generator for several devices that compute at the same time. So it is seeded and used under a
+lock, and then its state is restored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LOCK = RLock()
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Within it torch's global generators start from a seed; nobody else within it draws.
+    """Context in which torch's global generators start from a seed, for one thread at a time.
 
     Args:
         seed: in [0, 2**63).
@@ -34,17 +34,19 @@ def seeded(seed: int) -> Iterator[None]:
 def state() -> Tensor:
     """State of the processor's global generator, to be compared with an earlier one.
 
-    It is read while nobody has the generator on loan, so other threads don't change it.
+    It is read under the lock, so other threads do not change it meanwhile.
     """
     with _LOCK:
         return torch.random.get_rng_state()
 
 
 class StepSeed(nn.Module):
-    """Holds the seed of a step; a module without tensors, so that it is found among the others.
+    """Holds the seed of a step.
+
+    It is a module without tensors, so `seed_dropout_` finds it in the model.
 
     Attributes:
-        seed: of the step under way, in [0, 2**63).
+        seed: of the current step, in [0, 2**63).
     """
 
     def __init__(self) -> None:

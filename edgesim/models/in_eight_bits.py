@@ -1,10 +1,10 @@
 """Replaces the layers of any module by their 8-bit counterparts, where there is one.
 
-What has none stays in fp32 and is named: modules of other types, and whatever a module's own
-`forward` computes by functions and operators, such as a plain `+`. Types are exact: a subclass may
-compute something else. Torch's composed modules (attention, recurrent layers) stay as they are:
-they read the tensors of their parts instead of calling them. So does a layer with hooks, which its
-counterpart would not call.
+Everything else stays in fp32 and is named: modules of other types, and functions and operators in a
+`forward`, such as a plain `+`. Only exact types are replaced, as a subclass may compute something
+else. Torch's composed modules (attention, recurrent layers) stay in fp32, since they read the
+tensors of their parts instead of calling them. A layer with hooks stays in fp32, since its
+counterpart would not call them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def replace_layers_(module: nn.Module, layers: EightBit) -> tuple[nn.Module, tup
         layers: 8-bit arithmetic.
 
     Returns:
-        The module, or what replaces it as a whole; and what of it stays in fp32, in words.
+        The module or its replacement; and descriptions of its parts that stay in fp32.
     """
     places = Counter(id(found) for _, found in module.named_modules(remove_duplicate=False))
     replacing = _Replacing(layers, places)
@@ -47,13 +47,13 @@ def replace_layers_(module: nn.Module, layers: EightBit) -> tuple[nn.Module, tup
 
 @dataclass(slots=True)
 class _Replacing:
-    """What is known while the layers of a module are replaced.
+    """State of a replacement.
 
     Attributes:
         layers: 8-bit arithmetic.
-        places: in how many places a module stands, by its identity.
-        made: what replaces a module, by the identity of that module.
-        stays: what stays in fp32, in words and in order.
+        places: number of places of each module, by its identity.
+        made: replacement of each module, by the identity of the module.
+        stays: descriptions of parts that stay in fp32, in order.
     """
 
     layers: EightBit
@@ -62,7 +62,7 @@ class _Replacing:
     stays: dict[str, None] = field(default_factory=dict)
 
     def visit(self, module: nn.Module, name: str) -> nn.Module:
-        """Replace the layers of a module; gives the module or what replaces it."""
+        """Replace the layers of a module; return the module or its replacement."""
         if id(module) in self.made:
             return self.made[id(module)]
         new = _counterpart(module, self.layers)
@@ -86,9 +86,10 @@ class _Replacing:
         return module
 
     def _replace_norms_before_relu_(self, sequence: nn.Sequential) -> None:
-        """Range BatchNorm has its ReLU within: it takes the place of a batch norm and of the next.
+        """Replace each batch norm and the ReLU after it by Range BatchNorm, which has a ReLU.
 
-        A norm that stands in several places may lack its ReLU in another: it stays in fp32.
+        A batch norm that is used in several places stays in fp32: in some place a ReLU may be
+        missing.
         """
         for place in range(len(sequence) - 1):
             norm, gate = sequence[place], sequence[place + 1]
@@ -139,7 +140,7 @@ def _has_hooks(module: nn.Module) -> bool:
 
 
 def _convolution(conv: nn.Conv2d, layers: EightBit) -> nn.Module | None:
-    """Square ones alone, padded by zeros, the same on all sides."""
+    """The 8-bit convolution; None unless square and padded by zeros alike on all sides."""
     kernel, stride = set(conv.kernel_size), set(conv.stride)
     padding = {
         "same": {(size - 1) // 2 for size in conv.kernel_size},
@@ -193,7 +194,7 @@ def _range_evonorm(module: nn.Module, layers: EightBit) -> QuantizedRangeEvoNorm
 
 
 def _max_pool(pool: nn.Module) -> nn.Module | None:
-    """Windows with one side for both dimensions alone, without gaps."""
+    """The 8-bit pooling; None unless its windows are square and without gaps."""
     if isinstance(pool, nn.MaxPool2d):
         sizes = (pool.kernel_size, pool.stride, pool.padding)
         is_plain = pool.dilation == 1 and not pool.return_indices

@@ -26,7 +26,7 @@ def construct(make: Callable[[], nn.Module], generator: torch.Generator) -> nn.M
 
     Args:
         make: constructs the model.
-        generator: of the CPU; its state alone decides the bits of the parameters.
+        generator: on the CPU; the parameters depend on its state alone.
     """
     model = outline(make)
     _allocate_(model)
@@ -44,8 +44,9 @@ def outline(make: Callable[[], nn.Module]) -> nn.Module:
 def initialize_(model: nn.Module, generator: torch.Generator) -> None:
     """Give every parameter and buffer its initial value.
 
-    Convolutions: N(0, 2 / (k^2 C_out)), biases 0 (R leaves these open). Linear layers: torch's
-    default, uniform within 1 / sqrt(fan_in). Norms: scale 1, shift 0, EvoNorm's slope 1.
+    Convolutions: N(0, 2 / (k^2 C_out)), biases 0 (docs/reference.md leaves the biases open). Linear
+    layers: torch's default, uniform within 1 / sqrt(fan_in). Norms: scale 1, shift 0, EvoNorm's
+    slope 1.
 
     Raises:
         TypeError: a module with parameters of its own that has no rule here.
@@ -74,7 +75,7 @@ def initialize_(model: nn.Module, generator: torch.Generator) -> None:
 
 
 def _allocate_(model: nn.Module) -> None:
-    """Give an outline its storage, unset; as `to_empty` does, which imports a compiler for it."""
+    """Allocate uninitialised storage; torch's `to_empty` would import a compiler."""
     for module in model.modules():
         for name, parameter in module.named_parameters(recurse=False):
             empty = nn.Parameter(torch.empty(parameter.shape), parameter.requires_grad)

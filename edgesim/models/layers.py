@@ -1,7 +1,7 @@
 """The layers that models are built of: the seam between an architecture and its arithmetic.
 
-An architecture says what is connected to what and makes no such layer itself: it asks a `Layers`.
-Another arithmetic is another `Layers`, and no architecture changes for it.
+An architecture defines the connections and gets its layers from a `Layers`. A new arithmetic is a
+new `Layers`; no architecture has to change.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Layers(Protocol):
         ...
 
     def residual_sum(self) -> nn.Module:
-        """Sum of a block's two branches, called with both."""
+        """Module that adds the two branches of a block."""
         ...
 
     def max_pool(
@@ -112,7 +112,7 @@ class FullPrecision:
 
 
 class RepeatableMaxPool2d(CompactMaxPool2d):
-    """Maximum pooling: torch's on a CPU; ours on a GPU, where its gradient is not repeatable."""
+    """Maximum pooling: torch's on a CPU; edgesim's on a GPU, where torch's is not repeatable."""
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         """Shape (N, C, H', W')."""

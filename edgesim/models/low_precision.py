@@ -1,10 +1,10 @@
-"""How the reference code initialises its low-precision models, unlike its others.
+"""Initialisation of low-precision models in the reference code, which differs from its others.
 
 Source: reference.md, sections 2 and 9.13.
 
-An accuracy of 8 bits against fp32 says little while the two also begin in different places: either
-initialisation can be given to either precision. Each function changes what differs from the
-initialisation of full precision.
+If fp32 and 8-bit models have different initial values, their accuracies are hard to compare. So
+both initialisations can be used in both precisions. Each function changes only the values that
+differ from the initialisation of full precision.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _NORMS = (
 def initialize_resnet_(model: nn.Module, generator: torch.Generator) -> None:
     """Scale 0 for the last norm of each residual branch; the last layer N(0, 0.01) with bias 0.
 
-    Blocks begin as their shortcuts. A network without residual blocks gets the last layer alone.
+    So each block initially equals its shortcut. In a network without residual blocks only the last
+    layer changes.
     """
     for module in model.modules():
         if isinstance(module, BasicBlock):

@@ -1,8 +1,8 @@
 """MobileNetV2 (arXiv 1801.04381) in the reference code's form (reference.md, section 5).
 
-It differs from the paper in this: the first block expands too (by 1, to the same width), a 1x1
-convolution makes a shortcut where the width changes at stride 1, and a nonlinearity follows the
-projection as it does every norm.
+It differs from the paper: the first block has an expansion too (by 1, to the same width), the
+shortcut has a 1x1 convolution where the width changes at stride 1, and the projection is followed
+by a nonlinearity, as every norm is.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def mobilenet_v2(
 
 
 class InvertedResidual(nn.Module):
-    """Expand (1x1), filter each channel (3x3), project (1x1); a shortcut beside, at stride 1."""
+    """Expansion (1x1), depthwise filter (3x3), projection (1x1); with a shortcut at stride 1."""
 
     def __init__(
         self, layers: Layers, in_channels: int, out_channels: int, expansion: int, stride: int

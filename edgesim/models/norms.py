@@ -1,4 +1,4 @@
-"""The norms that scenarios name, each with its nonlinearity: what follows every convolution."""
+"""The norms that scenarios name, each with its nonlinearity; one follows every convolution."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def make_norm_act(norm: Norm, channels: int, gate: Gate) -> nn.Module:
     Args:
         norm: which one.
         channels: of the activations.
-        gate: of Range EvoNorm; the others take no notice.
+        gate: of Range EvoNorm; other norms ignore it.
 
     Raises:
         ModelError: the channels can't be divided into the norm's groups.

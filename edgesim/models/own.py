@@ -1,9 +1,9 @@
 """Models from outside of edgesim: any `torch.nn.Module`, made to train repeatably.
 
-A device lends its tensors to a model and takes them back after each step
-(`learning/flat_model.py`). So a step has to be a function of parameters, floating-point buffers,
-batch and seed. What a module holds beside these is refused, and its random numbers are seeded for
-each device and round.
+A device copies its vectors into a model and reads them back after each step
+(`learning/flat_model.py`). So a step must depend only on parameters, floating-point buffers, batch
+and seed. Modules with other state are refused, and random numbers of modules are seeded for each
+device and round.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class OwnModelKind:
     make: Callable[[tuple[int, ...], int], object]
 
     def construct(self, input_shape: tuple[int, ...], num_classes: int, seed: int) -> nn.Module:
-        """The module as its author has it, but for dropout, whose masks come from the step's seed.
+        """Make the module and replace its dropout by one with masks from the step's seed.
 
         Raises:
             ModelError: it can't be made, or it holds tensors that devices can't take over.
@@ -72,11 +72,11 @@ class OwnModel(nn.Module):
     """A module from outside, whose random numbers follow from the seed of the step.
 
     Args:
-        kind: what made it.
-        inner: the module, its layers in 8 bits where the precision asks for it.
-        make_plain: makes the module anew in fp32, to be measured.
-        stays_fp32: what of it stays in fp32 though the precision is 8 bits.
-        example: a batch of inputs, by which it is found out whether a step draws random numbers.
+        kind: the constructor by which it was made.
+        inner: the module; with precision int8, after the replacement of its layers.
+        make_plain: makes the module again in fp32, for the measurement of its costs.
+        stays_fp32: descriptions of parts that stay in fp32 with precision int8.
+        example: a batch of inputs, used to find out whether a step draws random numbers.
 
     Raises:
         ModelError: its forward or backward pass fails on the example.
@@ -100,7 +100,7 @@ class OwnModel(nn.Module):
         self._draws = _is_drawing(kind.name, make_plain(), example)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """What the module gives."""
+        """Output of the module for a batch."""
         if self._draws and not self.training:  # training steps are seeded as a whole
             with global_random.seeded(self.step_seed.seed):
                 return self._called(inputs)
@@ -108,7 +108,7 @@ class OwnModel(nn.Module):
 
     @contextmanager
     def around_step(self) -> Iterator[None]:
-        """Within it one training step is taken, backward pass included.
+        """Context of one training step, including its backward pass.
 
         Raises:
             ModelError: the step draws random numbers, which the example did not.
@@ -133,7 +133,7 @@ class OwnModel(nn.Module):
 
 
 def _is_drawing(name: str, module: nn.Module, example: Tensor) -> bool:
-    """Whether a step draws from torch's global generator; the module is used up."""
+    """Whether a step draws from torch's global generator; do not use the module afterwards."""
     seed_dropout_(module, 0)
     with global_random.seeded(0):
         before = global_random.state()
@@ -164,7 +164,7 @@ def build_own_model(
     """An initialised model with fp32 parameters, on the CPU, in training mode.
 
     Args:
-        kind: what was found by name.
+        kind: constructor of the module.
         input_shape: of one sample: channels, height and width of images.
         num_classes: entries of an output.
         layers: the arithmetic.
@@ -207,7 +207,7 @@ def _equal_bits(a: Tensor, b: Tensor) -> bool:
 
 
 def _check_tensors(name: str, module: nn.Module) -> None:
-    """Refuse tensors that do not become parts of one flat float32 vector."""
+    """Refuse tensors that cannot be part of one flat float32 vector."""
     parameters = list(module.named_parameters())
     if not any(parameter.requires_grad for _, parameter in parameters):
         raise ModelError(f"{name} has no parameter to train; register them in its constructor")
@@ -247,7 +247,7 @@ def _with_seeded_dropout(module: nn.Module) -> nn.Module:
         if type(owner).__module__.startswith("torch.nn.modules.") and not isinstance(
             owner, nn.Sequential | nn.ModuleList | nn.ModuleDict
         ):
-            continue  # torch's own modules may look into their parts
+            continue  # torch's composed modules may read their parts
         for name, child in list(owner.named_children()):
             if type(child) is nn.Dropout and child.p < 1:
                 setattr(owner, name, SeededDropout(child.p))

@@ -2,7 +2,8 @@
 
 Source: reference.md, section 2.
 
-They separate what the range costs from what the rounding costs (Fig. 1 of arXiv 2111.09389).
+With them the effect of the range on accuracy can be told from that of rounding (Fig. 1 of arXiv
+2111.09389).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class RangeEvoNorm(nn.Module):
 
     Args:
         channels: C of the input, shape (N, C, H, W), a multiple of `groups`.
-        groups: into how many groups of channels.
+        groups: number of groups of channels.
         gate: `sigmoid`, or the piecewise linear one of the 8-bit norm.
     """
 
@@ -37,7 +38,7 @@ class RangeEvoNorm(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """The initial values; nothing is drawn."""
+        """Set the initial values, without random numbers."""
         nn.init.ones_(self.gamma)
         nn.init.zeros_(self.beta)
         nn.init.ones_(self.v)
@@ -78,7 +79,7 @@ class RangeBatchNormReLU(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """The initial values and fresh statistics; nothing is drawn."""
+        """Set the initial values and statistics, without random numbers."""
         nn.init.ones_(self.gamma)
         nn.init.zeros_(self.beta)
         self.running_mean.zero_()

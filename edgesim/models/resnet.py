@@ -2,8 +2,8 @@
 
 Source: reference.md, section 5.
 
-As in the reference code, a norm with its nonlinearity follows every convolution, on the shortcut
-too, and nothing follows the sum of the branches; with any norm.
+As in the reference code, a norm with its nonlinearity follows every convolution, also on the
+shortcut, and nothing follows the sum of the branches. This holds for all norms.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ def small_image_resnet(
 
     The second and the third stage have twice and four times as many.
 
-    R's "ResNet-54" is depth 54, and has 50 layers by this rounding, as in the reference code.
+    The "ResNet-54" of docs/reference.md has depth 54; by the rounding of n it has 50 layers, as in
+    the reference code.
     """
     blocks = (depth - 2) // 6
     stem = [layers.conv(in_channels, width, 3), layers.norm_act(width)]
@@ -56,7 +57,7 @@ def _stages(
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions beside a shortcut: a 1x1 convolution where the shape changes."""
+    """Two 3x3 convolutions and a shortcut, which is a 1x1 convolution if the shape changes."""
 
     def __init__(self, layers: Layers, in_channels: int, out_channels: int, stride: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A small convolutional network for devices and tests in a hurry: about 25,000 parameters."""
+"""A small convolutional network of about 25,000 parameters, for small devices and quick tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from edgesim.models.layers import Layers
 def small_cnn(layers: Layers, in_channels: int, num_classes: int) -> ImageClassifier:
     """Three 3x3 convolutions of 16, 32 and 64 channels, with 2x2 poolings between them.
 
-    Strides of 2 would cost the same, but read the digits of the quickstart a point worse.
+    With strides of 2 the cost would be the same, but the accuracy of the quickstart one point
+    lower.
     """
     features = nn.Sequential(
         layers.conv(in_channels, 16, 3),
