@@ -1,8 +1,8 @@
-"""What a model of the catalog and one of its training steps are, in counts, before anything runs.
+"""Counts of a model of the catalog and of one of its training steps, before anything runs.
 
 The model is built without storage and passes shapes from layer to layer (`shapes_alone.py`). All of
-its layers have closed forms of work and memory. Tests hold the counts to formulas of the
-architectures (reference.md, section 5), layer by layer, and to steps that really ran.
+its layers have closed forms of work and memory. Tests compare the counts, layer by layer, with
+formulas of the architectures (reference.md, section 5) and with steps that ran.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class MacCount:
 
     @property
     def total(self) -> int:
-        """Of all passes."""
+        """MACs of all passes."""
         return self.forward + self.input_gradient + self.weight_gradient
 
 
@@ -66,12 +66,12 @@ class ClosedForm:
 
     @property
     def step_work(self) -> StepWork:
-        """Work of the step, element by element and byte by byte too."""
+        """Work of the step: MACs, element-wise operations and traffic."""
         return StepWork.of(self.layers)
 
     @property
     def macs(self) -> MacCount:
-        """Of the step; its first layer has no input gradient."""
+        """MACs of the step; the first layer has no input gradient."""
         work = self.step_work
         return MacCount(
             forward=work.forward.macs,
@@ -86,7 +86,7 @@ class ClosedForm:
 
     @property
     def flat_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Of all tensors in the flat vector: gossiped ranges follow the trained ones.
+        """Shapes of all tensors in the flat vector: the trained ones, then gossiped ranges.
 
         Source: reference.md, section 1.5.
         """
@@ -125,7 +125,7 @@ class ClosedForm:
 
     @property
     def measured_layers(self) -> tuple[str, ...]:
-        """None: all layers have closed forms."""
+        """Empty: all layers have closed forms."""
         return ()
 
     @property
@@ -140,7 +140,7 @@ class ClosedForm:
 
     @property
     def statistics_bytes(self) -> int:
-        """Bytes of the model's buffers, and of the device's own ones of these that are floats."""
+        """Bytes of the model's buffers, and of the device's copies of its float buffers."""
         settings = self.form.settings
         is_local = settings is not None and settings.ranges == "local"
         floats, counters = 2 * self.num_quantizers if is_local else 0, 0
@@ -151,7 +151,7 @@ class ClosedForm:
         return 2 * FLOAT_BYTES * floats + INDEX_BYTES * counters
 
     def peak_of_step(self, backend: BackendName) -> Mapping[Component, int]:
-        """Bytes at the peak of a step, by component, beside what is there before it."""
+        """Additional bytes at the peak of a step, by component, relative to the time before it."""
         return peak_of_step(self.layers, backend)
 
     def _entries(self, side: Literal["input", "output"], kinds: Collection[Kind]) -> int:
@@ -160,7 +160,7 @@ class ClosedForm:
         return sum(prod(shape[1:]) for shape in shapes)
 
 
-@lru_cache(maxsize=64)  # a budget asks for many batch sizes again and again
+@lru_cache(maxsize=64)  # the budget asks for the same batch sizes many times
 def closed_form(form: ModelForm, batch_size: int) -> ClosedForm:
     """Counts of a model of the catalog.
 

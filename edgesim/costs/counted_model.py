@@ -1,4 +1,4 @@
-"""What the cost tables ask of a model: counted in closed form, or measured where there is none."""
+"""The counts of a model that cost tables need, in closed form or measured."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class CountedModel(Protocol):
 
     @property
     def form(self) -> ModelForm:
-        """What the model is, and in which arithmetic."""
+        """Name, sizes and arithmetic of the model."""
         ...
 
     @property
@@ -36,12 +36,12 @@ class CountedModel(Protocol):
 
     @property
     def flat_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Of all tensors in the flat vector."""
+        """Shapes of all tensors in the flat vector."""
         ...
 
     @property
     def measured_layers(self) -> tuple[str, ...]:
-        """What has no closed form, in words; empty in models of the catalog."""
+        """Descriptions of layers without closed form; empty in models of the catalog."""
         ...
 
     @property
@@ -56,9 +56,9 @@ class CountedModel(Protocol):
 
     @property
     def statistics_bytes(self) -> int:
-        """Bytes of the model's buffers, and of the device's own ones of these that are floats."""
+        """Bytes of the model's buffers, and of the device's copies of its float buffers."""
         ...
 
     def peak_of_step(self, backend: BackendName) -> Mapping[Component, int]:
-        """Bytes at the peak of a step, by component, beside what is there before it."""
+        """Additional bytes at the peak of a step, by component, relative to the time before it."""
         ...

@@ -1,4 +1,4 @@
-"""What each type of module is as a `Layer`: the one table of the layers that have counts."""
+"""Converts modules to `Layer`s: the only table of module types that have counts."""
 
 from __future__ import annotations
 
@@ -53,8 +53,9 @@ class Watched:
 
     Attributes:
         module: to be hooked.
-        is_before: the layer comes before the modules within.
-        describe: the layer, from the first input and the output (or, before, that input again).
+        is_before: whether the layer runs before the modules inside.
+        describe: makes the layer from the first input and the output (with `is_before`: the input
+            again).
     """
 
     module: nn.Module
@@ -63,7 +64,7 @@ class Watched:
 
 
 def watched_modules(model: nn.Module) -> list[Watched]:
-    """Every place of a model where something is computed; the loss belongs to the whole model.
+    """All places of a model that compute something; the loss belongs to the model as a whole.
 
     Raises:
         CostError: a module of a type that has no counts.
@@ -80,7 +81,7 @@ def known_layers(model: OwnModel) -> dict[str, nn.Module]:
 
 
 def _known_within(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
-    """Types are exact. Torch's own composed modules don't call their parts."""
+    """Names of known layers; exact types only. Torch's composed modules are not searched."""
     if type(module) in _KINDS:
         if not isinstance(module, nn.Conv2d) or len(set(module.kernel_size)) == 1:
             yield name, module
@@ -98,7 +99,7 @@ def _is_composed_by_torch(module: nn.Module) -> bool:
 
 
 def measured_layers(model: OwnModel) -> tuple[str, ...]:
-    """What of a model from outside has no closed form: its modules by name and type."""
+    """Modules of a model from outside that have no closed form, by name and type."""
     known = known_layers(model)
     found = []
     for name, module in model.inner.named_modules():
@@ -110,12 +111,15 @@ def measured_layers(model: OwnModel) -> tuple[str, ...]:
 
 
 def is_layer(module: nn.Module) -> bool:
-    """Whether a module is a layer by itself, whatever it is made of."""
+    """Whether a module is one layer, whether or not it has submodules."""
     return type(module) in _KINDS
 
 
 def _visit(module: nn.Module, name: str, found: list[Watched]) -> None:
-    """A module and those within. Types are exact: a subclass may compute something else."""
+    """Visit a module and its submodules.
+
+    Only exact types count: a subclass may compute something else.
+    """
     kind = _KINDS.get(type(module))
     if kind is not None:
         found.append(Watched(module, False, partial(layer_of, name, module)))
@@ -147,7 +151,7 @@ def _visit(module: nn.Module, name: str, found: list[Watched]) -> None:
 
 
 def layer_of(name: str, module: nn.Module, x: Tensor, y: Tensor) -> Layer:
-    """The layer that a module of the table is in one call."""
+    """The layer that one call of a module of the table computes."""
     kind, kernel, groups, gate, num_weights = _KINDS[type(module)], 1, 1, _gate(module), 0
     match module:
         case nn.Conv2d():
@@ -182,7 +186,10 @@ def layer_of(name: str, module: nn.Module, x: Tensor, y: Tensor) -> Layer:
 
 
 def _layer_of_places(name: str, module: nn.Module, x: Tensor, y: Tensor) -> Layer:
-    """As `layer_of`; a linear layer may be called at each place of a sequence."""
+    """The layer of a call, like `layer_of`.
+
+    A linear layer may have an input per position of a sequence.
+    """
     if isinstance(module, nn.Linear):
         x, y = x.flatten(0, -2), y.flatten(0, -2)
     return layer_of(name, module, x, y)
@@ -199,7 +206,7 @@ def _gate(module: nn.Module) -> Gate | None:
 
 
 def _plain_layer(name: str, kind: Kind, x: Tensor, y: Tensor) -> Layer:
-    """A layer that is no module of its own; of the loss, x is what the model was given."""
+    """A layer without a module of its own. For the loss, x is the input of the model."""
     entries = y if kind == "loss" else x
     return Layer(
         name=name,

@@ -1,4 +1,4 @@
-"""What can be wrong with a question about costs."""
+"""Error of the counting of costs."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from edgesim.errors import EdgesimError
 
 
 class CostError(EdgesimError, ValueError):
-    """Something whose work or memory has no count here: a layer, an optimizer, an algorithm."""
+    """The work or memory of a layer, optimizer or algorithm is unknown."""

@@ -1,4 +1,4 @@
-"""What must be known of a layer in one step to count its work and its memory: shapes, no tensors.
+"""A layer in one step, described by shapes: enough to count its work and memory.
 
 Two sources give the same layers: hooks on a model while it trains (`work_meter.py`), and a model
 that passes on shapes alone (`shapes_alone.py`).
@@ -32,8 +32,9 @@ Kind = Literal[
     "view",
     "loss",
 ]
-"""A `fork` is where a residual block's two branches leave; a `copy` brings the images into the
-memory layout of the convolutions; a `view` computes nothing."""
+"""A `fork` is the start of the two branches of a residual block. A `copy` copies the images into
+the memory layout of the convolutions. A `view` computes nothing.
+"""
 
 PRODUCT_KINDS: frozenset[Kind] = frozenset({"convolution", "linear"})
 """The kinds whose work is multiply-accumulates."""
@@ -45,10 +46,10 @@ NORM_KINDS: frozenset[Kind] = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """One layer as it runs in a step, its nonlinearity included where it is part of a norm.
+    """One layer as it runs in a step; a norm includes its nonlinearity if it has one.
 
     Attributes:
-        name: where it stands in the model.
+        name: name of its module in the model.
         kind: what it does.
         input_shape: samples first, then channels; of each of its inputs, if there are two.
         output_shape: likewise.
@@ -58,7 +59,7 @@ class Layer:
         gate: of Range EvoNorm.
         num_weights: entries of the weight tensor of a convolution or a linear layer.
         num_affine: entries of its bias, or of all parameters of a norm.
-        needs_input_gradient: something before it is trained.
+        needs_input_gradient: whether a layer before it has parameters to train.
     """
 
     name: str
@@ -85,5 +86,5 @@ class Layer:
 
     @property
     def starts_shortcut(self) -> bool:
-        """It is the first on the shortcut of a residual block, by the models' names for these."""
+        """Whether the layer is the first on the shortcut of a residual block, by its name."""
         return self.name.endswith(".shortcut.0")

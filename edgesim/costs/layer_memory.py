@@ -1,4 +1,6 @@
-"""What a layer holds in a training step, in bytes, from its shapes: read from autograd functions.
+"""Bytes that a layer holds in a training step, from its shapes.
+
+The formulas follow from what the autograd functions save.
 
 Symbols:
     N: samples   C: channels   G: groups   P: chunks of a range norm
@@ -18,8 +20,8 @@ from edgesim.quant.range_evonorm_formulas import chunks_of
 from edgesim.quant.settings import QuantizationSettings
 
 _KEEP_FLOAT_INPUT = PRODUCT_KINDS | NORM_KINDS | {"max_pool"}  # in fp32
-_KEEP_OUTPUT: frozenset[Kind] = frozenset({"batch_norm", "group_norm", "relu"})  # for its sign
-_PASS_GRADIENT: frozenset[Kind] = frozenset({"residual_sum", "view"})  # as it is, in fp32
+_KEEP_OUTPUT: frozenset[Kind] = frozenset({"batch_norm", "group_norm", "relu"})  # its sign is read
+_PASS_GRADIENT: frozenset[Kind] = frozenset({"residual_sum", "view"})  # unchanged, in fp32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,16 +30,16 @@ class LayerMemory:
 
     Attributes:
         output: y.
-        keeps_input: the backward pass reads x as it is.
-        keeps_output: it reads y.
-        kept: what else it reads: codes, gates, statistics, places of extremes.
+        keeps_input: whether the backward pass reads x itself.
+        keeps_output: whether it reads y.
+        kept: other tensors that it reads: codes, gates, statistics, places of extremes.
         kept_weights: 8-bit codes of weights, and the numbers of 8-bit parameters, that it reads.
         passing_weights: 8-bit parameters that only the forward pass reads.
         before_codes: g, copied or times scales by channel, until it is quantized.
         gradient_codes: g in 8 bits.
-        rounded_gradient: g as the weights see it, if that is not g.
-        activation_gradient: gradient between a norm and a ReLU that autograd knows apart.
-        input_gradient: gradient at x; 0 where g is handed on as it is, or none is needed.
+        rounded_gradient: g rounded for the weight gradient, if it is not g itself.
+        activation_gradient: gradient between a norm and a ReLU that are separate for autograd.
+        input_gradient: gradient at x; 0 if g is passed on unchanged, or if none is needed.
         parameter_gradients: of its parameters, until they are added to the flat gradient.
     """
 
@@ -56,13 +58,13 @@ class LayerMemory:
 
 
 def memory_of_layer(layer: Layer, backend: BackendName, *, is_last_feature: bool) -> LayerMemory:
-    """What a layer holds.
+    """Memory of a layer in a step.
 
     Args:
         layer: in the step.
         backend: of 8-bit layers.
-        is_last_feature: the average over the image follows. Its gradient does not come in the
-            memory layout that 8-bit layers take, and is copied for them.
+        is_last_feature: whether the average over the image follows. The gradient of the average has
+            another memory layout than 8-bit layers take, so it is copied.
     """
     if layer.settings is None:
         return _in_floats(layer)
@@ -84,7 +86,7 @@ def memory_of_layer(layer: Layer, backend: BackendName, *, is_last_feature: bool
 
 
 def _in_floats(layer: Layer) -> LayerMemory:
-    """Of a layer in fp32, or of one without numbers of its own."""
+    """Memory of a layer in fp32, or of a layer without parameters."""
     x, y = layer.input_entries, layer.output_entries
     has_relu = layer.kind in ("batch_norm", "group_norm")
     hands_on = layer.kind in _PASS_GRADIENT or not layer.needs_input_gradient
@@ -127,7 +129,7 @@ def _kept_in_floats(layer: Layer) -> int:
 
 
 def _code_product(layer: Layer, settings: QuantizationSettings) -> LayerMemory:
-    """Of a convolution or linear layer on 8-bit codes."""
+    """Memory of a convolution or linear layer on 8-bit codes."""
     x, y, O = layer.input_entries, layer.output_entries, layer.output_shape[1]  # noqa: E741
     has_scales = settings.weight_range == "per_out_channel"
     needs_gradient = layer.needs_input_gradient
@@ -147,7 +149,7 @@ def _code_product(layer: Layer, settings: QuantizationSettings) -> LayerMemory:
 
 
 def _code_norm(layer: Layer, backend: BackendName, copied: int) -> LayerMemory:
-    """Of a range norm on 8-bit codes; back ends differ in the small things that they keep."""
+    """Memory of a range norm on 8-bit codes; back ends keep different small tensors."""
     N, C, y = layer.input_shape[0], layer.input_shape[1], layer.output_entries
     parameters = FLOAT_BYTES * layer.num_affine
     if layer.kind == "range_evonorm":
@@ -156,7 +158,7 @@ def _code_norm(layer: Layer, backend: BackendName, copied: int) -> LayerMemory:
     else:
         kept = 3 * FLOAT_BYTES * C  # mean, scale, and as it is in 8 bits
         extremes, passing = _extremes_by_channel(layer), 0
-    if backend == "int8_cpu":  # finds extremes anew; its parameters are one array
+    if backend == "int8_cpu":  # computes extremes again; its parameters are one array
         extremes = passing = 0
     return LayerMemory(
         output=FLOAT_BYTES * y,
@@ -182,6 +184,6 @@ def _extremes_by_group(layer: Layer) -> int:
 
 
 def _extremes_by_channel(layer: Layer) -> int:
-    """Likewise of Range BatchNorm, whose chunks go through the batch, in 8 bytes."""
+    """Places of the extremes of Range BatchNorm: chunks extend over the batch, so 8 bytes each."""
     chunks, _ = chunking(layer.input_entries // layer.input_shape[1])
     return 2 * INDEX_BYTES * chunks * layer.input_shape[1]

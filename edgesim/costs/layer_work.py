@@ -1,24 +1,23 @@
 """Work of one layer in one training step, by pass, from its shapes.
 
-MACs: each product of a convolution counts, those with padded zeros included. The gradients at the
-input and at the weights take as many as the forward pass (reference.md, section 6). In 8 bits,
-forward pass and input gradient are products of codes; the weight gradient's precision is that of
-the layer gradient in it (reference.md, section 1.3), which `QuantizationSettings.weight_gradient`
-chooses.
+MACs: each product of a convolution counts, also with padded zeros. The input gradient and the
+weight gradient each take as many MACs as the forward pass (reference.md, section 6). In 8 bits,
+forward pass and input gradient are products of codes. `QuantizationSettings.weight_gradient` sets
+the precision of the products of the weight gradient (reference.md, section 1.3).
 
 Element-wise operations: additions, products, comparisons, roundings and functions (exp, ...) that
-the formulas ask for, one each, entry by entry; the table is `_FLOAT_OPS`. What is done once for a
-channel, a chunk or a sample's group is left out, and so are checks for divergence. Sums that both
-gradients need are counted at the weights'.
+the formulas ask for, one each, entry by entry; the table is `_FLOAT_OPS`. Operations that are done
+once for a channel, a chunk or a sample's group are not counted, nor are checks for divergence. Sums
+that both gradients need are counted for the weight gradient.
 
 Traffic: each pass reads each of its operands and writes its result once, in the type in which the
 step holds it between passes: codes in 1 byte, floats in 4, places of maxima in 1 or 8. Activations
 and their gradients are fp32 between layers in both precisions, because a grid is known only when
 all of a tensor is (reference.md, section 1.2): an 8-bit layer reads fp32, writes codes, and writes
-fp32. What a layer saves for its backward pass is written once and read once. Caches are taken to
-hold nothing from pass to pass and everything within one. A norm computes both gradients in one
-pass, whose traffic is the input gradient's. Scales, and other numbers of which there is one a
-channel, are left out.
+fp32. What a layer saves for its backward pass is written once and read once. The model of the
+caches: they hold everything within a pass and nothing between passes. A norm computes both
+gradients in one pass; its traffic is counted for the input gradient. Scales, and other values with
+one number per channel, are not counted.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class StepWork:
 
     Attributes:
         layers: those that have closed forms.
-        measured: work of all others, both passes.
+        measured: work of all other layers, in both passes.
     """
 
     layers: tuple[LayerWork, ...]
@@ -69,7 +68,7 @@ class StepWork:
 
     @classmethod
     def of(cls, layers: Iterable[Layer], measured: Work | None = None) -> StepWork:
-        """Work of layers in one step, beside what was measured of others."""
+        """Work of layers in one step, and the measured work of other layers."""
         return cls(tuple(work_of_layer(layer) for layer in layers), measured or Work())
 
     @cached_property
@@ -140,7 +139,7 @@ _RANGE_EVONORM_OPS = {
 
 
 def quantize_ops(rounding: Rounding) -> int:
-    """Operations to bring one entry to 8 bits, its share in finding the grid included."""
+    """Operations to quantize one entry, including its share of finding the grid."""
     ops = RANGE_OPS + _STEP_OPS
     return ops + NOISE_OPS + 1 if rounding == "stochastic" else ops
 
@@ -218,7 +217,7 @@ def _code_product(layer: Layer, settings: QuantizationSettings) -> LayerWork:
 
 
 def _gradient_for_weights(layer: Layer, settings: QuantizationSettings) -> tuple[int, int]:
-    """Operations and bytes per entry of the layer gradient on its way to the weights'.
+    """Operations and bytes per entry of the layer gradient, to round it for the weight gradient.
 
     Source: reference.md, section 1.3.
     """
@@ -258,7 +257,7 @@ def _operations(layer: Layer) -> _ByPass:
         codes = quantize_ops(settings.activation_rounding) + DEQUANTIZE_OPS
         if layer.kind == "residual_sum":
             forward, backward = forward + 2 * codes, backward + gradient
-        else:  # a norm, whose codes are numbers again in the backward pass
+        else:  # a norm, which dequantizes its codes in the backward pass
             forward, backward = forward + codes, backward + gradient + DEQUANTIZE_OPS
     return _ByPass(forward * y, backward * y, ops.weight_gradient * y)
 

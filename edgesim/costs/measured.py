@@ -1,9 +1,9 @@
-"""What a step costs where there is no closed form: measured while torch runs it.
+"""Work and memory of a step without closed form, measured while torch runs it.
 
-A model from outside (`models/own.py`) has layers of known types, which are counted in closed form,
-and a rest: other modules, and functions and operators in its `forward`. Of a module that is made
-anew in fp32, one whole step is measured, and each known layer alone, by the same counter. The rest
-is the difference.
+A model from outside (`models/own.py`) has layers of known types, which are counted in closed form.
+Other modules, and functions and operators in its `forward`, are measured: the module is made again
+in fp32, and one counter measures a whole step and each known layer by itself. The difference is the
+work of the rest.
 
 Multiply-accumulates: torch's own counter of floating-point operations, `torch.utils.flop_counter`,
 two operations each. Element-wise operations: for each other operation the entries of its largest
@@ -87,7 +87,7 @@ def measured_work(
 
 
 class _Counter(TorchDispatchMode):
-    """Counts the operations that torch runs within it, in this thread."""
+    """Context that counts the operations that torch runs in this thread."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -116,7 +116,7 @@ class _Counter(TorchDispatchMode):
         return result
 
     def less(self, parts: Iterator[_Counter]) -> Work:
-        """What is left when parts are taken away."""
+        """These counts less those of parts."""
         others = list(parts)
 
         def rest(name: str) -> int:
@@ -139,7 +139,7 @@ class _Passes:
 
     @classmethod
     def of(cls, run: Callable[[], Tensor]) -> _Passes:
-        """Of what `run` computes."""
+        """Counts of the passes that `run` computes."""
         forward, backward = _Counter(), _Counter()
         with forward:
             output = run()
@@ -151,7 +151,7 @@ class _Passes:
 
 
 def _copied(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Arguments of a layer, cut off from what computed them; a layer may change them in place."""
+    """Arguments of a layer as copies without autograd history; a layer may change them in place."""
 
     def copy(x: Tensor) -> Tensor:
         return x.detach().clone().requires_grad_(x.requires_grad).clone()
@@ -162,10 +162,10 @@ def _copied(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @contextmanager
 def held_by_autograd(left_out: nn.Module) -> Iterator[Callable[[], int]]:
-    """Within it the storages that autograd saves are noted; gives a count of their bytes.
+    """Context that records the storages that autograd saves; yields a function for their bytes.
 
     Args:
-        left_out: whose parameters and buffers are counted elsewhere.
+        left_out: module whose parameters and buffers are not counted here.
     """
     own = {t.untyped_storage().data_ptr() for t in [*left_out.parameters(), *left_out.buffers()]}
     held: dict[int, int] = {}

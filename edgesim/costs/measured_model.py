@@ -1,7 +1,7 @@
-"""A model from outside, counted and measured by one training step that is really run.
+"""A model from outside, counted and measured by running one training step.
 
 Layers of known types are counted in closed form, all others measured (`measured.py`). Memory is
-measured as a whole: a closed form needs to know what is connected to what.
+measured as a whole: a closed form would need the connections between layers.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class MeasuredModel:
         step_work: of the step.
         num_trainable: trained parameters.
         flat_shapes: of all tensors in the flat vector.
-        measured_layers: what has no closed form, in words.
-        stays_fp32: what stays in fp32 though the precision is 8 bits, in words.
+        measured_layers: descriptions of parts without closed form.
+        stays_fp32: descriptions of parts that stay in fp32 with precision int8.
         held_bytes: storages that autograd holds at the end of the forward pass.
-        gradient_bytes: of the gradients at output and input of the module where these are largest.
+        gradient_bytes: largest sum of the gradients at output and input of one module.
         batch_bytes: of inputs and labels.
         statistics_bytes: of buffers, those of a device included.
         num_quantizers: 8-bit inputs.
@@ -63,14 +63,14 @@ class MeasuredModel:
 
     @property
     def paper_inputs(self) -> int:
-        """Of layers that have closed forms, inputs of products and norms; and the outputs."""
+        """Inputs of the products and norms that have closed forms, and the outputs of the model."""
         layers = [work.layer for work in self.step_work.layers]
         held = sum(layer.input_entries for layer in layers if layer.kind in _PAPERS_KINDS)
         return held // self.batch_size + self.form.num_classes
 
     def peak_of_step(self, backend: BackendName) -> Mapping[Component, int]:
-        """At the end of the forward pass, with the largest gradients of outputs on top."""
-        del backend  # the step was measured with the plain one
+        """Bytes held at the end of the forward pass, plus the largest gradients."""
+        del backend  # the step was measured with the back end `reference`
         layers = [work.layer for work in self.step_work.layers]
         codes = sum(CODE_BYTES * layer.num_weights for layer in layers if layer.settings)
         return {

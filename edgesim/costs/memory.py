@@ -7,8 +7,8 @@ and norms, and the logits. The ratio of fp32 to 8 bits is then 3.58 for ResNet-2
 a master copy it is 3.35. With all outputs stored it would be 3.64, with the inputs of convolutions
 alone 3.60. The paper has 3.5.
 
-`MemoryModel` counts what a device of this program holds at the peak of its round, fp32 tensors
-between layers and both x and z = x/u included. The meter in `tests/costs` measures the same bytes.
+`MemoryModel` counts the bytes of a device of edgesim at the peak of its round, including fp32
+tensors between layers, x, and z = x/u. The meter in `tests/costs` measures the same bytes.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class MemoryModel:
         backend: of 8-bit arithmetic; None in fp32.
         optimizer: of the device.
         algorithm: of the device, with a layout of the model's shapes.
-        out_degree: most messages that it sends in a round; on changing graphs CHOCO keeps a copy
-            for each neighbour that it has ever had, and it is their number that counts.
-        in_degree: most messages that it takes in a round; likewise.
+        out_degree: most messages that it sends in a round. If the algorithm keeps memory per edge,
+            the number of all out-neighbours of the run.
+        in_degree: most messages that it absorbs in a round, or all in-neighbours of the run.
         message_bytes: length of an encoded message.
     """
 
@@ -67,21 +67,21 @@ class MemoryModel:
             raise CostError("the algorithm's layout has other shapes than the model")
 
     def faithful(self) -> MemoryTable:
-        """At the peak of the round."""
+        """Memory at the peak of the round."""
         moments = self.in_loading(), self.in_step(), self.in_sending()
         return max(moments, key=lambda table: table.total)
 
     def in_loading(self) -> MemoryTable:
-        """When z = x/u is computed and written into the model."""
+        """Memory while z = x/u is computed and written into the model."""
         z = FLOAT_BYTES * self._numel * self._buffers().models
         return self._with({"master_copy": z, "activations": self.model.batch_bytes})
 
     def in_step(self) -> MemoryTable:
-        """At the peak of the forward and backward pass."""
+        """Memory at the peak of the forward and backward pass."""
         return self._with(self.model.peak_of_step(self.backend or "reference"))
 
     def in_sending(self) -> MemoryTable:
-        """When the new messages are made, while the last ones may not all have left."""
+        """Memory while new messages are made and older ones may not have left yet."""
         form = self.algorithm.compressor.form(self.algorithm.layout)
         buffers = self._buffers()
         payloads = buffers.payloads
@@ -100,7 +100,7 @@ class MemoryModel:
         )
 
     def _with(self, held: Mapping[Component, int]) -> MemoryTable:
-        """Together with what is there in the whole round."""
+        """These bytes and those that are held during the whole round."""
         return MemoryTable.of(self._always() + Counter(held))
 
     def _always(self) -> Counter[Component]:
@@ -126,7 +126,7 @@ class MemoryModel:
 
     @property
     def _trained_bytes(self) -> int:
-        """A vector of the parameters that are trained."""
+        """Bytes of a vector of the trained parameters."""
         return FLOAT_BYTES * self.model.num_trainable
 
     def _buffers(self) -> Buffers:

@@ -25,12 +25,12 @@ class MemoryTable:
     """Bytes of a device by component.
 
     Attributes:
-        weights: what products read: fp32 values, or 8-bit codes; and the model's statistics.
-        master_copy: fp32 values that the optimizer and gossip change, or that codes are made of.
+        weights: operands of products (fp32 values or 8-bit codes), and the model's statistics.
+        master_copy: fp32 values that the optimizer and gossip change, or from which codes are made.
         gradients: of the parameters.
-        optimizer: what the optimizer remembers.
+        optimizer: state of the optimizer.
         activations: the batch, outputs that later layers read, and what the backward pass needs.
-        layer_gradients: of outputs, on their way back through the layers.
+        layer_gradients: gradients at outputs of layers.
         gossip_state: vectors of the algorithm beside x.
         send_buffers: a compressed vector and encoded messages.
         receive_buffers: an encoded message that is being read.
@@ -50,7 +50,7 @@ class MemoryTable:
 
     @classmethod
     def of(cls, bytes_by_component: Mapping[Component, int]) -> MemoryTable:
-        """A table of what is there; the rest is 0."""
+        """A table of these components; all others are 0."""
         return cls(**{str(component): held for component, held in bytes_by_component.items()})
 
     @property

@@ -1,4 +1,4 @@
-"""A model that says of each training step what work it was."""
+"""A model that returns the work of each training step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class MeteredModel:
     def loss_and_gradient(
         self, images_NCHW: Tensor, labels_N: Tensor
     ) -> tuple[float, Tensor, Work]:
-        """As `FlatModel.loss_and_gradient`, with the work of both passes."""
+        """Loss and gradient as of `FlatModel.loss_and_gradient`, and the work of both passes."""
         with self._meter.watch(images_NCHW.shape):
             loss, gradient = self.flat.loss_and_gradient(images_NCHW, labels_N)
         return loss, gradient, self._meter.work(images_NCHW.shape).total

@@ -1,4 +1,4 @@
-"""Which model is counted."""
+"""Identification of the model whose costs are counted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edgesim.quant.settings import QuantizationSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelForm:
-    """Which model of the catalog, and in which arithmetic.
+    """A model and its arithmetic.
 
     Attributes:
         name: as in the catalog.

@@ -1,4 +1,4 @@
-"""Work of a round's gossip, as its algorithm says it, remembered."""
+"""Cache for the work of a round's gossip, as stated by the algorithm."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgesim.hardware.work import Work
 
 @lru_cache(maxsize=1024)
 def gossip_work(algorithm: Algorithm[Any], numel: int, out_degree: int, in_degree: int) -> Work:
-    """Work of one round's gossip on one device, z = x/u of the next step included.
+    """Work of one round's gossip on one device, including z = x/u for the next step.
 
     Args:
         algorithm: with its compressor and layout.

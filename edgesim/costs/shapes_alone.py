@@ -1,7 +1,8 @@
-"""The layers of a training step, before anything runs: a model's own forward pass on shapes alone.
+"""The layers of a training step, found by a forward pass that computes shapes alone.
 
-The model stands on torch's meta device, without storage. Its layers compute nothing there, not even
-meta tensors by torch's own operations, which take a second to load: each hands on an empty one.
+The model is on torch's meta device, without storage. The forward methods of its layers are
+replaced: each returns an empty meta tensor of the right shape. Torch's own meta operations are not
+used, since loading them takes a second.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def _classify(model: ImageClassifier, images_NCHW: Tensor) -> Tensor:
 
 
 def _pass_on(layer: nn.Module, x: Tensor, *_: Tensor) -> Tensor:
-    """An output of the right shape; layers keep that of their (first) input unless named here."""
+    """An output of the right shape: that of the (first) input, except for the kinds listed here."""
     N, C, *sides = x.shape
     match layer:
         case nn.Conv2d():
@@ -66,5 +67,5 @@ def _pass_on(layer: nn.Module, x: Tensor, *_: Tensor) -> Tensor:
 
 
 def _empty(x: Tensor, shape: tuple[int, ...], *, is_trained: bool = False) -> Tensor:
-    """What follows from x, and from parameters if there are some."""
+    """An empty tensor that depends on x, and on parameters if `is_trained`."""
     return x.new_empty(shape).requires_grad_(x.requires_grad or is_trained)

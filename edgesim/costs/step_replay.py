@@ -1,11 +1,11 @@
-"""Peak of the memory of a training step, from its layers: the step replayed without numbers.
+"""Peak of the memory of a training step, by a replay of its allocations.
 
-A tensor counts from the operation that gives it until its last reader is done. Readers are later
-layers and backward passes, and the frames of the modules around a layer, which hold what they were
-given: the images, as they came and as a copy for the convolutions, while the features are computed;
-a block's input while its branches are, and one branch's output while the other is; the features
-until the head is done. At the end of each layer's forward or backward pass all that it was given
-and gives is there at once.
+A tensor counts from the operation that computes it until its last reader is done. Readers are later
+layers, backward passes, and the Python frames of the modules around a layer, which hold their
+arguments. Such frames hold the images (the original and the copy for the convolutions) while the
+features are computed, the input of a block while its branches are computed, the output of one
+branch while the other is computed, and the features until the head is done. At the end of a layer's
+forward or backward pass all its inputs and outputs exist at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from edgesim.quant.backends import BackendName
 
 
 def peak_of_step(layers: Sequence[Layer], backend: BackendName) -> Mapping[Component, int]:
-    """Bytes at the peak of a step, by component, beside what is there before it.
+    """Additional bytes at the peak of a step, by component, relative to the time before it.
 
     Args:
         layers: of the step, in the order of the forward pass; residual blocks named as in the
@@ -39,7 +39,7 @@ def peak_of_step(layers: Sequence[Layer], backend: BackendName) -> Mapping[Compo
 
 @dataclass(slots=True)
 class _Block:
-    """A tensor, or several that live and die together."""
+    """One tensor, or several that are allocated and freed together."""
 
     component: Component
     num_bytes: int
@@ -60,14 +60,14 @@ class _Books:
         return _Block(component, num_bytes)
 
     def release(self, *blocks: _Block) -> None:
-        """A reader of each is done."""
+        """Release one reader of each block; free blocks without readers."""
         for block in blocks:
             block.readers -= 1
             if not block.readers:
                 self.now[block.component] -= block.num_bytes
 
     def look(self) -> None:
-        """All operands and results of an operation are there: is it more than ever?"""
+        """Update the peak; all operands and results of an operation exist now."""
         if self.now.total() > self._peak:
             self._peak, self.at_peak = self.now.total(), dict(self.now)
 
@@ -106,7 +106,7 @@ class _Replay:
         books, images = self._books, self._steps[0][0]
         labels = INDEX_BYTES * images.input_shape[0]
         x = books.take("activations", FLOAT_BYTES * images.input_entries + labels)
-        x.readers += 1  # whoever gave the batch to the model
+        x.readers += 1  # the caller of the model holds the batch
         in_frames: list[_Block] = []
         for layer, memory in self._steps:
             if layer.kind == "average":
@@ -119,7 +119,7 @@ class _Replay:
                 in_frames.append(_held(x))
 
     def _forward_through(self, layer: Layer, memory: LayerMemory, x: _Block) -> _Block:
-        """One layer; gives its output."""
+        """Run one layer forward; return its output."""
         books, blocks = self._books, self._residual_blocks
         if layer.kind == "fork":
             blocks.append(_ResidualBlock(_held(x)))
@@ -149,7 +149,7 @@ class _Replay:
     def _backward_through(
         self, layer: Layer, memory: LayerMemory, kept: list[_Block], g: _Block | None
     ) -> _Block:
-        """One layer; gives the gradient at its input."""
+        """Run one layer backward; return the gradient at its input."""
         books = self._books
         if g is None:  # the loss, whose own gradient is 1
             g = books.take("layer_gradients", 0)
@@ -162,7 +162,7 @@ class _Replay:
             g = at_norm
         codes = books.take("layer_gradients", memory.gradient_codes)
         before_codes = books.take("layer_gradients", memory.before_codes)
-        is_result = layer.kind == "residual_sum"  # what comes of the quantizer
+        is_result = layer.kind == "residual_sum"  # the result of the quantizer
         g_x = books.take("layer_gradients", memory.input_gradient if is_result else 0)
         books.look()
         books.release(before_codes)
@@ -171,13 +171,16 @@ class _Replay:
             g_x = books.take("layer_gradients", memory.input_gradient)
         of_parameters = books.take("gradients", memory.parameter_gradients)
         books.look()
-        if not memory.input_gradient and layer.needs_input_gradient:  # handed on as it is
+        if not memory.input_gradient and layer.needs_input_gradient:  # g is passed on
             g_x = _held(g)
         books.release(g, codes, rounded, of_parameters, *kept)
         return self._at_block_ends(layer, g_x)
 
     def _at_block_ends(self, layer: Layer, g_x: _Block) -> _Block:
-        """Both branches get the gradient of a sum; the shortcut's is computed first, and waits."""
+        """Both branches get the gradient of a sum.
+
+        That of the shortcut is computed first and kept.
+        """
         if layer.kind == "residual_sum":
             self._residual_blocks.append(_ResidualBlock(_held(g_x)))
         if layer.starts_shortcut:

@@ -1,8 +1,8 @@
-"""Counts the work of training steps from the layers that really run.
+"""Counts the work of training steps from the layers that run.
 
-Hooks see the shapes of each layer's input and output during one real forward pass; what its
-backward pass will do follows from them, and from whether the input needs a gradient: the first
-layer's does not. A device meters its first step of each batch shape, and looks the others up:
+Hooks record the shapes of each layer's input and output during one forward pass. The work of the
+backward pass follows from these shapes, and from whether the input needs a gradient (that of the
+first layer does not). A device meters its first step of each batch shape and looks later ones up:
 
     with meter.watch(images.shape):
         loss, gradient = model.loss_and_gradient(images, labels)
@@ -45,13 +45,13 @@ class WorkMeter:
         self._work_by_shape: dict[tuple[int, ...], StepWork] = {}
 
     def watch(self, images_shape: Sequence[int]) -> AbstractContextManager[None]:
-        """Within it, exactly one training step on a batch of that shape has to be run.
+        """Context in which the caller runs exactly one training step on a batch of that shape.
 
         Does nothing for a shape that was watched before.
 
         Raises:
-            CostError: at its end, unless one forward pass on that shape was run in training. An
-                error of the step itself passes, and the shape stays unknown.
+            CostError: at the end of the context, unless exactly one forward pass in training was
+                run on that shape. An error of the step is passed on, and the shape stays unknown.
         """
         shape = tuple(images_shape)
         return nullcontext() if shape in self._work_by_shape else self._watch(shape)
@@ -92,7 +92,7 @@ class WorkMeter:
 
 
 def hook(watched: Watched, layers: list[Layer]) -> RemovableHandle:
-    """Let each call of a module add to the layers."""
+    """Append a layer for each call of a module."""
 
     def note(x: Tensor, y: Tensor) -> None:
         if not (watched.module.training and torch.is_grad_enabled()):
