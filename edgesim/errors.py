@@ -1,7 +1,8 @@
 """Errors that a user can cause and mend, and words that their messages share.
 
-Packages derive their own (`DataError`, `ModelError`, ...). One that is a `ValueError` too is bad
-input: the command line prints its one or two lines and ends with status 2; the others end with 1.
+Packages derive their own errors (`DataError`, `ModelError`, ...). An error that is also a
+`ValueError` means bad input: the command line prints one or two lines and ends with status 2. All
+others end with status 1.
 """
 
 from __future__ import annotations

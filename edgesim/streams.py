@@ -1,4 +1,4 @@
-"""Random streams: each purpose, device and round has its own, derived from the scenario's seed.
+"""Random streams: one for each purpose, device and round, derived from the scenario's seed.
 
 No global generator is used anywhere, so a result cannot depend on how devices are packed into
 processes or on the order in which they run (docs/accounting.md, Randomness).

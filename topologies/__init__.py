@@ -1,6 +1,6 @@
-"""Who talks to whom in a fleet without a server: graphs, mixing weights and schedules.
+"""Graphs, mixing weights and schedules of a fleet without a server.
 
-Needs networkx and numpy only, and knows nothing of training.
+The package needs networkx and numpy only. It has no code about training.
 """
 
 from topologies.catalog import KINDS, TopologyKind, build_schedule

@@ -39,7 +39,7 @@ class TopologyKind:
 
 
 def build_schedule(kind: str, num_devices: int, *, seed: int, **options: object) -> Schedule:
-    """Build a topology from a scenario's words, and make sure that it can work.
+    """Build a topology from the keys of a scenario, and check it.
 
     Args:
         kind: one of `KINDS`.
@@ -61,7 +61,7 @@ def build_schedule(kind: str, num_devices: int, *, seed: int, **options: object)
 
 
 def _build(kind: str, num_devices: int, seed: int, options: Mapping[str, object]) -> Schedule:
-    """Schedule whose options are known, but whose connectivity is not."""
+    """Build a schedule without checking its connectivity."""
     if kind not in KINDS:
         raise TopologyError(f"no topology {kind!r}; there are {', '.join(KINDS)}")
     entry = KINDS[kind]

@@ -10,7 +10,7 @@ from topologies.errors import TopologyError
 
 
 class Entry(Protocol):
-    """An absence, a join or a leave of a device; its text says what the device does, and when."""
+    """An absence, a join or a leave of a device; `str` gives a description for messages."""
 
     @property
     def device(self) -> int:
@@ -49,7 +49,7 @@ def check_devices(entries: Iterable[Entry], num_devices: int) -> None:
 
 
 def check_overlaps(entries: Mapping[int, Sequence[Entry]]) -> None:
-    """Refuse entries of one device of which one begins before another ends.
+    """Refuse overlapping entries of one device.
 
     Args:
         entries: of each device, as `entries_by_device` gives them.

@@ -1,4 +1,4 @@
-"""What is asked of a file before it is read."""
+"""Checks of a file before it is read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ def check_file(path: Path) -> None:
     """Refuse what is no file, or would take minutes to read.
 
     Raises:
-        TopologyError: it is; a file that is missing, or must not be read, is left to the reader.
+        TopologyError: it is no file or too large. A missing or unreadable file is refused by the
+            reader.
     """
     try:
         size = path.stat().st_size

@@ -24,7 +24,7 @@ _LINK_ATTRIBUTES = ("multiplicity", *LINK_FIGURES, *_FOR_PEOPLE)
 
 
 def load_graph(path: Path) -> nx.DiGraph[int]:
-    """Read a graph; by the file's ending it is one of these.
+    """Read a graph; the file's ending says which format it has.
 
     - `.graphml`: directed or not. Links of an undirected file go both ways. Parallel links become
       one edge of that multiplicity.
@@ -74,7 +74,7 @@ def _read_graphml(path: Path) -> nx.DiGraph[str]:
         line, _ = error.position
         raise TopologyError(f"{path}, line {line}: is no XML: {error}") from error
     except (nx.NetworkXError, ValueError, LookupError, TypeError, AttributeError) as error:
-        # networkx reports a bad type, key, value or encoding by whatever it stumbled over
+        # networkx raises errors of many types for bad types, keys, values and encodings
         raise TopologyError(f"{path}: is no valid GraphML: {error}") from error
     directed = read if read.is_directed() else read.to_directed()
     graph: nx.DiGraph[str] = nx.DiGraph()
@@ -131,13 +131,13 @@ def _graph_of_rows(
 def _add_link(
     graph: nx.DiGraph[str], source: str, target: str, attributes: Mapping[str, Any], where: str
 ) -> None:
-    """Add a link; one that is there already counts in its multiplicity."""
+    """Add a link; a repeated link raises the multiplicity."""
     if source == target:
         raise TopologyError(f"{where}: {source} sends to itself; remove that link")
     _check_names(attributes, where)
     for name in LINK_FIGURES:
         figure = attributes.get(name, 0)
-        # A truth value is an int to Python.
+        # In Python, bool is a subclass of int.
         if not (type(figure) in (int, float) and isfinite(figure)):
             raise TopologyError(
                 f"{where}: {name} of {source} -> {target} is {figure!r}; must be a number"
@@ -161,7 +161,7 @@ def _add_link(
 
 
 def _check_names(names: Iterable[str], where: str) -> None:
-    """Refuse attributes of links that would go unheard."""
+    """Refuse attributes of links that would be ignored."""
     for name in names:
         if name == "weight":
             raise TopologyError(

@@ -1,9 +1,9 @@
 """Communication graphs by name, as directed graphs (reference.md, section 3.8).
 
 Every function returns an `nx.DiGraph` with nodes 0 to n-1, an edge j -> i where j sends to i, and
-no self loops: what a device keeps for itself is a matter of weights (`topologies.mixing`). Where
-two links of a definition fall on the same pair of devices, as the two wraps of a torus with two
-rows do, they are one edge with `multiplicity` 2: one message that carries twice the weight.
+no self loops: weights say how much mass a device keeps (`topologies.mixing`). If two links of a
+definition connect the same pair of devices, as the two wraps of a torus with two rows do, they form
+one edge with `multiplicity` 2: one message with twice the weight.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def ring(n: int) -> nx.DiGraph[int]:
 def torus(n: int, rows: int | None = None) -> nx.DiGraph[int]:
     """Two-dimensional torus: each device exchanges with four, wrapping within its row and column.
 
-    Device number = row * columns + column. On a side of two, both ways round lead to the same
-    device: an edge of multiplicity 2, so that the weights stay those of four links (reference.md,
-    section 3.8).
+    Device number = row * columns + column. If a side has length two, both directions lead to the
+    same device. This gives an edge of multiplicity 2, so the weights are still those of four links
+    (reference.md, section 3.8).
 
     Args:
         n: devices, a product of two sides of at least 2.
@@ -78,9 +78,9 @@ def torus(n: int, rows: int | None = None) -> nx.DiGraph[int]:
 def chordal_grid(n: int, stride: int = 4) -> nx.DiGraph[int]:
     """Ring with chords: each device exchanges with those 1 and `stride` away on one circle.
 
-    The reference code calls it a torus; it is none, as the end of a row leads to the next row. On
-    8 devices the two chords of stride 4 meet the same device: multiplicity 2 (reference.md, section
-    3.8).
+    The reference code calls this graph a torus. It is not a torus, as the end of a row is linked to
+    the next row. On 8 devices the two chords of stride 4 lead to the same device, with multiplicity
+    2 (reference.md, section 3.8).
 
     Raises:
         TopologyError: n is less than 3, or stride is no distance between two devices.
@@ -108,7 +108,7 @@ def exponential(n: int) -> nx.DiGraph[int]:
 
 
 def exponential_offsets(n: int) -> tuple[int, ...]:
-    """The powers of two below n: how far apart devices of an exponential graph can be linked."""
+    """The powers of two below n: distances of linked devices in an exponential graph."""
     return tuple(1 << power for power in range((n - 1).bit_length()))
 
 
@@ -123,7 +123,7 @@ def complete(n: int) -> nx.DiGraph[int]:
 
 
 def star(n: int) -> nx.DiGraph[int]:
-    """Device 0 exchanges with all others, which know only it.
+    """Device 0 exchanges with all others, which exchange with device 0 alone.
 
     Raises:
         TopologyError: n is less than 1.
@@ -158,7 +158,7 @@ def random_regular(n: int, degree: int, seed: int) -> nx.DiGraph[int]:
     rng = np.random.default_rng(seed)
 
     def draw() -> nx.DiGraph[int]:
-        # The few links absent from a dense graph are easier to draw, and as random.
+        # It is easier to draw the few links that a dense graph lacks, and equally random.
         few = min(degree, n - 1 - degree)
         sparse = nx.random_regular_graph(few, n, seed=rng)
         drawn = sparse if few == degree else nx.complement(sparse)

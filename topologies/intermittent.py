@@ -1,4 +1,4 @@
-"""A schedule by which devices exchange in some rounds only, and work alone in between."""
+"""A schedule with local steps: devices exchange in some rounds only."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from topologies.spans import FOREVER
 
 @dataclass(frozen=True)
 class Intermittent:
-    """The graphs of a schedule, one for every `every` rounds, in the last of these.
+    """A schedule whose graphs hold in the last of every `every` rounds.
 
-    In all other rounds there is no edge, and so each device keeps all of its mass: local SGD, with
-    W = I between two exchanges. Source: Koloskova et al. (2020), arXiv 2003.10422, section 4.
+    In all other rounds there are no edges, so each device keeps all of its mass. This is local SGD,
+    with W = I between two exchanges. Source: Koloskova et al. (2020), arXiv 2003.10422, section 4.
 
     Args:
         schedule: the graph of its round k is that of the k-th exchange.
@@ -105,11 +105,11 @@ class Intermittent:
         self, sender: int, receiver: int, first_round: int = 0, end_round: int = FOREVER
     ) -> bool:
         """Whether an edge may be active in a round from the first to the one before the end."""
-        # The exchange after any round is that of its group; the end cuts off groups not complete.
+        # Each group of rounds ends in its exchange; an incomplete group at the end has none.
         first = first_round // self.every
         end = end_round if end_round == FOREVER else end_round // self.every
         return self.schedule.is_ever_active(sender, receiver, first, end)
 
     def link_attributes(self, sender: int, receiver: int) -> Mapping[str, object]:
-        """Those that the schedule has for a link."""
+        """Attributes of a link, as in the schedule."""
         return self.schedule.link_attributes(sender, receiver)

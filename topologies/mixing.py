@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from topologies.errors import TopologyError
 
 Weights: TypeAlias = Literal["column_stochastic", "metropolis"]
-"""The two ways to weigh a graph, by the name that a scenario gives them."""
+"""The two kinds of mixing weights, by the names of scenarios."""
 
 _ROUNDING = 1e-12  # sums of up to thousands of weights in float64
 
@@ -72,7 +72,7 @@ def metropolis(graph: nx.DiGraph[int]) -> nx.DiGraph[int]:
 
 
 def check_weights(weights: str) -> None:
-    """Make sure that there is such a way to weigh a graph.
+    """Check that a kind of weights exists.
 
     Raises:
         TopologyError: there is none of that name.
@@ -82,7 +82,7 @@ def check_weights(weights: str) -> None:
 
 
 def check_weighted(weighted: nx.DiGraph[int]) -> None:
-    """Make sure that a graph carries weights with which a device keeps a share of at least 0.
+    """Check the weights of a graph: no device sends more than its whole mass.
 
     Raises:
         TopologyError: wrong nodes, self loops, or a weight that is missing or out of range.
@@ -132,7 +132,7 @@ def is_doubly_stochastic(W: NDArray[np.float64]) -> bool:
 def is_balanced(weighted: nx.DiGraph[int]) -> bool:
     """Whether every device gets as much weight as it gives: W is then doubly stochastic.
 
-    In time proportional to the number of links.
+    It takes time proportional to the number of links.
     """
     surplus = dict.fromkeys(weighted, 0.0)
     for sender, links in weighted.adjacency():
@@ -155,12 +155,15 @@ def spectral_gap(W: NDArray[np.float64]) -> float:
 
 
 def period_gap(matrices: Sequence[NDArray[np.float64]]) -> float:
-    """Spectral gap of a whole period of a schedule, whose rounds are given in their order."""
+    """Spectral gap of a whole period of a schedule.
+
+    `matrices` are those of its rounds, in order.
+    """
     return spectral_gap(reduce(lambda product, W: W @ product, matrices))
 
 
 def _links_by_sender(graph: nx.DiGraph[int]) -> dict[int, int]:
-    """Links that leave each device, multiplicity counted, once the graph is known to be sound."""
+    """Number of links that leave each device, with multiplicity; checks the graph."""
     if len(graph) == 0 or set(graph) != set(range(len(graph))):
         raise TopologyError(f"a graph of {len(graph)} devices must number its nodes 0, 1, 2, ...")
     links = dict.fromkeys(graph, 0)

@@ -1,4 +1,4 @@
-"""What the file that a graph was read from says of its devices."""
+"""Attributes of devices in the file of a graph."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def device_attributes(schedule: Schedule) -> tuple[Mapping[str, object], ...]:
     Each has `name`, text; graph files may have others.
 
     Args:
-        schedule: as a builder made it: who comes and goes is not looked at.
+        schedule: as a builder made it, without presence.
 
     Raises:
-        TopologyError: graphs that follow each other differ in what they say of a device.
+        TopologyError: graphs of a cycle have different attributes for a device.
     """
     match schedule:
         case ContactTrace():
@@ -34,14 +34,14 @@ def device_attributes(schedule: Schedule) -> tuple[Mapping[str, object], ...]:
 
 
 def _of_graph(graph: nx.DiGraph[int]) -> tuple[Mapping[str, object], ...]:
-    """Of the graph of a file; drawn graphs have no names."""
+    """Attributes in the graph of a file; generated graphs have no names."""
     if any("name" not in graph.nodes[device] for device in range(len(graph))):
         return ()
     return tuple(graph.nodes[device] for device in range(len(graph)))
 
 
 def _of_all(graphs: Sequence[nx.DiGraph[int]]) -> tuple[Mapping[str, object], ...]:
-    """Of graphs that must agree on each device."""
+    """Attributes in several graphs, which must agree on each device."""
     named = [attributes for graph in graphs if (attributes := _of_graph(graph))]
     merged = [dict(attributes) for attributes in named[0]] if named else []
     for attributes in named[1:]:

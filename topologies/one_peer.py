@@ -35,7 +35,7 @@ ROTATING_PERMUTATIONS = (
 
 Source: reference.md, section 3.8.
 
-Each is a directed ring through all devices; every second one runs the one before it backwards.
+Each is a directed ring through all devices; every second ring is the reverse of the one before.
 """
 
 _WEIGHT = 0.5  # 1/(d_out + 1), reference.md, section 3.1
@@ -43,7 +43,10 @@ _CACHED_MATCHINGS = 64  # devices in one process are only a few rounds apart
 
 
 class OnePeerSchedule(ABC):
-    """A permutation of the devices for each stage of `hold` rounds; who maps to itself rests."""
+    """A permutation of the devices for each stage of `hold` rounds.
+
+    A device that maps to itself rests.
+    """
 
     num_devices: int
     hold: int
@@ -59,11 +62,11 @@ class OnePeerSchedule(ABC):
 
     @abstractmethod
     def receiver(self, device: int, stage: int) -> int:
-        """Whom a device sends to."""
+        """The receiver of a device in a stage."""
 
     @abstractmethod
     def sender(self, device: int, stage: int) -> int:
-        """Who sends to a device: the inverse of `receiver`."""
+        """The sender to a device in a stage: the inverse of `receiver`."""
 
     @property
     def is_static(self) -> bool:
@@ -118,7 +121,7 @@ class OnePeerSchedule(ABC):
         return {}
 
     def _peers(self, device: int, peer: Callable[[int, int], int]) -> tuple[int, ...]:
-        """Peers of a device in all stages; where these never repeat that is anybody."""
+        """Peers of a device in all stages; if stages never repeat, all other devices."""
         if self.num_stages is None:
             return tuple(other for other in range(self.num_devices) if other != device)
         peers = {peer(device, stage) for stage in range(self.num_stages)}
@@ -148,11 +151,11 @@ class OnePeerExponential(OnePeerSchedule):
         return len(self._offsets)
 
     def receiver(self, device: int, stage: int) -> int:
-        """The device that is one of 1, 2, 4, ... further."""
+        """The device 1, 2, 4, ... places further, depending on the stage."""
         return (device + self._offsets[stage % self.num_stages]) % self.num_devices
 
     def sender(self, device: int, stage: int) -> int:
-        """The device that is as much behind."""
+        """The device as many places before."""
         return (device - self._offsets[stage % self.num_stages]) % self.num_devices
 
     @cached_property
@@ -190,7 +193,7 @@ class RotatingPermutations(OnePeerSchedule):
         return ROTATING_PERMUTATIONS[stage % self.num_stages][device]
 
     def sender(self, device: int, stage: int) -> int:
-        """The entry that is the device."""
+        """The device whose entry in the permutation is this device."""
         return ROTATING_PERMUTATIONS[stage % self.num_stages].index(device)
 
 
@@ -218,7 +221,7 @@ class RandomMatching(OnePeerSchedule):
 
     @property
     def num_stages(self) -> None:
-        """They never repeat."""
+        """None: matchings never repeat."""
 
     def receiver(self, device: int, stage: int) -> int:
         """The device's partner, or itself if it rests."""
@@ -234,7 +237,7 @@ class RandomMatching(OnePeerSchedule):
         return self.receiver(device, stage)
 
     def _draw_partners(self, stage: int) -> tuple[int, ...]:
-        """Partner of each device: neighbours in a random order pair up."""
+        """Partner of each device: a random order, in which each two neighbours form a pair."""
         entropy = np.random.SeedSequence(self.seed, spawn_key=(stage,))
         order = np.random.Generator(np.random.PCG64(entropy)).permutation(self.num_devices)
         right = order[1::2]

@@ -16,12 +16,14 @@ from topologies.errors import TopologyError
 from topologies.spans import is_on
 
 _FIRST_ROUNDS = 64  # that are drawn at once
-_LONGEST = 2**40  # rounds of a stay: no run gets there, and sums of them fit 64 bits
+_LONGEST = 2**40  # rounds of a stay: more than any run has; sums fit 64 bits
 
 
 @dataclass(frozen=True)
 class RandomAbsence:
-    """Absences of random lengths, of each device by itself; they follow from seed and device alone.
+    """Random absences of each device, independent of other devices.
+
+    They depend on seed and device alone.
 
     Args:
         absence_probability: share of rounds in which a device is absent, in (0, 1).
@@ -29,7 +31,7 @@ class RandomAbsence:
         seed: at least 0.
 
     Raises:
-        TopologyError: a figure out of range, or absences so short and many that no chain has them.
+        TopologyError: a figure is out of range, or no chain has absences so short and frequent.
     """
 
     absence_probability: float
@@ -55,20 +57,20 @@ class RandomAbsence:
         """Whether chance keeps a device away in a round."""
         changes = self._drawn.get(device, ())
         if not changes or changes[-1] <= round_index:
-            # From the start again, twice as far: whoever asks, in whatever order, and in several
-            # threads at once, gets the same.
+            # Draw from the start again, twice as many rounds, so that the answer does not depend on
+            # the order of calls or on other threads.
             changes = self._draw(device, max(_FIRST_ROUNDS, 2 * round_index))
             self._drawn[device] = changes
         return is_on(changes, round_index)
 
     def _draw(self, device: int, last_round: int) -> tuple[int, ...]:
-        """Rounds in which a device goes or comes back, in turn, the last of them past a round."""
+        """Rounds in which a device goes away and comes back, in turn, until after `last_round`."""
         p, L = self.absence_probability, self.mean_absence_rounds
         end_of_stay = p / ((1 - p) * L)
         begins_absent = _generator(self.seed, device, 0).random() < p
         num_stays = 1 + ceil(2 * last_round / (L + 1 / end_of_stay))
         while True:
-            # Streams of their own, so that longer rows begin like shorter ones.
+            # Separate streams, so that a longer draw begins like a shorter one.
             absences = _generator(self.seed, device, 1).geometric(1 / L, num_stays)
             stays = _generator(self.seed, device, 2).geometric(end_of_stay, num_stays)
             pairs = (absences, stays) if begins_absent else (stays, absences)

@@ -1,7 +1,7 @@
 """Schedules: which weighted graph holds in which round.
 
-A schedule is a pure function of the round, the same on every device, so nobody has to be told
-who sends to whom. Devices ask for their own edges only, which costs no graph.
+A schedule is a pure function of the round, the same on every device, so every device knows all
+edges. Devices ask for their own edges only, for which no graph is built.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from topologies.spans import FOREVER
 OutEdges: TypeAlias = tuple[tuple[int, float], ...]
 """Edges on which a device sends: (receiver, weight), sorted by receiver."""
 
-_NOT_OF_LINKS = frozenset({"weight", "multiplicity"})  # attributes that say how to mix
+_NOT_OF_LINKS = frozenset({"weight", "multiplicity"})  # attributes used for mixing
 _NAMED_DEVICES = 5  # in a message
 
 
@@ -42,7 +42,7 @@ class Schedule(Protocol):
 
     @property
     def exchange_every(self) -> int:
-        """Rounds from one exchange to the next: only the last of as many has a graph with edges."""
+        """Rounds from one exchange to the next; only the last of them has a graph with edges."""
 
     @property
     def is_static(self) -> bool:
@@ -58,7 +58,7 @@ class Schedule(Protocol):
 
     @property
     def presence(self) -> Presence:
-        """Who is there in which round; edges of those who are not are left out already."""
+        """Presence of devices by rounds; graphs leave out edges of absent devices."""
 
     def graph(self, round_index: int) -> nx.DiGraph[int]:
         """Graph of a round, with edge attribute `weight`; not to be changed."""
@@ -80,11 +80,11 @@ class Schedule(Protocol):
     ) -> bool:
         """Whether an edge may be active in a round from the first to the one before the end.
 
-        What is left to chance counts as possible.
+        An edge that depends on random absences counts as possible.
         """
 
     def link_attributes(self, sender: int, receiver: int) -> Mapping[str, object]:
-        """What a graph file says of a link, whatever the round; empty where it says nothing."""
+        """Attributes of a link in the graph file, in every round; empty without any."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Static:
 
     @property
     def hold(self) -> int:
-        """One round, then the same again."""
+        """One round."""
         return 1
 
     @property
@@ -154,7 +154,7 @@ class Static:
         return first_round < end_round and self.weighted.has_edge(sender, receiver)
 
     def link_attributes(self, sender: int, receiver: int) -> Mapping[str, object]:
-        """What the graph says of a link, beside how it mixes."""
+        """Attributes of a link in the graph, except those for mixing."""
         if not self.weighted.has_edge(sender, receiver):
             return {}
         attributes: Mapping[str, object] = self.weighted.edges[sender, receiver]
@@ -252,7 +252,7 @@ class Cycle:
         )
 
     def link_attributes(self, sender: int, receiver: int) -> Mapping[str, object]:
-        """What the graphs say of a link; of two that disagree the later one."""
+        """Attributes of a link in the graphs; if two graphs disagree, those of the later one."""
         attributes: dict[str, object] = {}
         for stage in self._stages:
             attributes |= stage.link_attributes(sender, receiver)
@@ -293,14 +293,14 @@ def possible_senders(schedule: Schedule, device: int) -> tuple[int, ...]:
 
 
 def check_schedule(schedule: Schedule, num_rounds: int | None = None) -> None:
-    """Make sure that what any device learns can reach every other.
+    """Check that there is a path from every device to every other.
 
-    The graphs of all rounds taken together must be strongly connected. Where they repeat, it then
-    reaches them again and again. What is left to chance counts as possible.
+    The graphs of all rounds taken together must be strongly connected. Edges that depend on random
+    absences count as present.
 
     Args:
         schedule: of a fleet.
-        num_rounds: of a run; later rounds then don't count.
+        num_rounds: of a run; later rounds do not count.
 
     Raises:
         TopologyError: they are not; says which devices cannot be reached from which.
@@ -329,13 +329,13 @@ def check_schedule(schedule: Schedule, num_rounds: int | None = None) -> None:
 def stages_of_rounds(
     first_round: int, end_round: int, hold: int, num_stages: int
 ) -> tuple[int, ...]:
-    """Stages, of those that take turns for `hold` rounds each, which hold in any of the rounds.
+    """Stages that hold in any of the rounds; stages take turns for `hold` rounds each.
 
     Args:
         first_round: first of the rounds.
         end_round: first round after them.
         hold: rounds of a stage, at least 1.
-        num_stages: after which the first is back, at least 1.
+        num_stages: number of stages of a period, at least 1.
     """
     if first_round >= end_round:
         return ()
@@ -365,7 +365,7 @@ def _not_reached(num_devices: int, peers: Callable[[int], Iterable[int]]) -> set
 
 
 def _within(schedule: Schedule, num_rounds: int | None) -> str:
-    """Which rounds were looked at, and the remedy."""
+    """Part of a message: the checked rounds, and the remedy."""
     if num_rounds is not None and schedule.exchange_every > 1:
         exchanges = num_rounds // schedule.exchange_every
         return (
@@ -381,7 +381,7 @@ def _within(schedule: Schedule, num_rounds: int | None) -> str:
 
 
 def _name(graph: nx.DiGraph[int], devices: set[int]) -> str:
-    """Devices in words: by number, and by name where they came from a file."""
+    """Devices in a message: numbers, and names if a file gives them."""
     words = []
     for device in sorted(devices)[:_NAMED_DEVICES]:
         name = graph.nodes[device].get("name")

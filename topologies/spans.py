@@ -1,7 +1,7 @@
 """Spans of rounds: when an edge is active, when a device is there.
 
-A state that is off in the beginning is kept as the rounds in which it changes, increasing: after an
-odd number of changes it is on.
+A state that is initially off is stored as the increasing rounds in which it changes. After an odd
+number of changes the state is on.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 FOREVER = 2**63 - 1
-"""The end of a span that has none."""
+"""End of a span without an end."""
 
 Span: TypeAlias = tuple[int, int]
 """First round, and first round after it (`FOREVER`: no end)."""
@@ -40,7 +40,7 @@ def off_spans(changes: Sequence[int]) -> tuple[Span, ...]:
 
 
 def common_spans(one: Sequence[Span], other: Sequence[Span]) -> Iterator[Span]:
-    """Spans of the rounds that two rows of increasing, disjoint spans have in common."""
+    """Intersection of two lists of increasing, disjoint spans."""
     here = there = 0
     while here < len(one) and there < len(other):
         start = max(one[here][0], other[there][0])

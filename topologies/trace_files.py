@@ -36,8 +36,8 @@ def load_trace(
     The first line names the columns `time,source,target,duration`, in any order. Every further
     line is a contact in which `source` can send to `target`, from `time` on for `duration`, in
     seconds with decimals; lines are sorted by time. Empty lines, and lines that start with #, are
-    skipped. Times are read as the decimals that they are: at 0.1 seconds a round, 0.3 is the begin
-    of round 3.
+    skipped. Times are read as exact decimals: with 0.1 seconds per round, 0.3 is the begin of round
+    3.
 
     If all of `source` and `target` are whole numbers, they are the devices' numbers, from 0.
     Otherwise they are names, one of each device, numbered in their sorted order as in graph files.
@@ -47,7 +47,8 @@ def load_trace(
         num_devices: of the fleet.
         seconds_per_round: S; round k stands for the seconds from k S to (k + 1) S, at least 1e-6.
         undirected: each contact goes both ways.
-        repeat: after its last round the trace begins anew; else there are no more contacts.
+        repeat: whether the trace begins again after its last round; otherwise there are no more
+            contacts.
         weights: see `ContactTrace`.
 
     Raises:
@@ -57,7 +58,7 @@ def load_trace(
         raise TopologyError(
             f"seconds_per_round is {seconds_per_round:g}; must be at least {_SHORTEST_ROUND_S:g}"
         )
-    # repr is the shortest decimal that means this float: the one that somebody wrote.
+    # repr is the shortest decimal of this float: the one in the scenario.
     reader = _Reader(path, num_devices, Decimal(repr(float(seconds_per_round))), undirected)
     check_file(path)
     try:
@@ -85,8 +86,8 @@ class _Reader:
     """Reads a trace line by line.
 
     Attributes:
-        changes: rounds in which each edge becomes active and inactive, by what the file calls it;
-            numbers without leading zeros.
+        changes: rounds in which each edge becomes active and inactive, by the names in the file
+            (numbers without leading zeros).
     """
 
     path: Path
@@ -147,7 +148,8 @@ class _Reader:
             raise self._error(line, f"{source} is in contact with itself; remove that line")
         first, _ = divmod(time_s, self.seconds_per_round)
         end, rest_s = divmod(end_s, self.seconds_per_round)
-        # However short a contact is, it has a round; a sum of 28 digits may not show it.
+        # Even the shortest contact is active in a round; the rounded sum of its times may hide
+        # that.
         first_round, end_round = int(first), max(int(end) + bool(rest_s), int(first) + 1)
         self._join(source, target, first_round, end_round)
         if self.undirected:
@@ -160,7 +162,7 @@ class _Reader:
             raise self._error(line, f"time is {time_s}; must be at least 0")
         if duration_s <= 0:
             raise self._error(line, f"duration is {duration_s}; must be above 0")
-        # Each by itself first: a sum may be beyond what decimals can be.
+        # Each is checked by itself first: the sum may overflow.
         if max(time_s, duration_s) > _LATEST_S or time_s + duration_s > _LATEST_S:
             raise self._error(line, f"ends after {_LATEST_S:.0e} s; times are in seconds from 0")
         if self._latest is not None and time_s < self._latest[0]:
@@ -193,7 +195,7 @@ class _Reader:
         return name
 
     def _check_new(self, line: int, name: str) -> None:
-        """Refuse a device that there cannot be."""
+        """Refuse an impossible device number or name."""
         known = self._first_line_by_device
         if known:
             other, its_line = next(iter(known.items()))
@@ -215,7 +217,7 @@ class _Reader:
             )
 
     def _join(self, source: str, target: str, first_round: int, end_round: int) -> None:
-        """Add a contact to those of an edge, with which it may overlap."""
+        """Add a contact to the contacts of an edge; contacts may overlap."""
         changes = self.changes.setdefault((source, target), array("q"))
         # Lines are sorted by time, so it begins in the last of the edge's contacts or after it.
         if changes and first_round <= changes[-1]:
@@ -228,7 +230,7 @@ class _Reader:
 
 
 def _without_comments(lines: Iterator[list[str]]) -> Iterator[tuple[int, list[str]]]:
-    """Lines that say something, with their numbers from 1."""
+    """Lines that are neither empty nor comments, with their numbers from 1."""
     for cells in lines:
         stripped = [cell.strip() for cell in cells]
         if any(stripped) and not stripped[0].startswith("#"):

@@ -1,4 +1,4 @@
-"""Contact traces: which devices can reach which, and when, cut into rounds.
+"""Contact traces: schedules of graphs from times of contact between devices.
 
 # S: seconds_per_round   a contact [time, time + duration) is active in round k if it overlaps
 # [k S, (k + 1) S)   d: links that leave a device in a round
@@ -25,7 +25,7 @@ from topologies.spans import FOREVER, is_ever_on
 Contacts: TypeAlias = Mapping[tuple[int, int], Sequence[int]]
 """Rounds in which each edge (sender, receiver) becomes active and inactive, in turn, increasing."""
 
-_SHORTEST_REPLAY = 16  # changes; snapshots of few peers need not be closer
+_SHORTEST_REPLAY = 16  # changes between two snapshots at least
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class ContactTrace:
             return is_ever_on(changes, first_round, end_round)
         length = min(end_round - first_round, self.num_rounds)
         start = first_round % self.num_rounds
-        # The rest of the trace, then what is asked of it when it has begun anew.
+        # The rest of the trace, then the rounds after its repetition.
         return is_ever_on(changes, start, start + length) or is_ever_on(
             changes, 0, start + length - self.num_rounds
         )
@@ -151,7 +151,7 @@ class ContactTrace:
         return round_index % self.num_rounds if self.repeat else round_index
 
     def _history(self, device: int, *, of_senders: bool) -> _PeerHistory:
-        """Made when it is first asked for: a process may have few of the devices."""
+        """History of a device, created at the first use: a process may have few devices."""
         history = self._histories.get((device, of_senders))
         if history is None:
             edges = (
@@ -180,9 +180,9 @@ class ContactTrace:
 class _PeerHistory:
     """Peers of one device in every round.
 
-    Keeps all changes and, here and there, the peers after one of them. A question takes the peers
-    before it and replays at most as many changes as there are peers. A snapshot of k peers follows
-    k changes or more after the one before, so all of them are no larger than the changes.
+    It stores all changes and, at intervals, snapshots of the peers. A query starts from the
+    snapshot before its round and replays the changes since. A snapshot of k peers is at least k
+    changes after the one before it, so all snapshots together are no larger than the changes.
 
     Args:
         changes_by_peer: rounds in which each peer comes and goes, in turn.

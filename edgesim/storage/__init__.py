@@ -1,1 +1,1 @@
-"""Bytes that survive a crash: stores, leases, checkpoint files, sealed files."""
+"""Files that survive a crash: stores, leases, checkpoint files, files with checksums."""

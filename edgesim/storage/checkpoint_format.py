@@ -1,4 +1,4 @@
-"""The file format of a checkpoint: text and arrays, no pickle, checked before it is believed.
+"""The file format of a checkpoint: JSON and arrays, no pickle, checked before use.
 
     magic      8 bytes   the same for ever
     version    u32       of what follows the frame
@@ -7,10 +7,10 @@
     header     u32 length, JSON
     sections   arrays in the order of the header, then blobs; each begins at a multiple of 64 bytes
 
-Numbers are little-endian. Magic, version, length and digest, the frame, stay as they are in all
-versions, so that a damaged file and one of a newer edgesim can be told apart. SHA-256 and not a
-CRC: a damaged checkpoint that is believed would end in wrong results, and processors of today
-digest a MB faster than a disk takes it. The digest is against damage, not against forgery.
+Numbers are little-endian. Magic, version, length and digest form the frame, which is the same in
+all versions. So a damaged file can be told from a file of a newer edgesim. The digest is SHA-256
+instead of a CRC, because unnoticed damage would give wrong results, and computing it takes less
+time than writing to disk. It protects against damage, not against forgery.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MAGIC = b"\x89edgeCP\n"
 _FRAME = struct.Struct("<8sIQ32s")
 _DIGEST_AT = _FRAME.size - 32
 _HEADER_LENGTH = struct.Struct("<I")
-_ALIGNMENT = 64  # of sections, so that arrays can be used where they lie
+_ALIGNMENT = 64  # of sections, so that arrays need no copy
 _SIMPLE_DTYPE = re.compile(r"[<>|][biufcSUVmM]\d+(\[\d*[A-Za-z]+\])?")
 _HEADER_KEYS = {"device", "round_index", "run_digest", "fields", "arrays", "blobs"}
 
@@ -46,7 +46,7 @@ class CheckpointError(EdgesimError, ValueError):
 
 
 class OtherFormatError(CheckpointError):
-    """A sound checkpoint of an edgesim with a newer or an older format."""
+    """An undamaged checkpoint of another edgesim, with a newer or an older format."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +55,8 @@ class Checkpoint:
 
     Attributes:
         device: which one.
-        round_index: rounds that it has completed; one more in the second copy of who has left.
+        round_index: rounds that it has completed; one more in the second copy of a device that has
+            left.
         run_digest: names the run that it belongs to.
         fields: None, bool, int, float (infinity and NaN too), str, lists, dicts by str of these.
         arrays: numpy arrays of any shape and dtype without objects, by name.
@@ -74,7 +75,7 @@ def encode(checkpoint: Checkpoint) -> bytes:
     """A checkpoint as the bytes of its file; equal ones give equal bytes.
 
     Raises:
-        TypeError: a field or a dtype that would not come back as it is.
+        TypeError: a field or a dtype cannot be restored exactly.
     """
     _check_field(dict(checkpoint.fields), "fields")
     arrays = [_section_of(name, array) for name, array in checkpoint.arrays.items()]
@@ -108,7 +109,7 @@ def decode(data: bytes) -> Checkpoint:
     Its arrays are read-only views of `data`.
 
     Raises:
-        CheckpointError: they are cut short, damaged, of a newer edgesim, or something else.
+        CheckpointError: the bytes are truncated, damaged, of a newer edgesim, or no checkpoint.
     """
     _check_frame(data)
     start = _FRAME.size
@@ -181,7 +182,7 @@ def _naturals(values: object, what: str) -> list[int]:
 
 
 class _Sections:
-    """What follows the header, section by section."""
+    """Reader of the sections after the header."""
 
     def __init__(self, data: bytes, start: int) -> None:
         self._data = data
@@ -216,7 +217,7 @@ def _section_of(name: str, array: NDArray[Any]) -> tuple[list[Any], memoryview]:
     described = _describe_dtype(values.dtype)
     if not _comes_back(values.dtype, described):
         raise TypeError(f"array {name}: {values.dtype} can't be kept in a checkpoint")
-    # As bytes: not every dtype offers its memory to others.
+    # As bytes: not every dtype supports the buffer protocol.
     flat = values.reshape(-1).view(np.uint8) if values.size else np.empty(0, np.uint8)
     return [name, described, list(values.shape)], flat.data
 
@@ -258,7 +259,7 @@ def _read_dtype(described: object) -> np.dtype[Any]:
 
 
 def _check_field(value: object, key: str) -> None:
-    """Refuse what JSON would change."""
+    """Refuse values that JSON cannot restore exactly."""
     match value:
         case dict():
             for name, inner in value.items():

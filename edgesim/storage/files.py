@@ -1,4 +1,4 @@
-"""What kinds of storage do for `storage.store.Store`, in one vocabulary; they raise OSError.
+"""The two kinds of storage below `storage.store.Store`, with equal methods; they raise OSError.
 
 `LocalFiles` is for file systems of this machine and those mounted on it, `RemoteFiles` for object
 stores through fsspec. Names are relative to the folder that each stands for, with slashes.
@@ -20,7 +20,7 @@ from pathlib import Path
 from threading import get_ident
 from typing import IO, Any
 
-STALE_S = 3600.0  # an unfinished file of this age has no writer any more, wherever that ran
+STALE_S = 3600.0  # the writer of an unfinished file of this age has ended, on whatever machine
 
 _UNFINISHED = re.compile(r"\..*\.(?P<pid>\d+)-\d+@(?P<host>.+)\.tmp")
 
@@ -68,7 +68,7 @@ class LocalFiles:
                 os.fsync(file.fileno())
             unfinished.replace(path)
         except BaseException:
-            with suppress(OSError):  # it must not hide what went wrong; `sweep` removes it later
+            with suppress(OSError):  # the first error matters; `sweep` removes the file later
                 unfinished.unlink(missing_ok=True)
             raise
         if durable:
@@ -107,7 +107,7 @@ class LocalFiles:
 
     def delete_tree(self, name: str) -> None:
         """Remove a folder, if it is there."""
-        with suppress(FileNotFoundError):  # gone already, or as somebody else does the same
+        with suppress(FileNotFoundError):  # removed already, or by another process meanwhile
             shutil.rmtree(self.folder / name)
 
     def move(self, source: str, target: str) -> None:
@@ -127,7 +127,7 @@ class LocalFiles:
 
 
 def _matching(folder: Path, segments: list[str]) -> Iterator[str]:
-    """Names of files below a folder; what can't be looked into is an error, not empty."""
+    """Names of files below a folder; an unreadable folder is an error, not empty."""
     pattern, *deeper = segments
     try:
         entries = list(os.scandir(folder))
@@ -151,7 +151,7 @@ def _is_abandoned(path: Path, mark: re.Match[str]) -> bool:
         except ProcessLookupError:
             return True
         except PermissionError:
-            pass  # alive, and somebody else's
+            pass  # a living process of another user
     try:
         return time.time() - path.stat().st_mtime > STALE_S
     except FileNotFoundError:
@@ -164,7 +164,7 @@ def _make_durably(folder: Path) -> None:
         return
     _make_durably(folder.parent)
     folder.mkdir(exist_ok=True)
-    with suppress(PermissionError):  # it may be made in, but not looked into
+    with suppress(PermissionError):  # a folder that may be written, not read
         _sync_folder(folder.parent)
 
 
@@ -174,14 +174,14 @@ def _sync_folder(folder: Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some mounts have no such thing
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some mounts do not support it
             raise
     finally:
         os.close(descriptor)
 
 
 class RemoteFiles:
-    """Objects of a store that fsspec knows: one put makes one appear, whole.
+    """Objects of a store that fsspec knows; one put makes one whole object appear.
 
     Folders are parts of names, and unfinished puts leave nothing that could be seen.
 
@@ -196,11 +196,11 @@ class RemoteFiles:
 
     @classmethod
     def at(cls, url: str) -> RemoteFiles:
-        """The folder at a URI; ImportError or ValueError if nobody here knows the protocol."""
+        """The folder at a URI; ImportError or ValueError if the protocol is not supported here."""
         from fsspec.core import url_to_fs  # slow to import, and most runs are local
 
         system, root = url_to_fs(url, skip_instance_cache=True)
-        system.dircache.use_listings_cache = False  # others write there, too
+        system.dircache.use_listings_cache = False  # other processes write there, too
         return cls(system, str(root).rstrip("/"))
 
     def child(self, name: str) -> RemoteFiles:
@@ -220,8 +220,8 @@ class RemoteFiles:
         try:
             with _os_errors():
                 self._system.pipe_file(self._at(name), data, mode="create")
-        except OSError:  # drivers have no common one for a name that is taken
-            # A put may be refused because it had been done, when a driver tries it again.
+        except OSError:  # drivers raise different errors if the name exists
+            # If a driver repeats a put that had succeeded, the repetition is refused.
             if not self.exists(name):
                 raise
         if self.read(name) != data:
@@ -230,7 +230,7 @@ class RemoteFiles:
     @contextmanager
     def writer(self, name: str) -> Iterator[IO[bytes]]:
         """Write a file piece by piece; it appears when the block ends without error."""
-        with tempfile.NamedTemporaryFile() as file:  # a stream would be completed by an error, too
+        with tempfile.NamedTemporaryFile() as file:  # an error would complete a stream, too
             yield file
             file.flush()
             with _os_errors():
@@ -279,7 +279,7 @@ class RemoteFiles:
             if names:
                 with _os_errors():
                     self._system.rm([self._at(name) for name in names])
-        except FileNotFoundError:  # of one of them; it is not said which
+        except FileNotFoundError:  # one of them is missing; the error does not say which
             self.delete([name for name in names if self.exists(name)])
 
     def delete_tree(self, name: str) -> None:
@@ -288,13 +288,13 @@ class RemoteFiles:
             self._system.rm(self._at(name), recursive=True)
 
     def move(self, source: str, target: str) -> None:
-        """Give a file another name; not in one step, but the target is whole or absent."""
+        """Rename a file. This is not atomic, but the target is whole or absent."""
         with _os_errors():
             self._system.cp_file(self._at(source), self._at(target))
             self._system.rm_file(self._at(source))
 
     def sweep(self) -> None:
-        """Do nothing: puts that were cut off leave nothing to see."""
+        """Do nothing: an interrupted put leaves no file."""
 
     def _at(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
@@ -313,7 +313,7 @@ class RemoteFiles:
 
 @contextmanager
 def _os_errors() -> Iterator[None]:
-    """Let what a driver raises, often of a type of its own, be an OSError."""
+    """Turn errors of a driver, which often have own types, into OSError."""
     try:
         yield
     except OSError:
