@@ -151,7 +151,7 @@ def first_step_s(devices: int, per_actor: int | str, shape: Shape) -> tuple[floa
         stepped = 0
         while stepped < devices and not running.done():
             await asyncio.wait({running}, timeout=POLL_S)
-            stepped = sum(p.num_devices for p in await fleet.progress() if p.slowest_round)
+            stepped = sum(len(p.devices) for p in await fleet.progress() if p.slowest_round)
         end = Look.at([])
         await running
         return end

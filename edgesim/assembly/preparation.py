@@ -40,6 +40,7 @@ from edgesim.learning.parameters import ParameterLayout
 from edgesim.models.catalog import ModelSize, check_model
 from edgesim.models.errors import ModelError
 from edgesim.scenario.data import FilePartition, OwnerPartition
+from edgesim.scenario.metrics import MetricsSection
 from edgesim.scenario.own_parts import OwnPart, own_parts
 from edgesim.scenario.recovery import RecoverySection
 from edgesim.scenario.schema import FleetSection, Scenario
@@ -83,7 +84,8 @@ class Prepared:
     def digest(self, compute: Compute) -> str:
         """Name of all that decides the result: scenario, samples, and what models compute with."""
         digest = blake2b(digest_size=16)
-        scenario = self.scenario.model_copy(update={"recovery": RecoverySection()})
+        no_part = {"recovery": RecoverySection(), "metrics": MetricsSection()}
+        scenario = self.scenario.model_copy(update=no_part)
         digest.update(scenario.model_dump_json().encode())
         digest.update(repr((compute, self.data)).encode())
         for key, part in own_parts(scenario):

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import nan
-from typing import Any, final
+from typing import Any, Literal, final
 
 import torch
 from numpy.typing import NDArray
@@ -78,6 +78,19 @@ class Device:
     def is_done(self) -> bool:
         """Whether there is no round left to do."""
         return self.pace.is_done
+
+    @property
+    def end(self) -> Literal["finished", "left", "died"] | None:
+        """How the device ended; None while it trains."""
+        if not self.is_done:
+            return None
+        return self.pace.gone or ("left" if self.participant.has_left else "finished")
+
+    @property
+    def spent_j(self) -> float | None:
+        """Energy of all rounds that it has completed; None where the device has no profile."""
+        meter = self.participant.meter
+        return None if meter is None else meter.spent_j
 
     def step(self, model: MeteredModel) -> None:
         """One local step at z = x/u, if the device is there and has mass.

@@ -6,29 +6,30 @@ import asyncio
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePath
 from time import perf_counter
 from typing import Any
 
 import torch
 from rich.console import Console
 
-from edgesim.assembly.build import Compute, choose_compute, make_flat_model, make_task
+from edgesim.assembly.build import Compute, choose_compute, make_flat_model
 from edgesim.assembly.own_model import example_batch
 from edgesim.assembly.preparation import Prepared, prepare
-from edgesim.data.batches import passes_over
 from edgesim.errors import EdgesimError
 from edgesim.fleet.conduct import Fleet, conduct
 from edgesim.fleet.environment import describe_environment
 from edgesim.fleet.inline import InlineFleet
 from edgesim.fleet.plan import FleetPlan
 from edgesim.fleet.recording.departures import describe
-from edgesim.fleet.recording.divergence import growth_warning
-from edgesim.fleet.recording.evaluation import Evaluator
+from edgesim.fleet.recording.fleet_state import Sink
+from edgesim.fleet.recording.make_view import make_view
 from edgesim.fleet.recording.monitor import Monitor
+from edgesim.fleet.recording.monitor_of_run import make_monitor
 from edgesim.fleet.recording.summary import summarise, write_devices
+from edgesim.fleet.recording.view import View, say
 from edgesim.fleet.recovery.checkpoints import NoSoundCheckpointError
 from edgesim.fleet.recovery.completeness import check_evaluations, check_finished, check_rounds
 from edgesim.fleet.transport.network import EnvelopesLostError
@@ -70,6 +71,8 @@ def run_scenario(
     address: str | None = None,
     dashboard: bool = False,
     console: Console,
+    view: View | None = None,
+    sinks: Sequence[Sink] = (),
 ) -> RunResult:
     """Train the fleet of a scenario and write its run directory.
 
@@ -79,14 +82,19 @@ def run_scenario(
         inline: run all devices in this process, without Ray.
         address: of a running Ray cluster; None starts one on this machine for the run.
         dashboard: start Ray's dashboard with it.
-        console: where progress is shown.
+        console: where what happens is said.
+        view: shows progress there; ended with the run. By default one that suits the console.
+        sinks: who else is told how the fleet goes on.
 
     Raises:
         RunDirectoryError: `out` can't be used.
         EdgesimError: the run failed; what was recorded until then is in `out`.
     """
     RunDirectory.check_free(out)
-    with _session(address, inline=inline, dashboard=dashboard, console=console) as mode:
+    with (
+        closing(view or make_view(console)) as view,
+        _session(address, inline=inline, dashboard=dashboard, view=view) as mode,
+    ):
         compute = _choose_compute(prepared, mode, console)
         digest = prepared.digest(compute)
         with RunDirectory.create(out, digest).held() as directory:
@@ -94,10 +102,11 @@ def run_scenario(
             directory.write_text("scenario.yaml", _scenario_text(prepared))
             _say_names(console, prepared.scenario.fleet.names)
             if prepared.found_rate:
-                _say(console, str(prepared.found_rate))
+                say(console, str(prepared.found_rate))
             environment = describe_environment(mode, compute) | _own_parts(prepared.scenario)
             directory.write_json("environment.json", environment)
-            return _Run(prepared, directory, compute, digest, mode, console).do(recover=False)
+            run = _Run(prepared, directory, compute, digest, mode, view, sinks)
+            return run.do(recover=False)
 
 
 def resume_run(
@@ -107,6 +116,8 @@ def resume_run(
     address: str | None = None,
     dashboard: bool = False,
     console: Console,
+    view: View | None = None,
+    sinks: Sequence[Sink] = (),
 ) -> RunResult:
     """Go on with a run that was interrupted, from what is in its directory, to the same result.
 
@@ -115,7 +126,9 @@ def resume_run(
         inline: as in `run_scenario`; None as it was.
         address: of a Ray cluster.
         dashboard: see `run_scenario`.
-        console: where progress is shown.
+        console: see `run_scenario`.
+        view: see `run_scenario`.
+        sinks: see `run_scenario`.
 
     Raises:
         RunDirectoryError: there is no run to go on with, or this program can't go on with it.
@@ -124,8 +137,11 @@ def resume_run(
         LeaseError: another process is at it.
         EdgesimError: the run failed.
     """
-    with RunDirectory.open_existing(place).held() as directory:
-        return _resume(directory, inline, address, dashboard=dashboard, console=console)
+    with (
+        closing(view or make_view(console)) as view,
+        RunDirectory.open_existing(place).held() as directory,
+    ):
+        return _resume(directory, inline, address, dashboard=dashboard, view=view, sinks=sinks)
 
 
 def _resume(
@@ -134,7 +150,8 @@ def _resume(
     address: str | None,
     *,
     dashboard: bool,
-    console: Console,
+    view: View,
+    sinks: Sequence[Sink],
 ) -> RunResult:
     """Go on with a run that nobody else is at."""
     directory.sweep_unfinished()
@@ -142,7 +159,7 @@ def _resume(
         summary = directory.read_json("summary.json")
         check_finished(directory, summary)
         directory.drop_recovery()  # if it was killed just before
-        _say(console, f"{directory.place}: this run is finished; there is nothing to do")
+        say(view.console, f"{directory.place}: this run is finished; there is nothing to do")
         return RunResult(directory.place, summary)
     text, environment = (
         directory.read_text("scenario.yaml"),
@@ -155,8 +172,8 @@ def _resume(
     prepared = prepare(scenario, goes_on=True)
     if inline is None:
         inline = environment["mode"] == "inline" and address is None
-    with _session(address, inline=inline, dashboard=dashboard, console=console) as mode:
-        compute = _choose_compute(prepared, mode, console)
+    with _session(address, inline=inline, dashboard=dashboard, view=view) as mode:
+        compute = _choose_compute(prepared, mode, view.console)
         digest = prepared.digest(compute)
         if digest != directory.run_digest:
             raise RunDirectoryError(
@@ -166,7 +183,8 @@ def _resume(
             )
         resumed = [*environment.get("resumed", []), describe_environment(mode, compute)]
         directory.write_json("environment.json", {**environment, "resumed": resumed})
-        return _Run(prepared, directory, compute, digest, mode, console).do(recover=True)
+        run = _Run(prepared, directory, compute, digest, mode, view, sinks)
+        return run.do(recover=True)
 
 
 def _own_parts(scenario: Scenario) -> dict[str, dict[str, str]]:
@@ -188,18 +206,17 @@ def _check_own_parts(
 
 
 @contextmanager
-def _session(
-    address: str | None, *, inline: bool, dashboard: bool, console: Console
-) -> Iterator[str]:
+def _session(address: str | None, *, inline: bool, dashboard: bool, view: View) -> Iterator[str]:
     """What a run needs around it; gives its mode."""
     torch.set_num_threads(1)  # results must not depend on how many threads share a sum
     keep_freed_memory()
     if inline:
         yield "inline"
         return
+    view.stage("starting Ray on this machine" if address is None else f"joining Ray at {address}")
     from edgesim.fleet.on_ray import launch  # loads Ray, which inline runs do without
 
-    with launch.ray_session(address, dashboard=dashboard, console=console):
+    with launch.ray_session(address, dashboard=dashboard, console=view.console):
         yield "ray"
 
 
@@ -212,7 +229,13 @@ class _Run:
     compute: Compute
     digest: str
     mode: str
-    console: Console
+    view: View
+    sinks: Sequence[Sink]
+
+    @property
+    def console(self) -> Console:
+        """Where what happens is said."""
+        return self.view.console
 
     def do(self, *, recover: bool) -> RunResult:
         prepared, directory = self.prepared, self.directory
@@ -244,18 +267,24 @@ class _Run:
         if self.compute.backend:
             self.console.print(f"8-bit arithmetic: {describe_backend(self.compute.backend)}")
         if self.compute.backend == "int8_cpu":
-            _compile_kernels(self.prepared, self.compute, self.console)
+            _compile_kernels(self.prepared, self.compute, self.view)
 
     def _train(self, *, recover: bool) -> Monitor:
         """Run the fleet to its end; rounds.parquet is written however it ends."""
-        console, compute = self.console, self.compute
         num_cpus = len(os.sched_getaffinity(0))
-        monitor = _make_monitor(self.prepared, self.directory, compute, num_cpus, console)
+        monitor = make_monitor(
+            self.prepared,
+            self.directory,
+            self.compute,
+            num_cpus,
+            view=self.view,
+            sinks=[*self._sinks_of_ray(), *self.sinks],
+        )
         if recover:
             monitor.go_on()
         has_started = False
         try:
-            with self._fleet(num_cpus, recover=recover) as fleet:
+            with self._fleet(num_cpus, monitor, recover=recover) as fleet:
                 has_started = True
                 timeout_s = self.prepared.scenario.recovery.stall_timeout_s
                 names = self.prepared.scenario.fleet.names
@@ -275,6 +304,14 @@ class _Run:
         self.directory.merge_rounds(names, keep_parts=True)
         return monitor
 
+    def _sinks_of_ray(self) -> list[Sink]:
+        if self.mode == "inline":
+            return []
+        from edgesim.fleet.on_ray.metrics import RayMetrics
+
+        name = PurePath(self.directory.place).name
+        return [RayMetrics(name, self.prepared.scenario.metrics.most_devices)]
+
     def _count_restart(self) -> None:
         """Note at once that an actor was restarted: this process may be killed itself."""
         try:
@@ -290,15 +327,15 @@ class _Run:
         said = "stopped" if rounds_done is None else f"stopped after round {rounds_done}"
         try:
             if not self.directory.has(ABOUT):
-                _say(self.console, f"{said}; {place} is gone, and what was recorded with it")
+                say(self.console, f"{said}; {place} is gone, and what was recorded with it")
                 return
-            _say(self.console, f"{said}; go on with: edgesim resume {place}")
+            say(self.console, f"{said}; go on with: edgesim resume {place}")
             self.directory.merge_rounds(self.prepared.scenario.fleet.names, keep_parts=True)
         except EdgesimError as error:
             _log.warning("what was recorded is kept in parts: %s", error)
 
     @contextmanager
-    def _fleet(self, num_cpus: int, *, recover: bool) -> Iterator[Fleet]:
+    def _fleet(self, num_cpus: int, monitor: Monitor, *, recover: bool) -> Iterator[Fleet]:
         """The fleet while it trains; nothing of it is left afterwards."""
         prepared, compute = self.prepared, self.compute
         plan = FleetPlan(
@@ -311,24 +348,22 @@ class _Run:
             run_digest=self.digest,
             holder=self.directory.holder,
         )
+        self.view.stage(f"starting {prepared.scenario.fleet.num_devices} devices")
         fleet: Fleet
         if self.mode == "inline":
             fleet = InlineFleet(plan, prepared.shards(), num_cpus, recover=recover)
         else:
             from edgesim.fleet.on_ray import launch
 
-            fleet = launch.RayFleet(
-                plan, prepared.shards(), recover=recover, on_restart=self._count_restart
-            )
+            def on_restart(devices: range) -> None:
+                monitor.note_restart(devices)
+                self._count_restart()
+
+            fleet = launch.RayFleet(plan, prepared.shards(), recover=recover, on_restart=on_restart)
         try:
             yield fleet
         finally:
             fleet.close()
-
-
-def _say(console: Console, line: str) -> None:
-    """Show a line as it is: whole, and without taking a path's brackets for a style."""
-    console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
 def _say_names(console: Console, names: Sequence[str]) -> None:
@@ -336,10 +371,10 @@ def _say_names(console: Console, names: Sequence[str]) -> None:
     if names:
         shown = ", ".join(f"{device} {name}" for device, name in enumerate(names[:MOST_NAMES]))
         more = ", ... (all in devices.parquet)" if len(names) > MOST_NAMES else ""
-        _say(console, f"devices: {shown}{more}")
+        say(console, f"devices: {shown}{more}")
 
 
-def _compile_kernels(prepared: Prepared, compute: Compute, console: Console) -> None:
+def _compile_kernels(prepared: Prepared, compute: Compute, view: View) -> None:
     """Take one small step here, so that actors find compiled kernels in numba's cache.
 
     Otherwise all of them would compile the same kernels at once, on the first run after an install.
@@ -347,10 +382,10 @@ def _compile_kernels(prepared: Prepared, compute: Compute, console: Console) -> 
     model = make_flat_model(prepared.scenario, prepared.data, compute)
     seed_dropout_(model.model, 0)
     doing = "compiling integer kernels, once on a machine: some tens of seconds"
-    if not console.is_terminal:  # where a status shows nothing
-        _say(console, doing)
-    with console.status(doing):
-        model.loss_and_gradient(*example_batch(prepared.dataset))
+    if not view.console.is_terminal:  # where no stage is shown
+        say(view.console, doing)
+    view.stage(doing)
+    model.loss_and_gradient(*example_batch(prepared.dataset))
 
 
 def _scenario_text(prepared: Prepared) -> str:
@@ -371,36 +406,3 @@ def _choose_compute(prepared: Prepared, mode: str, console: Console) -> Compute:
     if share != "auto" and (mode == "inline" or compute.accelerator == "cpu"):
         console.print(f"fleet.gpus_per_actor: {share:g} is ignored: no actor uses a GPU here")
     return compute
-
-
-def _make_monitor(
-    prepared: Prepared,
-    directory: RunDirectory,
-    compute: Compute,
-    num_threads: int,
-    console: Console,
-) -> Monitor:
-    """Monitor that evaluates on what the fleet computes with, as far as it is on this machine."""
-    evaluation, test, data = prepared.scenario.evaluation, prepared.test_samples(), prepared.data
-    if not num_local_gpus():
-        compute = replace(compute, accelerator="cpu")
-    evaluator = Evaluator(
-        [make_flat_model(prepared.scenario, data, compute) for _ in range(num_threads)],
-        lambda: passes_over(test, evaluation.batch_size, data.mean, data.std),
-        prepared.training.rounds_per_epoch,
-        prepared.scenario.seed,
-        None if evaluation.device_sample == "all" else evaluation.device_sample,
-    )
-    return Monitor(
-        directory,
-        evaluator,
-        num_devices=prepared.scenario.fleet.num_devices,
-        num_rounds=prepared.training.num_rounds,
-        evaluation_rounds=prepared.training.evaluation_rounds,
-        device_models=evaluation.device_models,
-        num_test_samples=len(test),
-        console=console,
-        names=prepared.scenario.fleet.names,
-        warn=lambda rows: growth_warning(rows, prepared.scenario, prepared.schedule),
-        metrics=make_task(prepared.scenario).metrics,
-    )

@@ -155,6 +155,15 @@ BATTERY_DEVICES: tuple[Column, ...] = (
 )
 """Columns of devices.parquet where devices have batteries."""
 
+LIVE_DEVICES: tuple[Column, ...] = (
+    Column("rounds_done", "int64", "rounds that the device has completed"),
+    Column("mailbox_messages", "int64", "messages that have come and are not absorbed yet"),
+    Column("awaited_messages", "int64", "devices from which it waits for something"),
+    Column("actor_restarts", "int64", "times that its actor was lost and started again"),
+    Column("waits_for", "int64", "1 while the device waits for the other one, else 0"),
+)
+"""What is known of a device only while its run goes on; in no file."""
+
 NAMED = {
     "device": Column("name", "string", "name of the device"),
     "sender": Column("sender_name", "string", "name at the sending end"),

@@ -26,6 +26,7 @@ from edgesim.scenario.hardware import (
     NotNegative,
     ProfileName,
 )
+from edgesim.scenario.metrics import MetricsSection
 from edgesim.scenario.model import ModelSection
 from edgesim.scenario.recovery import RecoverySection
 from edgesim.scenario.section import (
@@ -248,6 +249,7 @@ class Scenario(Section):
     gossip: Gossip
     evaluation: EvaluationSection = EvaluationSection()
     recovery: RecoverySection = RecoverySection()
+    metrics: MetricsSection = MetricsSection()
 
     @model_validator(mode="after")
     def _integers_are_the_processors(self) -> Self:

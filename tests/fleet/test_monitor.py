@@ -1,116 +1,24 @@
-"""What is shown of a run while it goes on."""
+"""The monitor: it tells sinks how a fleet goes on, and evaluates models."""
 
 from __future__ import annotations
 
 import asyncio
 import io
-import re
-from math import isnan, nan
+from math import isnan
 from typing import cast
 
 import pytest
 import torch
 from rich.console import Console
 
-from edgesim.fleet.recording import monitor
+from edgesim.fleet.recording import monitor, view
 from edgesim.fleet.recording.evaluation import CONSENSUS, Evaluator
-from edgesim.fleet.recording.evaluation_progress import EvaluationProgress
-from edgesim.fleet.transport.progress import Progress
+from edgesim.fleet.recording.fleet_state import FleetFacts
+from edgesim.fleet.recording.view import PlainView
+from edgesim.fleet.transport.progress import DeviceProgress, Progress
 from edgesim.results.columns import EVALUATIONS
 from edgesim.results.run_directory import RunDirectory, RunDirectoryError
 from edgesim.results.snapshot import Snapshot
-
-
-@pytest.mark.parametrize(
-    ("losses", "shown"),
-    [((1.0, 2.0), "loss 1.500"), ((1.0, nan), "loss 1.000"), ((nan, nan), "loss -")],
-    ids=["all know theirs", "one was restarted", "none has one"],
-)
-def test_the_loss_is_the_mean_of_those_that_have_one(monkeypatch, losses, shown):
-    monkeypatch.setattr(monitor, "LOG_INTERVAL_S", -1.0)  # a line each time
-    said = io.StringIO()
-    display = monitor._Display(Console(file=said, width=200), total=20)
-    parts = [
-        Progress(num_devices=1, rounds_done=5, slowest_round=5, loss=loss, sent_bytes=0)
-        for loss in losses
-    ]
-    display.show(parts, num_rounds=10)
-    assert said.getvalue() == f"round 5/10, {shown}, sent 0 bytes\n"
-    assert display._progress.tasks[0].completed == 10
-
-
-def test_a_line_of_progress_says_what_is_left_once_that_can_be_known(monkeypatch):
-    """A round of one device each 10 s, and 20 in all; a line after more than the interval."""
-    now_s = [0.0]
-    monkeypatch.setattr(monitor, "monotonic", lambda: now_s[0])
-    monkeypatch.setattr(monitor, "LOG_INTERVAL_S", 10.0)
-    said = io.StringIO()
-    display = monitor._Display(Console(file=said, width=200), total=20)
-    monkeypatch.setattr(display._progress, "get_time", lambda: now_s[0])
-    for done in (1, 2, 3, 4):
-        now_s[0] = 10.0 * done
-        display.show([Progress(1, done, done, loss=0.5, sent_bytes=7)], num_rounds=20)
-    assert said.getvalue().splitlines() == [
-        "round 2/20, loss 0.500, sent 7 bytes, about 180 s left",
-        "round 4/20, loss 0.500, sent 7 bytes, about 160 s left",
-    ]
-
-
-def test_a_warning_is_printed_as_it_is_however_long_and_whatever_the_terminal():
-    said = io.StringIO()
-    console = Console(file=said, width=20, force_terminal=True, color_system="standard")
-    monitor._Display(console, total=20).warn("gossip.averaging_rate [bold] 0.25 is too much")
-    assert said.getvalue() == "warning: gossip.averaging_rate [bold] 0.25 is too much\n"
-
-
-def test_an_evaluation_is_told_and_its_accuracy_stays():
-    said = io.StringIO()
-    display = monitor._Display(Console(file=said, width=200), total=20)
-    row = {"round": 5, "epoch": 2.5, "accuracy": 0.75, "loss": 0.5, "consensus_distance": 0.125}
-    display.evaluated(row)
-    assert said.getvalue() == (
-        "epoch 2.5 (round 5): consensus accuracy 0.7500, loss 0.5000, consensus distance 0.125\n"
-    )
-    assert display._progress.tasks[0].fields["accuracy"] == "0.7500"
-
-
-FIGURES = [Progress(num_devices=1, rounds_done=5, slowest_round=5, loss=1.0, sent_bytes=0)]
-
-
-@pytest.mark.parametrize(("interval_s", "num_lines"), [(-1.0, 3), (3600.0, 0)])
-def test_lines_of_progress_are_printed_at_intervals(monkeypatch, interval_s, num_lines):
-    monkeypatch.setattr(monitor, "LOG_INTERVAL_S", interval_s)
-    said = io.StringIO()
-    display = monitor._Display(Console(file=said, width=200), total=20)
-    for _ in range(3):
-        display.show(FIGURES, num_rounds=10)
-    assert said.getvalue().count("round 5/10") == num_lines
-    assert display._progress.disable, "nothing is drawn where no terminal is"
-
-
-def test_on_a_terminal_one_line_is_kept_up_to_date_and_taken_away_in_the_end(monkeypatch):
-    """Whatever the interval of lines. ESC [2K erases a line."""
-    monkeypatch.setattr(monitor, "LOG_INTERVAL_S", -1.0)
-    said = io.StringIO()
-    console = Console(file=said, width=200, force_terminal=True, color_system=None)
-    display = monitor._Display(console, total=20)
-    with display:
-        first = said.getvalue()
-        display.show(FIGURES, num_rounds=10)
-    line = r"round - {100,}loss -  consensus accuracy - sent - 0:00:00 left -:--:--"
-    assert re.search(line, first)
-    assert "sent 0 bytes\n" not in said.getvalue()
-    assert said.getvalue().endswith("\x1b[2K")
-
-
-def test_how_far_an_evaluation_is_is_shown_with_the_number_of_models():
-    class Shown:
-        def text(self, done, total):
-            return f"{done}/{total}"
-
-    display = monitor._Display(Console(file=io.StringIO()), total=20)
-    display.evaluating(cast("EvaluationProgress", Shown()))(3, 7)
-    assert display._progress.tasks[0].fields["evaluated"] == "  3/7"
 
 
 @pytest.mark.parametrize(("num_actors", "seconds"), [(1, 0.5), (2, 0.5), (8, 2), (1000, 5)])
@@ -118,17 +26,42 @@ def test_many_actors_are_asked_more_rarely(num_actors, seconds):
     assert monitor.pause_s(num_actors) == seconds
 
 
-def a_monitor(directory, evaluator=None, **settings):
+def a_monitor(directory, evaluator=None, *, num_devices=1, num_rounds=10, names=(), **settings):
     """Of one device and ten rounds, with nothing to evaluate, unless told otherwise."""
+    console = settings.pop("console", Console(file=io.StringIO(), width=200))
     usual = {
-        "num_devices": 1,
-        "num_rounds": 10,
+        "facts": FleetFacts(num_devices=num_devices, num_rounds=num_rounds, names=names),
         "evaluation_rounds": [],
         "device_models": "never",
         "num_test_samples": 50,
-        "console": Console(file=io.StringIO()),
+        "view": PlainView(console),
     }
     return monitor.Monitor(directory, cast("Evaluator", evaluator), **(usual | settings))
+
+
+def progress_of(*rounds, num_rounds=10, **more):
+    """Of one host, whose devices have done so many rounds."""
+    devices = [
+        DeviceProgress(device=device, rounds_done=done, loss=1.0, **more)
+        for device, done in enumerate(rounds)
+    ]
+    return Progress(num_rounds, tuple(devices))
+
+
+class Told:
+    """A sink that remembers what it was told."""
+
+    def __init__(self):
+        self.states, self.rows, self.is_closed = [], [], False
+
+    def update(self, fleet):
+        self.states.append(fleet)
+
+    def evaluated(self, rows):
+        self.rows.append(rows)
+
+    def close(self):
+        self.is_closed = True
 
 
 def test_it_stops_at_once_however_long_its_pauses(monkeypatch, tmp_path):
@@ -137,18 +70,16 @@ def test_it_stops_at_once_however_long_its_pauses(monkeypatch, tmp_path):
 
     async def poll() -> list[Progress]:
         asyncio.get_running_loop().call_later(0.1, looking_on.stop_watching)  # in its pause
-        return [Progress(1, rounds_done=5, slowest_round=5, loss=1.0, sent_bytes=0)]
+        return [progress_of(5)]
 
     asyncio.run(looking_on.watch(poll))
     assert looking_on.rounds_done == 5
 
 
-def test_in_the_end_all_rounds_of_all_devices_are_shown_as_done(tmp_path):
+def test_in_the_end_all_rounds_are_done(tmp_path):
     looking_on = a_monitor(RunDirectory(str(tmp_path)), num_devices=3)
     looking_on.finish()
     assert looking_on.rounds_done == 10
-    shown = looking_on._display._progress.tasks[0]
-    assert (shown.completed, shown.total) == (30, 30)
 
 
 def test_it_looks_on_in_pauses_until_it_is_stopped(monkeypatch, tmp_path):
@@ -160,7 +91,7 @@ def test_it_looks_on_in_pauses_until_it_is_stopped(monkeypatch, tmp_path):
     async def poll() -> list[Progress]:
         if len(pauses) == 4:
             looking_on.stop_watching()
-        return [Progress(1, rounds_done=5, slowest_round=5, loss=1.0, sent_bytes=0)] * 3
+        return [progress_of(5)] * 3
 
     async def conduct() -> None:
         async with asyncio.timeout(60):
@@ -174,7 +105,10 @@ class Evaluators:
     """Says that each model got everything right; remembers which rounds it was asked about."""
 
     def __init__(self):
-        self.asked = []
+        self.asked, self.distances = [], {0: 0.25}
+
+    def close(self):
+        pass
 
     def evaluate(self, snapshots, *, devices_too, tell):
         round_index = snapshots[0].round_index
@@ -238,7 +172,7 @@ def test_a_run_that_is_gone_on_with_evaluates_every_round_that_was_not(tmp_path)
 
 
 def test_models_are_evaluated_and_rounds_are_shown_while_the_fleet_trains(tmp_path, monkeypatch):
-    monkeypatch.setattr(monitor, "LOG_INTERVAL_S", -1.0)  # a line each time
+    monkeypatch.setattr(view, "LINE_INTERVAL_S", -1.0)  # a line each time
     directory, said = RunDirectory.create(tmp_path / "run"), io.StringIO()
     x, evaluators = torch.zeros(1), Evaluators()
     directory.write_snapshot(Snapshot(0, 2, 2, x, 1.0, x, None))
@@ -250,7 +184,7 @@ def test_models_are_evaluated_and_rounds_are_shown_while_the_fleet_trains(tmp_pa
     async def poll() -> list[Progress]:
         if evaluators.asked:
             looking_on.stop_watching()
-        return [Progress(1, rounds_done=2, slowest_round=2, loss=1.0, sent_bytes=0)]
+        return [progress_of(2, num_rounds=4)]
 
     asyncio.run(looking_on.watch(poll))
     assert evaluators.asked == [2]
@@ -344,3 +278,63 @@ def test_an_evaluation_whose_models_are_missing_is_an_error_in_the_end(tmp_path)
     said = r"round-000000005-device-000001.npz and 1 like it: missing: .*edgesim resume"
     with pytest.raises(RunDirectoryError, match=said):
         looking_on.finish()
+
+
+def test_sinks_are_told_of_devices_evaluations_and_restarts(tmp_path):
+    directory, evaluators, told = RunDirectory.create(tmp_path / "run"), Evaluators(), Told()
+    x = torch.zeros(1)
+    directory.write_snapshot(Snapshot(0, 2, 2, x, 1.0, x, None))
+    settings = {"num_rounds": 4, "evaluation_rounds": [2, 4], "device_models": "every"}
+    looking_on = a_monitor(directory, evaluators, sinks=[told], **settings)
+    looking_on.note_restart(range(1))
+    looking_on.note_restart(range(1))
+
+    async def poll() -> list[Progress]:
+        if evaluators.asked:
+            looking_on.stop_watching()
+        return [progress_of(2, num_rounds=4)]
+
+    asyncio.run(looking_on.watch(poll))
+    first, newest = told.states[0], told.states[-1]
+    assert (first.devices[0].rounds_done, dict(first.evaluation)) == (2, {})
+    assert newest.evaluation["round"] == 2
+    assert newest.evaluated[0]["accuracy"] == 1.0
+    assert newest.distances == {0: 0.25}
+    assert newest.restarts == {0: 2}
+    assert [[row["device"] for row in rows] for rows in told.rows] == [[CONSENSUS, 0]]
+    looking_on.close()
+    assert told.is_closed
+
+
+def test_a_sink_that_fails_is_told_no_more_and_training_is_looked_on_at(tmp_path, caplog):
+    class Fails(Told):
+        def update(self, fleet):
+            super().update(fleet)
+            raise OSError("no space left on device")
+
+    fails, told = Fails(), Told()
+    looking_on = a_monitor(RunDirectory(str(tmp_path)), sinks=[fails, told])
+    for done in (1, 2, 3):
+        looking_on._observe([progress_of(done)])
+    assert [len(sink.states) for sink in (fails, told)] == [1, 3]
+    assert caplog.messages == ["Fails failed and is told no more: OSError: no space left on device"]
+
+
+def test_sinks_that_take_long_are_told_more_rarely(tmp_path, monkeypatch):
+    """A telling of 0.2 s of a core, at most a hundredth of the time: a pause of 20 s."""
+    clock = iter(range(1000))
+    monkeypatch.setattr(monitor, "thread_time", lambda: 0.2 * next(clock))
+    pauses = []
+    looking_on = a_monitor(RunDirectory(str(tmp_path)))
+
+    async def wait_for(waiting, pause):
+        waiting.close()
+        pauses.append(pause)
+        looking_on.stop_watching()
+
+    async def poll() -> list[Progress]:
+        return [progress_of(5)]
+
+    monkeypatch.setattr(monitor.asyncio, "wait_for", wait_for)
+    asyncio.run(looking_on.watch(poll))
+    assert pauses == [pytest.approx(20)]

@@ -20,6 +20,7 @@ from edgesim.cli.answers import result_table
 from edgesim.device.trainer import DivergedError
 from edgesim.fleet import run as run_module
 from edgesim.fleet.on_ray.actor import ActorLostError
+from edgesim.fleet.recording.view import PlainView
 from edgesim.results.columns import DEVICES, EVALUATIONS, MESSAGES, ROUNDS
 from edgesim.results.run_directory import RunDirectoryError
 from edgesim.scenario import load_scenario
@@ -106,7 +107,7 @@ def test_the_time_of_a_run_begins_when_kernels_are_compiled(tmp_path, monkeypatc
 
 def test_a_pipe_is_told_that_kernels_are_compiled(tmp_path):
     said = io.StringIO()
-    run_module._compile_kernels(prepared(tmp_path), PLAIN, Console(file=said))
+    run_module._compile_kernels(prepared(tmp_path), PLAIN, PlainView(Console(file=said)))
     assert said.getvalue().startswith("compiling integer kernels, once on a machine")
 
 

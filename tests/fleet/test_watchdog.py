@@ -8,7 +8,7 @@ import pytest
 
 from edgesim.fleet.recording import watchdog
 from edgesim.fleet.recording.watchdog import POLLS_PER_TIMEOUT, StalledError, describe, watch
-from edgesim.fleet.transport.progress import Progress, Waiting
+from edgesim.fleet.transport.progress import DeviceProgress, Progress, Waiting
 
 TIMEOUT_S = 60.0
 
@@ -23,7 +23,8 @@ class Fleet:
     async def progress(self):
         self.asked += 1
         assert self.asked < 5000, "the watchdog sleeps"
-        return [Progress(1, next(self.rounds, 0), 0, 0.0, 0)]
+        done = next(self.rounds, 0)
+        return [Progress(10**6, (DeviceProgress(device=0, rounds_done=done),))]
 
     async def waiting(self):
         return [Waiting(1, 4, ((0, 1),))]

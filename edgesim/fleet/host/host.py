@@ -32,6 +32,7 @@ from edgesim.device.device import Device
 from edgesim.device.mail import Announcement, Arrival, Envelope
 from edgesim.device.membership import Edge
 from edgesim.errors import EdgesimError
+from edgesim.fleet.host.device_progress import device_progress
 from edgesim.fleet.host.intake import Intake, make_intake
 from edgesim.fleet.host.recorder import Archive, EvaluationSchedule, Recorder
 from edgesim.fleet.host.reliable_sender import LONGEST_PAUSE_S, ReliableSender
@@ -245,20 +246,18 @@ class Host:
 
     def progress(self) -> Progress:
         """How far the devices are; may be asked at any time."""
-        done = [self._rounds_done(index) for index in self._devices]
-        losses = self._recorder.losses
         return Progress(
-            num_devices=len(done),
-            rounds_done=sum(done),
-            slowest_round=min(done),
-            loss=sum(losses) / len(losses) if losses else float("nan"),
-            sent_bytes=sum(records.sent_bytes for records in self._records.values()),
+            self._num_rounds,
+            tuple(
+                device_progress(
+                    device,
+                    self._records[index],
+                    self._intakes[index],
+                    self._recorder.newest_round(index),
+                )
+                for index, device in self._devices.items()
+            ),
         )
-
-    def _rounds_done(self, index: int) -> int:
-        """Rounds that need not be waited for: a device that has ended or left owes none."""
-        device = self._devices[index]
-        return self._num_rounds if device.is_done else device.round_index
 
     async def _drive(self, device: Device, tasks: asyncio.TaskGroup) -> None:
         """One device from its first round to its last."""

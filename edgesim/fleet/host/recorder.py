@@ -99,10 +99,9 @@ class Recorder:
             for number in self._schedule.until(0, device.now_s)[num_past:]
         ]
 
-    @property
-    def losses(self) -> list[float]:
-        """Loss of the newest round of each device that has done one."""
-        return [record.loss for record in list(self._newest.values())]
+    def newest_round(self, device: int) -> RoundRecord | None:
+        """The newest round of a device, with the loss of its newest step; None before the first."""
+        return self._newest.get(device)
 
     def record(self, report: RoundReport | None, snapshots: Sequence[Snapshot]) -> None:
         """Keep a round, if there was one, and models."""
@@ -112,8 +111,10 @@ class Recorder:
             reports.append(report)
             if len(reports) == ROWS_PER_PART:
                 self._write_rounds(index)
-            if not isnan(report.round.loss):
-                self._newest[index] = report.round
+            newest, before = report.round, self._newest.get(index)
+            if before is not None and isnan(newest.loss):
+                newest = replace(newest, loss=before.loss)
+            self._newest[index] = newest
         for snapshot in snapshots:
             self._archive.write_snapshot(snapshot)
 

@@ -102,6 +102,7 @@ class Turns:
         if report is not None:
             report = replace(report, round=replace(report.round, wait_wall_s=waited_s))
             records.sent_bytes += report.round.sent_bytes
+            records.received_bytes += report.round.received_bytes
             records.num_rows += 1
         self._recorder.record(report, snapshots)
         if snapshots:

@@ -65,14 +65,22 @@ class DeviceActor:
 
     It is empty until `build`, also after a restart: its devices' data belong to the driver, which
     brings them again.
+
+    Args:
+        label: which devices it hosts, in words.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, label: str) -> None:
+        self._label = label
         torch.set_num_threads(1)
         keep_freed_memory()
         self._peers: Mapping[int, Peer] = {}
         self._own: frozenset[int] = frozenset()  # devices hosted here, which need no Ray to reach
         self._built: asyncio.Future[Host] = asyncio.get_running_loop().create_future()
+
+    def __repr__(self) -> str:
+        """The name of the actor on Ray's dashboard and before each of its lines in Ray's logs."""
+        return self._label
 
     async def build(
         self,

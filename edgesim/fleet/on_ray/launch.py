@@ -11,6 +11,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +65,7 @@ POLL_S = 0.5  # between attempts to reach, name or place an actor
 ANSWER_TIMEOUT_S = 10.0  # of an actor that is asked how far it is
 MAX_FRUITLESS_LOSSES = 20  # of one actor, without a round between them
 NAMED_ACTORS = 4  # in a message
+NAMED_DEVICES = 3  # of an actor
 MAX_CALLS = (
     100_000  # that wait in one actor: envelopes wait there for room, and must not be counted
 )
@@ -78,7 +80,7 @@ class RayFleet:
         plan: of the whole fleet.
         shards: one per device, in order; each reaches its actor once, through the object store.
         recover: go on from checkpoints where there are any.
-        on_restart: called when an actor that was lost goes on.
+        on_restart: called with the devices of an actor that was lost and goes on.
 
     Raises:
         NoRoomError: the cluster has no room for the actors.
@@ -91,7 +93,7 @@ class RayFleet:
         shards: Sequence[Shard],
         *,
         recover: bool = False,
-        on_restart: Callable[[], None] = lambda: None,
+        on_restart: Callable[[range], None] = lambda _: None,
     ) -> None:
         self._plan = plan
         self._on_restart = on_restart
@@ -140,7 +142,7 @@ class RayFleet:
             }
             num_threads = int(node.num_cpus) // nodes.count(node)
             self._num_threads[devices] = max(1, min(num_threads, len(devices)))
-            self._actors[devices] = _create(options, deadline_s)
+            self._actors[devices] = _create(self._label(devices), options, deadline_s)
 
     def _find_room(self, num_devices: int) -> tuple[list[range], list[Node]]:
         """Devices of each actor and its node; waits a while for others to make room.
@@ -216,7 +218,7 @@ class RayFleet:
                 self._absent.discard(devices)
                 if devices in self._lost:
                     self._lost.discard(devices)
-                    self._on_restart()
+                    self._on_restart(devices)
                 await actor.run.remote()
                 self._unfinished.discard(devices)
                 if not self._unfinished:
@@ -225,7 +227,7 @@ class RayFleet:
             except ActorDiedError as error:
                 if devices in self._absent:  # Ray does not start it again
                     raise ActorLostError(
-                        f"the actor {_name(devices)} was lost and can't be started again: "
+                        f"the actor {self._label(devices)} was lost and can't be started again: "
                         f"{_first_line(error)}"
                     ) from error
                 self._note_loss(devices, error)
@@ -245,7 +247,7 @@ class RayFleet:
         self._lost.add(devices)
         self._recovering.add(devices)
         self._unfinished.add(devices)
-        reason, name = _loss(error), _name(devices)
+        reason, name = _loss(error), self._label(devices)
         newest = self._newest.get(devices)
         rounds_done = newest.rounds_done if newest else 0
         most_rounds, losses = self._losses.get(devices, (-1, 0))
@@ -272,7 +274,7 @@ class RayFleet:
                 "asks for %s, and the %d nodes have %s CPUs free%s",
                 len(self._absent),
                 len(self._actors),
-                _names(self._absent),
+                self._labels(self._absent),
                 self._need,
                 len(nodes),
                 free,
@@ -287,7 +289,10 @@ class RayFleet:
     async def progress(self) -> list[Progress]:
         """How far the devices of each actor are; the newest word of those that do not answer."""
         self._newest.update(await self._ask("progress"))
-        return list(self._newest.values())
+        return [
+            replace(newest, is_there=devices not in self._absent)
+            for devices, newest in self._newest.items()
+        ]
 
     async def stop(self) -> None:
         """End the run early; every host writes the rounds that it holds, as far as it can."""
@@ -327,6 +332,17 @@ class RayFleet:
                 answers[devices] = answer.result()
         return answers
 
+    def _label(self, devices: range) -> str:
+        """An actor in words: its devices by their names, if they have some."""
+        names = self._plan.scenario.fleet.names
+        if not names:
+            return _name(devices)
+        return f"{_name(devices)} ({_some(names[devices[0] : devices[-1] + 1], NAMED_DEVICES)})"
+
+    def _labels(self, actors: Iterable[range]) -> str:
+        ordered = sorted(actors, key=lambda devices: devices[0])
+        return _some([self._label(devices) for devices in ordered], NAMED_ACTORS)
+
     def _peers(self, devices: range) -> dict[int, Any]:
         if may_leave(self._plan.scenario):  # whoever leaves may be succeeded by anybody
             return {**self._actor_of}
@@ -347,11 +363,13 @@ class RayFleet:
             raise error
 
 
-def _create(options: dict[str, Any], deadline_s: float) -> Any:  # noqa: ANN401 (untyped by Ray)
+def _create(  # Ray does not type actors
+    label: str, options: dict[str, Any], deadline_s: float
+) -> Any:  # noqa: ANN401
     """Create an actor; its name may be free a little later only, if a driver was just killed."""
     while True:
         try:
-            return ray.remote(DeviceActor).options(**options).remote()
+            return ray.remote(DeviceActor).options(**options).remote(label)
         except ValueError:
             if time.monotonic() > deadline_s:
                 raise
@@ -364,10 +382,9 @@ def _name(devices: range) -> str:
     return f"devices-{devices[0]}-{devices[-1]}"
 
 
-def _names(groups: Iterable[range]) -> str:
-    names = [_name(devices) for devices in sorted(groups, key=lambda devices: devices[0])]
-    hidden = len(names) - NAMED_ACTORS
-    return ", ".join(names[:NAMED_ACTORS]) + (f" and {hidden} more" if hidden > 0 else "")
+def _some(names: Sequence[str], most: int) -> str:
+    hidden = len(names) - most
+    return ", ".join(names[:most]) + (f" and {hidden} more" if hidden > 0 else "")
 
 
 def _cause(error: BaseException) -> BaseException:

@@ -105,6 +105,9 @@ class Evaluator:
         seed: of the scenario, for activations that are rounded at random, and for the sample of
             devices.
         most_devices: whose own models are evaluated; None: all.
+
+    Attributes:
+        distances: distance |z_i - z_bar| of each device's model in the newest evaluation.
     """
 
     def __init__(
@@ -125,6 +128,7 @@ class Evaluator:
             self._models.put(model)
         self._pool = ThreadPoolExecutor(len(models), thread_name_prefix="evaluate")
         self._is_closed = Event()
+        self.distances: dict[int, float] = {}
 
     def close(self) -> None:
         """End evaluations under way at their next batch; those who wait get an error."""
@@ -152,6 +156,7 @@ class Evaluator:
         ordered = _present(snapshots)
         center = consensus_of(ordered)
         distances = distances_to(center, ordered)
+        self.distances = {s.device: d for s, d in zip(ordered, distances, strict=True)}
         spread = sqrt(sum(d * d for d in distances) / len(distances))
         subjects = [(center, spread)]
         if devices_too:

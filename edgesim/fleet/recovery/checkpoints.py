@@ -117,7 +117,8 @@ class DeviceRecords:
         mailbox: messages that wait to be absorbed.
         log: envelopes that may be asked for again.
         successor: who took the device's place; None while it is there.
-        sent_bytes: of all its messages.
+        sent_bytes: of all messages that it has encoded.
+        received_bytes: of all messages that it has absorbed.
         num_rows: rounds that it has recorded.
         last_evaluation: number of the last evaluation for which it has left its model; 0 if none.
     """
@@ -126,6 +127,7 @@ class DeviceRecords:
     log: MessageLog
     successor: int | None = None
     sent_bytes: int = 0
+    received_bytes: int = 0
     num_rows: int = 0
     last_evaluation: int = 0
 
@@ -203,6 +205,7 @@ class Checkpoints:
             "copies": len(envelopes.copies),
             "successor": records.successor,
             "sent_bytes": records.sent_bytes,
+            "received_bytes": records.received_bytes,
             "num_rows": records.num_rows,
             "last_evaluation": records.last_evaluation,
         }
@@ -270,6 +273,7 @@ class Checkpoints:
         records.mailbox.take_over(watermarks)
         records.log.restore(fields["log"], round_index, _envelopes(checkpoint), rounds)
         records.successor, records.sent_bytes = fields["successor"], fields["sent_bytes"]
+        records.received_bytes = fields.get("received_bytes", 0)  # earlier versions lack it
         records.num_rows, records.last_evaluation = fields["num_rows"], fields["last_evaluation"]
         if records.successor is not None:  # before anybody hears of it: the other may be damaged
             self._write_twin(checkpoint)

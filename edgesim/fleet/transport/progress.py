@@ -3,8 +3,55 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import nan
+from typing import Literal, TypeAlias
 
 from edgesim.device.membership import Edge
+
+End: TypeAlias = Literal["finished", "left", "died"]
+"""How a device ended: its rounds are done, its stay or its energy is over, its battery is empty."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceProgress:
+    """How far one device is. Fields have the names of columns (results/columns.py).
+
+    None stands for what the device does not have: a clock, a battery, ages of messages.
+
+    Attributes:
+        device: which one.
+        rounds_done: rounds that it has completed.
+        end: how it ended; None while it trains.
+        waits_for: devices from which it waits for something, increasing.
+        mailbox_messages: messages that have come and are not absorbed.
+        loss: of the newest round with a step; NaN before the first.
+        push_weight: after the newest round; NaN before the first.
+        virtual_time_s: its clock after the newest round.
+        charge_left_j: of its battery after the newest round.
+        staleness_s: mean age of the messages absorbed in the newest round; NaN without any.
+        sent_bytes: of all rounds.
+        received_bytes: of all rounds.
+        energy_j: of all rounds.
+    """
+
+    device: int
+    rounds_done: int
+    end: End | None = None
+    waits_for: tuple[int, ...] = ()
+    mailbox_messages: int = 0
+    loss: float = nan
+    push_weight: float = nan
+    virtual_time_s: float | None = None
+    charge_left_j: float | None = None
+    staleness_s: float | None = None
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    energy_j: float | None = None
+
+    @property
+    def awaited_messages(self) -> int:
+        """Devices from which it waits for something."""
+        return len(self.waits_for)
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,18 +59,27 @@ class Progress:
     """How far the devices of one host are.
 
     Attributes:
-        num_devices: devices of the host.
-        rounds_done: rounds completed, summed over its devices.
-        slowest_round: fewest rounds that one of them has completed.
-        loss: mean over its devices of the loss of their newest round, or NaN before the first.
-        sent_bytes: bytes of all messages that they have encoded.
+        num_rounds: of each device.
+        devices: of the host.
+        is_there: the host answers; False stands beside the last that it said.
     """
 
-    num_devices: int
-    rounds_done: int
-    slowest_round: int
-    loss: float
-    sent_bytes: int
+    num_rounds: int
+    devices: tuple[DeviceProgress, ...]
+    is_there: bool = True
+
+    @property
+    def rounds_done(self) -> int:
+        """Rounds that need not be waited for, summed: a device that has ended owes none."""
+        return sum(self._done(device) for device in self.devices)
+
+    @property
+    def slowest_round(self) -> int:
+        """Fewest of these of one device."""
+        return min(self._done(device) for device in self.devices)
+
+    def _done(self, device: DeviceProgress) -> int:
+        return device.rounds_done if device.end is None else self.num_rounds
 
 
 @dataclass(frozen=True, slots=True)

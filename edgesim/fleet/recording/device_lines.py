@@ -1,0 +1,238 @@
+"""The lines about devices on a terminal: one for each, or only the extremes of a large fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import isnan
+
+from rich.cells import cell_len, set_cell_size
+
+from edgesim.fleet.recording.fleet_state import FleetState
+
+WIDEST_NAME, NARROWEST_NAME = 24, 6
+_FEWEST_ROWS = 3  # of each of the two lists of a large fleet
+
+
+@dataclass(frozen=True, slots=True)
+class _Figure:
+    """A column of figures.
+
+    Attributes:
+        head: title.
+        width: in cells.
+        of_device: a device's figure as it sorts; None if there is none.
+        text: the figure as it is shown.
+    """
+
+    head: str
+    width: int
+    of_device: Callable[[FleetState, int], float | None]
+    text: Callable[[float], str]
+
+
+def duration(seconds: float) -> str:
+    """A time in two units at most: 9.2 s, 4 min 10 s, 3 h 5 min, 2 d 7 h."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    units = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+    place = next(i for i, (size, _) in enumerate(units) if seconds >= size)
+    (size, name), (small, small_name) = units[place], units[place + 1]
+    whole, rest = divmod(int(seconds), size)
+    return f"{whole} {name} {rest // small} {small_name}"
+
+
+def device_lines(fleet: FleetState, width: int, height: int) -> list[str]:
+    """Lines about the devices, the first of them a head.
+
+    Args:
+        fleet: its state.
+        width: of a line, in cells.
+        height: most lines.
+    """
+    if height < 2:
+        return []
+    figures = _figures(fleet, width)
+    if fleet.facts.num_devices < height:
+        return _table("device", figures, fleet, range(fleet.facts.num_devices), width)
+    return _extremes(fleet, figures, width, height)
+
+
+def _figures(fleet: FleetState, width: int) -> list[_Figure]:
+    """The columns that this fleet has and that the width has room for."""
+    rounds = len(str(fleet.facts.num_rounds))
+    known = [
+        _Figure("round", max(rounds, 5), _progress("rounds_done"), lambda v: f"{v:.0f}"),
+        _Figure("clock", 11, _progress("virtual_time_s"), duration),
+        _Figure("loss", 7, _progress("loss"), lambda v: f"{v:.4g}" if v < 1e4 else f"{v:.1e}"),
+        _Figure("accuracy", 8, _accuracy, lambda v: f"{v:.4f}"),
+        _Figure("staleness", 9, _progress("staleness_s"), duration),
+        _Figure("charge", 6, _charge, lambda v: "empty" if v <= 0 else f"{100 * v:.0f} %"),
+    ]
+    if width >= 100:
+        known.append(_Figure("mailbox", 7, _progress("mailbox_messages"), lambda v: f"{v:.0f}"))
+        known.append(_Figure("restarts", 8, _restarts, lambda v: f"{v:.0f}"))
+    return [
+        figure
+        for figure in known
+        if figure.head in {"round", "loss"}
+        or any(figure.of_device(fleet, device) is not None for device in fleet.devices)
+    ]
+
+
+def _progress(name: str) -> Callable[[FleetState, int], float | None]:
+    def value(fleet: FleetState, device: int) -> float | None:
+        found = getattr(fleet.devices[device], name) if device in fleet.devices else None
+        return None if found is None or isnan(found) else float(found)
+
+    return value
+
+
+def _accuracy(fleet: FleetState, device: int) -> float | None:
+    value = fleet.evaluated.get(device, {}).get("accuracy")
+    return None if value is None else float(value)
+
+
+def _charge(fleet: FleetState, device: int) -> float | None:
+    """Share of the battery's energy that is left."""
+    left_j = _progress("charge_left_j")(fleet, device)
+    capacity_j = fleet.facts.capacities_j[device] if fleet.facts.capacities_j else None
+    if capacity_j is None:
+        return None
+    return 1.0 if left_j is None else left_j / capacity_j
+
+
+def _restarts(fleet: FleetState, device: int) -> float | None:
+    return float(fleet.restarts[device]) if device in fleet.restarts else None
+
+
+def _table(
+    head: str, figures: Sequence[_Figure], fleet: FleetState, devices: Iterable[int], width: int
+) -> list[str]:
+    devices = list(devices)
+    labels = [fleet.facts.label(device) for device in devices]
+    taken = sum(figure.width + 2 for figure in figures)
+    room = max(width - taken - 22, NARROWEST_NAME)  # 22: what a device waits for is to be read
+    name_width = min(max(map(cell_len, [head, *labels])), room, WIDEST_NAME)
+    lines = [_line(head, name_width, [(f.head, f.width) for f in figures], "waits for", width)]
+    for device, label in zip(devices, labels, strict=True):
+        cells = []
+        for figure in figures:
+            value = figure.of_device(fleet, device)
+            cells.append(("-" if value is None else figure.text(value), figure.width))
+        doing = _doing(fleet, device, width - name_width - taken - 2)
+        lines.append(_line(label, name_width, cells, doing, width))
+    return lines
+
+
+def _line(
+    label: str, name_width: int, cells: Sequence[tuple[str, int]], last: str, width: int
+) -> str:
+    parts = [_cut(label, name_width), *(text.rjust(w) for text, w in cells), last]
+    return set_cell_size("  ".join(parts), width).rstrip()
+
+
+def _cut(label: str, width: int) -> str:
+    """A name in so many cells; of a long one the end shows that something is missing."""
+    if cell_len(label) <= width:
+        return set_cell_size(label, width)
+    return set_cell_size(label, width - 1) + "~"
+
+
+def _doing(fleet: FleetState, device: int, width: int) -> str:
+    """For whom a device waits, or what else it does."""
+    progress = fleet.devices.get(device)
+    if progress is None:
+        return "(starts)"
+    if device in fleet.absent:
+        return "(lost, starts again)"
+    match progress.end:
+        case "finished":
+            return "(has finished)"
+        case "left":
+            return "(has left)"
+        case "died":
+            return "(has died: no energy)"
+    if not progress.waits_for:
+        return "(computes)"
+    return _names([fleet.facts.label(other) for other in progress.waits_for], width)
+
+
+def _names(names: Sequence[str], width: int) -> str:
+    """As many names as there is room for, and how many more there are."""
+    for shown in range(len(names), 0, -1):
+        hidden = len(names) - shown
+        text = ", ".join(names[:shown]) + (f" and {hidden} more" if hidden else "")
+        if cell_len(text) <= width:
+            return text
+    return f"{len(names)} devices"
+
+
+def _extremes(fleet: FleetState, figures: Sequence[_Figure], width: int, height: int) -> list[str]:
+    """What all do, the range of each figure, the slowest, and the most stale or most waited for."""
+    ranges = _ranges(fleet, figures, width)
+    rows = (height - len(ranges) - 2 - 2) // 2  # two heads, two empty lines
+    lines = [_counts(fleet)]
+    if rows < _FEWEST_ROWS:
+        rows = (height - 1 - 2) // 2
+    else:
+        lines += ["", *ranges]
+    if rows < 1:
+        return lines[:height]
+    owing = [d for d, progress in fleet.devices.items() if progress.end is None]
+    slowest = sorted(owing, key=lambda d: (fleet.devices[d].rounds_done, d))[:rows]
+    lines += _table("slowest", figures, fleet, slowest, width)
+    stale = _progress("staleness_s")
+    if any(figure.head == "staleness" for figure in figures):
+        aged = {d: age for d in owing if (age := stale(fleet, d)) is not None}
+        most_stale = sorted(aged, key=lambda d: (-aged[d], d))[:rows]
+        lines += _table("most stale", figures, fleet, most_stale, width)
+    else:
+        lines += _waited_for(fleet, figures, rows, width)
+    return lines[:height]
+
+
+def _waited_for(fleet: FleetState, figures: Sequence[_Figure], rows: int, width: int) -> list[str]:
+    waiting: dict[int, int] = {}
+    for progress in fleet.devices.values():
+        for other in progress.waits_for:
+            waiting[other] = waiting.get(other, 0) + 1
+    most = sorted(waiting, key=lambda d: (-waiting[d], d))[:rows]
+    return _table("most waited for", figures, fleet, most, width)
+
+
+def _counts(fleet: FleetState) -> str:
+    """What all devices do, in numbers."""
+    counts: dict[str, int] = {}
+    for device in range(fleet.facts.num_devices):
+        progress = fleet.devices.get(device)
+        if progress is None:
+            what = "start"
+        elif device in fleet.absent:
+            what = "start again"
+        elif progress.end is not None:
+            what = {"finished": "finished", "left": "left", "died": "died"}[progress.end]
+        else:
+            what = "wait" if progress.waits_for else "compute"
+        counts[what] = counts.get(what, 0) + 1
+    order = ("compute", "wait", "start", "start again", "finished", "left", "died")
+    return "devices: " + ", ".join(f"{counts[what]} {what}" for what in order if what in counts)
+
+
+def _ranges(fleet: FleetState, figures: Sequence[_Figure], width: int) -> list[str]:
+    """Least, mean and greatest value of each figure, in the columns of the tables below."""
+    columns: list[tuple[str, str, str]] = []
+    for figure in figures:
+        values = [v for d in fleet.devices if (v := figure.of_device(fleet, d)) is not None]
+        if values:
+            found = (min(values), sum(values) / len(values), max(values))
+            least, mean, most = map(figure.text, found)
+        else:
+            least = mean = most = "-"
+        columns.append((least, mean, most))
+    heads = [(figure.head, figure.width) for figure in figures]
+    lines = [_line("all", 8, heads, "", width)]
+    for place, name in enumerate(("least", "mean", "greatest")):
+        cells = [(c[place], f.width) for c, f in zip(columns, figures, strict=True)]
+        lines.append(_line(name, 8, cells, "", width))
+    return lines

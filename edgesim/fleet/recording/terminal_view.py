@@ -1,0 +1,140 @@
+"""A live display of a run on a terminal, legible at 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.filesize import decimal
+from rich.live import Live
+from rich.segment import Segment
+from rich.style import Style
+
+from edgesim.fleet.recording.device_lines import device_lines, duration
+from edgesim.fleet.recording.fleet_state import FleetState
+from edgesim.fleet.recording.view import evaluation_line, say, seconds_left
+
+REFRESHES_PER_S = 2
+_SPINNER = "|/-\\"
+_BAR_WIDTH = 30
+_BOLD, _PLAIN = Style(bold=True), Style()
+
+
+class TerminalView:
+    """See above, and `View`.
+
+    Args:
+        console: a terminal's.
+        clock: seconds of this machine.
+    """
+
+    def __init__(self, console: Console, clock: Callable[[], float] = monotonic) -> None:
+        self.console = console
+        self._clock = clock
+        self._start_s = clock()
+        self._stage = "starting"
+        self._fleet: FleetState | None = None
+        self._start_of_training_s = 0.0
+        self._share_at_start = 0.0
+        self._evaluating = ""
+        self._lines: list[str] = []
+        self._size = (0, 0)
+        self._live = Live(
+            self,
+            console=console,
+            transient=True,
+            refresh_per_second=REFRESHES_PER_S,
+            vertical_overflow="crop",
+        )
+        self._live.start(refresh=True)
+
+    def stage(self, text: str) -> None:
+        """Say what is being prepared, until the fleet trains."""
+        self._stage = text
+        self._live.refresh()
+
+    def update(self, fleet: FleetState) -> None:
+        """Show the newest state."""
+        if self._fleet is None:  # a run that is gone on with does not begin at 0
+            self._start_of_training_s, self._share_at_start = self._clock(), fleet.share_done
+        self._fleet = fleet
+        self._size = (0, 0)
+
+    def evaluated(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Print what an evaluation found of the averaged model, whose row is the first."""
+        say(self.console, evaluation_line(rows[0]))
+
+    def evaluating(self, text: str) -> None:
+        """Show how far an evaluation is."""
+        self._evaluating = text
+
+    def warn(self, text: str) -> None:
+        """Print what is wrong, above the display."""
+        say(self.console, f"warning: {text}")
+
+    def close(self) -> None:
+        """Take the display away; what was printed stays."""
+        self._live.stop()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Lines of the display, which fit the terminal."""
+        width, height = options.max_width, console.height
+        for place, line in enumerate(self._all_lines(width, height)):
+            if place:
+                yield Segment.line()
+            yield Segment(line[:width], _BOLD if line in self._heads else _PLAIN)
+
+    @property
+    def _heads(self) -> set[str]:
+        return {line for line in self._lines if line.endswith("waits for")}
+
+    def _all_lines(self, width: int, height: int) -> list[str]:
+        now_s = self._clock()
+        fleet = self._fleet
+        if fleet is None:
+            sign = _SPINNER[int(REFRESHES_PER_S * now_s) % len(_SPINNER)]
+            return [f"{sign} {self._stage} ({duration(now_s - self._start_s)})"]
+        if self._size != (width, height):
+            # Room for a head of three lines, an empty one, and the line of the cursor.
+            self._lines = ["", *device_lines(fleet, width, height - 5)]
+            self._size = (width, height)
+        return [*self._head(fleet, now_s), *self._lines]
+
+    def _head(self, fleet: FleetState, now_s: float) -> list[str]:
+        facts, passed_s = fleet.facts, now_s - self._start_of_training_s
+        filled = int(_BAR_WIDTH * fleet.share_done)
+        bar = "#" * filled + "." * (_BAR_WIDTH - filled)
+        left_s = seconds_left(self._share_at_start, fleet.share_done, passed_s)
+        left = "" if left_s is None else f", about {duration(left_s)} left"
+        sign = _SPINNER[int(REFRESHES_PER_S * now_s) % len(_SPINNER)]
+        percent = int(100 * fleet.share_done)
+        slowest = "-" if fleet.slowest_round is None else fleet.slowest_round
+        loss = "-" if fleet.mean_loss is None else f"{fleet.mean_loss:.4g}"
+        figures = [f"round {slowest}/{facts.num_rounds}", f"loss {loss}"]
+        if (accuracy := fleet.evaluation.get("accuracy")) is not None:
+            figures.append(f"accuracy {accuracy:.4f}")
+        figures.append(f"sent {decimal(fleet.sent_bytes)}")
+        energies = [p.energy_j for p in fleet.devices.values() if p.energy_j is not None]
+        if energies:
+            figures.append(f"energy {sum(energies):.4g} J")
+        clocks = [p.virtual_time_s for p in fleet.devices.values() if p.virtual_time_s is not None]
+        if clocks:
+            figures.append(f"clock {duration(max(clocks))}")
+        if restarts := sum(fleet.restarts.values()):
+            figures.append(f"restarts {restarts}")
+        last = self._evaluating or self._missing(fleet)
+        return [
+            facts.title,
+            f"{sign} [{bar}] {percent} %  {duration(passed_s)}{left}",
+            "  ".join(figures),
+            *([last] if last else []),
+        ]
+
+    @staticmethod
+    def _missing(fleet: FleetState) -> str:
+        """How many devices are still being started."""
+        num_devices = fleet.facts.num_devices
+        missing = num_devices - len(fleet.devices)
+        return f"starting: {missing} of {num_devices} devices are not there yet" if missing else ""

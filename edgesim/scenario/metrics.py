@@ -1,0 +1,17 @@
+"""Section `metrics`: what is told of a run while it goes on; never changes a result."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from edgesim.scenario.section import Natural, Section
+
+
+class MetricsSection(Section):
+    """Metrics for Ray's dashboard, Prometheus and the like."""
+
+    most_devices: Natural = Field(
+        default=100,
+        description="most devices of a fleet that has metrics of each device; a larger one has "
+        "least, mean and greatest values, and sums, over all devices alone",
+    )

@@ -1,0 +1,68 @@
+"""Values that are given to Ray's metrics; no Ray is started."""
+
+from __future__ import annotations
+
+import pytest
+
+from edgesim.fleet.on_ray import metrics
+from edgesim.fleet.on_ray.metrics import RayMetrics
+from edgesim.fleet.recording.fleet_state import FleetFacts, FleetState
+from edgesim.fleet.transport.progress import DeviceProgress
+
+
+class Recorded:
+    """Stands for Ray's gauges and counters."""
+
+    values: dict[tuple[str, ...], float]
+
+    def __init__(self, name, description, tag_keys):
+        assert description
+        self.name, self.tag_keys = name, tag_keys
+
+    def set(self, value, tags):
+        assert tuple(tags) == self.tag_keys
+        self.values[self.name, *tags.values()] = value
+
+    def inc(self, value, tags):
+        assert value > 0, "Ray refuses others"
+        key = self.name, *tags.values()
+        self.values[key] = self.values.get(key, 0) + value
+
+
+@pytest.fixture
+def told(monkeypatch):
+    monkeypatch.setattr(Recorded, "values", {}, raising=False)
+    monkeypatch.setattr(metrics, "Gauge", Recorded)
+    monkeypatch.setattr(metrics, "Counter", Recorded)
+    return Recorded.values
+
+
+def fleet(**of_first):
+    devices = {
+        0: DeviceProgress(device=0, rounds_done=1, **of_first),
+        1: DeviceProgress(device=1, rounds_done=2),
+    }
+    return FleetState(FleetFacts(num_devices=2, num_rounds=10), devices)
+
+
+def test_values_have_the_run_and_the_device_as_labels(told):
+    RayMetrics("run-1", 100).update(fleet(loss=0.5))
+    assert told["edgesim_rounds_done", "run-1", "1"] == 2
+    assert told["edgesim_loss", "run-1", "0"] == 0.5
+    assert told["edgesim_fleet_rounds_done", "run-1", "mean"] == 1.5
+
+
+def test_what_is_counted_again_after_a_crash_is_not_added_twice(told):
+    ray = RayMetrics("run-1", 100)
+    for sent in (10, 30, 20, 35):
+        ray.update(fleet(sent_bytes=sent))
+    assert told["edgesim_sent_bytes", "run-1", "0"] == 35
+    assert told["edgesim_fleet_sent_bytes", "run-1"] == 35
+
+
+def test_a_device_that_waits_no_more_has_a_zero(told):
+    ray = RayMetrics("run-1", 100)
+    ray.update(fleet(waits_for=(1,)))
+    assert told["edgesim_waits_for", "run-1", "0", "1"] == 1
+    ray.update(fleet())
+    assert told["edgesim_waits_for", "run-1", "0", "1"] == 0

@@ -1,0 +1,86 @@
+"""What is shown of a run while it goes on, in a pipe."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from edgesim.fleet.recording import view
+from edgesim.fleet.recording.fleet_state import FleetFacts, FleetState
+from edgesim.fleet.recording.view import PlainView
+from edgesim.fleet.transport.progress import DeviceProgress
+
+ROW = {"round": 5, "epoch": 2.5, "accuracy": 0.75, "loss": 0.5, "consensus_distance": 0.125}
+
+
+def fleet_of(done, *, num_rounds=20, **more):
+    """Of one device."""
+    facts = FleetFacts(num_devices=1, num_rounds=num_rounds)
+    return FleetState(facts, {0: DeviceProgress(device=0, rounds_done=done, **more)})
+
+
+def test_a_line_of_progress_says_what_is_left_once_that_can_be_known(monkeypatch):
+    """A round each 10 s, and 20 in all; a line after more than the interval."""
+    now_s = [0.0]
+    monkeypatch.setattr(view, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(view, "LINE_INTERVAL_S", 10.0)
+    said = io.StringIO()
+    plain = PlainView(Console(file=said, width=200))
+    for done in (1, 2, 3, 4, 5):
+        now_s[0] = 10.0 * done
+        plain.update(fleet_of(done, loss=0.5, sent_bytes=7))
+    assert said.getvalue().splitlines() == [
+        "round 3/20, loss 0.500, sent 7 bytes, about 170 s left",
+        "round 5/20, loss 0.500, sent 7 bytes, about 150 s left",
+    ]
+
+
+def test_without_a_loss_and_an_estimate_a_line_says_so(monkeypatch):
+    monkeypatch.setattr(view, "LINE_INTERVAL_S", -1.0)  # a line each time
+    said = io.StringIO()
+    plain = PlainView(Console(file=said, width=200))
+    plain.update(fleet_of(5))
+    assert said.getvalue() == "round 5/20, loss -, sent 0 bytes\n"
+
+
+@pytest.mark.parametrize(("interval_s", "num_lines"), [(-1.0, 3), (3600.0, 0)])
+def test_lines_of_progress_are_printed_at_intervals(monkeypatch, interval_s, num_lines):
+    monkeypatch.setattr(view, "LINE_INTERVAL_S", interval_s)
+    said = io.StringIO()
+    plain = PlainView(Console(file=said, width=200))
+    plain.stage("starting Ray")
+    for _ in range(3):
+        plain.update(fleet_of(5))
+    plain.evaluating("evaluated 3/7 models")
+    assert said.getvalue().count("round 5/20") == len(said.getvalue().splitlines()) == num_lines
+
+
+def test_a_warning_is_printed_as_it_is_however_long_and_whatever_the_terminal():
+    said = io.StringIO()
+    console = Console(file=said, width=20, force_terminal=True, color_system="standard")
+    PlainView(console).warn("gossip.averaging_rate [bold] 0.25 is too much")
+    assert said.getvalue() == "warning: gossip.averaging_rate [bold] 0.25 is too much\n"
+
+
+def test_an_evaluation_is_told_in_a_line():
+    said = io.StringIO()
+    PlainView(Console(file=said, width=200)).evaluated([ROW, {**ROW, "device": 0}])
+    assert said.getvalue() == (
+        "epoch 2.5 (round 5): consensus accuracy 0.7500, loss 0.5000, consensus distance 0.125\n"
+    )
+
+
+def test_a_task_without_accuracy_is_told_without():
+    said = io.StringIO()
+    PlainView(Console(file=said, width=200)).evaluated([{**ROW, "accuracy": None}])
+    assert said.getvalue() == "epoch 2.5 (round 5): loss 0.5000, consensus distance 0.125\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "passed_s", "left_s"),
+    [(0.0, 0.25, 10.0, 30.0), (0.5, 0.75, 10.0, 10.0), (0.5, 0.5, 10.0, None), (0, 1, 0.0, None)],
+)
+def test_what_is_left_is_reckoned_from_where_this_attempt_began(before, now, passed_s, left_s):
+    assert view.seconds_left(before, now, passed_s) == left_s
