@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import logging
 import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, TextIO, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from edgesim.cli.listing import Catalog, catalog_table
+from edgesim.cli.catalog_names import Catalog
+from edgesim.cli.output import OutputError, refuse_more_output
+from edgesim.cli.output import err as _err
+from edgesim.cli.output import out as _out
+from edgesim.cli.output import output as _output
 from edgesim.cli.tables import show
 from edgesim.errors import EdgesimError, ScenarioError
-from edgesim.scenario.files import load_scenario
 
 if TYPE_CHECKING:
     from edgesim.assembly.preparation import Prepared
+    from edgesim.fleet.recording.view import View
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 
@@ -38,78 +40,6 @@ app = typer.Typer(
 # Error of a command line that cannot be parsed; typer has no public name for the base class.
 _UsageError: type[typer.BadParameter] = typer.BadParameter.__mro__[1]
 
-
-class _OutputError(Exception):
-    """Standard output cannot be written; the message gives the reason."""
-
-
-class _Output(io.TextIOBase):
-    """Standard output while `main` runs. Its errors become `_OutputError`, unlike other ones."""
-
-    def __init__(self) -> None:
-        self._stream: TextIO | None = None
-
-    @contextmanager
-    def takes_over(self) -> Iterator[None]:
-        """Redirect standard output to this object, typer's help and rich's displays included."""
-        self._stream = sys.stdout
-        try:
-            with redirect_stdout(self):
-                yield
-        finally:
-            self._stream = None
-
-    @property
-    def stream(self) -> TextIO:
-        """Stream that the text is written to."""
-        return sys.stdout if self._stream is None else self._stream
-
-    def write(self, text: str) -> int:
-        with _told_apart():
-            return self.stream.write(text)
-
-    def flush(self) -> None:
-        with _told_apart():
-            self.stream.flush()
-
-    def writable(self) -> bool:
-        return True
-
-    def isatty(self) -> bool:
-        return self.stream.isatty()
-
-    def fileno(self) -> int:
-        return self.stream.fileno()
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        return self.stream.encoding or "utf-8"
-
-
-@contextmanager
-def _told_apart() -> Iterator[None]:
-    try:
-        yield
-    except BrokenPipeError:
-        _refuse_more_output()
-        raise  # the reader has closed the pipe: console and typer end without a message
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise _OutputError(reason[:1].lower() + reason[1:]) from error
-
-
-def _refuse_more_output() -> None:
-    """Drop text that could not be written, or Python would write it again when it ends."""
-    with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), _output.fileno())
-
-
-_output = _Output()
-# Text is neither wrapped nor cut, and [name] or :name: in a path is no markup.
-_out = Console(
-    file=cast("IO[str]", _output), soft_wrap=True, highlight=False, markup=False, emoji=False
-)
-_err = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 ScenarioPath = Annotated[Path, typer.Argument(metavar="SCENARIO", help="Scenario file (YAML).")]
 Overrides = Annotated[
@@ -156,19 +86,21 @@ def run(
     dashboard: Dashboard = True,
 ) -> None:
     """Train the fleet of a scenario."""
-    from edgesim.cli.answers import result_table
-    from edgesim.fleet.run import run_scenario
+    with _shown(f"reading {scenario}") as view:
+        from edgesim.cli.answers import result_table
+        from edgesim.fleet.run import run_scenario
 
-    prepared = _prepare(scenario, overrides or (), is_run=True)
-    result = run_scenario(
-        prepared,
-        out or _default_out(prepared.scenario.name),
-        inline=inline,
-        address=address,
-        dashboard=dashboard,
-        console=_out,
-    )
-    show(result_table(result.summary, result.place), _out)
+        prepared = _prepare(scenario, overrides or (), is_run=True)
+        result = run_scenario(
+            prepared,
+            out or _default_out(prepared.scenario.name),
+            inline=inline,
+            address=address,
+            dashboard=dashboard,
+            console=_out,
+            view=view,
+        )
+        show(result_table(result.summary, result.place), _out)
 
 
 @app.command(short_help="Resume a run that was interrupted.")
@@ -184,11 +116,14 @@ def resume(
     dashboard: Dashboard = True,
 ) -> None:
     """Resume a run that was interrupted; the result is that of an undisturbed run."""
-    from edgesim.cli.answers import result_table
-    from edgesim.fleet.run import resume_run
+    with _shown(f"reading {run}") as view:
+        from edgesim.cli.answers import result_table
+        from edgesim.fleet.run import resume_run
 
-    result = resume_run(run, inline=inline, address=address, dashboard=dashboard, console=_out)
-    show(result_table(result.summary, result.place), _out)
+        result = resume_run(
+            run, inline=inline, address=address, dashboard=dashboard, console=_out, view=view
+        )
+        show(result_table(result.summary, result.place), _out)
 
 
 @app.command(short_help="Check a scenario with its graph, data and model.")
@@ -249,7 +184,23 @@ def list_(
     ] = None,
 ) -> None:
     """List what scenarios can name."""
+    from edgesim.cli.listing import catalog_table
+
     show(catalog_table(what, name), _out)
+
+
+@contextmanager
+def _shown(stage: str) -> Iterator[View]:
+    """What shows a run from its first second on, whoever looks: nobody has to.
+
+    A run goes on where its terminal is closed, its pipe has no reader, or its output has no room.
+    """
+    from edgesim.fleet.recording.make_view import make_view
+
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with _output.dispensable(), closing(make_view(_out)) as view:
+        view.stage(stage)
+        yield view
 
 
 def _prepare(path: Path, overrides: Sequence[str], *, is_run: bool) -> Prepared:
@@ -257,6 +208,8 @@ def _prepare(path: Path, overrides: Sequence[str], *, is_run: bool) -> Prepared:
 
     Images are read last: a run reads all images that it uses before it starts anything.
     """
+    from edgesim.scenario.files import load_scenario
+
     scenario = load_scenario(path, overrides)
     from edgesim.assembly.budget import check_memory
     from edgesim.assembly.known_data import DataShape
@@ -315,12 +268,11 @@ def main() -> None:
             raise
         _err.print(_in_lines(str(error), 2))
         sys.exit(BAD_INPUT if isinstance(error, ValueError) else FAILED)
-    except _OutputError as error:
+    except OutputError as error:
         if debug:
             raise
-        _refuse_more_output()
-        with suppress(OSError):
-            _err.print(f"can't write the answer: {error}")
+        refuse_more_output()
+        _err.print(f"can't write the answer: {error}")
         sys.exit(FAILED)
     except Exception as error:
         if debug:

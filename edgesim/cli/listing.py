@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
 
+from edgesim.cli.catalog_names import Catalog
 from edgesim.cli.key_tables import ListingError, keys_table, kind_table, value_table
 from edgesim.data.source import NamedSource
 from edgesim.errors import ScenarioError, did_you_mean
 from edgesim.hardware.catalog import PROFILES
 from edgesim.scenario.files import load_scenario
 from edgesim.study.tables.table import Table
-
-Catalog = Literal[
-    "keys", "topologies", "models", "datasets", "algorithms", "compressors", "devices", "scenarios"
-]
 
 _PROSE = frozenset({"what it is", "source"})
 

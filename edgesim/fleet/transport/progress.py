@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import nan
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from edgesim.device.membership import Edge
+if TYPE_CHECKING:  # a display is there before torch is loaded
+    from edgesim.device.membership import Edge
 
 End: TypeAlias = Literal["finished", "left", "died"]
 """How a device ended: its rounds are done, its stay or its energy is over, its battery is empty."""
