@@ -1,4 +1,4 @@
-"""Runs a fleet to its end while the monitor and the watchdog look on, and stops it in order."""
+"""Runs a fleet to its end under a monitor and a watchdog, and stops it in order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class Fleet(Protocol):
-    """Something that runs all devices and can be asked how far they are."""
+    """A fleet: runs all devices and reports their progress."""
 
     async def run(self) -> None:
         """Run all devices to their last round."""
@@ -46,9 +46,9 @@ class Fleet(Protocol):
 async def conduct(
     fleet: Fleet, monitor: Monitor, stall_timeout_s: float, names: Sequence[str]
 ) -> None:
-    """Run the fleet under the eyes of the monitor and the watchdog.
+    """Run the fleet under the monitor and the watchdog.
 
-    Interrupted or failed, hosts still write the rounds that they hold.
+    If the run is interrupted or fails, hosts still write the rounds that they hold.
     """
     _cancel_on_sigterm()
     watching = asyncio.create_task(monitor.watch(fleet.progress))
@@ -71,7 +71,7 @@ async def conduct(
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:
-    """End a task; what it ends with is of no interest any more."""
+    """Cancel a task and wait for its end; ignore its result or error."""
     task.cancel()
     await asyncio.wait([task])
     if not task.cancelled():
@@ -88,7 +88,7 @@ async def _stop(fleet: Fleet) -> None:
 
 
 def _cancel_on_sigterm() -> None:
-    """Let SIGTERM do what Ctrl-C does; Ray's own handler would end the process on the spot."""
+    """Make SIGTERM act like Ctrl-C; Ray's own handler would end the process at once."""
     task = asyncio.current_task()
     assert task is not None, "called from a coroutine"
     if threading.current_thread() is threading.main_thread():

@@ -1,4 +1,4 @@
-"""What a run's wall times, and on other processors its last bits, depend on."""
+"""The environment of a run: versions and machine, on which wall times and last bits may depend."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PACKAGES = (
 
 
 def describe_environment(mode: str, compute: Compute) -> dict[str, Any]:
-    """What a run that begins now has, for environment.json."""
+    """Environment of a run that begins now, for environment.json."""
     return {
         "started_utc": datetime.now(UTC).isoformat(timespec="seconds"),
         "mode": mode,

@@ -17,7 +17,7 @@ class InlineFleet:
         plan: of the fleet.
         shards: one per device, in order.
         num_threads: devices that compute at the same time.
-        recover: go on from checkpoints where there are any.
+        recover: restore devices from checkpoints if there are any.
     """
 
     def __init__(

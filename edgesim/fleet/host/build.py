@@ -36,9 +36,9 @@ def build_host(
         shards: of the devices to host, by device.
         network: carries envelopes to the hosts of their receivers; None if there is one host.
         num_threads: devices that compute at the same time.
-        recover: go on from checkpoints where there are any.
-        core: entered for each turn.
-        executor: runs steps; by default as many threads as said.
+        recover: restore devices from checkpoints if there are any.
+        core: context manager around each turn, which holds a core.
+        executor: runs steps; by default `num_threads` threads.
     """
     directory = RunDirectory(plan.run_directory, plan.holder)
     recovery = plan.scenario.recovery

@@ -1,4 +1,4 @@
-"""How a device takes in its messages at free pace: what has arrived by its own virtual clock."""
+"""Intake of messages at free pace: those that have arrived by the device's virtual clock."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from edgesim.hardware.timeline import Stamp
 
 
 class FreeIntake:
-    """The inbox of one device, for senders that wait for room and a device that waits to know.
+    """The inbox of one device: senders wait for room, the device waits for messages.
 
     Args:
         pace: of the device.
         presumed_dead_after_s: time without a life sign of a receiver; see liveness.py.
 
     Attributes:
-        mailbox: what has come.
+        mailbox: messages and time bounds that have arrived.
     """
 
     def __init__(self, pace: Free, presumed_dead_after_s: float) -> None:
@@ -40,20 +40,20 @@ class FreeIntake:
 
     @property
     def told_by_receivers(self) -> list[Edge]:
-        """Edges on which the device is told whether its receivers are alive."""
+        """Edges on which receivers send life signs to the device."""
         return self._life_signs.edges
 
     async def room(self, edge: Edge, sequence: int, stamp: Stamp | None) -> None:
-        """Wait until a message may come in."""
+        """Wait until there is room for a message."""
         assert stamp is not None, "at free pace every message has a stamp"
         while not (self._pace.has_died or self.mailbox.has_room(edge, sequence, stamp, WINDOW)):
             await self._changed.wait()
 
     def put(self, arrival: Arrival) -> None:
-        """Keep a message; one that was here before changes nothing.
+        """Keep a message; ignore a repeated one.
 
         Raises:
-            BrokenBoundError: it comes before the time bound that its sender had given.
+            BrokenBoundError: the message arrives before the time bound of its sender.
         """
         if not self._pace.has_died and self.mailbox.put(arrival):
             self._notify()
@@ -68,31 +68,31 @@ class FreeIntake:
             self._notify()
 
     def end(self) -> None:
-        """The device has done its last round.
+        """Close the intake after the last round of the device.
 
-        If it has died, what is here and not absorbed is lost, and so is all that comes; no sender
-        waits.
+        If the device has died, messages that it has not absorbed are lost, and so are later ones;
+        no sender waits any more.
         """
         if self._pace.has_died:
             self.mailbox.empty()
             self._notify()
 
     def leave(self) -> list[Arrival]:
-        """Nothing is forwarded: no device answers for one that has left at free pace."""
+        """Forward nothing: at free pace a leaver has no successor for its edges."""
         return []
 
     def end_step(self) -> None:
-        """The device's step has ended, and so it has reached that time."""
+        """Note that the device's step has ended, and advance to its time."""
         self.mailbox.advance(self._pace.now_s)
         self._notify()
 
     async def before_sending(self) -> None:
-        """Let a radio that does one thing at a time take in what comes before it can send."""
+        """Receive the messages that a half-duplex radio has to receive before it can send."""
         await self._know_until(self._pace.now_s)
         self._pace.listen(self.mailbox.within_reach())
 
     async def collect(self) -> list[Arrival]:
-        """Wait until all is known that the device has to absorb now, and take it."""
+        """Wait until all messages that the device must absorb now are known, and take them."""
         await self._know_until(self._pace.known_until_s)
         self._pace.presume_dead(self._life_signs.presumed_dead(self._pace.now_s))
         arrivals = self.mailbox.take(self._pace.arrived(self.mailbox.within_reach()))
@@ -108,7 +108,7 @@ class FreeIntake:
         self._is_waiting = False
 
     def _unknown(self) -> list[Edge]:
-        """Edges of receivers that may have to be presumed dead."""
+        """Edges of receivers about which more life signs are needed."""
         return self._life_signs.unknown(self._pace.now_s)
 
     def _notify(self) -> None:

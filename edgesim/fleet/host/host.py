@@ -1,14 +1,14 @@
 """The host drives the devices of one process through their rounds. Plain asyncio, no Ray.
 
-It knows the rest of the fleet only through a `Network`, so the same host runs inside a Ray actor,
-inline in one process, and under a fault-injecting network in tests.
+The host reaches the rest of the fleet only through a `Network`, so the same host runs inside a Ray
+actor, inline in one process, and under a fault-injecting network in tests.
 
 Lockstep: a device enters round t+1 when the round-t messages of all its in-neighbours are absorbed.
 There is no barrier and no coordinator; each device waits for its own in-neighbours alone.
 
 Recovery: a host may be killed at any moment and built anew. It reads its devices' checkpoints,
-sends again what some receiver may lack, asks for what its devices lack, and does the lost rounds
-again; everybody ignores what was there before.
+sends all messages again that a receiver may lack, requests the messages that its devices lack, and
+repeats the lost rounds. Receivers ignore messages that they already have.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _log = logging.getLogger(__name__)
 
 
 class Host:
-    """Runs devices concurrently, as many at a time as it has models to lend.
+    """Runs devices concurrently; as many compute at a time as there are models.
 
     Args:
         devices: the devices of this host.
@@ -65,10 +65,10 @@ class Host:
         archive: takes records and snapshots.
         num_rounds: rounds of every device.
         evaluation_schedule: of the evaluations for which a device's model is kept.
-        checkpoints: writes and reads them; None for a fleet that nobody will want to recover.
-        recover: devices may have been further before; go on from their checkpoints.
-        presumed_dead_after_s: at free pace, of a device whose battery is empty; see liveness.py.
-        core: entered for each turn; by default nobody else wants the cores.
+        checkpoints: writes and reads checkpoints; None for a fleet without recovery.
+        recover: restore devices from their checkpoints.
+        presumed_dead_after_s: at free pace, time-out of life signs (liveness.py).
+        core: context manager around each turn, which holds a core; by default cores are not shared.
         executor: runs steps; by default as many threads as there are models.
     """
 
@@ -89,7 +89,8 @@ class Host:
     ) -> None:
         self._devices = {device.index: device for device in devices}
         self._layout = models[0].flat.layout
-        # As long as a device holds a payload, those who get the same one need not read it again.
+        # While a device holds a payload, other receivers of the same payload need not decode it
+        # again.
         self._payloads: WeakValueDictionary[bytes, Payload] | None = (
             WeakValueDictionary() if len(devices) > 1 else None
         )
@@ -122,8 +123,8 @@ class Host:
 
     def _make_intake(self, device: Device) -> Intake:
         def inherit() -> None:
-            # The leaver forwards what has come for it, of later rounds too, but may be lost before
-            # it has; or this host was here before, and what was forwarded is lost with that.
+            # The leaver forwards the messages to it, also those of later rounds. They may be lost
+            # if its process dies before, or if this host was restarted after it had received them.
             edges = device.membership.possible_in_edges()
             self._spawn(self._ask(device, [edge for edge in edges if edge[1] != device.index]))
 
@@ -133,7 +134,7 @@ class Host:
     async def run(self) -> None:
         """Run all devices to their last round; all records are written when it returns.
 
-        Afterwards the host still answers: other devices may have to do rounds again.
+        Afterwards the host still answers requests, since other devices may have to repeat rounds.
 
         Raises:
             EdgesimError: of the first device that failed.
@@ -157,12 +158,12 @@ class Host:
             raise _first(errors) from errors
 
     async def stop(self) -> None:
-        """End a run early: let steps under way end, begin no other, write what is recorded."""
+        """End a run early: finish current steps, begin no new ones, write the records."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait([self._running])
         self._end()
-        await asyncio.to_thread(self._executor.shutdown)  # the loop goes on meanwhile
+        await asyncio.to_thread(self._executor.shutdown)  # the event loop runs on
         self._recorder.flush()
 
     def close(self) -> None:
@@ -176,11 +177,11 @@ class Host:
             task.cancel()
 
     async def deliver(self, envelope: Envelope) -> Acknowledgement:
-        """Take in an envelope as soon as there is room for it.
+        """Accept an envelope as soon as there is room for it.
 
-        The acknowledgement may ask for it again. What comes for a device that has left goes on to
-        its successor, whose host then answers. Repeated delivery does no harm. Nothing in an
-        envelope's message is trusted.
+        The acknowledgement may request the envelope again. Envelopes to a device that has left are
+        forwarded to its successor, whose host then answers. Repeated delivery does no harm. All
+        parts of the message are checked.
         """
         try:
             message = decode(envelope.data, self._layout, self._payloads)
@@ -218,10 +219,10 @@ class Host:
         self._intakes[receiver].take_announcement(announcement)
 
     async def answer(self, request: Request) -> None:
-        """Send envelopes again, beside whatever goes on; returns before they have arrived.
+        """Send envelopes again in the background; returns before they have arrived.
 
         Raises:
-            EnvelopesLostError: what is asked for is not there any more.
+            EnvelopesLostError: the requested envelopes are no longer kept.
         """
         await self._is_ready[request.holder].wait()
         records = self._records[request.holder]
@@ -230,7 +231,7 @@ class Host:
         )
         self._spawn(self._sender.send_again(_to(envelopes, request.asker), records.log))
         self._sender.announce_again(request.edge, self._spawn)
-        if records.successor is not None:  # goes on in the name of this device
+        if records.successor is not None:  # the successor sends in the name of this device
             sequence = max(
                 [request.next_sequence, *(envelope.sequence + 1 for envelope in envelopes)]
             )
@@ -260,7 +261,7 @@ class Host:
         )
 
     async def _drive(self, device: Device, tasks: asyncio.TaskGroup) -> None:
-        """One device from its first round to its last."""
+        """Run one device from its first round to its last."""
         records, intake = self._records[device.index], self._intakes[device.index]
         if self._recover:
             await self._go_on(device)
@@ -273,8 +274,8 @@ class Host:
                 self._announce(device, ())
                 await intake.before_sending()
                 envelopes = await self._in_thread(self._turns.send, device, records)
-            # Before the envelopes, some of which may have to wait: others may wait for a time
-            # bound.
+            # Announced before the envelopes are sent: these may have to wait for room, while other
+            # devices wait for the time bounds.
             self._announce(device, envelopes)
             await self._sender.send(envelopes, records.log, tasks)
             start = perf_counter()
@@ -289,11 +290,11 @@ class Host:
             await self._sender.send(envelopes, records.log, tasks)
 
     def _announce(self, device: Device, envelopes: Sequence[Envelope]) -> None:
-        """Tell others what they must know beside these envelopes."""
+        """Send the announcements of the device that go with these envelopes."""
         self._sender.announce(device.pace.announce(envelopes), self._spawn)
 
     async def _go_on(self, device: Device) -> None:
-        """Go on where the device was when its checkpoint was written, and ask for what it lacks."""
+        """Restore a device from its checkpoint, and request the messages that it lacks."""
         records = self._records[device.index]
         if self._checkpoints is not None:
             await self._in_thread(self._checkpoints.restore, device, records)
@@ -307,11 +308,11 @@ class Host:
             self._spawn(self._ask(device, sorted(edges)))
 
     async def _ask(self, device: Device, edges: Iterable[Edge]) -> None:
-        """Ask senders for all envelopes from the next on of each edge."""
+        """Request, on each edge, all envelopes from the next missing one on."""
         await asyncio.gather(*(self._ask_on(device, edge) for edge in edges))
 
     async def _ask_on(self, device: Device, edge: Edge) -> None:
-        """Ask until there is an answer, for what is lacking then; once it has left, nothing is."""
+        """Request envelopes of an edge until there is an answer; stop if the device has left."""
         records = self._records[device.index]
         mailbox = records.mailbox
         while records.successor is None:
@@ -324,12 +325,12 @@ class Host:
                 is_lacking = request.next_sequence == mailbox.next_sequences.get(edge, 0)
                 if is_lacking and records.successor is None:
                     raise
-                # Otherwise they came in another way while the request was on its way.
+                # The lacking envelopes have arrived in another way meanwhile.
             else:
                 return
 
     async def _pass_on(self, request: Request) -> None:
-        """Ask a leaver's successor for what it sent in the leaver's name."""
+        """Ask a leaver's successor for envelopes that it sent in the leaver's name."""
         while True:
             try:
                 await self._network.answer(request)
@@ -343,9 +344,8 @@ class Host:
     ) -> None:
         """Send the last envelopes of a device, then forward its mail to the receiver of the first.
 
-        That it has left is saved before anybody can know it: a successor goes on in its name, and
-            lets
-        others drop what it would need to be there again.
+        The leave is saved before any other device can know of it: afterwards the successor lets
+        other devices drop messages that the leaver would need to repeat its last round.
         """
         records = self._records[device.index]
         records.successor = successor = envelopes[0].to
@@ -361,7 +361,7 @@ class Host:
         return await loop.run_in_executor(self._executor, partial(work, *args, **kw))
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        """Do something beside the rounds; what goes wrong in it ends the run."""
+        """Start a task in the background; an error in it ends the run."""
         task = asyncio.create_task(work)
         self._resending.add(task)
         task.add_done_callback(self._spawned_has_ended)
@@ -376,7 +376,7 @@ class Host:
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first leaf of a group."""
+    """The first single exception of an exception group."""
     error: BaseException = errors
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

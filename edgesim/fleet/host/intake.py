@@ -1,4 +1,4 @@
-"""The seam between a host and how a device takes in its messages; one intake for each pace."""
+"""The seam between a host and the intake of messages of a device; each pace has an intake."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from edgesim.hardware.timeline import Stamp
 
 
 class Intake(Protocol):
-    """The mailbox of one device, for senders that wait for room and a device that waits for mail.
+    """The mailbox of one device: senders wait for room, the device waits for messages.
 
     In each round: `end_step`; where the device listens first, `before_sending`; then `collect`.
     """
@@ -29,20 +29,20 @@ class Intake(Protocol):
 
     @property
     def missing(self) -> list[Edge]:
-        """Edges on which something is not here that the device waits for."""
+        """Edges on which the device waits for a message or an announcement."""
         ...
 
     @property
     def told_by_receivers(self) -> list[Edge]:
-        """Edges on which receivers of the device tell it whether they are alive."""
+        """Edges on which receivers of the device send it life signs."""
         ...
 
     async def room(self, edge: Edge, sequence: int, stamp: Stamp | None) -> None:
-        """Wait until a message may come in, or has to be forwarded."""
+        """Wait until there is room for a message, or until it has to be forwarded."""
         ...
 
     def put(self, arrival: Arrival) -> None:
-        """Keep a message; one that was here before changes nothing."""
+        """Keep a message; ignore a repeated one."""
         ...
 
     def take_announcement(self, announcement: Announcement) -> None:
@@ -50,23 +50,23 @@ class Intake(Protocol):
         ...
 
     def end_step(self) -> None:
-        """The device's step has ended."""
+        """Note that the device's step has ended."""
         ...
 
     async def before_sending(self) -> None:
-        """Wait until all is known that decides when the device can send."""
+        """Wait until the time at which the device can send is known."""
         ...
 
     async def collect(self) -> list[Arrival]:
-        """Wait until all is known that the device has to absorb now, and take it."""
+        """Wait until all messages that the device must absorb now are known, and take them."""
         ...
 
     def end(self) -> None:
-        """The device has done its last round, and no other answers for it."""
+        """Close the intake after the last round of a device without successor."""
         ...
 
     def leave(self) -> list[Arrival]:
-        """Another device answers for this one: hand out everything, to be forwarded."""
+        """Return all messages, to be forwarded to the successor of the device."""
         ...
 
 
@@ -78,7 +78,7 @@ def make_intake(
     Args:
         device: whose messages come in.
         on_inheritance: called when the device has taken the place of others; in lockstep.
-        presumed_dead_after_s: of a device whose battery is empty; at free pace.
+        presumed_dead_after_s: time-out of life signs; at free pace.
     """
     made: Mapping[PaceName, Callable[[Any], Intake]] = {
         "lockstep": lambda pace: LockstepIntake(pace, on_inheritance),

@@ -1,4 +1,4 @@
-"""How a device takes in its messages in lockstep: one round at a time, from bounded queues."""
+"""Intake of messages in lockstep: one round at a time, from bounded queues."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from edgesim.hardware.timeline import Stamp
 
 
 class OutOfStepError(EdgesimError):
-    """A message is of another round than the one it was waited for."""
+    """A message belongs to another round than the current one."""
 
 
 class LockstepIntake:
-    """The mailbox of one device, for a sender that waits for room and a device that waits for mail.
+    """The mailbox of one device: senders wait for room, the device waits for messages.
 
     Args:
         pace: of the device.
@@ -39,7 +39,7 @@ class LockstepIntake:
 
     @property
     def told_by_receivers(self) -> list[Edge]:
-        """In lockstep no receiver says whether it is alive."""
+        """Empty: in lockstep there are no life signs."""
         return []
 
     @property
@@ -48,12 +48,12 @@ class LockstepIntake:
         return [edge for edge in self._wanted if not self.mailbox.has_next_of([edge])]
 
     async def room(self, edge: Edge, sequence: int, stamp: Stamp | None) -> None:  # noqa: ARG002
-        """Wait until a message may come in, or has to be forwarded."""
+        """Wait until there is room for a message, or until it has to be forwarded."""
         while not (self._has_left or self.mailbox.has_room(edge, sequence)):
             await self._taken.wait()
 
     def put(self, arrival: Arrival) -> None:
-        """Keep a message; one that was here before changes nothing."""
+        """Keep a message; ignore a repeated one."""
         if self.mailbox.put(arrival):
             self._arrived.set()
 
@@ -64,7 +64,7 @@ class LockstepIntake:
         )
 
     def leave(self) -> list[Arrival]:
-        """Hand out everything, in the order of edges and sequences; nobody waits any more."""
+        """Return all messages, in the order of edges and sequences; end all waiting."""
         self._has_left = True
         self._notify_senders()
         return self.mailbox.empty()
@@ -76,12 +76,12 @@ class LockstepIntake:
         """The device's step has ended: nothing to do."""
 
     async def before_sending(self) -> None:
-        """Nothing has to be known before."""
+        """Do nothing: in lockstep a device can send at once."""
 
     async def collect(self) -> list[Arrival]:
         """Wait until the next message of every in-edge of the round is here, and take them.
 
-        A message may say that more belong to the round: those to a device that has left.
+        After a handover, messages to the leaver belong to the round, too.
 
         Raises:
             OutOfStepError: a message is of another round.

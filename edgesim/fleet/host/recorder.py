@@ -1,6 +1,6 @@
-"""Keeps what the devices of a host leave behind: records, models, checkpoints.
+"""Writes records, models and checkpoints of the devices of a host.
 
-All of it is written in worker threads, of one device by one thread at a time.
+Worker threads write them; for each device, one thread at a time.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ ROWS_PER_PART = 256  # rounds of one device in one part file of rounds.parquet
 
 
 class Archive(Protocol):
-    """Where a host leaves what it records; writes are atomic and may be repeated."""
+    """Storage of the records of a host; writes are atomic and may be repeated."""
 
     def write_rounds(self, device: int, reports: Sequence[RoundReport]) -> None:
         """Keep consecutive rounds of one device, and the messages sent in them."""
         ...
 
     def write_snapshot(self, snapshot: Snapshot) -> None:
-        """Keep a model for whoever evaluates it."""
+        """Keep a model for its evaluation."""
         ...
 
 
@@ -36,8 +36,9 @@ class EvaluationSchedule:
     """When models are kept for evaluation.
 
     Attributes:
-        numbers: of the evaluations, increasing: of completed rounds; or, of all but the last, of
-            intervals of virtual time that have passed. The last is the end. Empty: no evaluation.
+        numbers: increasing numbers of the evaluations. A number is the number of completed rounds;
+            with `interval_s`, the number of completed intervals, except for the last, the end of
+            the run. Empty without evaluations.
         interval_s: virtual seconds between evaluations; None where they go by rounds.
     """
 
@@ -45,7 +46,7 @@ class EvaluationSchedule:
     interval_s: float | None = None
 
     def until(self, round_index: int, now_s: float) -> Sequence[int]:
-        """Evaluations but the last that are due after so many rounds, at that virtual time."""
+        """Evaluations, except the last, that are due after `round_index` rounds at time `now_s`."""
         between = self.numbers[:-1]
         if self.interval_s is None:
             return between[: bisect_right(between, round_index)]
@@ -54,7 +55,7 @@ class EvaluationSchedule:
 
 
 class Recorder:
-    """See above.
+    """Recorder of the devices of one host.
 
     Args:
         archive: takes records and snapshots.
@@ -78,14 +79,15 @@ class Recorder:
         return self._schedule.numbers[-1] if self._schedule.numbers else 0
 
     def begin(self, device: Device) -> None:
-        """A device stands before its first round, or before the first one after a restart."""
+        """Begin to record a device, before its first round or the first one after a restart."""
         if self._schedule.interval_s is not None:
             self._before[device.index] = device.snapshot()
 
     def end_round(self, device: Device) -> list[Snapshot]:
-        """Models that are to be kept, of a device that has absorbed a round's messages.
+        """Snapshots that are due when a device has absorbed the messages of a round.
 
-        An evaluation by virtual time finds the model that the device then had: of its round before.
+        An evaluation by virtual time gets the model that the device had at that time, which is that
+        of its round before.
         """
         if self._schedule.interval_s is None:
             number = device.round_index + 1
@@ -119,18 +121,18 @@ class Recorder:
             self._archive.write_snapshot(snapshot)
 
     def save_if_due(self, device: Device, records: DeviceRecords) -> None:
-        """Write a checkpoint of a device that stands between two rounds, if it is time to."""
+        """Write a checkpoint of a device between two rounds, if one is due."""
         if self._checkpoints is not None and self._checkpoints.is_due(device, records.log):
             self.save(device, records)
 
     def save(self, device: Device, records: DeviceRecords) -> None:
         """Write a checkpoint."""
         if self._checkpoints is not None:
-            self._write_rounds(device.index)  # they are not done again by who goes on from here
+            self._write_rounds(device.index)  # a restored device does not repeat them
             self._checkpoints.write(device, records)
 
     def close(self, device: Device) -> None:
-        """Write what is left of a device that has done its last round."""
+        """Write the remaining records of a device after its last round."""
         num_past = len(self._schedule.until(device.round_index, device.now_s))
         for place in range(num_past, len(self._schedule.numbers)):
             self._archive.write_snapshot(device.final_snapshot(self._schedule.numbers[place]))

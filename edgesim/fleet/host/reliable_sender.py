@@ -1,7 +1,7 @@
-"""Brings envelopes to their receivers: again if they are refused, later if nobody answers.
+"""Sends envelopes until their receivers accept them: again if refused, later without an answer.
 
-Each edge has few envelopes on their way at a time. A receiver that has no room answers when it has,
-so a slow device slows its senders, and nobody's memory grows.
+Each edge has few envelopes under way at a time. A receiver without room answers once it has room,
+so a slow device slows its senders, and no queue grows without bound.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from edgesim.errors import EdgesimError
 from edgesim.fleet.recovery.message_log import MessageLog
 from edgesim.fleet.transport.network import Acknowledgement, Network, PeerUnavailableError
 
-DELIVERY_ATTEMPTS = 20  # of an envelope that is refused: a network damages some, not all
+DELIVERY_ATTEMPTS = 20  # of a refused envelope: an intact one arrives sooner or later
 MAX_IN_FLIGHT = 8  # envelopes on one edge whose acceptance is not known yet
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.0  # between attempts to reach a peer
 
@@ -27,7 +27,7 @@ Spawn: TypeAlias = Callable[[Coroutine[None, None, None]], object]
 """Starts a coroutine in the background."""
 
 _Topic: TypeAlias = tuple[type[TimeBound] | type[LifeSign], Edge]
-"""What is told to a device: of two about the same the newer one replaces the older."""
+"""Kind and edge of an announcement: a newer one replaces an older one."""
 
 
 class DeliveryError(EdgesimError):
@@ -52,16 +52,16 @@ class ReliableSender:
     async def send(
         self, envelopes: Iterable[Envelope], log: MessageLog, tasks: asyncio.TaskGroup
     ) -> list[asyncio.Task[None]]:
-        """Put envelopes on their way; waits while too many of an edge are.
+        """Send envelopes; wait while too many envelopes of an edge are under way.
 
         Args:
             envelopes: to be sent.
-            log: where it is noted up to where receivers need no envelopes again.
+            log: gets the numbers up to which receivers no longer need envelopes.
             tasks: that run until the envelopes have arrived.
         """
         on_their_way, late = [], []
         for envelope in envelopes:
-            # Whoever is restarted behind it asks for its time bound; in lockstep that is nothing.
+            # A restarted receiver requests the time bound again; in lockstep there is none.
             if envelope.stamp is not None and envelope.stamp.bound_s > 0:
                 self._announced[TimeBound, envelope.edge] = TimeBound(
                     envelope.edge, envelope.sequence + 1, envelope.stamp.bound_s
@@ -88,14 +88,14 @@ class ReliableSender:
                 tasks(self._say(topic))
 
     def announce_again(self, edge: Edge, tasks: Spawn) -> None:
-        """Repeat the newest time bound and the newest life sign of an edge, if they say something.
+        """Repeat the newest time bound and life sign of an edge, if they have information.
 
-        In lockstep none does.
+        In lockstep there are none.
         """
         for kind in (TimeBound, LifeSign):
             newest = self._announced.get((kind, edge))
             if newest is not None and _says_something(newest):
-                # As a new one: an answer that is still on its way to us may be from who was lost.
+                # Sent as a new announcement: a late answer may be from the process that was lost.
                 self.announce([replace(newest)], tasks)
 
     async def _say(self, topic: _Topic) -> None:
@@ -112,7 +112,7 @@ class ReliableSender:
                     del self._unsaid[topic]
 
     async def send_again(self, envelopes: Iterable[Envelope], log: MessageLog) -> None:
-        """Send old envelopes one by one, beside those under way, which may wait for them."""
+        """Send old envelopes one by one; envelopes under way may have to wait for them."""
         for envelope in envelopes:
             acknowledgement = await self.deliver(envelope)
             log.cover(envelope.edge, acknowledgement.covered)
@@ -148,7 +148,7 @@ class ReliableSender:
 
 
 def _says_something(announcement: Announcement) -> bool:
-    """Whether there is anything in it that nobody knew from the start."""
+    """Whether an announcement differs from what is known at the start."""
     if isinstance(announcement, TimeBound):
         return announcement.earliest_s > 0
     return announcement.has_died or announcement.alive_until_s > 0

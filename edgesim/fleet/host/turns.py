@@ -1,7 +1,7 @@
-"""What a device computes in a worker thread, between two waits for messages.
+"""Turns: computation of a device in a worker thread between two waits for messages.
 
-A turn goes from the end of one round to the messages of the next: a core is taken once for both.
-Rounds without messages, of the device and for it, are of the same turn, up to a bound.
+A turn goes from the end of one round to the messages of the next; it takes a core once for both.
+Rounds in which the device neither sends nor receives belong to the same turn, up to a limit.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from edgesim.device.mail import Arrival, Envelope
 from edgesim.fleet.host.recorder import Recorder
 from edgesim.fleet.recovery.checkpoints import DeviceRecords
 
-MOST_ROUNDS = 8  # of a turn: others, with neighbours who wait for them, get their core as well
+MOST_ROUNDS = 8  # of a turn, so that other devices get a core, too
 
 Core = Callable[[], AbstractContextManager[None]]
 """Gives the right to keep a core busy for one turn."""
 
 
 class Turns:
-    """Shared by the devices of a host; its methods may run in several threads, a device in one.
+    """Turns of the devices of a host. Methods may run in several threads, but each device in one.
 
     Args:
         models: models to compute with, lent to one device at a time.
         recorder: where rounds and checkpoints are recorded.
-        keeps_envelopes: what is sent is logged, for those who will lack it after a crash.
+        keeps_envelopes: whether sent envelopes are logged for recovery.
         core: entered for each turn.
     """
 
@@ -52,11 +52,11 @@ class Turns:
         self._has_ended = Event()
 
     def end(self) -> None:
-        """Let turns end with the step that is under way, or that they still wait for a core for."""
+        """Let each turn end after its current step, also if the step still waits for a core."""
         self._has_ended.set()
 
     def first(self, device: Device, records: DeviceRecords) -> list[Envelope]:
-        """What a device does up to its first messages, or to those that it has to wait for."""
+        """Run a device until it sends its first messages or has to wait for messages."""
         self._recorder.begin(device)
         with self._core():
             return self._go_on(device, records, self._train(device, records))
@@ -64,7 +64,7 @@ class Turns:
     def next(
         self, device: Device, records: DeviceRecords, arrivals: list[Arrival], waited_s: float
     ) -> list[Envelope]:
-        """End a round with what has arrived, record it, and go on to the next messages."""
+        """Absorb what has arrived, end and record the round, and run until the next messages."""
         start = perf_counter()
         with self._core():
             waited_s += perf_counter() - start
@@ -74,7 +74,7 @@ class Turns:
     def _go_on(
         self, device: Device, records: DeviceRecords, envelopes: list[Envelope]
     ) -> list[Envelope]:
-        """End rounds and begin others, as long as the device sends nothing and awaits nothing."""
+        """End and begin rounds until the device sends messages or waits for some."""
         for _ in range(MOST_ROUNDS - 1):
             if (
                 envelopes
@@ -115,7 +115,7 @@ class Turns:
     def send(self, device: Device, records: DeviceRecords) -> list[Envelope]:
         """The messages of a step."""
         envelopes = device.send()
-        if self._keeps_envelopes:  # before they are sent: nobody may miss one
+        if self._keeps_envelopes:  # logged before they are sent: a receiver may request any of them
             records.log.add(envelopes)
         return envelopes
 

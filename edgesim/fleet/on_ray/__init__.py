@@ -1,1 +1,1 @@
-"""Actors, their launch and placement, and a Ray of one's own. Ray is imported here alone."""
+"""Actors, their launch and placement, and edgesim's own Ray. Ray is imported here alone."""

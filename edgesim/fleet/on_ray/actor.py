@@ -1,7 +1,7 @@
 """The Ray actor around a host: one device each by default, several when packed.
 
-Peers call each other's `deliver`; the driver sees no message. Nothing here waits for a peer inside
-a step: `deliver` only fills a mailbox, and its answer says whether the bytes were readable.
+Peers call each other's `deliver`; the driver sees no message. No step waits for a peer: `deliver`
+only fills a mailbox, and its acknowledgement says whether the message was valid.
 
 Ray starts a lost actor again, the driver builds its devices, and they go on from their checkpoints.
 """
@@ -44,7 +44,7 @@ Peer: TypeAlias = Any
 
 
 def core_folder(name: str) -> Path:
-    """Where the actors of a fleet on one machine share its cores.
+    """Folder by which the actors of a fleet on one machine share its cores.
 
     Args:
         name: of the fleet, drawn at random: another user of the machine can't guess the folder.
@@ -53,7 +53,7 @@ def core_folder(name: str) -> Path:
 
 
 class ActorLostError(EdgesimError):
-    """An actor that the fleet can't do without has ended."""
+    """An actor was lost and cannot be started again."""
 
 
 class RunDirectoryUnreachableError(EdgesimError, ValueError):
@@ -63,8 +63,8 @@ class RunDirectoryUnreachableError(EdgesimError, ValueError):
 class DeviceActor:
     """Hosts the devices of one process; wrapped by `ray.remote` in launch.py.
 
-    It is empty until `build`, also after a restart: its devices' data belong to the driver, which
-    brings them again.
+    An actor has no devices until `build`, also after a restart: the driver keeps the data of
+    devices and sends them again.
 
     Args:
         label: which devices it hosts, in words.
@@ -95,11 +95,11 @@ class DeviceActor:
 
         Args:
             plan: of the whole fleet.
-            shards: where the data of each device hosted here are.
+            shards: references to the data of each device hosted here.
             peers: handles of the actors that host the neighbours, by neighbour.
             num_threads: devices that compute at the same time.
-            name: of the fleet, which nobody else can guess.
-            recover: go on from checkpoints where there are any.
+            name: of the fleet; secret and random.
+            recover: restore devices from checkpoints if there are any.
 
         Raises:
             RunDirectoryUnreachableError: the run's files can't be reached from here.
@@ -157,7 +157,7 @@ class DeviceActor:
         return (await self._built).waiting()
 
     async def stay(self) -> None:
-        """Never return: whoever awaits it learns of the loss of this actor."""
+        """Never return: the caller that awaits it gets an error if this actor is lost."""
         await asyncio.get_running_loop().create_future()
 
     async def stop(self) -> None:
@@ -166,10 +166,11 @@ class DeviceActor:
             await self._built.result().stop()
 
     async def _call(self, device: int, method: str, *args: object) -> Any:  # noqa: ANN401
-        """What the host of a device answers; a host of this actor is asked without Ray.
+        """Call a method of the host of a device; without Ray if this actor has the host.
 
         Raises:
-            PeerUnavailableError: its actor is away; Ray starts it again, and the driver builds it.
+            PeerUnavailableError: its actor was lost; Ray starts it again, and the driver builds its
+                devices.
             EdgesimError: that the other device raised.
         """
         host = await self._built
@@ -186,7 +187,7 @@ class DeviceActor:
 
 
 def _check_run_directory(plan: FleetPlan) -> None:
-    """An actor may find itself on another machine, and must not start anew there, unnoticed.
+    """Check that the run directory is here: an actor may have been moved to another machine.
 
     Raises:
         RunDirectoryUnreachableError: the run's files are not there.

@@ -1,4 +1,4 @@
-"""The Ray cluster that a fleet runs on: joined or started, and what its nodes have."""
+"""Joins or starts the Ray cluster of a fleet, and lists the resources of its nodes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _REMEDY_OF_TOKENS = (
 
 
 class AddressError(FleetError, ValueError):
-    """There is no Ray cluster where the user said, or it lets nobody in."""
+    """There is no Ray cluster at the given address, or it refuses this user."""
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def ray_session(address: str | None, *, dashboard: bool, console: Console) -> It
             dashboard_url = _join(address, [])
             stack.callback(ray.shutdown)
             if modules := _modules_to_ship(console):
-                ray.shutdown()  # what a job ships is said when it joins
+                ray.shutdown()  # packages to ship are given when joining
                 _join(address, modules)
             if dashboard_url:
                 console.print(f"Ray dashboard: http://{dashboard_url}")
@@ -68,7 +68,7 @@ def ray_session(address: str | None, *, dashboard: bool, console: Console) -> It
 
 
 def _join(address: str, modules: Sequence[str]) -> str | None:
-    """Join a cluster, with packages for its nodes; where its dashboard is."""
+    """Join a cluster and ship packages to its nodes; return the address of its dashboard."""
     try:
         context = ray.init(
             address=address,
@@ -92,7 +92,7 @@ def _join(address: str, modules: Sequence[str]) -> str | None:
 
 
 def _modules_to_ship(console: Console) -> list[str]:
-    """Packages that the nodes do not have as this process has them.
+    """Packages of this process that nodes lack or have with other content.
 
     Raises:
         FleetError: a node lacks what can't be shipped.
@@ -113,7 +113,7 @@ def _modules_to_ship(console: Console) -> list[str]:
 
 
 def _check_reachable(address: str) -> None:
-    """Ray itself tries for minutes to reach an address that nobody listens at."""
+    """Refuse an address without a listener, which Ray would try to reach for minutes."""
     if address.startswith("ray://"):
         raise AddressError(
             f"--address {address}: a fleet can't be driven through a Ray client; run edgesim on a "

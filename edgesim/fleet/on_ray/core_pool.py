@@ -1,12 +1,12 @@
-"""A share of cores that the processes of one machine pass around, so that steps run undisturbed.
+"""A pool of cores that the processes of a run on one machine share, so that steps run undisturbed.
 
 With more devices than cores, the operating system would switch between half-done steps every few
-milliseconds, and each switch may find its activations gone from the caches. Whoever computes
-therefore holds a core of this pool until its step, or its turn of several, is done.
+milliseconds, and activations would be evicted from the caches meanwhile. A process therefore holds
+a core of this pool until its step, or its turn of several steps, is done.
 
 Cores are lock files. A lock ends with its process, so a killed actor never keeps a core, and the
-order in which devices compute has no influence on any result. Whoever gives a core back rings a
-bell, a named pipe; only the one process that is next in line listens.
+order in which devices compute has no influence on any result. A process that returns a core writes
+to a named pipe, called bell in the code; only the process that is next in line reads from it.
 
 The lock files and the pipe are in a private folder and opened relative to it: no other user can
 hold a core, ring the bell, or put something else in their place.
@@ -24,7 +24,7 @@ from pathlib import Path
 
 from edgesim.fleet.on_ray.private_folder import open_private
 
-DEAD_HOLDER_S = 0.05  # between looks for the core of a process that died, and so rang no bell
+DEAD_HOLDER_S = 0.05  # between checks for cores of killed processes, which do not ring the bell
 RINGS = 4096  # bytes read at a time
 
 _QUEUE, _BELL = "queue", "bell"  # files
@@ -33,7 +33,7 @@ _AS_PIPE = os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class CorePool:
-    """The cores of this machine as far as one run may use them.
+    """The cores of this machine that one run may use.
 
     Args:
         folder: the same for all processes of the run on this machine; made if it is absent.
@@ -90,7 +90,7 @@ def _ring(bell: int) -> None:
 
 
 def _wait_for(bell: int) -> None:
-    """Until it rings; earlier rings may have been for cores that are taken again."""
+    """Wait until the bell rings; earlier rings may be of cores that are taken again."""
     ringing = select.poll()  # `select` knows no descriptors above 1023
     ringing.register(bell, select.POLLIN)
     ringing.poll(DEAD_HOLDER_S * 1000)

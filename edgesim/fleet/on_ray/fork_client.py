@@ -1,11 +1,11 @@
-"""What Ray runs in place of Python: for a worker, it asks the fork server to become it.
+"""The program that Ray runs in place of Python: it asks the fork server to fork a worker.
 
-A script for a Python without site packages, so that it starts at once; the standard library alone.
-Its arguments are the socket of the server, the name of the program that the server can become, and
-the command line that Python would have got. The server's child takes over its files, environment,
-folder and signal mask, and this process ends. Where no server answers, and for any other program,
-it becomes an ordinary Python; programs that nobody waits for yield to all others. A raylet's agents
-end together with it.
+It runs in a Python without site packages, so that it starts quickly, and uses the standard library
+alone. Its arguments are the socket of the server, the name of the program for which the server
+forks, and the command line for Python. The forked child takes over the client's files, environment,
+folder and signal mask, and the client ends. If no server answers, or for another program, the
+client executes an ordinary Python; programs that do not delay the run get a lower priority. The
+agents of a raylet end together with the raylet.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ import sys
 
 SIZE_BYTES = 8  # of the number that says how long a request is
 ACCEPTED = b"+"
-PATIENT = ("monitor.py", "log_monitor.py")  # of Ray: nodes to be added, and what actors print
+PATIENT = ("monitor.py", "log_monitor.py")  # programs of Ray that do not delay the run
 LOWEST_PRIORITY = 19
 # Of Ray, each started by the main thread of its raylet. They notice that the raylet has died, and
 # then try for 60 s to tell a cluster that has died too.
@@ -27,7 +27,7 @@ PR_SET_PDEATHSIG = 1  # of Linux (prctl.h): kept through execv
 
 
 def ask(path: str, arguments: list[str]) -> bool:
-    """Ask the server at a Unix socket to run a command line; whether it does."""
+    """Ask the server at a Unix socket to run a command line; return whether it does."""
     request = {
         "arguments": arguments,
         "environment": dict(os.environ),
@@ -48,7 +48,7 @@ def ask(path: str, arguments: list[str]) -> bool:
 
 
 def _oom_score_adjustment() -> str:
-    """Ray has the kernel end workers before anything else when memory runs out."""
+    """Score by which the kernel ends processes without memory; Ray sets it for its workers."""
     with open("/proc/self/oom_score_adj", encoding="ascii") as file:  # noqa: PTH123
         return file.read()
 
@@ -63,7 +63,7 @@ def die_with_parent() -> None:
 
 
 def main() -> None:
-    """Start a program, one way or the other."""
+    """Start the program, as a fork or as an ordinary process."""
     path, program, *arguments = sys.argv[1:]
     file = next((word for word in arguments if not word.startswith("-")), "")
     name = os.path.basename(file)  # noqa: PTH119 (as above)

@@ -1,17 +1,17 @@
-"""Starts the workers of a fleet's own Ray as copies of a process that has its imports behind it.
+"""Starts the workers of edgesim's own Ray as forks of a process that has imported torch.
 
 A process that imports torch and edgesim takes seconds of a core, and memory of its own for them; on
 a machine with fewer cores than actors that is most of a fleet's start. A fork of a process that has
 imported them takes milliseconds and shares that memory.
 
-Ray is imported too, but as the first worker asks: it reads its environment as it is loaded, and not
-only settings, but also the job and the raylet that a worker belongs to. A worker whose variables
-for Ray are not those of the first is no fork.
+Ray is imported later, when the first worker asks: on import Ray reads its environment variables,
+which hold settings and also the job and the raylet of the worker. A worker whose variables for Ray
+differ from those of the first is started without a fork.
 
-Ray takes a program that runs `fork_client.py` for its Python (cluster.py). That program and the
-server's socket are in the private folder of the session. The server ends with the driver: it waits
-for the end of a pipe that the driver holds. If the driver was killed, nobody else is there to
-remove the folder, so the server does.
+Ray is told to start `fork_client.py` in the place of Python (own_ray.py). The client's program and
+the server's socket are in the private folder of the session. The server ends with the driver: it
+waits for the end of a pipe that the driver holds. If the driver was killed, the server removes the
+folder.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from edgesim.fleet.on_ray.fork_client import ACCEPTED, SIZE_BYTES
 from edgesim.fleet.on_ray.private_folder import remove
 
 PRELOADED = ("torch", "numba", "pandas", "edgesim.fleet.host.build")
-# What Ray imports of others, where it is there: half of the time that its own import takes.
+# Optional packages that Ray imports; they take half of the time of importing Ray.
 PRELOADED_FOR_RAY = ("requests", "jsonschema", "google.protobuf.json_format", "psutil", "filelock")
 LOADED_LATE = ("ray._private.workers.default_worker", "edgesim.fleet.on_ray.actor")
 WORKER = "default_worker.py"  # the program that is a worker of Ray
 VARIABLES_OF_RAY = "RAY_"  # how their names begin
-ONE_THREAD = {  # a fork would lose all others
+ONE_THREAD = {  # a fork keeps only the thread that forks
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -77,15 +77,15 @@ def fork_server(
     loaded_late: Sequence[str] = LOADED_LATE,
     worker: str = WORKER,
 ) -> Iterator[Path | None]:
-    """Run a server; yields a program to be run in place of Python, None where none can be.
+    """Run a server; yield the program to run in place of Python, or None if there can be no server.
 
-    Workers outlive the server; those that start later are ordinary ones.
+    Workers outlive the server; later workers start as ordinary processes.
 
     Args:
         folder: private, for the socket and the program; removed if this process is killed.
         preloaded: modules that workers have imported when they begin; they must start no threads.
-        loaded_late: likewise, but imported with the environment of the first worker.
-        worker: name of the program that is started as a fork; all others are by Python itself.
+        loaded_late: modules that are imported with the environment of the first worker.
+        worker: name of the program that is started as a fork; others run as ordinary processes.
     """
     path = f"{folder}/socket"
     python = _write_program(folder, path, worker)
@@ -120,7 +120,7 @@ def _listen(path: str) -> socket.socket | None:
     listener = socket.socket(socket.AF_UNIX)
     try:
         listener.bind(path)
-    except OSError as error:  # the names of sockets are short, those of folders need not be
+    except OSError as error:  # the path may be too long for a socket
         _log.info("no fork server at %s: %s", path, error)
         listener.close()
         return None
@@ -141,7 +141,7 @@ def _start(
         stdout=subprocess.DEVNULL,
         env={**os.environ, **ONE_THREAD},
         pass_fds=(listener.fileno(),),
-        start_new_session=True,  # an interrupt from the keyboard is the driver's
+        start_new_session=True,  # an interrupt from the keyboard goes to the driver alone
     )
 
 
@@ -163,12 +163,12 @@ class _ThreadsStartedError(Exception):
 
 @dataclass(slots=True)
 class _Request:
-    """A worker that is to be.
+    """A request for a worker.
 
     Attributes:
-        client: what was started in its place, which waits for an answer.
+        client: connection to the client, which waits for an answer.
         files: descriptors of its standard input, output and errors.
-        content: all else that it was started with (fork_client.py).
+        content: its arguments, environment and other settings (fork_client.py).
     """
 
     client: socket.socket
@@ -177,10 +177,10 @@ class _Request:
 
     @classmethod
     def take(cls, client: socket.socket) -> _Request:
-        """Hear what a client wants.
+        """Read the request of a client.
 
         Raises:
-            OSError, ValueError: it does not say it.
+            OSError, ValueError: the client sends no valid request.
         """
         client.settimeout(CLIENT_TIMEOUT_S)
         head, files, _, _ = socket.recv_fds(client, SIZE_BYTES, 3)
@@ -202,7 +202,7 @@ class _Request:
 
     @property
     def variables_of_ray(self) -> dict[str, str]:
-        """Those that Ray may read as it is loaded."""
+        """Variables that Ray may read when it is imported."""
         return {
             name: value
             for name, value in self.environment.items()
@@ -210,7 +210,7 @@ class _Request:
         }
 
     def is_like(self, first: _Request) -> bool:
-        """Whether what was loaded for the first request is right for this one, too."""
+        """Whether the imports made for the first request also fit this one."""
         own, others = self.variables_of_ray, first.variables_of_ray
         differences = sorted(name for name, _ in own.items() ^ others.items())
         if differences:
@@ -226,7 +226,7 @@ class _Request:
         self.close()
 
     def close(self) -> None:
-        """A client that sees its connection end without an answer starts an ordinary worker."""
+        """Close the connection without an answer, so that the client starts an ordinary worker."""
         _close(self.files)
         self.client.close()
 
@@ -237,7 +237,7 @@ def _close(descriptors: Sequence[int]) -> None:
 
 
 def main() -> None:
-    """Serve until standard input ends; a child goes on as what its client was started as."""
+    """Serve until standard input ends; a forked child then runs the program of its client."""
     descriptor, folder, preloaded, loaded_late = sys.argv[1:]
     request = None
     try:
@@ -249,7 +249,7 @@ def main() -> None:
                 _log.warning("%s: %s", _SLOWER, error, exc_info=not is_known)
                 listener.close()  # clients start ordinary workers
     finally:
-        if request is None and not sys.stdin.read():  # the driver ended without a word
+        if request is None and not sys.stdin.read():  # the driver was killed
             remove(Path(folder), END_OF_RAY_S)
     if request is not None:
         _become(request)
@@ -286,7 +286,7 @@ def _serve(
 
 
 def _next_request(listener: socket.socket) -> _Request | None:
-    """The request of who connects; None if it has none."""
+    """The request of the next client; None if it sends none."""
     try:
         client, _ = listener.accept()
     except OSError:  # such as too many open files: it starts an ordinary worker
@@ -299,7 +299,7 @@ def _next_request(listener: socket.socket) -> _Request | None:
 
 
 def _fork() -> int | None:
-    """As `os.fork`; None if there can be no more processes now."""
+    """`os.fork`; None if the system allows no further process."""
     try:
         return os.fork()
     except OSError as error:
@@ -318,7 +318,7 @@ def _load(names: Sequence[str]) -> None:
     if sum(1 for _ in Path("/proc/self/task").iterdir()) > 1:
         raise _ThreadsStartedError("an import has started threads")
     gc.collect()
-    gc.freeze()  # a collection in a child would touch, and so copy, what is shared
+    gc.freeze()  # a garbage collection in a child would copy shared memory
 
 
 def _set_environment(variables: dict[str, str]) -> None:
@@ -327,8 +327,8 @@ def _set_environment(variables: dict[str, str]) -> None:
 
 
 def _become(request: _Request) -> None:
-    """Be the process that a client was started as."""
-    os.setpgid(0, 0)  # Ray ends the whole group of a worker that is lost: not the server's
+    """Run the program of a client in this process."""
+    os.setpgid(0, 0)  # Ray kills the process group of a lost worker
     request.accept()
     content = request.content
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -1,7 +1,7 @@
-"""The fleet as Ray actors that call each other; this side places, starts, restarts and ends them.
+"""The fleet as Ray actors that call each other; the driver places, starts, restarts and ends them.
 
-Ray starts a lost actor again, on its node or, if that is lost, on another; this side then builds
-its devices anew, and they go on from their checkpoints.
+Ray starts a lost actor again, on its node or, if the node is lost, on another. The driver then
+builds the devices of the actor again, and they are restored from their checkpoints.
 """
 
 from __future__ import annotations
@@ -58,17 +58,15 @@ __all__ = [
     "ray_session",
 ]
 
-ROOM_TIMEOUT_S = 60.0  # for others, such as a run that has just ended, to make room
+ROOM_TIMEOUT_S = 60.0  # until other programs, such as a run that has just ended, make room
 NAME_TIMEOUT_S = 60.0  # for Ray to end the actors of a driver that was killed
-START_REPORT_S = 20.0  # between words about actors that are not there
+START_REPORT_S = 20.0  # between log lines about missing actors
 POLL_S = 0.5  # between attempts to reach, name or place an actor
 ANSWER_TIMEOUT_S = 10.0  # of an actor that is asked how far it is
 MAX_FRUITLESS_LOSSES = 20  # of one actor, without a round between them
 NAMED_ACTORS = 4  # in a message
 NAMED_DEVICES = 3  # of an actor
-MAX_CALLS = (
-    100_000  # that wait in one actor: envelopes wait there for room, and must not be counted
-)
+MAX_CALLS = 100_000  # calls of one actor; envelopes wait in calls for room
 
 _log = logging.getLogger(__name__)
 
@@ -79,8 +77,8 @@ class RayFleet:
     Args:
         plan: of the whole fleet.
         shards: one per device, in order; each reaches its actor once, through the object store.
-        recover: go on from checkpoints where there are any.
-        on_restart: called with the devices of an actor that was lost and goes on.
+        recover: restore devices from checkpoints if there are any.
+        on_restart: called with the devices of a lost actor that has been restarted.
 
     Raises:
         NoRoomError: the cluster has no room for the actors.
@@ -109,7 +107,7 @@ class RayFleet:
         except BaseException:
             self.close()
             raise
-        # Held here, so that an actor that is started again finds them.
+        # The driver holds them for actors that are started again.
         self._plan_ref = ray.put(plan)
         self._shard_refs = [ray.put(shard) for shard in shards]
         self._actor_of = {
@@ -145,7 +143,7 @@ class RayFleet:
             self._actors[devices] = _create(self._label(devices), options, deadline_s)
 
     def _find_room(self, num_devices: int) -> tuple[list[range], list[Node]]:
-        """Devices of each actor and its node; waits a while for others to make room.
+        """Find the devices and the node of each actor; wait for room if need be.
 
         Raises:
             NoRoomError: there is none.
@@ -193,8 +191,8 @@ class RayFleet:
         finished = asyncio.ensure_future(self._all_finished.wait())
         reporting = asyncio.ensure_future(self._report_absent())
         try:
-            # Until all have done their last round nobody goes: a device that is started again asks
-            # its neighbours for old envelopes, and they may be lost themselves.
+            # Actors stay until all devices have done their last round: a restarted device requests
+            # old envelopes from its neighbours, which may have to be restarted themselves.
             await asyncio.wait((*runs, finished), return_when=asyncio.FIRST_COMPLETED)
             self._raise_failure(runs)
         finally:
@@ -203,7 +201,7 @@ class RayFleet:
             await asyncio.gather(*runs, finished, reporting, return_exceptions=True)
 
     async def _supervise(self, devices: range) -> None:
-        """Run the devices of one actor, again after each loss of it, for ever."""
+        """Run the devices of one actor; restart them after each loss of the actor."""
         actor: Any = self._actors[devices]  # Ray does not type asynchronous actor methods
         while True:
             try:
@@ -236,7 +234,7 @@ class RayFleet:
             await asyncio.sleep(POLL_S)
 
     def _note_loss(self, devices: range, error: RayActorError) -> None:
-        """Say once that an actor is away; its devices have to do rounds again.
+        """Log once that an actor is lost; its devices have to repeat rounds.
 
         Raises:
             ActorLostError: it is lost again and again.
@@ -261,7 +259,7 @@ class RayFleet:
         _log.warning("the actor %s was lost (%s); it goes on from its checkpoints", name, reason)
 
     async def _report_absent(self) -> None:
-        """Say now and then which actors are not there."""
+        """Log at intervals which actors are missing."""
         while True:
             await asyncio.sleep(START_REPORT_S)
             if not self._absent:
@@ -287,7 +285,7 @@ class RayFleet:
         return [waiting for answer in answers.values() for waiting in answer]
 
     async def progress(self) -> list[Progress]:
-        """How far the devices of each actor are; the newest word of those that do not answer."""
+        """Progress of the devices of each actor; the last known one if an actor does not answer."""
         self._newest.update(await self._ask("progress"))
         return [
             replace(newest, is_there=devices not in self._absent)
@@ -316,7 +314,7 @@ class RayFleet:
         remove(core_folder(self._name), timeout_s=0.0)  # absent before a first step
 
     async def _ask(self, method: str) -> dict[range, Any]:
-        """Answers of the actors that are there; none waits long for one that hangs."""
+        """Call a method of all reachable actors and return the answers; hanging actors time out."""
         asked = {
             devices: asyncio.ensure_future(getattr(actor, method).remote())
             for devices, actor in self._actors.items()
@@ -344,7 +342,7 @@ class RayFleet:
         return _some([self._label(devices) for devices in ordered], NAMED_ACTORS)
 
     def _peers(self, devices: range) -> dict[int, Any]:
-        if may_leave(self._plan.scenario):  # whoever leaves may be succeeded by anybody
+        if may_leave(self._plan.scenario):  # any device may become a successor
             return {**self._actor_of}
         return {
             peer: self._actor_of[peer]
@@ -354,7 +352,7 @@ class RayFleet:
         }
 
     def _raise_failure(self, runs: Sequence[asyncio.Future[None]]) -> None:
-        """Raise what explains the end of a run best: a lost actor, then a device's error."""
+        """Raise the error that best explains the end: that of a lost actor, else of a device."""
         errors = [error for run in runs if run.done() and (error := run.exception()) is not None]
         for error in sorted(errors, key=lambda e: not isinstance(e, ActorLostError)):
             cause = _cause(error)
@@ -366,7 +364,7 @@ class RayFleet:
 def _create(  # Ray does not type actors
     label: str, options: dict[str, Any], deadline_s: float
 ) -> Any:  # noqa: ANN401
-    """Create an actor; its name may be free a little later only, if a driver was just killed."""
+    """Create an actor; wait for its name, which an actor of a killed driver may still have."""
     while True:
         try:
             return ray.remote(DeviceActor).options(**options).remote(label)
@@ -392,13 +390,13 @@ def _cause(error: BaseException) -> BaseException:
 
 
 def _loss(error: RayActorError) -> str:
-    """What became of an actor, in the words of Ray without those that hold for any."""
+    """Ray's reason for the loss of an actor, without its general remarks."""
     if "node" in (line := _first_line(error)) and "died" in line:
         return "its node is gone"
     return "its process ended" if isinstance(error, ActorUnavailableError) else line
 
 
 def _first_line(error: Exception) -> str:
-    """The first line of a message that says something."""
+    """The first line of a message that is not empty."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__

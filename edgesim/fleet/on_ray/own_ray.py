@@ -1,7 +1,7 @@
 """A Ray of edgesim's own on this machine, which no other user and no other machine can reach.
 
-All its files are in one private folder: sockets, logs, the token that it asks for, what its
-processes keep in temporary files. Its servers listen on the loopback address alone.
+All its files are in one private folder: sockets, logs, its access token, and temporary files of its
+processes. Its servers listen on the loopback address alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import ray
-from ray._private import ray_constants  # whether this machine's address may be 127.0.0.1
+from ray._private import ray_constants  # its switch for the address 127.0.0.1
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 from ray.exceptions import RayError
 from rich.console import Console
@@ -28,13 +28,13 @@ from edgesim.fleet.on_ray.private_folder import PREFIX, private_folder, safe_par
 
 NAMESPACE = "edgesim"
 RAY_FAILURES = (ConnectionError, ValueError, RuntimeError, RayError)
-# Ray would start a worker for each core before there is a job, which those of the job have.
+# Without this Ray would start a worker per core in advance, beside those of the job.
 _NO_WORKERS_YET = {"RAY_prestart_worker_first_driver": "0"}
-# Ray's own metrics, which nobody sees without its dashboard, make a raylet grow and grow.
+# Collecting metrics makes a raylet grow without bound; without the dashboard nothing shows them.
 _NO_METRICS = {"RAY_enable_metrics_collection": "0"}
-# Each event loop of each of its processes would count and time all that it does: a quarter of what
-# a worker takes that has nothing to do. And what carries workers' output to the driver would list
-# all files ten times a second: with "many" of them, that is any, it does so twice.
+# Statistics of event loops take a quarter of the processor time of an idle worker. The log monitor
+# lists all log files ten times a second; above the threshold of "many" files, here 0, only twice a
+# second.
 _LESS_IDLE_WORK = {"RAY_event_stats": "0", "RAY_LOG_MONITOR_MANY_FILES_THRESHOLD": "0"}
 _TOKEN_LOGGER = "ray._private.authentication.authentication_token_setup"  # noqa: S105 (a logger)
 _LOOPBACK = "127.0.0.1"
@@ -50,7 +50,7 @@ def own_ray(*, dashboard: bool, console: Console) -> Iterator[None]:
 
     Args:
         dashboard: start the dashboard with it.
-        console: told where the dashboard is, and where Ray's logs are if something failed.
+        console: gets the address of the dashboard, and the place of Ray's logs after a failure.
 
     Raises:
         FleetError: Ray can't be started here.
@@ -70,9 +70,9 @@ def own_ray(*, dashboard: bool, console: Console) -> Iterator[None]:
 
 @contextmanager
 def _folder_of_session(console: Console) -> Iterator[Path]:
-    """A folder for all files of a Ray of our own, which other users can't reach.
+    """A private folder for all files of edgesim's own Ray.
 
-    If something fails, Ray's logs are copied to where they stay.
+    After a failure Ray's logs are copied to a folder that is kept.
     """
     parent = safe_parent(_temporary_folders(), _SOCKET_PATH - _BELOW_FOLDER - _FOLDER_NAME)
     sweep(parent)
@@ -89,16 +89,16 @@ def _folder_of_session(console: Console) -> Iterator[Path]:
 
 
 def _temporary_folders() -> list[Path]:
-    """Where users want temporary files, then where they are if that path is too long."""
+    """The user's temporary folder, then /tmp in case the path of the first is too long."""
     wanted = os.environ.get("RAY_TMPDIR", tempfile.gettempdir())
     return [Path(wanted).absolute(), Path("/tmp")]  # noqa: S108 (for a private folder)
 
 
 @contextmanager
 def _token(folder: Path) -> Iterator[Path | None]:
-    """Draw a token for a Ray of our own; yields its file, None if the user has chosen one.
+    """Generate a token for edgesim's own Ray; yield its file, or None if the user has chosen one.
 
-    Ray would keep one for all its clusters in the home folder, in a file that all may read.
+    Ray would keep one token for all clusters in the home folder, in a file that all users can read.
     """
     is_chosen = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys()
     if is_chosen or os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
@@ -117,14 +117,14 @@ def _token(folder: Path) -> Iterator[Path | None]:
 
 
 def _read_settings_of_ray() -> None:
-    """Let Ray, which remembers what it has read, read its variables and token anew."""
+    """Make Ray read its variables and its token again; it caches them."""
     Config.initialize("")
     AuthenticationTokenLoader.instance().reset_cache()
 
 
 def _start(folder: Path, python: Path | None, *, dashboard: bool) -> str | None:
-    """Start a cluster whose processes are run by a program; where its dashboard is."""
-    # A cluster of one's own asks for the token that was just drawn: nothing to tell.
+    """Start a cluster with `python` as its interpreter; return the address of its dashboard."""
+    # The user need not hear of the token that was just generated.
     logging.getLogger(_TOKEN_LOGGER).setLevel(logging.ERROR)
     try:
         settings = (_NO_WORKERS_YET if python else {}) | _LESS_IDLE_WORK
@@ -152,7 +152,7 @@ def _start(folder: Path, python: Path | None, *, dashboard: bool) -> str | None:
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables for this process and those that are started within."""
+    """Context that sets variables for this process and its children."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -167,10 +167,10 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _loopback() -> Iterator[None]:
-    """Let the servers of Ray listen where this machine alone reaches them.
+    """Make the servers of Ray listen on the loopback address alone.
 
-    They do so if their node's address is 127.0.0.1. Ray takes another one instead, except where it
-    allows for no clusters of several machines, as on macOS.
+    They do so if their node's address is 127.0.0.1. Ray replaces this address by another, except on
+    systems such as macOS, where it does not support clusters of several machines.
     """
     original = ray_constants.ENABLE_RAY_CLUSTER
     ray_constants.ENABLE_RAY_CLUSTER = False
@@ -182,10 +182,10 @@ def _loopback() -> Iterator[None]:
 
 @contextmanager
 def _executable(python: Path | None) -> Iterator[None]:
-    """Let Ray, which starts its processes by the path of this one's Python, start them by another.
+    """Make Ray start its processes with another interpreter than that of this process.
 
-    It has a setting for that (`py_executable` of a runtime environment), but then imports itself in
-    an ordinary Python before each worker: 0.7 s of a core.
+    With Ray's own setting (`py_executable` of a runtime environment), Ray would first import itself
+    in an ordinary Python for each worker, which takes 0.7 s of a core.
     """
     original = sys.executable
     if python is not None:
@@ -197,5 +197,5 @@ def _executable(python: Path | None) -> Iterator[None]:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of a message that says something."""
+    """The first line of a message that is not empty."""
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

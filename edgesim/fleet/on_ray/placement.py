@@ -1,6 +1,6 @@
-"""Where the actors of a fleet go: how many devices each holds, what each asks for, on which node.
+"""Placement of actors: their devices, their requested resources and their nodes.
 
-Plain arithmetic on what a cluster has; a result never depends on it.
+This is plain arithmetic on the resources of a cluster; no result of a run depends on it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Node:
 
     Attributes:
         node_id: of Ray.
-        num_cpus: that it offers, whoever holds them.
-        free_cpus: that nobody holds.
-        num_gpus: as num_cpus.
-        free_gpus: as free_cpus.
+        num_cpus: CPUs of the machine, in use or not.
+        free_cpus: CPUs not in use.
+        num_gpus: GPUs of the machine, in use or not.
+        free_gpus: GPUs not in use.
     """
 
     node_id: str
@@ -83,7 +83,7 @@ def devices_by_node(num_devices: int, nodes: Sequence[Node]) -> list[range]:
 def cpu_share(nodes: Sequence[Node], num_actors: int) -> float:
     """CPUs that each actor asks for: at most 1, and so few that all fit if a node is lost.
 
-    Without that room, those of a lost node would wait for it to come back.
+    Otherwise actors of a lost node could not start until the node is back.
     """
     cpus = sorted(_steps(node.num_cpus) for node in nodes if node.num_cpus > 0)
     remaining = cpus[:-1] or cpus
@@ -93,7 +93,7 @@ def cpu_share(nodes: Sequence[Node], num_actors: int) -> float:
     def is_too_much(share: int) -> bool:
         return share > 0 and sum(all_of // share for all_of in remaining) < num_actors
 
-    # As the share grows fewer fit: the last share at which all do.
+    # The larger the share, the fewer fit: take the largest share at which all fit.
     last = bisect_left(shares, True, key=is_too_much) - 1
     return max(1, shares[last] if last >= 0 else 0) * CPU_STEP
 
@@ -108,7 +108,7 @@ def gpu_share(nodes: Sequence[Node], num_actors: int, wanted: float | Literal["a
     if not num_gpus:
         raise NoRoomError("no node of the cluster has a GPU; set fleet.accelerator: cpu")
     if wanted == "auto":
-        # A share must lie on one GPU: so many actors on each that all find a place.
+        # A share must be on one GPU: find the number of actors per GPU at which all fit.
         actors_of_gpu = ceil(num_actors / num_gpus)
         return int(1 / actors_of_gpu / CPU_STEP) * CPU_STEP
     places = num_gpus * int(1 / wanted)
@@ -138,8 +138,8 @@ def place(nodes: Sequence[Node], num_actors: int, need: Need, placement: Placeme
         nodes: of the cluster.
         num_actors: to be placed.
         need: of each.
-        placement: `auto` in proportion to the CPUs of nodes, `spread` as many on each, `pack` on as
-            few as hold them, `by_node` one on each, in order.
+        placement: `auto` in proportion to the CPUs of nodes, `spread` equally many on each, `pack`
+            on as few nodes as can hold them, `by_node` one on each, in order.
 
     Raises:
         NoRoomError: they do not fit.

@@ -1,11 +1,11 @@
-"""Temporary folders that no other user of the machine can read, redirect or hold up.
+"""Temporary folders that no other user of the machine can read, replace or block.
 
-The common temporary folder is open to all users. A folder of ours there has mode 0700 and belongs
-to this user. One that exists already is used only if that is so and if it is no link.
+The common temporary folder is open to all users. edgesim's folders in it have mode 0700 and belong
+to this user. An existing folder is used only if it has this mode and owner and is no link.
 
 Each process that uses such a folder holds a shared lock on the folder itself. The operating system
-ends a lock together with its process. A folder that nobody has locked is therefore one of a run
-that has ended, and the next run removes it.
+ends a lock together with its process. So the run of an unlocked folder has ended, and the next run
+removes the folder.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def safe_parent(candidates: list[Path], max_length: int) -> Path:
         max_length: of the folder's path, in bytes; names of sockets are short.
 
     Raises:
-        TemporaryFolderError: none of them will do.
+        TemporaryFolderError: none of them is safe and short enough.
     """
     problems = []
     for folder in dict.fromkeys(candidates):
@@ -60,10 +60,10 @@ def safe_parent(candidates: list[Path], max_length: int) -> Path:
 
 
 def _lets_others_rename(folder: Path) -> bool:
-    """Whether another user could put a folder of his own in the place of one in it.
+    """Whether another user could replace a folder inside this folder.
 
-    Its owner can, sticky or not. So can all who may write to it without a sticky bit; of a group
-    it is not known here who is in it.
+    The owner of the folder can. Without a sticky bit, so can all users who may write to it; members
+    of a group with write access count as other users, since they are not known here.
     """
     status = folder.stat()
     if status.st_uid not in (0, os.geteuid()):
@@ -168,7 +168,7 @@ def sweep(parent: Path) -> None:
                 continue
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:  # a run is at it, or the file system can't tell
+            except OSError:  # in use, or the file system has no locks
                 continue
             remove(folder)
         finally:
@@ -184,9 +184,9 @@ def _is_marked(descriptor: int) -> bool:
 
 
 def remove(folder: Path, timeout_s: float = END_TIMEOUT_S) -> None:
-    """Remove a private folder in which processes may write that are about to end.
+    """Remove a private folder in which ending processes may still write.
 
-    The next run removes what can't be removed until the time is out: the mark goes last.
+    The next run removes what is left after the time-out, since the mark is removed last.
     """
     deadline_s = time.monotonic() + timeout_s
     while True:
@@ -206,7 +206,7 @@ def remove(folder: Path, timeout_s: float = END_TIMEOUT_S) -> None:
 
 
 def _is_emptied(folder: Path) -> bool:
-    """Remove all but the mark; whether nothing else is left."""
+    """Remove all but the mark; return whether nothing else is left."""
     for entry in _entries(folder):
         if entry.is_dir(follow_symlinks=False):
             shutil.rmtree(entry, ignore_errors=True)  # one that a process writes to stays

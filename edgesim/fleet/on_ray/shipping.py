@@ -1,9 +1,9 @@
-"""Same code on all nodes: what the nodes of a cluster run, and what has to be shipped to them.
+"""Same code on all nodes: compares the software of nodes, and ships packages to them.
 
-A node that has the driver's very code needs nothing. If one has not, all get the driver's packages
-as Ray's `py_modules`; what they depend on must be installed there. Data travel apart, as shards
-through Ray's object store, and credentials not at all: what is in a runtime environment can be read
-on the dashboard.
+If all nodes have the code of the driver, nothing is shipped. Otherwise all nodes get the driver's
+packages as Ray's `py_modules`; the packages that these depend on must be installed. Data are sent
+separately, as shards through Ray's object store. Credentials are not sent, since a runtime
+environment can be read on the dashboard.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Software:
     Attributes:
         host: name of the machine.
         code: digest of edgesim and topologies; None where they are not installed.
-        versions: of packages that are needed, by name; a package that is absent is not there.
+        versions: of needed packages by name; missing packages are not listed.
     """
 
     host: str
@@ -72,7 +72,7 @@ def software_here(packages: Sequence[str], needed: Sequence[str]) -> tuple[str, 
 
 
 def software_of_nodes() -> list[Software]:
-    """What the nodes of the cluster run that this process has joined.
+    """Software of the nodes of the cluster that this process has joined.
 
     Raises:
         GetTimeoutError: a node does not answer.
@@ -95,7 +95,7 @@ def software_of_nodes() -> list[Software]:
 
 
 def missing_packages(nodes: Sequence[Software]) -> str | None:
-    """What nodes lack and can't be shipped, in words; None if that is nothing."""
+    """Packages that nodes lack and that are not shipped, as text; None if there are none."""
     for node in nodes:
         missing = [package for package in NEEDED if package not in node.versions]
         if missing:
@@ -107,7 +107,7 @@ def missing_packages(nodes: Sequence[Software]) -> str | None:
 
 
 def version_differences(here: Software, nodes: Sequence[Software]) -> list[str]:
-    """Where the same seed may not give the same bits as on this machine, in words."""
+    """Differences of versions by which a seed may give other bits than on this machine, as text."""
     return [
         f"node {node.host} has {package} {node.versions[package]}, this machine "
         f"{here.versions[package]}: the same bits are certain with the same versions alone"
@@ -125,7 +125,7 @@ def modules_to_ship(here: Software, nodes: Sequence[Software]) -> list[str]:
 
 
 def variables_to_pass(environment: Mapping[str, str]) -> dict[str, str]:
-    """Variables that say where things are; those that let somebody in are not among them."""
+    """Variables with locations, such as endpoints and regions; no credentials."""
     wanted = {
         name: value
         for name, value in environment.items()
@@ -139,7 +139,7 @@ def _is_secret(name: str) -> bool:
 
 
 def runtime_environment(modules: Sequence[str]) -> dict[str, Any]:
-    """For `ray.init`, on a cluster that was there before.
+    """Runtime environment for `ray.init` on an existing cluster.
 
     Args:
         modules: folders of packages to ship.

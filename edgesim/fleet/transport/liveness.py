@@ -1,20 +1,21 @@
-"""Whom a device at free pace presumes dead: who has been silent for a time-out of its own clock.
+"""Life signs: at free pace a device presumes a receiver dead after a time-out without a life sign.
 
-A device whose battery is empty dies at d, between two of its rounds. Nobody can know that before.
-A neighbour with its clock at t presumes it dead once (d + time-out, dead device) <= (t, neighbour),
-pairs compared in order: by then link-level acknowledgements have been missing for so long. It looks
-when it absorbs, and sends nothing more to the dead one from its next round on.
+A device with an empty battery dies at time d, between two of its rounds. No other device can know
+this before. A neighbour whose clock shows t presumes it dead once (d + time-out, id of the dead
+device) <= (t, id of the neighbour); pairs are compared lexicographically. This models a link whose
+acknowledgements have been missing for the time-out. The neighbour checks this when it absorbs, and
+from its next round on sends nothing to the dead device.
 
-On real machines the neighbour must know at t whether the other was alive at t less the time-out.
-So each device that may die says to its possible senders up to when it is alive for sure: up to the
-clock that it has reached, or for ever as soon as its last round is under way; or when it has died.
-These life signs are the emulator's. On a directed graph there is no way for the fleet's own
-messages, and a link layer's acknowledgements are not counted as bytes in either case.
+In the emulation the neighbour must know at t whether the device was alive at t minus the time-out.
+So each device that may die sends life signs to its possible senders: the virtual time until which
+it is certainly alive (the time of its clock; infinity once its last round has begun), or the time
+of its death. Life signs belong to the emulator, not to the fleet: a directed graph may have no edge
+for such messages, and acknowledgements of a link are not counted as bytes.
 
-Nobody waits for ever. A device that waits with its clock at t has said that it is alive until t:
-before it waits, as with time bounds (time_bounds.py). Among devices that all wait, the one with the
-least pair (t, id) therefore knows of all others that they were alive at t, and does not wait for a
-life sign, whatever the time-out is. Of one that has ended or died it was told so.
+There is no deadlock. Before a device waits at time t, it has sent a life sign for t, as with time
+bounds (time_bounds.py). If several devices wait, the one with the least pair (t, id) knows that all
+others are alive at t, so it does not wait for a life sign, whatever the time-out is. Devices that
+have ended or died have sent that as well.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ class _Life:
 
 
 class LifeSigns:
-    """What one device was told of its receivers that may die. Repeats and reordering do no harm.
+    """Life signs that one device has received; they may be repeated and reordered.
 
     Args:
         device: that was told.
         receivers: devices that it may send to and that may die.
-        timeout_s: how long one is silent before it is presumed dead.
+        timeout_s: virtual seconds without a life sign after which a receiver is presumed dead.
     """
 
     def __init__(self, device: int, receivers: Iterable[int], timeout_s: float) -> None:
@@ -54,7 +55,7 @@ class LifeSigns:
         return [(receiver, self._device) for receiver in self._lives]
 
     def take(self, sign: LifeSign) -> bool:
-        """Keep a life sign; False if it says nothing new."""
+        """Keep a life sign; return False if it is not new."""
         life = self._lives[sign.edge[0]]
         if life.has_died or not (sign.has_died or sign.alive_until_s > life.alive_until_s):
             return False
@@ -62,7 +63,7 @@ class LifeSigns:
         return True
 
     def unknown(self, now_s: float) -> list[Edge]:
-        """Edges of those of whom it is not known whether they are to be presumed dead now."""
+        """Edges of receivers whose life signs do not yet say whether to presume them dead."""
         return [
             (receiver, self._device)
             for receiver, life in self._lives.items()
@@ -70,7 +71,7 @@ class LifeSigns:
         ]
 
     def presumed_dead(self, now_s: float) -> list[int]:
-        """Receivers that are presumed dead now; follows an empty `unknown`."""
+        """Receivers that are presumed dead now; to be called when `unknown` is empty."""
         return [
             receiver
             for receiver, life in self._lives.items()

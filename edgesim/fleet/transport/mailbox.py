@@ -1,4 +1,4 @@
-"""The mailbox of one device: takes every message once, whatever the order of arrival."""
+"""The mailbox of one device: keeps each message once, in any order of arrival."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Mailbox:
         return len(self._waiting)
 
     def has_room(self, edge: Edge, sequence: int) -> bool:
-        """Whether a message may come in: it is within the window of its edge, or was here before.
+        """Whether there is room for a message: it is in the window of its edge, or a repetition.
 
-        The message that is waited for always may, so that nobody waits for ever.
+        There is always room for the message that the device waits for, so there is no deadlock.
         """
         return sequence < self._next_sequence.get(edge, 0) + WINDOW
 
     def put(self, arrival: Arrival) -> bool:
-        """Keep a message; False if it was here before."""
+        """Keep a message; return False if it is a repetition."""
         message = arrival.message
         edge = message.sender, message.receiver
         key = edge, message.sequence
@@ -41,7 +41,7 @@ class Mailbox:
         return True
 
     def has_next_of(self, edges: Iterable[Edge]) -> bool:
-        """Whether the next message, in sequence, of each edge is here; edges occur once."""
+        """Whether the next message of each edge has arrived; the edges are distinct."""
         return all((edge, self._next_sequence.get(edge, 0)) in self._waiting for edge in edges)
 
     def take_next_of(self, edges: Iterable[Edge]) -> list[Arrival]:
@@ -63,7 +63,7 @@ class Mailbox:
         return self._next_sequence
 
     def take_over(self, next_sequences: Mapping[Edge, int]) -> None:
-        """Go on where another mailbox stopped: what came before these was taken from that one."""
+        """Continue another mailbox: skip the messages that were taken from it."""
         for edge, sequence in next_sequences.items():
             self._next_sequence[edge] = sequence
             for early in [key for key in self._waiting if key[0] == edge and key[1] < sequence]:

@@ -1,4 +1,4 @@
-"""What a host knows of the world outside: a network that brings envelopes to devices."""
+"""The network, by which a host sends envelopes and requests to devices of other hosts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edgesim.errors import EdgesimError
 
 
 class PeerUnavailableError(EdgesimError):
-    """Nobody answers for a device at the moment; it may come back, so try again."""
+    """The host of a device does not answer at the moment; try again later."""
 
 
 class EnvelopesLostError(EdgesimError):
@@ -23,7 +23,7 @@ class Acknowledgement:
     """A receiver's answer to an envelope.
 
     Attributes:
-        accepted: it was readable and due, and is there; False asks for it again.
+        accepted: whether the envelope was valid and is kept; if not, it must be sent again.
         covered: the receiver will never ask for envelopes of this edge below that sequence.
     """
 
@@ -39,7 +39,7 @@ class Request:
         edge: on which they were sent.
         next_sequence: first envelope that it lacks.
         holder: device that is asked.
-        asker: device that asks, where they are brought to.
+        asker: device that asks and gets the envelopes.
     """
 
     edge: Edge
@@ -51,12 +51,12 @@ class Request:
 class Network(Protocol):
     """Carries envelopes and requests between the hosts of a fleet.
 
-    A `Host` is one, of its own devices. It may delay, repeat, reorder and damage envelopes; it says
-    so where it can't reach somebody.
+    A `Host` is itself a network, for its own devices. A network may delay, repeat, reorder and
+    damage envelopes. If a device cannot be reached, it raises an error.
     """
 
     async def deliver(self, envelope: Envelope) -> Acknowledgement:
-        """Bring an envelope to the device `envelope.receiver`.
+        """Bring an envelope to the device `envelope.to`.
 
         Raises:
             PeerUnavailableError: it may or may not have arrived.
@@ -76,6 +76,6 @@ class Network(Protocol):
 
         Raises:
             PeerUnavailableError: it may or may not have arrived.
-            EnvelopesLostError: what is asked for is not there any more.
+            EnvelopesLostError: the requested envelopes are no longer kept.
         """
         ...

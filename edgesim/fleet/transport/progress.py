@@ -1,4 +1,4 @@
-"""What a host says of itself to those who look on."""
+"""Progress of a host, for the monitor and the watchdog."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Waiting:
     Attributes:
         device: which one.
         round_index: its round.
-        edges: sender and receiver of the messages that are not here.
+        edges: sender and receiver of the missing messages.
     """
 
     device: int

@@ -1,21 +1,21 @@
 """The inbox of a device at free pace, in virtual time: a conservative discrete-event simulation.
 
-A device whose step ends at t absorbs what has arrived by (t, its id), pairs compared in order. On
-real machines it has to wait until it knows all of that: until it has a time bound from each of its
-possible senders, a lower bound on the times of all that the sender has not sent yet. Time bounds
-travel with messages (`Stamp.bound_s`) and, on edges on which nothing is sent, alone (the null
-messages of Chandy, Misra and Bryant). A time bound counts once all messages before it are here,
-since transports reorder.
+A device whose step ends at t absorbs the messages that have arrived by (t, its id); pairs are
+compared lexicographically. In the emulation it has to wait until it knows all these messages, that
+is, until it has a sufficient time bound from each possible sender: a lower bound on the arrival
+times of all messages not sent yet. Time bounds travel with messages (`Stamp.bound_s`) or, on edges
+without a message, alone (the null messages of Chandy, Misra and Bryant). As transports reorder, a
+time bound counts once all messages before it have arrived.
 
-Nobody waits for ever. A device that waits for time bounds with its clock at t has itself given a
-time bound of t on every edge: it sends before it waits; or, at half duplex, where it can't,
-a bare time bound. Hence, among devices that all wait, the one with the least pair (t, id) has
-time bounds past its pair from all others, and does not wait.
+There is no deadlock. Before a device waits for time bounds at time t, it has given a time bound of
+t or more on every edge, with its messages or, if a half-duplex radio cannot send yet, in null
+messages. So, if several devices wait, the one with the least pair (t, id) has time bounds beyond
+its pair from all others, and does not wait.
 
-Windows do not change that. A message has room if fewer than a window's are waiting, or else if its
-sender's pair is not ahead of the receiver's, or if the receiver waits for that edge. The least
-device is ahead of nobody, so it is never kept from sending. What a full edge holds back must hold
-back no envelope and no time bound of another edge.
+Bounded windows do not change that. There is room for a message if fewer messages than the window
+wait on its edge, if the sender's pair is not ahead of the receiver's, or if the receiver waits for
+that edge. The device with the least pair is not ahead of any other, so it can always send. A full
+edge must not delay envelopes or time bounds of other edges.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class _Lane:
     """What is known of one edge.
 
     Attributes:
-        next_sequence: of the next message to be taken.
-        end: sequence of the first message that is not here.
-        earliest_s: when that one can come.
-        early: messages beyond it.
-        bounds: on messages beyond it, by the first of which they speak.
-        is_followed: whether the device answers for this edge, as far as it knows.
+        next_sequence: number of the next message to be taken.
+        end: number of the first message that has not arrived.
+        earliest_s: earliest time of message `end`.
+        early: messages after `end` that have arrived.
+        bounds: time bounds on messages after `end`, by the first number that they are for.
+        is_followed: whether the device serves this edge, as far as it knows.
     """
 
     next_sequence: int = 0
@@ -60,7 +60,7 @@ class _Lane:
 class Inbox:
     """Messages and time bounds that have come for one device and are not yet taken.
 
-    Both may be repeated and reordered. Nothing depends on the order in which they come.
+    Both may be repeated and reordered. The order of their arrival has no influence.
 
     Args:
         device: whose inbox it is.
@@ -89,10 +89,10 @@ class Inbox:
         return {e: lane.next_sequence for e, lane in self._lanes.items() if lane.next_sequence}
 
     def put(self, arrival: Arrival) -> bool:
-        """Keep a message and its time bound; False if nothing of it is new.
+        """Keep a message and its time bound; return False if both are known.
 
         Raises:
-            BrokenBoundError: it reaches the device before its time bound.
+            BrokenBoundError: the message arrives before its time bound.
         """
         message = arrival.message
         edge = message.sender, message.receiver
@@ -108,7 +108,7 @@ class Inbox:
         return True
 
     def take_bound(self, bound: TimeBound) -> bool:
-        """Keep a time bound; False if it says nothing new."""
+        """Keep a time bound; return False if it is not new."""
         lane = self._lanes.setdefault(bound.edge, _Lane())
         first, earliest_s = bound.next_sequence, bound.earliest_s
         known_s = lane.earliest_s if first <= lane.end else lane.bounds.get(first, 0.0)
@@ -119,11 +119,11 @@ class Inbox:
         return True
 
     def advance(self, now_s: float) -> None:
-        """The device's step has ended; infinity: it takes all that will ever come."""
+        """Advance to the end of the device's step; infinity to take all further messages."""
         self.now_s = now_s
 
     def is_ready(self) -> bool:
-        """Whether everything is here that reaches the device by the end of its step."""
+        """Whether all messages that reach the device by the end of its step are known."""
         while self._holding:
             earliest_s, edge = self._holding[0]
             if self._lanes[edge].earliest_s == earliest_s:
@@ -138,13 +138,13 @@ class Inbox:
         )
 
     def earliest_s(self, edge: Edge) -> float:
-        """When the first message of an edge that is not here can come, as far as is known."""
+        """Earliest time of the first message of an edge that has not arrived."""
         return self._lanes[edge].earliest_s
 
     def within_reach(self) -> list[Incoming]:
-        """All that is not taken and whose (first bit, sender) is at most (now, device).
+        """Messages, not taken yet, whose (first bit, sender) is at most (now, device).
 
-        Follows `is_ready`; the order is always the same.
+        To be called when `is_ready`; the order is always the same.
         """
         assert self.is_ready(), "what reaches the device is known"
         while self._coming and self._is_by_now(*self._coming[0]):
@@ -166,16 +166,16 @@ class Inbox:
         return taken
 
     def has_room(self, edge: Edge, sequence: int, stamp: Stamp, window: int) -> bool:
-        """Whether a message may come in; see above.
+        """Whether there is room for a message (see the module).
 
         Args:
             edge: of the message.
             sequence: its place on it.
             stamp: when it travels.
-            window: messages of one edge that may be here for no reason but to wait.
+            window: messages of one edge that may wait.
         """
         lane = self._lanes.get(edge)
-        if lane is None or not lane.is_followed:  # mail for a successor that does not know yet
+        if lane is None or not lane.is_followed:  # for a successor that is not told yet
             return True
         return (
             sequence < lane.next_sequence + window
@@ -184,12 +184,12 @@ class Inbox:
         )
 
     def is_drained(self) -> bool:
-        """Whether nothing is left and nothing will come."""
+        """Whether no message is left and none will arrive."""
         everything = (lane.earliest_s for lane in self._lanes.values() if lane.is_followed)
         return not len(self) and all(earliest_s == inf for earliest_s in everything)
 
     def take_over(self, next_sequences: Mapping[Edge, int]) -> None:
-        """Answer for edges from some message on: after a restart, or as somebody's successor.
+        """Serve edges from given messages on, after a restart or as a successor.
 
         Args:
             next_sequences: by edge, also by those where it is 0.
@@ -219,7 +219,7 @@ class Inbox:
         return sorted(everything, key=_key)
 
     def _extend(self, edge: Edge, lane: _Lane) -> None:
-        """Make use of what has come without a gap."""
+        """Move messages that have arrived without a gap out of `early`."""
         if not lane.is_followed:
             return
         known_s = lane.earliest_s
@@ -243,7 +243,7 @@ class Inbox:
             heappush(self._holding, (lane.earliest_s, edge))
 
     def _apply_bounds(self, lane: _Lane) -> None:
-        """Let time bounds count whose earlier messages are all here."""
+        """Apply time bounds whose earlier messages have all arrived."""
         for first in [first for first in lane.bounds if first <= lane.end]:
             lane.earliest_s = max(lane.earliest_s, lane.bounds.pop(first))
 
@@ -253,7 +253,7 @@ class Inbox:
         return earliest_s != inf and self._is_by_now(earliest_s, edge)
 
     def _is_by_now(self, time_s: float, edge_or_key: tuple[int, ...]) -> bool:
-        """Whether a time of its sender's is at most the device's."""
+        """Whether (time, sender) is at most (now, device)."""
         return (time_s, edge_or_key[0]) <= (self.now_s, self._device)
 
 
