@@ -12,23 +12,24 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
-import pandas as pd
-import psutil
 import pytest
 import yaml
+from process_trees import MARK, marked, wait_for
+from small_fleets import assert_same_bits
 
+from edgesim import load_run
 from edgesim.cli import main
 from edgesim.errors import EdgesimError
-from edgesim.results.columns import WALL_COLUMNS
+from edgesim.fleet.run import RunResult
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICKSTART = ROOT / "scenarios" / "quickstart.yaml"
 ENDLESS = ("training.epochs=20000", "evaluation.every_rounds=5", "fleet.devices=4")
+SHORT = ("training.rounds=5",)
+USERS = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}  # nobody has set it
 SMALL = ("training.rounds=5", "data.train_samples=160", "evaluation.samples=40")
 
 
@@ -155,22 +156,22 @@ def test_a_missing_scenario_a_duplicate_key_and_a_broken_parquet_file_are_refuse
 
 
 @pytest.mark.parametrize("settings", [["fleet.devices=-3"], ["data.source=cifar10"]])
-def test_validate_refuses_what_run_refuses(tmp_path, settings):
-    done = edgesim("validate", QUICKSTART, *sets(*settings), cwd=tmp_path)
+def test_validate_refuses_what_run_refuses(tmp_path, called, settings):
+    done = called("validate", QUICKSTART, *sets(*settings), cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert 1 <= len(done.stderr.strip().splitlines()) <= 2
 
 
-def test_an_address_without_a_cluster_is_refused_before_anything_is_written(tmp_path):
-    done = edgesim("run", QUICKSTART, "--address", "127.0.0.1:1", "--out", "r", cwd=tmp_path)
+def test_an_address_without_a_cluster_is_refused_before_anything_is_written(tmp_path, called):
+    done = called("run", QUICKSTART, "--address", "127.0.0.1:1", "--out", "r", cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert "--address 127.0.0.1:1: no Ray cluster there" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_validate_starts_and_writes_nothing_and_says_what_it_saw(tmp_path):
-    done = edgesim("validate", QUICKSTART, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+def test_validate_starts_and_writes_nothing_and_says_what_it_saw(tmp_path, called):
+    done = called("validate", QUICKSTART, cwd=tmp_path)
+    assert not done.returncode, done.stderr
     assert "0.0761" in done.stdout, "the spectral gap of a directed ring of 8"
     assert list(tmp_path.iterdir()) == []
 
@@ -203,15 +204,22 @@ def test_the_averaging_rate_that_was_found_is_shown(called, tmp_path, command):
     assert re.search(rf"averaging rate +{rate}\b", both)
 
 
-def test_an_inline_run_prints_its_table_and_loads_back(tmp_path):
-    done = edgesim("run", QUICKSTART, "--inline", "--out", "r", *sets(*SMALL), cwd=tmp_path)
+@pytest.fixture(scope="module")
+def inline_run(tmp_path_factory):
+    """The quickstart, cut short, as users run it: what it said, and its directory."""
+    folder = tmp_path_factory.mktemp("inline")
+    done = edgesim(
+        "run", QUICKSTART, "--inline", "--out", "r", *sets(*SHORT), cwd=folder, env=USERS
+    )
     assert done.returncode == 0, done.stderr
+    return done.stdout, folder / "r"
+
+
+def test_an_inline_run_prints_its_table_and_loads_back(inline_run):
+    said, place = inline_run
     for words in ("accuracy of the averaged model", "consensus distance", "bytes sent", "wall"):
-        assert words in done.stdout
-
-    import edgesim as package
-
-    run = package.load_run(tmp_path / "r")
+        assert words in said
+    run = load_run(place)
     assert run.summary["devices"] == 8
     assert len(run.rounds) == 8 * run.summary["rounds"]
 
@@ -250,12 +258,11 @@ def common():
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("inline", [True, False], ids=["inline", "ray"])
-def test_an_interrupted_run_leaves_no_process_and_no_folder(tmp_path, common, number, inline):
-    command = [sys.executable, "-m", "edgesim", "run", QUICKSTART, "--out", "r"]
-    command += ["--inline"] if inline else ["--no-dashboard"]
-    environment = {**os.environ, "EDGESIM_TEST_MARK": str(tmp_path), "TMPDIR": str(common)}
+@pytest.mark.parametrize("how", ["--inline", "--no-dashboard"])
+def test_an_interrupted_run_leaves_no_process_and_no_folder(tmp_path, common, how):
+    """A terminal's Ctrl-C reaches every process of the group."""
+    command = [sys.executable, "-m", "edgesim", "run", QUICKSTART, "--out", "r", how]
+    environment = {**os.environ, MARK: str(tmp_path), "TMPDIR": str(common)}
     process = subprocess.Popen(
         with_interrupts(signal.SIG_DFL, *command, *sets(*ENDLESS)),
         cwd=tmp_path,
@@ -267,19 +274,16 @@ def test_an_interrupted_run_leaves_no_process_and_no_folder(tmp_path, common, nu
     )
     try:
         wait_for((tmp_path / "r" / "evaluations.parquet").is_file, process)
-        if number == signal.SIGINT:  # a terminal's Ctrl-C reaches every process of the group
-            os.killpg(process.pid, number)
-        else:
-            process.send_signal(number)
+        os.killpg(process.pid, signal.SIGINT)
         output, _ = process.communicate(timeout=60)
         assert process.returncode == 130, output
         assert "Traceback" not in output
         assert "go on with: edgesim resume" in output
-        wait_for(lambda: not descendants(str(tmp_path)), None)
+        wait_for(lambda: not marked(str(tmp_path)), None)
         assert (tmp_path / "r" / "rounds.parquet").is_file()
         assert list(common.iterdir()) == []
     finally:
-        for left in [process, *descendants(str(tmp_path))]:
+        for left in [process, *marked(str(tmp_path))]:
             left.kill()
 
 
@@ -303,48 +307,35 @@ def test_a_run_in_the_background_ignores_interrupts_and_ends_by_sigterm(tmp_path
         output, _ = process.communicate(timeout=60)
         assert process.returncode == 130, output
         assert "go on with: edgesim resume" in output
+        assert (tmp_path / "r" / "rounds.parquet").is_file()
     finally:
         process.kill()
         process.communicate()
 
 
 @pytest.mark.ray
-def test_the_quickstart_gives_the_same_bits_inline_one_each_and_packed(tmp_path, ray_address):
-    """As users run it: nobody has set OMP_NUM_THREADS."""
-    environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
-    ways = {
-        "inline": ["--inline"],
-        "each": ["--no-dashboard"],  # on a Ray of its own
-        "packed": ["--address", ray_address, *sets("fleet.devices_per_actor=3")],
-    }
-    for name, options in ways.items():
-        done = edgesim(
-            *["run", QUICKSTART, "--out", name, *sets("training.rounds=10"), *options],
-            cwd=tmp_path,
-            env=environment,
-        )
-        assert done.returncode == 0, done.stderr
-    import edgesim as package
-
-    first, *others = [package.load_run(tmp_path / name) for name in ways]
-    for other in others:
-        columns = [c for c in first.rounds.columns if c not in WALL_COLUMNS]
-        pd.testing.assert_frame_equal(first.rounds[columns], other.rounds[columns])
-        for path in (first.path / "models").iterdir():
-            assert (
-                np.load(path)["x"].tobytes()
-                == np.load(other.path / "models" / path.name)["x"].tobytes()
-            )
+@pytest.mark.parametrize("where", ["own", "shared"])
+def test_the_quickstart_gives_the_bits_of_one_process_with_actors(
+    tmp_path, ray_address, inline_run, where
+):
+    options = {
+        "own": ["--no-dashboard", *sets("fleet.devices_per_actor=1")],
+        "shared": ["--address", ray_address, *sets("fleet.devices_per_actor=4")],
+    }[where]
+    command = ["run", QUICKSTART, "--out", "r", *sets(*SHORT), *options]
+    done = edgesim(*command, cwd=tmp_path, env=USERS)
+    assert done.returncode == 0, done.stderr
+    assert_same_bits(RunResult(str(inline_run[1]), {}), RunResult(str(tmp_path / "r"), {}))
 
 
 @pytest.mark.ray
-def test_an_interrupted_run_leaves_no_actor_on_a_shared_cluster(tmp_path, ray_address):
+def test_a_terminated_run_leaves_no_actor_on_a_shared_cluster(tmp_path, ray_address, no_ray):
+    """Ray has a handler of its own for SIGTERM, which would end the driver on the spot."""
     import ray
 
-    command = ["run", QUICKSTART, "--out", "r", "--address", ray_address]
-    command += sets(*ENDLESS)
+    command = ["-m", "edgesim", "run", QUICKSTART, "--out", "r", "--address", ray_address]
     process = subprocess.Popen(
-        with_interrupts(signal.SIG_DFL, sys.executable, "-m", "edgesim", *command),
+        [sys.executable, *command, *sets(*ENDLESS, "fleet.devices_per_actor=2")],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -352,9 +343,10 @@ def test_an_interrupted_run_leaves_no_actor_on_a_shared_cluster(tmp_path, ray_ad
     )
     try:
         wait_for((tmp_path / "r" / "evaluations.parquet").is_file, process)
-        process.send_signal(signal.SIGINT)
+        process.terminate()
         output, _ = process.communicate(timeout=60)
         assert process.returncode == 130, output
+        assert "go on with: edgesim resume" in output
     finally:
         process.kill()
     ray.init(ray_address, namespace="edgesim", logging_level="ERROR")
@@ -362,27 +354,6 @@ def test_an_interrupted_run_leaves_no_actor_on_a_shared_cluster(tmp_path, ray_ad
         assert ray.util.list_named_actors(all_namespaces=True) == []
     finally:
         ray.shutdown()
-
-
-def wait_for(condition, process, seconds=200):
-    """Wait until a condition holds; the limit only ends a test that hangs."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert process is None or process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < end, "gave up waiting"
-        time.sleep(0.2)
-
-
-def descendants(mark):
-    """Processes that inherited the run's environment, wherever they hang in the process tree."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get("EDGESIM_TEST_MARK") == mark:
-                found.append(process)
-        except (psutil.AccessDenied, psutil.NoSuchProcess):
-            continue
-    return [p for p in found if p.status() != psutil.STATUS_ZOMBIE]
 
 
 @pytest.mark.parametrize("kind", [EdgesimError, RuntimeError])

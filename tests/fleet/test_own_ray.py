@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import stat
@@ -11,21 +12,36 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
 import pytest
-from process_trees import MARK, alive, is_loopback, marked, open_doors, tree, wait_for
+from process_trees import (
+    MARK,
+    actors_below,
+    alive,
+    is_loopback,
+    marked,
+    open_doors,
+    tree,
+    wait_for,
+    wait_until_round,
+)
 from rich.console import Console
+from small_fleets import assert_same_bits, train
 
-QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
-ONE_ACTOR = ["--set", "fleet.devices_per_actor=8"]
-ENDLESS = [
-    *("--set", "training.rounds=1000000", "--set", "evaluation.every_rounds=20"),
-    *("--set", "evaluation.samples=20", *ONE_ACTOR),
-]
-SHORT = ["--set", "training.rounds=2", *ONE_ACTOR]
+from edgesim.cli.answers import result_table
+from edgesim.fleet.on_ray import own_ray
+from edgesim.fleet.run import RunResult
+
+LONG = (
+    "training.rounds=80",
+    "recovery.checkpoint_every_rounds=2",
+    "evaluation.every_rounds=40",
+    "fleet.devices_per_actor=2",
+)
+ENDLESS = ("training.rounds=1000000", "evaluation.every_rounds=5", "fleet.devices_per_actor=4")
 
 
 @pytest.fixture
@@ -47,10 +63,9 @@ def start(common: Path, tmp_path: Path) -> Iterator[Callable[..., subprocess.Pop
     own |= {"TMPDIR": str(common), "HOME": str(home), MARK: str(tmp_path)}
     processes = []
 
-    def run(out: Path, *options: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "edgesim", "run", str(QUICKSTART), "--out", str(out)]
+    def run(*words: str | Path) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [*command, *options],
+            [sys.executable, "-m", "edgesim", *map(str, words)],
             env=own,
             cwd=tmp_path,
             stdout=subprocess.PIPE,
@@ -72,35 +87,62 @@ def start(common: Path, tmp_path: Path) -> Iterator[Callable[..., subprocess.Pop
 Start = Callable[..., subprocess.Popen[str]]
 
 
-def is_running(out: Path) -> bool:
-    return (out / "evaluations.parquet").is_file()
+def sets(overrides: Sequence[str]) -> list[str]:
+    return [f"--set={override}" for override in overrides]
 
 
 @pytest.mark.ray
-@pytest.mark.timeout(600)  # two runs, one of them with a dashboard
-def test_nobody_else_reaches_a_ray_of_our_own_and_nothing_is_left_of_it(
-    tmp_path: Path, common: Path, start: Start
+@pytest.mark.timeout(600)  # three drivers, one after the other
+def test_a_ray_of_our_own_is_closed_to_others_and_leaves_nothing_however_its_run_ends(
+    tmp_path: Path, common: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With its dashboard; beside it another run; in the end its driver is killed."""
-    first = start(tmp_path / "first", *ENDLESS)
-    wait_for(lambda: is_running(tmp_path / "first"), first)
-    (folder,) = common.iterdir()
-    check_doors(tree(first))
+    """The driver of one of two runs is killed and the run goes on; then all of the other at once.
+
+    Nobody sees the other one move meanwhile: its processes are suspended. It may still be alive.
+    """
+    calm = train(tmp_path, "calm", *LONG, inline=True)
+    scenario, run = tmp_path / "scenario.yaml", tmp_path / "run"
+    other = start("run", scenario, *sets(ENDLESS), "--out", tmp_path / "other", "--no-dashboard")
+    wait_for((tmp_path / "other" / "evaluations.parquet").is_file, other)
+    (folder_of_other,) = common.iterdir()
+    all_of_other = tree(other)
+    for process in all_of_other:
+        process.suspend()  # none may clean up after another, either
+
+    first = start("run", scenario, *sets(LONG), "--out", run)
+    wait_until_round(run, 4, first)
+    (folder,) = set(common.iterdir()) - {folder_of_other}
+    processes = tree(first)
+    actors = actors_below(processes[0])
+    for actor in actors:
+        actor.suspend()  # so that the run does not end meanwhile
+    check_doors(processes)
     check_folder(folder, tmp_path / "home")
     check_token(first, folder)
-
-    beside = start(tmp_path / "beside", "--no-dashboard", *SHORT)
-    output, _ = beside.communicate(timeout=250)
-    assert beside.returncode == 0, output
-    assert list(common.iterdir()) == [folder], "it removes its own, and nothing of a living run"
-    assert first.poll() is None
-
-    processes = tree(first)
+    for actor in actors:
+        actor.resume()
     first.kill()
+    resumed = start("resume", run, "--no-dashboard")
+    output, _ = resumed.communicate(timeout=250)
+    assert resumed.returncode == 0, output
+    assert_same_bits(calm, RunResult(str(run), {}))
+    summary = json.loads((run / "summary.json").read_text())
+    assert (summary["resumes"], summary["actor_restarts"]) == (1, 0)
+    assert dict(result_table(summary, "").rows)["times resumed"] == "1"
     first.wait()
     wait_for(lambda: not alive(processes), None)
+    assert list(common.iterdir()) == [folder_of_other], "nothing of a living run is removed"
+
+    for process in all_of_other:
+        process.kill()
+    other.wait()
+    wait_for(lambda: not alive(all_of_other), None)
     assert marked(str(tmp_path)) == []
-    assert list(common.iterdir()) == []
+    assert list(common.iterdir()) == [folder_of_other]
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(common))
+    with own_ray._folder_of_session(Console(file=io.StringIO())) as mine:
+        assert list(common.iterdir()) == [mine], "the next run removes what a killed one left"
 
 
 def check_doors(processes: list[psutil.Process]) -> None:
@@ -150,8 +192,6 @@ def test_logs_of_a_ray_whose_run_failed_are_kept(
     common: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, kept: bool
 ) -> None:
     """What a message about a lost actor points to; the user's own mistakes leave nothing."""
-    from edgesim.fleet.on_ray import own_ray
-
     monkeypatch.delenv("RAY_TMPDIR", raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(common))
     said = io.StringIO()
@@ -187,8 +227,6 @@ def test_logs_of_a_ray_whose_run_failed_are_kept(
 def test_a_token_is_drawn_unless_the_user_has_chosen_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], drawn: bool
 ) -> None:
-    from edgesim.fleet.on_ray import own_ray
-
     names = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
     for name in names:
         monkeypatch.delenv(name, raising=False)
@@ -202,23 +240,3 @@ def test_a_token_is_drawn_unless_the_user_has_chosen_one(
             assert len(path.read_text()) == 64
             assert os.environ["RAY_AUTH_TOKEN_PATH"] == str(path)
     assert {name: os.environ[name] for name in names if name in os.environ} == variables
-
-
-@pytest.mark.ray
-def test_the_next_run_removes_what_a_run_left_of_which_all_was_killed(
-    tmp_path: Path, common: Path, start: Start
-) -> None:
-    first = start(tmp_path / "first", "--no-dashboard", *ENDLESS)
-    wait_for(lambda: is_running(tmp_path / "first"), first)
-    processes = tree(first)
-    for process in processes:
-        process.suspend()  # none may clean up after another
-    for process in processes:
-        process.kill()
-    first.wait()
-    wait_for(lambda: not alive(processes), None)
-    assert len(list(common.iterdir())) == 1
-    second = start(tmp_path / "second", "--no-dashboard", *SHORT)
-    output, _ = second.communicate(timeout=250)
-    assert second.returncode == 0, output
-    assert list(common.iterdir()) == []

@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
@@ -65,11 +66,39 @@ def is_loopback(address: str) -> bool:
 
 
 def wait_for(
-    condition: Callable[[], object], process: subprocess.Popen[str] | None, seconds: float = 200
+    condition: Callable[[], object],
+    process: subprocess.Popen[str] | None,
+    seconds: float = 200,
+    look_s: float = 0.1,
 ) -> None:
     """Wait until a condition holds; the limit only ends a test that hangs."""
     end = time.monotonic() + seconds
     while not condition():
         assert process is None or process.poll() is None, process.communicate()[0]
         assert time.monotonic() < end, "gave up waiting"
-        time.sleep(0.2)
+        time.sleep(look_s)
+
+
+def actors_below(process: psutil.Process) -> list[psutil.Process]:
+    """The actors of fleets that a process, or one below it, has started."""
+    found = []
+    for child in process.children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if "".join(child.cmdline()[:1]).startswith("ray::DeviceActor"):
+                found.append(child)
+    return found
+
+
+def wait_until_round(
+    run: Path, round_index: int, process: subprocess.Popen[str] | None = None
+) -> None:
+    """Until all four devices of a run have so many rounds behind them, by their checkpoints."""
+
+    def is_there() -> bool:
+        rounds = [
+            max((int(path.stem.rpartition("-")[2]) for path in folder.glob("*.ckpt")), default=0)
+            for folder in (run / "checkpoints").glob("device-*")
+        ]
+        return len(rounds) == 4 and min(rounds) >= round_index
+
+    wait_for(is_there, process, look_s=0.02)
