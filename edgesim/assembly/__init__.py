@@ -1,1 +1,1 @@
-"""A scenario's names become checked objects."""
+"""Builds checked objects from the names in a scenario."""

@@ -180,10 +180,10 @@ def _largest_batch(scenario: Scenario, original: Subject) -> int | None:
 def _neediest(
     subject: Subject, profiles: tuple[DeviceProfile, ...]
 ) -> list[tuple[float, tuple[int, int]]]:
-    """Memory and copies of the devices that decide: all others fit if these do.
+    """Memory and copies of the neediest devices: if these fit, all devices fit.
 
-    More copies take more memory. So of devices with the same memory only those decide to which no
-    other device has more copies of both kinds.
+    More copies take more memory. So, among devices with the same memory, a device matters only if
+    no other has more copies of both kinds.
     """
     copies = copies_of_devices(subject)
     pairs = {(p.memory_bytes, own) for p, own in zip(profiles, copies, strict=True)}

@@ -63,13 +63,13 @@ from topologies import (
 
 @dataclass(frozen=True, slots=True)
 class DataSpec:
-    """What a device must know of the dataset beside its own shard.
+    """Properties of the dataset that a device needs beside its own shard.
 
     Attributes:
         image_shape: channels, height, width; or the shape of an input that is no image.
         num_classes: of the whole dataset, though a shard may lack some.
         mean: of each channel, of pixels scaled to [0, 1].
-        std: likewise.
+        std: of each channel, of pixels scaled to [0, 1].
         input_dtype: `float32`, or `int64` for sequences of whole numbers.
     """
 
@@ -81,7 +81,7 @@ class DataSpec:
 
 
 class ImageForm(Protocol):
-    """What a model must know of its inputs."""
+    """Properties of its inputs that a model needs."""
 
     @property
     def image_shape(self) -> tuple[int, ...]:
@@ -103,11 +103,11 @@ class ImageForm(Protocol):
 class EvaluationRounds(Sequence[int]):
     """Numbers of completed rounds, or of intervals of time, after which models are evaluated.
 
-    They take no memory, however many there are.
+    A range holds them, so they take no memory.
 
     Attributes:
-        between: those before the end, increasing.
-        end: the last one: the number of all rounds.
+        between: numbers before the end, increasing.
+        end: the last number, which is that of all rounds.
     """
 
     between: range
@@ -132,14 +132,14 @@ class EvaluationRounds(Sequence[int]):
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
-    """How many rounds there are and what they mean.
+    """Rounds, epochs and evaluations of a training.
 
     Attributes:
         num_rounds: of every device.
         rounds_per_epoch: rounds in which the fleet sees about as many samples as it holds.
         evaluation_rounds: numbers of completed rounds after which models are evaluated, increasing;
-            the last is `num_rounds`. With an `evaluation_interval_s` numbers of intervals, but the
-            last.
+            the last is `num_rounds`. With `evaluation_interval_s` they are numbers of intervals,
+            except the last.
         evaluation_interval_s: virtual seconds between evaluations; None where they go by rounds.
     """
 
@@ -151,7 +151,7 @@ class TrainingPlan:
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """What models compute with, chosen once so that all hosts of a fleet do the same.
+    """Accelerator and back end of models, chosen once for all hosts of a fleet.
 
     Attributes:
         accelerator: processor cores or GPUs.
@@ -163,7 +163,9 @@ class Compute:
 
 
 PLAIN = Compute("cpu", "reference")
-"""What works everywhere; for questions whose answer does not depend on it."""
+"""CPU and the back end `reference`, which work everywhere; for results that do not depend on
+them.
+"""
 
 
 def make_schedule(scenario: Scenario) -> Schedule:
@@ -202,7 +204,7 @@ def name_devices(scenario: Scenario) -> tuple[Scenario, Schedule]:
 
 
 def check_length(scenario: Scenario, schedule: Schedule, num_rounds: int | None) -> None:
-    """Make sure that a run is not over before what any device learns could reach every other.
+    """Check that the run is long enough for information of any device to reach every other.
 
     Args:
         scenario: of the run.
@@ -226,7 +228,7 @@ def check_length(scenario: Scenario, schedule: Schedule, num_rounds: int | None)
 
 
 def make_compressor(scenario: Scenario) -> Compressor:
-    """Compressor of the gossip section; values of sparse ones default to the model's precision.
+    """Compressor of the gossip section; values of sparse messages default to the model's precision.
 
     Raises:
         ScenarioError: one of one's own that can't be made.
@@ -271,9 +273,9 @@ def kind_of_algorithm(scenario: Scenario) -> AlgorithmKind | None:
 
 
 def exchanges_of(scenario: Scenario, schedule: Schedule) -> Exchanges:
-    """What the scenario alone says of its exchanges.
+    """Properties of the exchanges that follow from the scenario alone.
 
-    Edges are fixed in lockstep, on a graph that stays, if nobody leaves.
+    Edges are fixed in lockstep, on a fixed graph, without leavers.
     """
     is_in_step = scenario.fleet.pace == "lockstep" and not may_leave(scenario)
     are_fixed = schedule.is_static and is_in_step
@@ -330,10 +332,10 @@ def make_learning_rates(scenario: Scenario) -> LearningRates:
 
 
 def check_parts(scenario: Scenario, layout: ParameterLayout, schedule: Schedule) -> None:
-    """Make what a device is made of once, so that parts of one's own are refused before a run.
+    """Make all parts of a device once, so that faulty own parts are refused before a run.
 
     Raises:
-        ScenarioError: one of them can't be made, or gives a rate that is none.
+        ScenarioError: a part can't be made, or a schedule gives an invalid learning rate.
     """
     make_optimizer(scenario)
     key, rates = "training.schedule.kind", make_learning_rates(scenario)
@@ -348,7 +350,7 @@ def check_parts(scenario: Scenario, layout: ParameterLayout, schedule: Schedule)
 
 
 def choose_compute(scenario: Scenario, num_gpus: float) -> Compute:
-    """What a fleet computes with, on machines with that many GPUs.
+    """Choose accelerator and back end of a fleet, on machines with `num_gpus` GPUs.
 
     Raises:
         AcceleratorError: the scenario asks for a GPU, and there is none.
@@ -412,7 +414,7 @@ def make_flat_model(scenario: Scenario, data: ImageForm, compute: Compute) -> Fl
 
 
 def make_task(scenario: Scenario) -> Task:
-    """What models are trained for.
+    """Task of the models.
 
     Raises:
         ScenarioError: it is one's own, and can't be made.

@@ -32,7 +32,7 @@ from topologies import Schedule
 
 
 class DevicePlan(Protocol):
-    """What all devices of a fleet have in common; `Prepared` and `FleetPlan` have it."""
+    """Properties that all devices of a fleet share; implemented by `Prepared` and `FleetPlan`."""
 
     @property
     def scenario(self) -> Scenario:
@@ -56,7 +56,7 @@ class DevicePlan(Protocol):
 
 
 _MakeParticipant: TypeAlias = Callable[[Meter[Any] | None, str], Participant]
-"""Makes a device's participant from its meter and from what a step moves by default."""
+"""Makes a device's participant from its meter and the default of `optimizer.step_on`."""
 
 
 def make_devices(plan: DevicePlan, shards: Mapping[int, Shard], initial: FlatModel) -> list[Device]:

@@ -1,4 +1,4 @@
-"""The hardware of a scenario's devices: its words become profiles, links and clocks."""
+"""The hardware of a scenario's devices: makes profiles, links and clocks from its keys."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ _RADIO_FIGURES: dict[str, tuple[str, float]] = {
     "send_uj_per_byte": ("send_j_per_byte", 1e-6),
     "receive_uj_per_byte": ("receive_j_per_byte", 1e-6),
 }
-# Attributes of links in graph files, and what one might write for them.
+# Attributes of links in graph files, and likely misspellings.
 _LINK_KEYS = ("bandwidth_mbps", "latency_ms", "jitter_ms", "loss")
 
 
 def device_profiles(scenario: Scenario) -> tuple[DeviceProfile, ...]:
-    """Profile of each device, overrides applied; empty where the scenario names none."""
+    """Profile of each device, with overrides; empty if the scenario names none."""
     own = {section.name: _own_profile(section) for section in scenario.hardware.profiles}
     profiles: list[DeviceProfile] = []
     for group in scenario.fleet.groups:
@@ -62,7 +62,7 @@ def device_profiles(scenario: Scenario) -> tuple[DeviceProfile, ...]:
 
 
 def device_hardware(scenario: Scenario, schedule: Schedule) -> tuple[Hardware, ...]:
-    """What each device's clock needs; empty where the scenario names no profiles."""
+    """Hardware of each device for its clock; empty if the scenario names no profiles."""
     profiles, groups = device_profiles(scenario), _group_of_devices(scenario)
     attendance = make_attendance(scenario)
     listening = tuple(
@@ -112,7 +112,7 @@ def _group_of_devices(scenario: Scenario) -> list[DeviceGroup]:
 class Links(Mapping[int, Link]):
     """Links of one device to every other, each made when it is first asked for.
 
-    As the network section has them, unless the graph file says otherwise.
+    Figures are those of the network section, or of the graph file if it has them.
     """
 
     network: NetworkSection
@@ -156,10 +156,10 @@ class Links(Mapping[int, Link]):
 
 
 def check_hardware(scenario: Scenario, schedule: Schedule) -> None:
-    """Refuse hardware that can't be, or can't be with this gossip.
+    """Refuse impossible hardware, and hardware that does not fit the gossip algorithm.
 
     Raises:
-        ScenarioError: says which figure or which choice, and what to change.
+        ScenarioError: a figure or a choice is impossible.
     """
     check_attendance(scenario, schedule)
     for sender in range(schedule.num_devices if _reads_files(scenario) else 0):
@@ -208,7 +208,7 @@ def _link_of_file(schedule: Schedule, sender: int, receiver: int) -> dict[str, f
 
 
 def _link(schedule: Schedule, sender: int, receiver: int) -> str:
-    """A link as its file calls its ends."""
+    """A link in messages, with the names of its ends in the file."""
     nodes = schedule.graph(0).nodes
     return " -> ".join(str(nodes[device].get("name", device)) for device in (sender, receiver))
 
@@ -219,7 +219,7 @@ def _reads_files(scenario: Scenario) -> bool:
 
 
 def _worst_loss(scenario: Scenario, schedule: Schedule, device: int) -> float:
-    """Highest loss of the links of a device; only one with a battery has to know it."""
+    """Highest loss of the links of a device; needed for devices with a battery only."""
     losses = [
         _link_of_file(schedule, device, peer).get("loss", 0.0)
         for peer in (possible_receivers(schedule, device) if _reads_files(scenario) else ())
@@ -239,7 +239,7 @@ def _duty_cycle(scenario: Scenario, group: DeviceGroup) -> DutyCycle:
 def _awake_times(
     scenario: Scenario, group: DeviceGroup, device: int, attendance: TimedChurn
 ) -> DutyCycle | AwakeTimes:
-    """When a device is awake: by its duty cycle and, at free pace, by what it is to be there."""
+    """Times at which a device is awake, by its duty cycle and, at free pace, its presence."""
     cycle, churn = _duty_cycle(scenario, group), scenario.fleet.churn
     if churn is None or scenario.fleet.pace == "lockstep":
         return cycle
@@ -294,5 +294,5 @@ def _in_si(values: Mapping[str, Any], figures: Mapping[str, tuple[str, float]]) 
 
 
 def _first(*choices: float | None) -> float:
-    """The first that is given."""
+    """The first value that is not None."""
     return next(choice for choice in choices if choice is not None)

@@ -31,7 +31,7 @@ class EndOfRound:
         step_end_s: its clock at the end of the step.
         end_s: its clock when it has absorbed what had arrived.
         sent: edges on which it sent.
-        absorbed: sender, receiver and number on their edge of the messages, in their order.
+        absorbed: sender, receiver and number of each absorbed message, in order.
     """
 
     device: int
@@ -54,11 +54,11 @@ class _Device:
 
 
 class FreeClocks:
-    """The clocks of all devices, from their first step on, for ever.
+    """The clocks of all devices, from their first step on, without end.
 
     Args:
         hardware: of each device.
-        schedule: whom each sends to.
+        schedule: of the graphs.
         step_work: work of a device's step, without gossip.
         gossip_work: work of sending (first) and absorbing (second) so many messages.
         message_bytes: length of every message.
@@ -154,7 +154,7 @@ def clocks_of(subject: Subject, hardware: Sequence[Hardware], schedule: Schedule
 
     Args:
         subject: the scenario and what its devices compute.
-        hardware: of each device: the scenario's, or of a fleet that stands for its.
+        hardware: of each device of the scenario, or of the smaller fleet of a search.
         schedule: of their graphs.
     """
     own, numel, seed = subject.algorithm, subject.algorithm.layout.numel, subject.scenario.seed

@@ -1,4 +1,4 @@
-"""What is known of a scenario's data without reading it: image shape, classes, samples."""
+"""Image shape, classes and samples of a scenario's data, known without reading the data."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class DataShape:
 
 
 def open_data(section: DataSection) -> Dataset | ArrayDataset:
-    """The dataset of a scenario: of the catalog, or of one's own.
+    """The dataset of a scenario, from the catalog or an own part.
 
     Raises:
         ScenarioError, DataError: it can't be opened.
@@ -64,7 +64,7 @@ _PUBLISHED: dict[str, DataShape] = {
 
 
 def data_shape(section: DataSection) -> DataShape:
-    """Sizes of a scenario's data: published ones, but those of a user's own files are read.
+    """Sizes of a scenario's data: published sizes, or sizes read from a user's own files.
 
     Raises:
         DataError: the user's files can't be read, photographs have no size, or more samples are

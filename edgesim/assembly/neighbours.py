@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from edgesim.assembly.subject import Subject
 from topologies import ContactTrace, Schedule, possible_receivers
 
-_APERIODIC_GRAPHS = 32  # of a schedule that never repeats, taken for a period
+_APERIODIC_GRAPHS = 32  # graphs that count as the period of a schedule without one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ def copies_of_devices(subject: Subject) -> tuple[tuple[int, int], ...]:
 
 
 def _exchanges_of_period(schedule: Schedule) -> list[int] | None:
-    """One round of each graph of a period in which devices exchange; None for a trace's."""
+    """One round for each graph of a period in which devices exchange; None for a trace."""
     if isinstance(schedule, ContactTrace) and schedule.period is not None:
         return None
     period = schedule.period or _APERIODIC_GRAPHS * schedule.hold
@@ -102,7 +102,7 @@ def _meetings(schedule: Schedule, device: int) -> list[int]:
 
 
 def rounds_of_period(schedule: Schedule) -> list[int]:
-    """For each graph of a period the rounds up to one exchange, that one included."""
+    """For each graph of a period, the rounds up to and including one exchange."""
     period = schedule.period or _APERIODIC_GRAPHS * schedule.hold
     starts = range(0, period, schedule.hold)
     return [r for start in starts for r in range(start, start + schedule.exchange_every)]

@@ -15,10 +15,10 @@ _KEY = "data.source"
 
 
 def open_own_dataset(section: DataSection) -> Dataset | ArrayDataset:
-    """The dataset of a scenario that names one of its author's.
+    """The dataset of a scenario that names an own part.
 
     Raises:
-        ScenarioError, DataError: it can't be made, or holds something else than a dataset.
+        ScenarioError, DataError: the object can't be made or is no dataset.
     """
     part = section.source
     assert isinstance(part, OwnPart), "sources of the catalog are opened elsewhere"
@@ -28,9 +28,9 @@ def open_own_dataset(section: DataSection) -> Dataset | ArrayDataset:
 
 
 def batch_transform(section: DataSection) -> Transform | None:
-    """What changes the inputs of training batches; None if nothing does.
+    """The function that changes the inputs of training batches; None without one.
 
-    Devices call it without a dataset, so that it is a static method.
+    It must be a static method, since devices call it without a dataset.
 
     Raises:
         ScenarioError: it is no static method.

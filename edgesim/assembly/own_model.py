@@ -62,9 +62,9 @@ def make_own_model(
 
 
 def example_batch(dataset: Dataset | ArrayDataset) -> tuple[Tensor, Tensor]:
-    """A few inputs with targets, of the types and shapes of a dataset's; no image is read.
+    """A few inputs with targets, of the types and shapes of a dataset; reads no images.
 
-    Images and features are drawn from a normal distribution: values are different everywhere.
+    Images and features are drawn from a normal distribution, so that all values differ.
     """
     count = min(_CHECKED_SAMPLES, len(dataset.train))
     if isinstance(dataset, ArrayDataset) and dataset.input_dtype == "int64":
@@ -76,9 +76,10 @@ def example_batch(dataset: Dataset | ArrayDataset) -> tuple[Tensor, Tensor]:
 
 
 def check_own_model(flat: FlatModel, inputs: Tensor, targets: Tensor) -> None:
-    """Refuse a model whose step is no function of parameters, buffers, batch and seed.
+    """Refuse a model whose step does not depend only on parameters, buffers, batch and seed.
 
-    A step is taken, one on other inputs, and the first one again: it must give the same bits.
+    The check takes a step, then a step on other inputs, then the first step again, which must give
+    the same bits.
 
     Args:
         flat: with a model of one's own.
@@ -131,7 +132,7 @@ def _step(model: MeteredModel, inputs: Tensor, targets: Tensor) -> tuple[float, 
 def _check_buffers(
     name: str, model: OwnModel, places: Mapping[str, int], before: Mapping[str, Tensor]
 ) -> None:
-    """Buffers stay where they are; those of whole numbers are no part of a device's state."""
+    """Refuse replaced buffers, and changed buffers of integers, which devices do not keep."""
     for key, buffer in model.named_buffers():
         if places.get(key) != buffer.data_ptr():
             raise ModelError(

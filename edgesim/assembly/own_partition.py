@@ -1,4 +1,4 @@
-"""Partitions of one's own: a function of a file or package says who holds which samples."""
+"""Own partitions: a function from a file or package deals samples to devices."""
 
 from __future__ import annotations
 

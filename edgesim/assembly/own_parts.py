@@ -1,8 +1,8 @@
-"""Where the names of one's own parts become objects (edgesim/scenario/own_parts.py has the form).
+"""Makes objects from references to own parts (their form: edgesim/scenario/own_parts.py).
 
 A file's module is made from the source that travels with the scenario, not from the file: a machine
-of a cluster has no such file. A package is imported as usual, once its content is known to be that
-of the machine that read the scenario.
+of a cluster has no such file. A package is imported as usual, after a check that its content equals
+that on the machine that read the scenario.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def make_part(
         part: that the scenario names.
         key: of the scenario, for messages.
         options: of the scenario, passed on as keyword arguments.
-        needs: names that the object must have; without them it can't do its work.
+        needs: names of attributes that the object must have.
         given: further keyword arguments, which every part of this kind gets.
 
     Raises:
@@ -95,7 +95,7 @@ def call(make: Callable[..., Any], said: str, arguments: Mapping[str, Any]) -> A
     except TypeError as error:
         known = ", ".join(arguments) or "nothing"
         raise ScenarioError(f"{said} can't be called with {known}: {error}") from error
-    except ValueError:  # some classes in C say nothing of their arguments
+    except ValueError:  # some classes in C have no signature
         pass
     try:
         return make(**arguments)
@@ -130,7 +130,7 @@ def _made(part: OwnPart, source: str, key: str) -> ModuleType:
             return sys.modules[name]
         module = ModuleType(name)
         module.__file__ = part.place
-        # Tracebacks show lines of files that are not there.
+        # So that tracebacks show lines of files that this machine lacks.
         lines = source.splitlines(keepends=True)
         linecache.cache[part.place] = (len(source), None, lines, part.place)
         sys.modules[name] = module  # dataclasses look their module up while it is made
@@ -143,7 +143,7 @@ def _made(part: OwnPart, source: str, key: str) -> ModuleType:
 
 
 def _failed(error: Exception) -> str:
-    """What an error of somebody else's code says, in one line."""
+    """The message of an error in a user's code, in one line."""
     line = getattr(error, "lineno", None)
     traceback = error.__traceback__
     while traceback is not None:

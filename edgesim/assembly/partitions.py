@@ -33,7 +33,7 @@ def deal(scenario: Scenario, dataset: Dataset | ArrayDataset) -> tuple[NDArray[n
     """Indices of each device's samples.
 
     Raises:
-        ScenarioError, DataError, PartitionError: the samples can't be dealt so.
+        ScenarioError, DataError, PartitionError: the partition is impossible for these samples.
     """
     rng = stream(scenario.seed, Purpose.PARTITION)
     num_train = len(dataset.train)

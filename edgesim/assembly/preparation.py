@@ -1,4 +1,4 @@
-"""From a scenario to everything that a run needs, checked; nothing is started or written yet."""
+"""Checks a scenario and makes everything that a run needs, without starting or writing anything."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ from edgesim.streams import Purpose, stream
 from topologies import Schedule
 
 MOST_RANDOM_ROUNDS = 1_000_000  # with absences by chance, which are drawn from the first round on
-MOST_RANDOM_CHANGES = 5_000_000  # of who is there by chance, over all devices: tens of bytes each
-SAMPLE_OF_IMAGES = 64  # of each split, which a check reads that starts nothing
+MOST_RANDOM_CHANGES = 5_000_000  # of presence by chance, over all devices; tens of bytes each
+SAMPLE_OF_IMAGES = 64  # of each split, read by `validate`
 
 
 @dataclass(frozen=True)
 class Prepared:
     """A scenario that has passed every check, with its data; nothing is started or written yet.
 
-    Images are read when they are first asked for, and only those that are used.
-    Its averaging rate is a number; `found_rate` says how it was found where its file has `auto`.
+    Only images in use are read, when they are needed. The averaging rate is a number; if the file
+    has `auto`, `found_rate` says how it was found.
     """
 
     scenario: Scenario
@@ -82,7 +82,7 @@ class Prepared:
         return [used.take(np.searchsorted(self._used, indices)) for indices in self.indices]
 
     def digest(self, compute: Compute) -> str:
-        """Name of all that decides the result: scenario, samples, and what models compute with."""
+        """Digest of all that determines the result: scenario, samples, accelerator and back end."""
         digest = blake2b(digest_size=16)
         no_part = {"recovery": RecoverySection(), "metrics": MetricsSection()}
         scenario = self.scenario.model_copy(update=no_part)
@@ -91,7 +91,7 @@ class Prepared:
         for key, part in own_parts(scenario):
             digest.update(f"{key} {part.digest}".encode())
         if isinstance(scenario.data.partition, OwnerPartition | FilePartition):
-            for indices in self.indices:  # which do not follow from the scenario alone
+            for indices in self.indices:  # samples do not follow from the scenario alone
                 digest.update(np.array([len(indices), *indices], np.int64).data)
         for path in _paths_in(scenario.topology.model_dump()):
             digest.update(path.read_bytes())
@@ -170,14 +170,15 @@ def _paths_in(options: object) -> Iterator[Path]:
 def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = True) -> Prepared:
     """Check a scenario against its graph, data and model, and deal out the samples.
 
-    What takes little comes first. Whatever the scenario asks for, the time and the memory that
-    checks take are bounded, but for the reading of images.
+    Cheap checks come first. Time and memory of all checks are bounded for every scenario, except
+    for reading images.
 
     Args:
         scenario: that is to be run.
-        goes_on: its run has begun, and plans that can't come about can't be changed any more.
-        reads_images: read all that a run uses, so that it can't fail for one of them; otherwise a
-            few.
+        goes_on: the run has begun already, so checks of plans that the user could still change are
+            skipped.
+        reads_images: read all images that the run uses, so that it cannot fail later for a broken
+            one; otherwise read a few.
 
     Raises:
         ScenarioError, DataError, PartitionError: what can't work, where, and what to change.
@@ -207,7 +208,7 @@ def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = T
 
 
 def _check_targets(scenario: Scenario, dataset: Dataset | ArrayDataset) -> None:
-    """Refuse targets that a task of the catalog would read as something else."""
+    """Refuse targets that do not fit a task of the catalog."""
     task, labels = scenario.training.task, dataset.train.labels
     if isinstance(task, OwnPart):
         return
@@ -225,7 +226,7 @@ def _check_targets(scenario: Scenario, dataset: Dataset | ArrayDataset) -> None:
 
 
 def _check_model(scenario: Scenario, dataset: Dataset | ArrayDataset) -> FlatModel:
-    """The initial model, which can take the inputs.
+    """The initial model, after a check that it takes the inputs.
 
     Raises:
         ScenarioError: it can't, or it is one's own and can't be trained repeatably.
@@ -244,7 +245,7 @@ def _check_model(scenario: Scenario, dataset: Dataset | ArrayDataset) -> FlatMod
 
 
 def _check_rounds(scenario: Scenario, num_rounds: int) -> None:
-    """Refuse runs that are too long for their records, or for the checks of who is there when."""
+    """Refuse runs that are too long for their records or for the checks of presence."""
     key = "training.epochs" if scenario.training.rounds is None else "training.rounds"
     wanted = getattr(scenario.training, key.removeprefix("training."))
     reached = "" if key == "training.rounds" else f", at least {num_rounds:,} rounds"
@@ -268,7 +269,7 @@ def _check_rounds(scenario: Scenario, num_rounds: int) -> None:
 
 
 def _check_leaves(fleet: FleetSection, schedule: Schedule, num_rounds: int) -> None:
-    """A device that is to leave waits for its turn, which must come before the run is over."""
+    """Check that each planned leave gets its turn before the end of the run."""
     n, presence = schedule.num_devices, schedule.presence
     for device in range(n):
         leave_round = presence.leave_round(device)
@@ -288,16 +289,16 @@ def _last_turn(schedule: Schedule, device: int, num_rounds: int) -> int:
     """The last round in which a device may leave; -1 if there is none."""
     turns = turns_to_leave(schedule, device, num_rounds)
     for start, end in reversed(schedule.presence.spans(device)):
-        # One that was away in the round before can't leave yet: it must be there in round r - 1.
+        # A device can leave in round r only if it was present in round r - 1.
         first_place = bisect_left(turns, start + 1)
         for r in reversed(turns[first_place : bisect_left(turns, end + 1)]):
-            if schedule.presence.is_present(device, r - 1):  # chance may keep it away
+            if schedule.presence.is_present(device, r - 1):  # it may be absent at random
                 return r
     return -1
 
 
 def _check_sizes(scenario: Scenario, dataset: Dataset | ArrayDataset) -> None:
-    """Refuse samples that are not there, and more devices than samples before a graph is built."""
+    """Refuse more samples than exist and more devices than samples; before a graph is built."""
     num_train, num_test = len(dataset.train), len(dataset.test)
     limits = {
         "data.train_samples": (scenario.data.train_samples, num_train, "training"),
@@ -330,7 +331,7 @@ def _plan_training(scenario: Scenario, shard_sizes: Sequence[int]) -> TrainingPl
     if evaluation.every_virtual_s is not None:
         assert section.virtual_time_s is not None, "the schema asks for it"
         interval_s = evaluation.every_virtual_s
-        # More than there can be is as good as infinitely many.
+        # Any number above the limit counts as infinite.
         num_between = ceil(min(section.virtual_time_s / interval_s, 2.0**60)) - 1
         if num_between >= num_rounds:
             raise ScenarioError(

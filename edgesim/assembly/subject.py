@@ -1,4 +1,4 @@
-"""What is studied: a scenario's words as the objects that its costs follow from. Trains nothing."""
+"""The subject of a study of costs: the objects that a scenario names, without training."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from topologies import Schedule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A scenario, and what its devices compute and send with.
+    """A scenario with model, algorithm and optimizer of its devices.
 
     Attributes:
         scenario: as its file has it.
@@ -66,12 +66,12 @@ class Subject:
 def subject_of(
     scenario: Scenario, shape: DataShape | None = None, schedule: Schedule | None = None
 ) -> Subject:
-    """Put a scenario's words together.
+    """Make the subject of a scenario.
 
     Args:
         scenario: what is studied.
-        shape: of its data, where they have been read; None to find out.
-        schedule: of its graphs, where it has been made and checked; None to do so.
+        shape: of its data, if they were read; None to look it up.
+        schedule: of its graphs, if it was made and checked; None to make it.
 
     Raises:
         ScenarioError: the model can't take the images, or the graph can't work.
@@ -124,7 +124,7 @@ def _counted_model(scenario: Scenario, shape: DataShape, layers: Layers) -> Coun
 
 @dataclass(frozen=True, eq=False)
 class _Unread:
-    """What a measured model is made from; all that decides its counts stands in other arguments."""
+    """Arguments of a measured model that do not change its counts; the cache ignores them."""
 
     scenario: Scenario
     layers: Layers
@@ -140,7 +140,10 @@ class _Unread:
 def _measured_model(
     digest: str, model: str, shape: DataShape, batch_size: int, seed: int, made_of: _Unread
 ) -> MeasuredModel:
-    """Counts of a model of one's own, for which a step is run; budgets ask for many batch sizes."""
+    """Counts of an own model, measured in a step.
+
+    Cached, since budgets ask for many batch sizes.
+    """
     del digest, model, seed
     scenario, layers = made_of.scenario, made_of.layers
     try:
@@ -177,7 +180,7 @@ def device_backend(
 ) -> BackendName | None:
     """Back end of a device: integers unless the scenario or its grid wants otherwise.
 
-    Not asked is what the processor here has: it is not the device's.
+    The processor of this machine has no influence, since it is not that of the device.
     """
     if settings is None:
         return None
@@ -208,7 +211,7 @@ def _model_form(
 
 
 def _num_rounds(scenario: Scenario, num_train: int) -> int:
-    """Rounds as assembly plans them, shards taken to be of equal size."""
+    """Rounds as assembly plans them, for shards of equal size."""
     section = scenario.training
     if section.rounds is not None:
         return section.rounds

@@ -1,4 +1,4 @@
-"""Which devices are there when: a scenario's churn, by rounds or at free pace by virtual time."""
+"""Presence of devices by a scenario's churn: by rounds, or at free pace by virtual time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from topologies.timed_presence import TimeSpan
 
 
 def make_presence(scenario: Scenario) -> Presence:
-    """Who takes part in which round; everybody in all, without churn in lockstep.
+    """Presence by rounds; all devices in all rounds unless lockstep has churn.
 
     Raises:
         ScenarioError: the churn can't work, with the reason.
@@ -40,7 +40,7 @@ def make_presence(scenario: Scenario) -> Presence:
 
 
 def make_attendance(scenario: Scenario) -> TimedChurn:
-    """Who is there when; everybody always, where the scenario has no churn, or is in lockstep.
+    """Presence by virtual time; all devices at all times without churn or in lockstep.
 
     Raises:
         ScenarioError: the churn can't work, with the reason; also later, if a device has too many
@@ -61,7 +61,7 @@ def make_attendance(scenario: Scenario) -> TimedChurn:
 
 
 class _Chance(TimedRandomAbsence):
-    """Absences by chance; too many of them are the scenario's fault, found when they are drawn."""
+    """Random absences; too many of them raise a ScenarioError when they are drawn."""
 
     def next_absence(self, device: int, time_s: float) -> TimeSpan:
         try:
@@ -71,7 +71,7 @@ class _Chance(TimedRandomAbsence):
 
 
 def check_attendance(scenario: Scenario, schedule: Schedule) -> None:
-    """Make sure that a fleet holds together when all have left who leave.
+    """Check that the remaining fleet is strongly connected after all planned leaves.
 
     Args:
         scenario: of the run.

@@ -1,4 +1,4 @@
-"""Section `data`: which samples, and how they are dealt to the devices."""
+"""Section `data`: dataset, and partition among the devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Section `gossip`: what devices tell their neighbours, and how it is compressed."""
+"""Section `gossip`: algorithm and compressor."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ _COMPRESSOR = "what is kept of each message, and in which format"
 
 
 class GossipSection(Section):
-    """What every algorithm has; `algorithm` and further options are the subclass's.
+    """Keys of every algorithm; `algorithm` and further options are in the subclasses.
 
     Attributes:
         needs_one_graph: it needs the same graph in every exchange, with equal weights both ways.

@@ -1,4 +1,4 @@
-"""What every key of a scenario means, may be, is by default, and can look like: from the schema."""
+"""Guide to the keys of a scenario: meaning, range, default and example, from the schema."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KINDS_HELP = {
     "gossip.compressor.kind": "which compressor; see `edgesim list compressors`",
 }
 
-# Values that say more than the ends of a range; a test holds them to the schema.
+# Better examples than the ends of a range; a test checks them against the schema.
 _EXAMPLES: dict[str, object] = {
     "name": "my-fleet",
     "description": "what it is for",
@@ -106,7 +106,7 @@ _EXAMPLES: dict[str, object] = {
 }
 
 
-# The same by the whole key, or by its end, where a name means different things.
+# Examples by the whole key or its end, for names with several meanings.
 _EXAMPLES_BY_KEY: dict[str, object] = {
     "radio": {"name": "wifi", "bandwidth_mbps": 10.0},
     "radio.name": "wifi",
@@ -137,8 +137,7 @@ class KeyGuide:
         must_be: continues the sentence "must be".
         default: as YAML; None where the key is required.
         example: a value that it can have.
-        choices: keys that must have a certain value for this one to be known: each the key, and
-            the values.
+        choices: keys, with their values, under which this key exists.
         slot: its place in the schema.
         is_choice: whether it chooses among several sections.
     """
@@ -159,7 +158,7 @@ class KeyGuide:
 
     @property
     def condition(self) -> str:
-        """When it is known; empty if always."""
+        """Condition under which the key exists; empty if always."""
         return " and ".join(f"{key}: {' or '.join(values)}" for key, values in self.choices)
 
 
@@ -177,7 +176,7 @@ def guide(prefix: str = "") -> list[KeyGuide]:
 
 
 def guide_of_kind(holder: str, name: str) -> list[KeyGuide]:
-    """Keys of one of the sections that can stand at a key, by the name that chooses it."""
+    """Keys of the section that `name` chooses at a key."""
     choosing = [entry for entry in guide(holder) if entry.key == holder]
     slot = choosing[0].slot
     section = slot.section_named(name)
@@ -273,7 +272,7 @@ def _joined(holder: str, key: str) -> str:
 
 
 def _meaning_of(slot: Slot) -> str:
-    """What the sections say that can stand here."""
+    """Docstrings of the sections that can stand here."""
     first = [(getdoc(section) or "").partition("\n")[0].rstrip(".") for section in slot.sections]
     return first[0] if len(first) == 1 else "one of several"
 
@@ -290,7 +289,7 @@ def _plain(default: object) -> object:
 
 
 def _example(path: str, field: FieldInfo, slot: Slot) -> object:
-    """A value that a key can have: one that people know it by, or one that the schema allows."""
+    """An example value of a key: a familiar one, or any that the schema allows."""
     for known, value in _EXAMPLES_BY_KEY.items():
         if path == known or path.endswith(f".{known}"):
             return value

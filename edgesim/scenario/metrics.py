@@ -1,4 +1,4 @@
-"""Section `metrics`: what is told of a run while it goes on; never changes a result."""
+"""Section `metrics`: metrics of a run in progress; never changes a result."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The schema as its users meet it: which keys there are, and what each must be.
+"""An outline of the schema for messages: the keys, and what each must be.
 
-Error messages and overrides ask here, so that no range and no list of names is written twice.
+Error messages and overrides take ranges and lists of names from here, so none is written twice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Key = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """What the schema says of the value at one key, or of one item of a list.
+    """Schema of the value at one key, or of one item of a list.
 
     Attributes:
         annotation: the bare type.
@@ -135,7 +135,10 @@ class Slot:
         return tuple(name for member in self._members for name in member.names)
 
     def bound(self, name: str) -> float | None:
-        """An end of the range, by its name in pydantic; of a number among several types too."""
+        """An end of the range, by its name in pydantic.
+
+        Also if a number is one of several types.
+        """
         own = _bound(self.constraints, name)
         inner = (member.bound(name) for member in self._members)
         return own if own is not None else next((b for b in inner if b is not None), None)
@@ -202,7 +205,7 @@ def dotted(key: Key) -> str:
 
 
 def in_one_line(text: str, longest: int = 60) -> str:
-    """Text as messages quote it: printable, in one line, its end left out if it is long."""
+    """Text as messages quote it: printable, in one line, truncated if it is long."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return shown if len(shown) <= longest else f"{shown[: longest - 3]}..."
 
@@ -213,7 +216,7 @@ def _only_section(slot: Slot | None) -> type[Section] | None:
 
 
 def _name(discriminator: object) -> str | None:
-    """The key that chooses, of any of pydantic's ways to say so."""
+    """The key that chooses, from any of pydantic's kinds of discriminators."""
     if isinstance(discriminator, Discriminator):
         discriminator = discriminator.discriminator
     if isinstance(discriminator, Chooser):

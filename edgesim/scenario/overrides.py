@@ -30,12 +30,12 @@ _log = logging.getLogger(__name__)
 
 
 def apply_overrides(root: MappingNode, overrides: Sequence[str]) -> MappingNode:
-    """The file's nodes with all overrides applied, the last one winning; `root` stays as it is.
+    """The file's nodes with all overrides applied; the last one wins. Does not change `root`.
 
     A missing section is created. An item of a list is named by its position, from 0. A new `kind`
     (or `gossip.algorithm`) drops the keys beside it that the new kind does not know, and one of two
     alternatives (`training.epochs`, `.rounds`) drops the other, unless the command line set them
-    too. Whether keys and values are right is the schema's business.
+    too. Keys and values are checked later, by the schema.
 
     Args:
         root: of the scenario file.
@@ -80,7 +80,7 @@ def _set_inside(
 ) -> Node:
     """A copy of the list or section `old`, called `name`, in which the value at `keys` is `value`.
 
-    What is neither becomes a section.
+    A value that is neither list nor section is replaced by a section.
     """
     if not isinstance(old, SequenceNode):
         section = old if isinstance(old, MappingNode) else mapping([], like=null_node(origin))
@@ -102,7 +102,7 @@ def _set_inside(
 
 
 def _without_orphans(section: MappingNode, slot: Slot | None, key: str, value: Node) -> MappingNode:
-    """The section without the file's keys that make no sense once `key` is `value`."""
+    """The section without the file's keys that do not exist when `key` is `value`."""
     if slot is None or is_null(value):
         return section
     if key == slot.discriminator and (chosen := slot.section_named(value.value)):

@@ -1,9 +1,9 @@
-"""One's own parts: what a scenario names as `package.module:Name` or `./file.py:Name`.
+"""Own parts: references `package.module:Name` or `./file.py:Name` in a scenario.
 
 Such a reference may stand wherever a scenario names an entry of a catalog. Here its form is
 checked, its file is found, and its source is read: the source travels with the scenario, so that
-every process of a fleet makes the same module from it. Nothing is imported here; that is the
-business of `edgesim.assembly.own_parts`.
+every process of a fleet makes the same module from it. Nothing is imported here;
+`edgesim.assembly.own_parts` does that.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MODULE = re.compile(r"(?P<place>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<name>[A-Za
 
 @dataclass(frozen=True, slots=True)
 class OwnPart:
-    """A class or function that a scenario names, with what it is made of.
+    """A class or function that a scenario names, with its source.
 
     Attributes:
         place: absolute path of a file, or name of an importable module.
@@ -62,7 +62,7 @@ class OwnPart:
     def __get_pydantic_core_schema__(
         cls, source: object, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """A scenario holds text; the schema makes the part of it, and text again."""
+        """The schema converts the text in a scenario to the part, and back."""
         return core_schema.with_info_plain_validator_function(
             _validated,
             serialization=core_schema.to_string_ser_schema(),
@@ -83,7 +83,7 @@ def announced_by(group: str) -> BeforeValidator:
 
 
 Options = Annotated[dict[str, Any], MustBe("a mapping of keyword arguments")]
-"""What a scenario says to one's own part."""
+"""Options that a scenario passes to an own part."""
 
 OPTIONS = "keyword arguments for your own part"
 """Describes a key `options`."""
@@ -91,7 +91,7 @@ OPTIONS = "keyword arguments for your own part"
 
 @dataclass(frozen=True, slots=True)
 class Chooser:
-    """Chooses among the sections that can stand at a key, of which one is of one's own parts.
+    """Chooses among the sections that can stand at a key; one of them is for own parts.
 
     Attributes:
         key: whose value chooses: the name of a catalog's entry, or a reference.
@@ -157,13 +157,13 @@ def announced_names(group: str) -> dict[str, str]:
     return _announced_names(group, tuple(map(_folder_state, sys.path)))
 
 
-@lru_cache(maxsize=64)  # each key of a scenario asks, and all packages' files take 10 ms to read
+@lru_cache(maxsize=64)  # used for each key; reading the files of all packages takes 10 ms
 def _announced_names(group: str, _: tuple[tuple[str, int], ...]) -> dict[str, str]:
     return {point.name: point.value for point in entry_points(group=group)}
 
 
 def _folder_state(folder: str) -> tuple[str, int]:
-    """A folder of packages, and a number that is another one after an installation."""
+    """A folder of packages, and a number that changes with each installation."""
     try:
         return folder, Path(folder or ".").stat().st_mtime_ns
     except OSError:

@@ -1,4 +1,4 @@
-"""Section `recovery`: keeps a run safe from what happens to machines; never changes a result."""
+"""Section `recovery`: checkpoints and restarts; never changes a result."""
 
 from __future__ import annotations
 

@@ -44,8 +44,8 @@ from edgesim.scenario.section import (
 from edgesim.scenario.topology import Cycle, GraphFile, Topology, least_links
 from edgesim.scenario.training import MOST_EVALUATIONS, EvaluationSection, TrainingSection
 
-# DCD averages with one fixed W, equal in both directions, and has no push weights to mend another
-# (reference.md, section 7). These graphs are symmetric; on the regular ones so are
+# DCD averages with one fixed W, equal in both directions; it has no push weights to correct for
+# another W (reference.md, section 7). These graphs are symmetric; on the regular ones so are
 # column-stochastic weights.
 _REGULAR_KINDS = frozenset({"ring", "torus", "chordal_grid", "complete", "random_regular"})
 _SYMMETRIC_KINDS = _REGULAR_KINDS | {"star", "file"}
@@ -128,7 +128,7 @@ class FleetSection(Section):
 
     @property
     def groups(self) -> tuple[DeviceGroup, ...]:
-        """What the devices are, in a row; empty where the scenario does not say."""
+        """Groups of devices in order; empty if the scenario lists none."""
         if not isinstance(self.devices, int):
             return self.devices
         if self.profile is None:
@@ -148,7 +148,7 @@ class FleetSection(Section):
 
     @property
     def numbers(self) -> dict[str, int]:
-        """Device of each name, once they are in the order of their numbers."""
+        """Number of the device of each name; the groups must be in the order of numbers."""
         return {name: device for device, name in enumerate(self.names)}
 
     @model_validator(mode="after")
@@ -352,7 +352,7 @@ class Scenario(Section):
 
     @property
     def reads_graph_file(self) -> bool:
-        """Whether a file says what the graph is, and maybe what the devices are."""
+        """Whether the graph is read from a file, which may also name the devices."""
         topology = self.topology
         graphs = topology.graphs if isinstance(topology, Cycle) else (topology,)
         return any(isinstance(graph, GraphFile) for graph in graphs)

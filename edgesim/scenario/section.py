@@ -7,9 +7,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-LARGEST_WHOLE = 2**31 - 1  # numpy, torch, pyarrow and Ray hold it, and sums of many of them
+LARGEST_WHOLE = 2**31 - 1  # fits numpy, torch, pyarrow and Ray, and so do sums of many
 LARGEST_SEED = 2**63 - 1
-LARGEST = 1e9  # of any figure in its unit; sums of times stay far from what floats can hold
+LARGEST = 1e9  # of any figure in its unit; sums of times do not overflow
 SMALLEST = 1e-6
 
 # Of factors that tensors are multiplied with: fp32 holds 1e-38 to 3e38, and their products with
@@ -55,7 +55,7 @@ Factor = Annotated[float, Field(ge=SMALLEST_FACTOR, le=LARGEST_FACTOR)]
 
 @dataclass(frozen=True, slots=True)
 class MustBe:
-    """Says what a key must be where its type and range would say it badly.
+    """Describes what a key must be, where its type and range do not describe it well.
 
     Attributes:
         text: continues the sentence "must be".
@@ -78,8 +78,8 @@ PathText = Annotated[str, Field(min_length=1), MustBe("the path of a file or fol
 class Section(BaseModel):
     """A mapping of a scenario: frozen, no unknown keys, no silent conversion of types.
 
-    A truth value is no number, text is no number, `nan` and `inf` are refused; a whole number is
-    accepted where a fraction is meant.
+    Booleans and text are not accepted as numbers, nor are `nan` and `inf`; a whole number is
+    accepted as a float.
 
     Attributes:
         alternatives: keys of which at most one is set; an override of one unsets the others.

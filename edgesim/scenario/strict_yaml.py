@@ -1,7 +1,7 @@
 """YAML read strictly, with the place of every value kept.
 
-YAML 1.1 as PyYAML reads it, less what surprises: duplicate keys and tags are refused; octal `010`,
-base-60 `1:30`, dates and merge keys are plain text, which the schema then refuses.
+YAML 1.1 as PyYAML reads it, without its surprises: duplicate keys and tags are refused; octal
+`010`, base-60 `1:30`, dates and merge keys are plain text, which the schema then refuses.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ def compose(text: str, origin: str) -> Node | None:
 def to_value(node: Node, folder: Path) -> object:
     """Plain Python value of a node: dicts, lists, text, numbers, truth values and None.
 
-    Text under a key `path` becomes absolute, and so does the file of one's own part: they are
-    relative to `folder`, or to the current folder where an override gave them.
+    Text under a key `path`, and the file of an own part, become absolute. They are relative to
+    `folder`, or to the current folder if an override gave them.
 
     Raises:
         ScenarioError: a path that can't be one, or a number with thousands of digits.

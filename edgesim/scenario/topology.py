@@ -15,7 +15,7 @@ _HOLD = "exchanges for which each graph stays; each round is one without gossip.
 
 
 class TopologyKind(Section):
-    """What every topology has; `kind` and further options are the subclass's."""
+    """Keys of every topology; `kind` and further options are in the subclasses."""
 
     kind: str
     weights: Weights = Field(

@@ -1,4 +1,4 @@
-"""Sections `training` and `evaluation`: how long, at which rates, measured when."""
+"""Sections `training` and `evaluation`: length, learning rates, times of evaluations."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class OwnSchedule(Section):
     warmup_epochs: ClassVar[int] = 0
 
     def least_rates(self, lr: float) -> dict[str, float]:  # noqa: ARG002
-        """Nothing is known of it before it is made."""
+        """Empty: the rates of an own schedule are not known yet."""
         return {}
 
 

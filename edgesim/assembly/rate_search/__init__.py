@@ -1,1 +1,1 @@
-"""The search for an averaging rate, by consensus alone, before training."""
+"""The search for an averaging rate, by gossip without training."""

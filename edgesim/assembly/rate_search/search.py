@@ -27,15 +27,15 @@ RATES = (
     *(1.0, 0.7, 0.5, 0.35, 0.25, 0.18, 0.12, 0.09, 0.06, 0.045),
     *(0.03, 0.022, 0.015, 0.011, 0.0075, 0.0055, 0.0037, 0.0027, 0.0019),
 )
-COARSE = 2  # of these rates every second is tried, then the neighbours of the best
+COARSE = 2  # step in RATES; then the neighbours of the best rate are tried
 WORSE_IN_A_ROW = 2  # smaller rates than the best that are tried before the search ends
-# Training is rougher than gossip alone: gradients move the models, and have large entries.
+# Training disturbs consensus: gradients move the models and have large entries.
 MARGIN = 2  # so many of the next larger of RATES must bring devices together, too
 
 LEAST_ENTRIES = 1000  # of the vector that is gossiped
 KEPT_ENTRIES = 20  # of it in each message, at least
 MOST_ENTRIES = 40_000
-FEW_ENTRIES = 4000  # up to which a compression costs about the same
+FEW_ENTRIES = 4000  # a compression of up to so many takes about the same time
 MOST_MESSAGES, LEAST_MESSAGES = 96, 16  # of a round, with few and with most entries
 # Rounds of each rate; in most cases of reference.md, section 3.7, 60 rounds tell rates apart.
 MOST_ROUNDS, LEAST_ROUNDS = 200, 60
@@ -206,7 +206,7 @@ def _search(trials: Trials) -> list[Candidate]:
             if 0 <= place < len(RATES):
                 attempt(place)
         if best - 1 - MARGIN >= 0 and attempt(best - 1).shrinks > tried[best].shrinks:
-            attempt(best - 1 - MARGIN)  # which says whether it has a margin
+            attempt(best - 1 - MARGIN)  # to find out whether the best rate has a margin
     return [tried[place] for place in sorted(tried)]
 
 
