@@ -93,6 +93,15 @@ def device_hardware(scenario: Scenario, schedule: Schedule) -> tuple[Hardware, .
     )
 
 
+def awake_times(scenario: Scenario) -> tuple[DutyCycle | AwakeTimes, ...]:
+    """When each device is awake, as its clock has it; it needs no graph."""
+    attendance = make_attendance(scenario)
+    return tuple(
+        _awake_times(scenario, group, device, attendance)
+        for device, group in enumerate(_group_of_devices(scenario))
+    )
+
+
 def has_batteries(scenario: Scenario) -> bool:
     """Whether a device may run out of energy."""
     return any(profile.battery_j is not None for profile in device_profiles(scenario))

@@ -1,4 +1,4 @@
-"""The command line: run, resume, validate, cost, list. Only `edgesim.cli` prints."""
+"""The command line: run, resume, validate, cost, report, list. Only `edgesim.cli` prints."""
 
 from __future__ import annotations
 
@@ -171,6 +171,29 @@ def cost(
         all_models=all_models,
         say=_err.print,
     )
+
+
+@app.command(short_help="Write what happened in runs as one HTML page.")
+def report(
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN...", help="Directories of runs, or their URIs.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Page to write; default: report.html in the run, or here of several.",
+        ),
+    ] = None,
+) -> None:
+    """Write what happened in a run, or in several side by side, as one HTML page.
+
+    The page opens in a browser without a network. Runs that are not finished are reported, too.
+    """
+    from edgesim.report.report import write_report
+
+    place, num_bytes = write_report(runs, out)
+    _out.print(f"report: {place} ({num_bytes / 1e6:.1f} MB)")
 
 
 @app.command("list", short_help="List what scenarios can name.")

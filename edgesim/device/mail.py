@@ -155,6 +155,7 @@ class Outbox:
                 retransmissions=stamp.lost_packets if stamp else None,
                 retransmitted_bytes=stamp.lost_bytes if stamp else None,
                 departure_time_s=stamp.start_s if stamp else None,
+                sent_time_s=stamp.sent_s if stamp else None,
                 arrival_time_s=stamp.arrival_s if stamp else None,
             )
         )

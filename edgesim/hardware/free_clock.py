@@ -29,7 +29,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, TypeAlias
 
-from edgesim.hardware.timeline import Hardware, RoundTime, Stamp, Timeline
+from edgesim.hardware.timeline import NOBODY, Hardware, RoundTime, Stamp, Timeline
 from edgesim.hardware.work import Work
 
 MessageKey: TypeAlias = tuple[int, int, int]
@@ -66,6 +66,7 @@ class FreeClock:
     _step_end_s: float = 0.0
     _compute_s: float = 0.0
     _wait_s: float = 0.0
+    _waited_for: int = NOBODY
     _done_s: dict[MessageKey, float] = field(default_factory=dict)  # receptions begun, by message
 
     @property
@@ -91,6 +92,7 @@ class FreeClock:
     def step(self, work: Work, round_index: int) -> float:
         """Compute a step; returns its awake seconds."""
         self._compute_s, self._wait_s = self.timeline.step(work, round_index), 0.0
+        self._waited_for = NOBODY
         # Until `foresee` is called, the next messages are those of this step.
         self._next_end_s = self._step_end_s = self.now_s
         return self._compute_s
@@ -183,12 +185,14 @@ class FreeClock:
         places = self._places(known)
         self.timeline.now_s = cycle.awakening(max([self.now_s, *(place[0] for place in places)]))
         self._wait_s += cycle.awake_between(self._step_end_s, self.now_s)
+        if places and places[-1][0] > self._step_end_s:
+            self._waited_for = places[-1][1]
         return self._hand_out(places)
 
     def absorb(self, work: Work) -> RoundTime:
         """End the round; `work` is that of absorbing the messages that `arrived` returned."""
         self._compute_s += self.timeline.work_more(work)
-        return RoundTime(self.now_s, self._compute_s, self._wait_s)
+        return RoundTime(self.now_s, self._compute_s, self._wait_s, self._waited_for)
 
     def work_more(self, work: Work) -> float:
         """Compute further work at the end of a round; returns its seconds."""

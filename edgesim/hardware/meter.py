@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import nan
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -58,6 +58,7 @@ class RoundCosts:
         end_s: the device's clock after the round.
         compute_s: awake seconds of the step.
         wait_s: awake seconds in which the device did not compute.
+        waited_for: sender of the message that ended the wait; -1 without a wait.
         lost_packets: number of packets of the device's messages that were sent again.
         lost_bytes: bytes of the packets that were sent again.
         energy: energy of the round.
@@ -68,6 +69,7 @@ class RoundCosts:
     end_s: float
     compute_s: float
     wait_s: float
+    waited_for: int
     lost_packets: int
     lost_bytes: int
     energy: Energy
@@ -80,6 +82,7 @@ class RoundCosts:
             "virtual_time_s": self.end_s,
             "virtual_compute_s": self.compute_s,
             "virtual_wait_s": self.wait_s,
+            "waited_for": self.waited_for,
             "retransmissions": self.lost_packets,
             "retransmitted_bytes": self.lost_bytes,
             "energy_j": self.energy.total_j,
@@ -158,7 +161,7 @@ class Meter(Generic[ClockT]):
         time = self._round_time()
         compute_s = self.timeline.work_more(work)
         self._work += work
-        self._time = RoundTime(self.timeline.now_s, time.compute_s + compute_s, time.wait_s)
+        self._time = replace(time, end_s=self.timeline.now_s, compute_s=time.compute_s + compute_s)
 
     def lasts(self, num_rounds: int, silent_rounds: int, last_bytes: int) -> bool:
         """Whether the battery can pay for further rounds like the costliest so far.
@@ -195,6 +198,7 @@ class Meter(Generic[ClockT]):
             end_s=time.end_s,
             compute_s=time.compute_s,
             wait_s=time.wait_s,
+            waited_for=time.waited_for,
             lost_packets=sum(stamp.lost_packets for stamp in self._stamps),
             lost_bytes=self._lost_bytes(),
             energy=energy,

@@ -27,6 +27,9 @@ from edgesim.hardware.profiles import DeviceProfile
 from edgesim.hardware.work import Work
 from edgesim.streams import Purpose, stream
 
+NOBODY = -1
+"""Stands for a sender where a device waited for none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
@@ -42,6 +45,7 @@ class Stamp:
         handed_s: the sender's clock when it handed the message to its radio; at free pace only.
         bound_s: lower bound on the time at which the first bit of a later message of this edge
             reaches the receiver; at free pace only (free_clock.py).
+        sent_s: time at which the last bit leaves the sender.
     """
 
     start_s: float
@@ -52,6 +56,7 @@ class Stamp:
     lost_bytes: int
     handed_s: float = 0.0
     bound_s: float = 0.0
+    sent_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +90,13 @@ class RoundTime:
         end_s: the device's clock after the round.
         compute_s: awake seconds of the step.
         wait_s: awake seconds between the step and the end of the round.
+        waited_for: sender of the message that ended the wait; `NOBODY` without a wait.
     """
 
     end_s: float
     compute_s: float
     wait_s: float
+    waited_for: int = NOBODY
 
 
 @dataclass(slots=True)
@@ -166,6 +173,7 @@ class Timeline:
             passage.air_s,
             passage.lost_packets,
             passage.lost_bytes,
+            sent_s=self.radio_free_s,
         )
 
     def end_round(self, arrived: Sequence[tuple[int, Stamp]]) -> RoundTime:
@@ -176,12 +184,15 @@ class Timeline:
         """
         step_end_s, awake = self.now_s, self.hardware.duty_cycle
         if self.hardware.is_half_duplex:
-            done_s = [self.listen(stamp) for _, stamp in sorted(arrived, key=_first_bit)]
+            done_s = [(self.listen(s), sender) for sender, s in sorted(arrived, key=_first_bit)]
         else:
-            done_s = [stamp.arrival_s for _, stamp in arrived]
-        self.now_s = awake.awakening(max([step_end_s, *done_s]))
+            done_s = [(stamp.arrival_s, sender) for sender, stamp in arrived]
+        # Of messages that end at the same time it is the one of the lowest sender.
+        last_s, last = max(done_s, key=lambda d: (d[0], -d[1]), default=(step_end_s, NOBODY))
+        self.now_s = awake.awakening(max(step_end_s, last_s))
         wait_s = awake.awake_between(step_end_s, self.now_s)
-        return RoundTime(self.now_s, self._compute_s, wait_s)
+        waited_for = last if last_s > step_end_s else NOBODY
+        return RoundTime(self.now_s, self._compute_s, wait_s, waited_for)
 
     def listens_from_s(self, stamp: Stamp) -> float:
         """Time at which a half-duplex radio with nothing else to do begins to receive a message."""

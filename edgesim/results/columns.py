@@ -55,6 +55,7 @@ VIRTUAL_ROUNDS: tuple[Column, ...] = (
     Column("virtual_time_s", "float64", "the device's virtual clock after the round"),
     Column("virtual_compute_s", "float64", "virtual seconds of the round's step, awake"),
     Column("virtual_wait_s", "float64", "virtual seconds of the round, awake and not computing"),
+    Column("waited_for", "int32", "sender whose message ended the wait; -1: waited for nobody"),
     Column("retransmissions", "int64", "packets of the round's messages that were sent again"),
     Column("retransmitted_bytes", "int64", "bytes of these, not in sent_bytes"),
     Column("energy_j", "float64", "energy of the round, joules; the sum of the next four"),
@@ -90,6 +91,7 @@ VIRTUAL_MESSAGES: tuple[Column, ...] = (
     Column("retransmissions", "int64", "packets of it that were sent again"),
     Column("retransmitted_bytes", "int64", "bytes of these"),
     Column("departure_time_s", "float64", "virtual time at which its first bit is sent"),
+    Column("sent_time_s", "float64", "virtual time at which its last bit is sent"),
     Column("arrival_time_s", "float64", "virtual time at which its last bit can be received"),
 )
 """Columns of messages.parquet where devices have profiles."""
@@ -168,6 +170,7 @@ NAMED = {
     "device": Column("name", "string", "name of the device"),
     "sender": Column("sender_name", "string", "name at the sending end"),
     "receiver": Column("receiver_name", "string", "name at the receiving end"),
+    "waited_for": Column("waited_for_name", "string", "name of the sender waited for"),
 }
 """Columns of all tables where devices have names, by those that they stand behind."""
 
@@ -202,6 +205,7 @@ class RoundRecord:
     virtual_time_s: float | None = None
     virtual_compute_s: float | None = None
     virtual_wait_s: float | None = None
+    waited_for: int | None = None
     retransmissions: int | None = None
     retransmitted_bytes: int | None = None
     energy_j: float | None = None
@@ -227,6 +231,7 @@ class MessageRecord:
     retransmissions: int | None
     retransmitted_bytes: int | None
     departure_time_s: float | None
+    sent_time_s: float | None
     arrival_time_s: float | None
 
 
@@ -308,7 +313,7 @@ def first_miscount(rounds: _Table, messages: _Table) -> str | None:
 def with_names(table: pa.Table, names: Sequence[str]) -> pa.Table:
     """A table with the columns `NAMED`, each behind its number; as it is if there are no names.
 
-    The averaged model, whose number is -1, has none.
+    -1, the number of the averaged model and of nobody, has none.
     """
     if not names:
         return table

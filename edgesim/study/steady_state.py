@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from edgesim.hardware.awake_times import AwakeTimes
 from edgesim.hardware.duty_cycle import DutyCycle
-from edgesim.hardware.timeline import Hardware, Stamp, Timeline
+from edgesim.hardware.timeline import NOBODY, Hardware, Stamp, Timeline
 from edgesim.hardware.work import Work
 from topologies import Schedule, first_exchange
 
@@ -194,8 +194,8 @@ class _Fleet:
             time = clock.end_round(inbox)
             sums.compute_s += time.compute_s
             sums.wait_s += time.wait_s
-            if time.wait_s and inbox:
-                sums.waited_for[_last(inbox, clock.hardware)] += 1
+            if time.waited_for != NOBODY:
+                sums.waited_for[time.waited_for] += 1
 
     def cycles(self, num_rounds: int) -> tuple[DeviceCycle, ...]:
         """Means over the rounds since `begin_to_count`."""
@@ -218,13 +218,6 @@ class _Fleet:
         self._sums[sender].air_s += stamp.air_s
         self._sums[sender].lost_bytes += stamp.lost_bytes
         return stamp
-
-
-def _last(inbox: Sequence[tuple[int, Stamp]], hardware: Hardware) -> int:
-    """Sender of the message that a device received last."""
-    if hardware.is_half_duplex:  # it receives one message at a time, ordered by their first bits
-        return max(inbox, key=lambda arrived: (arrived[1].first_bit_s, arrived[0]))[0]
-    return max(inbox, key=lambda arrived: (arrived[1].arrival_s, -arrived[0]))[0]
 
 
 def _most_frequent(waited_for: Counter[int]) -> int | None:

@@ -80,12 +80,16 @@ def test_recorded_times_are_those_of_clocks_run_anew_from_the_recorded_work(tmp_
             clock.step(work, r)
             for j, _ in ready.schedule.out_edges(i, r):
                 stamp = clock.send((i, j), int(sizes.loc[(r, i, j), "bytes"]), r)
+                assert sizes.loc[(r, i, j), "departure_time_s"] == stamp.start_s
+                assert sizes.loc[(r, i, j), "sent_time_s"] == stamp.sent_s
                 assert sizes.loc[(r, i, j), "arrival_time_s"] == stamp.arrival_s
                 inbox[j].append((i, stamp))
         for i, clock in enumerate(clocks):
             ended = clock.end_round(inbox[i])
             assert rounds.loc[(r, i), "virtual_time_s"] == ended.end_s
             assert rounds.loc[(r, i), "virtual_wait_s"] == ended.wait_s
+            assert rounds.loc[(r, i), "waited_for"] == ended.waited_for
+            assert (ended.waited_for in {sender for sender, _ in inbox[i]}) == (ended.wait_s > 0)
 
 
 @pytest.mark.parametrize("table", ["profile", "horowitz_45nm"])

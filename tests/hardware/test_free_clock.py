@@ -252,7 +252,7 @@ def test_at_the_end_a_device_waits_for_all_that_is_on_its_way():
     due = [incoming(8, 0, 3.5), incoming(1, 0, 0.0)]
     assert free.await_rest(due) == [(1, 5, 0), (8, 5, 0)]
     # Awake without computing from 1 to 2 and from 4 to 4.5, then 1 s of absorbing.
-    assert free.absorb(SECOND) == RoundTime(end_s=5.5, compute_s=2.0, wait_s=1.5)
+    assert free.absorb(SECOND) == RoundTime(5.5, compute_s=2.0, wait_s=1.5, waited_for=8)
 
 
 def test_at_the_end_a_half_duplex_radio_takes_one_message_after_the_other():
@@ -263,7 +263,7 @@ def test_at_the_end_a_half_duplex_radio_takes_one_message_after_the_other():
     free.foresee(None, 1)
     free.send((5, 3), MEGABYTE, 0)
     assert free.await_rest([incoming(1, 0, 1.25), incoming(8, 0, 1.0)]) == [(8, 5, 0), (1, 5, 0)]
-    assert free.absorb(Work()) == RoundTime(end_s=4.0, compute_s=1.0, wait_s=3.0)
+    assert free.absorb(Work()) == RoundTime(4.0, compute_s=1.0, wait_s=3.0, waited_for=1)
 
 
 def test_energy_of_a_free_round_is_that_of_its_computing_and_its_bytes():

@@ -38,6 +38,7 @@ def test_messages_leave_one_after_the_other_and_arrive_a_latency_later():
     second = clock.send((0, 2), 2 * 10**6, 0)
     assert (first.start_s, first.air_s, first.arrival_s) == (1.0, 1.0, 2.25)
     assert (second.start_s, second.air_s, second.arrival_s) == (2.0, 2.0, 4.5)
+    assert second.sent_s == 4.0, "the last bit leaves before the latency"
 
 
 def test_two_devices_of_unequal_speed_wait_for_each_other():
@@ -54,7 +55,8 @@ def test_two_devices_of_unequal_speed_wait_for_each_other():
         assert slow_round == RoundTime(end_s=3.0 * (r + 1), compute_s=3.0, wait_s=0.0)
         starts_s = 0.0 if r == 0 else 3.0 * r + 1.0
         ends_s = 3.0 * (r + 1) + 1.0
-        assert fast_round == RoundTime(end_s=ends_s, compute_s=1.0, wait_s=ends_s - starts_s - 1.0)
+        wait_s = ends_s - starts_s - 1.0
+        assert fast_round == RoundTime(ends_s, compute_s=1.0, wait_s=wait_s, waited_for=1)
 
 
 def test_a_busy_uplink_delays_the_next_round_but_not_the_computing():
@@ -76,7 +78,7 @@ def test_a_half_duplex_radio_sends_first_and_then_listens_to_one_at_a_time():
     clock.step(SECOND, 0)
     clock.send((0, 3), 10**6, 0)
     # free at 2; the first bit of device 1 came first: 2 to 4; then device 2: 4 to 5
-    assert clock.end_round(arrived) == RoundTime(end_s=5.0, compute_s=1.0, wait_s=4.0)
+    assert clock.end_round(arrived) == RoundTime(5.0, compute_s=1.0, wait_s=4.0, waited_for=2)
     clock.step(SECOND, 1)
     assert clock.send((0, 3), 10**6, 1).start_s == 6.0
 

@@ -42,6 +42,7 @@ def report(device: int, round_index: int, *, receivers: tuple[int, ...] = ()) ->
             retransmissions=None,
             retransmitted_bytes=None,
             departure_time_s=None,
+            sent_time_s=None,
             arrival_time_s=None,
         )
         for receiver in receivers

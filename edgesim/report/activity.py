@@ -1,0 +1,176 @@
+"""What devices did when: computing, waiting, sleeping and sending, by their virtual clocks."""
+
+from __future__ import annotations
+
+from math import floor, inf
+
+import numpy as np
+
+from edgesim.assembly.equipment import awake_times
+from edgesim.errors import ScenarioError
+from edgesim.hardware.awake_times import AwakeTimes
+from edgesim.hardware.duty_cycle import DutyCycle
+from edgesim.report.frames import Frame
+from edgesim.report.runs import ReportedRun
+
+COMPUTING, WAITING, ASLEEP, ABSENT, SENDING, GONE = (
+    "computing",
+    "waiting",
+    "asleep",
+    "absent",
+    "sending",
+    "gone",
+)
+_MOST_SLEEPS = 200  # of a device in a window; shorter ones could not be seen
+_ROUNDING = 1e-9  # of times that are added
+
+
+def spans_of_rounds(run: ReportedRun) -> Frame:
+    """Begin and end of each round by its device's clock, and how the time between was spent.
+
+    The columns are `device`, `round`, `start_s`, `end_s`, `compute_s`, `wait_s`, `away_s` (asleep
+    or absent) and, where the run has recorded it, `waited_for`.
+    """
+    import pandas as pd
+
+    rounds = run.by_device
+    end_s = rounds["virtual_time_s"]
+    start_s = end_s.groupby(rounds["device"]).shift(1).fillna(0.0)
+    table = pd.DataFrame(
+        {
+            "device": rounds["device"],
+            "round": rounds["round"],
+            "start_s": start_s,
+            "end_s": end_s,
+            "compute_s": rounds["virtual_compute_s"],
+            "wait_s": rounds["virtual_wait_s"],
+        }
+    )
+    away_s = table["end_s"] - table["start_s"] - table["compute_s"] - table["wait_s"]
+    table["away_s"] = away_s.where(away_s > _ROUNDING * table["end_s"], 0.0)
+    if "waited_for" in rounds:
+        table["waited_for"] = rounds["waited_for"]
+    return table
+
+
+def shares_over_time(run: ReportedRun, spans: Frame, num_bins: int) -> Frame:
+    """How the fleet's time is shared out, in equal bins of virtual time.
+
+    An activity of a round is taken to be spread evenly over it. After its last round a device is
+    gone.
+
+    Returns:
+        `time_s` (middle of the bin), `activity`, and `share` of the devices' time in it.
+    """
+    import pandas as pd
+
+    edges = np.linspace(0.0, float(spans["end_s"].max()), num_bins + 1)
+    activities = {COMPUTING: "compute_s", WAITING: "wait_s", ASLEEP: "away_s"}
+    totals = {activity: np.zeros(num_bins) for activity in activities}
+    for _, own in spans.groupby("device"):
+        ends = np.concatenate([[0.0], own["end_s"]])
+        for activity, column in activities.items():
+            until = np.concatenate([[0.0], np.cumsum(own[column])])
+            totals[activity] += np.diff(np.interp(edges, ends, until))
+    whole = np.diff(edges) * run.num_devices
+    rest = whole - sum(totals.values())
+    totals[GONE] = np.where(rest > _ROUNDING * whole, rest, 0.0)
+    middles = (edges[:-1] + edges[1:]) / 2
+    parts = [
+        pd.DataFrame({"time_s": middles, "activity": activity, "share": seconds / whole})
+        for activity, seconds in totals.items()
+        if seconds.any()
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def segments(
+    run: ReportedRun, spans: Frame, window_s: tuple[float, float], devices: list[int]
+) -> Frame:
+    """What devices did in a window of time, span by span.
+
+    Returns:
+        `device`, `activity`, `start_s`, `end_s`, `round`, and `peer`: the device that it waited for
+        or sent to.
+    """
+    import pandas as pd
+
+    low_s, high_s = window_s
+    inside = spans[
+        spans["device"].isin(devices) & (spans["end_s"] > low_s) & (spans["start_s"] < high_s)
+    ]
+    # From the begin of the first of these rounds on: sleep before the window delays its step, too.
+    away = _away(run, (min([low_s, *inside["start_s"]]), high_s), devices)
+    rows: list[tuple[int, str, float, float, int, str]] = []
+    for span in inside.itertuples(index=False):
+        step_end_s = _after(away[span.device], span.start_s, span.compute_s)
+        waits = span.wait_s > _ROUNDING * span.end_s
+        step_end_s = min(step_end_s, span.end_s) if waits else span.end_s
+        cause = getattr(span, "waited_for", -1)
+        peer = run.labels[cause] if cause >= 0 else ""
+        rows.append((span.device, COMPUTING, span.start_s, step_end_s, span.round, ""))
+        if waits:
+            rows.append((span.device, WAITING, step_end_s, span.end_s, span.round, peer))
+    for device, own in away.items():
+        rows += [(device, kind, start_s, end_s, -1, "") for kind, start_s, end_s in own]
+    messages = run.messages
+    if "sent_time_s" in messages:
+        sent = messages[
+            messages["device"].isin(devices)
+            & (messages["sent_time_s"] > low_s)
+            & (messages["departure_time_s"] < high_s)
+        ]
+        rows += [
+            (m.device, SENDING, m.departure_time_s, m.sent_time_s, m.round, run.labels[m.receiver])
+            for m in sent.itertuples(index=False)
+        ]
+    columns = ["device", "activity", "start_s", "end_s", "round", "peer"]
+    table = pd.DataFrame(rows, columns=columns)
+    table[["start_s", "end_s"]] = table[["start_s", "end_s"]].clip(low_s, high_s)
+    return table[table["end_s"] > table["start_s"]].reset_index(drop=True)
+
+
+_Spans = list[tuple[str, float, float]]
+
+
+def _away(run: ReportedRun, window_s: tuple[float, float], devices: list[int]) -> dict[int, _Spans]:
+    """Spans of a window in which each device sleeps or is absent, in order."""
+    if run.scenario is None:
+        return {device: [] for device in devices}
+    times = awake_times(run.scenario)
+    return {device: _away_between(times[device], *window_s) for device in devices}
+
+
+def _away_between(times: DutyCycle | AwakeTimes, low_s: float, high_s: float) -> _Spans:
+    found: _Spans = []
+    cycle = times
+    if isinstance(times, AwakeTimes):
+        cycle, now_s = times.cycle, low_s
+        while len(found) < _MOST_SLEEPS:
+            try:
+                from_s, until_s = times.next_absence(now_s)
+            except ScenarioError:  # of more absences than can be drawn
+                break
+            if from_s >= high_s or until_s == inf:
+                break
+            found.append((ABSENT, max(from_s, low_s), min(until_s, high_s)))
+            now_s = until_s
+    assert isinstance(cycle, DutyCycle), "absences go by a cycle"
+    if not cycle.is_sleepless and (high_s - low_s) / cycle.period_s <= _MOST_SLEEPS:
+        first = floor((low_s - cycle.offset_s) / cycle.period_s)
+        last = floor((high_s - cycle.offset_s) / cycle.period_s)
+        for period in range(first, last + 1):
+            begin_s = cycle.offset_s + period * cycle.period_s
+            sleep_s, wake_s = begin_s + cycle.awake_s, begin_s + cycle.period_s
+            if wake_s > low_s and sleep_s < high_s:
+                found.append((ASLEEP, max(sleep_s, low_s), min(wake_s, high_s)))
+    return sorted(found, key=lambda span: span[1])
+
+
+def _after(away: _Spans, time_s: float, awake_s: float) -> float:
+    """Time at which a device has been awake for so long, with these spans away."""
+    end_s = time_s + awake_s
+    for _, from_s, until_s in away:
+        if until_s > time_s and from_s < end_s:
+            end_s += until_s - max(from_s, time_s)
+    return end_s

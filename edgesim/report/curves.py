@@ -1,0 +1,252 @@
+"""Figures of curves: accuracy, loss and consensus distance of one run or of several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from edgesim.report.evaluations import (
+    AVERAGED,
+    BEST,
+    MOST_LINES,
+    OTHERS,
+    WORST,
+    evaluations_of,
+    own_metrics,
+    quantile_bands,
+)
+from edgesim.report.figure import (
+    BLUE,
+    COLORS,
+    GREEN,
+    GREY,
+    RED,
+    Figure,
+    View,
+    as_spec,
+    source,
+)
+from edgesim.report.frames import Chart, Frame
+from edgesim.report.runs import CONSENSUS, ReportedRun
+from edgesim.report.units import Axis, bytes_axis, energy_axis, time_axis
+
+if TYPE_CHECKING:
+    import altair as alt
+
+_SERIES = {AVERAGED: BLUE, BEST: GREEN, WORST: RED, OTHERS: GREY}
+_HEIGHT = 280
+_TITLES = {"accuracy": "Accuracy", "loss": "Loss", "consensus_distance": "Consensus distance"}
+_CAPTIONS = {
+    "accuracy": "Share of test samples classified correctly.",
+    "loss": "Mean loss on the test samples.",
+    "consensus_distance": "How far devices' models are from their average: the root of the mean "
+    "squared distance. It falls while gossip makes models agree, and grows while they move apart.",
+}
+
+
+def curve_figures(runs: Sequence[ReportedRun]) -> list[Figure]:
+    """Accuracy, loss, further measures and consensus distance, against four axes."""
+    import pandas as pd
+
+    evaluated = [run for run in runs if not run.evaluations.empty]
+    if not evaluated:
+        return []
+    table = pd.concat([evaluations_of(run) for run in evaluated], ignore_index=True)
+    axes = x_axes(table)
+    measures = ["accuracy", "loss", *_metrics(evaluated), "consensus_distance"]
+    figures = []
+    for measure in measures:
+        if not table[measure].notna().any():
+            continue
+        if len(runs) == 1:
+            figures.append(_of_one_run(runs[0], table, measure, axes))
+        else:
+            figures.append(_of_runs(table, measure, axes))
+    return figures
+
+
+def x_axes(table: Frame) -> list[tuple[str, Axis]]:
+    """Axes that evaluations have, each with its label."""
+    axes = [("rounds", Axis("round", "rounds"))]
+    if "virtual_time_s" in table and table["virtual_time_s"].notna().any():
+        most = table["virtual_time_s"].max()
+        axes.append(("virtual time", time_axis("virtual_time_s", "virtual time", most)))
+    most = table["fleet_sent_bytes"].max()
+    axes.append(
+        ("bytes sent", bytes_axis("fleet_sent_bytes", "sent by the fleet until then", most))
+    )
+    if "fleet_energy_j" in table and table["fleet_energy_j"].notna().any():
+        most = table["fleet_energy_j"].max()
+        axes.append(("energy", energy_axis("fleet_energy_j", "spent by the fleet", most)))
+    return axes
+
+
+def _metrics(runs: Sequence[ReportedRun]) -> list[str]:
+    return list(dict.fromkeys(name for run in runs for name in own_metrics(run)))
+
+
+def _title(measure: str) -> str:
+    return _TITLES.get(measure, measure.replace("_", " ").capitalize())
+
+
+def _of_one_run(
+    run: ReportedRun, table: Frame, measure: str, axes: list[tuple[str, Axis]]
+) -> Figure:
+    of_devices = table[table["model"] != CONSENSUS]
+    evaluated = of_devices["device"].nunique()
+    caption = _CAPTIONS.get(measure, "A measure of the task.")
+    key = measure.replace("_", "-")
+    if evaluated > MOST_LINES:
+        shown = table[table["series"] != OTHERS]
+        keys = ["evaluation", *(axis.field for _, axis in axes if axis.field != "virtual_time_s")]
+        if "virtual_time_s" in table:
+            at = table[table["model"] == CONSENSUS].set_index("evaluation")["virtual_time_s"]
+            of_devices = of_devices.assign(virtual_time_s=of_devices["evaluation"].map(at))
+            keys.append("virtual_time_s")
+        bands = quantile_bands(of_devices, keys, [measure])
+        tables = {"evaluations": shown, "bands": bands}
+        caption += (
+            f" Bands: the middle half and the middle four fifths of {evaluated:,} devices' own "
+            "models, and all of them."
+        )
+    else:
+        tables = {"evaluations": table}
+    if evaluated and (named := _named_extremes(run, table)):
+        caption += f" {named}"
+    views = [View(label, as_spec(_chart(tables, measure, axis))) for label, axis in axes]
+    return Figure(
+        key=key,
+        title=_title(measure),
+        caption=caption,
+        tables=tables,
+        views=views,
+        choice="against",
+    )
+
+
+def _named_extremes(run: ReportedRun, table: Frame) -> str:
+    """Which devices the best and the worst are."""
+    found = {series: table.loc[table["series"] == series, "device"] for series in (BEST, WORST)}
+    if any(devices.empty for devices in found.values()):
+        return ""
+    best, worst = (run.device(int(found[series].iloc[0])) for series in (BEST, WORST))
+    return f"Best device at the end: {best}; worst: {worst}."
+
+
+def _x(axis: Axis, field: str = "x") -> alt.X:
+    import altair as alt
+
+    return alt.X(field, type="quantitative", title=axis.title, axis=alt.Axis(tickCount=6))
+
+
+def _y(measure: str, title: str, *, field: str | None = None) -> alt.Y:
+    import altair as alt
+
+    scale = alt.Scale(zero=False)
+    if measure == "consensus_distance":
+        scale = alt.Scale(zero=True)
+    return alt.Y(field or measure, type="quantitative", title=title.lower(), scale=scale)
+
+
+def _chart(tables: dict[str, Frame], measure: str, axis: Axis) -> Chart:
+    import altair as alt
+
+    table = tables["evaluations"]
+    data = source("evaluations", table)
+    x_value = f"datum.{axis.field} / {axis.per_unit!r}"
+    title = _title(measure)
+    present = [series for series in _SERIES if (table["series"] == series).any()]
+    color = alt.Color(
+        "series:N",
+        title=None,
+        scale=alt.Scale(domain=present, range=[_SERIES[series] for series in present]),
+    )
+    name = "name" if "name" in table else "device"
+    tooltip: list[Any] = [
+        alt.Tooltip(f"{name}:N", title="device"),
+        alt.Tooltip("round:Q"),
+        alt.Tooltip("x:Q", title=axis.title, format=".4~g"),
+        alt.Tooltip(f"{measure}:Q", format=".4~g"),
+    ]
+    layers: list[Chart] = []
+    if "bands" in tables:
+        layers += _bands(tables["bands"], measure, axis, title)
+    base = (
+        alt.Chart(data).transform_filter(f"isValid(datum.{measure})").transform_calculate(x=x_value)
+    )
+    lines = base.encode(x=_x(axis), y=_y(measure, title), color=color, tooltip=tooltip)
+    dots = {"filled": True, "size": 28}
+    of_devices = lines.transform_filter("datum.model != 'consensus'")
+    layers.append(
+        of_devices.encode(detail="device:N").mark_line(
+            strokeWidth=1.2, opacity=0.75, point={**dots, "size": 18}
+        )
+    )
+    averaged = lines.transform_filter("datum.model == 'consensus'")
+    layers.append(averaged.mark_line(strokeWidth=2.6, point=dots))
+    return alt.layer(*layers).properties(width="container", height=_HEIGHT)
+
+
+def _bands(bands: Frame, measure: str, axis: Axis, title: str) -> list[Chart]:
+    import altair as alt
+
+    base = alt.Chart(source("bands", bands)).transform_calculate(
+        x=f"datum.{axis.field} / {axis.per_unit!r}"
+    )
+    layers = []
+    single = bands["evaluation"].nunique() == 1
+    for low, high, opacity in (
+        ("lowest", "highest", 0.12),
+        ("p10", "p90", 0.2),
+        ("p25", "p75", 0.3),
+    ):
+        chart = base.encode(x=_x(axis), y=_y(measure, title, field=low), y2=f"{high}:Q")
+        layers.append(
+            chart.mark_rule(strokeWidth=14, opacity=opacity, color=GREY)
+            if single
+            else chart.mark_area(opacity=opacity, color=GREY)
+        )
+    return layers
+
+
+def _of_runs(table: Frame, measure: str, axes: list[tuple[str, Axis]]) -> Figure:
+    consensus = table[table["model"] == CONSENSUS]
+    return Figure(
+        key=measure.replace("_", "-"),
+        title=_title(measure),
+        caption=f"{_CAPTIONS.get(measure, 'A measure of the task.')} Of each run's averaged model.",
+        tables={"evaluations": consensus},
+        views=[
+            View(label, as_spec(_chart_of_runs(consensus, measure, axis))) for label, axis in axes
+        ],
+        choice="against",
+    )
+
+
+def _chart_of_runs(table: Frame, measure: str, axis: Axis) -> Chart:
+    import altair as alt
+
+    labels = list(dict.fromkeys(table["run"]))
+    color = alt.Color(
+        "run:N",
+        title=None,
+        scale=alt.Scale(domain=labels, range=[COLORS[i % len(COLORS)] for i in range(len(labels))]),
+    )
+    return (
+        alt.Chart(source("evaluations", table))
+        .transform_filter(f"isValid(datum.{measure})")
+        .transform_calculate(x=f"datum.{axis.field} / {axis.per_unit!r}")
+        .mark_line(strokeWidth=2, point={"filled": True, "size": 28})
+        .encode(
+            x=_x(axis),
+            y=_y(measure, _title(measure)),
+            color=color,
+            tooltip=[
+                alt.Tooltip("run:N"),
+                alt.Tooltip("round:Q"),
+                alt.Tooltip("x:Q", title=axis.title, format=".4~g"),
+                alt.Tooltip(f"{measure}:Q", format=".4~g"),
+            ],
+        )
+        .properties(width="container", height=_HEIGHT)
+    )

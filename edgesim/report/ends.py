@@ -1,0 +1,89 @@
+"""How each device fared: what it did, spent and sent, how it ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from edgesim.assembly.equipment import device_profiles
+from edgesim.report.evaluations import last_of_devices
+from edgesim.report.frames import Frame
+from edgesim.report.runs import ReportedRun
+
+_SUMS = (
+    "sent_bytes",
+    "received_bytes",
+    "messages_sent",
+    "retransmitted_bytes",
+    "virtual_compute_s",
+    "virtual_wait_s",
+    "energy_j",
+    "energy_compute_j",
+    "energy_memory_j",
+    "energy_radio_j",
+    "energy_idle_j",
+)
+
+
+def device_table(run: ReportedRun) -> Frame:
+    """One row per device: totals of its rounds, its last figures, and how it ended.
+
+    The columns are `device`, `name`, `profile` where devices have one, `rounds`, `first_round`,
+    `last_round`, sums of columns of rounds.parquet, `radio_busy_s`, `virtual_time_s` of its last
+    round, `asleep_s`, `battery_j` and `charge_left_j` where there are batteries, `accuracy` and
+    `loss` of its own model in the last evaluation of devices, and `end`: `there`, `left` or `died`.
+    """
+    import pandas as pd
+
+    rounds = run.by_device
+    grouped = rounds.groupby("device")
+    table = pd.DataFrame({"device": np.arange(run.num_devices)}).set_index("device")
+    table["name"] = run.labels
+    profiles = device_profiles(run.scenario) if run.scenario else ()
+    if profiles:
+        table["profile"] = [profile.name for profile in profiles]
+    table["rounds"] = grouped["round"].count()
+    table["first_round"], table["last_round"] = grouped["round"].min(), grouped["round"].max()
+    for column in _SUMS:
+        if column in rounds:
+            table[column] = grouped[column].sum()
+    sent = run.messages
+    if "sent_time_s" in sent:
+        busy = sent["sent_time_s"] - sent["departure_time_s"]
+        table["radio_busy_s"] = busy.groupby(sent["device"]).sum()
+    if run.has_clock:
+        table["virtual_time_s"] = grouped["virtual_time_s"].max()
+        rest = table["virtual_time_s"] - table["virtual_compute_s"] - table["virtual_wait_s"]
+        table["asleep_s"] = rest.where(rest > 1e-9 * table["virtual_time_s"], 0.0)
+    if "charge_left_j" in rounds:
+        batteries = [profile.battery_j for profile in profiles]
+        table["battery_j"] = np.array(batteries, float) if batteries else np.nan
+        table["charge_left_j"] = grouped["charge_left_j"].last()
+    own = last_of_devices(run).set_index("device")
+    table["accuracy"], table["loss"] = own["accuracy"], own["loss"]
+    table["end"] = [_end(run, device) for device in table.index]
+    counts = [
+        "rounds",
+        *(c for c in ("sent_bytes", "received_bytes", "messages_sent") if c in table),
+    ]
+    table[counts] = table[counts].fillna(0).astype("int64")
+    return table.reset_index()
+
+
+def _end(run: ReportedRun, device: int) -> str:
+    """Whether a device was there at the end, as far as summary.json says."""
+    summary: dict[str, Any] = run.run.summary
+    if str(device) in summary.get("dead_devices", {}):
+        return "died"
+    return "left" if str(device) in summary.get("left_after_round", {}) else "there"
+
+
+def rounds_missed(run: ReportedRun) -> Frame:
+    """Rounds between its first and its last one that a device took no part in, by device.
+
+    Only devices in lockstep miss rounds; at free pace an absence is time in which nothing is done.
+    """
+    grouped = run.rounds.groupby("device")["round"]
+    missed = grouped.max() - grouped.min() + 1 - grouped.count()
+    return missed[missed > 0]

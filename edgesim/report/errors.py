@@ -1,0 +1,9 @@
+"""Errors of reports."""
+
+from __future__ import annotations
+
+from edgesim.errors import EdgesimError
+
+
+class ReportError(EdgesimError, ValueError):
+    """A report cannot be made of these runs, or cannot be written; the message says why."""

@@ -1,0 +1,112 @@
+"""Evaluations of a run, with what the fleet had sent and spent until each of them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgesim.report.frames import Frame
+from edgesim.report.runs import CONSENSUS, ReportedRun
+from edgesim.results.columns import EVALUATIONS
+
+MOST_LINES = 32  # devices whose own curves are drawn; of more there are bands
+
+BEST, WORST, AVERAGED = "best device", "worst device", "averaged model"
+OTHERS = "other devices"
+
+_NO_METRICS = {column.name for column in EVALUATIONS} | {"virtual_time_s", "name"}
+
+
+def evaluations_of(run: ReportedRun) -> Frame:
+    """Rows of evaluations.parquet with their number and what the fleet had sent and spent by then.
+
+    The columns are `run`, `evaluation` (a number from 0), those of the file, then `series` (the
+    averaged model, the best, the worst and other devices by the last evaluation of devices),
+    `fleet_sent_bytes` and, with a clock, `fleet_energy_j`.
+    """
+    table = run.evaluations.copy()
+    table.insert(0, "run", run.label)
+    is_consensus = table["model"] == CONSENSUS
+    table.insert(1, "evaluation", is_consensus.cumsum() - 1)
+    table["series"] = np.where(is_consensus, AVERAGED, OTHERS)
+    for device, series in zip(extremes(run), (WORST, BEST), strict=False):
+        table.loc[table["device"] == device, "series"] = series
+    columns = {"sent_bytes": "fleet_sent_bytes", "energy_j": "fleet_energy_j"}
+    for column, name in columns.items():
+        if column in run.rounds:
+            until = _until_evaluations(run, table[is_consensus], column)
+            table[name] = until[table["evaluation"].to_numpy()] if len(table) else []
+    return table
+
+
+def extremes(run: ReportedRun) -> tuple[int, int] | tuple[()]:
+    """The worst and the best device in the last evaluation of devices; empty without one."""
+    last = last_of_devices(run)
+    if len(last) < 2:
+        return ()
+    measure = "accuracy" if last["accuracy"].notna().any() else "loss"
+    order = last.sort_values([measure, "device"], ascending=[measure == "accuracy", True])
+    return int(order["device"].iloc[0]), int(order["device"].iloc[-1])
+
+
+def last_of_devices(run: ReportedRun) -> Frame:
+    """Rows of the last evaluation that tested devices' own models; none if there was none."""
+    table = run.evaluations
+    number = (table["model"] == CONSENSUS).cumsum()
+    of_devices = table["model"] != CONSENSUS
+    if not of_devices.any():
+        return table[of_devices]
+    return table[of_devices & (number == number[of_devices].iloc[-1])]
+
+
+def own_metrics(run: ReportedRun) -> list[str]:
+    """Further measures of the run's task."""
+    table = run.evaluations
+    return [str(c) for c in table.columns if c not in _NO_METRICS and table[c].notna().any()]
+
+
+def _until_evaluations(run: ReportedRun, consensus: Frame, column: str) -> np.ndarray:
+    """Sum of a column over all rounds of the fleet until each evaluation.
+
+    Evaluations go by rounds, or where the clock ends the run, by virtual time.
+    """
+    rounds = run.rounds
+    by_time = run.settings["training"].get("virtual_time_s") is not None
+    order = "virtual_time_s" if by_time else "round"
+    moments = rounds[order].to_numpy()
+    places = np.argsort(moments, kind="stable")
+    totals = np.concatenate([[0], np.cumsum(rounds[column].to_numpy()[places])])
+    wanted = consensus[order].to_numpy()
+    counts = np.searchsorted(moments[places], wanted, side="right" if by_time else "left")
+    if len(counts) and run.is_finished:
+        counts[-1] = len(rounds)  # the last one is of the end
+    return np.asarray(totals[counts])
+
+
+def quantile_bands(table: Frame, keys: list[str], measures: list[str]) -> Frame:
+    """Spread of measures over devices, for each value of the keys.
+
+    Returns:
+        The keys, `measure`, and `lowest`, `p10`, `p25`, `median`, `p75`, `p90`, `highest`.
+    """
+    import pandas as pd
+
+    shares = {
+        "lowest": 0.0,
+        "p10": 0.1,
+        "p25": 0.25,
+        "median": 0.5,
+        "p75": 0.75,
+        "p90": 0.9,
+        "highest": 1.0,
+    }
+    parts = []
+    for measure in measures:
+        if measure not in table or not table[measure].notna().any():
+            continue
+        quantiles = table.groupby(keys, sort=True)[measure].quantile(list(shares.values()))
+        part = quantiles.unstack().set_axis(list(shares), axis=1).reset_index()
+        part.insert(len(keys), "measure", measure)
+        parts.append(part)
+    if not parts:
+        return pd.DataFrame(columns=[*keys, "measure", *shares])
+    return pd.concat(parts, ignore_index=True)

@@ -1,0 +1,98 @@
+"""The report of one run or several: which parts it has, and where it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from edgesim.report.curves import curve_figures
+from edgesim.report.ends import device_table
+from edgesim.report.errors import ReportError
+from edgesim.report.figure import Figure
+from edgesim.report.frames import Frame
+from edgesim.report.page import Notes, Part, Section, page
+from edgesim.report.runs import ReportedRun, load_runs
+from edgesim.report.spending import charge_figure
+from edgesim.report.summary import device_rows, in_short, results_table, settings_table
+from edgesim.report.time_figures import time_figures
+from edgesim.report.troubles import troubles
+from edgesim.storage.store import Store
+
+FILE = "report.html"
+
+
+def write_report(places: Sequence[str | Path], out: Path | None = None) -> tuple[str, int]:
+    """Write the report of runs, as one HTML page that opens without a network.
+
+    Args:
+        places: run directories; paths or URIs.
+        out: file to write; None for `report.html` in the run, or of several in this folder.
+
+    Returns:
+        Path or URI of the page, and its bytes.
+
+    Raises:
+        EdgesimError: a place is no run, or holds no round yet; the page cannot be written.
+        ReportError: the runs cannot be compared.
+    """
+    runs = load_runs(places)
+    data = report_page(runs).encode()
+    if out is None and len(runs) == 1:
+        store = Store.at(places[0])
+        store.write(FILE, data)
+        return f"{store.url}/{FILE}", len(data)
+    path = out or Path(FILE)
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise ReportError(
+            f"{path}: can't be written ({error.strerror}); name another --out"
+        ) from error
+    return str(path), len(data)
+
+
+def report_page(runs: Sequence[ReportedRun]) -> str:
+    """HTML of the report of runs that can be compared."""
+    devices = [device_table(run) for run in runs]
+    sections = [Section("", _top(runs, devices))]
+    if curves := curve_figures(runs):
+        sections.append(Section("How well the models learn", curves))
+    for run, table in zip(runs, devices, strict=True):
+        sections += _of_run(run, table)
+    title = runs[0].label if len(runs) == 1 else f"{len(runs)} runs side by side"
+    return page(f"{title}: what happened", _subtitle(runs), sections)
+
+
+def _subtitle(runs: Sequence[ReportedRun]) -> str:
+    if len(runs) > 1:
+        return "; ".join(run.label for run in runs)
+    settings = runs[0].settings
+    return str(settings.get("description") or f"seed {settings['seed']}")
+
+
+def _top(runs: Sequence[ReportedRun], devices: Sequence[Frame]) -> list[Part]:
+    parts: list[Part] = []
+    several = len(runs) > 1
+    for run, table in zip(runs, devices, strict=True):
+        wrong = troubles(run, table)
+        of = f" in {run.label}" if several else ""
+        if wrong:
+            parts.append(Notes(f"What went wrong{of}", tuple(wrong)))
+        if not several:
+            calm = "In short" if wrong else "In short; nothing went wrong"
+            parts.append(Notes(calm, tuple(in_short(run, table)), is_calm=True))
+    if several and (settings := settings_table(runs)) is not None:
+        parts.append(settings)
+    parts.append(results_table(runs, devices))
+    return parts
+
+
+def _of_run(run: ReportedRun, devices: Frame) -> list[Section]:
+    """Parts of a report about one run alone."""
+    spent: list[Figure | None] = [charge_figure(run)]
+    sections = [
+        Section("Devices", [device_rows(run, devices)]),
+        Section("Who computes, waits, sends and sleeps", time_figures(run, devices)),
+        Section("What was spent", [figure for figure in spent if figure is not None]),
+    ]
+    return [section for section in sections if section.parts]

@@ -1,0 +1,248 @@
+"""Runs as a report sees them: their tables, scenario and names, and what of them is missing."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from edgesim.errors import EdgesimError
+from edgesim.report.errors import ReportError
+from edgesim.report.frames import Frame
+from edgesim.results.load import Run, UnfinishedRunWarning, load_run
+from edgesim.results.own_sources import source_reader
+from edgesim.results.run_files import RunDirectoryError, RunFiles
+from edgesim.scenario.files import parse_scenario
+from edgesim.scenario.schema import Scenario
+from edgesim.storage.store import Store
+
+CONSENSUS = "consensus"
+"""Value of the column `model` of the averaged model."""
+
+_NO_SETTINGS = ("name", "description", "seed")  # what says nothing of how a run was trained
+
+
+@dataclass(frozen=True, eq=False)
+class ReportedRun:
+    """A run that a report is made of.
+
+    Attributes:
+        run: its tables.
+        settings: content of its scenario.yaml.
+        environment: content of its environment.json.
+        scenario: the same as a checked value; None where it cannot be checked any more.
+        label: what tells it from the other runs of the report.
+        missing: what the report cannot show of it, a sentence each.
+    """
+
+    run: Run
+    settings: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    scenario: Scenario | None
+    label: str
+    missing: tuple[str, ...]
+
+    @property
+    def place(self) -> str:
+        """Path or URI of the run directory."""
+        return self.run.place
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run has ended."""
+        return self.run.is_finished
+
+    @property
+    def rounds(self) -> Frame:
+        """Rows of rounds.parquet."""
+        return self.run.rounds
+
+    @property
+    def messages(self) -> Frame:
+        """Rows of messages.parquet."""
+        return self.run.messages
+
+    @property
+    def evaluations(self) -> Frame:
+        """Rows of evaluations.parquet."""
+        return self.run.evaluations
+
+    @property
+    def consensus(self) -> Frame:
+        """Evaluations of the averaged model."""
+        return self.evaluations[self.evaluations["model"] == CONSENSUS]
+
+    @property
+    def num_devices(self) -> int:
+        """Number of devices of the fleet."""
+        devices = self.settings["fleet"]["devices"]
+        if isinstance(devices, int):
+            return devices
+        return sum(group.get("count", 1) for group in devices)
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """What each device is called on axes: its name, or its number."""
+        names = self.settings["fleet"].get("names") or ()
+        return list(names) or [str(device) for device in range(self.num_devices)]
+
+    @property
+    def has_names(self) -> bool:
+        """Whether devices have names."""
+        return bool(self.settings["fleet"].get("names"))
+
+    def device(self, device: int) -> str:
+        """What a device is called in a sentence."""
+        return self.labels[device] if self.has_names else f"device {device}"
+
+    @property
+    def has_clock(self) -> bool:
+        """Whether devices have a virtual clock."""
+        return "virtual_time_s" in self.run.rounds
+
+    @property
+    def is_free(self) -> bool:
+        """Whether devices go at their own pace."""
+        return bool(self.settings["fleet"].get("pace") == "free")
+
+    @cached_property
+    def by_device(self) -> Frame:
+        """Rounds in the order of device and round."""
+        return self.run.rounds.sort_values(["device", "round"], ignore_index=True)
+
+
+def load_runs(places: Sequence[str | Path]) -> list[ReportedRun]:
+    """Load runs, check that they can be compared, and give each a label.
+
+    Args:
+        places: run directories; paths or URIs.
+
+    Raises:
+        EdgesimError: a place is no run, holds no round yet, or its files are damaged.
+        ReportError: two runs cannot be compared.
+    """
+    found = [_load(place) for place in places]
+    _check_comparable(found)
+    labels = _labels(found)
+    return [
+        ReportedRun(r.run, r.settings, r.environment, r.scenario, label, r.missing)
+        for r, label in zip(found, labels, strict=True)
+    ]
+
+
+def _load(place: str | Path) -> ReportedRun:
+    missing: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run = load_run(place)
+    for warning in caught:
+        if not issubclass(warning.category, UnfinishedRunWarning):
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
+    if run.rounds.empty:
+        raise ReportError(f"{run.place}: no round of this run is recorded yet; report it later")
+    files = RunFiles(Store.at(place))
+    settings: dict[str, Any] = yaml.safe_load(files.read_text("scenario.yaml"))
+    environment = files.read_json("environment.json") if files.has("environment.json") else {}
+    if not run.is_finished:
+        missing.append(
+            "labels, memory and the closing figures of devices, which are written when a run ends"
+        )
+        if run.evaluations.empty:
+            missing.append("accuracy and loss of models: none has been evaluated yet")
+    scenario: Scenario | None = None
+    try:
+        scenario = parse_scenario(
+            files.read_text("scenario.yaml"),
+            f"{run.place}/scenario.yaml",
+            Path(),
+            read_source=source_reader(files, unchanged=False),
+        )
+    except RunDirectoryError:
+        raise
+    except EdgesimError as error:
+        missing.append(f"what follows from its scenario, which this edgesim cannot read: {error}")
+    return ReportedRun(run, settings, environment, scenario, run.place, tuple(missing))
+
+
+def _check_comparable(runs: Sequence[ReportedRun]) -> None:
+    """Refuse runs of which accuracies and losses measure different things."""
+    first = runs[0]
+    for other in runs[1:]:
+        for key in ("data.source", "data.options", "training.task", "training.task_options"):
+            one, two = (_value(run.settings, key) for run in (first, other))
+            if one != two:
+                raise ReportError(
+                    f"{first.run.place} and {other.run.place} can't be compared: {key} is "
+                    f"{_word(one)} in the first and {_word(two)} in the second; report them apart"
+                )
+
+
+def differing_settings(runs: Sequence[ReportedRun]) -> dict[str, list[str]]:
+    """Settings that differ between runs: the value in each run as text, by key."""
+    flat = [_flat(run.settings) for run in runs]
+    keys = list(dict.fromkeys(key for settings in flat for key in settings))
+    table = {key: [_word(settings.get(key)) for settings in flat] for key in keys}
+    return {
+        key: values
+        for key, values in table.items()
+        if len(set(values)) > 1 and key != "description"
+    }
+
+
+def _labels(runs: Sequence[ReportedRun]) -> list[str]:
+    """Short labels that tell runs apart: the settings that differ, or else their folders."""
+    if len(runs) == 1:
+        return [str(runs[0].settings.get("name", "run"))]
+    differing = {
+        key: values
+        for key, values in differing_settings(runs).items()
+        if key.split(".")[0] not in _NO_SETTINGS[:2]
+    }
+    labels = [
+        ", ".join(f"{_short(key)} {values[place]}" for key, values in list(differing.items())[:3])
+        for place in range(len(runs))
+    ]
+    if len(set(labels)) == len(labels) and max(map(len, labels)) <= 60:
+        return labels
+    folders = [Path(run.place).name for run in runs]
+    if len(set(folders)) == len(folders):
+        return folders
+    return [f"{place + 1}: {folder}" for place, folder in enumerate(folders)]
+
+
+def _short(key: str) -> str:
+    """A key in a label: its last part, and the part before where that says little."""
+    *before, last = key.split(".")
+    return f"{before[-1]}.{last}" if before and last in ("kind", "name", "values") else last
+
+
+def _flat(value: object, key: str = "") -> dict[str, object]:
+    """Settings by their whole keys; lists stay whole."""
+    if not isinstance(value, dict):
+        return {key: value}
+    found: dict[str, object] = {}
+    for name, inner in value.items():
+        found |= _flat(inner, f"{key}.{name}" if key else str(name))
+    return found
+
+
+def _value(settings: Mapping[str, Any], key: str) -> object:
+    value: Any = settings
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def _word(value: object) -> str:
+    """A value of a scenario as it is written there."""
+    if isinstance(value, str):
+        return value
+    text = yaml.safe_dump(value, default_flow_style=True, width=10**6).strip()
+    return text.removesuffix("...").strip()

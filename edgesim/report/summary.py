@@ -1,0 +1,233 @@
+"""A run in a person's units: a few sentences, and the table of its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from edgesim.report.frames import Frame
+from edgesim.report.runs import ReportedRun, differing_settings
+from edgesim.report.units import count, data_size, duration, energy, listed, percent
+from edgesim.study.tables.table import Table
+
+_FEW = 64  # devices that have a row each
+_UNLIKE = 1.1  # times as long: devices of unlike speed
+_ENDS = 8  # of more: the first by each reason
+
+
+def in_short(run: ReportedRun, devices: Frame) -> list[str]:
+    """What happened, in a few sentences.
+
+    Args:
+        run: the run.
+        devices: its table of `device_table`.
+    """
+    return [*_training(run), *_quality(run, devices), *_traffic(run, devices), *_pace(run, devices)]
+
+
+def _training(run: ReportedRun) -> Iterator[str]:
+    settings = run.settings
+    rounds = int(run.rounds["round"].max()) + 1
+    model, algorithm = settings["model"]["name"], settings["gossip"]["algorithm"]
+    precision = settings["model"].get("precision", "fp32")
+    yield (
+        f"{count(run.num_devices, 'device')} trained {_last_part(model)} in {precision} on "
+        f"{_last_part(settings['data']['source'])} with {_last_part(algorithm)} "
+        f"for {'up to ' if run.is_free else ''}{count(rounds, 'round')}."
+    )
+
+
+def _last_part(name: object) -> str:
+    """One's own part without its folder."""
+    text = name if isinstance(name, str) else str(name)
+    return text.rsplit("/", 1)[-1]
+
+
+def _quality(run: ReportedRun, devices: Frame) -> Iterator[str]:
+    consensus = run.consensus
+    if consensus.empty:
+        return
+    last = consensus.iloc[-1]
+    own = devices["accuracy"].dropna().astype(float)
+    if last["accuracy"] is not None and last["accuracy"] == last["accuracy"]:
+        text = f"The averaged model classifies {percent(last['accuracy'])} of the test samples"
+        best = consensus["accuracy"].astype(float)
+        if best.max() > last["accuracy"] + 0.005:
+            at = consensus["round"][best.idxmax()]
+            text += f" (its best was {percent(best.max())} in round {at})"
+        if len(own):
+            text += f"; devices' own models {percent(own.min())} to {percent(own.max())}"
+        yield f"{text}."
+    else:
+        yield f"The loss of the averaged model is {last['loss']:.4g}."
+
+
+def _traffic(run: ReportedRun, devices: Frame) -> Iterator[str]:
+    sent, messages = int(devices["sent_bytes"].sum()), int(devices["messages_sent"].sum())
+    yield (
+        f"The fleet sent {data_size(sent)} in {count(messages, 'message')}, "
+        f"{data_size(sent / run.num_devices)} a device."
+    )
+    if run.has_clock:
+        spent = devices["energy_j"]
+        most = devices.loc[spent.idxmax()]
+        yield (
+            f"That takes the real fleet {duration(devices['virtual_time_s'].max())} and "
+            f"{energy(spent.sum())}; the most, {energy(most['energy_j'])}, is spent by "
+            f"{run.device(int(most['device']))}."
+        )
+
+
+def _pace(run: ReportedRun, devices: Frame) -> Iterator[str]:
+    """Who is slow, and who waits for whom."""
+    if not run.has_clock:
+        return
+    per_round = devices["virtual_compute_s"] / devices["rounds"].where(devices["rounds"] > 0)
+    longest_s, shortest_s = per_round.max(), per_round.min()
+    if longest_s > _UNLIKE * shortest_s:
+        slow = devices["device"][per_round > longest_s / _UNLIKE]
+        names = [run.device(int(device)) for device in slow]
+        are, they = ("is", "it computes") if len(slow) == 1 else ("are", "they compute")
+        yield (
+            f"Slowest {are} {listed(names)}: {they} {duration(longest_s)} a round, "
+            f"{longest_s / shortest_s:.3g} times as long as "
+            f"{run.device(int(devices['device'][per_round.idxmin()]))}."
+        )
+    waited = waits(run)
+    if waited is None or waited.empty:
+        return
+    by_cause = waited.groupby("waited_for")["waited_s"].sum().sort_values(ascending=False)
+    share = devices["virtual_wait_s"].sum() / devices["virtual_time_s"].sum()
+    cause = int(by_cause.index[0])
+    yield (
+        f"Devices wait for {percent(share)} of their time, most of it for "
+        f"{run.device(cause)} ({percent(by_cause.iloc[0] / by_cause.sum())} of all waiting)."
+    )
+
+
+def waits(run: ReportedRun) -> Frame | None:
+    """Seconds that each device waited for each sender; None where the run did not record it.
+
+    A wait for the message of a device that had left counts for the device in its place.
+    """
+    rounds, messages = run.rounds, run.messages
+    if "waited_for" not in rounds:
+        return None
+    waiting = rounds[rounds["waited_for"] >= 0]
+    taken_over = messages[messages["device"] != messages["sender"]]
+    if len(taken_over):
+        in_place = taken_over.drop_duplicates(["round", "sender"]).set_index(["round", "sender"])
+        keys = waiting.set_index(["round", "waited_for"]).index
+        found = in_place["device"].reindex(keys).to_numpy()
+        by = np.where(np.isnan(found), waiting["waited_for"], found).astype("int64")
+        waiting = waiting.assign(waited_for=by)
+    sums = waiting.groupby(["device", "waited_for"])["virtual_wait_s"]
+    table = sums.agg(["sum", "count"]).reset_index()
+    return table.set_axis(["device", "waited_for", "waited_s", "times"], axis=1)
+
+
+def settings_table(runs: Sequence[ReportedRun]) -> Table | None:
+    """Settings that differ between runs; None where all are the same."""
+    differing = differing_settings(runs)
+    if not differing:
+        return None
+    rows = tuple((key, *values) for key, values in differing.items())
+    return Table("Settings that differ", ("key", *(run.label for run in runs)), rows)
+
+
+def results_table(runs: Sequence[ReportedRun], devices_of_runs: Sequence[Frame]) -> Table:
+    """Closing figures, one column a run."""
+    columns = [_figures(run, devices) for run, devices in zip(runs, devices_of_runs, strict=True)]
+    labels = list(dict.fromkeys(label for column in columns for label in column))
+    rows = tuple((label, *(column.get(label, "") for column in columns)) for label in labels)
+    heads = ("", *(run.label for run in runs)) if len(runs) > 1 else ("", "")
+    return Table("", heads, rows)
+
+
+def _figures(run: ReportedRun, devices: Frame) -> dict[str, str]:
+    found: dict[str, str] = {}
+    consensus = run.consensus
+    if len(consensus):
+        last = consensus.iloc[-1]
+        if last["accuracy"] is not None and last["accuracy"] == last["accuracy"]:
+            found["accuracy of the averaged model"] = percent(last["accuracy"])
+        found["loss of the averaged model"] = f"{last['loss']:.4g}"
+        own = devices["accuracy"].dropna().astype(float)
+        if len(own):
+            found["accuracy of devices, mean"] = percent(own.mean())
+            found["  worst to best"] = f"{percent(own.min())} to {percent(own.max())}"
+        found["consensus distance"] = f"{last['consensus_distance']:.4g}"
+    if (rate := run.run.summary.get("averaging_rate")) is not None:
+        found["averaging rate"] = f"{rate:g}"
+    found["rounds"] = f"{int(run.rounds['round'].max()) + 1:,}"
+    if run.run.summary.get("parameters"):
+        found["parameters"] = f"{run.run.summary['parameters']:,}"
+    found["bytes sent"] = data_size(devices["sent_bytes"].sum())
+    found["  by a device, most"] = data_size(devices["sent_bytes"].max())
+    if run.has_clock:
+        found["virtual time"] = duration(devices["virtual_time_s"].max())
+        found["energy"] = energy(devices["energy_j"].sum())
+        for name, part in (
+            ("computing", "compute"),
+            ("memory", "memory"),
+            ("radio", "radio"),
+            ("waiting", "idle"),
+        ):
+            found[f"  {name}"] = energy(devices[f"energy_{part}_j"].sum())
+    if (wall_s := run.run.summary.get("wall_s")) is not None:
+        found["time of this machine"] = duration(wall_s)
+    found["seed"] = str(run.settings["seed"])
+    found["files"] = run.place
+    return found
+
+
+def device_rows(run: ReportedRun, devices: Frame) -> Table:
+    """What each device used and how it ended; of large fleets those that stand out."""
+    shown, notes = devices, list[str]()
+    if len(devices) > _FEW:
+        shown = _outstanding(devices)
+        notes.append(
+            f"{len(shown)} of {len(devices):,} devices: those with the most and the least work, "
+            "waiting, bytes, energy and accuracy. The data of the figures have all."
+        )
+    columns = [c for c in _COLUMNS if c[1] in shown and (c[1] != "asleep_s" or shown[c[1]].any())]
+    rows = tuple(
+        (run.labels[int(row["device"])], *(_cell(form, row[name]) for _, name, form in columns))
+        for _, row in shown.iterrows()
+    )
+    heads = ("device", *(head for head, _, _ in columns))
+    return Table("What each device did and used", heads, rows, tuple(notes))
+
+
+_COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+    ("board", "profile", str),
+    ("rounds", "rounds", lambda value: f"{int(value):,}"),
+    ("computed", "virtual_compute_s", duration),
+    ("waited", "virtual_wait_s", duration),
+    ("asleep", "asleep_s", duration),
+    ("radio sent", "radio_busy_s", duration),
+    ("sent", "sent_bytes", data_size),
+    ("received", "received_bytes", data_size),
+    ("energy", "energy_j", energy),
+    ("charge left", "charge_left_j", lambda value: energy(max(value, 0.0))),
+    ("accuracy", "accuracy", percent),
+    ("loss", "loss", lambda value: f"{value:.4g}"),
+    ("at the end", "end", str),
+)
+
+
+def _cell(form: Callable[[Any], str], value: Any) -> str:  # noqa: ANN401 (a cell of any column)
+    return "" if value is None or value != value else form(value)
+
+
+def _outstanding(devices: Frame) -> Frame:
+    """Devices with the largest and the smallest figures."""
+    chosen: set[int] = set()
+    for column in ("virtual_compute_s", "virtual_wait_s", "sent_bytes", "energy_j", "accuracy"):
+        if column in devices and devices[column].notna().any():
+            order = devices.dropna(subset=[column]).sort_values([column, "device"])["device"]
+            chosen |= {*order.head(2), *order.tail(2)}
+    chosen |= set(devices.loc[devices["end"] != "there", "device"].head(_ENDS))
+    return devices[devices["device"].isin(sorted(chosen))]

@@ -1,0 +1,186 @@
+"""What went wrong in a run, as sentences for the box at the top of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+from typing import Any
+
+from edgesim.errors import ScenarioError
+from edgesim.report.ends import rounds_missed
+from edgesim.report.frames import Frame
+from edgesim.report.runs import ReportedRun
+from edgesim.report.units import count, data_size, duration, energy, listed, percent
+from edgesim.scenario.attendance import make_attendance
+
+_NAMED = 5  # devices that get a sentence of their own
+_LOW_CHARGE = 0.1  # of a battery
+_MANY_RETRANSMITTED = 0.05  # of the bytes sent
+_GROWN = 2.0  # times the least distance so far, of an unfinished run
+_MOST_ABSENCES = 10_000  # of a device, that are counted
+
+
+def troubles(run: ReportedRun, devices: Frame) -> list[str]:
+    """What a reader should know before the figures.
+
+    Args:
+        run: the run.
+        devices: its table of `device_table`.
+    """
+    return [
+        *_unfinished(run),
+        *run.run.summary.get("warnings", ()),
+        *_growing_distance(run),
+        *_departures(run, devices),
+        *_batteries(run, devices),
+        *_absences(run),
+        *_losses(run, devices),
+    ]
+
+
+def _unfinished(run: ReportedRun) -> Iterator[str]:
+    if not run.is_finished:
+        last = run.rounds.groupby("device")["round"].max() + 1
+        done = [int(last.get(device, 0)) for device in range(run.num_devices)]
+        span = f"{min(done):,}" if min(done) == max(done) else f"{min(done):,} to {max(done):,}"
+        yield (
+            f"The run is not finished: of each device {span} rounds are recorded. "
+            f"edgesim resume {run.place} goes on with it."
+        )
+    for missing in run.missing:
+        yield f"Missing here: {missing}."
+
+
+def _growing_distance(run: ReportedRun) -> Iterator[str]:
+    """Of an unfinished run; summary.json says it of a finished one."""
+    if run.is_finished:
+        return
+    distances = run.consensus["consensus_distance"]
+    positive = distances[distances > 0]
+    if len(positive) > 2 and positive.iloc[-1] > _GROWN * positive.min():
+        yield (
+            f"The consensus distance is {positive.iloc[-1]:.3g}, "
+            f"{positive.iloc[-1] / positive.min():.3g} times its least: the models move apart."
+        )
+
+
+def _departures(run: ReportedRun, devices: Frame) -> Iterator[str]:
+    """Devices that died or left, with the moment."""
+    summary = run.run.summary
+    reasons = {"battery": "because its battery was empty", "plan": "as planned"}
+    sentences: list[str] = []
+    for name, end in summary.get("dead_devices", {}).items():
+        sentences.append(
+            f"{_named(run, int(name))} died of an empty battery"
+            f"{_when(end['virtual_time_s'], end['rounds'])}."
+        )
+    for name, last in summary.get("left_after_round", {}).items():
+        at = devices["virtual_time_s"].iloc[int(name)] if run.has_clock else None
+        why = reasons.get(summary.get("left_because", {}).get(name, ""), "")
+        sentences.append(f"{_named(run, int(name))} left {why}{_when(at, last + 1)}.")
+    yield from sentences[:_NAMED]
+    if (more := len(sentences) - _NAMED) > 0:
+        yield f"So did {count(more, 'more device')}; the table of devices has them."
+
+
+def _when(at_s: float | None, rounds: int) -> str:
+    after = f" after {count(rounds, 'round')}"
+    return after if at_s is None else f" at {duration(at_s)}{after}"
+
+
+def _batteries(run: ReportedRun, devices: Frame) -> Iterator[str]:
+    """Batteries that are nearly empty, or were overdrawn."""
+    if "battery_j" not in devices:
+        return
+    there = devices[devices["end"] == "there"]
+    low = there[there["charge_left_j"] < _LOW_CHARGE * there["battery_j"]]
+    if len(low):
+        names = [run.device(int(device)) for device in low["device"]]
+        worst = low["charge_left_j"].min()
+        left = f"{energy(max(worst, 0.0))} is left" if worst > 0 else "nothing is left"
+        yield (
+            f"{_start(listed(names))} ended with less than {percent(_LOW_CHARGE)} of the battery; "
+            f"of the emptiest {left}."
+        )
+
+
+def _absences(run: ReportedRun) -> Iterator[str]:
+    """Who was not there for a while, or came late."""
+    missed = rounds_missed(run)
+    joined = run.rounds.groupby("device")["round"].min()
+    absent_s = _absent_seconds(run)
+    for device, number in list(missed.items())[:_NAMED]:
+        yield f"{_named(run, int(str(device)))} was absent in {count(int(number), 'round')}."
+    if len(missed) > _NAMED:
+        more = missed.iloc[_NAMED:]
+        yield (
+            f"{count(len(more), 'more device')} missed {int(more.min()):,} to "
+            f"{int(more.max()):,} rounds each."
+        )
+    for device, (times, seconds) in list(absent_s.items())[:_NAMED]:
+        often = "once" if times == 1 else f"{times:,} times"
+        yield f"{_named(run, device)} was absent {often}, for {duration(seconds)} in all."
+    if len(absent_s) > _NAMED:
+        yield f"{count(len(absent_s) - _NAMED, 'more device')} were absent at times."
+    late = [int(str(device)) for device, first in joined.items() if first > 0]
+    if late:
+        yield f"{_start(listed([run.device(device) for device in late]))} joined later."
+
+
+def _absent_seconds(run: ReportedRun) -> dict[int, tuple[int, float]]:
+    """How often and how long devices at free pace were absent until their clocks ended."""
+    if run.scenario is None or not run.is_free or run.scenario.fleet.churn is None:
+        return {}
+    ends = run.rounds.groupby("device")["virtual_time_s"].max()
+    attendance = make_attendance(run.scenario)
+    found: dict[int, tuple[int, float]] = {}
+    for device, end_s in ends.items():
+        times, total_s, now_s = 0, 0.0, 0.0
+        while times < _MOST_ABSENCES:
+            try:
+                from_s, until_s = attendance.next_absence(int(str(device)), now_s)
+            except ScenarioError:
+                break
+            if from_s >= end_s or until_s == inf:
+                break
+            times, total_s, now_s = times + 1, total_s + until_s - from_s, until_s
+        if times:
+            found[int(str(device))] = times, total_s
+    return found
+
+
+def _losses(run: ReportedRun, devices: Frame) -> Iterator[str]:
+    """Losses of actors, of messages and of packets."""
+    summary: dict[str, Any] = run.run.summary or run.environment  # type: ignore[assignment]
+    if restarts := summary.get("actor_restarts", 0):
+        yield (
+            f"Actors were lost and restarted {count(restarts, 'time')}; the result is that of an "
+            "undisturbed run."
+        )
+    resumes = summary.get("resumes", len(run.environment.get("resumed", ())))
+    if resumes:
+        yield f"The run was interrupted and resumed {count(resumes, 'time')}."
+    if lost := summary.get("messages_lost", 0):
+        yield (
+            f"{count(lost, 'message')} to dead devices were lost, with a push weight of "
+            f"{summary['push_weight_lost']:.3g}."
+        )
+    if without := summary.get("without_model"):
+        names = listed([run.device(device) for device in without])
+        yield f"{_start(names)} got no model: no message came before the run ended."
+    if "retransmitted_bytes" in devices:
+        sent, again = devices["sent_bytes"].sum(), devices["retransmitted_bytes"].sum()
+        if again > _MANY_RETRANSMITTED * max(sent, 1):
+            yield (
+                f"Links lost packets: {data_size(again)} were sent again, "
+                f"{percent(again / sent)} of what was sent."
+            )
+
+
+def _named(run: ReportedRun, device: int) -> str:
+    return _start(run.device(device))
+
+
+def _start(text: str) -> str:
+    """At the start of a sentence; names stay as they are."""
+    return f"D{text[1:]}" if text.startswith("device ") else text

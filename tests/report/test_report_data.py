@@ -1,0 +1,147 @@
+"""What a report says equals what its run recorded."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+import vl_convert
+from reported_runs import content, table
+
+import edgesim
+from edgesim.report.report import report_page, write_report
+from edgesim.report.runs import load_runs
+
+DEAD = "</script>"  # a name that would end a script
+
+
+@pytest.fixture(scope="module")
+def run(place):
+    return edgesim.load_run(place)
+
+
+@pytest.fixture(scope="module")
+def page(place):
+    return report_page(load_runs([place]))
+
+
+def text_of(page):
+    """Text of the page without its scripts."""
+    body = page[page.index("<body>") : page.index("<noscript>")]
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", body))
+
+
+def test_data_of_the_accuracy_figure_are_the_evaluations(page, run):
+    ours = table(page, "accuracy")
+    expected = run.evaluations.reset_index(drop=True)
+    pd.testing.assert_frame_equal(
+        ours[list(expected.columns)], expected, check_dtype=False, check_exact=True
+    )
+
+
+def test_an_evaluation_has_what_the_fleet_had_sent_and_spent(page, run):
+    ours = table(page, "accuracy").query("model == 'consensus'")
+    for _, row in ours.iterrows():
+        until = run.rounds[run.rounds["round"] < row["round"]]
+        assert row["fleet_sent_bytes"] == until["sent_bytes"].sum()
+        assert row["fleet_energy_j"] == pytest.approx(until["energy_j"].sum(), rel=1e-12)
+    assert ours["fleet_sent_bytes"].iloc[-1] == run.summary["sent_bytes"]
+
+
+def test_seconds_of_activities_are_those_of_the_rounds(page, run):
+    seconds = table(page, "time-of-devices", "times").pivot_table(
+        index="name", columns="activity", values="seconds"
+    )
+    by_name = run.rounds.groupby("name")
+    for activity, column in (("computing", "virtual_compute_s"), ("waiting", "virtual_wait_s")):
+        np.testing.assert_allclose(seconds[activity], by_name[column].sum(), rtol=1e-5)
+    shares = table(page, "time-of-fleet")
+    whole = shares.groupby("time_s")["share"].sum()
+    np.testing.assert_allclose(whole, 1.0, atol=1e-5)
+    width_s = run.summary["virtual_time_s"] / len(whole)
+    waited_s = shares.query("activity == 'waiting'")["share"].sum() * width_s * 4
+    assert waited_s == pytest.approx(run.rounds["virtual_wait_s"].sum(), rel=1e-4)
+
+
+def test_who_waited_for_whom_adds_up_to_all_waiting(page, run):
+    waits = table(page, "waits")
+    assert waits["waited_s"].sum() == pytest.approx(run.rounds["virtual_wait_s"].sum(), rel=1e-5)
+    # After it has left its messages are sent by another, who is then waited for.
+    by_address = run.rounds.query("waited_for_name == @DEAD")
+    of_another = run.messages.query("name != @DEAD and sender_name == @DEAD")
+    by_itself = by_address[~by_address["round"].isin(of_another["round"])]
+    assert len(by_itself) < len(by_address)
+    for_it = waits.query("waited_for_name == @DEAD")["waited_s"].sum()
+    assert for_it == pytest.approx(by_itself["virtual_wait_s"].sum(), rel=1e-5)
+
+
+def test_the_timeline_is_made_of_the_rounds_and_messages(page, run):
+    spans = table(page, "timeline")
+    first = run.rounds.query("name == 'attic' and round == 0").iloc[0]
+    spans = spans[spans["part"] == spans["part"].iloc[0]]
+    own = spans.query("name == 'attic' and round == 0").set_index("activity")
+    assert own.loc["computing", "end_s"] == pytest.approx(first["virtual_compute_s"])
+    assert own.loc["waiting", "end_s"] == pytest.approx(first["virtual_time_s"])
+    assert own.loc["waiting", "peer"] == first["waited_for_name"]
+    sent = run.messages.query("sender_name == 'attic' and round == 0")
+    pd.testing.assert_series_equal(
+        own.loc["sending", "end_s"].sort_values(),
+        sent["sent_time_s"].sort_values(),
+        check_index=False,
+        check_names=False,
+        rtol=1e-6,
+    )
+
+
+def test_the_battery_that_ended_is_said_and_drawn(page, run):
+    last = run.rounds.query("name == @DEAD").iloc[-1]
+    assert run.summary["left_after_round"] == {"3": int(last["round"])}
+    wrong = text_of(page).split("In short")[0]
+    assert "left because its battery was empty" in wrong
+    assert f"after {int(last['round']) + 1} rounds" in wrong
+    charge = table(page, "charge")
+    assert charge["charge_left_j"].iloc[-1] == pytest.approx(last["charge_left_j"], rel=1e-6)
+    assert charge["virtual_time_s"].iloc[-1] == pytest.approx(last["virtual_time_s"], rel=1e-6)
+
+
+def test_lost_packets_are_said(page):
+    assert "Links lost packets:" in text_of(page)
+
+
+def test_the_page_loads_nothing_from_elsewhere(page):
+    body = page[: page.index('id="report-content"')]
+    assert "http" not in body.replace("http-equiv", "")
+    assert not re.search(r'<(script|img|link)[^>]+(src|href)="(?!data:)', body)
+    assert "default-src 'none'" in page
+
+
+def test_a_name_ends_no_script_and_is_no_markup(page):
+    assert page.count("</script>") == 3
+    assert "a &lt;small&gt; fleet &amp; its report" in page
+    assert DEAD in set(table(page, "accuracy")["name"])
+
+
+def test_every_drawing_is_sound(page):
+    """Vega-Lite compiles each of them, with its data."""
+    found = content(page)
+    assert {"accuracy", "loss", "consensus-distance", "timeline"} <= found["figures"].keys()
+    for key, figure in found["figures"].items():
+        for spec in figure["views"]:
+            whole = spec | {
+                "$schema": found["schema"],
+                "width": 600,
+                "datasets": {n: found["tables"][t] for n, t in figure["tables"].items()},
+            }
+            svg = vl_convert.vegalite_to_svg(whole)
+            assert len(re.findall(r"mark-(?:line|rect|symbol|area|rule|text)", svg)) > 1, key
+            assert "NaN" not in svg, key
+
+
+def test_a_report_lies_in_its_run_and_may_be_written_again(place):
+    written, num_bytes = write_report([place])
+    assert written == f"{place}/report.html"
+    assert (place / "report.html").stat().st_size == num_bytes
+    assert write_report([place]) == (written, num_bytes)
+    edgesim.load_run(place)

@@ -1,0 +1,115 @@
+"""What cannot be reported is refused in one line; what is unfinished says what is missing."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+
+import pytest
+from reported_runs import SCENARIO, content, train
+
+from edgesim import cli
+from edgesim.errors import EdgesimError
+from edgesim.fleet import run as fleet_run
+from edgesim.report.report import report_page, write_report
+from edgesim.report.runs import load_runs
+
+SMALL = SCENARIO | {
+    "fleet": {"devices": 3},
+    "network": {},
+    "training": {"rounds": 4, "optimizer": {"lr": 0.05}},
+}
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    return train(tmp_path_factory.mktemp("small"), scenario=SMALL)
+
+
+def refusal(*places):
+    with pytest.raises(EdgesimError) as refused:
+        load_runs(places)
+    assert isinstance(refused.value, ValueError), "bad input"
+    (line,) = str(refused.value).splitlines()
+    return line
+
+
+def test_an_empty_a_foreign_and_an_absent_directory(tmp_path):
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "notes.txt").write_text("nothing of a run")
+    (tmp_path / "empty").mkdir()
+    for name in ("empty", "foreign", "absent"):
+        assert refusal(tmp_path / name).startswith(f"{tmp_path / name}: no run directory")
+
+
+def test_a_file(small):
+    line = refusal(small / "rounds.parquet")
+    assert line.startswith(f"{small / 'rounds.parquet'}")
+
+
+def test_runs_of_different_data(tmp_path, small):
+    other = train(tmp_path, "seed=4", scenario=SMALL)
+    assert len(load_runs([small, other])) == 2
+    text = (other / "scenario.yaml").read_text()
+    changed = text.replace("source: digits", "source: cifar10")
+    assert changed != text
+    rewrite(other, changed)
+    assert (
+        f"{small} and {other} can't be compared: data.source is digits in the first and cifar10 "
+        "in the second; report them apart"
+    ) == refusal(small, other)
+
+
+def rewrite(run, text):
+    """Another scenario.yaml under the run's seal."""
+    from edgesim.results.run_files import RunFiles
+    from edgesim.storage.store import Store
+
+    RunFiles(Store.at(run)).write_text("scenario.yaml", text[: text.rindex("# ")])
+
+
+def test_a_run_that_has_recorded_nothing(tmp_path):
+    from edgesim.results.run_directory import RunDirectory
+
+    RunDirectory.create(tmp_path / "new", "digest")
+    assert refusal(tmp_path / "new").endswith(
+        "no round of this run is recorded yet; report it later"
+    )
+
+
+def test_an_unfinished_run_is_reported_and_says_what_is_missing(tmp_path, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fleet_run, "write_devices", stop)
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path, scenario=SMALL)
+    page = report_page(load_runs([tmp_path / "run"]))
+    assert "The run is not finished: of each device 4 rounds are recorded." in page
+    assert "Missing here: labels, memory and the closing figures of devices" in page
+    assert "accuracy" in content(page)["figures"]
+
+
+def test_the_command_says_where_the_page_is(small, tmp_path, monkeypatch, capsys):
+    terminate = signal.getsignal(signal.SIGTERM)
+    page = tmp_path / "page.html"
+    monkeypatch.setattr(sys, "argv", ["edgesim", "report", str(small), "--out", str(page)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    signal.signal(signal.SIGTERM, terminate)
+    assert not ended.value.code
+    assert capsys.readouterr().out.startswith(f"report: {page} (")
+    assert page.read_text().startswith("<!DOCTYPE html>")
+
+
+def test_a_page_that_cannot_be_written(small, tmp_path):
+    with pytest.raises(EdgesimError, match=r"can't be written .*; name another --out"):
+        write_report([small], tmp_path / "no" / "page.html")
+
+
+def test_a_run_without_clocks_has_no_figures_of_time(small):
+    figures = content(report_page(load_runs([small])))["figures"]
+    assert json.dumps(figures)
+    assert "timeline" not in figures
+    assert "charge" not in figures
