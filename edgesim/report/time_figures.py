@@ -214,7 +214,6 @@ def _time_of_fleet(run: ReportedRun, spans: Frame) -> Figure:
 
 
 def _timeline(run: ReportedRun, spans: Frame, devices: Frame) -> Figure:
-    import pandas as pd
 
     rows = rows_of(run, devices, ["virtual_compute_s", "virtual_wait_s"])[:MOST_ROWS]
     parts: list[Frame] = []
@@ -222,7 +221,7 @@ def _timeline(run: ReportedRun, spans: Frame, devices: Frame) -> Figure:
         part = segments(run, spans, window, rows)
         part.insert(0, "part", label)
         parts.append(part)
-    table: Frame = pd.concat(parts, ignore_index=True)
+    table = _joined(parts)
     table.insert(2, "name", [run.labels[device] for device in table["device"]])
     table["length_s"] = table["end_s"] - table["start_s"]
     table = rounded(table, 9)
@@ -240,6 +239,12 @@ def _timeline(run: ReportedRun, spans: Frame, devices: Frame) -> Figure:
         views=views,
         choice="part of the run",
     )
+
+
+def _joined(parts: Sequence[Frame]) -> Frame:
+    import pandas as pd
+
+    return pd.concat(parts, ignore_index=True)
 
 
 def _windows(spans: Frame, rows: Sequence[int]) -> dict[str, tuple[float, float]]:
