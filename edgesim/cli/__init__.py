@@ -214,9 +214,10 @@ def list_(
 
 @contextmanager
 def _shown(stage: str) -> Iterator[View]:
-    """What shows a run from its first second on, whoever looks: nobody has to.
+    """Context that shows the progress of a run from its first second on.
 
-    A run goes on where its terminal is closed, its pipe has no reader, or its output has no room.
+    The run goes on if its terminal is closed, its pipe has no reader, or the disk of its output is
+    full.
     """
     from edgesim.fleet.recording.make_view import make_view
 
@@ -237,7 +238,7 @@ def _prepare(path: Path, overrides: Sequence[str], *, is_run: bool) -> Prepared:
     from edgesim.assembly.budget import check_memory
     from edgesim.assembly.known_data import DataShape
     from edgesim.assembly.preparation import (
-        prepare,  # imported late, since it loads torch, which a refused file need not wait for
+        prepare,  # imported late: it loads torch, which is not needed to refuse a file
     )
     from edgesim.assembly.subject import subject_of
     from edgesim.study.batteries import check_batteries

@@ -52,7 +52,7 @@ def prepared_table(prepared: Prepared) -> Table:
 
 
 def _described(part: OwnPart) -> str:
-    """What is loaded for one's own part."""
+    """Description of the code that is loaded for an own part."""
     what = "package" if part.source is None else "file"
     return f"{part.name} from {part.place} ({what} {part.digest[:12]})"
 
@@ -105,7 +105,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _whose_accuracy(summary: dict[str, Any]) -> str:
-    """Which devices' own models the last evaluation was of."""
+    """The devices whose own models were in the last evaluation, as text."""
     devices = summary["devices"]
     evaluated = summary.get("device_models_evaluated", devices)
     missing = {

@@ -1,4 +1,4 @@
-"""The catalogs that `edgesim list` shows; apart from what fills them, which takes time to load."""
+"""Names of the catalogs of `edgesim list`, without their entries, which take time to load."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ _OWN: dict[Catalog, str] = {
     "datasets": "or one of your own, arrays of any shape: data.source: ./file.py:Name or "
     "package.module:Name, see docs/own-parts.md",
 }
-"""How scenarios name what is in no catalog."""
+"""How scenarios refer to parts outside the catalogs."""
 
 _CATALOGS: dict[Catalog, Callable[[], list[tuple[str, str]]]] = {
     "topologies": _topologies,

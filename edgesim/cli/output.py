@@ -1,4 +1,4 @@
-"""Standard output and standard error of the command line, and what becomes of their errors."""
+"""Standard output and standard error of the command line, and handling of their errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class OutputError(Exception):
 
 
 class _Output(io.TextIOBase):
-    """Standard output while `main` runs. Its errors become `OutputError`, unlike other ones."""
+    """Standard output while `main` runs. Errors of writing to it become `OutputError`."""
 
     def __init__(self) -> None:
         self._stream: TextIO | None = None
@@ -26,7 +26,7 @@ class _Output(io.TextIOBase):
 
     @contextmanager
     def takes_over(self) -> Iterator[None]:
-        """Redirect standard output to this object, typer's help and rich's displays included."""
+        """Redirect standard output, also of typer's help and rich's displays, to this object."""
         self._stream = sys.stdout
         try:
             with redirect_stdout(self):
@@ -36,11 +36,11 @@ class _Output(io.TextIOBase):
 
     @contextmanager
     def dispensable(self) -> Iterator[None]:
-        """Let what can't be written end nothing that goes on: it is dropped.
+        """Context in which text that cannot be written is dropped and ends nothing.
 
         Raises:
-            OutputError: afterwards, if a file could not be written. That nobody reads any more, as
-                on a terminal that was closed, is no error.
+            OutputError: at the end, if a file could not be written. A closed terminal or pipe is no
+                error.
         """
         self._errors, self._is_dispensable, self._is_terminal = [], True, self.isatty()
         try:
@@ -95,7 +95,7 @@ class _Output(io.TextIOBase):
 
 
 class _Diagnostics(io.TextIOBase):
-    """Standard error. What can't be written there is dropped: nobody could be told."""
+    """Standard error. Text that cannot be written is dropped."""
 
     def write(self, text: str) -> int:
         with suppress(OSError, ValueError):
@@ -121,7 +121,7 @@ class _Diagnostics(io.TextIOBase):
 
 
 def refuse_more_output() -> None:
-    """Drop text that could not be written, or Python would write it again when it ends."""
+    """Drop text that could not be written; otherwise Python would write it again at its end."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
 

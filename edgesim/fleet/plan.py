@@ -1,4 +1,4 @@
-"""What all hosts of a fleet are given: what to build, and where the run leaves its files."""
+"""The plan of a fleet, which all its hosts get: devices to build, and the run directory."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ class FleetPlan:
 
     Attributes:
         run_directory: where the run leaves its files, a path or a URI.
-        run_digest: names what is trained, with what; checkpoints of another run are not read.
-        holder: for whom hosts write there; see `RunDirectory`.
+        run_digest: digest of all that determines the result; checkpoints of another run are not
+            read.
+        holder: holder of the lease of the run directory; see `RunDirectory`.
     """
 
     scenario: Scenario

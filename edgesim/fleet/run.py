@@ -1,4 +1,4 @@
-"""One run from a checked scenario to its tables, with Ray or inline, by the same host code."""
+"""One run from a checked scenario to its tables, with Ray or inline; hosts are the same."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """Where a run's files are, a path or a URI, and its summary as in summary.json."""
+    """Place of a run's files (a path or a URI), and its summary as in summary.json."""
 
     place: str
     summary: dict[str, Any]
@@ -119,11 +119,11 @@ def resume_run(
     view: View | None = None,
     sinks: Sequence[Sink] = (),
 ) -> RunResult:
-    """Go on with a run that was interrupted, from what is in its directory, to the same result.
+    """Resume an interrupted run from its directory; the result is that of an undisturbed run.
 
     Args:
         place: run directory.
-        inline: as in `run_scenario`; None as it was.
+        inline: as in `run_scenario`; None for the mode in which the run began.
         address: of a Ray cluster.
         dashboard: see `run_scenario`.
         console: see `run_scenario`.
@@ -131,10 +131,9 @@ def resume_run(
         sinks: see `run_scenario`.
 
     Raises:
-        RunDirectoryError: there is no run to go on with, or this program can't go on with it.
-            A run that is finished is no error: its result is returned, if all files of it are there
-            and sound.
-        LeaseError: another process is at it.
+        RunDirectoryError: there is no run to resume, or this program cannot resume it. A finished
+            run is no error: its result is returned if all its files are undamaged.
+        LeaseError: another process holds the run.
         EdgesimError: the run failed.
     """
     with (
@@ -153,7 +152,7 @@ def _resume(
     view: View,
     sinks: Sequence[Sink],
 ) -> RunResult:
-    """Go on with a run that nobody else is at."""
+    """Resume a run that this process holds."""
     directory.sweep_unfinished()
     if directory.has("summary.json"):
         summary = directory.read_json("summary.json")
@@ -188,14 +187,14 @@ def _resume(
 
 
 def _own_parts(scenario: Scenario) -> dict[str, dict[str, str]]:
-    """What a run is made of beside edgesim, for `environment.json`: digests by reference."""
+    """Own parts of a run for `environment.json`: digests by reference."""
     return {"own_parts": {str(part): part.digest for _, part in own_parts(scenario)}}
 
 
 def _check_own_parts(
     directory: RunDirectory, scenario: Scenario, environment: dict[str, Any]
 ) -> None:
-    """Refuse to go on with other code than a run began with."""
+    """Refuse to resume a run whose own parts have changed."""
     began_with = environment.get("own_parts", {})
     for key, part in own_parts(scenario):
         if began_with.get(str(part)) != part.digest:
@@ -207,7 +206,7 @@ def _check_own_parts(
 
 @contextmanager
 def _session(address: str | None, *, inline: bool, dashboard: bool, view: View) -> Iterator[str]:
-    """What a run needs around it; gives its mode."""
+    """Context of a run, with Ray or inline; yields its mode."""
     torch.set_num_threads(1)  # results must not depend on how many threads share a sum
     keep_freed_memory()
     if inline:
@@ -263,7 +262,7 @@ class _Run:
         return RunResult(directory.place, summary)
 
     def _prepare_arithmetic(self) -> None:
-        """Say what 8 bits are computed with, and compile it; no part of the run's time."""
+        """Show the 8-bit back end and compile its kernels; this is not part of the run's time."""
         if self.compute.backend:
             self.console.print(f"8-bit arithmetic: {describe_backend(self.compute.backend)}")
         if self.compute.backend == "int8_cpu":
@@ -290,8 +289,8 @@ class _Run:
                 names = self.prepared.scenario.fleet.names
                 asyncio.run(conduct(fleet, monitor, timeout_s, names))
         except (LeaseError, NoSoundCheckpointError, EnvelopesLostError):
-            # Not this process's to write to, nor its user's to go on with; or the error says why
-            # nobody can go on with it.
+            # No advice to resume: another process holds the run, or the error says why it cannot be
+            # resumed.
             monitor.close()
             raise
         except BaseException:
@@ -336,7 +335,7 @@ class _Run:
 
     @contextmanager
     def _fleet(self, num_cpus: int, monitor: Monitor, *, recover: bool) -> Iterator[Fleet]:
-        """The fleet while it trains; nothing of it is left afterwards."""
+        """Context with the running fleet; it is closed at the end."""
         prepared, compute = self.prepared, self.compute
         plan = FleetPlan(
             scenario=prepared.scenario,
@@ -367,7 +366,7 @@ class _Run:
 
 
 def _say_names(console: Console, names: Sequence[str]) -> None:
-    """Which number is whose: actors and log lines go by numbers."""
+    """Show the names of devices by number, since actors and log lines use numbers."""
     if names:
         shown = ", ".join(f"{device} {name}" for device, name in enumerate(names[:MOST_NAMES]))
         more = ", ... (all in devices.parquet)" if len(names) > MOST_NAMES else ""

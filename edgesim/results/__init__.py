@@ -1,1 +1,1 @@
-"""What a run leaves: tables, records, models, and how they are read back."""
+"""Results of a run: tables, records and models, and reading them back."""

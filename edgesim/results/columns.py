@@ -1,4 +1,4 @@
-"""What a run writes: one table of columns, used by files, progress display and reports.
+"""The columns of all tables of a run, for files, progress display and reports.
 
 Each column has one meaning and one unit, given here; a column is in a file only if it was counted
 or measured in that run.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its name, its Arrow type, what it says."""
+    """One column: name, Arrow type and meaning."""
 
     name: str
     type: str
@@ -172,7 +172,7 @@ NAMED = {
     "receiver": Column("receiver_name", "string", "name at the receiving end"),
     "waited_for": Column("waited_for_name", "string", "name of the sender waited for"),
 }
-"""Columns of all tables where devices have names, by those that they stand behind."""
+"""Name columns if devices have names, by the number column that each follows."""
 
 WALL_COLUMNS = ("compute_wall_s", "compute_cpu_s", "wait_wall_s")
 """Columns that depend on the machine; all others depend on the scenario alone."""
@@ -253,12 +253,12 @@ def columns_that_hold(
 def first_irregularity(
     rows: _Table, rounds_done: Mapping[int, int], presence: Presence
 ) -> str | None:
-    """What is wrong with the rows of some devices, or nothing.
+    """Description of the first missing or repeated row; empty if there is none.
 
     Args:
         rows: with columns device and round.
         rounds_done: of each device.
-        presence: who took part in which round; one that was away may have no row.
+        presence: presence of devices by rounds; an absent device may have no row.
     """
     import numpy as np
 
@@ -280,7 +280,7 @@ def first_irregularity(
 
 
 def first_miscount(rounds: _Table, messages: _Table) -> str | None:
-    """Where there are more or fewer messages than a round says, or nothing.
+    """Description of the first round with more or fewer messages than its row says; else empty.
 
     Args:
         rounds: with columns device, round and messages_sent; no round twice.
@@ -311,7 +311,7 @@ def first_miscount(rounds: _Table, messages: _Table) -> str | None:
 
 
 def with_names(table: pa.Table, names: Sequence[str]) -> pa.Table:
-    """A table with the columns `NAMED`, each behind its number; as it is if there are no names.
+    """A table with name columns, each after its number; unchanged if there are no names.
 
     -1, the number of the averaged model and of nobody, has none.
     """

@@ -124,7 +124,7 @@ def load_run(place: str | Path) -> Run:
 
 
 def _check_agreement(run: Run) -> None:
-    """Make sure that all tables are from the end of the run; a sound table may be an older one.
+    """Check that all tables are from the end of the run; an undamaged table may be older.
 
     Raises:
         RunDirectoryError: a table contradicts another one.
@@ -142,7 +142,7 @@ def _check_agreement(run: Run) -> None:
 
 
 def _last_accuracy(consensus: pd.DataFrame) -> float | None:
-    """Of the last evaluation; None in a task without."""
+    """Accuracy of the last evaluation; None if the task has none."""
     accuracy = consensus["accuracy"].iloc[-1]
     return None if accuracy is None or accuracy != accuracy else float(accuracy)
 
@@ -156,7 +156,7 @@ def _load_unfinished(files: RunFiles) -> Run:
     messages = _joined(files, "messages", MESSAGES, order, names)
     if wrong := _first_gap(files, rounds, saved, scenario):
         raise RunDirectoryError(f"{files.place}/parts: {wrong}; {REMEDY}")
-    # Those of a part are written just before its rounds.
+    # The messages of a part are written just before its rounds.
     keys, known = (frame.set_index(["device", "round"]).index for frame in (messages, rounds))
     messages = messages[keys.isin(known)].reset_index(drop=True)
     if miscount := first_miscount(rounds, messages):
@@ -209,7 +209,7 @@ def _first_gap(
     fleet = scenario.get("fleet", {})
     numbers = {name: device for device, name in enumerate(fleet.get("names", []))}
     leaves = (fleet.get("churn") or {}).get("leaves", [])
-    # The last two checkpoints of one who leaves do not number its rounds.
+    # The numbers of the last two checkpoints of a leaver are not its rounds.
     leavers = {numbers.get(leave["device"], leave["device"]) for leave in leaves}
     begun = {device: done for device, done in saved.items() if device not in leavers}
     last = rounds.groupby("device", as_index=False)["round"].max()
@@ -237,7 +237,7 @@ def _scenario_of(files: RunFiles) -> dict[str, Any]:
     """Content of scenario.yaml; empty if the file does not exist."""
     import yaml
 
-    if not files.has("scenario.yaml"):  # the run had not got going
+    if not files.has("scenario.yaml"):  # the run was interrupted at its start
         return {}
     scenario: dict[str, Any] = yaml.safe_load(files.read_text("scenario.yaml"))
     return scenario

@@ -1,8 +1,8 @@
-"""What is told of a fleet while it runs: metrics, with the names and meanings of columns.
+"""Metrics of a run in progress, with the names and meanings of columns.
 
-Metrics are told under three forms. One of a device has its device as a label. One of the fleet sums
-a counter over all devices, and gives the least, the mean and the greatest value of a gauge. One of
-the newest evaluation is about the averaged model.
+There are three kinds. A metric of a device has the device as a label. A metric of the fleet is the
+sum of a counter over all devices, or the least, the mean and the greatest value of a gauge. A
+metric of the newest evaluation is about the averaged model.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Metric:
         name: that of its column, behind `fleet_` or `evaluation_` where it is not of one device.
         kind: a counter only grows.
         meaning: that of its column.
-        labels: what tells its values apart.
+        labels: names of its labels.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Copies of one's own files in a run's directory, with which a run goes on and is loaded.
+"""Copies of own parts' files in a run directory, for resuming and loading the run.
 
 A run that was interrupted goes on with the code that it began with. So a file that has changed
 since is refused, and one that is gone is replaced by its copy.
@@ -26,7 +26,7 @@ def write_sources(files: RunFiles, scenario: Scenario) -> None:
 
 
 def source_reader(files: RunFiles, *, unchanged: bool) -> Callable[[str], str | None]:
-    """Gives the text of a file by its path, as the run began with it; None if there is no copy.
+    """A reader of files as they were when the run began; it gives None if there is no copy.
 
     Args:
         files: of the run.
@@ -58,7 +58,7 @@ def source_reader(files: RunFiles, *, unchanged: bool) -> Callable[[str], str | 
 
 
 def _copy_of(path: str) -> str:
-    """Name of a copy: that of the file, behind a number that tells files of one name apart."""
+    """Name of a copy: a number, which makes it unique, and the name of the file."""
     return f"{FOLDER}/{blake2b(path.encode(), digest_size=4).hexdigest()}-{Path(path).name}"
 
 

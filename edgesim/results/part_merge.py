@@ -67,5 +67,5 @@ def _groups(parts: Sequence[Part], read: Callable[[str], pa.Table]) -> Iterator[
             yield rows.filter(is_complete)
             waiting = [rows.filter(pc.invert(is_complete))]
             num_waiting = waiting[0].num_rows
-            # What stays is filtered again: rarely, lest it be more work than all the rest.
+            # Remaining rows are filtered again; this is done rarely, as it takes much time.
             wanted = max(ROWS_PER_GROUP, 2 * num_waiting)

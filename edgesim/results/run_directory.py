@@ -190,8 +190,8 @@ class RunDirectory(RunFiles):
     def drop_parts_from(self, device: int, round_index: int) -> None:
         """Remove the parts of a device that begin at a round or later."""
         names = self.own_names(f"{_parts_of(device)}/*-*.parquet")
-        # The last parts go first, so that an interruption leaves no gap between rounds. Of one
-        # part "rounds" goes before "messages", since rounds without messages are incomplete.
+        # The last parts go first, so that an interruption leaves no gap between rounds. Within a
+        # part, "rounds" is removed before "messages", since rounds without messages are incomplete.
         names.sort(key=lambda name: (number_of(name), name), reverse=True)
         self._store.delete(name for name in names if number_of(name) >= round_index)
 

@@ -10,17 +10,17 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What is needed to evaluate a device's model, and to average it with the others'.
+    """A device's model with all that its evaluation and the averaged model need.
 
     Attributes:
         device: which one.
-        round_index: number of the evaluation that it is for: of completed rounds, or of
-            intervals of virtual time.
+        round_index: number of its evaluation, which is a number of completed rounds or of intervals
+            of virtual time.
         rounds_done: rounds that the device has completed.
         x: numerator, shape (D,); u: push weight; the model is x/u.
         buffers: the model's local statistics, flat.
         virtual_time_s: the device's clock; None where it has none.
-        gone: why the device is not of the fleet at that moment; None if it is.
+        gone: why the device no longer takes part in the fleet; None if it does.
     """
 
     device: int

@@ -1,1 +1,1 @@
-"""What a scenario costs before anything is trained: per device and iteration, and in 8 bits."""
+"""Costs of a scenario without training: per device and iteration, and fp32 against 8 bits."""

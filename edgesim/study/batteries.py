@@ -2,7 +2,7 @@
 
 A device checks its battery after a round, so it always does the first round. If its battery cannot
 pay for that round, the battery is overdrawn, the device leaves or dies, and the others continue. A
-fleet is refused if no battery of it can pay for the first round.
+fleet is refused if none of its batteries can pay for the first round.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Overdrawn:
 
 
 def battery_notices(subject: Subject) -> list[str]:
-    """Notices of batteries that cannot pay for the first round, which their devices do anyway.
+    """Notices of batteries that cannot pay for the first round; their devices still do it.
 
     Args:
         subject: the scenario, as objects.

@@ -1,4 +1,4 @@
-"""The comparison for every model of the catalog, at the image sizes that it is for."""
+"""The comparison for every model of the catalog, at the image sizes that suit the model."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from edgesim.study.comparison import (
     compare_precisions,
 )
 
-# Model and side of its images: CIFAR's for all, Imagenette's too where the paper trains on it
-# (reference.md, section 5).
+# Model and side of its images: that of CIFAR for all models; that of Imagenette for models that the
+# paper trains on it (reference.md, section 5).
 CASES: tuple[tuple[str, int], ...] = (
     ("small_cnn", 32),
     ("resnet20", 32),

@@ -1,9 +1,9 @@
-"""A model in fp32 against the same model in 8 bits: the paper's Fig. 3, and what it leaves out.
+"""A model in fp32 against the same model in 8 bits: the paper's Fig. 3 and further costs.
 
 As in the paper, fp32 has the norm EvoNorm-S0 and 8 bits have Range EvoNorm. Every algorithm is
 compared at 0, 90 and 99 % compression, with values of the model's precision. Gradient push sends
-all entries in fp32 beside either model: it has no error feedback. All costs follow from formulas
-(`edgesim.costs`) and from messages that are really encoded.
+all entries in fp32 with both models, since it has no error feedback. All costs follow from formulas
+(`edgesim.costs`) and from encoded messages.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ COMPRESSIONS: dict[Compression, float] = {"0 %": 1.0, "90 %": 0.1, "99 %": 0.01}
 
 WEIGHT_GRADIENTS: tuple[WeightGradient, ...] = ("int8", "fp16", "fp32")
 _NORMS: dict[Precision, Norm] = {"fp32": "evonorm_s0", "int8": "range_evonorm"}
-_RATE = 1.0  # averaging rate, of which no cost depends
+_RATE = 1.0  # averaging rate; no cost depends on it
 _UNKNOWN = Exchanges(are_fixed=False, are_balanced=False)
 
 # reference.md, section 5; the common optimizer of the paper's experiments.
@@ -52,17 +52,17 @@ PAPER_BATCH = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What a comparison holds fixed.
+    """Properties that both sides of a comparison share.
 
     Attributes:
         name: of the model.
         image_shape: channels, height and width.
         num_classes: labels.
         batch_size: samples of a step.
-        settings: of 8-bit arithmetic; its weight gradient is that of the rows on gossip.
+        settings: of 8-bit arithmetic; the rows on gossip use its weight gradient.
         optimizer: of the device.
         out_degree: messages that the device sends in a round with an exchange.
-        in_degree: messages that it takes.
+        in_degree: messages that the device absorbs in such a round.
         choco: the form of CHOCO.
         depth: layers of a ResNet of free size.
         width: channels of its first stage.
@@ -103,10 +103,10 @@ class Side:
     """One device's costs by one algorithm, compression and precision.
 
     Attributes:
-        message: that it sends.
-        work: of an iteration.
-        gossip: of it, gossip.
-        memory: at the peak of a round.
+        message: bytes of a message that it sends.
+        work: work of an iteration.
+        gossip: the part of `work` for gossip.
+        memory: memory at the peak of a round.
         energy: of an iteration by table, sums of 8-bit products as in the paper, traffic with DRAM.
     """
 
@@ -136,7 +136,7 @@ class Comparison:
         fp32: counts of the model in fp32.
         int8: counts in 8 bits, by the precision of the weight gradient.
         fp32_memory: of a training step by the paper's convention.
-        int8_memory: likewise.
+        int8_memory: the same in 8 bits.
         rows: by algorithm and compression.
     """
 
@@ -154,7 +154,7 @@ class Comparison:
 
 
 def setting_of(subject: Subject) -> Setting:
-    """What a scenario's comparison holds fixed: all but precision, norm and gossip."""
+    """The shared properties of a scenario's comparison: all except precision, norm and gossip."""
     schedule, form = subject.schedule, subject.model.form
     first = first_exchange(schedule)
     degrees = [
@@ -183,8 +183,8 @@ def compare_precisions(setting: Setting, messages: NoiseMessages | None = None) 
     """fp32 against 8 bits in one setting.
 
     Args:
-        setting: what both have in common.
-        messages: that were encoded before.
+    setting: shared properties.
+    messages: cache of encoded messages.
     """
     messages = messages or NoiseMessages()
     fp32 = closed_form(setting.form("fp32"), setting.batch_size)
@@ -267,7 +267,7 @@ def _side(
 def _make(
     setting: Setting, name: AlgorithmName, compressor: Compressor, layout: ParameterLayout
 ) -> Algorithm[Any]:
-    """DCD on a graph with links one way has the costs of one with as many links both ways."""
+    """Make an algorithm; DCD on one-way links gets the costs of as many two-way links."""
     kind = ALGORITHMS[name]
     form = setting.choco if name == "choco" else kind.form(_UNKNOWN)
     rate = {"averaging_rate": _RATE} if kind.has_rate else {}

@@ -74,7 +74,7 @@ class IterationEnergy:
 def silicon_energy(
     work: Work, table: EnergyTable, accumulate: Accumulate = "paper", memory: Memory = "dram"
 ) -> SiliconEnergy:
-    """Energy of a work by a table, by part; the sum is that of `edgesim.hardware.energy.price`."""
+    """Energy of work by a table, in parts; their sum is that of `edgesim.hardware.energy.price`."""
     macs: tuple[tuple[int, Precision], ...] = (
         (work.macs_int8, "int8"),
         (work.macs_16bit, "16bit"),

@@ -1,4 +1,4 @@
-"""What can be wrong with a question about a scenario's costs."""
+"""Error of a study of costs."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from edgesim.errors import EdgesimError
 
 
 class StudyError(EdgesimError, ValueError):
-    """The study can't be done, or can't be written where it was asked to."""
+    """The study can't be done, or its files can't be written."""

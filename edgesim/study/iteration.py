@@ -29,7 +29,7 @@ from edgesim.study.steady_state import DeviceCycle, SteadyState, find_steady_sta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationWork:
-    """Work of one iteration: three passes over the batch, then two over the parameters.
+    """Work of one iteration by part: three passes over the batch, optimizer, gossip.
 
     Attributes:
         measured: of both passes, that of layers without closed form; None in models of the catalog.

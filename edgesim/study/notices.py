@@ -64,7 +64,7 @@ def precision_notices(scenario: Scenario) -> list[str]:
 
 
 def _own_model_notices(subject: Subject) -> list[str]:
-    """What of a model of one's own is not as in those of the catalog."""
+    """Differences of an own model from models of the catalog: layers in fp32, measured layers."""
     model, lines = subject.model, []
     if not isinstance(model, MeasuredModel):
         return []

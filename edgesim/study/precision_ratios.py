@@ -1,4 +1,4 @@
-"""How many times more fp32 takes than 8 bits, each ratio with its arithmetic.
+"""Ratios of the costs in fp32 to those in 8 bits, each with its arithmetic.
 
 Source: reference.md, section 6.
 
@@ -42,7 +42,10 @@ def precision_ratios(comparison: Comparison) -> tuple[Ratio, ...]:
 
 
 def time_ratios(comparison: Comparison, profiles: Iterable[DeviceProfile]) -> tuple[Ratio, ...]:
-    """Time of a step on devices, each profile once; one with other figures gets a number."""
+    """Time of a step on devices, once per profile.
+
+    Profiles with overridden figures get a number.
+    """
     row = comparison.row("choco", "99 %")
     found: list[Ratio] = []
     namesakes: Counter[str] = Counter()
@@ -157,7 +160,7 @@ def _communication(comparison: Comparison) -> Iterator[Ratio]:
 
 
 def _conventions(comparison: Comparison) -> str:
-    """Their rules, with the numbers that go into them."""
+    """Ratios by the conventions, with their rules and numbers."""
     d, T = comparison.fp32.num_trainable, len(comparison.fp32.parameter_shapes)
     k = [comparison.row("choco", part).fp32.message.num_kept for part in ("90 %", "99 %")]
     return (

@@ -1,4 +1,4 @@
-"""The whole study of a scenario: what is computed for it, and its forms for people and programs."""
+"""The whole study of a scenario, and its output as tables, figures and JSON."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from edgesim.study.tables.table import Table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """What was found out.
+    """Results of a study.
 
     Attributes:
         costs: of the scenario.
         comparison: of its model, fp32 against 8 bits; None of a model of one's own.
-        ratios: of that.
-        catalog: the same for every model; empty if it was not asked for.
+        ratios: of the comparison.
+        catalog: comparison of every model of the catalog; may be empty.
         other: costs of another scenario; None if none was given.
     """
 
@@ -79,7 +79,7 @@ class Study:
         return tuple(tables)
 
     def short_tables(self) -> tuple[Table, ...]:
-        """Tables for the terminal: of two scenarios only the overviews and the comparison."""
+        """Tables for the terminal; for two scenarios only the overviews and the comparison."""
         if self.other is None:
             return self.tables()
         catalog = catalog_tables(self.catalog) if self.catalog else ()

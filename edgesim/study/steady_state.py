@@ -67,7 +67,7 @@ class SteadyState:
 
     Attributes:
         warm_up_rounds: rounds that were run before anything was counted.
-        num_rounds: rounds that the means are taken over.
+        num_rounds: rounds over which means are taken.
         devices: times of each device, in the order of their numbers.
     """
 

@@ -1,1 +1,1 @@
-"""What is seen of a run from outside: evaluation, progress, divergence, summary."""
+"""Evaluation, progress, warnings of divergence and summary of a run."""

@@ -1,4 +1,4 @@
-"""Who was not there at the end of a run at free pace, and what mass went with them."""
+"""Devices that left or died in a run at free pace, and the mass lost with them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMED_DEVICES = 8  # in words; the summary has all
 def departures(
     scenario: Scenario, ends: Sequence[Snapshot], num_sent: int, num_absorbed: int
 ) -> dict[str, Any]:
-    """What summary.json says of those who left or died, and of those who joined in vain.
+    """Entries of summary.json about devices that left or died, or joined and never got mass.
 
     Args:
         scenario: of the run.
@@ -52,7 +52,7 @@ def count(number: int, what: str) -> str:
 
 
 def describe(summary: dict[str, Any]) -> list[str]:
-    """The same in words, a line each; none if everybody was there at the end."""
+    """Lines of text about these devices; none if all were present at the end."""
     dead, num_devices = summary.get("dead_devices", {}), summary["devices"]
 
     def label(device: int | str) -> str:

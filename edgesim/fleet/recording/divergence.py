@@ -1,13 +1,12 @@
-"""Says when the models of a fleet move apart: training goes on, but it is no training of one model.
+"""Warns when the models of a fleet move apart, so that the fleet no longer trains one model.
 
 Symbols:
     d: consensus distance of an evaluation   r: rounds done by then
     |z_bar|: norm of the averaged model
 Two signs, of which one is enough:
     d is many times |z_bar|: what the models have in common is a small part of each.
-    d / r has grown. Steps of a bounded size move models that start alike apart in proportion to r
-    at most, whatever gossip does; averaging keeps d bounded. What grows much faster than r is
-    gossip itself.
+    d / r has grown. Steps of bounded size increase the distance of equal initial models at most in
+    proportion to r; averaging keeps d bounded. If d grows much faster than r, gossip diverges.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def _too_far(evaluations: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def _distance(row: Mapping[str, Any]) -> float:
-    """D, infinity if it is no number."""
+    """The distance d; infinity if it is not a number."""
     d = float(row["consensus_distance"])
     return inf if isnan(d) else d
 
@@ -106,7 +105,7 @@ def _growth(evaluations: Sequence[Mapping[str, Any]], scenario: Scenario) -> str
 
 
 def _per_round(evaluation: tuple[int, float]) -> float:
-    """D / r."""
+    """The quotient d / r."""
     rounds, distance = evaluation
     return distance / max(rounds, 1)
 

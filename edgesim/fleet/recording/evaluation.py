@@ -55,7 +55,7 @@ def consensus_of(snapshots: Sequence[Snapshot]) -> Snapshot:
 def _present(snapshots: Sequence[Snapshot]) -> list[Snapshot]:
     """Snapshots of devices that are there and have mass, in the order of devices.
 
-    Of all that have mass, if none of them is there any more: what they ended with.
+    If none of them is present any more, the final snapshots of all devices with mass.
     """
     with_mass = sorted((s for s in snapshots if s.u > 0), key=lambda s: s.device)
     return [s for s in with_mass if s.gone is None] or with_mass
@@ -67,7 +67,7 @@ def _last(times_s: Iterable[float | None]) -> float | None:
 
 
 def debiased(snapshot: Snapshot) -> Tensor:
-    """Z = x/u in double precision."""
+    """Model z = x/u in double precision."""
     return snapshot.x.double() / snapshot.u
 
 
@@ -82,7 +82,7 @@ def evaluated_devices(num_devices: int, most: int | None, seed: int) -> list[int
 
     Args:
         num_devices: of the fleet.
-        most: that are evaluated; None: all of them, in their order.
+        most: number of evaluated devices; None for all, in their order.
         seed: of the scenario.
     """
     if most is None or most >= num_devices:
@@ -167,7 +167,7 @@ class Evaluator:
         tell(0, len(subjects))
         try:
             under_way = self._pool.map(self._evaluate_one, [snapshot for snapshot, _ in subjects])
-        except RuntimeError as error:  # what a pool says that was shut down meanwhile
+        except RuntimeError as error:  # raised by a pool that was shut down meanwhile
             if not self._is_closed.is_set():
                 raise
             raise EvaluationStoppedError("the evaluation was stopped") from error

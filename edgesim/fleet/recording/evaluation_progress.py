@@ -1,4 +1,4 @@
-"""Says what an evaluation of many models will take, and how far it is."""
+"""Shows the expected time and the progress of an evaluation of many models."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ _SUMMED = (
 
 
 def write_devices(prepared: Prepared, directory: RunDirectory) -> None:
-    """Write devices.parquet: what each device was given, and what it holds."""
+    """Write devices.parquet: samples, labels and predicted memory of each device."""
     dataset, data = prepared.dataset, prepared.data
     labels = dataset.train.labels
     rows: list[dict[str, Any]] = [
@@ -65,7 +65,7 @@ def write_devices(prepared: Prepared, directory: RunDirectory) -> None:
         for device, indices in enumerate(prepared.indices)
     ]
     profiles = device_profiles(prepared.scenario)
-    # The data's shape is known: files that have moved meanwhile must not fail a finished run.
+    # From the known shape of the data: a finished run must not fail because files have moved.
     shape = DataShape.of(dataset)
     for row, memory in zip(rows, memory_of_devices(prepared.scenario, shape), strict=True):
         row |= {f"memory_{name}_bytes": size for name, size in memory.by_component.items()}
@@ -79,7 +79,7 @@ def write_devices(prepared: Prepared, directory: RunDirectory) -> None:
 
 
 def _label_counts(labels: NDArray[Any], num_classes: int) -> list[int]:
-    """Samples of each class; none where targets are no classes of samples."""
+    """Samples of each class; empty if targets are not one class per sample."""
     if labels.dtype != np.int64 or labels.ndim != 1:
         return []
     counts: list[int] = np.bincount(labels, minlength=num_classes).tolist()
@@ -167,7 +167,7 @@ def summarise(
 def _departures(
     prepared: Prepared, directory: RunDirectory, rounds: pa.Table, messages: pa.Table
 ) -> dict[str, Any]:
-    """Who was not there at the end, at free pace."""
+    """Devices that were not present at the end, at free pace."""
     last_evaluation, num_devices = prepared.training.num_rounds, prepared.scenario.fleet.num_devices
     ends = [directory.read_final_model(last_evaluation, device) for device in range(num_devices)]
     absorbed = pc.sum(rounds["messages_absorbed"]).as_py()
@@ -179,7 +179,7 @@ def _left_after_round(
 ) -> dict[str, int]:
     """Last round of each device that left before the end, by device.
 
-    Those who handed over, and if all did but one, that one.
+    Devices that handed over; if all except one did, also that one.
     """
     if not in_step:
         return {}

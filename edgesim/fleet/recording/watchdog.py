@@ -1,4 +1,4 @@
-"""Ends a fleet that makes no progress, and says who waits for whom."""
+"""Ends a fleet that makes no progress, and names the waiting devices and their senders."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Watched(Protocol):
 
 
 async def watch(fleet: Watched, timeout_s: float, names: Sequence[str] = ()) -> None:
-    """Look on for ever.
+    """Check the progress of a fleet until cancelled.
 
     Args:
         fleet: that has to make progress.
@@ -48,7 +48,7 @@ async def watch(fleet: Watched, timeout_s: float, names: Sequence[str] = ()) -> 
         await asyncio.sleep(pause_s)
         woken_s = monotonic()
         now_done = sum(part.rounds_done for part in await fleet.progress())
-        # A process that was stopped, or whose machine slept, has not looked on for all that time.
+        # If this process was stopped or its machine slept, that time does not count.
         idle_s += min(woken_s - start_s, 2 * pause_s) + monotonic() - woken_s
         if now_done > rounds_done:  # rounds that are lost and done again are no progress
             rounds_done, idle_s = now_done, 0.0
@@ -57,7 +57,7 @@ async def watch(fleet: Watched, timeout_s: float, names: Sequence[str] = ()) -> 
 
 
 def describe(waiting: Sequence[Waiting], timeout_s: float, names: Sequence[str] = ()) -> str:
-    """Who waits for whom, in words; those first for whom others wait and who wait for nobody."""
+    """Waiting devices as text; first the devices that others wait for and that do not wait."""
     waiting_devices = {who.device for who in waiting}
     lines = [
         f"{device_label(who.device, names)} in round {who.round_index} waits for "

@@ -1,9 +1,9 @@
-"""Checkpoints of the devices of one host: what is in them, when they are written, which is read.
+"""Checkpoints of the devices of one host: content, times of writing, choice when reading.
 
-A checkpoint holds a device between two rounds: its state, how far it has read on each edge, and the
-envelopes that it has sent since the last checkpoint but one. When it is written depends on this
-machine's clock, and never changes a result: whoever goes on from it does again what was done
-before.
+A checkpoint holds a device between two rounds: its state, the number of the next message on each
+edge, and the envelopes that it has sent since the last checkpoint but one. The time of writing
+depends on the wall clock and never changes a result: a restored device repeats the rounds after its
+checkpoint.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from edgesim.storage.checkpoint_format import (
 )
 from edgesim.storage.state_tree import Arrays
 
-LOG_BYTES = 32 * 2**20  # of new envelopes in a host's memory; then checkpoints take them to disk,
-LOG_PER_STATE = 1  # but not before they outweigh the state that is written with them
+LOG_BYTES = 32 * 2**20  # new envelopes in memory of a host, above which checkpoints are written;
+LOG_PER_STATE = 1  # but only when they are larger than the state of the device
 MAX_SHARE = 0.02  # of a host's time that checkpoints may take
 
 _log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class NoSoundCheckpointError(EdgesimError):
 
 
 class CheckpointFolder(Protocol):
-    """Where checkpoints lie; writes are atomic."""
+    """Storage of checkpoints; writes are atomic."""
 
     def write_checkpoint(self, device: int, round_index: int, data: bytes) -> None:
         """Keep a checkpoint."""
@@ -60,11 +60,11 @@ class CheckpointFolder(Protocol):
         ...
 
     def read_checkpoint(self, device: int, round_index: int) -> bytes:
-        """Read one back."""
+        """Content of a checkpoint."""
         ...
 
     def drop_checkpoints(self, device: int, rounds: list[int]) -> None:
-        """Remove those of these rounds."""
+        """Remove the checkpoints of these rounds."""
         ...
 
     def drop_parts_from(self, device: int, round_index: int) -> None:
@@ -74,16 +74,16 @@ class CheckpointFolder(Protocol):
     def check_records(
         self, device: int, round_index: int, num_rows: int, evaluations: Sequence[int]
     ) -> None:
-        """Make sure that what a device had recorded before a checkpoint is still there.
+        """Check that the records of a device from before a checkpoint still exist.
 
         Args:
             device: which one.
             round_index: of the checkpoint.
             num_rows: rounds that it had recorded by then.
-            evaluations: numbers of the evaluations for which it had left its model.
+            evaluations: numbers of the evaluations for which it had written a snapshot.
 
         Raises:
-            RunDirectoryError: something is missing or damaged; what.
+            RunDirectoryError: a record is missing or damaged; the message names it.
         """
         ...
 
@@ -98,8 +98,8 @@ class CheckpointSettings:
 
     Attributes:
         run_digest: names what is trained; a checkpoint of another run is not read.
-        every_s: seconds between two of a device; more where they would take too much time.
-        every_rounds: rounds between two, instead of seconds; None for seconds.
+        every_s: seconds between two checkpoints of a device; more if they would take too much time.
+        every_rounds: rounds between two checkpoints; None to go by seconds.
         evaluations: numbers of the evaluations, increasing.
     """
 
@@ -111,16 +111,17 @@ class CheckpointSettings:
 
 @dataclass(slots=True)
 class DeviceRecords:
-    """What a host keeps of one device beside the device itself.
+    """Data that a host keeps for one device, beside the device itself.
 
     Attributes:
         mailbox: messages that wait to be absorbed.
         log: envelopes that may be asked for again.
-        successor: who took the device's place; None while it is there.
+        successor: device that took the place of this one; None if there is none.
         sent_bytes: of all messages that it has encoded.
         received_bytes: of all messages that it has absorbed.
         num_rows: rounds that it has recorded.
-        last_evaluation: number of the last evaluation for which it has left its model; 0 if none.
+        last_evaluation: number of the last evaluation for which it has written a snapshot; 0 if
+            none.
     """
 
     mailbox: Mailbox | Inbox
@@ -137,11 +138,11 @@ class _Written:
     """The newest checkpoint of a device.
 
     Attributes:
-        round_index: of it.
-        at_s: when it was written, by this machine's clock.
-        watermarks: next sequence by edge in it.
-        state_bytes: of the vectors in it.
-        covered: watermarks of the one before, which is read if this one is damaged.
+        round_index: round of the checkpoint.
+        at_s: time of writing, by the wall clock.
+        watermarks: next sequence by edge.
+        state_bytes: bytes of the vectors.
+        covered: watermarks of the checkpoint before, which is read if this one is damaged.
     """
 
     round_index: int
@@ -171,26 +172,26 @@ class Checkpoints:
         self._cost_s = 0.0
 
     def is_due(self, device: Device, log: MessageLog) -> bool:
-        """Whether to write one of a device that stands between two rounds."""
+        """Whether a checkpoint of a device between two rounds is due."""
         last = self._written.get(device.index)
         every = self._settings.every_rounds
         if every is not None:
             return device.round_index - (last.round_index if last else 0) >= every
         state_bytes = last.state_bytes if last else 0
         if log.fresh_bytes > max(LOG_BYTES / self._num_devices, LOG_PER_STATE * state_bytes):
-            return True  # memory has no other bound; those of the last checkpoint are in it, too
+            return True  # the only limit of the log's memory
         passed_s = perf_counter() - (last.at_s if last else self._start_s)
-        # Checkpoints must not take more than their share of the time, however many are due.
+        # Checkpoints of all devices together must not take more than their share of the time.
         share_s = self._cost_s * self._num_devices / MAX_SHARE
         return passed_s >= max(self._settings.every_s, share_s)
 
     def covered(self, device: int, edge: Edge) -> int:
-        """Envelopes of an edge below this sequence will not be asked for by the device."""
+        """Sequence below which the device will never request envelopes of an edge."""
         last = self._written.get(device)
         return last.covered.get(edge, 0) if last else 0
 
     def write(self, device: Device, records: DeviceRecords) -> None:
-        """Write a checkpoint of a device that stands between two rounds."""
+        """Write a checkpoint of a device between two rounds."""
         start_s = perf_counter()
         arrays: Arrays = {}
         log, watermarks = records.log, dict(records.mailbox.next_sequences)
@@ -232,14 +233,14 @@ class Checkpoints:
         )
         if dropped:
             self._folder.drop_checkpoints(index, dropped)
-        if records.successor is None:  # a last one, and its twin, are no measure of those to come
+        if records.successor is None:  # the last two checkpoints of a leaver are not typical
             self._cost_s = perf_counter() - start_s
 
     def _write_twin(self, checkpoint: Checkpoint) -> None:
-        """Write the last checkpoint of one who has left again, under the other of two numbers.
+        """Write the last checkpoint of a leaver a second time, numbered as of the round after.
 
-        Others soon drop what it would need to do its last round again: no older checkpoint can
-        stand in for this one, so a second one has to, numbered as of the round after.
+        Other devices soon drop the messages that the leaver would need to repeat its last round. So
+        an older checkpoint could not replace a damaged last one; the copy can.
         """
         last = checkpoint.fields["device"]["round_index"]
         number = last + 1 if checkpoint.round_index == last else last
@@ -247,14 +248,15 @@ class Checkpoints:
         self._folder.write_checkpoint(checkpoint.device, number, encode(twin))
 
     def restore(self, device: Device, records: DeviceRecords) -> bool:
-        """Set a new device to its newest sound checkpoint; False if it has none.
+        """Restore a new device from its newest usable checkpoint; return False if it has none.
 
-        What was recorded after it is removed: it will be done again. So are newer checkpoints: one
-        of them may become usable again, and would then go on without these records.
+        Records of later rounds are removed, since the device repeats these rounds. Newer
+        checkpoints are removed too: one of them might become usable again, and its records would be
+        missing.
 
         Raises:
-            NoSoundCheckpointError: there are some, and none can be used; nothing is removed. One
-                can't be used either if what was recorded before it is lost.
+            NoSoundCheckpointError: there are checkpoints, but none is usable; nothing is removed. A
+                checkpoint is not usable if it is damaged or records from before it are lost.
             StorageError: the place does not answer; nothing is removed.
             OtherFormatError: an edgesim with another format wrote them; nothing is removed.
         """
@@ -262,7 +264,7 @@ class Checkpoints:
         checkpoint = self._newest_sound(device.index, rounds)
         round_index = checkpoint.round_index if checkpoint else 0
         for newer in reversed([number for number in rounds if number > round_index]):
-            # Newest first, lest what is left look sound if this is interrupted.
+            # Newest first: if this is interrupted, the remaining records have no gap.
             self._folder.drop_checkpoints(device.index, [newer])
         self._folder.drop_parts_from(device.index, round_index)
         if checkpoint is None:
@@ -275,7 +277,7 @@ class Checkpoints:
         records.successor, records.sent_bytes = fields["successor"], fields["sent_bytes"]
         records.received_bytes = fields.get("received_bytes", 0)  # earlier versions lack it
         records.num_rows, records.last_evaluation = fields["num_rows"], fields["last_evaluation"]
-        if records.successor is not None:  # before anybody hears of it: the other may be damaged
+        if records.successor is not None:  # one of the two may be damaged
             self._write_twin(checkpoint)
         self._written[device.index] = _Written(
             round_index,
@@ -294,13 +296,12 @@ class Checkpoints:
         return _envelopes(self._read(device, round_index))
 
     def _newest_sound(self, device: int, rounds: list[int]) -> Checkpoint | None:
-        """The newest checkpoint that can be gone on from.
+        """The newest usable checkpoint; None if there is none.
 
-        One whose older envelopes are needed and lost, as two damaged files in a row lose some,
-        can't: an older one has to write them anew. Nor can one before which a record or a model was
-        left that is lost: the rounds since the one before are done again, and leave it anew. What
-            older
-        ones would need, neighbours may have dropped; these are for those whose file is damaged.
+        A checkpoint is not usable if envelopes that receivers may still need are lost, as after two
+        damaged files in a row: a device restored from an older checkpoint sends them again. It is
+        not usable either if a record or a snapshot from before it is lost: the device repeats the
+        rounds since an older checkpoint and writes it again.
         """
         refused: list[tuple[int, str]] = []
         reasons: list[str] = []
@@ -331,7 +332,7 @@ class Checkpoints:
         return None
 
     def _check_records(self, checkpoint: Checkpoint) -> None:
-        """Make sure that what was recorded before a checkpoint is there: nobody makes it again.
+        """Check that the records from before a checkpoint exist; they would not be written again.
 
         Raises:
             RunDirectoryError: something is missing or damaged.

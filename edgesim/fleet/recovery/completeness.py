@@ -1,4 +1,4 @@
-"""Checks that each round, message and evaluation of a run is there exactly once."""
+"""Checks that each round, message and evaluation of a run is recorded exactly once."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _TABLES = tuple(f"{name}.parquet" for name in ("rounds", "messages", "evaluation
 def check_rounds(
     directory: RunDirectory, *, num_devices: int, num_rounds: int, presence: Presence
 ) -> None:
-    """Make sure that all rounds and messages are there, once.
+    """Check that all rounds and messages are recorded exactly once.
 
     rounds.parquet has one row for each round in which a device took part. A device's final model
-    says how many rounds the device has done. messages.parquet has as many rows of a round as the
-    round's row says.
+    says how many rounds the device has done. The number of rows of a round in messages.parquet is
+    that of the column messages_sent.
 
     Args:
         directory: of the run.
@@ -44,7 +44,7 @@ def check_rounds(
 
 
 def check_evaluations(directory: RunDirectory, num_due: int) -> None:
-    """Make sure that so many evaluations, all that were due, are in evaluations.parquet.
+    """Check that evaluations.parquet has all `num_due` evaluations.
 
     Raises:
         RunDirectoryError: one is missing, or is there twice.
@@ -55,7 +55,7 @@ def check_evaluations(directory: RunDirectory, num_due: int) -> None:
 
 
 def check_finished(directory: RunDirectory, summary: Mapping[str, Any]) -> None:
-    """Make sure that what a finished run left is all there, and as it was written.
+    """Check that all files of a finished run exist and are undamaged.
 
     Args:
         directory: of the run.

@@ -1,10 +1,10 @@
 """The sender-based message log: sent envelopes that a receiver may ask for again.
 
-A receiver that is restarted goes on from its checkpoint and needs what it had absorbed since. Its
-senders therefore keep every envelope until a checkpoint of the receiver covers it: since their own
-last checkpoint but one in memory, older ones in the files of their checkpoints. Each is written
-twice, as one of a checkpoint's own envelopes and as a copy in the next one, so that no damaged file
-takes envelopes along.
+A restarted receiver is restored from its checkpoint and needs the messages that it had absorbed
+since. So its senders keep every envelope until a checkpoint of the receiver covers it. Envelopes
+sent since the last checkpoint are in memory, and so are those of that checkpoint; older ones are in
+checkpoint files. Each envelope is written twice: as an own envelope of one checkpoint, and as a
+copy in the next one. So one damaged file loses no envelope.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ from edgesim.storage.store import StorageError
 _log = logging.getLogger(__name__)
 
 KEPT_CHECKPOINTS = 2
-"""Newest checkpoints of a device that are kept whatever happens: the second, if one is damaged."""
+"""Newest checkpoints that are always kept; the older one in case the newest is damaged."""
 MANY_CHECKPOINTS = 6
-"""Beyond these, envelopes of the oldest that are still needed go into the next checkpoint. An edge
-on which nothing is sent any more is never covered, and must not keep all later files."""
+"""With more checkpoints, the needed envelopes of the oldest are moved to the next one.
+
+Otherwise an edge without further messages, which is never covered, would keep all later files.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,8 @@ class _Kept:
 
     Attributes:
         envelope: without its data.
-        head: first bytes of its data, which no two envelopes share.
-        tail: the others.
+        head: first bytes of its data, which are unique.
+        tail: the other bytes, which may be shared.
     """
 
     envelope: Envelope
@@ -53,7 +55,7 @@ class _Kept:
 
 @dataclass(frozen=True, slots=True)
 class _Sealed:
-    """A checkpoint's own envelopes: by edge, one past the last sequence."""
+    """The own envelopes of a checkpoint: by edge, the last sequence plus 1."""
 
     round_index: int
     ends: Mapping[Edge, int]
@@ -61,10 +63,10 @@ class _Sealed:
 
 @dataclass(frozen=True, slots=True)
 class WrittenEnvelopes:
-    """What the file of a checkpoint holds, each in the order in which it was sent.
+    """Envelopes in the file of a checkpoint, in the order in which they were sent.
 
     Attributes:
-        copies: of the own envelopes of the checkpoint before, as far as they were not covered.
+        copies: own envelopes of the checkpoint before that were not covered.
         own: envelopes since then.
     """
 
@@ -73,10 +75,10 @@ class WrittenEnvelopes:
 
 
 class MessageLog:
-    """See above; of one device.
+    """Message log of one device.
 
-    One thread seals what the device has sent while another answers who asks for it: whoever asks
-    in between must find each envelope in one place or the other.
+    One thread moves sent envelopes to a checkpoint while another thread answers requests; a request
+    in between finds each envelope in one of the two places.
 
     Args:
         read: envelopes in the device's checkpoint of a round, or CheckpointError if it is damaged.
@@ -93,7 +95,7 @@ class MessageLog:
         self._lock = Lock()
 
     def to_write(self) -> WrittenEnvelopes:
-        """What the next checkpoint has to hold."""
+        """Envelopes for the next checkpoint."""
         with self._lock:
             copies = [kept for kept in self._newest_sealed if not self._is_covered(kept.envelope)]
             return WrittenEnvelopes(_whole(copies), _whole(self._fresh))
@@ -119,11 +121,11 @@ class MessageLog:
             self._fresh.append(_Kept(replace(envelope, data=b""), head, tail))
 
     def cover(self, edge: Edge, sequence: int) -> None:
-        """Learn that envelopes of an edge below a sequence will not be asked for."""
+        """Note that envelopes of an edge below a sequence will not be requested any more."""
         self._covered[edge] = max(sequence, self._covered.get(edge, 0))
 
     def seal(self, round_index: int) -> None:
-        """What was to be written is in the file of the checkpoint of this round."""
+        """Note that the envelopes of `to_write` are in the checkpoint of this round."""
         with self._lock:
             ends: dict[Edge, int] = {}
             for kept in self._fresh:
@@ -133,10 +135,11 @@ class MessageLog:
             self._newest_sealed, self._fresh, self._fresh_bytes = self._fresh, [], 0
 
     def drop_covered(self) -> list[int]:
-        """Forget checkpoints that nobody needs once a new one is written; returns their rounds.
+        """Forget checkpoints that are not needed once a new one is written; return their rounds.
 
-        One goes only with all that are older, so that no round is left without its past. Call it
-        before a checkpoint is written, which may have to hold envelopes of older ones too.
+        A checkpoint is dropped only together with all older ones, so that none is kept without its
+        predecessors. Call this before a checkpoint is written, as it may have to hold older
+        envelopes.
         """
         with self._lock:
             return self._drop_covered()
@@ -153,10 +156,10 @@ class MessageLog:
         return dropped
 
     def _carry_oldest(self) -> None:
-        """Take what is still needed of the oldest checkpoint into the next one.
+        """Move the needed envelopes of the oldest checkpoint to the next checkpoint.
 
-        The old one goes with the checkpoint after that: until then, if the next one is damaged,
-        the one before it is gone on from, and needs the old one.
+        The oldest checkpoint is removed only with the checkpoint after the next: if the next one is
+        damaged, the device is restored from the one before it, which needs the oldest.
         """
         envelopes = self._own_envelopes(0)
         fresh, self._fresh = self._fresh, []
@@ -171,11 +174,11 @@ class MessageLog:
         return all(self._covered.get(edge, 0) >= end for edge, end in sealed.ends.items())
 
     def _own_envelopes(self, number: int) -> Sequence[Envelope]:
-        """Own envelopes of one of the checkpoints, but maybe for some that are covered.
+        """Own envelopes of one of the checkpoints; covered ones may be missing.
 
         Raises:
-            CheckpointError: its file is damaged, and the next one, too, or that has no copies.
-            StorageError: likewise, where a file can't be read at all.
+            CheckpointError: its file is damaged, and the next file is damaged too or has no copies.
+            StorageError: the files can't be read.
         """
         sealed, *later = self._sealed[number:]
         if not later:
@@ -235,7 +238,7 @@ class MessageLog:
         return [envelope for envelope in envelopes if not self._is_covered(envelope)]
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint has to remember beside the fresh envelopes."""
+        """State of the log for a checkpoint, beside the fresh envelopes."""
         return {
             # A copy: an acknowledgement may come in another thread.
             "covered": [[*edge, sequence] for edge, sequence in self._covered.copy().items()],
@@ -253,12 +256,12 @@ class MessageLog:
         envelopes: WrittenEnvelopes,
         kept_rounds: Container[int],
     ) -> None:
-        """Become what it was when a checkpoint had been written.
+        """Restore the log from a checkpoint.
 
         Args:
-            state: in that checkpoint.
-            round_index: of it.
-            envelopes: in it.
+            state: state of the log in the checkpoint.
+            round_index: round of the checkpoint.
+            envelopes: envelopes in the checkpoint.
             kept_rounds: rounds whose checkpoints are still there; the envelopes of others were
                 covered when these were removed, or carried into this one.
         """
@@ -293,7 +296,7 @@ def _whole(envelopes: Iterable[_Kept]) -> list[Envelope]:
 
 
 def describe_envelope(envelope: Envelope) -> list[Any]:
-    """All of an envelope but its data, as JSON can hold it."""
+    """All fields of an envelope except its data, as values that JSON can hold."""
     return [*envelope.edge, envelope.sequence, envelope.stamp and asdict(envelope.stamp)]
 
 

@@ -1,6 +1,7 @@
 """How figures are drawn and written: plain matplotlib into SVG, the same bytes every time.
 
-Nothing here touches matplotlib's global state, and it is loaded only when a figure is asked for.
+No function changes matplotlib's global state. matplotlib is imported when the first figure is
+drawn.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Picture:
 
     Attributes:
         name: of its file, without the ending.
-        caption: what it shows and what to see in it.
+        caption: what the figure shows, and its main result.
         svg: of the figure.
     """
 
@@ -95,7 +96,7 @@ def stacked_bars(
     axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
-    axes.margins(x=0.18)  # for what is written behind the bars
+    axes.margins(x=0.18)  # room for the text behind the bars
     axes.set_xlim(left=0)
     return ends
 
@@ -103,7 +104,7 @@ def stacked_bars(
 def write_behind(
     axes: Axes, ends: Sequence[float], texts: Sequence[str], shift: float = 0.0
 ) -> None:
-    """Text behind the ends of horizontal bars, which stand at 0, 1, ... plus a shift."""
+    """Write text behind the ends of horizontal bars; bar i is at i plus `shift`."""
     for place, (end, text) in enumerate(zip(ends, texts, strict=True)):
         axes.annotate(
             text,

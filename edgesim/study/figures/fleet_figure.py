@@ -1,4 +1,4 @@
-"""Figure of a fleet: where the virtual time of a round goes."""
+"""Figure of a fleet: how devices spend the virtual time of a round."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def page(title: str, pictures: Iterable[Picture], tables: Iterable[Table]) -> st
     Args:
         title: of the page.
         pictures: in the order of the page.
-        tables: likewise, below them.
+        tables: in the order of the page, below the pictures.
     """
     figures = "".join(
         f"<figure>{picture.svg}<figcaption>{escape(picture.caption)}</figcaption></figure>\n"

@@ -18,7 +18,7 @@ _SHOWN = frozenset(
 
 
 def side_by_side_picture(names: tuple[str, str], pairs: Sequence[Pair]) -> Picture:
-    """The ratios of all quantities but the parts of others."""
+    """The ratios of all quantities, except those that are parts of others."""
     shown = [
         (pair, pair.ratio)
         for pair in pairs

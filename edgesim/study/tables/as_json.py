@@ -21,7 +21,7 @@ FORMAT = 1
 
 
 def scenario_record(costs: IterationCosts) -> dict[str, Any]:
-    """One scenario: what it is, its message, its devices, its fleet."""
+    """One scenario: its description, message, devices and fleet."""
     subject = costs.subject
     scenario, form = subject.scenario, subject.model.form
     return {

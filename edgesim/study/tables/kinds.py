@@ -1,4 +1,4 @@
-"""Devices of a fleet that are alike, for tables that can't have a row for each of thousands."""
+"""Groups of equal devices of a fleet, for tables that cannot have a row per device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_RUNS = 4  # of device numbers, in a cell
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Devices of one profile that send and take as many messages.
+    """Devices with one profile and equal numbers of messages.
 
     Attributes:
         first: of these devices.
@@ -30,7 +30,7 @@ class Kind:
 
     @property
     def heading(self) -> str:
-        """Which devices they are, and what."""
+        """Numbers and profile of the devices, as text."""
         profile = self.first.profile
         return f"{self.numbers} {profile.name}" if profile else f"devices {self.numbers}"
 
@@ -50,7 +50,7 @@ def kinds_of(costs: IterationCosts) -> tuple[Kind, ...]:
 
 
 def numbers(devices: Iterable[int]) -> str:
-    """Device numbers as text: runs of them, a few, and how many more."""
+    """Device numbers as text: a few ranges, then the number of further devices."""
     runs: list[list[int]] = []
     for device in sorted(set(devices)):
         if runs and device == runs[-1][1] + 1:

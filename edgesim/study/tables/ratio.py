@@ -13,15 +13,15 @@ Topic = Literal["compute", "memory", "communication", "energy", "time", "fleet"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
-    """How many times more fp32 takes than 8 bits.
+    """Ratio of a cost in fp32 to that in 8 bits.
 
     Attributes:
-        topic: of what.
-        key: names it in files; unique within its topic.
-        method: how it is counted.
-        case: of what kind of training or message.
+        topic: topic of the cost.
+        key: name in files; unique within its topic.
+        method: how the cost is counted.
+        case: kind of training or message.
         value: the ratio.
-        formula: its arithmetic with the numbers that went in; rounded, they give the value again.
+        formula: its arithmetic with the rounded numbers, which give the value.
         source: where the numbers or the convention come from.
     """
 

@@ -43,7 +43,7 @@ def scenario_tables(costs: IterationCosts) -> tuple[Table, ...]:
 
 
 def overview_table(costs: IterationCosts) -> Table:
-    """What is studied."""
+    """The scenario: model, data, algorithm, message."""
     subject, message = costs.subject, costs.message
     scenario, form = subject.scenario, subject.model.form
     inputs = "x".join(map(str, form.image_shape))
@@ -92,7 +92,7 @@ def work_table(costs: IterationCosts) -> Table:
 
 
 def memory_table(costs: IterationCosts) -> Table:
-    """Bytes by component in both conventions, and whom they fit."""
+    """Bytes by component in both conventions, and the devices with enough memory."""
     device = costs.heaviest
     paper, faithful = device.paper_memory, device.faithful_memory
     rows = [
@@ -211,13 +211,13 @@ def fleet_table(costs: IterationCosts) -> Table:
 
 
 def _measured(costs: IterationCosts, what: str) -> tuple[str, ...]:
-    """A note on what a table holds that was not counted in closed form."""
+    """A note on measured numbers, without closed form, in a table."""
     layers = costs.subject.model.measured_layers
     return (f"Measured, no closed form: {what} {', '.join(layers)}.",) if layers else ()
 
 
 def _whose(costs: IterationCosts, device: DeviceCosts) -> str:
-    """Which device a table is of."""
+    """Description of the device of a table."""
     all_kinds = kinds_of(costs)
     if len(costs.devices) == 1:
         return "the device"
@@ -229,7 +229,7 @@ def _whose(costs: IterationCosts, device: DeviceCosts) -> str:
 
 
 def _fit(kind: Kind) -> str:
-    """Whether a kind of device has the memory; nothing where that is not known."""
+    """Whether a kind of device has enough memory, as text; empty if unknown."""
     device, profile = kind.first, kind.first.profile
     if profile is None:
         return ""
@@ -239,7 +239,7 @@ def _fit(kind: Kind) -> str:
 
 
 def _shown_energies(device: DeviceCosts) -> Iterator[IterationEnergy]:
-    """Those whose difference shows: traffic with DRAM, widths of sums only if there are codes."""
+    """Energies that differ in the table: with DRAM; both widths of sums only for 8-bit codes."""
     has_codes = device.work.total.macs_int8 > 0
     for entry in device.energy:
         if entry.memory == "dram" and (has_codes or entry.accumulate == "paper"):
@@ -285,7 +285,7 @@ def _time_row(kind: Kind) -> tuple[str, ...]:
 
 
 def _span(values: Sequence[float], text: Callable[[float], str]) -> str:
-    """What all devices of a kind have, or the least and the most of it."""
+    """The value of all devices of a kind, or the least and the greatest value."""
     least, most = text(min(values)), text(max(values))
     return least if least == most else f"{least} to {most}"
 
@@ -311,7 +311,7 @@ def _steady_rows(costs: IterationCosts) -> Iterator[tuple[str, str]]:
 
 
 def _battery_rows(costs: IterationCosts) -> Iterator[tuple[str, str]]:
-    """Of the battery that is empty first."""
+    """Rows about the battery that is empty first."""
     lasting = [
         (device.profile.battery_j / device.energy_by(costs.energy_table).total_j, device.device)
         for device in costs.devices

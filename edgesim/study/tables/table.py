@@ -12,10 +12,12 @@ class Table:
     Attributes:
         title: what it shows.
         columns: names of the columns.
-        rows: as many cells each; a row with text in its first cell alone heads those below.
-        notes: what a reader must know to read it right, a line each.
-        prose: names of the columns that hold sentences, which may be broken between words, or of
-            labels whose value is one in a table without names of columns; all else stays whole.
+        rows: rows with equal numbers of cells; a row with text in its first cell alone is a
+            heading.
+        notes: explanations, one line each.
+        prose: names of columns with sentences, which may be broken between words. In a table
+            without column names, labels of rows whose value is a sentence. Other cells are never
+            broken.
     """
 
     title: str

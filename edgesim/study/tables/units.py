@@ -25,7 +25,7 @@ def with_unit(value: float, unit: Unit) -> str:
 
 
 def alike(values: Sequence[float], unit: Unit) -> tuple[str, ...]:
-    """Quantities with the prefix that suits the largest, so that they can be reckoned with."""
+    """Quantities with one prefix, which suits the largest, so that they can be compared."""
     texts, name = with_one_unit(values, unit)
     return tuple(
         f"{text} {name}" if value or unit == "B" else "0"
@@ -34,7 +34,7 @@ def alike(values: Sequence[float], unit: Unit) -> tuple[str, ...]:
 
 
 def with_one_unit(values: Sequence[float], unit: Unit) -> tuple[tuple[str, ...], str]:
-    """The same with the unit, prefix included, apart."""
+    """Quantities with one prefix; the unit with its prefix is returned separately."""
     scale, prefix = _scale(max(map(abs, values), default=0.0), unit)
     name = prefix + ("B" if unit == "MiB" else unit)
     return tuple(_digits(value / scale, unit) for value in values), name
@@ -46,7 +46,7 @@ def percent(share: float) -> str:
 
 
 def plain(value: float) -> str:
-    """A number with four digits, and none of them without need."""
+    """A number with at most four digits, without trailing zeros."""
     return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
 
 
