@@ -1,5 +1,69 @@
-"""edgesim: emulates a fleet of edge devices that train one model together, without a server."""
+"""edgesim: emulates a fleet of edge devices that train one model together, without a server.
 
-from edgesim.results.load import Run, UnfinishedRunWarning, load_run
+    import edgesim
 
-__all__ = ["Run", "UnfinishedRunWarning", "load_run"]
+    edgesim.validate("quickstart")                 # checks a scenario and starts nothing
+    edgesim.cost("quickstart")                     # what it costs the devices, without training
+    run = edgesim.run("quickstart", seed=2)        # trains the fleet
+    run.evaluations                                # tables of a run, with pandas
+    run = edgesim.load_run("runs/quickstart-...")  # the same of a run that was made before
+
+A name is imported when it is first used: importing edgesim itself takes no time.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from edgesim.api.checks import Checked, validate
+    from edgesim.api.costs import Costs, cost
+    from edgesim.api.runs import resume, run
+    from edgesim.errors import EdgesimError, ScenarioError, ScenarioWarning
+    from edgesim.results.evaluation import Evaluation
+    from edgesim.results.load import UnfinishedRunWarning, load_run
+    from edgesim.results.run import Run
+    from edgesim.scenario import Scenario, dump_scenario, load_scenario
+
+_HOMES = {
+    "edgesim.api.checks": ("Checked", "validate"),
+    "edgesim.api.costs": ("Costs", "cost"),
+    "edgesim.api.runs": ("resume", "run"),
+    "edgesim.errors": ("EdgesimError", "ScenarioError", "ScenarioWarning"),
+    "edgesim.results.evaluation": ("Evaluation",),
+    "edgesim.results.load": ("UnfinishedRunWarning", "load_run"),
+    "edgesim.results.run": ("Run",),
+    "edgesim.scenario": ("Scenario", "dump_scenario", "load_scenario"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Checked",
+    "Costs",
+    "EdgesimError",
+    "Evaluation",
+    "Run",
+    "Scenario",
+    "ScenarioError",
+    "ScenarioWarning",
+    "UnfinishedRunWarning",
+    "cost",
+    "dump_scenario",
+    "load_run",
+    "load_scenario",
+    "resume",
+    "run",
+    "validate",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Import a name when it is first used."""
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -21,6 +21,10 @@ class ScenarioError(EdgesimError, ValueError):
     """A scenario file or an override can't be used; the message says where, why and the remedy."""
 
 
+class ScenarioWarning(UserWarning):
+    """An allowed choice of a scenario has consequences that are easily overlooked."""
+
+
 def did_you_mean(name: str, names: Iterable[str], otherwise: str) -> str:
     """`did you mean a or b?`, or other words where no name is similar."""
     names = list(names)

@@ -1,15 +1,13 @@
-"""The command line: run, resume, validate, cost, report, list. Only `edgesim.cli` prints."""
+"""The command line: run, resume, validate, cost, report, new, list. Only `edgesim.cli` prints."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,10 +20,10 @@ from edgesim.cli.output import err as _err
 from edgesim.cli.output import out as _out
 from edgesim.cli.output import output as _output
 from edgesim.cli.tables import show
-from edgesim.errors import EdgesimError, ScenarioError
+from edgesim.errors import EdgesimError
 
 if TYPE_CHECKING:
-    from edgesim.assembly.preparation import Prepared
+    from edgesim.api.checks import Checked
     from edgesim.fleet.recording.view import View
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
@@ -41,7 +39,10 @@ app = typer.Typer(
 _UsageError: type[typer.BadParameter] = typer.BadParameter.__mro__[1]
 
 
-ScenarioPath = Annotated[Path, typer.Argument(metavar="SCENARIO", help="Scenario file (YAML).")]
+ScenarioPath = Annotated[
+    Path,
+    typer.Argument(metavar="SCENARIO", help="Scenario file (YAML), or name of a shipped one."),
+]
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY.PATH=VALUE", help="Replace a value of the scenario."),
@@ -87,13 +88,13 @@ def run(
 ) -> None:
     """Train the fleet of a scenario."""
     with _shown(f"reading {scenario}") as view:
+        checked = _check(scenario, overrides or (), reads_images=True)
+        from edgesim.api.runs import train
         from edgesim.cli.answers import result_table
-        from edgesim.fleet.run import run_scenario
 
-        prepared = _prepare(scenario, overrides or (), is_run=True)
-        result = run_scenario(
-            prepared,
-            out or _default_out(prepared.scenario.name),
+        result = train(
+            checked,
+            out,
             inline=inline,
             address=address,
             dashboard=dashboard,
@@ -129,10 +130,7 @@ def resume(
 @app.command(short_help="Check a scenario with its graph, data and model.")
 def validate(scenario: ScenarioPath, overrides: Overrides = None) -> None:
     """Check a scenario with its graph, data and model; start nothing and write nothing."""
-    prepared = _prepare(scenario, overrides or (), is_run=False)
-    from edgesim.cli.answers import prepared_table
-
-    show(prepared_table(prepared), _out)
+    show(_check(scenario, overrides or (), reads_images=False).table, _out)
 
 
 @app.command(short_help="Say what a scenario costs, without training.")
@@ -196,6 +194,22 @@ def report(
     _out.print(f"report: {place} ({num_bytes / 1e6:.1f} MB)")
 
 
+@app.command(short_help="Write a commented scenario to start from.")
+def new(
+    name: Annotated[
+        Path, typer.Argument(metavar="NAME", help="Name of the scenario; its file is NAME.yaml.")
+    ],
+    source: Annotated[
+        Path, typer.Option("--from", metavar="SCENARIO", help="Scenario to start from.")
+    ] = Path("quickstart"),
+) -> None:
+    """Write a commented scenario to start from: each key with its meaning."""
+    from edgesim.cli.new import write_new
+
+    path = write_new(name, source)
+    _out.print(f"{path} is written; change it, then: edgesim validate {path}; edgesim run {path}")
+
+
 @app.command("list", short_help="List what scenarios can name.")
 def list_(
     what: Annotated[Catalog, typer.Argument(help="What to list.")],
@@ -227,41 +241,23 @@ def _shown(stage: str) -> Iterator[View]:
         yield view
 
 
-def _prepare(path: Path, overrides: Sequence[str], *, is_run: bool) -> Prepared:
-    """Read and check a scenario. Every error and notice names the scenario's file.
+def _check(path: Path, overrides: Sequence[str], *, reads_images: bool) -> Checked:
+    """Read and check a scenario, and print its notices.
 
-    Images are read last: a run reads all images that it uses before it starts anything.
+    Every error and notice names the scenario's file. Images are read last: a run reads all images
+    that it uses before it starts anything.
     """
     from edgesim.scenario.files import load_scenario
 
     scenario = load_scenario(path, overrides)
-    from edgesim.assembly.budget import check_memory
-    from edgesim.assembly.known_data import DataShape
-    from edgesim.assembly.preparation import (
-        prepare,  # imported late: it loads torch, which is not needed to refuse a file
+    from edgesim.api.checks import (
+        check,  # imported late: it loads torch, which is not needed to refuse a file
     )
-    from edgesim.assembly.subject import subject_of
-    from edgesim.study.batteries import check_batteries
-    from edgesim.study.notices import notices
 
-    try:
-        prepared = prepare(scenario, reads_images=False)
-        shape = DataShape.of(prepared.dataset)
-        shortage = check_memory(scenario, shape, prepared.schedule)
-        subject = subject_of(prepared.scenario, shape, prepared.schedule)
-        check_batteries(subject)
-        said = notices(subject, prepared.training.num_rounds)
-        if is_run:
-            prepared.read_images()
-    except EdgesimError as error:
-        if not isinstance(error, ValueError):
-            raise
-        raise ScenarioError(f"{path}: {error}") from error
-    if shortage:
-        _err.print(f"{path}: {shortage}")
-    for notice in said:
+    checked = check(scenario, str(path), reads_images=reads_images)
+    for notice in checked.notices:
         _err.print(f"{path}: {notice}")
-    return prepared
+    return checked
 
 
 def main() -> None:
@@ -269,12 +265,6 @@ def main() -> None:
     debug = "--debug" in sys.argv
     logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[_Lines()])
     logging.getLogger("ray").setLevel(logging.WARNING)
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
-    # The launcher reports a lost actor or node in one line, so Ray's own paragraphs are left out.
-    losses = "A worker died or was killed|The node with node id|Raylet is terminated"
-    # Ray warns of more actors than cores, but the scenario asks for them.
-    crowds = "PYTHON worker processes have been started on node"
-    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", f"{losses}|{crowds}")
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         with _output.takes_over():
@@ -322,7 +312,3 @@ class _Lines(logging.Handler):
 
 def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
-
-
-def _default_out(name: str) -> Path:
-    return Path("runs") / f"{name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"

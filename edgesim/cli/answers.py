@@ -1,74 +1,15 @@
-"""Closing tables of `validate` and `run`: what a scenario would do, and what a run has found."""
+"""Closing table of `run`: what a run has found."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from edgesim.assembly.build import averaging_rate
-from edgesim.assembly.preparation import Prepared
 from edgesim.errors import device_label
-from edgesim.scenario.own_parts import OwnPart, own_parts
 from edgesim.study.tables.table import Table
-from topologies import first_exchange, mixing_matrix, spectral_gap
-
-LARGEST_GAP = 512  # devices; the spectral gap of so many takes at most a second
 
 _SENTENCES = frozenset({"left", "died", "warning"})
 NAMED_DEVICES = 3  # devices named in a row of the closing table; summary.json names all
-
-
-def prepared_table(prepared: Prepared) -> Table:
-    """Table of what a run of a checked scenario will do."""
-    scenario, training = prepared.scenario, prepared.training
-    first = first_exchange(prepared.schedule)
-    graph = prepared.schedule.graph(first)
-    sizes = [len(indices) for indices in prepared.indices]
-    degrees = [degree for _, degree in graph.out_degree()]
-    rows = [
-        ("devices", str(scenario.fleet.num_devices)),
-        ("topology", scenario.topology.kind),
-        (f"out-neighbors in round {first}", f"{min(degrees)} to {max(degrees)}"),
-    ]
-    if prepared.schedule.is_static and len(graph) <= LARGEST_GAP:
-        gap = spectral_gap(np.asarray(mixing_matrix(graph)))
-        rows.append(("spectral gap", f"{gap:.4f}"))
-    elif prepared.schedule.is_static:
-        rows.append(("spectral gap", f"computed for up to {LARGEST_GAP} devices"))
-    if (rate := averaging_rate(scenario)) is not None:
-        rows.append(("averaging rate", f"{rate:g}"))
-    rows += [
-        ("model", f"{scenario.model.name}, {prepared.layout.numel:,} parameters"),
-        ("samples per device", f"{min(sizes):,} to {max(sizes):,}"),
-        ("test samples", f"{prepared.num_test_samples:,}"),
-        ("rounds", f"{training.num_rounds:,} ({training.rounds_per_epoch} per epoch)"),
-        *_evaluation_rows(prepared),
-    ]
-    rows += [(f"{key}, your own", _described(part)) for key, part in own_parts(scenario)]
-    notes = (str(prepared.found_rate),) if prepared.found_rate else ()
-    return Table(f"{scenario.name}: nothing stands in its way", ("", ""), tuple(rows), notes)
-
-
-def _described(part: OwnPart) -> str:
-    """Description of the code that is loaded for an own part."""
-    what = "package" if part.source is None else "file"
-    return f"{part.name} from {part.place} ({what} {part.digest[:12]})"
-
-
-def _evaluation_rows(prepared: Prepared) -> list[tuple[str, str]]:
-    """Rows about evaluations of the averaged model and of devices' own models."""
-    section, devices = prepared.scenario.evaluation, prepared.scenario.fleet.num_devices
-    num_evaluations = len(prepared.training.evaluation_rounds)
-    rows = [("evaluations", f"{num_evaluations:,} of the averaged model")]
-    if section.device_models == "never":
-        return rows
-    most = devices if section.device_sample == "all" else min(section.device_sample, devices)
-    which = "all devices" if most == devices else f"{most:,} of {devices:,} devices"
-    when = "in each" if section.device_models == "every" else "in the last"
-    images = (most + 1) * prepared.num_test_samples
-    return [*rows, (f"  {when}", f"also of {which}: {images:,} images")]
 
 
 def _losses(summary: dict[str, Any]) -> list[tuple[str, str]]:

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from edgesim.cli.tables import show
-from edgesim.errors import EdgesimError, ScenarioError
+from edgesim.errors import ScenarioError
 from edgesim.scenario.files import load_scenario
-from edgesim.scenario.schema import Scenario
-
-if TYPE_CHECKING:
-    from edgesim.study.iteration import IterationCosts
 
 
 def show_costs(
@@ -46,55 +41,24 @@ def show_costs(
         ScenarioError: a scenario cannot be studied.
         StudyError: a file cannot be written.
     """
-    from edgesim.study.report import study, write_folder, write_json  # loads torch
-
     if other is None and other_overrides:
         raise ScenarioError("--compare-set changes the scenario of --compare: add one")
-    scenario = _load(path, overrides, say)
-    beside = None if other is None else _costs_of(other, [*overrides, *other_overrides], say)
-    try:
-        found = study(scenario, beside, all_models=all_models)
-    except EdgesimError as error:
-        raise _named(path, error) from error
-    for table in found.short_tables():
+    scenario = load_scenario(path, overrides)
+    beside = None if other is None else load_scenario(other, [*overrides, *other_overrides])
+    from edgesim.api.costs import costs_of  # loads torch
+
+    found = costs_of(
+        (scenario, str(path)),
+        None if beside is None else (beside, str(other)),
+        all_models=all_models,
+    )
+    for notice in found.notices:
+        say(notice)
+    for table in found.tables:
         show(table, console)
         console.print()
     if json_file is not None:
-        write_json(found, json_file)
+        found.write_numbers(json_file)
         console.print(f"all numbers: {json_file}")
     if out is not None:
-        *_, index = write_folder(found, out)
-        console.print(f"figures and page: {index}")
-
-
-def _load(path: Path, overrides: Sequence[str], say: Callable[[str], None]) -> Scenario:
-    """Read a scenario, find its averaging rate, and print its notices."""
-    from edgesim.assembly.rate_search.search import with_found_rate
-    from edgesim.assembly.subject import subject_of
-    from edgesim.study.notices import notices
-
-    scenario = load_scenario(path, overrides)
-    try:
-        scenario, found = with_found_rate(scenario)
-        subject = subject_of(scenario)
-        lines = notices(subject, subject.num_rounds)
-    except EdgesimError as error:
-        raise _named(path, error) from error
-    for line in [str(found), *lines] if found else lines:
-        say(f"{path}: {line}")
-    return scenario
-
-
-def _costs_of(path: Path, overrides: Sequence[str], say: Callable[[str], None]) -> IterationCosts:
-    from edgesim.study.iteration import iteration_costs
-
-    scenario = _load(path, overrides, say)
-    try:
-        return iteration_costs(scenario)
-    except EdgesimError as error:
-        raise _named(path, error) from error
-
-
-def _named(path: Path, error: EdgesimError) -> EdgesimError:
-    """Name the scenario's file in errors that are found after reading it."""
-    return ScenarioError(f"{path}: {error}") if isinstance(error, ValueError) else error
+        console.print(f"figures and page: {found.write(out)}")

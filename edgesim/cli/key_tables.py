@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from edgesim.errors import EdgesimError, did_you_mean
-from edgesim.scenario.guide import KeyGuide, example_of_kind, guide, guide_of_kind, in_yaml
+from edgesim.scenario.guide import KeyGuide, example_of_kind, guide, guide_of_kind
+from edgesim.scenario.plain import in_yaml
 from edgesim.study.tables.table import Table
 
 _COLUMNS = ("key", "default", "example", "must be", "only with", "meaning")

@@ -11,6 +11,7 @@ from edgesim.data.source import NamedSource
 from edgesim.errors import ScenarioError, did_you_mean
 from edgesim.hardware.catalog import PROFILES
 from edgesim.scenario.files import load_scenario
+from edgesim.scenario.shipped import shipped_scenarios
 from edgesim.study.tables.table import Table
 
 _PROSE = frozenset({"what it is", "source"})
@@ -30,11 +31,11 @@ def catalog_table(what: Catalog, name: str | None) -> Table:
     if name is None:
         notes = (_OWN[what],) if what in _OWN else ()
         return Table("", ("name", "what it is"), tuple(entries.items()), notes, prose=_PROSE)
-    if what == "scenarios":
-        raise ListingError(f"list scenarios takes no name, got {name}; read or validate the file")
     if name not in entries:
         remedy = did_you_mean(name, entries, f"see `edgesim list {what}`")
         raise ListingError(f"{name} is none of the {what}; {remedy}")
+    if what == "scenarios":
+        return _scenario(name, entries[name])
     holder = _HOLDERS.get(what)
     if holder is not None:
         return kind_table(holder, name, entries[name])
@@ -128,10 +129,17 @@ def _compressors() -> list[tuple[str, str]]:
 
 
 def _scenarios() -> list[tuple[str, str]]:
-    folder = Path("scenarios")
-    if not folder.is_dir():
-        raise ScenarioError(f"{folder.absolute()}: no such folder; call this beside scenarios/")
-    return [(str(path), _describe(path)) for path in sorted(folder.rglob("*.yaml"))]
+    return [(name, _describe(path)) for name, path in shipped_scenarios().items()]
+
+
+def _scenario(name: str, description: str) -> Table:
+    rows = (
+        ("what it is", description),
+        ("file", str(shipped_scenarios()[name])),
+        ("train it", f"edgesim run {name}"),
+        ("change it", f"edgesim new my-{name.rpartition('/')[2]} --from {name}"),
+    )
+    return Table(name, ("", ""), rows)
 
 
 def _describe(path: Path) -> str:

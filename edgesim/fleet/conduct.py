@@ -6,7 +6,9 @@ import asyncio
 import logging
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Protocol
 
 from edgesim.errors import EdgesimError
@@ -43,6 +45,50 @@ class Fleet(Protocol):
         ...
 
 
+def run_to_its_end(work: Coroutine[None, None, None]) -> None:
+    """Run a coroutine from code that is not asynchronous, also where an event loop runs already.
+
+    A notebook has such a loop. There the coroutine runs in a thread of its own. Interrupted, it is
+    cancelled and ends in order.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        with _sigterm_restored():
+            asyncio.run(work)
+        return
+    cancel: Future[Callable[[], object]] = Future()
+
+    async def noted() -> None:
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None, "a coroutine of a task"
+        cancel.set_result(lambda: loop.call_soon_threadsafe(task.cancel))
+        await work
+
+    with ThreadPoolExecutor(1, thread_name_prefix="run") as thread:
+        running = thread.submit(asyncio.run, noted())
+        try:
+            running.result()
+        except BaseException:
+            if not running.done():
+                cancel.result()()
+            raise
+
+
+@contextmanager
+def _sigterm_restored() -> Iterator[None]:
+    """Bring back the caller's handler of SIGTERM, which `conduct` replaces."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if before is not None:  # None: set by other than Python code
+            signal.signal(signal.SIGTERM, before)
+
+
 async def conduct(
     fleet: Fleet, monitor: Monitor, stall_timeout_s: float, names: Sequence[str]
 ) -> None:
@@ -55,9 +101,7 @@ async def conduct(
     running = asyncio.create_task(fleet.run())
     guarding = asyncio.create_task(watch(fleet, stall_timeout_s, names))
     try:
-        await asyncio.wait({running, guarding}, return_when=asyncio.FIRST_COMPLETED)
-        for ended in (task for task in (running, guarding) if task.done()):
-            ended.result()
+        await _until_one_ends({running, guarding}, watching)
     except BaseException:
         await _cancel(running)
         monitor.close()
@@ -68,6 +112,15 @@ async def conduct(
         await _cancel(guarding)
     monitor.stop_watching()
     await watching
+
+
+async def _until_one_ends(tasks: set[asyncio.Task[None]], watching: asyncio.Task[None]) -> None:
+    """Wait until a task ends, or until the watching fails; an error of any of them is raised."""
+    waited_for = tasks | {watching}
+    while not any(task.done() for task in tasks):
+        ended, waited_for = await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
+        for task in ended:
+            task.result()
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

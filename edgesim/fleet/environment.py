@@ -37,3 +37,13 @@ def describe_environment(mode: str, compute: Compute) -> dict[str, Any]:
         "torch_cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "packages": {package: version(package) for package in PACKAGES},
     }
+
+
+def quiet_ray() -> None:
+    """Let Ray, once it is imported, say nothing that edgesim says itself, and send nothing."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
+    # The launcher reports a lost actor or node in one line, so Ray's own paragraphs are left out.
+    losses = "A worker died or was killed|The node with node id|Raylet is terminated"
+    # Ray warns of more actors than cores, but the scenario asks for them.
+    crowds = "PYTHON worker processes have been started on node"
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", f"{losses}|{crowds}")

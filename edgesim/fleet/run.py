@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -19,8 +18,8 @@ from edgesim.assembly.build import Compute, choose_compute, make_flat_model
 from edgesim.assembly.own_model import example_batch
 from edgesim.assembly.preparation import Prepared, prepare
 from edgesim.errors import EdgesimError
-from edgesim.fleet.conduct import Fleet, conduct
-from edgesim.fleet.environment import describe_environment
+from edgesim.fleet.conduct import Fleet, conduct, run_to_its_end
+from edgesim.fleet.environment import describe_environment, quiet_ray
 from edgesim.fleet.inline import InlineFleet
 from edgesim.fleet.plan import FleetPlan
 from edgesim.fleet.recording.departures import describe
@@ -88,6 +87,7 @@ def run_scenario(
 
     Raises:
         RunDirectoryError: `out` can't be used.
+        RunStoppedError: a sink stopped the run.
         EdgesimError: the run failed; what was recorded until then is in `out`.
     """
     RunDirectory.check_free(out)
@@ -207,16 +207,22 @@ def _check_own_parts(
 @contextmanager
 def _session(address: str | None, *, inline: bool, dashboard: bool, view: View) -> Iterator[str]:
     """Context of a run, with Ray or inline; yields its mode."""
+    num_threads = torch.get_num_threads()
     torch.set_num_threads(1)  # results must not depend on how many threads share a sum
     keep_freed_memory()
-    if inline:
-        yield "inline"
-        return
-    view.stage("starting Ray on this machine" if address is None else f"joining Ray at {address}")
-    from edgesim.fleet.on_ray import launch  # loads Ray, which inline runs do without
+    try:
+        if inline:
+            yield "inline"
+            return
+        where = "starting Ray on this machine" if address is None else f"joining Ray at {address}"
+        view.stage(where)
+        quiet_ray()
+        from edgesim.fleet.on_ray import launch  # loads Ray, which inline runs do without
 
-    with launch.ray_session(address, dashboard=dashboard, console=view.console):
-        yield "ray"
+        with launch.ray_session(address, dashboard=dashboard, console=view.console):
+            yield "ray"
+    finally:
+        torch.set_num_threads(num_threads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +293,7 @@ class _Run:
                 has_started = True
                 timeout_s = self.prepared.scenario.recovery.stall_timeout_s
                 names = self.prepared.scenario.fleet.names
-                asyncio.run(conduct(fleet, monitor, timeout_s, names))
+                run_to_its_end(conduct(fleet, monitor, timeout_s, names))
         except (LeaseError, NoSoundCheckpointError, EnvelopesLostError):
             # No advice to resume: another process holds the run, or the error says why it cannot be
             # resumed.

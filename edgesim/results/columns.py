@@ -125,6 +125,16 @@ VIRTUAL_EVALUATIONS: tuple[Column, ...] = (
 )
 """Columns of evaluations.parquet where devices have profiles."""
 
+TOTALS: tuple[Column, ...] = (
+    Column(
+        "total_sent_bytes",
+        "int64",
+        "bytes of all messages encoded by then; consensus: by all devices, device: by this one",
+    ),
+    Column("total_energy_j", "float64", "energy spent by then, joules; of the same devices"),
+)
+"""Columns that `edgesim.load_run` adds to evaluations: sums over the rounds before each of them."""
+
 DEVICES: tuple[Column, ...] = (
     Column("device", "int32", "device, from 0"),
     Column("samples", "int64", "training samples in its shard"),

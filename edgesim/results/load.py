@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgesim.errors import EdgesimError
+from edgesim.errors import EdgesimError, device_label
 from edgesim.results.columns import (
     DEVICES,
     EVALUATIONS,
@@ -21,7 +20,10 @@ from edgesim.results.columns import (
     first_miscount,
     with_names,
 )
+from edgesim.results.models import Models
+from edgesim.results.run import Run
 from edgesim.results.run_files import REMEDY, RunDirectoryError, RunFiles, number_of
+from edgesim.results.totals import with_totals
 from edgesim.storage.store import StorageError, Store
 from topologies import EVERYONE, Presence
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 _TABLES = ("rounds.parquet", "messages.parquet", "evaluations.parquet", "devices.parquet")
 _SUMMARY = "summary.json"
+_LENGTHS = (("rounds", "rounds"), ("epochs", "epochs"), ("virtual_time_s", "virtual seconds"))
 
 
 class ResultsError(EdgesimError, ValueError):
@@ -38,39 +41,6 @@ class ResultsError(EdgesimError, ValueError):
 
 class UnfinishedRunWarning(UserWarning):
     """A run has not ended; its tables hold what it has recorded so far."""
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Tables of a run; `edgesim.results.columns` gives the meaning of their columns.
-
-    Attributes:
-        place: path or URI of the run directory.
-        rounds: one row per device and round, ordered by round and device.
-        messages: one row per message, ordered by round, sender and receiver.
-        evaluations: one row per evaluated model.
-        devices: one row per device; no rows for an unfinished run.
-        summary: figures of the closing table; empty for an unfinished run.
-        is_finished: whether the run has ended. In an unfinished run devices may have done different
-            numbers of rounds, and their last rounds may not be written yet.
-    """
-
-    place: str
-    rounds: pd.DataFrame
-    messages: pd.DataFrame
-    evaluations: pd.DataFrame
-    devices: pd.DataFrame
-    summary: dict[str, Any]
-    is_finished: bool
-
-    @property
-    def path(self) -> Path:
-        """Path of the run directory on this machine.
-
-        Raises:
-            StorageError: the run directory is not on this machine.
-        """
-        return Store.at(self.place).path
 
 
 def load_run(place: str | Path) -> Run:
@@ -98,7 +68,7 @@ def load_run(place: str | Path) -> Run:
         else:
             warnings.warn(
                 f"{files.place}: this run is unfinished; these are the {len(run.rounds)} rounds of "
-                "its devices that are written so far",
+                f"its devices that are written so far; missing: {'; '.join(run.missing)}",
                 UnfinishedRunWarning,
                 stacklevel=2,
             )
@@ -110,14 +80,16 @@ def load_run(place: str | Path) -> Run:
             "run anew"
         )
     rounds, messages, evaluations, devices = (_frame(files, name) for name in _TABLES)
+    scenario = _scenario_of(files)
     run = Run(
         files.place,
         rounds,
         messages,
-        evaluations,
+        with_totals(evaluations, rounds, scenario, is_finished=True),
         devices,
         files.read_json(_SUMMARY),
-        is_finished=True,
+        models=Models(files),
+        missing=(),
     )
     _check_agreement(run)
     return run
@@ -161,16 +133,41 @@ def _load_unfinished(files: RunFiles) -> Run:
     messages = messages[keys.isin(known)].reset_index(drop=True)
     if miscount := first_miscount(rounds, messages):
         raise RunDirectoryError(f"{files.place}/parts: {miscount}; {REMEDY}")
+    evaluations = (
+        _frame(files, "evaluations.parquet")
+        if files.has("evaluations.parquet")
+        else _empty(EVALUATIONS)
+    )
     return Run(
         files.place,
         rounds=rounds,
         messages=messages,
-        evaluations=_frame(files, "evaluations.parquet")
-        if files.has("evaluations.parquet")
-        else _empty(EVALUATIONS),
+        evaluations=with_totals(evaluations, rounds, scenario, is_finished=False),
         devices=_empty(DEVICES),
         summary={},
-        is_finished=False,
+        models=Models(None),
+        missing=_missing(rounds, evaluations, scenario),
+    )
+
+
+def _missing(
+    rounds: pd.DataFrame, evaluations: pd.DataFrame, scenario: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """What an unfinished run lacks, a line each."""
+    training, names = scenario.get("training", {}), scenario.get("fleet", {}).get("names", ())
+    lengths = [f"{training[key]:,g} {unit}" for key, unit in _LENGTHS if training.get(key)]
+    wanted = f" of {' or '.join(lengths)}" if lengths else ""
+    ends = rounds.groupby("device", as_index=False)["round"].max()
+    last = dict(zip(ends["device"].tolist(), ends["round"].tolist(), strict=True))
+    done = "rounds: none is written"
+    if last:
+        slowest = min(last, key=lambda device: last[device])
+        done = f"rounds: {device_label(slowest, names)} has {last[slowest] + 1:,} written"
+    number = int((evaluations["device"] == -1).sum())
+    return (
+        f"{done}{wanted}",
+        f"evaluations: {number:,} are made; the last one is missing or not confirmed",
+        "devices, summary and final models, which a run writes at its end",
     )
 
 

@@ -19,12 +19,10 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from io import BytesIO
 from math import isnan, nan
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 import torch
 
 from edgesim.results.columns import (
@@ -44,7 +42,7 @@ from edgesim.results.part_merge import Part, merge_parts
 from edgesim.results.run_files import REMEDY, RunDirectoryError, RunFiles, number_of
 from edgesim.results.snapshot import Snapshot
 from edgesim.storage.lease import Fence, Holder, Lease
-from edgesim.storage.store import StorageError, Store
+from edgesim.storage.store import Store
 
 _LOCK_FLAGS = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -374,15 +372,7 @@ class RunDirectory(RunFiles):
         name = _final_model_name(device)
         if not self.has(name):
             raise RunDirectoryError(f"{self.place}/{name}: missing; {REMEDY}")
-        try:
-            with np.load(BytesIO(self._store.read(name)), allow_pickle=False) as arrays:
-                # It was sealed under a name with the number of the last evaluation.
-                evaluation = int(arrays["round_index"])
-        except StorageError:
-            raise
-        except Exception as error:  # of a damaged zip file, about any
-            raise RunDirectoryError(f"{self.place}/{name}: damaged; {REMEDY}") from error
-        self.read(name, _snapshot_name(evaluation, f"{device:06d}"))
+        self.read_final_model_arrays(name)
 
     def _read_model(self, name: str, first_name: str) -> Snapshot:
         arrays = self.read_arrays(name, first_name)

@@ -19,7 +19,7 @@ from zipfile import ZipFile
 from edgesim.errors import EdgesimError
 from edgesim.results.columns import Column, arrow_schema, with_names
 from edgesim.storage.seal import BLANK, SealError, check_seal, seal_file, sealed
-from edgesim.storage.store import Store
+from edgesim.storage.store import StorageError, Store
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,6 +45,7 @@ _NUMBERED = re.compile(
     rf"|parts/device-{_DEVICE}/(rounds|messages)-{_ROUND}\.parquet"
     rf"|snapshots/round-{_ROUND}-device-{_DEVICE}\.npz"
 )
+_FINAL_MODEL = re.compile(rf"models/device-{_DEVICE}\.npz")
 
 
 class RunDirectoryError(EdgesimError, ValueError):
@@ -223,6 +224,28 @@ class RunFiles:
 
         with np.load(BytesIO(self.read(name, first_name)), allow_pickle=False) as file:
             return dict(file)
+
+    # --- final models
+
+    def final_model_names(self) -> list[str]:
+        """Names of the devices' final models, in the order of devices."""
+        names = self._store.names("models/device-*.npz")
+        return sorted(filter(_FINAL_MODEL.fullmatch, names), key=number_of)
+
+    def read_final_model_arrays(self, name: str) -> dict[str, NDArray[np.generic]]:
+        """Arrays of a final model, which was sealed under the name of its last evaluation."""
+        import numpy as np
+
+        try:
+            with np.load(BytesIO(self._store.read(name)), allow_pickle=False) as arrays:
+                evaluation = int(arrays["round_index"])
+        except StorageError:
+            raise
+        except Exception as error:  # of a damaged zip file, about any
+            raise RunDirectoryError(f"{self.place}/{name}: damaged; {REMEDY}") from error
+        device = number_of(name)
+        first_name = f"snapshots/round-{evaluation:09d}-device-{device:06d}.npz"
+        return self.read_arrays(name, first_name)
 
 
 def number_of(name: str) -> int:

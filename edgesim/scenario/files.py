@@ -2,38 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import yaml
 from pydantic import ValidationError
 from yaml.nodes import MappingNode, SequenceNode
 
-from edgesim.errors import ScenarioError
+from edgesim.errors import ScenarioError, did_you_mean
 from edgesim.scenario.outline import SCENARIO
 from edgesim.scenario.overrides import apply_overrides
+from edgesim.scenario.plain import in_yaml, plain_value
 from edgesim.scenario.problems import nearest, report
 from edgesim.scenario.schema import Scenario
-from edgesim.scenario.strict_yaml import compose, to_value
+from edgesim.scenario.shipped import scenario_file, shipped_scenarios
+from edgesim.scenario.strict_yaml import GIVEN, OVERRIDE, compose, find, place, to_value
 
 MOST_CHARACTERS = 400_000  # that YAML reads in seconds
 
 
-def load_scenario(path: Path | str, overrides: Sequence[str] = ()) -> Scenario:
+def load_scenario(
+    path: Path | str, overrides: Sequence[str] = (), *, origin: str = OVERRIDE
+) -> Scenario:
     """Read a scenario file, apply overrides, check everything that needs no data and no graph.
 
     Relative paths in the file are relative to its folder, those in overrides to the current one;
     the scenario holds absolute paths.
 
     Args:
-        path: YAML file.
+        path: YAML file, or the name of a shipped scenario.
         overrides: each `key.path=value`, as after `--set`.
+        origin: what messages put before an override.
 
     Raises:
         ScenarioError: one or two lines, each with place, key, value and what would be right.
     """
-    path = Path(path)
-    return parse_scenario(_read(path), str(path), path.parent, overrides)
+    path = scenario_file(path)
+    text = read_scenario_text(path)
+    return parse_scenario(text, str(path), path.parent, overrides, origin=origin)
+
+
+def scenario_of(
+    content: Mapping[str, object], overrides: Sequence[str] = (), *, origin: str = OVERRIDE
+) -> Scenario:
+    """The scenario of a mapping like that of a scenario file; `load_scenario` has the arguments.
+
+    Raises:
+        ScenarioError: see `load_scenario`.
+    """
+    return parse_scenario(
+        in_yaml(plain_value(content)), GIVEN, Path.cwd(), overrides, origin=origin
+    )
 
 
 def parse_scenario(
@@ -42,6 +61,8 @@ def parse_scenario(
     folder: Path,
     overrides: Sequence[str] = (),
     read_source: Callable[[str], str | None] | None = None,
+    *,
+    origin: str = OVERRIDE,
 ) -> Scenario:
     """The same from the text of a scenario file.
 
@@ -52,9 +73,25 @@ def parse_scenario(
         overrides: each `key.path=value`, as after `--set`.
         read_source: gives the text of a file of one's own parts by its absolute path; where it
             gives None, or there is none, the file itself is read.
+        origin: what messages put before an override.
 
     Raises:
         ScenarioError: see `load_scenario`.
+    """
+    root = compose_scenario(text, name, overrides)
+    if (sweep := find(root, "sweep")) is not None:
+        raise ScenarioError(
+            f"{place(sweep[0].start_mark)}: sweep makes this a file of many runs; start them with "
+            "`edgesim sweep`, or remove it"
+        )
+    return checked_scenario(apply_overrides(root, overrides, origin), folder, read_source)
+
+
+def compose_scenario(text: str, name: str, overrides: Sequence[str] = ()) -> MappingNode:
+    """Nodes of a scenario file; nothing in it is checked yet.
+
+    Raises:
+        ScenarioError: it is empty, no mapping, no YAML, or too long.
     """
     num_characters = len(text) + sum(map(len, overrides))
     if num_characters > MOST_CHARACTERS:
@@ -68,7 +105,17 @@ def parse_scenario(
     if not isinstance(root, MappingNode):
         kind = "a list" if isinstance(root, SequenceNode) else "a single value"
         raise ScenarioError(f"{name}:1: holds {kind}; must be {SCENARIO.must_be}")
-    root = apply_overrides(root, overrides)
+    return root
+
+
+def checked_scenario(
+    root: MappingNode, folder: Path, read_source: Callable[[str], str | None] | None = None
+) -> Scenario:
+    """The scenario of the nodes of a file; `parse_scenario` has the arguments.
+
+    Raises:
+        ScenarioError: see `load_scenario`.
+    """
     value = to_value(root, folder)
     try:
         return Scenario.model_validate(value, context={"read_source": read_source})
@@ -82,8 +129,12 @@ def dump_scenario(scenario: Scenario) -> str:
     return yaml.safe_dump(value, sort_keys=False, default_flow_style=None, width=100)
 
 
-def _read(path: Path) -> str:
-    """Text of a scenario file, with or without a byte order mark."""
+def read_scenario_text(path: Path) -> str:
+    """Text of a scenario file, with or without a byte order mark.
+
+    Raises:
+        ScenarioError: the file can't be read.
+    """
     try:
         with path.open(encoding="utf-8-sig") as file:  # maybe one that never ends
             return file.read(MOST_CHARACTERS + 1)
@@ -101,5 +152,9 @@ def _read(path: Path) -> str:
 
 def _similar_files(path: Path) -> str:
     names = [p.name for p in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
-    guesses = nearest(path.name, names)
-    return f"; did you mean {path.parent / guesses[0]}?" if guesses else ""
+    if guesses := nearest(path.name, names):
+        return f"; did you mean {path.parent / guesses[0]}?"
+    if path.is_absolute():
+        return ""
+    otherwise = "`edgesim list scenarios` has those that edgesim ships"
+    return f"; {did_you_mean(path.with_suffix('').as_posix(), shipped_scenarios(), otherwise)}"

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from inspect import getdoc
 from typing import Any, Literal, get_origin
 
-import yaml
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from edgesim.scenario.outline import SCENARIO, Slot
 from edgesim.scenario.own_parts import FORM, OWN
+from edgesim.scenario.plain import in_yaml
 from edgesim.scenario.section import Section
 
 ITEM = "0"  # stands for the position of any item of a list, as `--set` names it
@@ -195,12 +195,6 @@ def example_of_kind(holder: str, name: str) -> dict[str, object]:
     section = slot.section_named(name)
     assert section is not None, f"no {name} at {holder}"
     return _example_of_section(section, slot.discriminator, name, holder)
-
-
-def in_yaml(value: object) -> str:
-    """A value on one line, as a scenario has it."""
-    text = yaml.safe_dump(value, default_flow_style=True, width=10**9, sort_keys=False)
-    return text.removesuffix("\n").removesuffix("\n...").strip()
 
 
 def _is_known_with(entry: KeyGuide, key: str, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""`--set key.path=value`: values from the command line, laid over a scenario file."""
+"""`--set key.path=value`: values of the command line or of Python code, laid over a scenario."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ _DIGITS = re.compile(r"[0-9]{1,9}")
 _log = logging.getLogger(__name__)
 
 
-def apply_overrides(root: MappingNode, overrides: Sequence[str]) -> MappingNode:
+def apply_overrides(
+    root: MappingNode, overrides: Sequence[str], written: str = OVERRIDE
+) -> MappingNode:
     """The file's nodes with all overrides applied; the last one wins. Does not change `root`.
 
     A missing section is created. An item of a list is named by its position, from 0. A new `kind`
@@ -40,12 +42,13 @@ def apply_overrides(root: MappingNode, overrides: Sequence[str]) -> MappingNode:
     Args:
         root: of the scenario file.
         overrides: each `key.path=value`, the value in YAML.
+        written: what messages put before an override: `OVERRIDE` or `ARGUMENT`.
 
     Raises:
         ScenarioError: an override is not of this form, or names an item that a list lacks.
     """
     for override in overrides:
-        origin = OVERRIDE + in_one_line(override, _LONGEST_OVERRIDE)
+        origin = written + in_one_line(override, _LONGEST_OVERRIDE)
         path, _, text = override.partition("=")
         keys = _POSITION.sub(r".\1", path.strip()).split(".")
         if "=" not in override or not all(keys):

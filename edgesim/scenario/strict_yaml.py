@@ -18,7 +18,15 @@ from edgesim.scenario.outline import Key, in_one_line
 from edgesim.scenario.own_parts import KEYS, absolute_reference
 
 OVERRIDE = "--set "
-"""Starts the origin of values that do not come from a file."""
+"""Starts the origin of values of the command line."""
+
+ARGUMENT = "argument "
+"""Starts the origin of values that Python code sets."""
+
+GIVEN = "the scenario given"
+"""Origin of a scenario that is no file."""
+
+_OVERRIDES = (OVERRIDE, ARGUMENT)
 
 _TAG = "tag:yaml.org,2002:"
 _TEXT_TAG = f"{_TAG}str"
@@ -91,7 +99,7 @@ def compose(text: str, origin: str) -> Node | None:
 
     Args:
         text: the document.
-        origin: file name, or `--set ...`; begins every message about it.
+        origin: file name, or `--set ...`, or the like; begins every message about it.
 
     Raises:
         ScenarioError: not valid YAML, a duplicate key, a tag, an alias inside its own value, or a
@@ -104,9 +112,8 @@ def compose(text: str, origin: str) -> Node | None:
         where = place(mark, with_column=True) if mark else origin
         raise ScenarioError(f"{where}: not valid YAML: {error.problem}") from error
     except yaml.reader.ReaderError as error:
-        line = (
-            "" if origin.startswith(OVERRIDE) else f":{text.count(chr(10), 0, error.position) + 1}"
-        )
+        has_lines = not (origin.startswith(_OVERRIDES) or origin == GIVEN)
+        line = f":{text.count(chr(10), 0, error.position) + 1}" if has_lines else ""
         raise ScenarioError(
             f"{origin}{line}: not valid YAML: a character that text files do not have"
         ) from error
@@ -157,13 +164,13 @@ def is_number(text: str) -> bool:
 
 
 def is_from_override(node: Node) -> bool:
-    """Whether the command line gave the value."""
-    return node.start_mark.name.startswith(OVERRIDE)
+    """Whether the command line, or Python code, set the value beside the scenario."""
+    return node.start_mark.name.startswith(_OVERRIDES)
 
 
 def place(mark: yaml.Mark, *, with_column: bool = False) -> str:
-    """`file:line`, or the override as it was given."""
-    if mark.name.startswith(OVERRIDE):
+    """`file:line`, or the override as it was given; a scenario that is no file has no lines."""
+    if mark.name.startswith(_OVERRIDES) or mark.name == GIVEN:
         return mark.name
     return f"{mark.name}:{mark.line + 1}" + (f":{mark.column + 1}" if with_column else "")
 

@@ -13,9 +13,9 @@ from runs_of_examples import (
     train_and_kill,
 )
 
+from edgesim.api.checks import prepared_table
 from edgesim.assembly.build import PLAIN
 from edgesim.assembly.preparation import prepare
-from edgesim.cli.answers import prepared_table
 from edgesim.errors import EdgesimError, ScenarioError
 from edgesim.scenario import load_scenario
 from edgesim.study.iteration import iteration_costs

@@ -10,8 +10,9 @@ import torch
 from rich.console import Console
 from small_fleets import prepared, train
 
+from edgesim.api.checks import prepared_table
 from edgesim.assembly.build import PLAIN, make_flat_model
-from edgesim.cli.answers import prepared_table, result_table
+from edgesim.cli.answers import result_table
 from edgesim.fleet.recording import evaluation, evaluation_progress
 from edgesim.fleet.recording.evaluation import CONSENSUS, Evaluator, evaluated_devices
 from edgesim.fleet.recording.evaluation_progress import EvaluationProgress

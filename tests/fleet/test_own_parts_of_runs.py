@@ -9,8 +9,8 @@ from rich.console import Console
 from small_fleets import assert_same_bits, prepared, train
 
 from edgesim import UnfinishedRunWarning, load_run
+from edgesim.api.checks import prepared_table
 from edgesim.assembly.build import PLAIN
-from edgesim.cli.answers import prepared_table
 from edgesim.errors import EdgesimError, ScenarioError
 from edgesim.fleet import run as run_module
 from edgesim.fleet.run import resume_run

@@ -104,7 +104,7 @@ from test_scenario_files import LEAST, error_of, write
         ("name: least", "name: Least!", "x.yaml:1: name is the text 'Least!'; must be lower-case"),
         ("name: least", "name: no", "x.yaml:1: name is false; must be lower-case letters"),
         ("name: least", "nmae: least", "x.yaml:1: nmae is an unknown key; did you mean name?"),
-        ("model:", "sweep: {seeds: 3}\nmodel:", "x.yaml:7: sweep is an unknown key; did you"),
+        ("model:", "sweep: {seeds: 3}\nmodel:", "x.yaml:7: sweep makes this a file of"),
         ("fleet:", "<<: {seed: 1}\nfleet:", "x.yaml:2: << is an unknown key; known: name"),
         (
             "epochs: 1",

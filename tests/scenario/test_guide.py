@@ -14,7 +14,8 @@ from edgesim.cli.listing import ListingError, catalog_table
 from edgesim.models.norms import NORMS
 from edgesim.scenario import ScenarioError, dump_scenario, load_scenario
 from edgesim.scenario.files import parse_scenario
-from edgesim.scenario.guide import example_of_kind, guide, guide_of_kind, in_yaml
+from edgesim.scenario.guide import example_of_kind, guide, guide_of_kind
+from edgesim.scenario.plain import in_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERY = guide()

@@ -13,6 +13,7 @@ from math import fsum, isnan
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from edgesim.errors import EdgesimError
 from edgesim.fleet.transport.progress import DeviceProgress
 from edgesim.results.columns import Column
 from edgesim.results.metrics import (
@@ -122,10 +123,14 @@ class FleetState:
         return None if value is None or isnan(value) else float(value)
 
 
+class RunStoppedError(EdgesimError):
+    """Raised by a sink to stop the run in order, so that it can be resumed."""
+
+
 class Sink(Protocol):
     """Is told how a fleet goes on.
 
-    An error in a sink ends the telling, never the run.
+    An error in a sink ends the telling, never the run, but for `RunStoppedError`.
     """
 
     def update(self, fleet: FleetState) -> None:

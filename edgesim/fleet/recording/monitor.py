@@ -18,7 +18,12 @@ from typing import Any, Literal
 from edgesim.errors import EdgesimError
 from edgesim.fleet.recording.evaluation import CONSENSUS, EvaluationStoppedError, Evaluator
 from edgesim.fleet.recording.evaluation_progress import EvaluationProgress
-from edgesim.fleet.recording.fleet_state import FleetFacts, FleetState, Sink
+from edgesim.fleet.recording.fleet_state import (
+    FleetFacts,
+    FleetState,
+    RunStoppedError,
+    Sink,
+)
 from edgesim.fleet.recording.view import View
 from edgesim.fleet.transport.progress import Progress
 from edgesim.results.columns import EVALUATIONS, VIRTUAL_EVALUATIONS, Column, columns_that_hold
@@ -107,6 +112,9 @@ class Monitor:
         """Show progress and evaluate what is there, until told to stop.
 
         An error here is logged and ends the watching, never the fleet.
+
+        Raises:
+            RunStoppedError: a sink stops the run.
         """
         try:
             while not self._stopping.is_set():
@@ -118,6 +126,8 @@ class Monitor:
                         await asyncio.wait_for(self._stopping.wait(), pause)
         except EvaluationStoppedError:
             _log.debug("an evaluation was stopped")
+        except RunStoppedError:
+            raise
         except EdgesimError as error:
             _log.warning("evaluations are made up for at the end: %s", error)
         except Exception:  # noqa: BLE001 (whatever it is, training goes on)
@@ -133,6 +143,7 @@ class Monitor:
         Raises:
             EvaluationStoppedError: `close` was called meanwhile.
             RunDirectoryError: models of an evaluation are missing.
+            RunStoppedError: a sink stops the run.
         """
         self._slowest_round = self._facts.num_rounds
         while self._evaluate_next():
@@ -174,6 +185,8 @@ class Monitor:
             return
         try:
             getattr(sink, method)(*args)
+        except RunStoppedError:
+            raise
         except Exception as error:  # noqa: BLE001 (whatever it is, training goes on)
             self._sinks.remove(sink)
             said = f"{type(error).__name__}: {error}"

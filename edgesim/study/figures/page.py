@@ -36,11 +36,12 @@ def page(title: str, pictures: Iterable[Picture], tables: Iterable[Table]) -> st
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
-        f"<h1>{escape(title)}</h1>\n{figures}{''.join(map(_section, tables))}</body>\n</html>\n"
+        f"<h1>{escape(title)}</h1>\n{figures}{''.join(map(section, tables))}</body>\n</html>\n"
     )
 
 
-def _section(table: Table) -> str:
+def section(table: Table) -> str:
+    """A table with its title and notes, as HTML."""
     head = "".join(f"<th>{escape(column)}</th>" for column in table.columns)
     head = f"<thead><tr>{head}</tr></thead>\n" if any(table.columns) else ""
     rows = "".join(map(_row, table.rows))

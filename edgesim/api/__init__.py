@@ -1,0 +1,1 @@
+"""What the command line and Python code both call: scenarios in, runs and answers out."""

@@ -1,0 +1,153 @@
+"""A scenario checked against its graph, data and model; nothing is started or written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgesim.api.display import table_text, tables_html
+from edgesim.api.scenarios import ScenarioLike, errors_named, name_of, read_scenario
+from edgesim.assembly.budget import check_memory
+from edgesim.assembly.build import averaging_rate
+from edgesim.assembly.known_data import DataShape
+from edgesim.assembly.preparation import Prepared, prepare
+from edgesim.assembly.subject import subject_of
+from edgesim.scenario.own_parts import OwnPart, own_parts
+from edgesim.scenario.schema import Scenario
+from edgesim.study.batteries import check_batteries
+from edgesim.study.notices import notices
+from edgesim.study.tables.table import Table
+from topologies import first_exchange, mixing_matrix, spectral_gap
+
+LARGEST_GAP = 512  # devices; the spectral gap of so many takes at most a second
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A scenario that has passed every check.
+
+    Attributes:
+        prepared: the scenario as objects, with its data.
+        notices: allowed choices whose consequences are easily overlooked, a line each.
+    """
+
+    prepared: Prepared
+    notices: tuple[str, ...]
+
+    @property
+    def scenario(self) -> Scenario:
+        """The scenario, with every default, and with the averaging rate that was found."""
+        return self.prepared.scenario
+
+    @property
+    def num_rounds(self) -> int:
+        """Rounds of each device."""
+        return self.prepared.training.num_rounds
+
+    @property
+    def num_parameters(self) -> int:
+        """Trainable parameters of the model."""
+        return self.prepared.layout.numel
+
+    @property
+    def table(self) -> Table:
+        """What a run will do."""
+        return prepared_table(self.prepared)
+
+    def __repr__(self) -> str:
+        return "\n".join([*table_text(self.table), *(f"notice: {line}" for line in self.notices)])
+
+    def _repr_html_(self) -> str:
+        return tables_html([self.table], self.notices)
+
+
+def validate(scenario: ScenarioLike, **overrides: object) -> Checked:
+    """Check a scenario with its graph, data and model; start nothing and write nothing.
+
+    Args:
+        scenario: a file, the name of a shipped scenario, a mapping, or a scenario.
+        **overrides: values by key, as in `edgesim.run`.
+
+    Returns:
+        What a run will do, with notices about choices that are easily overlooked.
+
+    Raises:
+        ScenarioError: what can't work, where, and what to change.
+        DataError: the data can't be read.
+    """
+    return check(read_scenario(scenario, overrides), name_of(scenario), reads_images=False)
+
+
+def check(scenario: Scenario, name: str, *, reads_images: bool) -> Checked:
+    """Check a scenario.
+
+    Args:
+        scenario: as it was read.
+        name: what messages call the scenario.
+        reads_images: whether to read all images that a run uses, after all other checks.
+
+    Raises:
+        ScenarioError: what can't work, where, and what to change.
+    """
+    with errors_named(name):
+        prepared = prepare(scenario, reads_images=False)
+        shape = DataShape.of(prepared.dataset)
+        shortage = check_memory(scenario, shape, prepared.schedule)
+        subject = subject_of(prepared.scenario, shape, prepared.schedule)
+        check_batteries(subject)
+        said = notices(subject, prepared.training.num_rounds)
+        if reads_images:
+            prepared.read_images()
+    return Checked(prepared, tuple([shortage, *said] if shortage else said))
+
+
+def prepared_table(prepared: Prepared) -> Table:
+    """Table of what a run of a checked scenario will do."""
+    scenario, training = prepared.scenario, prepared.training
+    first = first_exchange(prepared.schedule)
+    graph = prepared.schedule.graph(first)
+    sizes = [len(indices) for indices in prepared.indices]
+    degrees = [degree for _, degree in graph.out_degree()]
+    rows = [
+        ("devices", str(scenario.fleet.num_devices)),
+        ("topology", scenario.topology.kind),
+        (f"out-neighbors in round {first}", f"{min(degrees)} to {max(degrees)}"),
+    ]
+    if prepared.schedule.is_static and len(graph) <= LARGEST_GAP:
+        gap = spectral_gap(np.asarray(mixing_matrix(graph)))
+        rows.append(("spectral gap", f"{gap:.4f}"))
+    elif prepared.schedule.is_static:
+        rows.append(("spectral gap", f"computed for up to {LARGEST_GAP} devices"))
+    if (rate := averaging_rate(scenario)) is not None:
+        rows.append(("averaging rate", f"{rate:g}"))
+    rows += [
+        ("model", f"{scenario.model.name}, {prepared.layout.numel:,} parameters"),
+        ("samples per device", f"{min(sizes):,} to {max(sizes):,}"),
+        ("test samples", f"{prepared.num_test_samples:,}"),
+        ("rounds", f"{training.num_rounds:,} ({training.rounds_per_epoch} per epoch)"),
+        *_evaluation_rows(prepared),
+    ]
+    rows += [(f"{key}, your own", _described(part)) for key, part in own_parts(scenario)]
+    notes = (str(prepared.found_rate),) if prepared.found_rate else ()
+    return Table(f"{scenario.name}: nothing stands in its way", ("", ""), tuple(rows), notes)
+
+
+def _described(part: OwnPart) -> str:
+    """Description of the code that is loaded for an own part."""
+    what = "package" if part.source is None else "file"
+    return f"{part.name} from {part.place} ({what} {part.digest[:12]})"
+
+
+def _evaluation_rows(prepared: Prepared) -> list[tuple[str, str]]:
+    """Rows about evaluations of the averaged model and of devices' own models."""
+    section, devices = prepared.scenario.evaluation, prepared.scenario.fleet.num_devices
+    num_evaluations = len(prepared.training.evaluation_rounds)
+    rows = [("evaluations", f"{num_evaluations:,} of the averaged model")]
+    if section.device_models == "never":
+        return rows
+    most = devices if section.device_sample == "all" else min(section.device_sample, devices)
+    which = "all devices" if most == devices else f"{most:,} of {devices:,} devices"
+    when = "in each" if section.device_models == "every" else "in the last"
+    images = (most + 1) * prepared.num_test_samples
+    return [*rows, (f"  {when}", f"also of {which}: {images:,} images")]

@@ -1,0 +1,128 @@
+"""What a scenario costs its devices, without training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgesim.api.display import table_text, tables_html
+from edgesim.api.scenarios import ScenarioLike, errors_named, name_of, read_scenario
+from edgesim.assembly.rate_search.search import with_found_rate
+from edgesim.assembly.subject import subject_of
+from edgesim.scenario.schema import Scenario
+from edgesim.study.iteration import IterationCosts, iteration_costs
+from edgesim.study.notices import notices
+from edgesim.study.report import Study, study, write_folder, write_json
+from edgesim.study.tables.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Memory, compute, bytes, energy and time of a scenario.
+
+    Attributes:
+        study: all of it as objects.
+        notices: allowed choices whose consequences are easily overlooked, a line each with the
+            name of its scenario.
+    """
+
+    study: Study
+    notices: tuple[str, ...]
+
+    @property
+    def scenario(self) -> Scenario:
+        """The scenario, with every default, and with the averaging rate that was found."""
+        return self.study.costs.subject.scenario
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The tables that `edgesim cost` prints."""
+        return self.study.short_tables()
+
+    def numbers(self) -> dict[str, Any]:
+        """All numbers, unrounded, as `edgesim cost --json` writes them."""
+        return self.study.record()
+
+    def write(self, folder: Path | str) -> Path:
+        """Write figures (SVG) and a page with these and the tables; gives the page.
+
+        Raises:
+            StudyError: the folder can't be written to.
+        """
+        return write_folder(self.study, Path(folder))[-1]
+
+    def write_numbers(self, path: Path | str) -> None:
+        """Write all numbers as JSON.
+
+        Raises:
+            StudyError: the file can't be written.
+        """
+        write_json(self.study, Path(path))
+
+    def __repr__(self) -> str:
+        return "\n".join(table_text(self.tables[0]))
+
+    def _repr_html_(self) -> str:
+        return tables_html(self.tables, self.notices)
+
+
+def cost(
+    scenario: ScenarioLike,
+    *,
+    compare: ScenarioLike | None = None,
+    all_models: bool = False,
+    **overrides: object,
+) -> Costs:
+    """Say what a scenario costs each device, without training.
+
+    Args:
+        scenario: a file, the name of a shipped scenario, a mapping, or a scenario.
+        compare: another scenario to set beside it; overrides change both.
+        all_models: compare all models of the catalog too.
+        **overrides: values by key, as in `edgesim.run`.
+
+    Raises:
+        ScenarioError: a scenario can't be studied.
+        DataError: the size of its inputs is not known.
+    """
+    options = ("compare", "all_models")
+    first = read_scenario(scenario, overrides, options)
+    other = None if compare is None else read_scenario(compare, overrides, options)
+    return costs_of(
+        (first, name_of(scenario)),
+        None if other is None or compare is None else (other, name_of(compare)),
+        all_models=all_models,
+    )
+
+
+def costs_of(
+    scenario: tuple[Scenario, str],
+    other: tuple[Scenario, str] | None = None,
+    *,
+    all_models: bool = False,
+) -> Costs:
+    """Study a scenario, maybe beside another one, each with what messages call it.
+
+    Raises:
+        ScenarioError: a scenario can't be studied.
+    """
+    with errors_named(scenario[1]):
+        first, said = _ready(*scenario)
+    beside: IterationCosts | None = None
+    if other is not None:
+        with errors_named(other[1]):
+            second, more = _ready(*other)
+            beside = iteration_costs(second)
+        said = (*said, *more)
+    with errors_named(scenario[1]):
+        return Costs(study(first, beside, all_models=all_models), said)
+
+
+def _ready(scenario: Scenario, name: str) -> tuple[Scenario, tuple[str, ...]]:
+    """A scenario with the averaging rate that was found, and its notices."""
+    scenario, found = with_found_rate(scenario)
+    subject = subject_of(scenario)
+    lines = notices(subject, subject.num_rounds)
+    said = [str(found), *lines] if found else lines
+    return scenario, tuple(f"{name}: {line}" for line in said)

@@ -1,0 +1,186 @@
+"""Runs of scenarios: trained, resumed, and loaded."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from io import StringIO
+from itertools import count
+from pathlib import Path
+
+from rich.console import Console
+
+from edgesim.api.callbacks import CallbackError, Callbacks
+from edgesim.api.checks import Checked, check
+from edgesim.api.scenarios import ScenarioLike, name_of, read_scenario
+from edgesim.errors import ScenarioWarning
+from edgesim.fleet.recording.fleet_state import Sink
+from edgesim.fleet.recording.view import View
+from edgesim.fleet.run import RunResult, resume_run, run_scenario
+from edgesim.results.evaluation import Callback
+from edgesim.results.load import load_run
+from edgesim.results.run import Run
+
+_OPTIONS = ("out", "inline", "address", "dashboard", "on_evaluation", "progress")
+
+
+def run(
+    scenario: ScenarioLike,
+    *,
+    out: Path | str | None = None,
+    inline: bool = False,
+    address: str | None = None,
+    dashboard: bool = False,
+    on_evaluation: Callback | Sequence[Callback] = (),
+    progress: bool = False,
+    **overrides: object,
+) -> Run:
+    """Train the fleet of a scenario.
+
+        run = edgesim.run("quickstart", inline=True, seed=2, gossip__averaging_rate=0.2)
+
+    Args:
+        scenario: a file, the name of a shipped scenario (`edgesim list scenarios`), a mapping like
+            a file's, or a scenario.
+        out: run directory, absent or empty; a path, or a URI that fsspec knows. Default:
+            runs/<name>-<time>.
+        inline: run all devices in this process, without Ray.
+        address: of a running Ray cluster; None starts one on this machine for the run.
+        dashboard: start Ray's dashboard with it.
+        on_evaluation: called with each `Evaluation`, in a thread of the run; or several of them.
+            An error that one raises stops the run and is raised here.
+        progress: print what `edgesim run` prints.
+        **overrides: values by key. Double underscores stand for dots, and a value may be a whole
+            section: `seed=2`, `fleet__devices=4`, `topology={"kind": "ring"}`. Keys with dots are
+            given as `**{"fleet.devices": 4}`.
+
+    Returns:
+        The run with its tables.
+
+    Raises:
+        ScenarioError: the scenario or an override can't be used; the message says what to change.
+        RunDirectoryError: `out` can't be used.
+        EdgesimError: the run failed; what it recorded until then is in `out`.
+
+    Warns:
+        ScenarioWarning: an allowed choice of the scenario has consequences that are easily
+            overlooked.
+    """
+    name = name_of(scenario)
+    checked = check(read_scenario(scenario, overrides, _OPTIONS), name, reads_images=True)
+    for notice in checked.notices:
+        warnings.warn(f"{name}: {notice}", ScenarioWarning, stacklevel=2)
+    place = str(out or default_place(checked.scenario.name))
+    with _resumable(place):
+        result = train(
+            checked,
+            place,
+            inline=inline,
+            address=address,
+            dashboard=dashboard,
+            console=_console(progress=progress),
+            sinks=[Callbacks(_as_tuple(on_evaluation), place)],
+        )
+    return load_run(result.place)
+
+
+def resume(
+    place: Path | str,
+    *,
+    inline: bool | None = None,
+    address: str | None = None,
+    dashboard: bool = False,
+    on_evaluation: Callback | Sequence[Callback] = (),
+    progress: bool = False,
+) -> Run:
+    """Go on with a run that was interrupted; the result is that of an undisturbed run.
+
+    Args:
+        place: run directory, a path or a URI.
+        inline: without Ray, or with it; None: as it was.
+        address: as in `run`.
+        dashboard: as in `run`.
+        on_evaluation: as in `run`; called with the evaluations that are made from now on.
+        progress: as in `run`.
+
+    Raises:
+        RunDirectoryError: there is no run to go on with.
+        LeaseError: another process works on the run.
+        EdgesimError: the run failed.
+    """
+    with _resumable(str(place)):
+        result = resume_run(
+            place,
+            inline=inline,
+            address=address,
+            dashboard=dashboard,
+            console=_console(progress=progress),
+            sinks=[Callbacks(_as_tuple(on_evaluation), str(place))],
+        )
+    return load_run(result.place)
+
+
+def train(
+    checked: Checked,
+    out: Path | str | None,
+    *,
+    inline: bool,
+    address: str | None,
+    dashboard: bool,
+    console: Console,
+    view: View | None = None,
+    sinks: Sequence[Sink] = (),
+) -> RunResult:
+    """Train the fleet of a checked scenario; `edgesim.fleet.run.run_scenario` has the arguments.
+
+    Raises:
+        RunStoppedError: a sink stopped the run.
+        EdgesimError: see `run`.
+    """
+    return run_scenario(
+        checked.prepared,
+        out or default_place(checked.scenario.name),
+        inline=inline,
+        address=address,
+        dashboard=dashboard,
+        console=console,
+        view=view,
+        sinks=sinks,
+    )
+
+
+def default_place(name: str) -> Path:
+    """A run directory that is not there yet: runs/<name>-<time>."""
+    place = Path("runs") / f"{name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    if not place.exists():
+        return place
+    others = (place.with_name(f"{place.name}-{number}") for number in count(2))
+    return next(other for other in others if not other.exists())
+
+
+@contextmanager
+def _resumable(place: str) -> Iterator[None]:
+    """Raise a callback's own error, and note in each error of a run how it goes on."""
+    try:
+        yield
+    except CallbackError as error:
+        cause = error.__cause__
+        assert isinstance(cause, Exception), "what the callback raised"
+        cause.add_note(f"the run goes on with edgesim.resume({place!r})")
+        raise cause from None
+    except KeyboardInterrupt as error:
+        error.add_note(f"the run goes on with edgesim.resume({place!r})")
+        raise
+
+
+def _console(*, progress: bool) -> Console:
+    """Where a run shows its progress."""
+    if progress:
+        return Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
+    return Console(file=StringIO(), quiet=True)
+
+
+def _as_tuple(callbacks: Callback | Sequence[Callback]) -> tuple[Callback, ...]:
+    return (callbacks,) if callable(callbacks) else tuple(callbacks)

@@ -1,0 +1,85 @@
+"""Scenarios as Python code gives them: a file, a shipped name, a mapping or an object."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TypeAlias
+
+from edgesim.errors import EdgesimError, ScenarioError, did_you_mean
+from edgesim.scenario.files import load_scenario, scenario_of
+from edgesim.scenario.plain import in_yaml, plain_value
+from edgesim.scenario.schema import Scenario
+from edgesim.scenario.strict_yaml import ARGUMENT
+
+ScenarioLike: TypeAlias = str | PathLike[str] | Mapping[str, object] | Scenario
+"""A scenario file, the name of a shipped scenario, a mapping like a file's, or a scenario."""
+
+
+def read_scenario(
+    given: ScenarioLike, overrides: Mapping[str, object], options: Collection[str] = ()
+) -> Scenario:
+    """The scenario that Python code means.
+
+    Args:
+        given: file, name, mapping or object.
+        overrides: values by key; `written_keys` gives the form of keys.
+        options: names of the function's own arguments, which a misspelt key may mean.
+
+    Raises:
+        ScenarioError: the scenario or an override can't be used.
+    """
+    written = written_overrides(overrides, options)
+    if isinstance(given, Scenario):
+        if not written:
+            return given
+        return scenario_of(given.model_dump(mode="json"), written, origin=ARGUMENT)
+    if isinstance(given, Mapping):
+        return scenario_of(given, written, origin=ARGUMENT)
+    return load_scenario(Path(fspath(given)), written, origin=ARGUMENT)
+
+
+def name_of(given: ScenarioLike) -> str:
+    """What messages call a scenario."""
+    if isinstance(given, Scenario):
+        return given.name
+    return str(given.get("name", "the scenario")) if isinstance(given, Mapping) else fspath(given)
+
+
+def written_overrides(
+    overrides: Mapping[str, object], options: Collection[str] = ()
+) -> Sequence[str]:
+    """Overrides as the command line has them, `key.path=value`.
+
+    A key has dots or, as the name of an argument, double underscores between its parts:
+    `gossip__averaging_rate` is `gossip.averaging_rate`.
+
+    Raises:
+        ScenarioError: the first part is no key of a scenario, or a value can't stand in a scenario.
+    """
+    return [f"{key}={in_yaml(plain_value(value))}" for key, value in _keyed(overrides, options)]
+
+
+def _keyed(
+    overrides: Mapping[str, object], options: Collection[str]
+) -> Sequence[tuple[str, object]]:
+    known = [*Scenario.model_fields, *options]
+    pairs = [(key.replace("__", "."), value) for key, value in overrides.items()]
+    for key, _ in pairs:
+        if (first := key.partition(".")[0].partition("[")[0]) not in Scenario.model_fields:
+            remedy = did_you_mean(first, known, f"keys of a scenario: {', '.join(known)}")
+            raise ScenarioError(f"{key} is no key of a scenario and no argument; {remedy}")
+    return pairs
+
+
+@contextmanager
+def errors_named(name: str) -> Iterator[None]:
+    """Put the scenario's name before errors of bad input."""
+    try:
+        yield
+    except EdgesimError as error:
+        if not isinstance(error, ValueError):
+            raise
+        raise ScenarioError(f"{name}: {error}") from error

@@ -1,0 +1,120 @@
+"""A run as Python code holds it: its scenario, its tables, its models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgesim.results.models import Models
+from edgesim.storage.store import Store
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from edgesim.scenario.schema import Scenario
+
+
+@dataclass(frozen=True, repr=False)
+class Run:
+    """Tables of a run; `edgesim.results.columns` gives the meaning of their columns.
+
+    Attributes:
+        place: path or URI of the run directory.
+        rounds: one row per device and round, ordered by round and device.
+        messages: one row per message, ordered by round, sender and receiver.
+        evaluations: one row per evaluated model, with the bytes and the energy up to then in
+            `total_sent_bytes` and `total_energy_j`. In an unfinished run these are null if a round
+            that they sum is not written yet.
+        devices: one row per device; no rows for an unfinished run.
+        summary: figures of the closing table; empty for an unfinished run.
+        models: final models by device, and `models.consensus`; none of an unfinished run.
+        missing: what an unfinished run lacks, a line each; empty for a finished run.
+    """
+
+    place: str
+    rounds: pd.DataFrame
+    messages: pd.DataFrame
+    evaluations: pd.DataFrame
+    devices: pd.DataFrame
+    summary: dict[str, Any]
+    models: Models = field(default_factory=lambda: Models(None))
+    missing: tuple[str, ...] = ()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run has ended.
+
+        In an unfinished run devices may have done different numbers of rounds, and their last
+        rounds may not be written yet.
+        """
+        return not self.missing
+
+    @cached_property
+    def scenario(self) -> Scenario:
+        """The scenario as it was run, with every default.
+
+        Raises:
+            RunDirectoryError: the run directory lacks scenario.yaml, or the file is damaged.
+            ScenarioError: a package that the scenario names is not installed.
+        """
+        from edgesim.results.own_sources import source_reader
+        from edgesim.results.run_files import RunFiles
+        from edgesim.scenario.files import parse_scenario
+
+        files = RunFiles(Store.at(self.place))
+        name = "scenario.yaml"
+        read_source = source_reader(files, unchanged=False)
+        where = f"{files.place}/{name}"
+        return parse_scenario(files.read_text(name), where, Path(), read_source=read_source)
+
+    @property
+    def path(self) -> Path:
+        """Path of the run directory on this machine.
+
+        Raises:
+            StorageError: the run directory is not on this machine.
+        """
+        return Store.at(self.place).path
+
+    @property
+    def consensus(self) -> pd.DataFrame:
+        """The evaluations of the averaged model: one row per evaluation."""
+        return self.evaluations[self.evaluations["model"] == "consensus"].reset_index(drop=True)
+
+    def __repr__(self) -> str:
+        facts = "; ".join(" ".join(pair) for pair in self._facts())
+        return f"<run {self._title}: {facts}>"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>"
+            for name, value in self._facts()
+        )
+        return f"<table><caption>{escape(self._title)}</caption><tbody>{rows}</tbody></table>"
+
+    @property
+    def _title(self) -> str:
+        name, seed = self.summary.get("name"), self.summary.get("seed")
+        return f"{name} (seed {seed})" if self.summary else "unfinished"
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """What a person wants to see first."""
+        facts = []
+        last = self.consensus.tail(1)
+        if not last.empty:
+            row = last.iloc[0]
+            if row["accuracy"] == row["accuracy"]:  # not NaN, as in a task without
+                facts.append(("accuracy", f"{row['accuracy']:.4f}"))
+            facts.append(("loss", f"{row['loss']:.4g}"))
+        if not self.rounds.empty:
+            num_rounds = int(self.rounds["round"].max()) + 1
+            facts += [
+                ("devices", f"{self.rounds['device'].nunique():,}"),
+                ("rounds", f"{num_rounds:,}"),
+                ("bytes sent", f"{self.rounds['sent_bytes'].sum():,}"),
+            ]
+        facts += [("missing", line) for line in self.missing]
+        return [*facts, ("files", self.place)]

@@ -1,0 +1,133 @@
+"""Bytes and energy up to each evaluation: sums over the rounds that were recorded by then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from edgesim.results.columns import TOTALS
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+_SUMMED = {"total_sent_bytes": "sent_bytes", "total_energy_j": "energy_j"}
+"""Column of rounds.parquet that each column of `TOTALS` sums."""
+
+_CONSENSUS = -1
+
+
+def with_totals(
+    evaluations: pd.DataFrame,
+    rounds: pd.DataFrame,
+    scenario: Mapping[str, Any],
+    *,
+    is_finished: bool,
+) -> pd.DataFrame:
+    """Evaluations with the columns `TOTALS`, as far as rounds have what they sum.
+
+    A total of an unfinished run is null if rounds that it sums are not written yet; its columns
+    have pandas' types that know null.
+
+    Args:
+        evaluations: rows of evaluations.parquet, in order.
+        rounds: rows of rounds.parquet.
+        scenario: content of scenario.yaml.
+        is_finished: whether the run has ended; then the last evaluation is of all rounds.
+    """
+    import numpy as np
+    import pandas as pd
+
+    models = evaluations["device"].to_numpy()
+    number = np.cumsum(models == _CONSENSUS)  # of the evaluation, from 1
+    limits = _limits(evaluations, number, scenario)
+    if is_finished and len(number):
+        limits.until[number == number[-1]] = np.inf
+    devices = rounds["device"].to_numpy()
+    if limits.column in rounds.columns:
+        keys = rounds[limits.column].to_numpy()
+    else:  # of tables without rows, if no round is written yet
+        keys = np.zeros(len(rounds))
+    known = np.ones(len(models), bool)
+    if not is_finished:
+        ends = _ends(devices, keys, limits.step, _num_devices(scenario, len(np.unique(devices))))
+        known = limits.until <= np.array([ends.get(model, -np.inf) for model in models.tolist()])
+    found = evaluations.copy()
+    for column in TOTALS:
+        if (summed := _SUMMED[column.name]) not in rounds.columns:
+            continue
+        values = rounds[summed].to_numpy()
+        totals = np.zeros(len(models), column.type)
+        for model in np.unique(models):
+            own = slice(None) if model == _CONSENSUS else devices == model
+            of_model = models == model
+            totals[of_model] = _sums(keys[own], values[own], limits.until[of_model])
+        if is_finished:
+            found[column.name] = totals
+        elif column.type == "int64":
+            found[column.name] = pd.arrays.IntegerArray(totals, ~known)
+        else:
+            found[column.name] = pd.arrays.FloatingArray(totals, ~known)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """Which rounds come before each evaluation: those whose `column` is below `until`.
+
+    Attributes:
+        column: of rounds.parquet.
+        until: of each row of evaluations.parquet.
+        step: what a device has reached beyond the largest value of the column: a round counts from
+            0, so a device whose last round is 4 has done 5.
+    """
+
+    column: str
+    until: NDArray[Any]
+    step: int
+
+
+def _limits(
+    evaluations: pd.DataFrame, number: NDArray[Any], scenario: Mapping[str, Any]
+) -> _Limits:
+    section = scenario.get("evaluation", {})
+    if interval_s := section.get("every_virtual_s"):
+        return _Limits("virtual_time_s", number * float(interval_s), step=0)
+    interval = section.get("every_rounds")
+    if interval is None and (epochs := section.get("every_epochs")):
+        begun = evaluations[evaluations["epoch"] > 0]
+        if len(begun):
+            rounds_per_epoch = round(begun["round"].iloc[0] / begun["epoch"].iloc[0])
+            interval = epochs * rounds_per_epoch
+    if interval is None or scenario.get("training", {}).get("virtual_time_s"):
+        return _Limits("round", evaluations["round"].to_numpy(float), step=1)
+    return _Limits("round", number * float(interval), step=1)
+
+
+def _ends(
+    devices: NDArray[Any], keys: NDArray[Any], step: int, num_devices: int
+) -> dict[int, float]:
+    """How far the recorded rounds of each device reach, and, as of -1, those of the slowest one."""
+    ends: dict[int, float] = {}
+    for device, key in zip(devices.tolist(), keys.tolist(), strict=True):
+        ends[device] = max(ends.get(device, key + step), key + step)
+    if ends and len(ends) == num_devices:
+        ends[_CONSENSUS] = min(ends.values())
+    return ends
+
+
+def _num_devices(scenario: Mapping[str, Any], otherwise: int) -> int:
+    """Devices of the fleet, as scenario.yaml has them."""
+    devices = scenario.get("fleet", {}).get("devices", otherwise)
+    return devices if isinstance(devices, int) else sum(group["count"] for group in devices)
+
+
+def _sums(keys: NDArray[Any], values: NDArray[Any], until: NDArray[Any]) -> NDArray[Any]:
+    """Sum of the values whose key is below each limit."""
+    import numpy as np
+
+    order = np.argsort(keys, kind="stable")
+    running = np.concatenate([np.zeros(1, values.dtype), np.cumsum(values[order])])
+    sums: NDArray[Any] = running[np.searchsorted(keys[order], until, side="left")]
+    return sums

@@ -1,0 +1,126 @@
+"""A scenario file to start from: the keys of another one, each with what the schema says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from textwrap import wrap
+
+from edgesim.scenario.files import (
+    compose_scenario,
+    load_scenario,
+    parse_scenario,
+    read_scenario_text,
+)
+from edgesim.scenario.guide import ITEM, KeyGuide, guide
+from edgesim.scenario.plain import in_yaml
+from edgesim.scenario.shipped import scenario_file
+from edgesim.scenario.strict_yaml import ARGUMENT, to_value
+
+_WIDTH = 100
+_HEAD = (
+    "{name}: made from {source} by `edgesim new`. Lines that begin with # and a space are "
+    "comments. Lines that begin with # alone are keys with their defaults: remove the # to change "
+    "one. "
+    "`edgesim list keys KEY` says more of a key, `edgesim validate` checks this file."
+)
+
+
+def new_scenario(name: str, source: Path | str) -> str:
+    """Text of a scenario file with the content of another one and a comment on every key.
+
+    Args:
+        name: of the new scenario.
+        source: file or shipped name of the scenario to start from.
+
+    Raises:
+        ScenarioError: the name can't be one, or the source can't be used.
+    """
+    wanted = load_scenario(source, [f"name={in_yaml(name)}"], origin=ARGUMENT)
+    path = scenario_file(source)
+    root = compose_scenario(read_scenario_text(path), str(path))
+    content = to_value(root, path.parent)
+    assert isinstance(content, dict), "of a scenario that was loaded"
+    content["name"] = name
+    head = _comment(_HEAD.format(name=name, source=source), "")
+    text = "\n".join([*head, "", *_section("", content, content, "")]) + "\n"
+    assert parse_scenario(text, name, path.parent) == wanted, "no key of the source is lost"
+    return text
+
+
+def _section(
+    key: str, section: Mapping[str, object], whole: Mapping[str, object], indent: str
+) -> Iterator[str]:
+    """Lines of the keys of a section: those that it has, and its other ones as comments."""
+    for entry in _keys_of(key, whole):
+        name = entry.key.rpartition(".")[2]
+        yield from _comment(_said_of(entry), indent)
+        if name not in section:
+            yield f"{indent}#{name}: {_unset(entry)}"
+            continue
+        value = section[name]
+        if isinstance(value, dict) and entry.slot.sections:
+            yield f"{indent}{name}:"
+            yield from _section(entry.key, value, whole, f"{indent}  ")
+        else:
+            yield from _value(name, value, indent)
+        if not key:
+            yield ""
+
+
+def _said_of(entry: KeyGuide) -> str:
+    """What a key means and must be; of a section only what it means, as its keys follow."""
+    if entry.slot.sections and entry.slot.number is None:
+        return "" if entry.slot.discriminator else entry.meaning
+    return f"{entry.meaning}; must be {entry.must_be}"
+
+
+def _unset(entry: KeyGuide) -> str:
+    """What stands for a key that is not set: its default, or an example of a section."""
+    is_section = bool(entry.slot.sections) and entry.default in ("{}", "null")
+    return in_yaml(entry.example) if entry.default is None or is_section else entry.default
+
+
+def _value(name: str, value: object, indent: str) -> Iterator[str]:
+    """A plain value on one line, or a long list with one line an item."""
+    line = f"{indent}{name}: {in_yaml(value)}"
+    if len(line) <= _WIDTH or not isinstance(value, list) or not value:
+        yield line
+        return
+    yield f"{indent}{name}:"
+    for item in value:
+        yield f"{indent}  - {in_yaml(item)}"
+
+
+def _keys_of(holder: str, whole: Mapping[str, object]) -> Sequence[KeyGuide]:
+    """Keys of a section, in the order of the schema, that are known with the kinds it names."""
+    entries = guide(holder) if holder else guide()
+    inside = [entry for entry in entries if entry.key.rpartition(".")[0] == holder]
+    choosers = [entry for entry in entries if entry.is_choice]
+    defaults = {entry.key: entry.default for entry in choosers if entry.default is not None}
+    return [entry for entry in inside if _is_known(entry, whole, defaults)]
+
+
+def _is_known(
+    entry: KeyGuide, whole: Mapping[str, object], defaults: Mapping[str, str | None]
+) -> bool:
+    if ITEM in entry.key.split("."):
+        return False
+    for key, names in entry.choices:
+        chosen = _value_at(whole, key)
+        if (defaults.get(key) if chosen is None else chosen) not in names:
+            return False
+    return True
+
+
+def _value_at(whole: Mapping[str, object], key: str) -> object:
+    value: object = whole
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _comment(text: str, indent: str) -> list[str]:
+    prefix = f"{indent}# "
+    lines = wrap(text, _WIDTH - len(prefix), break_long_words=False, break_on_hyphens=False)
+    return [prefix + line for line in lines]

@@ -1,0 +1,27 @@
+"""Examples of Python code in docs and README run, or are at least whole."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGES = ("python",)
+PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCKS = {
+    f"{page}-{number}": block
+    for page in PAGES
+    for number, block in enumerate(PYTHON.findall((DOCS / f"{page}.md").read_text()))
+}
+
+
+@pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)
+def test_an_example_runs(block, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block, "example", "exec"), {"__name__": "__main__"})
+
+
+def test_there_are_examples():
+    assert len(BLOCKS) >= 3

@@ -1,0 +1,292 @@
+"""`edgesim.run` and its like, as a notebook calls them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import threading
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+
+import edgesim
+from edgesim.results.columns import WALL_COLUMNS
+
+QUICKSTART = Path(__file__).resolve().parents[2] / "scenarios" / "quickstart.yaml"
+SMALL = {
+    "fleet__devices": 4,
+    "training__rounds": 6,
+    "data__train_samples": 160,
+    "evaluation": {"every_rounds": 2, "samples": 40},
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A small run, and the evaluations that its callback was told of."""
+    told = []
+    place = tmp_path_factory.mktemp("trained") / "run"
+    run = edgesim.run("quickstart", out=place, inline=True, on_evaluation=told.append, **SMALL)
+    return run, told
+
+
+def same_bits(first, second):
+    columns = [name for name in first.rounds.columns if name not in WALL_COLUMNS]
+    pd.testing.assert_frame_equal(first.rounds[columns], second.rounds[columns])
+    pd.testing.assert_frame_equal(first.evaluations, second.evaluations)
+    for device, model in first.models.items():
+        np.testing.assert_array_equal(model.x, second.models[device].x)
+
+
+def test_a_run_carries_its_scenario_tables_and_models(trained):
+    run, _ = trained
+    assert run.is_finished
+    assert run.missing == ()
+    assert run.scenario.name == "quickstart"
+    assert run.scenario.fleet.devices == 4
+    assert len(run.rounds) == 4 * 6
+    assert len(run.messages) == 4 * 6
+    assert run.consensus["round"].tolist() == [2, 4, 6]
+    assert list(run.models) == [0, 1, 2, 3]
+    assert run.models.consensus.u == pytest.approx(4.0)
+    assert run.summary["rounds"] == 6
+
+
+def test_the_consensus_model_is_that_of_the_evaluations(trained):
+    run, _ = trained
+    assert run.models.consensus.device == -1
+    norm = np.linalg.norm(run.models.consensus.z)
+    assert norm == pytest.approx(run.consensus["model_norm"].iloc[-1], rel=1e-12)
+    distances = [np.linalg.norm(m.z - run.models.consensus.z) for m in run.models.values()]
+    spread = np.sqrt(np.mean(np.square(distances)))
+    assert spread == pytest.approx(run.consensus["consensus_distance"].iloc[-1], rel=1e-9)
+
+
+def test_evaluations_hold_the_bytes_sent_by_then(trained):
+    run, _ = trained
+    rounds = run.rounds
+    for row in run.evaluations.itertuples():
+        before = rounds[rounds["round"] < row.round]
+        if row.device >= 0:
+            before = before[before["device"] == row.device]
+        assert row.total_sent_bytes == before["sent_bytes"].sum() > 0
+    assert run.consensus["total_sent_bytes"].iloc[-1] == run.summary["sent_bytes"]
+    assert run.evaluations["total_sent_bytes"].dtype == np.int64
+
+
+def test_a_callback_is_told_of_each_evaluation(trained):
+    run, told = trained
+    assert [evaluation.round for evaluation in told] == [2, 4, 6]
+    assert [evaluation.accuracy for evaluation in told] == run.consensus["accuracy"].tolist()
+    assert [len(evaluation.devices) for evaluation in told] == [0, 0, 4]
+    assert {evaluation.place for evaluation in told} == {run.place}
+
+
+def test_a_run_shows_itself_in_a_few_words(trained):
+    run, _ = trained
+    assert repr(run).startswith("<run quickstart (seed 1): accuracy 0.")
+    assert len(repr(run)) < 400
+    html = run._repr_html_()
+    assert html.startswith("<table>")
+    assert run.place in html
+
+
+@pytest.mark.parametrize("form", ["file", "mapping", "object", "name"])
+def test_a_scenario_may_be_a_file_a_mapping_an_object_or_a_shipped_name(form):
+    content = yaml.safe_load(QUICKSTART.read_text())
+    given = {
+        "file": QUICKSTART,
+        "mapping": content,
+        "object": edgesim.load_scenario(QUICKSTART),
+        "name": "quickstart",
+    }[form]
+    expected = edgesim.load_scenario(QUICKSTART, ["seed=7", "gossip.averaging_rate=0.25"])
+    checked = edgesim.validate(given, seed=7, gossip__averaging_rate=0.25)
+    assert checked.scenario == expected
+    assert checked.num_rounds == 360
+    assert checked.num_parameters == 24_170
+
+
+def test_overrides_take_what_python_code_holds(tmp_path):
+    checked = edgesim.validate(
+        "quickstart",
+        seed=np.int64(5),
+        training__optimizer__lr=np.float64(0.125),
+        training__schedule__milestones=(3, 4),
+        topology={"kind": "random_regular", "degree": 2},
+        **{"data.batch_size": 8},
+    )
+    scenario = checked.scenario
+    assert (scenario.seed, scenario.training.optimizer.lr) == (5, 0.125)
+    assert scenario.training.schedule.milestones == (3, 4)
+    assert scenario.topology.kind == "random_regular"
+    assert scenario.data.batch_size == 8
+
+
+BAD = {
+    "unknown key": ({"gossip__avraging_rate": 1}, "did you mean averaging_rate"),
+    "unknown section": ({"sede": 3}, "sede is no key of a scenario and no argument; did you mean"),
+    "value": ({"data__partition__skew": 1.4}, "argument data.partition.skew=1.4: data.partition"),
+    "no plain value": ({"seed": object()}, "a scenario holds plain values, not <object"),
+    "text for a number": ({"seed": "1"}, "seed is the text '1'; must be a whole number"),
+}
+
+
+@pytest.mark.parametrize(("overrides", "said"), BAD.values(), ids=BAD)
+def test_bad_overrides_are_refused_with_their_remedy(overrides, said):
+    with pytest.raises(edgesim.ScenarioError) as refused:
+        edgesim.validate("quickstart", **overrides)
+    assert said in str(refused.value)
+    assert len(str(refused.value).splitlines()) <= 2
+
+
+def test_a_misspelt_argument_is_refused_with_the_nearest(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(edgesim.ScenarioError, match=r"inlin is no key .* did you mean inline"):
+        edgesim.run("quickstart", inlin=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bad_mapping_is_refused_without_lines_of_a_file():
+    with pytest.raises(edgesim.ScenarioError, match=r"^the scenario given: sed is an unknown key"):
+        edgesim.validate(yaml.safe_load(QUICKSTART.read_text()) | {"sed": 3})
+
+
+def test_an_unknown_name_is_refused_with_the_nearest():
+    with pytest.raises(edgesim.ScenarioError, match="did you mean quickstart"):
+        edgesim.validate("quikstart")
+    with pytest.raises(edgesim.ScenarioError, match="edgesim list scenarios"):
+        edgesim.validate("zzz")
+
+
+def test_validate_says_what_a_run_would_do_and_warns_of_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    checked = edgesim.validate("quickstart", model__precision="int8")
+    assert "24,170 parameters" in repr(checked)
+    assert any("8-bit values" in notice for notice in checked.notices)
+    assert "8-bit values" in checked._repr_html_()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_cost_has_tables_numbers_and_a_page(tmp_path):
+    costs = edgesim.cost("quickstart", fleet__profile="raspberry-pi-4b")
+    assert costs.numbers()["scenario"]["devices"][0]["profile"] == "raspberry-pi-4b"
+    assert repr(costs).splitlines()
+    assert costs._repr_html_().count("<table>") == len(costs.tables)
+    page = costs.write(tmp_path / "page")
+    assert page.name == "index.html"
+    costs.write_numbers(tmp_path / "numbers.json")
+    assert (tmp_path / "numbers.json").stat().st_size > 1000
+
+
+def test_a_notice_of_a_run_is_a_warning(tmp_path, monkeypatch):
+    monkeypatch.setattr("edgesim.api.runs.train", stop)
+    with (
+        pytest.warns(edgesim.ScenarioWarning, match="quickstart: messages carry 8-bit values"),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        edgesim.run("quickstart", out=tmp_path / "run", model__precision="int8")
+
+
+def stop(*_, **__):
+    raise KeyboardInterrupt
+
+
+def test_a_run_is_quiet_and_leaves_the_process_as_it_was(trained, tmp_path, capfd, caplog):
+    """As in a notebook: within a running event loop, with threads for torch."""
+    handler, threads = signal.getsignal(signal.SIGTERM), torch.get_num_threads()
+    torch.set_num_threads(2)
+
+    async def cell():
+        return edgesim.run("quickstart", out=tmp_path / "run", inline=True, **SMALL)
+
+    try:
+        with warnings.catch_warnings(), caplog.at_level(logging.INFO):
+            warnings.simplefilter("error")
+            run = asyncio.run(cell())
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+    assert signal.getsignal(signal.SIGTERM) is handler
+    assert tuple(capfd.readouterr()) == ("", "")
+    assert [r for r in caplog.records if r.name.startswith("edgesim") and r.levelno > 20] == []
+    same_bits(run, trained[0])
+
+
+class EnoughError(Exception):
+    """Of a callback that wants a run to stop."""
+
+
+@pytest.mark.parametrize("is_notebook", [False, True], ids=["script", "notebook"])
+def test_an_error_of_a_callback_stops_the_run_which_can_be_resumed(trained, tmp_path, is_notebook):
+    def callback(evaluation):
+        raise EnoughError(evaluation.round)
+
+    def stopped():
+        with pytest.raises(EnoughError) as raised:
+            edgesim.run(
+                "quickstart", out=tmp_path / "run", inline=True, on_evaluation=callback, **SMALL
+            )
+        return raised
+
+    async def cell():
+        return stopped()
+
+    raised = asyncio.run(cell()) if is_notebook else stopped()
+    assert raised.value.args == (2,)
+    assert raised.value.__notes__ == [f"the run goes on with edgesim.resume('{tmp_path / 'run'}')"]
+    told = []
+    run = edgesim.resume(tmp_path / "run", on_evaluation=told.append)
+    assert [evaluation.round for evaluation in told] == [4, 6]
+    same_bits(run, trained[0])
+
+
+def test_an_interrupt_in_a_notebook_ends_the_run_in_order(trained, tmp_path):
+    place = tmp_path / "run"
+
+    def interrupt(_):
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    async def cell():
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            edgesim.run("quickstart", out=place, inline=True, on_evaluation=interrupt, **SMALL)
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(cell())
+    assert not any(thread.name.startswith("run") for thread in threading.enumerate())
+    with pytest.warns(edgesim.UnfinishedRunWarning, match=r"missing: rounds: .* of 6 rounds"):
+        unfinished = edgesim.load_run(place)
+    assert not unfinished.is_finished
+    assert len(unfinished.missing) == 3
+    assert "missing" in repr(unfinished)
+    assert unfinished.scenario.training.rounds == 6
+    assert len(unfinished.models) == 0
+    same_bits(edgesim.resume(place), trained[0])
+
+
+def test_runs_of_one_second_have_folders_of_their_own(tmp_path, monkeypatch):
+    from edgesim.api.runs import default_place
+
+    monkeypatch.chdir(tmp_path)
+    places = []
+    for _ in range(3):
+        places.append(default_place("mine"))
+        places[-1].mkdir(parents=True)
+    assert len(set(places)) == 3
+
+
+def test_every_public_name_is_there_and_documented():
+    assert set(edgesim.__all__) <= set(dir(edgesim))
+    for name in edgesim.__all__:
+        assert getattr(edgesim, name).__doc__, name
+    with pytest.raises(AttributeError, match="no attribute 'rnu'"):
+        _ = edgesim.rnu

@@ -1,0 +1,108 @@
+"""Bytes and energy up to each evaluation, against sums made one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import edgesim
+from edgesim.results.columns import EVALUATIONS, TOTALS
+from edgesim.results.totals import with_totals
+
+
+def rounds_of(*devices):
+    """One row per device and round: (clocks after the rounds) of each device."""
+    rows = [
+        {
+            "device": device,
+            "round": r,
+            "virtual_time_s": clock,
+            "sent_bytes": 10**device * (r + 1),
+            "energy_j": 0.5,
+        }
+        for device, clocks in enumerate(devices)
+        for r, clock in enumerate(clocks)
+    ]
+    return pd.DataFrame(rows).sort_values(["round", "device"], ignore_index=True)
+
+
+def evaluations_of(*rows):
+    """Pairs of a round and a device, -1 for the consensus model; two rounds are an epoch."""
+    return pd.DataFrame([{"round": r, "epoch": r / 2, "device": device} for r, device in rows])
+
+
+ROUNDS = rounds_of([1.0, 2.0, 3.0, 4.0], [1.5, 3.0, 4.5])
+
+
+def totals(evaluations, scenario, *, is_finished, rounds=ROUNDS):
+    found = with_totals(evaluations, rounds, scenario, is_finished=is_finished)
+    return found[[column.name for column in TOTALS]].to_numpy(object).tolist()
+
+
+def test_evaluations_by_rounds_sum_the_rounds_before_them():
+    evaluations = evaluations_of((2, -1), (2, 1), (4, -1), (4, 0))
+    for section in ({"every_rounds": 2}, {"every_epochs": 1}):
+        scenario = {"evaluation": section, "fleet": {"devices": 2}}
+        found = totals(evaluations, scenario, is_finished=True)
+        assert found == [[3 + 30, 2.0], [30, 1.0], [10 + 60, 3.5], [10, 2.0]]
+
+
+def test_evaluations_by_virtual_time_sum_the_rounds_that_ended_before():
+    """A device whose round ends at the very moment is evaluated as of the round before."""
+    evaluations = evaluations_of((2, -1), (1, 0), (3, -1))
+    scenario = {"evaluation": {"every_virtual_s": 2.0}, "fleet": {"devices": 2}}
+    found = totals(evaluations, scenario, is_finished=True)
+    assert found == [[1 + 10, 1.0], [1, 0.5], [10 + 60, 3.5]]
+
+
+def test_of_an_unfinished_run_what_is_not_written_yet_is_null():
+    evaluations = evaluations_of((3, -1), (3, 0), (4, -1), (4, 1), (4, 0))
+    scenario = {"evaluation": {"every_rounds": 3}, "fleet": {"devices": 2}}
+    found = totals(evaluations, scenario, is_finished=False)
+    assert found[:2] == [[6 + 60, 3.0], [6, 1.5]]
+    assert pd.isna(np.array(found[2:4], object)).all(), "the second one is of round 6"
+    later = {**scenario, "fleet": {"devices": [{"count": 3}]}}
+    assert pd.isna(totals(evaluations, later, is_finished=False)[0]).all(), "one is not there yet"
+
+
+def test_without_a_written_round_all_is_null():
+    none = ROUNDS.iloc[:0].drop(columns="virtual_time_s")
+    for section in ({"every_virtual_s": 2.0}, {"every_rounds": 1}):
+        scenario = {"evaluation": section, "fleet": {"devices": 2}}
+        found = totals(evaluations_of((1, -1)), scenario, is_finished=False, rounds=none)
+        assert pd.isna(found[0]).all()
+
+
+def test_no_evaluations_have_no_totals():
+    empty = pd.DataFrame({column.name: [] for column in EVALUATIONS})
+    for is_finished in (False, True):
+        assert with_totals(empty, ROUNDS, {}, is_finished=is_finished).empty
+
+
+BOARDS = {
+    "free pace": {
+        "fleet": {"devices": 4, "profile": "arduino-portenta-h7", "pace": "free"},
+        "training": {"rounds": 200, "virtual_time_s": 0.8, "optimizer": {"lr": 0.05}},
+        "evaluation": {"every_virtual_s": 0.2, "samples": 40, "device_models": "every"},
+    },
+    "lockstep": {
+        "fleet": {"devices": 4, "profile": "arduino-portenta-h7"},
+        "training": {"rounds": 6, "optimizer": {"lr": 0.05}},
+        "evaluation": {"every_rounds": 2, "samples": 40},
+    },
+}
+
+
+@pytest.mark.parametrize("how", BOARDS.values(), ids=BOARDS)
+def test_a_real_run_of_boards_adds_up(tmp_path, how):
+    run = edgesim.run("quickstart", out=tmp_path / "run", inline=True, **how)
+    consensus = run.consensus
+    assert (consensus["total_sent_bytes"].diff().dropna() >= 0).all()
+    assert consensus["total_sent_bytes"].iloc[-1] == run.rounds["sent_bytes"].sum()
+    assert consensus["total_energy_j"].iloc[-1] == pytest.approx(run.summary["energy_j"], rel=1e-12)
+    assert len(consensus) >= 3
+    own = run.evaluations[run.evaluations["device"] >= 0].groupby("device").last()
+    for device, row in own.iterrows():
+        mine = run.rounds[run.rounds["device"] == device]
+        assert row["total_energy_j"] == pytest.approx(mine["energy_j"].sum(), rel=1e-12)
