@@ -11,7 +11,7 @@ import pytest
 # In an order in which no module loads what a later one must not, so that one process shows all.
 FORBIDDEN = {
     "topologies": ("edgesim", "torch", "ray"),
-    "edgesim": ("torch",),
+    "edgesim": ("torch", "ray", "pandas", "pydantic", "yaml"),
     "edgesim.scenario": ("torch", "ray"),
     "edgesim.data.sources": ("torch", "torchvision", "sklearn", "ray"),
     "edgesim.cli": ("torch",),

@@ -14,6 +14,7 @@ from edgesim.assembly.budget import check_memory
 from edgesim.assembly.preparation import prepare
 from edgesim.cli.listing import catalog_table
 from edgesim.scenario import load_scenario
+from edgesim.scenario.template import new_scenario
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
@@ -44,14 +45,17 @@ def test_there_are_examples_of_what_the_readme_speaks_of():
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_names_what_there_is(command):
+def test_a_command_names_what_there_is(command, monkeypatch):
+    monkeypatch.chdir(ROOT)
     words = shlex.split(command, comments=True)
     match words:
         case ["list", what, *name]:
             assert catalog_table(what, *(name or [None])).rows
         case ["run" | "validate" | "cost", path, *_]:
             places = [place + 1 for place, word in enumerate(words) if word == "--set"]
-            load_scenario(ROOT / path, [words[place] for place in places])
+            load_scenario(path, [words[place] for place in places])
+        case ["new", name]:
+            assert new_scenario(name, "quickstart")
         case ["resume", _]:
             pass
         case _:
