@@ -14,8 +14,9 @@ import yaml
 from edgesim.errors import EdgesimError
 from edgesim.report.errors import ReportError
 from edgesim.report.frames import Frame
-from edgesim.results.load import Run, UnfinishedRunWarning, load_run
+from edgesim.results.load import UnfinishedRunWarning, load_run
 from edgesim.results.own_sources import source_reader
+from edgesim.results.run import Run
 from edgesim.results.run_files import RunDirectoryError, RunFiles
 from edgesim.scenario.files import parse_scenario
 from edgesim.scenario.schema import Scenario
