@@ -31,44 +31,64 @@ class Column:
 ROUNDS: tuple[Column, ...] = (
     Column("device", "int32", "device, from 0"),
     Column("round", "int64", "round of this device, from 0"),
-    Column("epoch", "int32", "round divided by the fleet's rounds per epoch, from 0"),
-    Column("loss", "float64", "mean loss of the round's batch at z = x/u; of classes, nats"),
+    Column("epoch", "int32", "epoch from 0: round divided by the fleet's rounds per epoch"),
+    Column("loss", "float64", "mean loss of the round's batch at z = x/u; for classes in nats"),
     Column("learning_rate", "float64", "gamma of the round"),
     Column("push_weight", "float64", "u after the round's messages are absorbed"),
     Column("sent_bytes", "int64", "length of all messages encoded in the round"),
-    Column("sent_value_bytes", "int64", "of these, values"),
-    Column("sent_index_bytes", "int64", "of these, positions of the values"),
-    Column("sent_overhead_bytes", "int64", "of these, scales and headers"),
+    Column("sent_value_bytes", "int64", "bytes of values in messages encoded in the round"),
+    Column(
+        "sent_index_bytes", "int64", "bytes of positions of values in messages encoded in the round"
+    ),
+    Column(
+        "sent_overhead_bytes",
+        "int64",
+        "bytes of scales and headers in messages encoded in the round",
+    ),
     Column("received_bytes", "int64", "length of all messages absorbed in the round"),
     Column("messages_sent", "int32", "messages encoded in the round"),
     Column("macs_int8", "int64", "multiply-accumulates of 8-bit codes in the round"),
     Column("macs_16bit", "int64", "multiply-accumulates with a 16-bit float operand"),
     Column("macs_fp32", "int64", "multiply-accumulates of 32-bit floats"),
-    Column("elementwise_ops", "int64", "operations of the round outside of these"),
+    Column("elementwise_ops", "int64", "operations of the round other than multiply-accumulates"),
     Column("traffic_bytes", "int64", "bytes read from and written to memory in the round"),
-    Column("compute_wall_s", "float64", "seconds of this machine from begin to end of computing"),
-    Column("compute_cpu_s", "float64", "of these, seconds in which a core worked on it"),
-    Column("wait_wall_s", "float64", "seconds of this machine spent waiting in the round"),
+    Column(
+        "compute_wall_s",
+        "float64",
+        "wall-clock seconds from begin to end of computing in the round",
+    ),
+    Column("compute_cpu_s", "float64", "seconds in which a core computed for the round"),
+    Column("wait_wall_s", "float64", "wall-clock seconds spent waiting in the round"),
 )
 
 VIRTUAL_ROUNDS: tuple[Column, ...] = (
     Column("virtual_time_s", "float64", "the device's virtual clock after the round"),
-    Column("virtual_compute_s", "float64", "virtual seconds of the round's step, awake"),
-    Column("virtual_wait_s", "float64", "virtual seconds of the round, awake and not computing"),
-    Column("waited_for", "int32", "sender whose message ended the wait; -1: waited for nobody"),
+    Column("virtual_compute_s", "float64", "awake virtual seconds of the round's step"),
+    Column("virtual_wait_s", "float64", "awake virtual seconds of the round without computing"),
+    Column("waited_for", "int32", "sender whose message ended the wait; -1: no wait"),
     Column("retransmissions", "int64", "packets of the round's messages that were sent again"),
-    Column("retransmitted_bytes", "int64", "bytes of these, not in sent_bytes"),
+    Column(
+        "retransmitted_bytes", "int64", "bytes of packets that were sent again; not in sent_bytes"
+    ),
     Column("energy_j", "float64", "energy of the round, joules; the sum of the next four"),
-    Column("energy_compute_j", "float64", "of operations, or of the board while it computes"),
-    Column("energy_memory_j", "float64", "of memory traffic; 0 where the board's power has it"),
-    Column("energy_radio_j", "float64", "of bytes sent, retransmitted and received"),
-    Column("energy_idle_j", "float64", "of waiting"),
+    Column(
+        "energy_compute_j", "float64", "energy of operations, or of the board while it computes"
+    ),
+    Column(
+        "energy_memory_j", "float64", "energy of memory traffic; 0 if the board's power includes it"
+    ),
+    Column("energy_radio_j", "float64", "energy of bytes sent, retransmitted and received"),
+    Column("energy_idle_j", "float64", "energy of waiting"),
 )
 """Columns of rounds.parquet where devices have profiles."""
 
 FREE_ROUNDS: tuple[Column, ...] = (
     Column("messages_absorbed", "int32", "messages absorbed in the round"),
-    Column("staleness_s", "float64", "mean of their ages, virtual seconds since they left"),
+    Column(
+        "staleness_s",
+        "float64",
+        "mean age of absorbed messages, in virtual seconds since they left",
+    ),
 )
 """Columns of rounds.parquet at free pace."""
 
@@ -79,8 +99,8 @@ BATTERY_ROUNDS: tuple[Column, ...] = (
 """Columns of rounds.parquet where devices have batteries."""
 
 MESSAGES: tuple[Column, ...] = (
-    Column("round", "int64", "round of the sender in which it was sent"),
-    Column("device", "int32", "device that sent it: the sender, or who took its place"),
+    Column("round", "int64", "round of the sender in which the message was sent"),
+    Column("device", "int32", "device that sent the message: the sender, or its successor"),
     Column("sender", "int32", "address at the sending end of the edge"),
     Column("receiver", "int32", "address at the receiving end"),
     Column("kind", "string", "'share' of gossip; 'handover' or 'copy' of a device that leaves"),
@@ -88,8 +108,8 @@ MESSAGES: tuple[Column, ...] = (
 )
 
 VIRTUAL_MESSAGES: tuple[Column, ...] = (
-    Column("retransmissions", "int64", "packets of it that were sent again"),
-    Column("retransmitted_bytes", "int64", "bytes of these"),
+    Column("retransmissions", "int64", "packets of the message that were sent again"),
+    Column("retransmitted_bytes", "int64", "bytes of packets that were sent again"),
     Column("departure_time_s", "float64", "virtual time at which its first bit is sent"),
     Column("sent_time_s", "float64", "virtual time at which its last bit is sent"),
     Column("arrival_time_s", "float64", "virtual time at which its last bit can be received"),
@@ -98,20 +118,20 @@ VIRTUAL_MESSAGES: tuple[Column, ...] = (
 
 EVALUATIONS: tuple[Column, ...] = (
     Column("round", "int64", "rounds completed when the models were taken"),
-    Column("epoch", "float64", "the same in epochs"),
+    Column("epoch", "float64", "epochs completed when the models were taken"),
     Column("model", "string", "'consensus': sum(x)/sum(u); 'device': z = x/u of one device"),
     Column(
         "device",
         "int32",
-        "device, or -1 for the consensus model; of more devices than evaluation.device_sample "
-        "those that the seed draws",
+        "device, or -1 for the consensus model; with more devices than evaluation.device_sample "
+        "a sample drawn by the seed",
     ),
     Column(
         "accuracy",
         "float64",
-        "fraction of test samples classified correctly; null in a task without",
+        "fraction of test samples classified correctly; null if the task has no accuracy",
     ),
-    Column("loss", "float64", "mean loss on the test samples; of classes cross-entropy, nats"),
+    Column("loss", "float64", "mean loss on the test samples; for classes cross-entropy in nats"),
     Column(
         "consensus_distance",
         "float64",
@@ -121,7 +141,11 @@ EVALUATIONS: tuple[Column, ...] = (
 )
 
 VIRTUAL_EVALUATIONS: tuple[Column, ...] = (
-    Column("virtual_time_s", "float64", "clock of the device, or for consensus of the last one"),
+    Column(
+        "virtual_time_s",
+        "float64",
+        "clock of the device; for the consensus model, the latest clock",
+    ),
 )
 """Columns of evaluations.parquet where devices have profiles."""
 
@@ -141,16 +165,20 @@ DEVICES: tuple[Column, ...] = (
     Column("label_counts", "list<int64>", "training samples of each class"),
     Column("parameters", "int64", "trainable parameters, D"),
     Column("shard_bytes", "int64", "bytes of its images and labels"),
-    Column("memory_bytes", "int64", "held at the peak of a round, predicted; the sum of the next"),
+    Column(
+        "memory_bytes",
+        "int64",
+        "predicted memory at the peak of a round; the sum of the next columns",
+    ),
     *(
-        Column(f"memory_{component}_bytes", "int64", f"of these, {meaning}")
+        Column(f"memory_{component}_bytes", "int64", f"predicted memory: {meaning}")
         for component, meaning in (
-            ("weights", "what products read, and the model's statistics"),
+            ("weights", "operands of products, and the model's statistics"),
             ("master_copy", "fp32 values that the optimizer and gossip change"),
-            ("gradients", "of the parameters"),
-            ("optimizer", "what the optimizer remembers"),
-            ("activations", "the batch, and what later layers and the backward pass read"),
-            ("layer_gradients", "of outputs, on their way back"),
+            ("gradients", "gradients of the parameters"),
+            ("optimizer", "state of the optimizer"),
+            ("activations", "the batch, and tensors that later layers and the backward pass read"),
+            ("layer_gradients", "gradients at outputs of layers"),
             ("gossip_state", "vectors of the algorithm beside x"),
             ("send_buffers", "a compressed vector and encoded messages"),
             ("receive_buffers", "an encoded message that is being read"),
@@ -159,7 +187,7 @@ DEVICES: tuple[Column, ...] = (
     ),
 )
 
-VIRTUAL_DEVICES: tuple[Column, ...] = (Column("profile", "string", "what the device is"),)
+VIRTUAL_DEVICES: tuple[Column, ...] = (Column("profile", "string", "name of the device's profile"),)
 """Columns of devices.parquet where devices have profiles."""
 
 BATTERY_DEVICES: tuple[Column, ...] = (
@@ -169,18 +197,20 @@ BATTERY_DEVICES: tuple[Column, ...] = (
 
 LIVE_DEVICES: tuple[Column, ...] = (
     Column("rounds_done", "int64", "rounds that the device has completed"),
-    Column("mailbox_messages", "int64", "messages that have come and are not absorbed yet"),
-    Column("awaited_messages", "int64", "devices from which it waits for something"),
-    Column("actor_restarts", "int64", "times that its actor was lost and started again"),
+    Column("mailbox_messages", "int64", "messages that have arrived and are not absorbed yet"),
+    Column("awaited_messages", "int64", "number of devices from which the device awaits messages"),
+    Column("actor_restarts", "int64", "number of restarts of its actor"),
     Column("waits_for", "int64", "1 while the device waits for the other one, else 0"),
 )
-"""What is known of a device only while its run goes on; in no file."""
+"""Figures of a device that are known only during its run; in no file."""
 
 NAMED = {
     "device": Column("name", "string", "name of the device"),
     "sender": Column("sender_name", "string", "name at the sending end"),
     "receiver": Column("receiver_name", "string", "name at the receiving end"),
-    "waited_for": Column("waited_for_name", "string", "name of the sender waited for"),
+    "waited_for": Column(
+        "waited_for_name", "string", "name of the sender that the device waited for"
+    ),
 }
 """Name columns if devices have names, by the number column that each follows."""
 

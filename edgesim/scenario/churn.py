@@ -86,7 +86,7 @@ class AbsenceSection(_Entry):
     )
     until_round: Count | None = Field(
         default=None,
-        description="in lockstep: first round in which it is back; null: it stays away",
+        description="in lockstep: first round in which it is back; null: it never comes back",
     )
     from_s: NotNegative | None = Field(
         default=None, description="at free pace: virtual time from which on it is away"
@@ -137,12 +137,16 @@ class LeaveSection(_Entry):
     device: DeviceReference = Field(description="number of the device, or its name if it has one")
     round: Count | None = Field(
         default=None,
-        description="in lockstep: round in which it leaves, or as soon after as it has its turn: "
-        "one exchange in as many as there are devices",
+        description=(
+            "in lockstep: first round in which it may leave; it leaves in its first turn "
+            "from then on; with n devices, each has its turn in one of n exchanges"
+        ),
     )
     at_s: Quantity | None = Field(
         default=None,
-        description="at free pace: the step that ends at that virtual time or later is its last",
+        description=(
+            "at free pace: virtual time; the first step that ends then or later is its last"
+        ),
     )
 
 
@@ -179,7 +183,7 @@ class ChurnSection(Section):
     """Devices that come and go: by rounds in lockstep, by virtual time at free pace."""
 
     absent: Annotated[tuple[AbsenceSection, ...], Field(strict=False)] = Field(
-        default=(), description="absences as planned"
+        default=(), description="planned absences"
     )
     joins: Annotated[tuple[JoinSection, ...], Field(strict=False)] = Field(
         default=(), description="devices that join late"
@@ -188,7 +192,7 @@ class ChurnSection(Section):
         default=(), description="devices that leave for good"
     )
     random: RandomAbsenceSection | None = Field(
-        default=None, description="absences by chance beside them; null: none"
+        default=None, description="random absences in addition; null: none"
     )
 
     @model_validator(mode="after")

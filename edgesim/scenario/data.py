@@ -44,14 +44,21 @@ class LabelSkewPartition(Section):
     """Part of each shard is sorted by label, the rest is random (docs/reference.md, section 4)."""
 
     kind: Literal["label_skew"]
-    skew: Probability = Field(description="sorted fraction: 0 like all data, 1 one label or two")
+    skew: Probability = Field(
+        description=(
+            "fraction sorted by label: at 0 shards are like all data, at 1 they have one or "
+            "two labels"
+        )
+    )
 
 
 class DirichletPartition(Section):
     """Each class is dealt to the devices in Dirichlet proportions."""
 
     kind: Literal["dirichlet"]
-    alpha: Quantity = Field(description="concentration: small is skewed, large is even")
+    alpha: Quantity = Field(
+        description=("concentration: small values give skewed shards, large values even ones")
+    )
 
 
 class IidPartition(Section):
@@ -65,8 +72,10 @@ class OwnerPartition(Section):
 
     kind: Literal["by_owner"]
     column: Annotated[str, Field(min_length=1)] = Field(
-        description="column of the dataset that names the owner of each sample; owners in order "
-        "are dealt to the devices in turn"
+        description=(
+            "column of the dataset with the owner of each sample; owners, sorted, are dealt "
+            "to the devices in turn"
+        )
     )
 
 
@@ -113,7 +122,7 @@ class DataSection(Section):
     )
     download: bool = Field(default=False, description="fetch the dataset into path if missing")
     image_size: Annotated[int, Field(ge=4, le=1024)] | None = Field(
-        default=None, description="images are resized to this side, pixels; null: as they are"
+        default=None, description="side in pixels to which images are resized; null: not resized"
     )
     train_samples: Count | None = Field(
         default=None, description="use the first N of a seeded shuffle; null: all"

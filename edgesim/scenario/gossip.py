@@ -52,9 +52,14 @@ class QsgdCompressor(Section):
 
     kind: Literal["qsgd"]
     bits: Annotated[int, Field(ge=1, le=7)] = Field(
-        description="of a level; with the sign at most a byte"
+        description="bits of a level; with the sign at most 8"
     )
-    biased: bool = Field(default=False, description="scaled down until contractive in the mean")
+    biased: bool = Field(
+        default=False,
+        description=(
+            "whether values are scaled down so that the compressor is contractive in the mean"
+        ),
+    )
 
 
 class MinMaxUint8Compressor(Section):
@@ -109,8 +114,10 @@ class GossipSection(Section):
 
     local_steps: Count = Field(
         default=1,
-        description="rounds from one exchange to the next: in the last of them devices exchange "
-        "messages, the others are local steps alone (local SGD)",
+        description=(
+            "rounds from one exchange to the next: devices exchange messages in the last of "
+            "them only, and take local steps in all (local SGD)"
+        ),
     )
 
 

@@ -83,10 +83,12 @@ class ProfileKeys(Section):
 class ProfileSection(ProfileKeys):
     """A profile that the user defines."""
 
-    name: ProfileName = Field(description="as fleet.profile or an item of fleet.devices names it")
+    name: ProfileName = Field(
+        description=("name by which fleet.profile or an item of fleet.devices refers to it")
+    )
     description: str = Field(default="", description="one line for people")
     based_on: ProfileName | None = Field(
-        default=None, description="profile that gives the figures that are absent here"
+        default=None, description="profile from which missing figures are taken"
     )
 
     @model_validator(mode="after")
@@ -114,7 +116,7 @@ class DutyCycleSection(Section):
     period_s: Quantity = Field(description="seconds from one awakening to the next")
     awake_s: Quantity = Field(description="awake seconds of each period")
     offset_s: Annotated[float, Field(ge=-LARGEST, le=LARGEST)] = Field(
-        default=0.0, description="virtual time of one of the awakenings"
+        default=0.0, description="virtual time at which one of the periods begins"
     )
 
     @model_validator(mode="after")
@@ -133,7 +135,7 @@ class DeviceGroup(ProfileKeys):
         description="profile of `edgesim list devices` or of hardware.profiles"
     )
     count: DeviceCount = Field(
-        default=1, description="number of devices in a row; by default the number of names"
+        default=1, description="number of consecutive devices; by default the number of names"
     )
     name: DeviceName | None = Field(
         default=None, description="name of a single device, as a graph file or a trace has it"
@@ -142,7 +144,7 @@ class DeviceGroup(ProfileKeys):
         default=(), description="names of several devices, as a graph file or a trace has them"
     )
     compute_jitter: Jitter | None = Field(
-        default=None, description="scatter of step times; null: fleet.compute_jitter"
+        default=None, description="random variation of step times; null: fleet.compute_jitter"
     )
     duty_cycle: DutyCycleSection | None = Field(
         default=None, description="times at which the device is awake; null: fleet.duty_cycle"
@@ -186,7 +188,9 @@ class HardwareSection(Section):
     )
     energy_table: Literal["profile", "horowitz_45nm", "jouppi_7nm"] = Field(
         default="profile",
-        description="what computing costs: the profile's active power, or energies of operations",
+        description=(
+            "price of computing: the profile's active power, or a table of energies of operations"
+        ),
     )
 
     @model_validator(mode="after")
@@ -217,7 +221,8 @@ class NetworkSection(Section):
     )
     packet_bytes: Count = Field(default=1460, description="payload of a packet")
     half_duplex: bool | None = Field(
-        default=None, description="radios either send or receive; null: as their profiles say"
+        default=None,
+        description=("whether radios either send or receive; null: as in their profiles"),
     )
 
 

@@ -12,6 +12,8 @@ class MetricsSection(Section):
 
     most_devices: Natural = Field(
         default=100,
-        description="most devices of a fleet that has metrics of each device; a larger one has "
-        "least, mean and greatest values, and sums, over all devices alone",
+        description=(
+            "largest fleet with metrics of each device; a larger fleet has only the least, "
+            "mean and greatest values, and sums, over all devices"
+        ),
     )

@@ -32,7 +32,9 @@ class QuantizationSection(Section):
 
     backend: Literal["auto", "reference", "int8_cpu"] = Field(
         default="auto",
-        description="kernels: integers where the processor has them, or plain torch; same results",
+        description=(
+            "int8_cpu: integer kernels; reference: plain torch; auto: integer kernels if possible"
+        ),
     )
     zero_point: Literal["integer", "float_offset"] = Field(
         default="integer",
@@ -47,24 +49,26 @@ class QuantizationSection(Section):
     weight_gradient: Literal["fp32", "fp16", "bf16", "int8"] = Field(
         default="fp32",
         description=(
-            "layer gradient as the weights see it; the paper: fp32; int8: no "
+            "format of the layer gradient in the weight gradient; the paper: fp32; int8: no "
             "bifurcation (docs/reference.md, section 1.3)"
         ),
     )
     activation_rounding: Rounding = Field(
         default="nearest",
         description=(
-            "in training; the paper: stochastic, by mistake (docs/reference.md, section 1.4)"
+            "rounding of activations in training; the paper: stochastic, by mistake "
+            "(docs/reference.md, section 1.4)"
         ),
     )
     evaluation_rounding: Rounding = Field(
         default="nearest",
         description=(
-            "of activations in evaluation; the paper: stochastic (docs/reference.md, section 1.4)"
+            "rounding of activations in evaluation; the paper: stochastic "
+            "(docs/reference.md, section 1.4)"
         ),
     )
     gradient_rounding: Rounding = Field(
-        default="stochastic", description="of layer gradients; the paper: stochastic"
+        default="stochastic", description="rounding of layer gradients; the paper: stochastic"
     )
     ranges: Literal["gossiped", "local"] = Field(
         default="local",
@@ -75,7 +79,10 @@ class QuantizationSection(Section):
     )
     range_momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=0.1,
-        description="weight of the old running range against the batch's; the paper: 0.1",
+        description=(
+            "weight of the old running range; that of the batch's range is 1 less this; the "
+            "paper: 0.1"
+        ),
     )
 
     @model_validator(mode="after")
@@ -107,16 +114,17 @@ class ModelSection(Section):
     ] = Field(description="architecture, or a torch.nn.Module of your own")
     options: Options | None = Field(default=None, description=OPTIONS)
     depth: Annotated[int, Field(ge=8, le=1202)] | None = Field(
-        default=None, description="of name: resnet: layers, 6 n + 2; others are rounded down"
+        default=None,
+        description=("number of layers of name: resnet, 6 n + 2; other numbers are rounded down"),
     )
     width: Annotated[int, Field(ge=8, le=1024)] | None = Field(
         default=None,
-        description="of name: resnet: channels of its first stage, doubled in the second and "
+        description="channels of the first stage of name: resnet, doubled in the second and in the "
         "third; null: 16",
     )
     precision: Literal["fp32", "int8"] = Field(
         default="fp32",
-        description="arithmetic of training, and unless gossip says otherwise of messages",
+        description="arithmetic of training; also the default format of values in sparse messages",
     )
     norm: Literal["batch", "group", "evonorm_s0", "range_evonorm", "range_batch"] | None = Field(
         default=None,

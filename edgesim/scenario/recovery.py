@@ -12,14 +12,18 @@ class RecoverySection(Section):
 
     checkpoint_every_s: Seconds = Field(
         default=30.0,
-        description="seconds of this machine between two checkpoints of a device, more where they "
-        "would take over 2 % of the time",
+        description=(
+            "wall-clock seconds between two checkpoints of a device; more if checkpoints "
+            "would take over 2 % of the time"
+        ),
     )
     checkpoint_every_rounds: Count | None = Field(
         default=None, description="rounds between two checkpoints of a device, instead of seconds"
     )
     stall_timeout_s: Seconds = Field(
         default=600.0,
-        description="seconds of this machine without a round of any device after which a run says "
-        "who waits for whom, and ends",
+        description=(
+            "wall-clock seconds without a finished round of any device after which a run "
+            "ends and lists the waiting devices"
+        ),
     )

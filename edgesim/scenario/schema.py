@@ -64,24 +64,25 @@ class FleetSection(Section):
             f"a whole number from 1 to {MOST_DEVICES}, or a list such as "
             "[{profile: raspberry-pi-4b, count: 4}]"
         ),
-    ] = Field(description="number of devices, or what they are, in a row")
+    ] = Field(description="number of devices, or a list of groups of devices")
     profile: ProfileName | None = Field(
         default=None,
-        description="what each device is (edgesim list devices); null: no clock and no energy",
+        description="profile of each device (edgesim list devices); null: no clock and no energy",
     )
     names: Annotated[tuple[DeviceName, ...], Field(strict=False)] = Field(
         default=(),
-        description="names of all devices in the order of fleet.devices; none: as its items, or "
-        "the file of the graph, name them",
+        description="names of all devices in the order of fleet.devices; without it the items of "
+        "fleet.devices or the file of the graph may name them",
     )
     compute_jitter: Jitter = Field(
         default=0.0, description="standard deviation of the logarithm of a step's time"
     )
     duty_cycle: DutyCycleSection | None = Field(
-        default=None, description="when devices are awake; null: always"
+        default=None, description="times at which devices are awake; null: always"
     )
     churn: ChurnSection | None = Field(
-        default=None, description="which devices are there, and when; null: all, always"
+        default=None,
+        description=("presence of devices: absences, joins, leaves; null: all are always present"),
     )
     presumed_dead_after_s: NotNegative | None = Field(
         default=None,
@@ -100,7 +101,7 @@ class FleetSection(Section):
         default=1, description="devices packed into one Ray actor; never changes a result"
     )
     accelerator: Literal["auto", "cpu", "cuda"] = Field(
-        default="auto", description="what models compute on; auto: GPUs where there are any"
+        default="auto", description="where models compute; auto: on GPUs if there are any"
     )
     gpus_per_actor: Rate | Literal["auto"] = Field(
         default="auto", description="share of a GPU for each actor; auto: equal shares of all"
@@ -108,9 +109,11 @@ class FleetSection(Section):
 
     placement: Literal["auto", "spread", "pack", "by_node"] = Field(
         default="auto",
-        description="nodes of a cluster that actors start on; auto: in proportion to their CPUs, "
-        "spread: as many on each, pack: on as few as hold them, by_node: one actor with many "
-        "devices on each; never changes a result",
+        description=(
+            "nodes of a cluster on which actors start; auto: in proportion to their CPUs, "
+            "spread: equally many on each, pack: on as few nodes as can hold them, by_node: "
+            "one actor with many devices on each; never changes a result"
+        ),
     )
 
     @property

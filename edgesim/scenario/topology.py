@@ -92,7 +92,7 @@ class ErdosRenyi(TopologyKind):
     """Directed random graph, each edge present by itself with the same probability."""
 
     kind: Literal["erdos_renyi"]
-    probability: Probability = Field(description="of each directed edge")
+    probability: Probability = Field(description="probability of each directed edge")
 
 
 class RandomMatching(TopologyKind):
@@ -130,9 +130,12 @@ class ContactTrace(TopologyKind):
     )
     repeat: bool = Field(
         default=False,
-        description="after its last round the trace begins anew; false: no more contacts",
+        description=(
+            "whether the trace begins again after its last round; if not, there are no more "
+            "contacts"
+        ),
     )
-    undirected: bool = Field(default=False, description="each contact goes both ways")
+    undirected: bool = Field(default=False, description="whether each contact goes both ways")
 
 
 StaticTopology = Annotated[

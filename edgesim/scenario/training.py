@@ -48,10 +48,13 @@ class OptimizerSection(Section):
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.9, description="beta")
     nesterov: bool = Field(default=True, description="Nesterov's look-ahead momentum")
     weight_decay: Annotated[float, Field(ge=0, le=LARGEST_FACTOR)] = Field(
-        default=0.0, description="added to the gradient, times the parameters"
+        default=0.0, description="factor of the parameters, which are added to the gradient"
     )
     momentum_kind: Literal["local", "quasi_global"] = Field(
-        default="local", description="momentum of own gradients, or of the model's whole movement"
+        default="local",
+        description=(
+            "momentum of the device's own gradients, or of the model's movement over whole rounds"
+        ),
     )
 
     step_on: StepOn = Field(default=None, description=_STEP_ON)
@@ -95,7 +98,10 @@ class ScheduleSection(Section):
     ] = Field(default=(), description="epochs at which the learning rate is multiplied by factor")
     factor: Rate = Field(default=0.1, description="multiplies the learning rate at each milestone")
     warmup_epochs: Natural = Field(
-        default=0, description="first epochs, which train at warmup_factor times lr"
+        default=0,
+        description=(
+            "number of first epochs, in which the learning rate is warmup_factor times lr"
+        ),
     )
     warmup_factor: Rate = Field(default=0.1, description="multiplies lr during warm-up")
 
@@ -145,15 +151,17 @@ class TrainingSection(Section):
     alternatives: ClassVar[frozenset[str]] = frozenset({"epochs", "rounds"})
 
     epochs: RoundCount | None = Field(
-        default=None, description="passes of the fleet over its data; or else rounds"
+        default=None, description="passes of the fleet over its data; give epochs or rounds"
     )
     rounds: RoundCount | None = Field(
-        default=None, description="steps of each device; or else epochs"
+        default=None, description="rounds of each device; give epochs or rounds"
     )
     virtual_time_s: Quantity | None = Field(
         default=None,
-        description="at free pace a device's first step that ends at this time or later is its "
-        "last; epochs or rounds are then the most that it does",
+        description=(
+            "limit of virtual time at free pace: the first step of a device that ends then "
+            "or later is its last; epochs or rounds are an upper limit"
+        ),
     )
     task: Annotated[
         Annotated[Literal["classification", "regression", "next_token"], Tag(CATALOG)]
@@ -161,8 +169,10 @@ class TrainingSection(Section):
         Discriminator(NameOrReference(_TASKS)),
     ] = Field(
         default="classification",
-        description="loss and measures: of classes, of numbers, of the next word at each place of "
-        "a sequence, or your own",
+        description=(
+            "loss and measures: of classes, of numbers, of the next token at each position "
+            "of a sequence, or your own"
+        ),
     )
     task_options: Options | None = Field(default=None, description=OPTIONS)
     optimizer: Optimizer = Field(description="local optimizer of each device")
@@ -218,20 +228,23 @@ class EvaluationSection(Section):
     )
     every_virtual_s: Quantity | None = Field(
         default=None,
-        description="virtual seconds between evaluations, instead, of the models of that time"
-        f"{_MOST}",
+        description=f"virtual seconds between evaluations, instead of every_epochs{_MOST}",
     )
     samples: Count | None = Field(
         default=None, description="use the first N test samples of a fixed shuffle; null: all"
     )
     device_models: Literal["every", "final", "never"] = Field(
         default="final",
-        description="evaluations that test each device's own model beside the averaged one",
+        description=(
+            "evaluations in which devices' own models are tested, beside the averaged model"
+        ),
     )
     device_sample: Count | Literal["all"] = Field(
         default=50,
-        description="most devices whose own models are evaluated; of a larger fleet it is a sample "
-        "drawn from the seed, the same in every evaluation",
+        description=(
+            "largest number of devices whose own models are evaluated; in a larger fleet "
+            "they are a sample drawn by the seed, the same in every evaluation"
+        ),
     )
     batch_size: Count = Field(default=256, description="test samples per forward pass")
 

@@ -60,7 +60,7 @@ def test_hosts_of_one_and_of_three_devices_end_with_the_bits_of_one_host(tmp_pat
 
 
 def test_every_device_round_and_layer_has_noise_of_its_own(tmp_path):
-    """R§9.15: in the reference code all devices share theirs."""
+    """In the reference code all devices share theirs (docs/reference.md, section 9.15)."""
     ready = prepared(tmp_path, *EIGHT)
     plan = FleetPlan(ready.scenario, ready.schedule, ready.data, ready.training, PLAIN, tmp_path)
     model = make_flat_model(ready.scenario, ready.data, PLAIN)
@@ -121,7 +121,7 @@ def test_sent_values_are_a_byte_each(tmp_path, inline_run):
 
 
 def test_activation_ranges_are_not_gossiped(inline_run):
-    """R§1.5: they are local statistics of a device, which the reference code sends by mistake."""
+    """They are local; the reference code sends them by mistake (docs/reference.md, section 1.5)."""
     weights = outcome(inline_run)[2]
     grey = 24_458 - 2 * 9 * 16  # not counted: what the first convolution has for red and green
     assert weights["device-000000/x"].shape == (grey,)
@@ -173,7 +173,10 @@ GOSSIPED = (*EIGHT, "model.quantization.ranges=gossiped")
 
 
 def test_gossiped_ranges_are_two_scalars_for_each_quantizer_after_the_parameters(tmp_path):
-    """R§3.6: ResNet-20 in 8 bits has 208 tensors and 273,380 entries; 2,889 are sent at 99 %."""
+    """ResNet-20 in 8 bits has 208 tensors and 273,380 entries; 2,889 are sent at 99 %.
+
+    Source: docs/reference.md, section 3.6.
+    """
     data = DataSpec((3, 32, 32), 10, (0.5,) * 3, (0.25,) * 3)
     scenario = prepared(tmp_path, *GOSSIPED, "model.name=resnet20").scenario
     model = make_flat_model(scenario, data, PLAIN)

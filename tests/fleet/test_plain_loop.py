@@ -1,8 +1,8 @@
 """The fleet equals a plain single-process loop of the same algorithm, round by round.
 
 The loop below knows nothing of devices, edges, messages or flat models: one module, torch
-for the gradients, and a dense mixing matrix (R§3.2, R§3.3, R§3.5). Both sides run in double
-precision, so that equal means equal and not close.
+for the gradients, and a dense mixing matrix (docs/reference.md, sections 3.2, 3.3 and 3.5). Both
+sides run in double precision, so that equal means equal and not close.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def directed_ring(n):
 
 
 def irregular():
-    """The digraph of R§9.3 and R§11, whose push weights leave 1: W, and its edges j -> i."""
+    """W and the edges j -> i of the digraph of docs/reference.md, sections 9.3 and 11."""
     A = np.eye(8) + np.roll(np.eye(8), 1, axis=0)
     A[3, 0] = A[5, 0] = A[6, 1] = 1
     graph = nx.DiGraph([(j, i) for i, j in zip(*np.nonzero(A), strict=True) if i != j])

@@ -62,7 +62,10 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(tmp_path, inl
 
 
 def test_a_fleet_whose_models_move_apart_is_told_of_while_it_trains_and_in_the_end(tmp_path):
-    """DeepSqueeze diverges at an averaging rate of 1 with a tenth of the entries (R§3.7)."""
+    """DeepSqueeze diverges at an averaging rate of 1 with a tenth of the entries.
+
+    Source: docs/reference.md, section 3.7.
+    """
     squeeze = "algorithm: deepsqueeze, averaging_rate: 1.0, compressor: {kind: top_k, keep: 0.1}"
     often = ("training.rounds=60", "evaluation={every_rounds: 10, samples: 10}")
     run = train(tmp_path, "run", f"gossip={{{squeeze}}}", *often, inline=True)
