@@ -44,12 +44,12 @@ from edgesim.assembly.build import (
     PLAIN,
     DataSpec,
     TrainingPlan,
-    make_algorithm,
     make_flat_model,
     make_learning_rates,
     make_optimizer,
     make_schedule,
 )
+from edgesim.assembly.gossip import make_algorithm
 from edgesim.data.batches import BatchStream
 from edgesim.data.images import LabelledImages
 from edgesim.fleet.on_ray.core_pool import CorePool

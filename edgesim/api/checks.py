@@ -9,10 +9,10 @@ import numpy as np
 from edgesim.api.display import table_text, tables_html
 from edgesim.api.scenarios import ScenarioLike, errors_named, name_of, read_scenario
 from edgesim.assembly.budget import check_memory
-from edgesim.assembly.build import averaging_rate
-from edgesim.assembly.known_data import DataShape
+from edgesim.assembly.gossip import averaging_rate
 from edgesim.assembly.preparation import Prepared, prepare
 from edgesim.assembly.subject import subject_of
+from edgesim.data.shape import DataShape
 from edgesim.scenario.own_parts import OwnPart, own_parts
 from edgesim.scenario.schema import Scenario
 from edgesim.study.batteries import check_batteries

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from edgesim.assembly.build import name_devices
 from edgesim.assembly.equipment import check_hardware, device_profiles
-from edgesim.assembly.known_data import DataShape, data_shape
+from edgesim.assembly.known_data import data_shape
 from edgesim.assembly.message_costs import random_message_bytes
 from edgesim.assembly.neighbours import copies_of_devices
 from edgesim.assembly.subject import Subject, subject_of
 from edgesim.costs.memory import MemoryModel
 from edgesim.costs.memory_table import MemoryTable
+from edgesim.data.shape import DataShape
 from edgesim.errors import ScenarioError
 from edgesim.hardware.profiles import DeviceProfile
 from edgesim.scenario.model import ModelSection

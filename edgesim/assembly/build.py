@@ -5,47 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Literal, Protocol, overload
+from typing import Protocol, overload
 
 import torch
 
-from edgesim.assembly.equipment import may_leave
+from edgesim.assembly.gossip import check_one_graph, make_algorithm, make_compressor
 from edgesim.assembly.naming import with_names
 from edgesim.assembly.own_model import make_own_model
-from edgesim.assembly.own_parts import call, make_part, needs
-from edgesim.compression.catalog import build_compressor
-from edgesim.compression.compressors import Compressor
-from edgesim.compression.value_codes import ValueFormat
+from edgesim.assembly.own_parts import call, make_part, needs, part_and_options
 from edgesim.errors import ScenarioError
-from edgesim.gossip.algorithm import Algorithm
-from edgesim.gossip.catalog import ALGORITHMS, AlgorithmKind, Exchanges
 from edgesim.learning.accelerator import Accelerator, choose_accelerator, open_device
 from edgesim.learning.flat_model import FlatModel
-from edgesim.learning.optimizers import (
-    OPTIMIZERS,
-    LearningRates,
-    LearningRateSchedule,
-    Optimizer,
-)
+from edgesim.learning.optimizers import LearningRates, Optimizer
 from edgesim.learning.parameters import ParameterLayout
-from edgesim.learning.tasks import TASKS, Task
-from edgesim.models.catalog import (
-    ImageShape,
-    ModelSize,
-    build_model,
-    full_precision,
-    norm_named,
-)
+from edgesim.learning.tasks import Task
+from edgesim.models.catalog import build_model, full_precision, norm_named
 from edgesim.models.eight_bit import EightBit
 from edgesim.models.errors import ModelError
+from edgesim.models.kind import ImageShape, ModelSize
 from edgesim.models.layers import Layers
 from edgesim.quant.backends import BackendName, choose_backend, make_backend
 from edgesim.quant.settings import QuantizationSettings
 from edgesim.scenario.attendance import make_presence
+from edgesim.scenario.catalog import OPTIMIZERS, SCHEDULES
 from edgesim.scenario.model import QuantizationSection
 from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.schema import Scenario
-from edgesim.scenario.training import OwnOptimizer, OwnSchedule
 from edgesim.streams import Purpose, torch_seed
 from topologies import (
     EVERYONE,
@@ -56,8 +41,6 @@ from topologies import (
     build_schedule,
     check_schedule,
     device_attributes,
-    first_exchange,
-    is_balanced,
 )
 
 
@@ -183,6 +166,7 @@ def name_devices(scenario: Scenario) -> tuple[Scenario, Schedule]:
     Raises:
         ScenarioError: the graph or the churn can't work, or devices could be meant in two ways.
     """
+    check_one_graph(scenario)
     kind, options = scenario.topology.builder_options()
     num_devices = scenario.fleet.num_devices
     seed = torch_seed(scenario.seed, Purpose.TOPOLOGY)
@@ -227,108 +211,30 @@ def check_length(scenario: Scenario, schedule: Schedule, num_rounds: int | None)
         raise ScenarioError(f"{key}: {error}") from error
 
 
-def make_compressor(scenario: Scenario) -> Compressor:
-    """Compressor of the gossip section; values of sparse messages default to the model's precision.
-
-    Raises:
-        ScenarioError: one of one's own that can't be made.
-    """
-    section = scenario.gossip.compressor
-    if isinstance(section.kind, OwnPart):
-        key, options = "gossip.compressor.kind", section.model_dump()["options"]
-        made: Compressor = make_part(section.kind, key, options, needs(Compressor))
-        return made
-    options = section.model_dump(exclude={"kind"})
-    if "values" in options and options["values"] is None:
-        default_values: ValueFormat = scenario.model.precision
-        options["values"] = default_values
-    return build_compressor(section.kind, **options)
-
-
-def make_algorithm(
-    scenario: Scenario, layout: ParameterLayout, schedule: Schedule
-) -> Algorithm[Any]:
-    """Gossip algorithm of a fleet, in the form that fits its exchanges.
-
-    Raises:
-        ScenarioError: one of one's own that can't be made.
-    """
-    name, rate = scenario.gossip.algorithm, averaging_rate(scenario)
-    given: dict[str, Any] = {"compressor": make_compressor(scenario), "layout": layout}
-    if rate is not None:
-        given["averaging_rate"] = rate
-    if isinstance(name, OwnPart):
-        options = scenario.gossip.model_dump()["options"]
-        made: Algorithm[Any] = make_part(
-            name, "gossip.algorithm", options, needs(Algorithm), **given
-        )
-        return made
-    return ALGORITHMS[name].form(exchanges_of(scenario, schedule))(**given)
-
-
-def kind_of_algorithm(scenario: Scenario) -> AlgorithmKind | None:
-    """The catalog's entry of a scenario's algorithm; None for one of one's own."""
-    name = scenario.gossip.algorithm
-    return None if isinstance(name, OwnPart) else ALGORITHMS[name]
-
-
-def exchanges_of(scenario: Scenario, schedule: Schedule) -> Exchanges:
-    """Properties of the exchanges that follow from the scenario alone.
-
-    Edges are fixed in lockstep, on a fixed graph, without leavers.
-    """
-    is_in_step = scenario.fleet.pace == "lockstep" and not may_leave(scenario)
-    are_fixed = schedule.is_static and is_in_step
-    are_balanced = are_fixed and is_balanced(schedule.graph(first_exchange(schedule)))
-    return Exchanges(are_fixed=are_fixed, are_balanced=are_balanced)
-
-
-def disagrees(scenario: Scenario, schedule: Schedule) -> bool:
-    """Whether lossy compression keeps devices apart at any averaging rate (docs/choco.md)."""
-    kind = kind_of_algorithm(scenario)
-    if kind is None or kind.disagrees == "nowhere":
-        return False
-    return kind.disagrees == "everywhere" or not exchanges_of(scenario, schedule).are_balanced
-
-
-def averaging_rate(scenario: Scenario) -> float | None:
-    """Averaging rate of a scenario that was prepared; None if its algorithm has none."""
-    rate: float | Literal["auto"] | None = getattr(scenario.gossip, "averaging_rate", None)
-    assert rate != "auto", "assembly/rate_search finds a number first"
-    return rate
-
-
 def make_optimizer(scenario: Scenario) -> Optimizer:
     """Local optimizer.
 
     Raises:
-        ScenarioError: one of one's own that can't be made.
+        ScenarioError: it can't be made.
     """
     section = scenario.training.optimizer
-    if isinstance(section, OwnOptimizer):
-        key = "training.optimizer.kind"
-        made: Optimizer = make_part(section.kind, key, section.options, needs(Optimizer))
-        return made
-    kind = OPTIMIZERS[section.momentum_kind]
-    return kind(
-        momentum=section.momentum, nesterov=section.nesterov, weight_decay=section.weight_decay
-    )
+    part, options = part_and_options(section, "kind", OPTIMIZERS, ("lr", "step_on"))
+    made: Optimizer = make_part(part, "training.optimizer.kind", options, needs(Optimizer))
+    return made
 
 
 def make_learning_rates(scenario: Scenario) -> LearningRates:
     """Learning rate by epoch.
 
     Raises:
-        ScenarioError: a schedule of one's own that can't be made.
+        ScenarioError: the schedule can't be made.
     """
     base, section = scenario.training.optimizer.lr, scenario.training.schedule
-    if isinstance(section, OwnSchedule):
-        key = "training.schedule.kind"
-        made: LearningRates = make_part(
-            section.kind, key, section.options, needs(LearningRates), base=base
-        )
-        return made
-    return LearningRateSchedule(base=base, **section.model_dump(exclude={"kind"}))
+    part, options = part_and_options(section, "kind", SCHEDULES)
+    made: LearningRates = make_part(
+        part, "training.schedule.kind", options, needs(LearningRates), base=base
+    )
+    return made
 
 
 def check_parts(scenario: Scenario, layout: ParameterLayout, schedule: Schedule) -> None:
@@ -417,15 +323,11 @@ def make_task(scenario: Scenario) -> Task:
     """Task of the models.
 
     Raises:
-        ScenarioError: it is one's own, and can't be made.
+        ScenarioError: it can't be made.
     """
     section = scenario.training
-    if isinstance(section.task, OwnPart):
-        own: Task = make_part(
-            section.task, "training.task", section.task_options or {}, needs(Task)
-        )
-        return own
-    return TASKS[section.task]
+    task: Task = make_part(section.task, "training.task", section.task_options or {}, needs(Task))
+    return task
 
 
 def image_shape_of(data: ImageForm) -> ImageShape:

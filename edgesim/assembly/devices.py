@@ -6,14 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import Any, Protocol, TypeAlias
 
-from edgesim.assembly.build import (
-    DataSpec,
-    TrainingPlan,
-    make_algorithm,
-    make_learning_rates,
-    make_optimizer,
-)
+from edgesim.assembly.build import DataSpec, TrainingPlan, make_learning_rates, make_optimizer
 from edgesim.assembly.equipment import device_hardware
+from edgesim.assembly.gossip import make_algorithm
 from edgesim.assembly.own_data import batch_transform
 from edgesim.data.arrays import Shard
 from edgesim.data.batches import BatchStream

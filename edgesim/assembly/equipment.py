@@ -181,11 +181,6 @@ def check_hardware(scenario: Scenario, schedule: Schedule) -> None:
                 f"{profile.active_power_w:g}, "
                 f"less than idle_power_w, {profile.idle_power_w:g}, which it includes"
             )
-    if scenario.gossip.needs_one_graph and has_batteries(scenario):
-        raise ScenarioError(
-            "gossip.algorithm is dcd, which needs the same graph for ever, but a device with a "
-            "battery leaves when it is empty; set its battery_wh: plugged_in, or choose choco"
-        )
 
 
 def _link_of_file(schedule: Schedule, sender: int, receiver: int) -> dict[str, float]:

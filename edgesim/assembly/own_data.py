@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from inspect import getattr_static
+from typing import Any
 
 from edgesim.assembly.own_parts import load_part, make_part
 from edgesim.data.arrays import ArrayDataset, Transform, dataset_of
@@ -22,7 +23,7 @@ def open_own_dataset(section: DataSection) -> Dataset | ArrayDataset:
     """
     part = section.source
     assert isinstance(part, OwnPart), "sources of the catalog are opened elsewhere"
-    given = {} if section.path is None else {"path": section.path}
+    given: dict[str, Any] = {} if section.path is None else {"path": section.path}
     made = make_part(part, _KEY, section.options or {}, ("train", "test"), **given)
     return dataset_of(f"{_KEY}: {part}", made)
 

@@ -1,48 +1,38 @@
-"""Own partitions: a function from a file or package deals samples to devices."""
+"""Own partitions: what the function of a file or package returns is checked before it is used."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgesim.assembly.own_parts import make_part
 from edgesim.errors import ScenarioError
-from edgesim.scenario.data import OwnPartition
+from edgesim.scenario.own_parts import OwnPart
 
 
-def own_partition(
-    section: OwnPartition,
-    labels: NDArray[Any],
-    num_devices: int,
-    rng: np.random.Generator,
+def checked_partition(
+    dealt: object, part: OwnPart, num_samples: int, num_devices: int
 ) -> list[NDArray[np.int64]]:
     """Positions of each device's samples, as a function of one's own deals them.
 
     Raises:
-        ScenarioError: it can't be called, or what it returns is no partition.
+        ScenarioError: what it returns is no partition.
     """
-    key = "data.partition.kind"
-    dealt = make_part(
-        section.kind, key, section.options, labels=labels, num_devices=num_devices, rng=rng
-    )
-    said = f"{key}: {section.kind} gives"
+    said = f"data.partition.kind: {part} gives"
     if not isinstance(dealt, list | tuple):
         kind = type(dealt).__name__
         raise ScenarioError(f"{said} {kind}; must be a list of positions for each device")
     if len(dealt) != num_devices:
         raise ScenarioError(f"{said} {len(dealt)} devices samples; there are {num_devices}")
-    parts = [np.asarray(part) for part in dealt]
-    for device, part in enumerate(parts):
-        if not len(part):
+    parts = [np.asarray(own) for own in dealt]
+    for device, own in enumerate(parts):
+        if not len(own):
             raise ScenarioError(f"{said} device {device} no sample")
-        if not np.issubdtype(part.dtype, np.integer) or part.ndim != 1:
-            raise ScenarioError(f"{said} device {device} {part.dtype}; positions are whole numbers")
-        if part.min() < 0 or part.max() >= len(labels):
-            last = len(labels) - 1
+        if not np.issubdtype(own.dtype, np.integer) or own.ndim != 1:
+            raise ScenarioError(f"{said} device {device} {own.dtype}; positions are whole numbers")
+        if own.min() < 0 or own.max() >= num_samples:
+            last = num_samples - 1
             raise ScenarioError(f"{said} device {device} a position that is none of 0 to {last}")
     whole = np.concatenate(parts)
     if len(np.unique(whole)) < len(whole):
         raise ScenarioError(f"{said} a sample to two devices, or twice to one")
-    return [part.astype(np.int64) for part in parts]
+    return [own.astype(np.int64) for own in parts]

@@ -1,4 +1,4 @@
-"""Makes objects from references to own parts (their form: edgesim/scenario/own_parts.py).
+"""Makes objects from references to parts (their form: edgesim/scenario/own_parts.py).
 
 A file's module is made from the source that travels with the scenario, not from the file: a machine
 of a cluster has no such file. A package is imported as usual, after a check that its content equals
@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import linecache
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
 from inspect import signature
 from threading import RLock
 from types import ModuleType
 from typing import Any
 
+from edgesim.assembly.options import check_options
 from edgesim.errors import EdgesimError, ScenarioError, did_you_mean
-from edgesim.scenario.own_parts import OwnPart, package_digest
-from edgesim.scenario.section import ContradictionError
+from edgesim.scenario.catalog import Catalog
+from edgesim.scenario.own_parts import OwnPart, package_digest, shipped_part
+from edgesim.scenario.section import ContradictionError, Section
 
 _GUIDE = "docs/own-parts.md"
 _LOCK = RLock()  # threads of a host build devices at the same time
@@ -42,11 +44,30 @@ def load_part(part: OwnPart, key: str) -> Any:  # noqa: ANN401 (whatever the nam
     return getattr(module, part.name)
 
 
+def part_and_options(
+    section: Section, key: str, catalog: Catalog, others: Collection[str] = ()
+) -> tuple[OwnPart, dict[str, Any]]:
+    """The part that a section of a scenario chooses, and the keyword arguments for it.
+
+    Args:
+        section: has the part's options under `options`, or is itself of one shipped part.
+        key: of the section, whose value names the part.
+        catalog: of the shipped parts of this kind.
+        others: keys of the section that are no options.
+    """
+    named = getattr(section, key)
+    if isinstance(named, OwnPart):
+        return named, dict(section.model_dump()["options"])
+    options = section.model_dump(exclude={key, *others})
+    return shipped_part(catalog, named), options
+
+
 def make_part(
     part: OwnPart,
     key: str,
     options: Mapping[str, Any],
     needs: Sequence[str] = (),
+    form: Callable[[Any], Any] = lambda named: named,
     **given: object,
 ) -> Any:  # noqa: ANN401 (whatever the call returns)
     """The object that a reference's class or function makes.
@@ -56,6 +77,7 @@ def make_part(
         key: of the scenario, for messages.
         options: of the scenario, passed on as keyword arguments.
         needs: names of attributes that the object must have.
+        form: gives the class or function that is called, from the one that is named.
         given: further keyword arguments, which every part of this kind gets.
 
     Raises:
@@ -64,6 +86,10 @@ def make_part(
     make = load_part(part, key)
     if not callable(make):
         raise ScenarioError(f"{key}: {part} is no class or function, and can't be called")
+    make = form(make)
+    holder, _, last = key.rpartition(".")
+    where = f"{holder}.task_options" if last == "task" else f"{holder}.options"
+    check_options(make, options, given, where, str(part))
     made = call(make, f"{key}: {part}", {**given, **options})
     try:
         missing = [name for name in needs if not hasattr(made, name)]
@@ -108,7 +134,7 @@ def call(make: Callable[..., Any], said: str, arguments: Mapping[str, Any]) -> A
 def _imported(part: OwnPart, key: str) -> ModuleType:
     """The module of an installed package."""
     try:
-        here = package_digest(part.place)
+        here = "" if part.shipped_as else package_digest(part.place)
     except ContradictionError as error:
         raise ScenarioError(f"{key} {error.problem} on every machine") from error
     if here != part.digest:

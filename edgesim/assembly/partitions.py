@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgesim.assembly.own_partition import own_partition
-from edgesim.data import natural
+from edgesim.assembly.options import parameters_of
+from edgesim.assembly.own_partition import checked_partition
+from edgesim.assembly.own_parts import load_part, make_part, part_and_options
 from edgesim.data.arrays import ArrayDataset
 from edgesim.data.errors import DataError
 from edgesim.data.images import Dataset
 from edgesim.data.parquet import read_column
-from edgesim.data.partition import dirichlet, iid, label_skew
 from edgesim.errors import ScenarioError
-from edgesim.scenario.data import (
-    DataSection,
-    DirichletPartition,
-    FilePartition,
-    IidPartition,
-    LabelSkewPartition,
-    OwnerPartition,
-    OwnPartition,
-)
+from edgesim.scenario.catalog import PARTITIONS
+from edgesim.scenario.data import DataSection
 from edgesim.scenario.schema import Scenario
 from edgesim.streams import Purpose, stream
+
+_KEY = "data.partition.kind"
 
 
 def deal(scenario: Scenario, dataset: Dataset | ArrayDataset) -> tuple[NDArray[np.int64], ...]:
     """Indices of each device's samples.
+
+    A partition is called with its options, and with those of these arguments that it names:
+
+        labels: targets of the samples.
+        classes: the same, where each is a class; otherwise the partition is refused.
+        column_of: gives a column of the dataset by its name: a value for each sample.
+        num_samples: of the dataset that are used.
+        num_devices: of the fleet.
+        rng: a generator of the scenario's seed.
+        seed: of the scenario.
 
     Raises:
         ScenarioError, DataError, PartitionError: the partition is impossible for these samples.
@@ -41,25 +47,24 @@ def deal(scenario: Scenario, dataset: Dataset | ArrayDataset) -> tuple[NDArray[n
     wanted = scenario.data.train_samples
     if wanted is not None and wanted < num_train:
         chosen = np.sort(rng.permutation(num_train)[:wanted])
-    section, devices = scenario.data.partition, scenario.fleet.num_devices
-    match section:
-        case LabelSkewPartition():
-            classes = _classes(dataset, section.kind)
-            parts = label_skew(classes[chosen], devices, section.skew, scenario.seed)
-        case DirichletPartition():
-            parts = dirichlet(_classes(dataset, section.kind)[chosen], devices, section.alpha, rng)
-        case IidPartition():
-            parts = iid(len(chosen), devices, rng)
-        case OwnerPartition():
-            owners = owner_column(scenario.data, dataset, section.column, "train")
-            parts = natural.by_owner(owners[chosen], devices)
-        case FilePartition():
-            parts = natural.by_file(Path(section.path), num_train, devices)
-        case OwnPartition():
-            parts = own_partition(section, dataset.train.labels[chosen], devices, rng)
-        case _:
-            assert_never(section)
-    return tuple(chosen[part] for part in parts)
+    part, options = part_and_options(scenario.data.partition, "kind", PARTITIONS)
+    given: dict[str, Callable[[], object]] = {
+        "labels": lambda: dataset.train.labels[chosen],
+        "classes": lambda: _classes(dataset, str(part))[chosen],
+        "column_of": lambda: (
+            lambda name: owner_column(scenario.data, dataset, name, "train")[chosen]
+        ),
+        "num_samples": lambda: len(chosen),
+        "num_devices": lambda: scenario.fleet.num_devices,
+        "rng": lambda: rng,
+        "seed": lambda: scenario.seed,
+    }
+    asked = parameters_of(load_part(part, _KEY))
+    arguments: dict[str, Any] = {name: make() for name, make in given.items() if name in asked}
+    dealt = make_part(part, _KEY, options, **arguments)
+    if not part.shipped_as:
+        dealt = checked_partition(dealt, part, len(chosen), scenario.fleet.num_devices)
+    return tuple(chosen[positions] for positions in dealt)
 
 
 def owner_column(

@@ -24,22 +24,25 @@ from edgesim.assembly.build import (
     image_shape_of,
     make_flat_model,
     make_layers,
+    make_task,
     name_devices,
 )
 from edgesim.assembly.equipment import check_hardware
-from edgesim.assembly.known_data import DataShape, open_data
+from edgesim.assembly.known_data import open_data
 from edgesim.assembly.own_model import check_own_model, example_batch
 from edgesim.assembly.partitions import deal
 from edgesim.assembly.rate_search.search import FoundRate, with_found_rate
 from edgesim.data.arrays import ArrayDataset, Shard
 from edgesim.data.images import Dataset
+from edgesim.data.shape import DataShape
 from edgesim.device.membership import turns_to_leave
 from edgesim.errors import ScenarioError
 from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.parameters import ParameterLayout
-from edgesim.models.catalog import ModelSize, check_model
+from edgesim.learning.tasks import Targets
+from edgesim.models.catalog import check_model
 from edgesim.models.errors import ModelError
-from edgesim.scenario.data import FilePartition, OwnerPartition
+from edgesim.models.kind import ModelSize
 from edgesim.scenario.metrics import MetricsSection
 from edgesim.scenario.own_parts import OwnPart, own_parts
 from edgesim.scenario.recovery import RecoverySection
@@ -90,9 +93,8 @@ class Prepared:
         digest.update(repr((compute, self.data)).encode())
         for key, part in own_parts(scenario):
             digest.update(f"{key} {part.digest}".encode())
-        if isinstance(scenario.data.partition, OwnerPartition | FilePartition):
-            for indices in self.indices:  # samples do not follow from the scenario alone
-                digest.update(np.array([len(indices), *indices], np.int64).data)
+        for indices in self.indices:  # a partition may read files and columns
+            digest.update(np.array([len(indices), *indices], np.int64).data)
         for path in _paths_in(scenario.topology.model_dump()):
             digest.update(path.read_bytes())
         digest.update(self._used.data)
@@ -208,20 +210,14 @@ def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = T
 
 
 def _check_targets(scenario: Scenario, dataset: Dataset | ArrayDataset) -> None:
-    """Refuse targets that do not fit a task of the catalog."""
-    task, labels = scenario.training.task, dataset.train.labels
-    if isinstance(task, OwnPart):
-        return
-    wanted = {
-        "classification": ("int64", (1,), "one whole number, its class"),
-        "regression": ("float32", (1, 2), "one float or a row of floats"),
-        "next_token": ("int64", (2,), "a row of whole numbers, the words that follow"),
-    }
-    dtype, dimensions, words = wanted[task]
-    if labels.dtype != dtype or labels.ndim not in dimensions:
+    """Refuse targets that do not fit the task."""
+    wanted: Targets | None = getattr(make_task(scenario), "targets", None)
+    labels = dataset.train.labels
+    if wanted and (labels.dtype != wanted.dtype or labels.ndim not in wanted.dimensions):
         raise ScenarioError(
-            f"training.task is {task}: a target must be {words}; those of {dataset.name} are "
-            f"{labels.dtype} of shape {labels.shape[1:]}: choose another task, or data.source"
+            f"training.task is {scenario.training.task}: a target must be {wanted.words}; those of "
+            f"{dataset.name} are {labels.dtype} of shape {labels.shape[1:]}: choose another task, "
+            "or data.source"
         )
 
 

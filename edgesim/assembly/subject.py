@@ -10,26 +10,28 @@ from typing import Any
 from edgesim.assembly.build import (
     PLAIN,
     image_shape_of,
-    make_algorithm,
     make_flat_model,
     make_layers,
     make_optimizer,
     name_devices,
 )
 from edgesim.assembly.equipment import check_hardware
-from edgesim.assembly.known_data import DataShape, data_shape
+from edgesim.assembly.gossip import make_algorithm
+from edgesim.assembly.known_data import data_shape
 from edgesim.assembly.own_model import measured_form
 from edgesim.costs.closed_form import closed_form
 from edgesim.costs.counted_model import CountedModel
 from edgesim.costs.measured_model import MeasuredModel
 from edgesim.costs.model_form import ModelForm
+from edgesim.data.shape import DataShape
 from edgesim.errors import ScenarioError
 from edgesim.gossip.algorithm import Algorithm
 from edgesim.learning.optimizers import Optimizer
 from edgesim.learning.parameters import ParameterLayout
-from edgesim.models.catalog import ModelSize, check_model
+from edgesim.models.catalog import check_model
 from edgesim.models.eight_bit import EightBit
 from edgesim.models.errors import ModelError
+from edgesim.models.kind import ModelSize
 from edgesim.models.layers import FullPrecision, Layers
 from edgesim.quant.arithmetic import Gate
 from edgesim.quant.backends import BackendName

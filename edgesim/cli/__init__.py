@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgesim.cli.catalog_names import Catalog
+from edgesim.cli.catalog_names import What
 from edgesim.cli.output import OutputError, refuse_more_output
 from edgesim.cli.output import err as _err
 from edgesim.cli.output import out as _out
@@ -212,7 +212,7 @@ def new(
 
 @app.command("list", short_help="List what scenarios can name.")
 def list_(
-    what: Annotated[Catalog, typer.Argument(help="What to list.")],
+    what: Annotated[What, typer.Argument(help="What to list.")],
     name: Annotated[
         str | None,
         typer.Argument(

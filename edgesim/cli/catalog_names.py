@@ -4,6 +4,18 @@ from __future__ import annotations
 
 from typing import Literal
 
-Catalog = Literal[
-    "keys", "topologies", "models", "datasets", "algorithms", "compressors", "devices", "scenarios"
+What = Literal[
+    "keys",
+    "topologies",
+    "models",
+    "norms",
+    "datasets",
+    "partitions",
+    "tasks",
+    "algorithms",
+    "compressors",
+    "optimizers",
+    "schedules",
+    "devices",
+    "scenarios",
 ]

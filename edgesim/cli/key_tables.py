@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+from edgesim.assembly.options import Option
 from edgesim.errors import EdgesimError, did_you_mean
 from edgesim.scenario.guide import KeyGuide, example_of_kind, guide, guide_of_kind
 from edgesim.scenario.plain import in_yaml
@@ -36,29 +37,45 @@ def keys_table(prefix: str) -> Table:
     return _table("", found, notes if has_items else ())
 
 
-def kind_table(holder: str, name: str, description: str) -> Table:
-    """Options of a topology, an algorithm or a compressor, with an example.
+def kind_table(
+    holder: str,
+    name: str,
+    description: str,
+    options: Mapping[str, Option],
+    also: Collection[str] = (),
+) -> Table:
+    """Keys of a part that chooses a section, with an example.
 
     Args:
         holder: key of the section.
         name: name of the entry.
         description: one line about the entry.
+        options: of the entry, by name.
+        also: keys of the section to show in the example.
     """
-    example = in_yaml(example_of_kind(holder, name))
+    example = example_of_kind(holder, name, also)
+    if needed := {n: o.example for n, o in options.items() if o.is_required}:
+        example["options"] = needed
     *sections, last = holder.split(".")
-    written = f"{last}: {example}"
+    written = f"{last}: {in_yaml(example)}"
     if sections:
         written += f"   (in the section {'.'.join(sections)})"
     chosen = [entry for entry in _own(guide_of_kind(holder, name), holder) if not entry.is_choice]
     notes = [f"example: {written}"]
     notes += [f"more: edgesim list keys {e.key}" for e in chosen if e.slot.sections]
-    if not chosen:
+    chosen = [entry for entry in chosen if entry.key != f"{holder}.options"]
+    if not chosen and not options:
         return Table(f"{name}: {description}", ("",), (("it has no options",),), tuple(notes))
-    return _table(f"{name}: {description}", chosen, notes, with_choices=False)
+    rows = _option_rows(f"{holder}.options", options)
+    return _table(f"{name}: {description}", chosen, notes, rows, with_choices=False)
 
 
 def value_table(
-    section: str, value: Mapping[str, str], description: str, notes: Sequence[str]
+    section: str,
+    value: Mapping[str, str],
+    description: str,
+    notes: Sequence[str],
+    options: Mapping[str, Option],
 ) -> Table:
     """Table of the keys of a section in which one key has a certain value, with an example.
 
@@ -67,12 +84,30 @@ def value_table(
         value: the one key with its value.
         description: one line about the entry.
         notes: further lines below the table.
+        options: of the entry, by name.
     """
     ((key, name),) = value.items()
+    place = f"{section}.task_options" if key == "task" else f"{section}.options"
     rows = [entry for entry in _own(guide(section), section) if entry.key != f"{section}.{key}"]
     more = [f"more: edgesim list keys {entry.key}" for entry in rows if entry.slot.sections]
     example = f"example: --set {section}.{key}={name}"
-    return _table(f"{name}: {description}", rows, (*notes, *more, example))
+    own = _option_rows(place, options)
+    return _table(f"{name}: {description}", rows, (*notes, *more, example), own)
+
+
+def _option_rows(place: str, options: Mapping[str, Option]) -> list[tuple[str, ...]]:
+    """A row for each option of a part."""
+    return [
+        (
+            f"{place}.{name}",
+            "required" if option.is_required else in_yaml(option.default),
+            in_yaml(option.example),
+            option.must_be,
+            "",
+            option.meaning,
+        )
+        for name, option in options.items()
+    ]
 
 
 def _own(entries: Sequence[KeyGuide], holder: str) -> list[KeyGuide]:
@@ -81,18 +116,26 @@ def _own(entries: Sequence[KeyGuide], holder: str) -> list[KeyGuide]:
 
 
 def _table(
-    title: str, entries: Sequence[KeyGuide], notes: Sequence[str], *, with_choices: bool = True
+    title: str,
+    entries: Sequence[KeyGuide],
+    notes: Sequence[str],
+    further: Sequence[tuple[str, ...]] = (),
+    *,
+    with_choices: bool = True,
 ) -> Table:
-    rows = tuple(
-        (
-            entry.key,
-            "required" if entry.default is None else entry.default,
-            in_yaml(entry.example),
-            entry.must_be,
-            entry.condition if with_choices else "",
-            entry.meaning,
-        )
-        for entry in entries
+    rows = (
+        *further,
+        *(
+            (
+                entry.key,
+                "required" if entry.default is None else entry.default,
+                in_yaml(entry.example),
+                entry.must_be,
+                entry.condition if with_choices else "",
+                entry.meaning,
+            )
+            for entry in entries
+        ),
     )
     empty = {place for place in range(len(_COLUMNS)) if not any(row[place] for row in rows)}
     kept = [place for place in range(len(_COLUMNS)) if place not in empty or not rows]

@@ -2,22 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
-from edgesim.cli.catalog_names import Catalog
+from edgesim.assembly.options import Option, options_of, parameters_of
+from edgesim.cli.catalog_names import What
 from edgesim.cli.key_tables import ListingError, keys_table, kind_table, value_table
 from edgesim.data.source import NamedSource
 from edgesim.errors import ScenarioError, did_you_mean
 from edgesim.hardware.catalog import PROFILES
+from edgesim.scenario import catalog
+from edgesim.scenario.catalog import Catalog
 from edgesim.scenario.files import load_scenario
+from edgesim.scenario.guide import has_section, names_of_sections
+from edgesim.scenario.own_parts import FORM
 from edgesim.scenario.shipped import shipped_scenarios
 from edgesim.study.tables.table import Table
 
 _PROSE = frozenset({"what it is", "source"})
 
+# The key of a scenario at which a name of each kind stands.
+_KEYS: dict[What, str] = {
+    "topologies": "topology.kind",
+    "models": "model.name",
+    "norms": "model.norm",
+    "datasets": "data.source",
+    "partitions": "data.partition.kind",
+    "tasks": "training.task",
+    "algorithms": "gossip.algorithm",
+    "compressors": "gossip.compressor.kind",
+    "optimizers": "training.optimizer.kind",
+    "schedules": "training.schedule.kind",
+}
 
-def catalog_table(what: Catalog, name: str | None) -> Table:
+_CATALOGS: dict[What, tuple[Catalog, ...]] = {
+    "models": (catalog.MODELS, catalog.MODULES),
+    "norms": (catalog.NORMS,),
+    "datasets": (catalog.SOURCES, catalog.ARRAYS),
+    "partitions": (catalog.PARTITIONS,),
+    "tasks": (catalog.TASKS,),
+    "algorithms": (catalog.ALGORITHMS,),
+    "compressors": (catalog.COMPRESSORS,),
+    "optimizers": (catalog.OPTIMIZERS,),
+    "schedules": (catalog.SCHEDULES,),
+}
+
+
+def catalog_table(what: What, name: str | None) -> Table:
     """Table of a catalog, or of one of its entries in full.
 
     Raises:
@@ -27,21 +57,57 @@ def catalog_table(what: Catalog, name: str | None) -> Table:
         return keys_table(name or "")
     if what == "devices":
         return _devices() if name is None else _device(name)
-    entries = dict(_CATALOGS[what]())
+    entries = dict(_entries(what))
     if name is None:
-        notes = (_OWN[what],) if what in _OWN else ()
+        notes = _notes_on_own(what) if what in _CATALOGS else ()
         return Table("", ("name", "what it is"), tuple(entries.items()), notes, prose=_PROSE)
     if name not in entries:
         remedy = did_you_mean(name, entries, f"see `edgesim list {what}`")
         raise ListingError(f"{name} is none of the {what}; {remedy}")
     if what == "scenarios":
         return _scenario(name, entries[name])
-    holder = _HOLDERS.get(what)
-    if holder is not None:
-        return kind_table(holder, name, entries[name])
-    if what == "models":
-        return value_table("model", {"name": name}, entries[name], _notes_on_model(name))
-    return value_table("data", {"source": name}, entries[name], _notes_on_dataset(name))
+    holder, _, key = _KEYS[what].rpartition(".")
+    options, also = _options(what, name), _given_by_scenario(what, name)
+    if name in names_of_sections(holder):
+        return kind_table(holder, name, entries[name], options, also)
+    return value_table(holder, {key: name}, entries[name], _notes(what, name), options)
+
+
+def _entries(what: What) -> list[tuple[str, str]]:
+    """Names of a catalog's entries, each with one line."""
+    if what == "topologies":
+        return _topologies()
+    if what == "scenarios":
+        return _scenarios()
+    return [(name, of.description(name)) for of in _CATALOGS[what] for name in of]
+
+
+def _options(what: What, name: str) -> dict[str, Option]:
+    """Options of an entry; none where its keys stand in a section of their own."""
+    if has_section(_KEYS[what].rpartition(".")[0], name):
+        return {}
+    called = (of for of in _CATALOGS.get(what, ()) if name in of and of.given is not None)
+    return next((options_of(of[name], of.given or ()) or {} for of in called), {})
+
+
+def _given_by_scenario(what: What, name: str) -> set[str]:
+    """Keyword arguments that an entry needs and that edgesim gives."""
+    called = (of for of in _CATALOGS.get(what, ()) if name in of and of.given)
+    return {key for of in called for key in parameters_of(of[name]) if key in (of.given or ())}
+
+
+def _notes_on_own(what: What) -> tuple[str, ...]:
+    """How scenarios name what is in no catalog."""
+    if not any(of.group for of in _CATALOGS[what]):
+        return ()
+    return (f"or one of your own: {_KEYS[what]}: {FORM}, see docs/own-parts.md",)
+
+
+def _notes(what: What, name: str) -> tuple[str, ...]:
+    """Further lines about an entry that is made in a way of its own."""
+    if what == "models" and name in catalog.MODELS:
+        return _notes_on_model(name)
+    return _notes_on_dataset(name) if what == "datasets" and name in catalog.SOURCES else ()
 
 
 def _notes_on_model(name: str) -> tuple[str, ...]:
@@ -104,30 +170,6 @@ def _topologies() -> list[tuple[str, str]]:
     return [(name, kind.description) for name, kind in KINDS.items()]
 
 
-def _models() -> list[tuple[str, str]]:
-    from edgesim.models.catalog import MODELS
-
-    return [(name, kind.description) for name, kind in MODELS.items()]
-
-
-def _datasets() -> list[tuple[str, str]]:
-    from edgesim.data.sources import SOURCES
-
-    return [(name, source.description) for name, source in SOURCES.items()]
-
-
-def _algorithms() -> list[tuple[str, str]]:
-    from edgesim.gossip.catalog import ALGORITHMS
-
-    return [(name, kind.description) for name, kind in ALGORITHMS.items()]
-
-
-def _compressors() -> list[tuple[str, str]]:
-    from edgesim.compression.catalog import COMPRESSORS
-
-    return [(name, kind.description) for name, kind in COMPRESSORS.items()]
-
-
 def _scenarios() -> list[tuple[str, str]]:
     return [(name, _describe(path)) for name, path in shipped_scenarios().items()]
 
@@ -147,28 +189,3 @@ def _describe(path: Path) -> str:
         return load_scenario(path).description
     except ScenarioError as error:
         return f"not usable: {error}"
-
-
-# Key of the section that an entry of a catalog chooses.
-_HOLDERS: dict[Catalog, str] = {
-    "topologies": "topology",
-    "algorithms": "gossip",
-    "compressors": "gossip.compressor",
-}
-
-_OWN: dict[Catalog, str] = {
-    "models": "or one of your own, a torch.nn.Module: model.name: ./file.py:Name or "
-    "package.module:Name, see docs/own-parts.md",
-    "datasets": "or one of your own, arrays of any shape: data.source: ./file.py:Name or "
-    "package.module:Name, see docs/own-parts.md",
-}
-"""How scenarios refer to parts outside the catalogs."""
-
-_CATALOGS: dict[Catalog, Callable[[], list[tuple[str, str]]]] = {
-    "topologies": _topologies,
-    "models": _models,
-    "datasets": _datasets,
-    "algorithms": _algorithms,
-    "compressors": _compressors,
-    "scenarios": _scenarios,
-}

@@ -1,6 +1,5 @@
 """Compression: which entries of a vector are sent, and how they are encoded to bytes."""
 
-from edgesim.compression.catalog import COMPRESSORS, CompressorKind, build_compressor
 from edgesim.compression.compressors import (
     QSGD,
     Compressor,
@@ -17,12 +16,10 @@ from edgesim.compression.value_codes import ValueFormat
 from edgesim.compression.wire import ByteCounts, Message, decode, encode
 
 __all__ = [
-    "COMPRESSORS",
     "QSGD",
     "ByteCounts",
     "CompressionError",
     "Compressor",
-    "CompressorKind",
     "Identity",
     "Message",
     "MinMaxUInt8",
@@ -32,7 +29,6 @@ __all__ = [
     "TopK",
     "ValueFormat",
     "WireError",
-    "build_compressor",
     "decode",
     "encode",
     "entropy_bytes",

@@ -21,9 +21,10 @@ from edgesim.costs.model_form import ModelForm
 from edgesim.costs.shapes_alone import layers_of_step
 from edgesim.costs.step_replay import peak_of_step
 from edgesim.hardware.widths import FLOAT_BYTES, INDEX_BYTES
-from edgesim.models.catalog import MODELS, ModelSize
+from edgesim.models.catalog import MODELS
 from edgesim.models.eight_bit import EightBit
 from edgesim.models.initialization import outline
+from edgesim.models.kind import ModelSize
 from edgesim.models.layers import FullPrecision, Layers
 from edgesim.quant.backends import BackendName
 from edgesim.quant.layers import InputQuantizer

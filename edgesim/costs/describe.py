@@ -1,4 +1,9 @@
-"""Converts modules to `Layer`s: the only table of module types that have counts."""
+"""Converts modules to `Layer`s: the table of module types that have counts.
+
+A module that is not in the table may say by itself what it is: a layer by its attribute
+`counts_as`, a kind of `Layer`; a block of layers by `forks`, whether its input goes on in two
+branches.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +19,9 @@ from edgesim.models.classifier import ImageClassifier
 from edgesim.models.dropout import SeededDropout
 from edgesim.models.evonorm import EvoNormS0
 from edgesim.models.layers import RepeatableMaxPool2d, ResidualSum
-from edgesim.models.mobilenet import InvertedResidual
 from edgesim.models.norms import BatchNormReLU, GroupNormReLU
 from edgesim.models.own import OwnModel
 from edgesim.models.range_norms import RangeBatchNormReLU, RangeEvoNorm
-from edgesim.models.resnet import BasicBlock
 from edgesim.quant.arithmetic import Gate
 from edgesim.quant.compact_max_pool import CompactMaxPool2d
 from edgesim.quant.layers import InputQuantizer, QuantizedConv2d, QuantizedLinear, QuantizedSum
@@ -112,7 +115,13 @@ def measured_layers(model: OwnModel) -> tuple[str, ...]:
 
 def is_layer(module: nn.Module) -> bool:
     """Whether a module is one layer, whether or not it has submodules."""
-    return type(module) in _KINDS
+    return _kind(module) is not None
+
+
+def _kind(module: nn.Module) -> Kind | None:
+    """What a module is as a layer: by the table, or by its own `counts_as`; None if it is none."""
+    own: Kind | None = getattr(module, "counts_as", None)
+    return _KINDS.get(type(module), own)
 
 
 def _visit(module: nn.Module, name: str, found: list[Watched]) -> None:
@@ -120,8 +129,7 @@ def _visit(module: nn.Module, name: str, found: list[Watched]) -> None:
 
     Only exact types count: a subclass may compute something else.
     """
-    kind = _KINDS.get(type(module))
-    if kind is not None:
+    if _kind(module) is not None:
         found.append(Watched(module, False, partial(layer_of, name, module)))
         return
     prefix = f"{name}." if name else ""
@@ -135,24 +143,25 @@ def _visit(module: nn.Module, name: str, found: list[Watched]) -> None:
             average = partial(_average, f"{prefix}average")
             found.append(Watched(module.features, True, copy))
             found.append(Watched(module.features, False, average))
-        case InvertedResidual(has_shortcut=False):
-            pass
-        case BasicBlock() | InvertedResidual():
-            found.append(Watched(module, True, partial(_plain_layer, f"{prefix}fork", "fork")))
+        case _ if hasattr(module, "forks"):
+            if module.forks:
+                fork = partial(_plain_layer, f"{prefix}fork", "fork")
+                found.append(Watched(module, True, fork))
         case _ if type(module) is nn.Sequential:
             pass
         case _:
             raise CostError(
                 f"{name or 'the model'}: modules of type {type(module).__name__} have no counts; "
-                "build the model of others, or add the type to edgesim/costs/describe.py"
+                "give a block of layers the attribute forks, a layer counts_as"
             )
     for child, below in module.named_children():
         _visit(below, prefix + child, found)
 
 
 def layer_of(name: str, module: nn.Module, x: Tensor, y: Tensor) -> Layer:
-    """The layer that one call of a module of the table computes."""
-    kind, kernel, groups, gate, num_weights = _KINDS[type(module)], 1, 1, _gate(module), 0
+    """The layer that one call of a module computes."""
+    kind, kernel, groups, gate, num_weights = _kind(module), 1, 1, _gate(module), 0
+    assert kind is not None, "only layers are described"
     match module:
         case nn.Conv2d():
             assert module.kernel_size[0] == module.kernel_size[1], "windows are square"

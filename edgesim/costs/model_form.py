@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgesim.models.norms import Norm
 from edgesim.quant.arithmetic import Gate
 from edgesim.quant.settings import QuantizationSettings
 
@@ -28,7 +27,7 @@ class ModelForm:
     name: str
     image_shape: tuple[int, ...]
     num_classes: int
-    norm: Norm | None
+    norm: str | None
     settings: QuantizationSettings | None
     gate: Gate = "sigmoid"
     conv_bias: bool = True

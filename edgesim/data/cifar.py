@@ -18,6 +18,9 @@ from numpy.typing import NDArray
 from edgesim.data.decoding import resized_samples
 from edgesim.data.errors import DataError
 from edgesim.data.images import Samples, Splits
+from edgesim.data.parquet import read_parquet_of
+from edgesim.data.shape import DataShape
+from edgesim.data.source import NamedSource
 from edgesim.data.torchvision_compat import torchvision_datasets
 
 Variant = Literal["CIFAR10", "CIFAR100"]
@@ -67,3 +70,24 @@ def _open(variant: Variant, root: Path, *, train: bool) -> _TorchvisionCifar:
 
 def _images(dataset: _TorchvisionCifar, image_size: int | None) -> Samples:
     return resized_samples(dataset.data, np.asarray(dataset.targets, np.int64), image_size)
+
+
+CIFAR10 = NamedSource(
+    description="CIFAR-10: 32x32 colour, 10 classes, 50,000 + 10,000 images",
+    expects="cifar-10-batches-py/",
+    read_original=read_cifar("CIFAR10"),
+    read_parquet=read_parquet_of(num_classes=10),
+    fetch=fetch_cifar("CIFAR10"),
+    # reference.md, section 5
+    statistics=((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+    published_shape=DataShape((3, 32, 32), 10, 50_000),
+)
+
+CIFAR100 = NamedSource(
+    description="CIFAR-100: 32x32 colour, 100 classes, 50,000 + 10,000 images",
+    expects="cifar-100-python/",
+    read_original=read_cifar("CIFAR100"),
+    read_parquet=read_parquet_of(num_classes=100),
+    fetch=fetch_cifar("CIFAR100"),
+    published_shape=DataShape((3, 32, 32), 100, 50_000),
+)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from edgesim.data.decoding import resized_samples
 from edgesim.data.errors import DataError
 from edgesim.data.images import Splits
+from edgesim.data.shape import DataShape
 
 CLASS_NAMES = tuple("0123456789")
 BRIGHTEST = 16  # pixels are 0 to 16: number of black dots in a 4x4 field
@@ -27,6 +28,12 @@ class Digits:
 
     description: str = "scikit-learn's handwritten digits, 8x8 grey, 10 classes; needs no files"
     statistics: None = None
+    sizes_differ: bool = False
+
+    @property
+    def published_shape(self) -> DataShape:
+        """1,797 images less every fifth of each class."""
+        return DataShape((1, 8, 8), 10, 1442)
 
     def load(self, path: Path | None, *, image_size: int | None, download: bool) -> Splits:
         """Read both splits; the split is fixed and has the classes' proportions.
@@ -58,3 +65,6 @@ def _rank_within_class(labels: NDArray[np.int64]) -> NDArray[np.int64]:
     ranks = np.empty_like(labels)
     ranks[order] = np.arange(len(labels)) - class_starts
     return ranks
+
+
+DIGITS = Digits()

@@ -20,6 +20,9 @@ from numpy.typing import NDArray
 from edgesim.data.decoding import resized_samples
 from edgesim.data.errors import DataError
 from edgesim.data.images import Samples, Splits, first_label_outside
+from edgesim.data.parquet import read_parquet_of
+from edgesim.data.shape import DataShape
+from edgesim.data.source import NamedSource
 from edgesim.data.torchvision_compat import torchvision_datasets
 
 DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")  # of Debian's dataset-fashion-mnist
@@ -112,3 +115,14 @@ def _required(raw: Path, name: str) -> Path:
 
 def _broken(path: Path, reason: str) -> DataError:
     return DataError(f"{path}: {reason}; fetch the file again")
+
+
+FASHION_MNIST = NamedSource(
+    description="Fashion-MNIST: 28x28 grey, 10 classes, 60,000 + 10,000 images",
+    expects="the four IDX files (Debian's package dataset-fashion-mnist has them)",
+    read_original=read_fashion_mnist,
+    read_parquet=read_parquet_of(num_classes=10),
+    fetch=fetch_fashion_mnist,
+    default_path=DEBIAN_FOLDER,
+    published_shape=DataShape((1, 28, 28), 10, 60_000),
+)

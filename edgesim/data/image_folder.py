@@ -16,6 +16,7 @@ from edgesim.data.decoding import EncodedImage
 from edgesim.data.encoded import EncodedSplit, make_splits
 from edgesim.data.errors import DataError
 from edgesim.data.images import Splits
+from edgesim.data.source import FolderSource
 
 EXPECTS = "train/<class>/ and val/<class>/ (or test/<class>/) folders of images"
 TEST_FOLDERS = ("test", "val", "validation")
@@ -69,3 +70,10 @@ def _image_paths(class_folder: Path) -> list[Path]:
     if not paths:
         raise DataError(f"{class_folder}: no images; add some or remove the class everywhere")
     return paths
+
+
+IMAGE_FOLDER = FolderSource(
+    description="your images, in a folder for each class below train/ and val/ (or test/)",
+    expects=EXPECTS,
+    read=read_image_folder,
+)

@@ -13,6 +13,9 @@ from pathlib import Path
 from edgesim.data.errors import DataError
 from edgesim.data.image_folder import read_image_folder
 from edgesim.data.images import Splits
+from edgesim.data.parquet import read_parquet_of
+from edgesim.data.shape import DataShape
+from edgesim.data.source import NamedSource
 from edgesim.data.torchvision_compat import torchvision_datasets
 
 FOLDERS = {"160px": "imagenette2-160", "320px": "imagenette2-320", "full": "imagenette2"}
@@ -77,3 +80,16 @@ def _smallest_sufficient(image_size: int | None) -> str:
     if image_size is None:
         raise DataError("data.image_size is missing: Imagenette's images differ in size; give 128")
     return next((size for size, side in SHORTER_SIDE.items() if side >= image_size), "full")
+
+
+IMAGENETTE = NamedSource(
+    description="Imagenette: photographs, 10 classes of ImageNet, 9,469 + 3,925 images",
+    expects="imagenette2-160/ (or imagenette2-320/ or imagenette2/)",
+    read_original=read_imagenette,
+    read_parquet=read_parquet_of(num_classes=10),
+    fetch=fetch_imagenette,
+    # reference.md, section 5; those of torchvision.models.
+    statistics=((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    published_shape=DataShape((3, 160, 160), 10, 9_469),
+    sizes_differ=True,
+)

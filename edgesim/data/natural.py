@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +17,20 @@ from edgesim.data.errors import PartitionError
 Shards = list[NDArray[np.int64]]
 
 
-def by_owner(owners: NDArray[Any], num_devices: int) -> Shards:
-    """Give each device the samples of its owners, in their order.
+def by_owner(column_of: Callable[[str], NDArray[Any]], column: str, num_devices: int) -> Shards:
+    """Each device has the samples of its owner: of a person, a place, a sensor.
 
     Owners are sorted and dealt in turn: owner k, from 0, to device k modulo the number of devices.
 
     Args:
-        owners: of each sample, shape (N,), of one type that can be sorted.
+        column_of: gives a column of the dataset, shape (N,), of one type that can be sorted.
+        column: name of that with the owner of each sample.
         num_devices: at most as many as there are owners.
 
     Raises:
         PartitionError: there are fewer owners than devices.
     """
-    names, place = np.unique(owners, return_inverse=True)
+    names, place = np.unique(column_of(column), return_inverse=True)
     if len(names) < num_devices:
         raise PartitionError(
             f"fleet.devices is {num_devices}, but data.partition.column has only {len(names)} "
@@ -38,8 +40,8 @@ def by_owner(owners: NDArray[Any], num_devices: int) -> Shards:
     return [np.flatnonzero(device == number) for number in range(num_devices)]
 
 
-def by_file(path: Path, num_samples: int, num_devices: int) -> Shards:
-    """Read which device has which sample; the order of rows in the file does not matter.
+def by_file(path: str, num_samples: int, num_devices: int) -> Shards:
+    """A file says which device has which sample; the order of its rows does not matter.
 
     Args:
         path: CSV or Parquet file with the columns sample and device, numbers from 0.
@@ -52,7 +54,8 @@ def by_file(path: Path, num_samples: int, num_devices: int) -> Shards:
     """
     where = f"data.partition.path: {path}"
     try:
-        table = pq.read_table(path) if path.suffix == ".parquet" else pa_csv.read_csv(path)
+        is_parquet = Path(path).suffix == ".parquet"
+        table = pq.read_table(path) if is_parquet else pa_csv.read_csv(path)
     except (OSError, pa.ArrowException) as error:
         raise PartitionError(f"{where} can't be read: {error}") from error
     samples, devices = (

@@ -29,6 +29,7 @@ from edgesim.data.errors import DataError
 from edgesim.data.images import Splits, first_label_outside
 from edgesim.data.limits import GIB, MOST_MEMORY, memory_bytes
 from edgesim.data.parquet_pages import largest_page_bytes, num_rows
+from edgesim.data.source import FolderSource
 
 EXPECTS = "train*.parquet and test*.parquet (or validation*.parquet)"
 TEST_NAMES = ("test", "validation", "valid", "val")
@@ -342,3 +343,10 @@ def _read_split(
             start = end
 
     return EncodedSplit(labels, images, image_size)
+
+
+PARQUET = FolderSource(
+    description="your images, in Parquet files as on the Hugging Face hub",
+    expects=EXPECTS,
+    read=read_parquet,
+)

@@ -24,8 +24,8 @@ MAX_DRAWS = 100  # of Dirichlet proportions, until no device is left without sam
 Shards = list[NDArray[np.int64]]
 
 
-def label_skew(labels: NDArray[np.int64], num_devices: int, skew: float, seed: int) -> Shards:
-    """Give each device a share s of class-sorted and 1-s of shuffled samples.
+def label_skew(classes: NDArray[np.int64], num_devices: int, skew: float, seed: int) -> Shards:
+    """Part of each shard is sorted by class, the rest is random.
 
     Source: reference.md, section 4.
 
@@ -34,7 +34,7 @@ def label_skew(labels: NDArray[np.int64], num_devices: int, skew: float, seed: i
     reference code, leaves a few samples unused.
 
     Args:
-        labels: class of each sample, shape (N,).
+        classes: class of each sample, shape (N,).
         num_devices: n.
         skew: s, in [0, 1].
         seed: of the shuffle of B.
@@ -44,15 +44,15 @@ def label_skew(labels: NDArray[np.int64], num_devices: int, skew: float, seed: i
     """
     if not 0 <= skew <= 1:
         raise PartitionError(f"data.partition.skew is {skew}; it must be in [0, 1]")
-    _check_devices(len(labels), num_devices)
-    order = np.argsort(labels, kind="stable")  # stable, so that results are portable
-    classes = np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
-    num_sorted = [int(skew * len(members)) for members in classes]
-    A = np.concatenate([m[:k] for m, k in zip(classes, num_sorted, strict=True)])
-    pool = np.concatenate([m[k:] for m, k in zip(classes, num_sorted, strict=True)]).tolist()
+    _check_devices(len(classes), num_devices)
+    order = np.argsort(classes, kind="stable")  # stable, so that results are portable
+    by_class = np.split(order, np.flatnonzero(np.diff(classes[order])) + 1)
+    num_sorted = [int(skew * len(members)) for members in by_class]
+    A = np.concatenate([m[:k] for m, k in zip(by_class, num_sorted, strict=True)])
+    pool = np.concatenate([m[k:] for m, k in zip(by_class, num_sorted, strict=True)]).tolist()
     random.Random(seed).shuffle(pool)  # noqa: S311  # reference.md, section 4 names this generator
     B = np.array(pool, dtype=np.int64)
-    N, f = len(labels), 1 / num_devices
+    N, f = len(classes), 1 / num_devices
     from_A = int(f * N * skew)
     from_B = int(f * N * (1 - skew))
     shards = [
@@ -63,15 +63,17 @@ def label_skew(labels: NDArray[np.int64], num_devices: int, skew: float, seed: i
 
 
 def dirichlet(
-    labels: NDArray[np.int64], num_devices: int, alpha: float, rng: np.random.Generator
+    classes: NDArray[np.int64], num_devices: int, alpha: float, rng: np.random.Generator
 ) -> Shards:
-    """Divide each class among the devices in proportions drawn from Dirichlet(alpha, ..., alpha).
+    """Each class is dealt to the devices in Dirichlet proportions.
+
+    The proportions of a class are drawn from Dirichlet(alpha, ..., alpha).
 
     Every sample is used. Small alpha gives a device few classes, large alpha nearly IID shards.
     Proportions that leave a device without samples are drawn again.
 
     Args:
-        labels: class of each sample, shape (N,).
+        classes: class of each sample, shape (N,).
         num_devices: n.
         alpha: concentration, positive and finite.
         rng: of the proportions and of the shuffles.
@@ -85,17 +87,17 @@ def dirichlet(
     """
     if not 0 < alpha < inf:
         raise PartitionError(f"data.partition.alpha is {alpha}; it must be positive and finite")
-    _check_devices(len(labels), num_devices)
-    classes = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    _check_devices(len(classes), num_devices)
+    by_class = [np.flatnonzero(classes == number) for number in np.unique(classes)]
     for _ in range(MAX_DRAWS):
-        shards = _draw_dirichlet(classes, num_devices, alpha, rng)
+        shards = _draw_dirichlet(by_class, num_devices, alpha, rng)
         if all(map(len, shards)):
             return shards
     return _without_empty(shards, "raise data.partition.alpha or lower fleet.devices")
 
 
 def iid(num_samples: int, num_devices: int, rng: np.random.Generator) -> Shards:
-    """Shuffle all samples and deal them out; shard sizes differ by at most one.
+    """Each shard is a random sample of all data; sizes differ by at most one.
 
     Raises:
         PartitionError: there are more devices than samples.

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from edgesim.data.errors import DataError
 from edgesim.data.images import Splits, Statistics
+from edgesim.data.shape import DataShape
 
 Reader = Callable[[Path, int | None], Splits | None]
 """Reads a folder and resizes its images; None if the folder holds no files of the format."""
@@ -28,6 +29,16 @@ class Source(Protocol):
 
         None if they are computed from the images.
         """
+        ...
+
+    @property
+    def published_shape(self) -> DataShape | None:
+        """Sizes as published; None where only the files can tell."""
+        ...
+
+    @property
+    def sizes_differ(self) -> bool:
+        """Whether images differ in size, so that a model needs `data.image_size`."""
         ...
 
     def load(self, path: Path | None, *, image_size: int | None, download: bool) -> Splits:
@@ -58,6 +69,8 @@ class FolderSource:
     expects: str
     read: Reader
     statistics: None = None
+    published_shape: None = None
+    sizes_differ: bool = False
 
     def load(self, path: Path | None, *, image_size: int | None, download: bool) -> Splits:
         """Read both splits; see `Source.load`."""
@@ -80,6 +93,8 @@ class NamedSource:
             several.
         default_path: folder to look in, where it exists, when none is given.
         statistics: published mean and deviation of the channels.
+        published_shape: sizes as published.
+        sizes_differ: images differ in size.
     """
 
     description: str
@@ -89,6 +104,8 @@ class NamedSource:
     fetch: Callable[[Path, int | None], None]
     default_path: Path | None = None
     statistics: Statistics | None = None
+    published_shape: DataShape | None = None
+    sizes_differ: bool = False
 
     def load(self, path: Path | None, *, image_size: int | None, download: bool) -> Splits:
         """Read both splits; see `Source.load`."""

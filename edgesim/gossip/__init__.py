@@ -1,7 +1,6 @@
 """Gossip algorithms in edge form: per edge and per message, for fixed and changing graphs."""
 
 from edgesim.gossip.algorithm import Algorithm, GossipState, OutEdge, Share
-from edgesim.gossip.catalog import ALGORITHMS
 from edgesim.gossip.choco import Choco
 from edgesim.gossip.choco_numerator import ChocoNumerator
 from edgesim.gossip.dcd import Dcd
@@ -10,7 +9,6 @@ from edgesim.gossip.fixed_graph_choco import FixedGraphChoco
 from edgesim.gossip.gradient_push import GradientPush
 
 __all__ = [
-    "ALGORITHMS",
     "Algorithm",
     "Choco",
     "ChocoNumerator",

@@ -14,9 +14,9 @@ in flight included.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -125,11 +125,28 @@ class Buffers:
     models: int = 1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchanges:
+    """What is known of a fleet's exchanges before it starts.
+
+    Attributes:
+        are_fixed: the same edges carry one message each in every exchange.
+        are_balanced: besides, their weights are doubly stochastic, so that push weights stay 1.
+    """
+
+    are_fixed: bool
+    are_balanced: bool
+
+
 State = TypeVar("State", bound=GossipState)
 
 
 class Algorithm(Hashable, Protocol[State]):
-    """Gossip algorithm in edge form (docs/gossip.md): a frozen object."""
+    """Gossip algorithm in edge form (docs/gossip.md): a frozen object.
+
+    Its class may also have `needs_one_graph`, `disagrees` and `for_exchanges`: see the functions
+    below, which ask for them.
+    """
 
     @property
     def name(self) -> str:
@@ -190,3 +207,35 @@ class Algorithm(Hashable, Protocol[State]):
     def absorb_(self, state: State, received: Sequence[Share]) -> None:
         """Add shares in the given order. The order must not depend on the times of arrival."""
         ...
+
+
+Form: TypeAlias = Callable[..., Algorithm[Any]]
+"""Makes an algorithm of `compressor`, `layout`, `averaging_rate` if it has one, and options."""
+
+Disagreement: TypeAlias = Literal["", "everywhere", "where push weights move"]
+
+
+def needs_one_graph(algorithm: Form) -> bool:
+    """Whether it needs the same graph in every exchange, with equal weights both ways.
+
+    `needs_one_graph` of the class; by default it does not.
+    """
+    return bool(getattr(algorithm, "needs_one_graph", False))
+
+
+def disagreement(algorithm: Form) -> Disagreement:
+    """Where lossy compression keeps devices apart at any averaging rate.
+
+    `disagrees` of the class; by default nowhere.
+    """
+    where: Disagreement = getattr(algorithm, "disagrees", "")
+    return where
+
+
+def form_for(algorithm: Form, exchanges: Exchanges) -> Form:
+    """The form of an algorithm that fits a fleet's exchanges.
+
+    As the static method `for_exchanges` of the class says; by default the class itself.
+    """
+    choose: Callable[[Exchanges], Form] | None = getattr(algorithm, "for_exchanges", None)
+    return algorithm if choose is None else choose(exchanges)

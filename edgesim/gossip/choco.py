@@ -24,11 +24,14 @@ from edgesim.compression.compressors import Compressor
 from edgesim.gossip.algorithm import (
     LEAST_PUSH_WEIGHT,
     Buffers,
+    Exchanges,
+    Form,
     GossipState,
     OutEdge,
     OwnEdge,
     Share,
 )
+from edgesim.gossip.fixed_graph_choco import FixedGraphChoco
 from edgesim.hardware.work import Work, vector_work
 from edgesim.learning.parameters import ParameterLayout
 
@@ -52,15 +55,23 @@ class ChocoState(GossipState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choco:
-    """CHOCO-SGD per edge and per message, also correct where push weights change.
+    """CHOCO-SGD with push-sum: compressed differences of models to public copies.
 
-    They change at free pace, on changing graphs, if devices join or leave, and on fixed digraphs
-    whose weights are not doubly stochastic.
+    Source: docs/reference.md, section 14.
+
+    It works per edge and per message. It is also correct where push weights change: at free pace,
+    on changing graphs, if devices join or leave, and on fixed digraphs whose weights are not doubly
+    stochastic.
 
     Mass: what the sender takes from x, eta w_e u h[e], is exactly what the receiver adds.
     """
 
     keeps_edges: ClassVar[bool] = True
+
+    @staticmethod
+    def for_exchanges(exchanges: Exchanges) -> Form:
+        """Two buffers track x, which is the model where push weights stay 1."""
+        return FixedGraphChoco if exchanges.are_balanced else Choco
 
     averaging_rate: float
     compressor: Compressor

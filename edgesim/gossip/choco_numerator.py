@@ -22,15 +22,20 @@ import torch
 from torch import Tensor
 
 from edgesim.compression.compressors import Compressor
-from edgesim.gossip.algorithm import Buffers, OutEdge, Share
+from edgesim.gossip.algorithm import Buffers, Disagreement, Exchanges, Form, OutEdge, Share
 from edgesim.gossip.choco import ChocoState
+from edgesim.gossip.fixed_graph_choco import FixedGraphChoco
 from edgesim.hardware.work import Work, vector_work
 from edgesim.learning.parameters import ParameterLayout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChocoNumerator:
-    """The published form per edge and per message, for changing graphs and any pace.
+    """CHOCO-SGD as published: differences of x = u z, not of the model.
+
+    Source: docs/reference.md, section 3.3.
+
+    It works per edge and per message, on changing graphs and at any pace.
 
     Where push weights change, x changes even at consensus. Then compression noise keeps devices
     apart, and with a large averaging rate the distance grows without bound. A device whose u falls
@@ -46,6 +51,12 @@ class ChocoNumerator:
     """
 
     keeps_edges: ClassVar[bool] = True
+    disagrees: ClassVar[Disagreement] = "where push weights move"
+
+    @staticmethod
+    def for_exchanges(exchanges: Exchanges) -> Form:
+        """Two buffers do where all edges carry one message in every exchange."""
+        return FixedGraphChoco if exchanges.are_fixed else ChocoNumerator
 
     averaging_rate: float
     compressor: Compressor

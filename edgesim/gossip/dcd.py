@@ -39,9 +39,15 @@ class DcdState(GossipState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dcd:
-    """Difference compression on a fixed graph with doubly stochastic weights."""
+    """Bagua's low-precision decentralized SGD: weights on the compressed path.
+
+    Source: docs/reference.md, section 7.
+
+    It averages with one fixed W, equal in both directions, and has no push weights to mend another.
+    """
 
     keeps_edges: ClassVar[bool] = False
+    needs_one_graph: ClassVar[bool] = True
 
     compressor: Compressor
     layout: ParameterLayout

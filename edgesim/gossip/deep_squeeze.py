@@ -18,7 +18,14 @@ import torch
 from torch import Tensor
 
 from edgesim.compression.compressors import Compressor
-from edgesim.gossip.algorithm import Buffers, GossipState, OutEdge, Share, edges_with_mass
+from edgesim.gossip.algorithm import (
+    Buffers,
+    Disagreement,
+    GossipState,
+    OutEdge,
+    Share,
+    edges_with_mass,
+)
 from edgesim.hardware.work import Work, vector_work
 from edgesim.learning.parameters import ParameterLayout
 
@@ -32,13 +39,16 @@ class DeepSqueezeState(GossipState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeepSqueeze:
-    """Compresses the model itself once a round, with error feedback; one extra buffer.
+    """DeepSqueeze / Sparse-Push: compressed models with error feedback.
+
+    Source: docs/reference.md, section 3.4.
 
     Mass: for each active out-edge the sender subtracts eta w_e c from x, and the receiver adds
     exactly that.
     """
 
     keeps_edges: ClassVar[bool] = False
+    disagrees: ClassVar[Disagreement] = "everywhere"
 
     averaging_rate: float
     compressor: Compressor

@@ -24,7 +24,9 @@ from edgesim.learning.parameters import ParameterLayout
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientPush:
-    """Sends x~ uncompressed; needs no extra buffer.
+    """SGP on directed graphs, D-PSGD on regular ones: uncompressed models.
+
+    Source: docs/reference.md, section 3.2. It sends x~ and needs no extra buffer.
 
     There is no error feedback: if the values have less than 32 bits, the rounding error stays in x
     of the sender.

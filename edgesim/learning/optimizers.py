@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -23,6 +23,9 @@ from torch import Tensor
 from edgesim.hardware.work import Work, vector_work
 
 _PART = 1 << 17  # entries of a part, which stays in the caches over several passes
+
+
+MomentumKind = Literal["local", "quasi_global"]
 
 
 @dataclass(slots=True)
@@ -170,11 +173,12 @@ def _in_parts(*vectors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     return zip(*(vector.split(_PART) for vector in vectors), strict=True)
 
 
-OPTIMIZERS: dict[str, type[Sgd | QuasiGlobalMomentum]] = {
-    "local": Sgd,
-    "quasi_global": QuasiGlobalMomentum,
-}
-"""Optimizers by the kind of their momentum."""
+def sgd(
+    *, momentum_kind: MomentumKind, momentum: float, nesterov: bool, weight_decay: float
+) -> Sgd | QuasiGlobalMomentum:
+    """Stochastic gradient descent with momentum, of own gradients or quasi-global."""
+    kind = Sgd if momentum_kind == "local" else QuasiGlobalMomentum
+    return kind(momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
 
 
 class LearningRates(Protocol):
@@ -187,7 +191,9 @@ class LearningRates(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearningRateSchedule:
-    """Step-wise learning rate with a reduced rate in the first epochs (reference.md, section 5).
+    """Rates that fall at milestones, with a reduced rate in the first epochs.
+
+    Source: docs/reference.md, section 5.
 
     Attributes:
         base: learning rate gamma before any milestone.

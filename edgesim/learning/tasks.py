@@ -9,14 +9,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import exp
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from torch import Tensor
 from torch.nn import functional
 
 
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """What the target of a sample must be.
+
+    Attributes:
+        dtype: of the array of targets.
+        dimensions: that the array may have.
+        words: the same for people.
+    """
+
+    dtype: str
+    dimensions: tuple[int, ...]
+    words: str
+
+
 class Task(Protocol):
-    """A frozen value: loss and measures of outputs against targets."""
+    """A frozen value: loss and measures of outputs against targets.
+
+    Its class may also have `targets`, by which other targets are refused before a run.
+    """
 
     @property
     def metrics(self) -> Mapping[str, str]:
@@ -51,7 +69,9 @@ class Task(Protocol):
 class Classification:
     """Each sample has a class: cross-entropy of outputs (N, K) at classes (N,), in nats."""
 
-    metrics: Mapping[str, str] = field(default_factory=dict)
+    targets: ClassVar[Targets] = Targets("int64", (1,), "one whole number, its class")
+
+    metrics: Mapping[str, str] = field(default_factory=dict, init=False)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Mean cross-entropy."""
@@ -73,8 +93,11 @@ class Classification:
 class Regression:
     """Each sample has K numbers: mean squared error of outputs (N, K) at targets (N, K) or (N,)."""
 
+    targets: ClassVar[Targets] = Targets("float32", (1, 2), "one float or a row of floats")
+
     metrics: Mapping[str, str] = field(
-        default_factory=lambda: {"mean_absolute_error": "mean of |output - target|, test samples"}
+        default_factory=lambda: {"mean_absolute_error": "mean of |output - target|, test samples"},
+        init=False,
     )
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -98,8 +121,12 @@ class Regression:
 class NextToken:
     """The next token at each position of a sequence: outputs (N, T, K), targets (N, T)."""
 
+    targets: ClassVar[Targets] = Targets(
+        "int64", (2,), "a row of whole numbers, the words that follow"
+    )
+
     metrics: Mapping[str, str] = field(
-        default_factory=lambda: {"perplexity": "exp(loss), on the test samples"}
+        default_factory=lambda: {"perplexity": "exp(loss), on the test samples"}, init=False
     )
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -121,13 +148,6 @@ class NextToken:
 
 
 CLASSIFICATION = Classification()
-
-TASKS: dict[str, Task] = {
-    "classification": CLASSIFICATION,
-    "regression": Regression(),
-    "next_token": NextToken(),
-}
-"""The tasks that a scenario can name."""
 
 
 def _shaped(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from edgesim.models.norms import GROUPS, Norm, check_groups, make_norm_act
+from edgesim.models.norms import NORMS, make_norm_act
 from edgesim.quant.arithmetic import Arithmetic
 from edgesim.quant.compact_max_pool import CompactMaxPool2d
 from edgesim.quant.layers import QuantizedConv2d, QuantizedLinear, QuantizedSum
-from edgesim.quant.norms import QuantizedRangeBatchNorm, QuantizedRangeEvoNorm
 from edgesim.quant.settings import QuantizationSettings
 
 
@@ -18,7 +17,7 @@ from edgesim.quant.settings import QuantizationSettings
 class EightBit:
     """Layers whose inputs, weights and gradients are 8 bits wide (reference.md, section 1).
 
-    The range norms are quantized; the other norms stay what they are in fp32.
+    A norm without a form in 8 bits stays what it is in fp32.
 
     Attributes:
         norm: which follows each convolution.
@@ -27,7 +26,7 @@ class EightBit:
         conv_bias: whether convolutions have biases where the architecture has them.
     """
 
-    norm: Norm
+    norm: str
     arithmetic: Arithmetic
     settings: QuantizationSettings
     conv_bias: bool
@@ -62,18 +61,10 @@ class EightBit:
 
     def norm_act(self, channels: int) -> nn.Module:
         """Norm with its nonlinearity."""
-        match self.norm:
-            case "range_evonorm":
-                check_groups(self.norm, channels)
-                return QuantizedRangeEvoNorm(
-                    channels, groups=GROUPS, arithmetic=self.arithmetic, settings=self.settings
-                )
-            case "range_batch":
-                return QuantizedRangeBatchNorm(
-                    channels, arithmetic=self.arithmetic, settings=self.settings
-                )
-            case _:
-                return make_norm_act(self.norm, channels, "hard_sigmoid")
+        make = NORMS[self.norm].make_eight_bit
+        if make is None:
+            return make_norm_act(self.norm, channels, "hard_sigmoid")
+        return make(channels, self.arithmetic, self.settings)
 
     def residual_sum(self) -> nn.Module:
         """Sum of two tensors, each in 8 bits."""

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from torch.autograd.function import Function, once_differentiable
 
 from edgesim.models.errors import ModelError
+from edgesim.models.norms import GROUPS, NormKind
 
 EPSILON = 1e-5  # reference.md, section 2
 
@@ -190,3 +191,9 @@ class _EvoNormS0(Function):
         )  # p_v is not needed any more: its memory becomes -k (x - mu)
         g_x.addcmul_(p_x, geometry.spread(r * gamma_GK))
         return geometry.images(g_x), g_gamma, g_beta, g_v, None
+
+
+EVONORM_S0 = NormKind(
+    description="EvoNorm-S0 over 8 groups of channels: norm and nonlinearity in one",
+    make=lambda channels, _: EvoNormS0(channels, GROUPS),
+)

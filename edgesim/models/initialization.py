@@ -16,6 +16,7 @@ from torch import nn
 from torch.nn import init
 
 from edgesim.models.evonorm import EvoNormS0
+from edgesim.models.norms import Norm
 from edgesim.models.range_norms import RangeBatchNormReLU, RangeEvoNorm
 from edgesim.quant.layers import InputQuantizer
 from edgesim.quant.norms import QuantizedRangeBatchNorm, QuantizedRangeEvoNorm
@@ -69,6 +70,8 @@ def initialize_(model: nn.Module, generator: torch.Generator) -> None:
                 module.reset_parameters()  # constants and, for batch norms, fresh statistics
             case InputQuantizer():
                 module.reset_ranges()
+            case Norm():
+                module.reset_parameters()
             case _:
                 if any(True for _ in module.parameters(recurse=False)):
                     raise TypeError(f"no initialisation rule for {type(module).__name__}")

@@ -12,7 +12,7 @@ from typing import Protocol
 from torch import Tensor, nn
 from torch.nn import functional
 
-from edgesim.models.norms import Norm, make_norm_act
+from edgesim.models.norms import make_norm_act
 from edgesim.quant.arithmetic import Gate
 from edgesim.quant.compact_max_pool import CompactMaxPool2d
 
@@ -21,7 +21,7 @@ class Layers(Protocol):
     """Makes the layers of one model: all that have parameters, and the sums of branches."""
 
     @property
-    def norm(self) -> Norm:
+    def norm(self) -> str:
         """Norm that follows each convolution."""
         ...
 
@@ -72,7 +72,7 @@ class FullPrecision:
             code's low-precision VGG-11 has none (reference.md, section 2).
     """
 
-    norm: Norm
+    norm: str
     gate: Gate
     conv_bias: bool
 

@@ -17,7 +17,6 @@ from torch.nn import init
 
 from edgesim.models.evonorm import EvoNormS0
 from edgesim.models.range_norms import RangeBatchNormReLU, RangeEvoNorm
-from edgesim.models.resnet import BasicBlock
 from edgesim.quant.norms import QuantizedRangeBatchNorm, QuantizedRangeEvoNorm
 
 _NORMS = (
@@ -32,15 +31,8 @@ _NORMS = (
 
 
 @torch.no_grad()
-def initialize_resnet_(model: nn.Module, generator: torch.Generator) -> None:
-    """Scale 0 for the last norm of each residual branch; the last layer N(0, 0.01) with bias 0.
-
-    So each block initially equals its shortcut. In a network without residual blocks only the last
-    layer changes.
-    """
-    for module in model.modules():
-        if isinstance(module, BasicBlock):
-            init.zeros_(_scale_of(module.branch[-1]))
+def initialize_last_layer_(model: nn.Module, generator: torch.Generator) -> None:
+    """The last linear layer N(0, 0.01) with bias 0."""
     last = [module for module in model.modules() if isinstance(module, nn.Linear)][-1]
     init.normal_(last.weight, 0.0, 0.01, generator)
     init.zeros_(last.bias)
@@ -51,7 +43,7 @@ def initialize_vgg_(model: nn.Module, generator: torch.Generator) -> None:
     """Scales of norms U(0, 1)."""
     for module in model.modules():
         if isinstance(module, _NORMS):
-            init.uniform_(_scale_of(module), 0.0, 1.0, generator)
+            init.uniform_(scale_of(module), 0.0, 1.0, generator)
 
 
 @torch.no_grad()
@@ -64,7 +56,7 @@ def initialize_mobilenet_(model: nn.Module, generator: torch.Generator) -> None:
             init.uniform_(module.weight, -bound, bound, generator)
 
 
-def _scale_of(norm: nn.Module) -> torch.Tensor:
+def scale_of(norm: nn.Module) -> torch.Tensor:
     """Gamma, which torch's own norms call weight."""
     scale = norm.weight if isinstance(norm, nn.BatchNorm2d | nn.GroupNorm) else norm.gamma
     assert isinstance(scale, torch.Tensor)

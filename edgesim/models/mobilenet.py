@@ -10,7 +10,9 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from edgesim.models.classifier import ImageClassifier
+from edgesim.models.kind import ModelKind
 from edgesim.models.layers import Layers
+from edgesim.models.low_precision import initialize_mobilenet_
 
 LARGE_IMAGE_SIDE = 96  # from here on the image is halved in the stem and the second stage too
 
@@ -68,8 +70,8 @@ class InvertedResidual(nn.Module):
             layers.conv(width, out_channels, 1),
             layers.norm_act(out_channels),
         )
-        self.has_shortcut = stride == 1
-        if not self.has_shortcut:
+        self.forks = stride == 1
+        if not self.forks:
             return
         self.shortcut = nn.Sequential()
         if in_channels != out_channels:
@@ -80,6 +82,18 @@ class InvertedResidual(nn.Module):
     def forward(self, x_NCHW: Tensor) -> Tensor:
         """Shape (N, out_channels, H / stride, W / stride), sides rounded up."""
         y_NCHW: Tensor = self.branch(x_NCHW)
-        if self.has_shortcut:
+        if self.forks:
             y_NCHW = self.sum(y_NCHW, self.shortcut(x_NCHW))
         return y_NCHW
+
+
+MOBILENET_V2 = ModelKind(
+    description=f"MobileNetV2, layout for large images from {LARGE_IMAGE_SIDE} pixels: "
+    "2,314,466 parameters below",
+    make=lambda layers, image, classes, _: mobilenet_v2(
+        layers, image[0], classes, large_images=min(image[1:]) >= LARGE_IMAGE_SIDE
+    ),
+    min_side=8,
+    last_norm_stride=8,
+    initialize_low_precision_=initialize_mobilenet_,
+)

@@ -2,58 +2,83 @@
 
 from __future__ import annotations
 
-from typing import Literal, assert_never
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor, nn
 from torch.nn import functional
 
 from edgesim.models.errors import ModelError
-from edgesim.models.evonorm import EvoNormS0
-from edgesim.models.range_norms import RangeBatchNormReLU, RangeEvoNorm
-from edgesim.quant.arithmetic import Gate
-
-Norm = Literal["batch", "group", "evonorm_s0", "range_evonorm", "range_batch"]
+from edgesim.quant.arithmetic import Arithmetic, Gate
+from edgesim.quant.settings import QuantizationSettings
+from edgesim.scenario import catalog
 
 GROUPS = 8  # of channels in both EvoNorms, whatever their number (reference.md, section 2)
 
-# The formulas of each are in docs/reference.md, section 2.
-NORMS: dict[Norm, str] = {
-    "batch": "batch normalisation, then ReLU; its running statistics stay on the device",
-    "group": "group normalisation over 2 groups of channels, then ReLU",
-    "evonorm_s0": "EvoNorm-S0 over 8 groups of channels: norm and nonlinearity in one",
-    "range_evonorm": "EvoNorm by ranges instead of deviations, the paper's in 8 bits",
-    "range_batch": "batch normalisation by ranges, then ReLU; its statistics stay on the device",
-}
+
+class MakeEightBit(Protocol):
+    """Makes a norm whose input, parameters and gradients are coded in 8 bits."""
+
+    def __call__(
+        self, channels: int, arithmetic: Arithmetic, settings: QuantizationSettings, /
+    ) -> nn.Module:
+        """For activations of shape (N, channels, H, W)."""
+        ...
 
 
-def make_norm_act(norm: Norm, channels: int, gate: Gate) -> nn.Module:
+@runtime_checkable
+class Norm(Protocol):
+    """What the module of a norm has, unless `edgesim.costs.describe` lists its type.
+
+    Attributes:
+        counts_as: which of the kinds of `edgesim.costs.layer` has its work and memory.
+    """
+
+    counts_as: str
+
+    def reset_parameters(self) -> None:
+        """Set the initial values; draw nothing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormKind:
+    """A norm with its nonlinearity; formulas are in docs/reference.md, section 2.
+
+    Its modules are those of torch, or a `Norm` each.
+
+    Attributes:
+        description: one line for people.
+        make: makes it in fp32, of the number of channels and the gate of Range EvoNorm.
+        make_eight_bit: makes it in 8 bits; None: it stays in fp32 between 8-bit layers.
+        is_over_batch: it takes statistics over the batch, of which a single value has none.
+    """
+
+    description: str
+    make: Callable[[int, Gate], nn.Module]
+    make_eight_bit: MakeEightBit | None = None
+    is_over_batch: bool = False
+
+
+NORMS: Mapping[str, NormKind] = catalog.NORMS
+
+
+def make_norm_act(norm: str, channels: int, gate: Gate) -> nn.Module:
     """A norm in fp32 with its nonlinearity, for activations of shape (N, channels, H, W).
 
     Args:
-        norm: which one.
+        norm: a key of `NORMS`.
         channels: of the activations.
         gate: of Range EvoNorm; other norms ignore it.
 
     Raises:
         ModelError: the channels can't be divided into the norm's groups.
     """
-    match norm:
-        case "batch":
-            return BatchNormReLU(channels)
-        case "group":
-            return GroupNormReLU(channels)
-        case "evonorm_s0":
-            return EvoNormS0(channels, GROUPS)
-        case "range_evonorm":
-            check_groups(norm, channels)
-            return RangeEvoNorm(channels, groups=GROUPS, gate=gate)
-        case "range_batch":
-            return RangeBatchNormReLU(channels)
-        case _:
-            assert_never(norm)
+    return NORMS[norm].make(channels, gate)
 
 
-def check_groups(norm: Norm, channels: int) -> None:
+def check_groups(norm: str, channels: int) -> None:
     """Refuse channels that can't be divided into the groups of an EvoNorm.
 
     Raises:
@@ -92,3 +117,15 @@ class GroupNormReLU(nn.GroupNorm):
     def forward(self, x_NCHW: Tensor) -> Tensor:
         """Normalised and rectified activations, shape of the input."""
         return functional.relu_(super().forward(x_NCHW))
+
+
+BATCH = NormKind(
+    description="batch normalisation, then ReLU; its running statistics stay on the device",
+    make=lambda channels, _: BatchNormReLU(channels),
+    is_over_batch=True,
+)
+
+GROUP = NormKind(
+    description="group normalisation over 2 groups of channels, then ReLU",
+    make=lambda channels, _: GroupNormReLU(channels),
+)

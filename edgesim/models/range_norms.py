@@ -14,9 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import Function, once_differentiable
 
+from edgesim.models.norms import GROUPS, NormKind, check_groups
 from edgesim.quant import range_batch_norm_formulas as range_batch_norm
 from edgesim.quant import range_evonorm_formulas as range_evonorm
-from edgesim.quant.arithmetic import Gate, RangeNormShape
+from edgesim.quant.arithmetic import Arithmetic, Gate, RangeNormShape
+from edgesim.quant.norms import QuantizedRangeBatchNorm, QuantizedRangeEvoNorm
+from edgesim.quant.settings import QuantizationSettings
 
 
 class RangeEvoNorm(nn.Module):
@@ -180,3 +183,31 @@ class _RangeBatchNorm(Function):
 def _keep(s: Tensor) -> Tensor:
     """No quantization."""
     return s
+
+
+def _range_evonorm(channels: int, gate: Gate) -> RangeEvoNorm:
+    check_groups("range_evonorm", channels)
+    return RangeEvoNorm(channels, groups=GROUPS, gate=gate)
+
+
+def _eight_bit_range_evonorm(
+    channels: int, arithmetic: Arithmetic, settings: QuantizationSettings
+) -> QuantizedRangeEvoNorm:
+    check_groups("range_evonorm", channels)
+    return QuantizedRangeEvoNorm(channels, groups=GROUPS, arithmetic=arithmetic, settings=settings)
+
+
+RANGE_EVONORM = NormKind(
+    description="EvoNorm by ranges instead of deviations, the paper's in 8 bits",
+    make=_range_evonorm,
+    make_eight_bit=_eight_bit_range_evonorm,
+)
+
+RANGE_BATCH = NormKind(
+    description="batch normalisation by ranges, then ReLU; its statistics stay on the device",
+    make=lambda channels, _: RangeBatchNormReLU(channels),
+    make_eight_bit=lambda channels, arithmetic, settings: QuantizedRangeBatchNorm(
+        channels, arithmetic=arithmetic, settings=settings
+    ),
+    is_over_batch=True,
+)

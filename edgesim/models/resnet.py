@@ -10,10 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
+from torch.nn import init
 
 from edgesim.models.classifier import ImageClassifier
+from edgesim.models.kind import ModelKind
 from edgesim.models.layers import Layers
+from edgesim.models.low_precision import initialize_last_layer_, scale_of
 
 
 def small_image_resnet(
@@ -59,6 +63,8 @@ def _stages(
 class BasicBlock(nn.Module):
     """Two 3x3 convolutions and a shortcut, which is a 1x1 convolution if the shape changes."""
 
+    forks = True
+
     def __init__(self, layers: Layers, in_channels: int, out_channels: int, stride: int) -> None:
         super().__init__()
         self.branch = nn.Sequential(
@@ -77,3 +83,50 @@ class BasicBlock(nn.Module):
         """Shape (N, out_channels, H / stride, W / stride), sides rounded up."""
         y_NCHW: Tensor = self.sum(self.branch(x_NCHW), self.shortcut(x_NCHW))
         return y_NCHW
+
+
+@torch.no_grad()
+def initialize_resnet_(model: nn.Module, generator: torch.Generator) -> None:
+    """Scale 0 for the last norm of each residual branch; the last layer as the reference code's.
+
+    Blocks begin as their shortcuts.
+    """
+    for module in model.modules():
+        if isinstance(module, BasicBlock):
+            init.zeros_(scale_of(module.branch[-1]))
+    initialize_last_layer_(model, generator)
+
+
+RESNET20 = ModelKind(
+    description="ResNet-20 for small images: 273,258 parameters, 40.8 M MAC at 32x32",
+    make=lambda layers, image, classes, _: small_image_resnet(layers, 20, image[0], classes),
+    min_side=4,
+    last_norm_stride=4,
+    initialize_low_precision_=initialize_resnet_,
+)
+
+RESNET54 = ModelKind(
+    description='the paper\'s "ResNet-54", in truth 50 layers: 760,458 parameters',
+    make=lambda layers, image, classes, _: small_image_resnet(layers, 54, image[0], classes),
+    min_side=4,
+    last_norm_stride=4,
+    initialize_low_precision_=initialize_resnet_,
+)
+
+RESNET18 = ModelKind(
+    description="ResNet-18 for large images: 11,186,442 parameters",
+    make=lambda layers, image, classes, _: resnet18(layers, image[0], classes),
+    min_side=32,
+    last_norm_stride=32,
+    initialize_low_precision_=initialize_resnet_,
+)
+
+RESNET = ModelKind(
+    description="ResNet of any depth and width, by default as resnet20: 273,258 parameters",
+    make=lambda layers, image, classes, size: small_image_resnet(
+        layers, size.depth_used, image[0], classes, size.width_used
+    ),
+    min_side=4,
+    last_norm_stride=4,
+    initialize_low_precision_=initialize_resnet_,
+)

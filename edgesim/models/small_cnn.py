@@ -5,7 +5,9 @@ from __future__ import annotations
 from torch import nn
 
 from edgesim.models.classifier import ImageClassifier
+from edgesim.models.kind import ModelKind
 from edgesim.models.layers import Layers
+from edgesim.models.low_precision import initialize_last_layer_
 
 
 def small_cnn(layers: Layers, in_channels: int, num_classes: int) -> ImageClassifier:
@@ -25,3 +27,12 @@ def small_cnn(layers: Layers, in_channels: int, num_classes: int) -> ImageClassi
         layers.norm_act(64),
     )
     return ImageClassifier(features, layers.linear(64, num_classes))
+
+
+SMALL_CNN = ModelKind(
+    description="three convolutions: 24,458 parameters, 2.8 M MAC at 32x32",
+    make=lambda layers, image, classes, _: small_cnn(layers, image[0], classes),
+    min_side=4,
+    last_norm_stride=4,
+    initialize_low_precision_=initialize_last_layer_,
+)

@@ -9,7 +9,9 @@ from torch import nn
 
 from edgesim.models.classifier import ImageClassifier
 from edgesim.models.dropout import SeededDropout
+from edgesim.models.kind import ModelKind
 from edgesim.models.layers import Layers
+from edgesim.models.low_precision import initialize_vgg_
 
 _STAGES = ((64,), (128,), (256, 256), (512, 512), (512, 512))  # widths; a 2x2 pooling ends each
 
@@ -26,3 +28,12 @@ def vgg11(layers: Layers, in_channels: int, num_classes: int) -> ImageClassifier
         SeededDropout(0.5), layers.linear(512, 512), nn.ReLU(), layers.linear(512, num_classes)
     )
     return ImageClassifier(nn.Sequential(*features), head)
+
+
+VGG11 = ModelKind(
+    description="VGG-11 with norms, dropout and a 512-wide head: 9,496,522 parameters",
+    make=lambda layers, image, classes, _: vgg11(layers, image[0], classes),
+    min_side=32,
+    last_norm_stride=16,
+    initialize_low_precision_=initialize_vgg_,
+)

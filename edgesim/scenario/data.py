@@ -6,16 +6,17 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
+from edgesim.scenario.catalog import ARRAYS, PARTITIONS, SOURCES
 from edgesim.scenario.own_parts import (
     CATALOG,
     OPTIONS,
     OWN,
-    REFERENCE,
+    ChosenBy,
+    NamedIn,
+    NameIn,
     NameOrReference,
     Options,
     OwnPart,
-    announced_by,
-    chosen_by,
 )
 from edgesim.scenario.section import (
     ContradictionError,
@@ -25,19 +26,6 @@ from edgesim.scenario.section import (
     Quantity,
     Section,
 )
-
-Source = Literal[
-    "digits",
-    "cifar10",
-    "cifar100",
-    "fashion_mnist",
-    "imagenette",
-    "image_folder",
-    "parquet",
-]
-
-
-_GROUP = "edgesim.datasets"  # of entry points
 
 
 class LabelSkewPartition(Section):
@@ -89,21 +77,21 @@ class FilePartition(Section):
     )
 
 
-class OwnPartition(Section):
-    """A partition of your own (docs/own-parts.md)."""
+class OtherPartition(Section):
+    """A partition of the catalog without a section of its own, or your own (docs/own-parts.md)."""
 
-    kind: Annotated[OwnPart, announced_by("edgesim.partitions"), REFERENCE]
+    kind: Annotated[OwnPart, NamedIn(PARTITIONS)]
     options: Options = Field(default_factory=dict, description=OPTIONS)
 
 
 Partition = Annotated[
-    Annotated[LabelSkewPartition, Tag("label_skew")]
-    | Annotated[DirichletPartition, Tag("dirichlet")]
-    | Annotated[IidPartition, Tag("iid")]
-    | Annotated[OwnerPartition, Tag("by_owner")]
-    | Annotated[FilePartition, Tag("file")]
-    | Annotated[OwnPartition, Tag(OWN)],
-    chosen_by("kind", "edgesim.partitions"),
+    LabelSkewPartition
+    | DirichletPartition
+    | IidPartition
+    | OwnerPartition
+    | FilePartition
+    | OtherPartition,
+    ChosenBy("kind", PARTITIONS),
 ]
 
 
@@ -111,9 +99,9 @@ class DataSection(Section):
     """Dataset, partition and batches."""
 
     source: Annotated[
-        Annotated[Source, Tag(CATALOG)]
-        | Annotated[OwnPart, announced_by(_GROUP), REFERENCE, Tag(OWN)],
-        Discriminator(NameOrReference(_GROUP)),
+        Annotated[str, NameIn(SOURCES), Tag(CATALOG)]
+        | Annotated[OwnPart, NamedIn(ARRAYS), Tag(OWN)],
+        Discriminator(NameOrReference(ARRAYS)),
     ] = Field(default="digits", description="dataset, or one of your own; digits needs no files")
     options: Options | None = Field(default=None, description=OPTIONS)
     path: PathText | None = Field(
@@ -132,6 +120,16 @@ class DataSection(Section):
     augment: Literal["none", "flip", "crop_flip"] = Field(
         default="none", description="random changes of each training image"
     )
+
+    @model_validator(mode="after")
+    def _a_file_deals_all_samples(self) -> Self:
+        if isinstance(self.partition, FilePartition) and self.train_samples is not None:
+            raise ContradictionError(
+                "train_samples",
+                "is set; must be null or absent for partition.kind: file, which says by itself "
+                "which samples are used",
+            )
+        return self
 
     @model_validator(mode="after")
     def _path_fits_source(self) -> Self:

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, Tag
+from pydantic import Field
 
-from edgesim.scenario.own_parts import (
-    OPTIONS,
-    OWN,
-    REFERENCE,
-    Options,
-    OwnPart,
-    announced_by,
-    chosen_by,
-)
+from edgesim.scenario.catalog import ALGORITHMS, COMPRESSORS
+from edgesim.scenario.own_parts import OPTIONS, ChosenBy, NamedIn, Options, OwnPart
 from edgesim.scenario.section import Count, Rate, Section
 
 Values = Literal["fp32", "fp16", "int8"]
@@ -74,22 +67,22 @@ class SignScaleCompressor(Section):
     kind: Literal["sign_scale"]
 
 
-class OwnCompressor(Section):
-    """A compressor of your own (docs/own-parts.md)."""
+class OtherCompressor(Section):
+    """A compressor of the catalog without a section of its own, or your own (docs/own-parts.md)."""
 
-    kind: Annotated[OwnPart, announced_by("edgesim.compressors"), REFERENCE]
+    kind: Annotated[OwnPart, NamedIn(COMPRESSORS)]
     options: Options = Field(default_factory=dict, description=OPTIONS)
 
 
 CompressorSection = Annotated[
-    Annotated[IdentityCompressor, Tag("identity")]
-    | Annotated[TopKCompressor, Tag("top_k")]
-    | Annotated[RandomKCompressor, Tag("random_k")]
-    | Annotated[QsgdCompressor, Tag("qsgd")]
-    | Annotated[MinMaxUint8Compressor, Tag("min_max_uint8")]
-    | Annotated[SignScaleCompressor, Tag("sign_scale")]
-    | Annotated[OwnCompressor, Tag(OWN)],
-    chosen_by("kind", "edgesim.compressors"),
+    IdentityCompressor
+    | TopKCompressor
+    | RandomKCompressor
+    | QsgdCompressor
+    | MinMaxUint8Compressor
+    | SignScaleCompressor
+    | OtherCompressor,
+    ChosenBy("kind", COMPRESSORS),
 ]
 
 AveragingRate = Rate | Literal["auto"]
@@ -104,13 +97,7 @@ _COMPRESSOR = "what is kept of each message, and in which format"
 
 
 class GossipSection(Section):
-    """Keys of every algorithm; `algorithm` and further options are in the subclasses.
-
-    Attributes:
-        needs_one_graph: it needs the same graph in every exchange, with equal weights both ways.
-    """
-
-    needs_one_graph: ClassVar[bool] = False
+    """Keys of every algorithm; `algorithm` and further options are in the subclasses."""
 
     local_steps: Count = Field(
         default=1,
@@ -171,18 +158,16 @@ class GradientPushGossip(GossipSection):
 class DcdGossip(GossipSection):
     """Bagua's low-precision decentralized SGD (docs/reference.md, section 7)."""
 
-    needs_one_graph: ClassVar[bool] = True
-
     algorithm: Literal["dcd"]
     compressor: CompressorSection = Field(
         default=IdentityCompressor(kind="identity"), description=_COMPRESSOR
     )
 
 
-class OwnGossip(GossipSection):
-    """An algorithm of your own (docs/own-parts.md)."""
+class OtherGossip(GossipSection):
+    """An algorithm of the catalog without a section of its own, or your own (docs/own-parts.md)."""
 
-    algorithm: Annotated[OwnPart, announced_by("edgesim.algorithms"), REFERENCE]
+    algorithm: Annotated[OwnPart, NamedIn(ALGORITHMS)]
     averaging_rate: AveragingRate | None = Field(
         default=None, description=f"{_AVERAGING_RATE}; null: the algorithm has none"
     )
@@ -193,11 +178,11 @@ class OwnGossip(GossipSection):
 
 
 Gossip = Annotated[
-    Annotated[ChocoGossip, Tag("choco")]
-    | Annotated[ChocoNumeratorGossip, Tag("choco_numerator")]
-    | Annotated[DeepSqueezeGossip, Tag("deepsqueeze")]
-    | Annotated[GradientPushGossip, Tag("gradient_push")]
-    | Annotated[DcdGossip, Tag("dcd")]
-    | Annotated[OwnGossip, Tag(OWN)],
-    chosen_by("algorithm", "edgesim.algorithms"),
+    ChocoGossip
+    | ChocoNumeratorGossip
+    | DeepSqueezeGossip
+    | GradientPushGossip
+    | DcdGossip
+    | OtherGossip,
+    ChosenBy("algorithm", ALGORITHMS),
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from inspect import getdoc
 from typing import Any, Literal, get_origin
@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from edgesim.scenario.outline import SCENARIO, Slot
-from edgesim.scenario.own_parts import FORM, OWN
+from edgesim.scenario.own_parts import FORM, OWN, OwnPart
 from edgesim.scenario.plain import in_yaml
 from edgesim.scenario.section import Section
 
@@ -189,12 +189,39 @@ def guide_of_kind(holder: str, name: str) -> list[KeyGuide]:
     ]
 
 
-def example_of_kind(holder: str, name: str) -> dict[str, object]:
-    """A section with that name and examples of the keys that it needs."""
-    slot = next(entry.slot for entry in guide(holder) if entry.key == holder)
+def names_of_sections(holder: str) -> tuple[str, ...]:
+    """Names that choose one of several sections at a key; none where no name does."""
+    slot = _slot_at(holder)
+    return slot.names if slot.discriminator else ()
+
+
+def has_section(holder: str, name: str) -> bool:
+    """Whether the keys of a name stand in a section of its own, and not under options."""
+    section = _slot_at(holder).section_named(name) if name in names_of_sections(holder) else None
+    return section is not None and section is not _slot_at(holder).section_named(OWN)
+
+
+def example_of_kind(holder: str, name: str, also: Collection[str] = ()) -> dict[str, object]:
+    """A section with that name and examples of the keys that it needs.
+
+    Args:
+        holder: key of the section.
+        name: that chooses it.
+        also: further keys to show, where the section has them.
+    """
+    slot = _slot_at(holder)
     section = slot.section_named(name)
     assert section is not None, f"no {name} at {holder}"
-    return _example_of_section(section, slot.discriminator, name, holder)
+    return _example_of_section(section, slot.discriminator, name, holder, also)
+
+
+def example_value(slot: Slot, default: object) -> object:
+    """A value that can stand at a slot."""
+    return _example_of(slot, default, "")
+
+
+def _slot_at(holder: str) -> Slot:
+    return next(entry.slot for entry in guide(holder) if entry.key == holder)
 
 
 def _is_known_with(entry: KeyGuide, key: str, name: str) -> bool:
@@ -214,10 +241,11 @@ def _inside(
             entry = _entry(holder, key, section, slot, ())
             same = (key, entry.meaning, entry.must_be, entry.default)
             names = seen.setdefault(same, (key, section, []))[2]
-            names.append(slot.name_of(section) if slot.discriminator else "")
+            names += slot.names_of(section) if slot.discriminator else ("",)
+    every = sum(len(slot.names_of(section)) for section in sections) if slot.discriminator else 0
     for key, section, names in seen.values():
         own = choices
-        if slot.discriminator and len(names) < len(sections):
+        if slot.discriminator and len(names) < every:
             own = (*choices, (_joined(holder, slot.discriminator), tuple(names)))
         entry = _entry(holder, key, section, slot, own)
         yield entry
@@ -272,7 +300,8 @@ def _meaning_of(slot: Slot) -> str:
 
 
 def _default(field: FieldInfo) -> object:
-    return field.get_default(call_default_factory=True, validated_data={})
+    default = field.get_default(call_default_factory=True, validated_data={})
+    return str(default) if isinstance(default, OwnPart) else default
 
 
 def _plain(default: object) -> object:
@@ -297,7 +326,7 @@ def _example(path: str, field: FieldInfo, slot: Slot) -> object:
 def _example_of(slot: Slot, default: object, path: str) -> object:
     if slot.sections and slot.number is None:
         section = slot.sections[0]
-        name = slot.name_of(section) if slot.discriminator else None
+        name = slot.names_of(section)[0] if slot.discriminator else None
         value: object = _example_of_section(section, slot.discriminator, name, path)
         return [value] if slot.element is not None else value
     if names := [name for name in slot.names if name != default]:
@@ -312,12 +341,18 @@ def _example_of(slot: Slot, default: object, path: str) -> object:
 
 
 def _example_of_section(
-    section: type[Section], discriminator: str | None, name: str | None, holder: str
+    section: type[Section],
+    discriminator: str | None,
+    name: str | None,
+    holder: str,
+    also: Collection[str] = (),
 ) -> dict[str, Any]:
     """The keys that a section needs; one that needs none has its first."""
     value: dict[str, Any] = {discriminator: name} if discriminator else {}
     needed = [
-        key for key, field in section.model_fields.items() if field.is_required() or key in _SHOWN
+        key
+        for key, field in section.model_fields.items()
+        if field.is_required() or key in _SHOWN or key in also
     ]
     for key in needed or ([] if discriminator else list(section.model_fields)[:1]):
         slot = Slot.of_key(section, key)

@@ -6,25 +6,20 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
+from edgesim.scenario.catalog import MODELS, MODULES, NORMS
 from edgesim.scenario.own_parts import (
     CATALOG,
     OPTIONS,
     OWN,
-    REFERENCE,
+    NamedIn,
+    NameIn,
     NameOrReference,
     Options,
     OwnPart,
-    announced_by,
 )
 from edgesim.scenario.section import ContradictionError, Section
 
 Rounding = Literal["stochastic", "nearest"]
-
-
-Architecture = Literal[
-    "resnet20", "resnet54", "resnet18", "vgg11", "mobilenet_v2", "small_cnn", "resnet"
-]
-_GROUP = "edgesim.models"  # of entry points
 
 
 class QuantizationSection(Section):
@@ -108,9 +103,9 @@ class ModelSection(Section):
     """Network that every device trains."""
 
     name: Annotated[
-        Annotated[Architecture, Tag(CATALOG)]
-        | Annotated[OwnPart, announced_by(_GROUP), REFERENCE, Tag(OWN)],
-        Discriminator(NameOrReference(_GROUP)),
+        Annotated[str, NameIn(MODELS), Tag(CATALOG)]
+        | Annotated[OwnPart, NamedIn(MODULES), Tag(OWN)],
+        Discriminator(NameOrReference(MODULES)),
     ] = Field(description="architecture, or a torch.nn.Module of your own")
     options: Options | None = Field(default=None, description=OPTIONS)
     depth: Annotated[int, Field(ge=8, le=1202)] | None = Field(
@@ -126,7 +121,7 @@ class ModelSection(Section):
         default="fp32",
         description="arithmetic of training; also the default format of values in sparse messages",
     )
-    norm: Literal["batch", "group", "evonorm_s0", "range_evonorm", "range_batch"] | None = Field(
+    norm: Annotated[str, NameIn(NORMS)] | None = Field(
         default=None,
         description="normalisation, with its nonlinearity; null: the paper's, evonorm_s0 in fp32 "
         "and range_evonorm in int8",
@@ -149,7 +144,7 @@ class ModelSection(Section):
     )
 
     @property
-    def norm_used(self) -> Literal["batch", "group", "evonorm_s0", "range_evonorm", "range_batch"]:
+    def norm_used(self) -> str:
         """The norm, or the precision's own."""
         return self.norm or ("evonorm_s0" if self.precision == "fp32" else "range_evonorm")
 

@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal, Self, get_args, get_origin
 from pydantic import Discriminator
 from pydantic.fields import FieldInfo
 
-from edgesim.scenario.own_parts import OWN, Chooser
+from edgesim.scenario.catalog import Catalog
+from edgesim.scenario.own_parts import FORM, OWN, ChosenBy, NamedIn, NameIn, OwnPart
 from edgesim.scenario.schema import Scenario
 from edgesim.scenario.section import MustBe, Section
 
@@ -25,13 +26,19 @@ class Slot:
 
     Attributes:
         annotation: the bare type.
-        constraints: ranges and `MustBe`, as pydantic keeps them.
+        constraints: ranges, `MustBe` and what names a catalog, as pydantic keeps them.
         discriminator: the key that chooses among several sections, if there are several.
     """
 
     annotation: Any
     constraints: tuple[object, ...] = ()
     discriminator: str | None = None
+
+    @property
+    def catalog(self) -> Catalog | None:
+        """The catalog whose names can stand here, or choose the section that does."""
+        naming = (c for c in self.constraints if isinstance(c, ChosenBy | NamedIn | NameIn))
+        return next((constraint.catalog for constraint in naming), None)
 
     @classmethod
     def of(cls, annotation: object) -> Self:
@@ -103,7 +110,7 @@ class Slot:
     def section_named(self, name: object) -> type[Section] | None:
         """The section that the discriminator's value `name` chooses."""
         name = OWN if ":" in str(name) else name
-        return next((s for s in self.sections if name == self.name_of(s)), None)
+        return next((s for s in self.sections if name in self.names_of(s)), None)
 
     def key(self, key: str) -> Slot | None:
         """Slot of a key in whichever of the sections knows it."""
@@ -120,6 +127,10 @@ class Slot:
             return f"a mapping with the key {self.discriminator}: {_one_of(self.names)}"
         if self.sections:
             return f"a mapping with the keys {', '.join(self.sections[0].model_fields)}"
+        if self.annotation is OwnPart:
+            return f"{_one_of(self.names)}, or {FORM}" if self.names else FORM
+        if self.catalog:
+            return _one_of(self.names)
         if self._members:
             return " or ".join(member.must_be for member in self._members)
         return _describe_plain(self.annotation, self.constraints)
@@ -127,9 +138,10 @@ class Slot:
     @property
     def names(self) -> tuple[str, ...]:
         """Values that the discriminator may take, or the value itself where it is a literal."""
+        if self.catalog:
+            return tuple(self.catalog)
         if self.discriminator:
-            names = (self.name_of(section) for section in self.sections)
-            return tuple(name for name in names if name != OWN)
+            return tuple(name for section in self.sections for name in self.names_of(section))
         if get_origin(self.annotation) is Literal:
             return get_args(self.annotation)
         return tuple(name for member in self._members for name in member.names)
@@ -149,11 +161,24 @@ class Slot:
         plain = isinstance(self.annotation, type) or origin in (Literal, tuple, dict)
         return () if plain else tuple(Slot.of(m) for m in get_args(self.annotation))
 
-    def name_of(self, section: type[Section]) -> str:
-        """The discriminator's value that chooses a section; `OWN` for one's own parts."""
+    def names_of(self, section: type[Section]) -> tuple[str, ...]:
+        """The discriminator's values that choose a section.
+
+        The section of all parts that have none of their own is chosen by `OWN`, which stands for
+        references, and by the names of the catalog that no other section has.
+        """
         assert self.discriminator
-        annotation = section.model_fields[self.discriminator].annotation
-        return get_args(annotation)[0] if get_origin(annotation) is Literal else OWN
+        name = _literal(section, self.discriminator)
+        if name is not None:
+            return (name,)
+        others = {_literal(other, self.discriminator) for other in self.sections}
+        return (OWN, *(name for name in self.names if name not in others))
+
+
+def _literal(section: type[Section], key: str) -> str | None:
+    """The one name that chooses a section; None where references may."""
+    annotation = section.model_fields[key].annotation
+    return get_args(annotation)[0] if get_origin(annotation) is Literal else None
 
 
 SCENARIO = Slot(Scenario)
@@ -219,7 +244,7 @@ def _name(discriminator: object) -> str | None:
     """The key that chooses, from any of pydantic's kinds of discriminators."""
     if isinstance(discriminator, Discriminator):
         discriminator = discriminator.discriminator
-    if isinstance(discriminator, Chooser):
+    if isinstance(discriminator, ChosenBy):
         return discriminator.key
     return discriminator if isinstance(discriminator, str) else None
 

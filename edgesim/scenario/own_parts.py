@@ -1,8 +1,9 @@
-"""Own parts: references `package.module:Name` or `./file.py:Name` in a scenario.
+"""Parts that a scenario names by reference: `package.module:Name` or `./file.py:Name`.
 
 Such a reference may stand wherever a scenario names an entry of a catalog. Here its form is
 checked, its file is found, and its source is read: the source travels with the scenario, so that
-every process of a fleet makes the same module from it. Nothing is imported here;
+every process of a fleet makes the same module from it. A name of a catalog is a reference too,
+except where the schema has a section with its keys. Nothing is imported here;
 `edgesim.assembly.own_parts` does that.
 """
 
@@ -12,16 +13,17 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from hashlib import blake2b
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import BeforeValidator, Discriminator, GetCoreSchemaHandler, ValidationInfo
-from pydantic_core import CoreSchema, core_schema
+from pydantic import GetCoreSchemaHandler, ValidationInfo
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from edgesim.scenario.catalog import Catalog
 from edgesim.scenario.section import ContradictionError, MustBe, Section
 
 OWN = "./file.py:Name"
@@ -46,17 +48,20 @@ class OwnPart:
         place: absolute path of a file, or name of an importable module.
         name: of the class or function in it.
         source: text of the file; None for a module.
-        digest: of the file's text, or of all Python files of the module's package.
+        digest: of the file's text, or of all Python files of the module's package; empty for a part
+            of edgesim.
+        shipped_as: name in edgesim's catalog; empty for a part of one's own.
     """
 
     place: str
     name: str
     source: str | None
     digest: str
+    shipped_as: str = ""
 
     def __str__(self) -> str:
-        """The reference, as a scenario has it."""
-        return f"{self.place}:{self.name}"
+        """The reference, or the name in a catalog, as a scenario has it."""
+        return self.shipped_as or f"{self.place}:{self.name}"
 
     @classmethod
     def __get_pydantic_core_schema__(
@@ -69,61 +74,101 @@ class OwnPart:
         )
 
 
-REFERENCE = MustBe(FORM)
-"""Annotates a key that holds an `OwnPart`."""
+@dataclass(frozen=True, slots=True)
+class NamedIn:
+    """Annotates a key that holds an `OwnPart`, to let it hold names too.
 
-
-def announced_by(group: str) -> BeforeValidator:
-    """Annotates a key that holds an `OwnPart`, to let it hold announced names too.
-
-    Args:
-        group: of the entry points by which packages announce names for this key.
+    Attributes:
+        catalog: of the shipped parts of this kind; packages announce names for its group.
     """
-    return BeforeValidator(partial(_announced, group))
+
+    catalog: Catalog
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """A name becomes the part that it stands for before anything else."""
+        return core_schema.no_info_before_validator_function(self._part, handler(source))
+
+    def _part(self, value: object) -> object:
+        """The shipped part of a name, or the reference that a package announces by it."""
+        if not isinstance(value, str):
+            return value
+        if value in self.catalog:
+            return shipped_part(self.catalog, value)
+        reference = announced_names(self.catalog).get(value, value)
+        if ":" not in reference:
+            raise PydanticCustomError("unknown_name", "no such name")
+        return reference
+
+
+@dataclass(frozen=True, slots=True)
+class NameIn:
+    """Annotates a key that holds a name of a catalog as text.
+
+    Attributes:
+        catalog: whose names they are.
+    """
+
+    catalog: Catalog
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Text that is no name is refused."""
+        return core_schema.no_info_after_validator_function(self._checked, handler(source))
+
+    def _checked(self, name: str) -> str:
+        if name not in self.catalog:
+            raise PydanticCustomError("unknown_name", "no such name")
+        return name
 
 
 Options = Annotated[dict[str, Any], MustBe("a mapping of keyword arguments")]
-"""Options that a scenario passes to an own part."""
+"""Options that a scenario passes to a part that it names by reference."""
 
-OPTIONS = "keyword arguments for your own part"
+OPTIONS = "keyword arguments of the part"
 """Describes a key `options`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Chooser:
-    """Chooses among the sections that can stand at a key; one of them is for own parts.
+class ChosenBy:
+    """Annotates a union of sections; one of them is for all parts without a section of their own.
 
     Attributes:
         key: whose value chooses: the name of a catalog's entry, or a reference.
-        group: of the entry points by which packages announce names.
+        catalog: of the shipped parts of this kind.
         default: chosen where the key is missing; None where it must be there.
     """
 
     key: str
-    group: str
+    catalog: Catalog
     default: str | None = None
 
-    @property
-    def __name__(self) -> str:
-        """Pydantic asks functions for it."""
-        return f"by_{self.key}"
+    def name_of(self, section: type[Section]) -> str:
+        """The value that chooses a section; `OWN` for that of all others."""
+        annotation = section.model_fields[self.key].annotation
+        return get_args(annotation)[0] if get_origin(annotation) is Literal else OWN
 
-    def __call__(self, section: object) -> str | None:
-        """The tag of a section that is read or written; None where the key is missing."""
-        if isinstance(section, dict):
-            name = section.get(self.key, self.default)
-        else:
-            name = getattr(section, self.key, None)
-        if isinstance(name, OwnPart):
-            return OWN
-        if not isinstance(name, str):
-            return None
-        return OWN if ":" in name or name in announced_names(self.group) else name
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """A union whose tags are the names that choose."""
+        choices = {self.name_of(section): handler(section) for section in get_args(source)}
 
+        def tag(section: object) -> str | None:
+            """The tag of a section that is read or written; None where the key is missing."""
+            if isinstance(section, dict):
+                name = section.get(self.key, self.default)
+            else:
+                name = getattr(section, self.key, None)
+            if isinstance(name, OwnPart):
+                return OWN
+            if not isinstance(name, str):
+                return None
+            return OWN if name not in choices and _is_reference(name, self.catalog) else name
 
-def chosen_by(key: str, group: str, default: str | None = None) -> Discriminator:
-    """Annotation of a union of sections, one of them tagged `OWN`; see `Chooser`."""
-    return Discriminator(Chooser(key, group, default))
+        return core_schema.tagged_union_schema(choices, tag)
 
 
 CATALOG = "name"
@@ -132,13 +177,13 @@ CATALOG = "name"
 
 @dataclass(frozen=True, slots=True)
 class NameOrReference:
-    """Tells names of a catalog from references, where either may be the value of a key.
+    """Tells names that stay text from references, where either may be the value of a key.
 
     Attributes:
-        group: of the entry points by which packages announce names.
+        catalog: of the shipped parts that are referred to by name.
     """
 
-    group: str
+    catalog: Catalog
 
     @property
     def __name__(self) -> str:
@@ -148,13 +193,24 @@ class NameOrReference:
     def __call__(self, value: object) -> str:
         """The tag of a value that is read or written."""
         if isinstance(value, str):
-            return OWN if ":" in value or value in announced_names(self.group) else CATALOG
+            return OWN if _is_reference(value, self.catalog) else CATALOG
         return OWN if isinstance(value, OwnPart) else CATALOG
 
 
-def announced_names(group: str) -> dict[str, str]:
+def shipped_part(catalog: Catalog, name: str) -> OwnPart:
+    """The part that edgesim ships under a name."""
+    module, _, attribute = catalog.references[name].partition(":")
+    return OwnPart(module, attribute, None, "", name)
+
+
+def announced_names(catalog: Catalog) -> dict[str, str]:
     """References by the names that installed packages announce for them."""
-    return _announced_names(group, tuple(map(_folder_state, sys.path)))
+    return _announced_names(catalog.group, tuple(map(_folder_state, sys.path)))
+
+
+def _is_reference(name: str, catalog: Catalog) -> bool:
+    """Whether a value stands for an `OwnPart`."""
+    return ":" in name or name in catalog or name in announced_names(catalog)
 
 
 @lru_cache(maxsize=64)  # used for each key; reading the files of all packages takes 10 ms
@@ -179,17 +235,13 @@ def absolute_reference(text: str, folder: Path) -> str:
 
 
 def own_parts(value: object, key: str = "") -> Iterator[tuple[str, OwnPart]]:
-    """All parts that a scenario or a section of it names, each with its key."""
+    """All parts of one's own that a scenario or a section of it names, each with its key."""
     if isinstance(value, OwnPart):
-        yield key, value
+        if not value.shipped_as:
+            yield key, value
     elif isinstance(value, Section):
         for name in type(value).model_fields:
             yield from own_parts(getattr(value, name), f"{key}.{name}" if key else name)
-
-
-def _announced(group: str, value: object) -> object:
-    """The reference that a package announces by a name; any other value as it is."""
-    return announced_names(group).get(value, value) if isinstance(value, str) else value
 
 
 def _validated(value: object, info: ValidationInfo) -> OwnPart:

@@ -44,12 +44,6 @@ from edgesim.scenario.section import (
 from edgesim.scenario.topology import Cycle, GraphFile, Topology, least_links
 from edgesim.scenario.training import MOST_EVALUATIONS, EvaluationSection, TrainingSection
 
-# DCD averages with one fixed W, equal in both directions; it has no push weights to correct for
-# another W (reference.md, section 7). These graphs are symmetric; on the regular ones so are
-# column-stochastic weights.
-_REGULAR_KINDS = frozenset({"ring", "torus", "chordal_grid", "complete", "random_regular"})
-_SYMMETRIC_KINDS = _REGULAR_KINDS | {"star", "file"}
-
 DEFAULT_TIMEOUT_S = 30.0  # a Bluetooth LE link is given up after 32 s at most
 
 _ROTATING_DEVICES = 8  # of the reference code's permutations; reference.md, section 3.8
@@ -386,31 +380,6 @@ class Scenario(Section):
                 "fleet.devices",
                 f"is {self.fleet.num_devices}; must be {_ROTATING_DEVICES} for topology.kind: "
                 "rotating",
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _one_graph_has_symmetric_weights(self) -> Self:
-        if not self.gossip.needs_one_graph:
-            return self
-        name = self.gossip.algorithm
-        if self.fleet.churn is not None:
-            raise ContradictionError(
-                "fleet.churn",
-                f"is set; gossip.algorithm: {name} needs the same graph in every exchange",
-            )
-        kind = self.topology.kind
-        if isinstance(self.topology, Cycle) or kind not in _SYMMETRIC_KINDS:
-            raise ContradictionError(
-                "topology.kind",
-                f"is {kind}; gossip.algorithm: {name} needs a fixed graph with the same weights "
-                f"both ways: {', '.join(sorted(_SYMMETRIC_KINDS))}",
-            )
-        if kind not in _REGULAR_KINDS and self.topology.weights != "metropolis":
-            raise ContradictionError(
-                "topology.weights",
-                f"is {self.topology.weights}; must be metropolis for gossip.algorithm: {name} on "
-                f"topology.kind: {kind}, whose devices may differ in their number of neighbours",
             )
         return self
 

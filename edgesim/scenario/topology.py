@@ -138,6 +138,10 @@ class ContactTrace(TopologyKind):
     undirected: bool = Field(default=False, description="whether each contact goes both ways")
 
 
+# These graphs are symmetric; on the regular ones so are column-stochastic weights.
+REGULAR_KINDS = frozenset({"ring", "torus", "chordal_grid", "complete", "random_regular"})
+SYMMETRIC_KINDS = REGULAR_KINDS | {"star", "file"}
+
 StaticTopology = Annotated[
     DirectedRing
     | Ring

@@ -5,19 +5,10 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Field, model_validator
 
-from edgesim.scenario.own_parts import (
-    CATALOG,
-    OPTIONS,
-    OWN,
-    REFERENCE,
-    NameOrReference,
-    Options,
-    OwnPart,
-    announced_by,
-    chosen_by,
-)
+from edgesim.scenario.catalog import OPTIMIZERS, SCHEDULES, TASKS
+from edgesim.scenario.own_parts import OPTIONS, ChosenBy, NamedIn, Options, OwnPart, shipped_part
 from edgesim.scenario.section import (
     LARGEST_FACTOR,
     SMALLEST_FACTOR,
@@ -72,18 +63,17 @@ class OptimizerSection(Section):
         return self
 
 
-class OwnOptimizer(Section):
-    """An optimizer of your own (docs/own-parts.md)."""
+class OtherOptimizer(Section):
+    """An optimizer of the catalog without a section of its own, or your own (docs/own-parts.md)."""
 
-    kind: Annotated[OwnPart, announced_by("edgesim.optimizers"), REFERENCE]
+    kind: Annotated[OwnPart, NamedIn(OPTIMIZERS)]
     lr: Factor = Field(description=_LR)
     step_on: StepOn = Field(default=None, description=_STEP_ON)
     options: Options = Field(default_factory=dict, description=OPTIONS)
 
 
 Optimizer = Annotated[
-    Annotated[OptimizerSection, Tag("sgd")] | Annotated[OwnOptimizer, Tag(OWN)],
-    chosen_by("kind", "edgesim.optimizers", default="sgd"),
+    OptimizerSection | OtherOptimizer, ChosenBy("kind", OPTIMIZERS, default="sgd")
 ]
 
 
@@ -123,10 +113,10 @@ class ScheduleSection(Section):
         return rates
 
 
-class OwnSchedule(Section):
-    """A learning-rate schedule of your own (docs/own-parts.md)."""
+class OtherSchedule(Section):
+    """A schedule of the catalog without a section of its own, or your own (docs/own-parts.md)."""
 
-    kind: Annotated[OwnPart, announced_by("edgesim.schedules"), REFERENCE]
+    kind: Annotated[OwnPart, NamedIn(SCHEDULES)]
     options: Options = Field(default_factory=dict, description=OPTIONS)
 
     warmup_epochs: ClassVar[int] = 0
@@ -136,13 +126,7 @@ class OwnSchedule(Section):
         return {}
 
 
-Schedule = Annotated[
-    Annotated[ScheduleSection, Tag("steps")] | Annotated[OwnSchedule, Tag(OWN)],
-    chosen_by("kind", "edgesim.schedules", default="steps"),
-]
-
-
-_TASKS = "edgesim.tasks"  # group of entry points
+Schedule = Annotated[ScheduleSection | OtherSchedule, ChosenBy("kind", SCHEDULES, default="steps")]
 
 
 class TrainingSection(Section):
@@ -163,12 +147,8 @@ class TrainingSection(Section):
             "or later is its last; epochs or rounds are an upper limit"
         ),
     )
-    task: Annotated[
-        Annotated[Literal["classification", "regression", "next_token"], Tag(CATALOG)]
-        | Annotated[OwnPart, announced_by(_TASKS), REFERENCE, Tag(OWN)],
-        Discriminator(NameOrReference(_TASKS)),
-    ] = Field(
-        default="classification",
+    task: Annotated[OwnPart, NamedIn(TASKS)] = Field(
+        default=shipped_part(TASKS, "classification"),
         description=(
             "loss and measures: of classes, of numbers, of the next token at each position "
             "of a sequence, or your own"
@@ -186,12 +166,6 @@ class TrainingSection(Section):
             raise ContradictionError("epochs", "is missing; give epochs or rounds")
         if self.epochs is not None and self.rounds is not None:
             raise ContradictionError("rounds", "is set beside epochs; give one of the two")
-        return self
-
-    @model_validator(mode="after")
-    def _options_are_of_own_tasks(self) -> Self:
-        if self.task_options is not None and not isinstance(self.task, OwnPart):
-            raise ContradictionError("task_options", "are given; only your own tasks take them")
         return self
 
     @model_validator(mode="after")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgesim.assembly.message_costs import NoiseMessages
-from edgesim.gossip.catalog import ALGORITHMS, Exchanges
+from edgesim.gossip.fixed_graph_choco import FixedGraphChoco
 from edgesim.quant.settings import QuantizationSettings
 from edgesim.study.comparison import (
     PAPER_BATCH,
@@ -49,5 +49,5 @@ def _setting(name: str, side: int, settings: QuantizationSettings) -> Setting:
         optimizer=PAPER_OPTIMIZER,
         out_degree=1,
         in_degree=1,
-        choco=ALGORITHMS["choco"].form(Exchanges(are_fixed=True, are_balanced=True)),
+        choco=FixedGraphChoco,
     )

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, get_args
 
-from edgesim.assembly.build import exchanges_of
+from edgesim.assembly.gossip import algorithm_named, exchanges_of
 from edgesim.assembly.message_costs import MessageCosts, NoiseMessages
 from edgesim.assembly.subject import Subject, default_settings, device_backend
 from edgesim.compression.compressors import Compressor, Identity, TopK
@@ -21,13 +22,16 @@ from edgesim.costs.memory import MemoryModel, paper_memory
 from edgesim.costs.memory_table import MemoryTable
 from edgesim.costs.model_form import ModelForm
 from edgesim.costs.round_work import gossip_work
-from edgesim.gossip.algorithm import Algorithm
-from edgesim.gossip.catalog import ALGORITHMS, Exchanges, Form
+from edgesim.gossip.algorithm import Algorithm, Form, form_for
+from edgesim.gossip.choco import Choco
+from edgesim.gossip.choco_numerator import ChocoNumerator
+from edgesim.gossip.dcd import Dcd
+from edgesim.gossip.deep_squeeze import DeepSqueeze
+from edgesim.gossip.gradient_push import GradientPush
 from edgesim.hardware.energy_tables import ENERGY_TABLES
 from edgesim.hardware.work import Work
 from edgesim.learning.optimizers import Optimizer, Sgd
 from edgesim.learning.parameters import ParameterLayout
-from edgesim.models.norms import Norm
 from edgesim.quant.settings import QuantizationSettings, WeightGradient
 from edgesim.study.energy_costs import SiliconEnergy, silicon_energy
 from topologies import first_exchange
@@ -41,9 +45,13 @@ COMPRESSIONS: dict[Compression, float] = {"0 %": 1.0, "90 %": 0.1, "99 %": 0.01}
 """Share of each tensor that is sent."""
 
 WEIGHT_GRADIENTS: tuple[WeightGradient, ...] = ("int8", "fp16", "fp32")
-_NORMS: dict[Precision, Norm] = {"fp32": "evonorm_s0", "int8": "range_evonorm"}
+_NORMS: dict[Precision, str] = {"fp32": "evonorm_s0", "int8": "range_evonorm"}
 _RATE = 1.0  # averaging rate; no cost depends on it
-_UNKNOWN = Exchanges(are_fixed=False, are_balanced=False)
+_OTHERS: dict[AlgorithmName, Form] = {
+    "deepsqueeze": partial(DeepSqueeze, averaging_rate=_RATE),
+    "gradient_push": partial(GradientPush, averaging_rate=_RATE),
+    "dcd": Dcd,
+}
 
 # reference.md, section 5; the common optimizer of the paper's experiments.
 PAPER_OPTIMIZER = Sgd(momentum=0.9, nesterov=True, weight_decay=1e-4)
@@ -162,8 +170,7 @@ def setting_of(subject: Subject) -> Setting:
         for device in range(schedule.num_devices)
     ]
     out_degree, in_degree = max(degrees, key=sum)
-    is_published = subject.scenario.gossip.algorithm == "choco_numerator"
-    choco = ALGORITHMS["choco_numerator" if is_published else "choco"]
+    choco = Choco if algorithm_named(subject.scenario) is not ChocoNumerator else ChocoNumerator
     return Setting(
         name=form.name,
         image_shape=form.image_shape,
@@ -173,7 +180,7 @@ def setting_of(subject: Subject) -> Setting:
         optimizer=subject.optimizer,
         out_degree=out_degree,
         in_degree=in_degree,
-        choco=choco.form(exchanges_of(subject.scenario, schedule)),
+        choco=form_for(choco, exchanges_of(subject.scenario, schedule)),
         depth=form.depth,
         width=form.width,
     )
@@ -268,7 +275,5 @@ def _make(
     setting: Setting, name: AlgorithmName, compressor: Compressor, layout: ParameterLayout
 ) -> Algorithm[Any]:
     """Make an algorithm; DCD on one-way links gets the costs of as many two-way links."""
-    kind = ALGORITHMS[name]
-    form = setting.choco if name == "choco" else kind.form(_UNKNOWN)
-    rate = {"averaging_rate": _RATE} if kind.has_rate else {}
-    return form(compressor=compressor, layout=layout, **rate)
+    choco = partial(setting.choco, averaging_rate=_RATE)
+    return _OTHERS.get(name, choco)(compressor=compressor, layout=layout)

@@ -14,13 +14,12 @@ from edgesim.assembly.free_clocks import clocks_of
 from edgesim.assembly.subject import Subject
 from edgesim.costs.measured_model import MeasuredModel
 from edgesim.errors import device_label
+from edgesim.models.norms import NORMS
 from edgesim.scenario.attendance import make_attendance
 from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.schema import Scenario
 from edgesim.study.batteries import NAMED_NOTICES, battery_notices
 from topologies import TimedChurn
-
-_EIGHT_BIT_NORMS = ("range_evonorm", "range_batch")
 
 # Clocks run for at most so many rounds of all devices together, which takes up to a second. Later
 # rounds of a device are assumed to take the mean of its rounds so far.
@@ -50,7 +49,8 @@ def precision_notices(scenario: Scenario) -> list[str]:
     """What `model.precision: int8` leaves in fp32, and how it changes messages."""
     model, notices = scenario.model, []
     is_own = isinstance(model.name, OwnPart)
-    if model.precision == "int8" and not is_own and model.norm_used not in _EIGHT_BIT_NORMS:
+    is_plain = NORMS[model.norm_used].make_eight_bit is None
+    if model.precision == "int8" and not is_own and is_plain:
         notices.append(
             f"model.norm: {model.norm_used} computes in fp32 between the 8-bit layers of "
             "model.precision: int8; with model.norm: null it is range_evonorm, in 8 bits"

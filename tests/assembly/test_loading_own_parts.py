@@ -7,6 +7,7 @@ from hashlib import blake2b
 
 import pytest
 
+from edgesim.assembly.options import options_of
 from edgesim.assembly.own_parts import load_part, make_part
 from edgesim.errors import ScenarioError
 from edgesim.scenario.own_parts import OwnPart, package_digest
@@ -50,8 +51,7 @@ def test_tracebacks_show_lines_of_a_file_that_is_not_there():
     [
         (GOOD, "Mines", {}, "/gone/mine.py has no Mines; did you mean Mine?"),
         (GOOD, "number", {}, "is no class or function"),
-        (GOOD, "Mine", {"weight": 1}, "can't be called with weight: got an unexpected keyword"),
-        ("def Mine(a): ...", "Mine", {}, "can't be called with nothing: missing a required"),
+        ("def Mine(a, /): ...", "Mine", {}, "can't be called with nothing: missing a required"),
         (
             "def Mine():\n    raise ValueError('no\\nluck')",
             "Mine",
@@ -68,6 +68,62 @@ def test_what_does_not_work_is_refused_in_one_line(source, name, options, said):
     assert str(caught.value).startswith("gossip.algorithm: /gone/mine.py")
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+OPTIONS = """
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+@dataclass(frozen=True)
+class Mine:
+    \"\"\"Something.
+
+    Attributes:
+        fade: share that is left,
+            in (0, 1].
+    \"\"\"
+
+    fade: Annotated[float, Field(gt=0, le=1)]
+    kind: Literal["one", "other"] = "one"
+    count: int | None = None
+    names: list[str] = ()
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {},
+            "gossip.options.fade is missing; /gone/mine.py:Mine needs it; must be a number in (0,",
+        ),
+        ({"fade": 2.0}, "gossip.options.fade is 2.0; must be a number in (0, 1]"),
+        ({"fade": float("nan")}, "gossip.options.fade is nan; must be"),
+        (
+            {"fade": 1, "kind": "two"},
+            "gossip.options.kind is the text 'two'; must be one of one, other",
+        ),
+        ({"fade": 1, "count": 1.5}, "gossip.options.count is 1.5; must be a whole number or null"),
+        (
+            {"fade": 1, "cuont": 1},
+            "gossip.options.cuont is no option of /gone/mine.py:Mine; did you mean count?",
+        ),
+    ],
+)
+def test_options_are_held_to_the_annotations(options, said):
+    with pytest.raises(ScenarioError) as caught:
+        make_part(part_of(OPTIONS), "gossip.algorithm", options)
+    assert said in str(caught.value)
+
+
+def test_options_that_fit_are_passed_on_and_described():
+    made = make_part(part_of(OPTIONS), "gossip.algorithm", {"fade": 1, "count": None, "names": [1]})
+    assert (made.fade, made.names) == (1, [1]), "lists are not looked into"
+    fade = options_of(type(made), ())["fade"]
+    assert (fade.meaning, fade.is_required) == ("share that is left, in (0, 1].", True)
+    assert fade.takes(fade.example)
 
 
 def test_a_part_without_what_is_needed_is_refused():

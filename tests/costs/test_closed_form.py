@@ -14,7 +14,8 @@ from edgesim.costs.model_form import ModelForm
 from edgesim.costs.work_meter import WorkMeter
 from edgesim.learning.flat_model import FlatModel
 from edgesim.models import MODELS, NORMS
-from edgesim.models.catalog import ModelSize, build_model
+from edgesim.models.catalog import build_model
+from edgesim.models.kind import ModelSize
 
 
 def form_of(name, image_shape, settings=None, norm=None):

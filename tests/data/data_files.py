@@ -17,6 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from edgesim.data.images import Dataset, LabelledImages
+from edgesim.data.sources import open_dataset
+
 IMAGE_STRUCT = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 
 
@@ -89,3 +92,16 @@ def write_folders(root: Path, images_by_class: dict[str, Sequence[np.ndarray]], 
         (root / class_name).mkdir(parents=True)
         for number, image in enumerate(images):
             (root / class_name / f"{number}.{kind}").write_bytes(encode(image))
+
+
+def load_dataset(
+    source: str, path: Path | None, *, image_size: int | None = None, download: bool = False
+) -> Dataset:
+    """A dataset with all images read into memory.
+
+    Raises:
+        DataError: as `open_dataset`, or an image can't be read.
+    """
+    dataset = open_dataset(source, path, image_size=image_size, download=download)
+    train, test = (LabelledImages(s.images_NHWC, s.labels) for s in (dataset.train, dataset.test))
+    return Dataset(train, test, dataset.class_names, dataset.name, dataset.published)

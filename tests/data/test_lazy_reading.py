@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data_files import encode, random_images, write_folders, write_parquet
+from data_files import encode, load_dataset, random_images, write_folders, write_parquet
 
 from edgesim.data import decoding, sources
 from edgesim.data.errors import DataError
-from edgesim.data.sources import load_dataset, open_dataset
+from edgesim.data.sources import open_dataset
 
 NUM_TRAIN, NUM_TEST = 3000, 400  # several reads of a Parquet file's row group
 IMAGES = random_images(np.random.default_rng(3), NUM_TRAIN + NUM_TEST, 4, 4, 3)

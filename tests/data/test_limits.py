@@ -13,14 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from data_files import IMAGE_STRUCT, encode, random_images, write_idx, write_parquet
+from data_files import IMAGE_STRUCT, encode, load_dataset, random_images, write_idx, write_parquet
 from PIL import Image, ImageFile
 
 from edgesim.data import fashion_mnist, limits, parquet
 from edgesim.data.decoding import BYTES_PER_BLOCK, EncodedImage, decode_images, resize_images
 from edgesim.data.errors import DataError
 from edgesim.data.parquet_pages import largest_page_bytes, num_rows
-from edgesim.data.sources import load_dataset
 
 SMALL = encode(random_images(np.random.default_rng(0), 8, 8, 3))
 

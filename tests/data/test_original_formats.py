@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from data_files import (
     encode,
+    load_dataset,
     random_images,
     write_cifar,
     write_folders,
@@ -19,7 +20,6 @@ from data_files import (
 from edgesim.data import cifar, fashion_mnist, imagenette
 from edgesim.data.errors import DataError
 from edgesim.data.imagenette import CLASS_NAME_BY_WORDNET_ID, FOLDERS
-from edgesim.data.sources import load_dataset
 from edgesim.data.torchvision_compat import torchvision_datasets
 
 RNG = np.random.default_rng(0)

@@ -9,11 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from data_files import encode, random_images, write_parquet
+from data_files import encode, load_dataset, random_images, write_parquet
 
 from edgesim.data.errors import DataError
 from edgesim.data.images import Dataset
-from edgesim.data.sources import load_dataset
 
 IMAGES = random_images(np.random.default_rng(0), 6, 5, 4, 3)
 FILES = [encode(image) for image in IMAGES]

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data_files import encode, random_images, write_parquet
+from data_files import encode, load_dataset, random_images, write_parquet
 
 from edgesim.data import torchvision_compat
 from edgesim.data.errors import DataError
 from edgesim.data.images import LabelledImages, Splits, channel_statistics
 from edgesim.data.parquet import read_parquet
 from edgesim.data.source import NamedSource
-from edgesim.data.sources import SOURCES, load_dataset
+from edgesim.data.sources import SOURCES
 
 
 def test_digits_are_all_there_in_the_same_proportions():

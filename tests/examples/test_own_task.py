@@ -19,8 +19,8 @@ from runs_of_examples import (
 from edgesim import load_run
 from edgesim.assembly.preparation import prepare
 from edgesim.errors import ScenarioError
-from edgesim.learning.tasks import TASKS
 from edgesim.scenario import load_scenario
+from edgesim.scenario.catalog import TASKS
 from edgesim.study.iteration import iteration_costs
 
 NAME = "power.yaml"
@@ -132,10 +132,10 @@ def test_targets_and_tasks_that_do_not_fit_are_refused(settings, said):
 
 def test_measures_by_hand():
     outputs, targets = torch.tensor([[1.0], [3.0]]), torch.tensor([0.0, 1.0])
-    task = TASKS["regression"]
+    task = TASKS["regression"]()
     assert float(task.loss(outputs, targets)) == 2.5  # (1 + 4) / 2
     assert task.sums(outputs, targets) == {"loss": 5.0, "mean_absolute_error": 3.0}
-    words = TASKS["next_token"].sums(torch.zeros(2, 3, 4), torch.zeros(2, 3, dtype=torch.int64))
+    words = TASKS["next_token"]().sums(torch.zeros(2, 3, 4), torch.zeros(2, 3, dtype=torch.int64))
     assert words["accuracy"] == 2.0  # of equal outputs the first is the largest
     assert words["loss"] == pytest.approx(2 * np.log(4))
     with pytest.raises(ValueError, match="needs as many numbers in both"):

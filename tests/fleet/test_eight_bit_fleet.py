@@ -9,8 +9,9 @@ import torch
 from faulty_hosts import run_hosts
 from small_fleets import assert_same_bits, outcome, prepared, train
 
-from edgesim.assembly.build import PLAIN, DataSpec, make_compressor, make_flat_model
+from edgesim.assembly.build import PLAIN, DataSpec, make_flat_model
 from edgesim.assembly.devices import make_devices
+from edgesim.assembly.gossip import make_compressor
 from edgesim.compression import TopK, decode
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.device.trainer import DivergedError

@@ -9,7 +9,8 @@ import torch
 import yaml
 from rich.console import Console
 
-from edgesim.assembly.build import PLAIN, make_algorithm, make_flat_model, make_schedule
+from edgesim.assembly.build import PLAIN, make_flat_model, make_schedule
+from edgesim.assembly.gossip import make_algorithm
 from edgesim.assembly.preparation import prepare
 from edgesim.device.trainer import Trainer
 from edgesim.fleet.run import run_scenario

@@ -1,11 +1,18 @@
-"""The schema's literals name exactly what the registries can build."""
+"""The schema and the catalogs name the same, and what a catalog names is there."""
 
-from edgesim.compression.catalog import COMPRESSORS
-from edgesim.data.sources import SOURCES
-from edgesim.gossip.catalog import ALGORITHMS
-from edgesim.models.catalog import MODELS
+from inspect import signature
+
+import pytest
+
+from edgesim.assembly.options import options_of
+from edgesim.scenario import catalog
+from edgesim.scenario.catalog import Catalog
 from edgesim.scenario.outline import SCENARIO, Slot
+from edgesim.scenario.own_parts import OWN
 from topologies import KINDS
+
+CATALOGS = [value for value in vars(catalog).values() if isinstance(value, Catalog)]
+ENTRIES = [(of, name) for of in CATALOGS for name in of]
 
 
 def slot_at(*path: str) -> Slot:
@@ -17,26 +24,43 @@ def slot_at(*path: str) -> Slot:
     return slot
 
 
-def test_algorithms():
-    assert set(slot_at("gossip").names) == set(ALGORITHMS)
+@pytest.mark.parametrize(("of", "name"), ENTRIES, ids=str)
+def test_each_entry_is_there_and_described_in_one_line(of, name):
+    assert of[name] is not None
+    assert of.description(name)
+    assert "\n" not in of.description(name)
 
 
-def test_models():
-    assert set(slot_at("model", "name").names) == set(MODELS)
+@pytest.mark.parametrize(
+    ("path", "of"),
+    [
+        (("gossip",), catalog.ALGORITHMS),
+        (("gossip", "compressor"), catalog.COMPRESSORS),
+        (("training", "optimizer"), catalog.OPTIMIZERS),
+        (("training", "schedule"), catalog.SCHEDULES),
+        (("data", "partition"), catalog.PARTITIONS),
+    ],
+)
+def test_names_with_a_section_are_of_the_catalog(path, of):
+    slot = slot_at(*path)
+    names = {name for section in slot.sections for name in slot.names_of(section)}
+    assert names - {OWN} == set(of)
 
 
-def test_sources():
-    assert set(slot_at("data", "source").names) == set(SOURCES)
-
-
-def test_compressors_and_their_options():
+def test_keys_of_compressors_are_their_options():
     slot = slot_at("gossip", "compressor")
-    options_by_kind = {
-        kind: set(section.model_fields) - {"kind"}
-        for kind in slot.names
-        if (section := slot.section_named(kind))
-    }
-    assert options_by_kind == {kind: set(entry.options) for kind, entry in COMPRESSORS.items()}
+    for name, make in catalog.COMPRESSORS.items():
+        section = slot.section_named(name)
+        assert section is not None
+        assert set(section.model_fields) - {"kind"} == set(signature(make).parameters)
+
+
+def test_a_compressor_is_called_by_its_name():
+    examples = {"keep": 0.5, "values": "fp32", "bits": 4}
+    for name, make in catalog.COMPRESSORS.items():
+        options = options_of(make, ())
+        needed = {key: examples[key] for key, option in options.items() if option.is_required}
+        assert make(**needed).name == name
 
 
 def test_topologies_and_their_options():

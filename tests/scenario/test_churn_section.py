@@ -155,10 +155,11 @@ def test_a_run_that_outlasts_the_last_join_is_accepted():
 
 
 def test_dcd_refuses_it():
-    problem = problem_of(
-        fleet={"devices": 4, "churn": {"joins": CHURN["joins"]}}, gossip={"algorithm": "dcd"}
-    )
-    assert "fleet.churn is set; gossip.algorithm: dcd needs the same graph" in problem
+    fleet = {"devices": 4, "churn": {"joins": CHURN["joins"]}}
+    scenario = Scenario.model_validate(least(fleet=fleet, gossip={"algorithm": "dcd"}))
+    said = "fleet.churn is set; gossip.algorithm: dcd needs the same graph"
+    with pytest.raises(ScenarioError, match=said):
+        make_schedule(scenario)
 
 
 FREE = {"devices": 4, "pace": "free", "profile": "raspberry-pi-4b"}

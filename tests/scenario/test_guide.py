@@ -184,9 +184,17 @@ def test_the_example_of_an_algorithm_shows_a_compressor():
 
 def test_what_is_printed_cites_the_reference_by_its_file():
     said = [f"{entry.meaning} {entry.must_be}" for entry in EVERY]
-    for what in ("topologies", "algorithms", "compressors", "models", "datasets"):
+    for what in (
+        "topologies",
+        "algorithms",
+        "compressors",
+        "models",
+        "datasets",
+        "tasks",
+        "partitions",
+    ):
         for name, description in catalog_table(what, None).rows:
             said.append(str(catalog_table(what, name)) + description)
-    said += NORMS.values()
+    said += [kind.description for kind in NORMS.values()]
     assert not [text for text in said if "\u00a7" in text or re.search(r"\bR's|\bR:|\(R\)", text)]
     assert any("docs/reference.md, section 3.7" in text for text in said)

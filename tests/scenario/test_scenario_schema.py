@@ -1,11 +1,14 @@
 """Defaults, immutability, and what must hold between keys."""
 
 import pickle
+import re
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from edgesim.assembly.gossip import check_one_graph
+from edgesim.errors import ScenarioError
 from edgesim.scenario import Scenario
 from edgesim.scenario.outline import SCENARIO, Slot
 
@@ -89,7 +92,7 @@ def test_topologies_give_kind_and_options_as_their_builder_takes_them():
     ],
 )
 def test_dcd_accepts_fixed_symmetric_weights(topology: dict[str, Any]):
-    Scenario.model_validate(least(topology=topology, gossip={"algorithm": "dcd"}))
+    check_one_graph(Scenario.model_validate(least(topology=topology, gossip={"algorithm": "dcd"})))
 
 
 @pytest.mark.parametrize(
@@ -106,7 +109,9 @@ def test_dcd_accepts_fixed_symmetric_weights(topology: dict[str, Any]):
     ],
 )
 def test_dcd_refuses_weights_that_do_not_average(topology: dict[str, Any], key: str):
-    assert key in problem_of(topology=topology, gossip={"algorithm": "dcd"})
+    scenario = Scenario.model_validate(least(topology=topology, gossip={"algorithm": "dcd"}))
+    with pytest.raises(ScenarioError, match=re.escape(key)):
+        check_one_graph(scenario)
 
 
 @pytest.mark.parametrize(

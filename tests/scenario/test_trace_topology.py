@@ -87,8 +87,11 @@ def test_a_wrong_value_is_refused_with_its_line(topology: str, error: str, tmp_p
 
 def test_dcd_refuses_a_trace(tmp_path: Path):
     text = LEAST.replace("{kind: ring}", "{kind: trace, path: c.csv, seconds_per_round: 1}")
-    message = error_of(write(tmp_path, text), "gossip.algorithm=dcd", "topology.weights=metropolis")
-    assert "topology.kind is trace; gossip.algorithm: dcd needs a fixed graph" in message
+    overrides = ("gossip.algorithm=dcd", "topology.weights=metropolis")
+    scenario = load_scenario(write(tmp_path, text), overrides)
+    said = "topology.kind is trace; gossip.algorithm: dcd needs a fixed graph"
+    with pytest.raises(ScenarioError, match=said):
+        make_schedule(scenario)
 
 
 def test_buses_and_stops_can_tell_each_other_everything():

@@ -8,7 +8,8 @@ from typing import cast
 
 import pytest
 
-from edgesim.assembly.build import make_algorithm, make_schedule
+from edgesim.assembly.build import make_schedule
+from edgesim.assembly.gossip import make_algorithm
 from edgesim.assembly.rate_search import search as averaging_rate
 from edgesim.assembly.rate_search.search import (
     RATES,

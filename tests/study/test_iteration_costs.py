@@ -13,7 +13,7 @@ from edgesim.assembly.preparation import prepare
 from edgesim.compression.wire import HEADER
 from edgesim.costs.work_meter import WorkMeter
 from edgesim.data.errors import DataError
-from edgesim.data.sources import load_dataset
+from edgesim.data.sources import open_dataset
 from edgesim.errors import ScenarioError
 from edgesim.fleet.run import run_scenario
 from edgesim.gossip.algorithm import OutEdge
@@ -247,7 +247,7 @@ def test_training_is_counted_in_rounds_of_the_published_number_of_samples(tmp_pa
 
 
 def test_the_shapes_of_data_that_need_no_reading_are_right():
-    digits = load_dataset("digits", None)
+    digits = open_dataset("digits", None)
     known = data_shape(DataSection(source="digits", partition={"kind": "iid"}, batch_size=1))
     assert known.image_shape == digits.image_shape
     assert known.num_classes == digits.num_classes

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgesim.assembly.build import disagrees, kind_of_algorithm, make_compressor
-from edgesim.assembly.known_data import DataShape
+from edgesim.assembly.gossip import make_compressor, where_devices_disagree
 from edgesim.assembly.rate_search.search_fleet import search_fleet
 from edgesim.assembly.rate_search.trial import Trials
 from edgesim.assembly.subject import subject_of, with_rate
+from edgesim.data.shape import DataShape
 from edgesim.errors import ScenarioError
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.scenario.schema import Scenario
@@ -164,11 +164,11 @@ def find_rate(
 
 def _floor(scenario: Scenario, schedule: Schedule) -> str:
     """Notice about an algorithm whose devices agree at no averaging rate (docs/choco.md)."""
-    kind, compressor = kind_of_algorithm(scenario), make_compressor(scenario)
     layout = ParameterLayout.from_shapes([(LEAST_ENTRIES,)])
-    if compressor.form(layout).is_exact or kind is None or not disagrees(scenario, schedule):
+    place = where_devices_disagree(scenario, schedule)
+    if not place or make_compressor(scenario).form(layout).is_exact:
         return ""
-    where = "" if kind.disagrees == "everywhere" else f" {kind.disagrees}"
+    where = "" if place == "everywhere" else f" {place}"
     return (
         f"At no rate does {scenario.gossip.algorithm} bring devices together for good{where}: "
         "a distance remains, which gossip.algorithm: choco does not have"

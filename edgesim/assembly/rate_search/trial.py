@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from edgesim.assembly.build import make_algorithm
 from edgesim.assembly.free_clocks import EndOfRound, clocks_of
+from edgesim.assembly.gossip import make_algorithm
 from edgesim.assembly.rate_search.search_fleet import SearchFleet
 from edgesim.assembly.subject import Subject, with_rate
 from edgesim.gossip.algorithm import Algorithm, GossipState, OutEdge, Share

@@ -16,7 +16,7 @@ from itertools import pairwise
 from math import inf, isnan
 from typing import Any
 
-from edgesim.assembly.build import averaging_rate, disagrees, kind_of_algorithm
+from edgesim.assembly.gossip import averaging_rate, where_devices_disagree
 from edgesim.fleet.recording.evaluation import CONSENSUS
 from edgesim.scenario.schema import Scenario
 from topologies import Schedule
@@ -111,13 +111,12 @@ def _per_round(evaluation: tuple[int, float]) -> float:
 
 
 def _remedy(scenario: Scenario, schedule: Schedule) -> str:
-    rate, kind = averaging_rate(scenario), kind_of_algorithm(scenario)
-    if rate is None:
+    if (rate := averaging_rate(scenario)) is None:
         return "compress less, or lower training.optimizer.lr"
-    by_place = kind is not None and kind.disagrees == "where push weights move"
-    if kind is not None and by_place and disagrees(scenario, schedule):
+    where = where_devices_disagree(scenario, schedule)
+    if where and where != "everywhere":
         return (
-            f"set gossip.algorithm to choco: {kind.disagrees}, compression keeps "
+            f"set gossip.algorithm to choco: {where}, compression keeps "
             f"{scenario.gossip.algorithm} from agreeing at any averaging rate; or lower "
             f"gossip.averaging_rate, now {rate}"
         )

@@ -12,10 +12,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from edgesim.assembly.budget import memory_of_devices
-from edgesim.assembly.build import averaging_rate, make_compressor, make_task
+from edgesim.assembly.build import make_task
 from edgesim.assembly.equipment import device_profiles
-from edgesim.assembly.known_data import DataShape
+from edgesim.assembly.gossip import averaging_rate, make_compressor
 from edgesim.assembly.preparation import Prepared
+from edgesim.data.shape import DataShape
 from edgesim.device.trainer import DivergedError
 from edgesim.fleet.recording.departures import departures
 from edgesim.fleet.recording.divergence import growth_warning

@@ -1,0 +1,149 @@
+"""Gossip of a fleet: its algorithm and compressor, made from the names in a scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import Parameter
+from typing import Any, Literal
+
+from edgesim.assembly.equipment import has_batteries, may_leave
+from edgesim.assembly.options import parameters_of
+from edgesim.assembly.own_parts import load_part, make_part, needs, part_and_options
+from edgesim.compression.compressors import Compressor
+from edgesim.errors import ScenarioError
+from edgesim.gossip.algorithm import Algorithm, Exchanges, disagreement, form_for, needs_one_graph
+from edgesim.learning.parameters import ParameterLayout
+from edgesim.scenario.catalog import ALGORITHMS, COMPRESSORS
+from edgesim.scenario.schema import Scenario
+from edgesim.scenario.topology import REGULAR_KINDS, SYMMETRIC_KINDS, Cycle
+from topologies import Schedule, first_exchange, is_balanced
+
+_ALGORITHM = "gossip.algorithm"
+_COMPRESSOR = "gossip.compressor.kind"
+
+
+def make_compressor(scenario: Scenario) -> Compressor:
+    """Compressor of the gossip section; values default to the model's precision.
+
+    Raises:
+        ScenarioError: it can't be made.
+    """
+    part, options = part_and_options(scenario.gossip.compressor, "kind", COMPRESSORS)
+    if options.get("values") is None:
+        values = parameters_of(load_part(part, _COMPRESSOR)).get("values")
+        if values is not None and values.default is Parameter.empty:
+            options["values"] = scenario.model.precision
+    made: Compressor = make_part(part, _COMPRESSOR, options, needs(Compressor))
+    return made
+
+
+def make_algorithm(
+    scenario: Scenario, layout: ParameterLayout, schedule: Schedule
+) -> Algorithm[Any]:
+    """Gossip algorithm of a fleet, in the form that fits its exchanges.
+
+    Raises:
+        ScenarioError: it can't be made.
+    """
+    given: dict[str, Any] = {"compressor": make_compressor(scenario), "layout": layout}
+    if (rate := averaging_rate(scenario)) is not None:
+        given["averaging_rate"] = rate
+    _check_rate(scenario, rate)
+    part, options = part_and_options(
+        scenario.gossip, "algorithm", ALGORITHMS, type(scenario.gossip).model_fields
+    )
+    exchanges = exchanges_of(scenario, schedule)
+    made: Algorithm[Any] = make_part(
+        part,
+        _ALGORITHM,
+        options,
+        needs(Algorithm),
+        lambda named: form_for(named, exchanges),
+        **given,
+    )
+    return made
+
+
+def _check_rate(scenario: Scenario, rate: float | None) -> None:
+    """Refuse an averaging rate of an algorithm that has none, and an algorithm without its rate."""
+    name = scenario.gossip.algorithm
+    has_rate = parameters_of(algorithm_named(scenario)).get("averaging_rate")
+    if rate is None and has_rate is not None and has_rate.default is Parameter.empty:
+        raise ScenarioError(
+            f"gossip.averaging_rate is missing; {name} needs it: a number in (0, 1], or auto"
+        )
+    if rate is not None and has_rate is None:
+        raise ScenarioError(f"gossip.averaging_rate is {rate:g}; {name} has none: remove it")
+
+
+def algorithm_named(scenario: Scenario) -> Callable[..., Algorithm[Any]]:
+    """The class of a scenario's algorithm, as the scenario names it.
+
+    Raises:
+        ScenarioError: it can't be loaded.
+    """
+    part, _ = part_and_options(scenario.gossip, "algorithm", ALGORITHMS)
+    named: Callable[..., Algorithm[Any]] = load_part(part, _ALGORITHM)
+    return named
+
+
+def exchanges_of(scenario: Scenario, schedule: Schedule) -> Exchanges:
+    """What the scenario alone says of its exchanges.
+
+    Edges are fixed in lockstep, on a graph that stays, if nobody leaves.
+    """
+    is_in_step = scenario.fleet.pace == "lockstep" and not may_leave(scenario)
+    are_fixed = schedule.is_static and is_in_step
+    are_balanced = are_fixed and is_balanced(schedule.graph(first_exchange(schedule)))
+    return Exchanges(are_fixed=are_fixed, are_balanced=are_balanced)
+
+
+def where_devices_disagree(
+    scenario: Scenario, schedule: Schedule
+) -> Literal["", "everywhere", "where push weights move"]:
+    """Where lossy compression keeps devices apart at any averaging rate (docs/choco.md).
+
+    Empty if it does not with the scenario's algorithm and graph.
+    """
+    where = disagreement(algorithm_named(scenario))
+    is_here = where == "everywhere" or not exchanges_of(scenario, schedule).are_balanced
+    return where if where and is_here else ""
+
+
+def averaging_rate(scenario: Scenario) -> float | None:
+    """Averaging rate of a scenario that was prepared; None if its algorithm has none."""
+    rate: float | Literal["auto"] | None = getattr(scenario.gossip, "averaging_rate", None)
+    assert rate != "auto", "assembly/rate_search finds a number first"
+    return rate
+
+
+def check_one_graph(scenario: Scenario) -> None:
+    """Refuse a graph that changes, or weights that differ in direction, where they can't be had.
+
+    Raises:
+        ScenarioError: the algorithm needs one graph with symmetric weights.
+    """
+    fleet, topology, name = scenario.fleet, scenario.topology, scenario.gossip.algorithm
+    if not needs_one_graph(algorithm_named(scenario)):
+        return
+    if fleet.churn is not None:
+        raise ScenarioError(
+            f"fleet.churn is set; gossip.algorithm: {name} needs the same graph in every exchange"
+        )
+    kind = topology.kind
+    if isinstance(topology, Cycle) or kind not in SYMMETRIC_KINDS:
+        raise ScenarioError(
+            f"topology.kind is {kind}; gossip.algorithm: {name} needs a fixed graph with the same "
+            f"weights both ways: {', '.join(sorted(SYMMETRIC_KINDS))}"
+        )
+    if kind not in REGULAR_KINDS and topology.weights != "metropolis":
+        raise ScenarioError(
+            f"topology.weights is {topology.weights}; must be metropolis for gossip.algorithm: "
+            f"{name} on topology.kind: {kind}, whose devices may differ in their number of "
+            "neighbours"
+        )
+    if has_batteries(scenario):
+        raise ScenarioError(
+            f"gossip.algorithm is {name}, which needs the same graph for ever, but a device with a "
+            "battery leaves when it is empty; set its battery_wh: plugged_in, or choose choco"
+        )
