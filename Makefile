@@ -18,7 +18,7 @@ demo: $(INSTALLED)  ## install, train the quickstart fleet, print its results
 	$(BIN)/edgesim run $(SCENARIO)
 
 test: $(DEVELOPING)  ## install and run all tests
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses=2 --dist=worksteal
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses=2 --dist=worksteal
 
 check: $(DEVELOPING)  ## style, types and the order of layers
 	$(BIN)/ruff check .

@@ -23,6 +23,15 @@ settings.register_profile(
 settings.load_profile("edgesim")
 
 
+def pytest_collection_modifyitems(items):
+    """Tests with Ray come first, so that one of the two processes of `make test` runs them all.
+
+    That process starts one Ray for them and waits a lot, while the other one is at work. It hands
+    what it does not get to over in the end.
+    """
+    items.sort(key=lambda item: item.get_closest_marker("ray") is None)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread():
     """As in every process of a fleet."""

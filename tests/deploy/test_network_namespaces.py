@@ -8,18 +8,21 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import suppress
+from io import StringIO
 from pathlib import Path
 
-import pandas as pd
 import pytest
 import yaml
+from process_trees import wait_for
+from rich.console import Console
+from small_fleets import assert_same_bits
 
-from edgesim.results.columns import WALL_COLUMNS
+from edgesim.assembly.preparation import prepare
+from edgesim.fleet.run import RunResult, run_scenario
+from edgesim.scenario import load_scenario
 
 RAY = str(Path(sys.executable).with_name("ray"))
-EDGESIM = [sys.executable, "-m", "edgesim"]
 HEAD_IP, WORKER_IP, PORT = "10.213.7.1", "10.213.7.2", 6379
 SCENARIO = {
     "name": "two-machines",
@@ -98,7 +101,6 @@ def test_a_fleet_on_two_machines_has_the_bits_of_one(tmp_path, namespaces):
     """They see each other's addresses alone, and ask for a token."""
     scenario = tmp_path / "scenario.yaml"
     scenario.write_text(yaml.safe_dump(SCENARIO))
-    log = (tmp_path / "log.txt").open("w")
     sockets = tempfile.mkdtemp(prefix="es-ray-", dir="/tmp")  # their paths must be short
     head_options = ["--head", f"--port={PORT}", f"--temp-dir={sockets}"]
     head_options += ["--include-dashboard=false"]
@@ -110,47 +112,37 @@ def test_a_fleet_on_two_machines_has_the_bits_of_one(tmp_path, namespaces):
         ):
             start = ["ip", "netns", "exec", name, RAY, "start", "--block", "--num-cpus=1"]
             common = [f"--node-ip-address={address}", "--disable-usage-stats"]
-            nodes.append(
-                subprocess.Popen(
-                    [*start, *common, *options],
-                    env=environment("a" * 64),
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
+            log = tmp_path / f"{name}.log"
+            with log.open("w") as output:
+                nodes.append(
+                    subprocess.Popen(
+                        [*start, *common, *options],
+                        env=environment("a" * 64),
+                        stdout=output,
+                        stderr=output,
+                        start_new_session=True,
+                    )
                 )
-            )
-            wait_for_nodes(namespaces[0], len(nodes))
-        run = [*EDGESIM, "run", str(scenario), "--out"]
-        address = ["--address", f"{HEAD_IP}:{PORT}"]
-        subprocess.run(
-            ["ip", "netns", "exec", namespaces[0], *run, str(tmp_path / "two"), *address],
+            wait_for(lambda: "Ray runtime started" in log.read_text(), nodes[-1])  # noqa: B023
+        command = [sys.executable, "-m", "edgesim", "run", str(scenario)]
+        command += ["--out", str(tmp_path / "two"), "--address", f"{HEAD_IP}:{PORT}"]
+        done = subprocess.run(
+            ["ip", "netns", "exec", namespaces[0], *command],
             env=environment("a" * 64),
-            stdout=log,
-            stderr=log,
+            capture_output=True,
+            text=True,
             timeout=200,
-            check=True,
+            check=False,
         )
+        assert done.returncode == 0, done.stderr
     finally:
         for node in reversed(nodes):
             end(node)
-        log.close()
         shutil.rmtree(sockets, ignore_errors=True)
-    inline = [*run, str(tmp_path / "one"), "--inline"]
-    subprocess.run(inline, capture_output=True, check=True, timeout=200)
-    rounds = [pd.read_parquet(tmp_path / name / "rounds.parquet") for name in ("two", "one")]
-    quiet = [table.drop(columns=list(WALL_COLUMNS), errors="ignore") for table in rounds]
-    pd.testing.assert_frame_equal(*quiet, check_exact=True)
-
-
-def wait_for_nodes(namespace: str, wanted: int) -> None:
-    """Until so many nodes have joined; pytest's own limit ends it otherwise."""
-    count = (
-        "import ray, sys; "
-        f"ray.init(address='{HEAD_IP}:{PORT}', logging_level='ERROR', log_to_driver=False); "
-        f"sys.exit(sum(node['Alive'] for node in ray.nodes()) < {wanted})"
+    one = run_scenario(
+        prepare(load_scenario(scenario)),
+        tmp_path / "one",
+        inline=True,
+        console=Console(file=StringIO()),
     )
-    command = ["ip", "netns", "exec", namespace, sys.executable, "-c", count]
-    while subprocess.run(
-        command, env=environment("a" * 64), capture_output=True, check=False
-    ).returncode:
-        time.sleep(0.5)
+    assert_same_bits(one, RunResult(str(tmp_path / "two"), {}))
