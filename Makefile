@@ -9,7 +9,7 @@ SCHEDULES ?= 500
 SEED ?= 1
 CASES ?= 1000
 
-.PHONY: help demo test check bench faults fuzz mutants golden
+.PHONY: help demo test check bench faults fuzz mutants golden dashboards
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/:/' | column -t -s ':'
@@ -38,6 +38,9 @@ mutants: $(DEVELOPING)  ## changes of the code that no test notices; PATHS="topo
 
 golden: $(DEVELOPING)  ## record digests of results anew, after a change that is meant to move them
 	$(BIN)/python tests/golden/record.py
+
+dashboards: $(DEVELOPING)  ## Grafana dashboards and rules for Prometheus, from the table of metrics
+	$(BIN)/python dashboards/make_dashboards.py
 
 bench: $(DEVELOPING)  ## benchmarks that print ratios measured in one run
 	$(BIN)/python benchmarks/overhead.py

@@ -127,6 +127,24 @@ def resume(
         show(result_table(result.summary, result.place), _out)
 
 
+@app.command("dashboard", short_help="Open Ray's dashboard of a run.")
+def dashboard_(
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RUN]", help="A run that goes on here, or a dashboard's URL; default: newest."
+        ),
+    ] = None,
+    opens: Annotated[
+        bool, typer.Option("--open/--no-open", help="Open it in a browser; else print the way in.")
+    ] = True,
+) -> None:
+    """Open Ray's dashboard of a run in a browser, without being asked for its token."""
+    from edgesim.cli.dashboard import show_dashboard
+
+    show_dashboard(run, _out, opens=opens)
+
+
 @app.command(short_help="Check a scenario with its graph, data and model.")
 def validate(scenario: ScenarioPath, overrides: Overrides = None) -> None:
     """Check a scenario with its graph, data and model; start nothing and write nothing."""

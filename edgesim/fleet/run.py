@@ -21,6 +21,7 @@ from edgesim.errors import EdgesimError
 from edgesim.fleet.conduct import Fleet, conduct, run_to_its_end
 from edgesim.fleet.environment import describe_environment, quiet_ray
 from edgesim.fleet.inline import InlineFleet
+from edgesim.fleet.on_ray.access import place_of
 from edgesim.fleet.plan import FleetPlan
 from edgesim.fleet.recording.departures import describe
 from edgesim.fleet.recording.fleet_state import Sink
@@ -93,7 +94,7 @@ def run_scenario(
     RunDirectory.check_free(out)
     with (
         closing(view or make_view(console)) as view,
-        _session(address, inline=inline, dashboard=dashboard, view=view) as mode,
+        _session(address, out, inline=inline, dashboard=dashboard, view=view) as mode,
     ):
         compute = _choose_compute(prepared, mode, console)
         digest = prepared.digest(compute)
@@ -171,7 +172,7 @@ def _resume(
     prepared = prepare(scenario, goes_on=True)
     if inline is None:
         inline = environment["mode"] == "inline" and address is None
-    with _session(address, inline=inline, dashboard=dashboard, view=view) as mode:
+    with _session(address, directory.place, inline=inline, dashboard=dashboard, view=view) as mode:
         compute = _choose_compute(prepared, mode, view.console)
         digest = prepared.digest(compute)
         if digest != directory.run_digest:
@@ -205,7 +206,9 @@ def _check_own_parts(
 
 
 @contextmanager
-def _session(address: str | None, *, inline: bool, dashboard: bool, view: View) -> Iterator[str]:
+def _session(
+    address: str | None, run: Path | str, *, inline: bool, dashboard: bool, view: View
+) -> Iterator[str]:
     """Context of a run, with Ray or inline; yields its mode."""
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)  # results must not depend on how many threads share a sum
@@ -219,7 +222,8 @@ def _session(address: str | None, *, inline: bool, dashboard: bool, view: View) 
         quiet_ray()
         from edgesim.fleet.on_ray import launch  # loads Ray, which inline runs do without
 
-        with launch.ray_session(address, dashboard=dashboard, console=view.console):
+        place, console = place_of(run), view.console
+        with launch.ray_session(address, dashboard=dashboard, console=console, run=place):
             yield "ray"
     finally:
         torch.set_num_threads(num_threads)

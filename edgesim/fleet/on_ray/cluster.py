@@ -39,13 +39,16 @@ class AddressError(FleetError, ValueError):
 
 
 @contextmanager
-def ray_session(address: str | None, *, dashboard: bool, console: Console) -> Iterator[None]:
+def ray_session(
+    address: str | None, *, dashboard: bool, console: Console, run: str = ""
+) -> Iterator[None]:
     """Join a Ray cluster, or start one on this machine, and leave or end it afterwards.
 
     Args:
         address: of a running cluster ("auto" finds a local one); None starts a new one.
         dashboard: start the dashboard with a new cluster.
         console: told where the dashboard is.
+        run: place of the run that it is for.
 
     Raises:
         AddressError: there is no cluster at the address, or it does not know this user's token.
@@ -61,9 +64,9 @@ def ray_session(address: str | None, *, dashboard: bool, console: Console) -> It
                 ray.shutdown()  # packages to ship are given when joining
                 _join(address, modules)
             if dashboard_url:
-                console.print(f"Ray dashboard: http://{dashboard_url}")
+                console.print(f"Ray dashboard: http://{dashboard_url}", soft_wrap=True)
         else:
-            stack.enter_context(own_ray(dashboard=dashboard, console=console))
+            stack.enter_context(own_ray(dashboard=dashboard, console=console, run=run))
         yield
 
 

@@ -22,9 +22,16 @@ from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-d
 from ray.exceptions import RayError
 from rich.console import Console
 
+from edgesim.fleet.on_ray.access import leave_word
 from edgesim.fleet.on_ray.fork_server import fork_server
 from edgesim.fleet.on_ray.placement import FleetError
-from edgesim.fleet.on_ray.private_folder import PREFIX, private_folder, safe_parent, sweep
+from edgesim.fleet.on_ray.private_folder import (
+    PREFIX,
+    private_folder,
+    safe_parent,
+    sweep,
+    temporary_folders,
+)
 
 NAMESPACE = "edgesim"
 RAY_FAILURES = (ConnectionError, ValueError, RuntimeError, RayError)
@@ -45,12 +52,13 @@ _FOLDER_NAME = len(f"/{PREFIX}") + 8
 
 
 @contextmanager
-def own_ray(*, dashboard: bool, console: Console) -> Iterator[None]:
+def own_ray(*, dashboard: bool, console: Console, run: str = "") -> Iterator[None]:
     """Start a cluster on this machine and end it afterwards.
 
     Args:
         dashboard: start the dashboard with it.
         console: gets the address of the dashboard, and the place of Ray's logs after a failure.
+        run: place of the run that it is for.
 
     Raises:
         FleetError: Ray can't be started here.
@@ -63,8 +71,10 @@ def own_ray(*, dashboard: bool, console: Console) -> Iterator[None]:
         stack.callback(ray.shutdown)
         url = _start(folder, python, dashboard=dashboard)
         if url:
-            needed = f" (it asks for the token in {token})" if token else ""
-            console.print(f"Ray dashboard: http://{url}{needed}", soft_wrap=True)
+            leave_word(folder, f"http://{url}", token, run)
+            asked = f"; it asks for the token in {token}" if token else ""
+            console.print(f"Ray dashboard: http://{url}{asked}", soft_wrap=True)
+            console.print("open it with: edgesim dashboard", soft_wrap=True)
         yield
 
 
@@ -74,7 +84,7 @@ def _folder_of_session(console: Console) -> Iterator[Path]:
 
     After a failure Ray's logs are copied to a folder that is kept.
     """
-    parent = safe_parent(_temporary_folders(), _SOCKET_PATH - _BELOW_FOLDER - _FOLDER_NAME)
+    parent = safe_parent(temporary_folders(), _SOCKET_PATH - _BELOW_FOLDER - _FOLDER_NAME)
     sweep(parent)
     with private_folder(parent) as folder:
         try:
@@ -86,12 +96,6 @@ def _folder_of_session(console: Console) -> Iterator[Path]:
                 kept = shutil.copytree(logs, Path(closed, "logs"))  # itself open to all, as Ray's
                 console.print(f"Ray's logs are in {kept}", soft_wrap=True)
             raise
-
-
-def _temporary_folders() -> list[Path]:
-    """The user's temporary folder, then /tmp in case the path of the first is too long."""
-    wanted = os.environ.get("RAY_TMPDIR", tempfile.gettempdir())
-    return [Path(wanted).absolute(), Path("/tmp")]  # noqa: S108 (for a private folder)
 
 
 @contextmanager

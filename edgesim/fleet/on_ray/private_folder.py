@@ -16,7 +16,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -153,11 +153,34 @@ def _is_there(folder: Path, descriptor: int) -> bool:
         return False
 
 
+def temporary_folders() -> list[Path]:
+    """Where this user wants temporary files, then where they are if that path is too long."""
+    wanted = os.environ.get("RAY_TMPDIR", tempfile.gettempdir())
+    return [Path(wanted).absolute(), Path("/tmp")]  # noqa: S108 (for a private folder)
+
+
 def sweep(parent: Path) -> None:
     """Remove the private folders of runs that have ended without removing them.
 
     Folders of others, folders in use and folders without the mark stay.
     """
+    for folder, is_in_use in _private_folders(parent):
+        if not is_in_use:
+            remove(folder)
+
+
+def living_folders(parents: Iterable[Path]) -> list[Path]:
+    """Private folders of this user that processes are using."""
+    return [
+        folder
+        for parent in dict.fromkeys(parents)
+        for folder, is_in_use in _private_folders(parent)
+        if is_in_use
+    ]
+
+
+def _private_folders(parent: Path) -> Iterator[tuple[Path, bool]]:
+    """This user's private folders, and whether somebody uses them; the others stay locked here."""
     for folder in list(parent.glob(f"{PREFIX}*")):
         try:
             descriptor = os.open(folder, _AS_FOLDER)
@@ -168,9 +191,10 @@ def sweep(parent: Path) -> None:
                 continue
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_in_use = False
             except OSError:  # in use, or the file system has no locks
-                continue
-            remove(folder)
+                is_in_use = True
+            yield folder, is_in_use
         finally:
             os.close(descriptor)
 

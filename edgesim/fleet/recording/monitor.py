@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import nan
+from threading import RLock
 from time import thread_time
 from typing import Any, Literal
 
@@ -86,6 +87,8 @@ class Monitor:
         self._restarts: dict[int, int] = {}
         self._slowest_round: int | None = 0
         self._telling_s = 0.0
+        self._pause_s = MIN_PAUSE_S
+        self._lock = RLock()  # evaluations tell sinks from a thread of theirs
         self._stopping = asyncio.Event()
 
     @property
@@ -116,14 +119,12 @@ class Monitor:
         Raises:
             RunStoppedError: a sink stops the run.
         """
+        asking = asyncio.create_task(self._keep_asking(poll))
         try:
-            while not self._stopping.is_set():
-                parts = await poll()
-                self._observe(parts)
+            while not (self._stopping.is_set() or asking.done()):
                 if not await asyncio.to_thread(self._evaluate_next):
-                    with suppress(TimeoutError):
-                        pause = max(pause_s(len(parts)), self._telling_s / MAX_SHARE)
-                        await asyncio.wait_for(self._stopping.wait(), pause)
+                    await self._rest(self._pause_s)
+            await asking
         except EvaluationStoppedError:
             _log.debug("an evaluation was stopped")
         except RunStoppedError:
@@ -132,6 +133,21 @@ class Monitor:
             _log.warning("evaluations are made up for at the end: %s", error)
         except Exception:  # noqa: BLE001 (whatever it is, training goes on)
             _log.exception("the monitor failed; evaluations are made up for at the end")
+        finally:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+
+    async def _keep_asking(self, poll: Poll) -> None:
+        """Tell sinks how far the devices are, also while models are evaluated."""
+        while not self._stopping.is_set():
+            parts = await poll()
+            self._pause_s = pause_s(len(parts))
+            self._observe(parts)
+            await self._rest(max(self._pause_s, self._telling_s / MAX_SHARE))
+
+    async def _rest(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
 
     def stop_watching(self) -> None:
         """Let `watch` end when it is done with what it does."""
@@ -155,9 +171,10 @@ class Monitor:
         """End watching, evaluations at their next batch, and the telling of all but the view."""
         self._stopping.set()
         self._evaluator.close()
-        for sink in [sink for sink in self._sinks if sink is not self._view]:
-            self._tell(sink, "close")
-        self._sinks = [self._view]
+        with self._lock:
+            for sink in [sink for sink in self._sinks if sink is not self._view]:
+                self._tell(sink, "close")
+            self._sinks = [sink for sink in self._sinks if sink is self._view]
 
     def _observe(self, parts: Sequence[Progress]) -> None:
         if not parts:
@@ -165,12 +182,10 @@ class Monitor:
         self._slowest_round = min(part.slowest_round for part in parts)
         heard = {device.device: device for part in parts for device in part.devices}
         absent = {device.device for part in parts if not part.is_there for device in part.devices}
-        self._fleet = replace(
-            self._fleet,
-            devices=dict(sorted({**self._fleet.devices, **heard}.items())),
-            absent=frozenset(absent),
-        )
-        self._update_sinks()
+        with self._lock:
+            devices = dict(sorted({**self._fleet.devices, **heard}.items()))
+            self._fleet = replace(self._fleet, devices=devices, absent=frozenset(absent))
+            self._update_sinks()
 
     def _update_sinks(self) -> None:
         start_s = thread_time()
@@ -181,16 +196,17 @@ class Monitor:
 
     def _tell(self, sink: Sink, method: str, *args: object) -> None:
         """Call a method of a sink; one that fails is told no more."""
-        if sink not in self._sinks:
-            return
-        try:
-            getattr(sink, method)(*args)
-        except RunStoppedError:
-            raise
-        except Exception as error:  # noqa: BLE001 (whatever it is, training goes on)
-            self._sinks.remove(sink)
-            said = f"{type(error).__name__}: {error}"
-            _log.warning("%s failed and is told no more: %s", type(sink).__name__, said)
+        with self._lock:
+            if sink not in self._sinks:
+                return
+            try:
+                getattr(sink, method)(*args)
+            except RunStoppedError:
+                raise
+            except Exception as error:  # noqa: BLE001 (whatever it is, training goes on)
+                self._sinks.remove(sink)
+                said = f"{type(error).__name__}: {error}"
+                _log.warning("%s failed and is told no more: %s", type(sink).__name__, said)
 
     def _with_rows(self, rows: Sequence[dict[str, Any]]) -> FleetState:
         """The state with what evaluations found, the newest last."""
@@ -230,10 +246,11 @@ class Monitor:
         self._pending.pop(0)
         if not is_final:  # the final models stay, under models/
             self._directory.drop_snapshots(round_index)
-        self._fleet = replace(self._with_rows(rows), distances=self._evaluator.distances)
-        for sink in list(self._sinks):
-            self._tell(sink, "evaluated", rows)
-        self._update_sinks()
+        with self._lock:
+            self._fleet = replace(self._with_rows(rows), distances=self._evaluator.distances)
+            for sink in list(self._sinks):
+                self._tell(sink, "evaluated", rows)
+            self._update_sinks()
         if not self._has_warned and (warning := self._warn(self.rows)):
             self._has_warned = True
             self._tell(self._view, "warn", warning)
