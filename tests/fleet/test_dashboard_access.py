@@ -99,10 +99,13 @@ def test_a_browser_gets_the_token_as_a_cookie_once_and_nobody_else(tmp_path):
             ask("/guess", target.port)
             ask(target.path, target.port)
 
-        threading.Thread(target=go).start()
+        browsers.append(threading.Thread(target=go))
+        browsers[0].start()
         return True
 
+    browsers: list[threading.Thread] = []
     assert show_in_browser(access, tmp_path, 60, browse)
+    browsers[0].join()
     cookie = "ray-authentication-token=secret; Path=/; HttpOnly; SameSite=Strict"
     assert answers == [(404, None, None), (302, f"{URL}/#/actors", cookie)]
     assert not (tmp_path / "dashboard.html").exists()
