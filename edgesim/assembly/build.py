@@ -198,7 +198,8 @@ def check_length(scenario: Scenario, schedule: Schedule, num_rounds: int | None)
     Raises:
         ScenarioError: it is, with the reason.
     """
-    in_rounds = scenario.fleet.churn is not None and scenario.fleet.pace == "lockstep"
+    fleet = scenario.fleet
+    in_rounds = fleet.churn is not None and not fleet.rules.goes_by_clock
     is_cut = in_rounds or schedule.seconds_per_round is not None
     if not is_cut and schedule.exchange_every == 1:  # the same graphs for ever
         return

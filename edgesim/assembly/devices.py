@@ -13,7 +13,7 @@ from edgesim.assembly.own_data import batch_transform
 from edgesim.data.arrays import Shard
 from edgesim.data.batches import BatchStream
 from edgesim.device.device import Device
-from edgesim.device.pace import Free, Lockstep, Pace, PaceName
+from edgesim.device.pace import Free, Lockstep, Pace
 from edgesim.device.participant import Participant
 from edgesim.device.trainer import Trainer
 from edgesim.hardware.energy_tables import ENERGY_TABLES
@@ -22,6 +22,7 @@ from edgesim.hardware.meter import ClockT, Meter
 from edgesim.hardware.timeline import Hardware, Timeline
 from edgesim.learning.flat_model import FlatModel
 from edgesim.scenario.attendance import make_attendance
+from edgesim.scenario.pace import PaceName
 from edgesim.scenario.schema import Scenario
 from topologies import Schedule
 

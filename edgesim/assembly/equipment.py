@@ -81,7 +81,7 @@ def device_hardware(scenario: Scenario, schedule: Schedule) -> tuple[Hardware, .
                 device,
                 listening,
                 attendance,
-                is_free=scenario.fleet.pace == "free",
+                hands_over=scenario.fleet.rules.hands_over,
             ),
             is_half_duplex=_is_half_duplex(scenario.network, profile),
             compute_jitter=_first(group.compute_jitter, scenario.fleet.compute_jitter),
@@ -130,7 +130,7 @@ class Links(Mapping[int, Link]):
     sender: int
     listening: tuple[float | None, ...]  # `Link.listens` by receiver
     attendance: TimedChurn
-    is_free: bool
+    hands_over: bool
     _made: dict[int, Link] = field(default_factory=dict)
 
     def __getitem__(self, receiver: int) -> Link:
@@ -160,7 +160,7 @@ class Links(Mapping[int, Link]):
             packet_bytes=network.packet_bytes,
             listens=self.listening[receiver],
             leaves_s=self.attendance.leave_s(receiver),
-            is_mortal=self.is_free and self.profiles[receiver].battery_j is not None,
+            is_mortal=not self.hands_over and self.profiles[receiver].battery_j is not None,
         )
 
 
@@ -245,7 +245,7 @@ def _awake_times(
 ) -> DutyCycle | AwakeTimes:
     """Times at which a device is awake, by its duty cycle and, at free pace, its presence."""
     cycle, churn = _duty_cycle(scenario, group), scenario.fleet.churn
-    if churn is None or scenario.fleet.pace == "lockstep":
+    if churn is None or not scenario.fleet.rules.goes_by_clock:
         return cycle
     return AwakeTimes(cycle=cycle, next_absence=partial(attendance.next_absence, device))
 

@@ -92,7 +92,7 @@ def exchanges_of(scenario: Scenario, schedule: Schedule) -> Exchanges:
 
     Edges are fixed in lockstep, on a graph that stays, if nobody leaves.
     """
-    is_in_step = scenario.fleet.pace == "lockstep" and not may_leave(scenario)
+    is_in_step = scenario.fleet.rules.waits_for_all and not may_leave(scenario)
     are_fixed = schedule.is_static and is_in_step
     are_balanced = are_fixed and is_balanced(schedule.graph(first_exchange(schedule)))
     return Exchanges(are_fixed=are_fixed, are_balanced=are_balanced)

@@ -28,13 +28,12 @@ def make_presence(scenario: Scenario) -> Presence:
         ScenarioError: the churn can't work, with the reason.
     """
     fleet = scenario.fleet
-    if fleet.churn is None or fleet.pace != "lockstep":
+    if fleet.churn is None or fleet.rules.goes_by_clock:
         return EVERYONE
     seed = torch_seed(scenario.seed, Purpose.CHURN)
     try:
-        return build_churn(
-            fleet.num_devices, seed=seed, **fleet.churn.words("lockstep", fleet.numbers)
-        )
+        words = fleet.churn.words(fleet.rules, fleet.numbers)
+        return build_churn(fleet.num_devices, seed=seed, **words)
     except TopologyError as error:
         raise ScenarioError(f"fleet.churn: {error}") from error
 
@@ -47,8 +46,8 @@ def make_attendance(scenario: Scenario) -> TimedChurn:
             absences by chance before a time that is asked for.
     """
     fleet = scenario.fleet
-    churn = fleet.churn if fleet.pace == "free" else None
-    words = churn.words("free", fleet.numbers) if churn else {}
+    churn = fleet.churn if fleet.rules.goes_by_clock else None
+    words = churn.words(fleet.rules, fleet.numbers) if churn else {}
     seed = torch_seed(scenario.seed, Purpose.CHURN)
     try:
         churn_by_time = build_timed_churn(fleet.num_devices, seed=seed, **words)

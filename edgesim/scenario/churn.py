@@ -8,11 +8,12 @@ overlap and that some device is always there.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
 from edgesim.scenario.hardware import NotNegative
+from edgesim.scenario.pace import PaceRules
 from edgesim.scenario.section import (
     LARGEST,
     ContradictionError,
@@ -29,8 +30,6 @@ DeviceReference = Annotated[
 ]
 """A device: its number, or its name where devices have names."""
 
-Pace = Literal["lockstep", "free"]
-
 _SHORTEST_ABSENCE_S = 1e-3  # least mean of random absences, each of which costs a draw
 
 
@@ -40,35 +39,40 @@ class _Entry(Section):
     Attributes:
         in_rounds: keys that count rounds; required keys stand first.
         in_seconds: for each of these keys, the key of the same meaning at free pace.
-        num_needed: number of required keys, by pace.
+        num_needed: number of required keys in rounds.
+        num_needed_s: number of required keys in seconds.
     """
 
     in_rounds: ClassVar[tuple[str, ...]]
     in_seconds: ClassVar[tuple[str, ...]]
-    num_needed: ClassVar[dict[Pace, int]] = {"lockstep": 1, "free": 1}
+    num_needed: ClassVar[int] = 1
+    num_needed_s: ClassVar[int] = 1
 
-    def check_unit(self, pace: Pace) -> None:
+    def check_unit(self, pace: PaceRules) -> None:
         """Make sure that the entry is in rounds in lockstep and in seconds at free pace.
 
         Raises:
             ContradictionError: the entry has the other unit, or lacks a required key.
         """
-        wrong, right = self.in_seconds, self.in_rounds
-        what = "is in seconds, but in lockstep churn counts rounds"
-        if pace == "free":
-            wrong, right = right, wrong
+        wrong, right, needed = self.in_seconds, self.in_rounds, self.num_needed
+        what, must_be = (
+            "is in seconds, but in lockstep churn counts rounds",
+            "a whole number of rounds",
+        )
+        if pace.goes_by_clock:
+            wrong, right, needed = right, wrong, self.num_needed_s
             what = "counts rounds, of which each device has its own at fleet.pace: free"
+            must_be = "a number of seconds"
         for key, instead in zip(wrong, right, strict=True):
             if getattr(self, key) is not None:
                 raise ContradictionError(key, f"{what}; give {instead}")
-        for key in right[: self.num_needed[pace]]:
+        for key in right[:needed]:
             if getattr(self, key) is None:
-                must_be = "a number of seconds" if pace == "free" else "a whole number of rounds"
                 raise ContradictionError(key, f"is missing; must be {must_be}")
 
-    def words(self, pace: Pace) -> dict[str, Any]:
+    def words(self, pace: PaceRules) -> dict[str, Any]:
         """Keys and values in the unit of the pace, as arguments for `topologies`."""
-        unit = self.in_rounds if pace == "lockstep" else self.in_seconds
+        unit = self.in_seconds if pace.goes_by_clock else self.in_rounds
         other = {*self.in_rounds, *self.in_seconds} - {*unit}
         return self.model_dump(exclude=other)
 
@@ -78,7 +82,7 @@ class AbsenceSection(_Entry):
 
     in_rounds = ("from_round", "until_round")
     in_seconds = ("from_s", "until_s")
-    num_needed: ClassVar[dict[Pace, int]] = {"lockstep": 1, "free": 2}
+    num_needed_s: ClassVar[int] = 2
 
     device: DeviceReference = Field(description="number of the device, or its name if it has one")
     from_round: Natural | None = Field(
@@ -103,9 +107,9 @@ class AbsenceSection(_Entry):
                 raise ContradictionError(end, f"is {stop:g}; must be above {begin}, {start:g}")
         return self
 
-    def check_unit(self, pace: Pace) -> None:
+    def check_unit(self, pace: PaceRules) -> None:
         """Check the unit; at free pace also that the absence ends, since else the device leaves."""
-        if pace == "free" and self.from_s is not None and self.until_s is None:
+        if pace.goes_by_clock and self.from_s is not None and self.until_s is None:
             raise ContradictionError(
                 "until_s",
                 "is missing; say when the device is back, or name it in churn.leaves, if it is not",
@@ -216,7 +220,7 @@ class ChurnSection(Section):
                     f"is {device}; must be from 0 to {num_devices - 1}, one of the fleet's devices",
                 )
 
-    def check_units(self, pace: Pace) -> None:
+    def check_units(self, pace: PaceRules) -> None:
         """Make sure that all entries are in the unit of the pace.
 
         Raises:
@@ -228,7 +232,7 @@ class ChurnSection(Section):
             except ContradictionError as error:
                 raise ContradictionError(f"churn.{key}.{error.key}", error.problem) from error
 
-    def words(self, pace: Pace, numbers: Mapping[str, int]) -> dict[str, Any]:
+    def words(self, pace: PaceRules, numbers: Mapping[str, int]) -> dict[str, Any]:
         """Arguments of `build_churn`, or at free pace of `build_timed_churn`.
 
         Args:

@@ -28,6 +28,7 @@ from edgesim.scenario.hardware import (
 )
 from edgesim.scenario.metrics import MetricsSection
 from edgesim.scenario.model import ModelSection
+from edgesim.scenario.pace import PACES, PaceName, PaceRules
 from edgesim.scenario.recovery import RecoverySection
 from edgesim.scenario.section import (
     MOST_DEVICES,
@@ -86,7 +87,7 @@ class FleetSection(Section):
     enforce_memory: Literal["warn", "refuse"] = Field(
         default="refuse", description="what to do if a device's memory is too small for the run"
     )
-    pace: Literal["lockstep", "free"] = Field(
+    pace: PaceName = Field(
         default="lockstep",
         description="lockstep: a device enters a round when all messages of the last one are "
         "absorbed; free: it never waits, and absorbs what has arrived by its own clock",
@@ -109,6 +110,11 @@ class FleetSection(Section):
             "one actor with many devices on each; never changes a result"
         ),
     )
+
+    @property
+    def rules(self) -> PaceRules:
+        """What the pace means to the fleet."""
+        return PACES[self.pace]
 
     @property
     def num_devices(self) -> int:
@@ -189,7 +195,7 @@ class FleetSection(Section):
 
     @model_validator(mode="after")
     def _who_leaves_in_turn_is_not_presumed_dead(self) -> Self:
-        if self.pace == "lockstep" and self.presumed_dead_after_s is not None:
+        if self.rules.hands_over and self.presumed_dead_after_s is not None:
             raise ContradictionError(
                 "presumed_dead_after_s",
                 "is set; in lockstep a device whose battery is empty hands over, and nobody sends "
@@ -201,7 +207,7 @@ class FleetSection(Section):
     def _churn_is_of_its_devices(self) -> Self:
         if self.churn is not None:
             self.churn.check_devices(self.num_devices)
-            self.churn.check_units(self.pace)
+            self.churn.check_units(self.rules)
         return self
 
     @model_validator(mode="after")
@@ -260,7 +266,7 @@ class Scenario(Section):
 
     @model_validator(mode="after")
     def _horizons_are_of_free_fleets(self) -> Self:
-        if self.training.virtual_time_s is not None and self.fleet.pace != "free":
+        if self.training.virtual_time_s is not None and not self.fleet.rules.goes_by_clock:
             raise ContradictionError(
                 "training.virtual_time_s", "is set; in lockstep give epochs or rounds alone"
             )
@@ -362,10 +368,10 @@ class Scenario(Section):
         for key in ("compute_jitter", "duty_cycle"):
             if getattr(fleet, key):
                 return f"fleet.{key}", "is set, but devices have no profile: add one"
-        if fleet.pace == "free":
+        if fleet.rules.goes_by_clock:
             return (
                 "fleet.pace",
-                "is free, but devices have no clocks; name what they are in fleet.profile",
+                f"is {fleet.pace}, but devices have no clocks; name what they are in fleet.profile",
             )
         if self.network != NetworkSection():
             return "network", "is set, but devices have no radios; name their fleet.profile"

@@ -192,7 +192,7 @@ def iteration_costs(scenario: Scenario) -> IterationCosts:
             paper=memories.paper,
             profile=profiles[device] if profiles else None,
             cycle=steady_state.devices[device] if steady_state else None,
-            waits=scenario.fleet.pace == "lockstep",
+            waits=scenario.fleet.rules.waits_for_all,
         )
         for device, own in enumerate(neighbours)
     )

@@ -120,7 +120,7 @@ def clock_notices(subject: Subject, num_rounds: int) -> list[str]:
         num_rounds: largest number of rounds of a device.
     """
     scenario = subject.scenario
-    if scenario.fleet.pace == "lockstep":
+    if not scenario.fleet.rules.goes_by_clock:
         return []
     limit_s, attendance = scenario.training.virtual_time_s, make_attendance(scenario)
     has_churn = bool(attendance.absences or attendance.joins or attendance.leaves)

@@ -48,7 +48,7 @@ class Trials:
         self._layout = layout
         self._num_rounds = num_rounds
         self._clocks: Iterator[EndOfRound] = iter(())
-        if subject.scenario.fleet.pace == "free":
+        if subject.scenario.fleet.rules.goes_by_clock:
             self._clocks = clocks_of(subject, fleet.hardware, fleet.schedule).run()
         self._ended: list[EndOfRound] = []
         generator = torch.Generator()
@@ -67,8 +67,8 @@ class Trials:
         scenario, schedule = self._subject.scenario, self._fleet.schedule
         algorithm = make_algorithm(with_rate(scenario, rate), self._layout, schedule)
         gossip = _Gossip(algorithm, schedule, self._start_ND, scenario.seed)
-        is_free = scenario.fleet.pace == "free"
-        rounds = gossip.by_clocks(self._free_rounds()) if is_free else gossip.in_step()
+        by_clocks = scenario.fleet.rules.goes_by_clock
+        rounds = gossip.by_clocks(self._free_rounds()) if by_clocks else gossip.in_step()
         start = least = gossip.distance()
         distance, done = start, 0
         for _ in rounds:

@@ -2,6 +2,6 @@
 
 from edgesim.device.pace.free import Free
 from edgesim.device.pace.lockstep import Lockstep
-from edgesim.device.pace.pace import Pace, PaceName
+from edgesim.device.pace.pace import Pace
 
-__all__ = ["Free", "Lockstep", "Pace", "PaceName"]
+__all__ = ["Free", "Lockstep", "Pace"]

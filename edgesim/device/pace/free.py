@@ -36,13 +36,13 @@ from edgesim.compression.wire import Message
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.device.mail import Announcement, Arrival, Envelope, LifeSign, TimeBound
 from edgesim.device.membership import Edge, HandoverNotes, WeightedEdge, is_handover_notes
-from edgesim.device.pace.pace import PaceName
 from edgesim.device.pace.quiet_times import quiet_until_s
 from edgesim.device.participant import Participant
 from edgesim.device.round_figures import Staleness
 from edgesim.hardware.free_clock import FreeClock, Incoming, MessageKey
 from edgesim.hardware.meter import Meter
 from edgesim.hardware.work import Work
+from edgesim.scenario.pace import PaceName
 from topologies import TimedChurn, possible_receivers
 
 

@@ -13,12 +13,12 @@ from edgesim.compression.wire import Message
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.device.mail import Announcement, Arrival, Envelope
 from edgesim.device.membership import Edge, has_turn_to_leave
-from edgesim.device.pace.pace import PaceName
 from edgesim.device.participant import Participant
 from edgesim.device.succession import copies_for_successor, handover
 from edgesim.hardware.meter import Meter
 from edgesim.hardware.timeline import Timeline
 from edgesim.hardware.work import Work
+from edgesim.scenario.pace import PaceName
 from topologies import possible_receivers
 
 

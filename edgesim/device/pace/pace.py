@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol
 
 from edgesim.compression.wire import Message
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.device.mail import Announcement, Arrival, Envelope
 from edgesim.device.membership import Edge
 from edgesim.hardware.work import Work
-
-PaceName: TypeAlias = Literal["lockstep", "free"]
+from edgesim.scenario.pace import PaceName
 
 
 class Pace(Protocol):

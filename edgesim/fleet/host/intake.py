@@ -8,12 +8,12 @@ from typing import Any, Protocol
 from edgesim.device.device import Device
 from edgesim.device.mail import Announcement, Arrival
 from edgesim.device.membership import Edge
-from edgesim.device.pace import PaceName
 from edgesim.fleet.host.free_intake import FreeIntake
 from edgesim.fleet.host.lockstep_intake import LockstepIntake
 from edgesim.fleet.transport.mailbox import Mailbox
 from edgesim.fleet.transport.time_bounds import Inbox
 from edgesim.hardware.timeline import Stamp
+from edgesim.scenario.pace import PaceName
 
 
 class Intake(Protocol):

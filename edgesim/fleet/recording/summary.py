@@ -113,7 +113,7 @@ def summarise(
         wall_s: from launch to the last evaluation, without the compilation of kernels.
     """
     scenario, training = prepared.scenario, prepared.training
-    in_step = scenario.fleet.pace == "lockstep"  # at free pace devices end in rounds of their own
+    in_step = scenario.fleet.rules.waits_for_all  # at free pace devices end in rounds of their own
     last = max(place for place, row in enumerate(evaluations) if row["device"] == CONSENSUS)
     consensus, *of_devices = evaluations[last:]
     if not isfinite(consensus["loss"]):

@@ -321,5 +321,5 @@ def _battery_rows(costs: IterationCosts) -> Iterator[tuple[str, str]]:
         rounds, device_number = min(lasting)
         label = costs.subject.scenario.fleet.label(device_number)
         # At free pace a device whose radio is busy skips messages that are counted here.
-        more = " or more" if costs.subject.scenario.fleet.pace == "free" else ""
+        more = "" if costs.subject.scenario.fleet.rules.waits_for_all else " or more"
         yield "first empty battery", f"{label}, after {rounds:,.0f} rounds{more}"
