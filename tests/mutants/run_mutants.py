@@ -176,7 +176,9 @@ PACKAGES = {
             "tests/fleet/test_monitor.py",
             "tests/fleet/test_message_log.py",
             "tests/fleet/test_watchdog.py",
+            "tests/storage/test_loading_runs.py",
             "tests/storage/test_run_directory.py",
+            "tests/storage/test_run_parts.py",
         ),
     ),
 }

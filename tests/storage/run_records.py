@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
-from edgesim.results.columns import MessageRecord, RoundRecord, RoundReport
+from edgesim.results.columns import DEVICES, EVALUATIONS, MessageRecord, RoundRecord, RoundReport
+from edgesim.results.run_directory import RunDirectory
 from edgesim.results.snapshot import Snapshot
 
 
@@ -61,3 +63,33 @@ def snapshot(device: int, round_index: int) -> Snapshot:
         buffers=torch.zeros(2),
         virtual_time_s=None,
     )
+
+
+SUMMARY = {"name": "small", "sent_bytes": 20, "consensus_accuracy": 0.5}
+
+
+def begun(directory: RunDirectory) -> RunDirectory:
+    """With the files that a run writes before it trains."""
+    directory.write_text("scenario.yaml", "name: small\n")
+    directory.write_json("environment.json", {"mode": "inline"})
+    return directory
+
+
+def table(directory: RunDirectory, name: str) -> list[tuple[int, ...]]:
+    keys = {"rounds": ["round", "device"], "messages": ["round", "sender", "receiver"]}[name]
+    columns = directory.read_table(f"{name}.parquet").to_pydict()
+    return list(zip(*(columns[key] for key in keys), strict=True))
+
+
+def evaluation(round_index: int) -> dict[str, object]:
+    """A row of an evaluation."""
+    row = {"round": round_index, "epoch": 0.5, "model": "consensus", "device": -1, "accuracy": 0.5}
+    return {**row, "loss": 0.1, "consensus_distance": np.pi, "model_norm": 1.0}
+
+
+def finished(directory: RunDirectory) -> None:
+    begun(directory).write_rounds(0, [report(0, r, receivers=(1,)) for r in range(2)])
+    directory.merge_rounds()
+    directory.write_table("evaluations.parquet", [evaluation(1), evaluation(2)], EVALUATIONS)
+    directory.write_table("devices.parquet", [], DEVICES)
+    directory.write_json("summary.json", SUMMARY)
