@@ -221,7 +221,13 @@ def example_value(slot: Slot, default: object) -> object:
 
 
 def _slot_at(holder: str) -> Slot:
-    return next(entry.slot for entry in guide(holder) if entry.key == holder)
+    """What the schema says of a section, by the names of its keys."""
+    slot: Slot | None = SCENARIO
+    for key in holder.split("."):
+        assert slot is not None, f"the schema has no {holder}"
+        slot = slot.key(key)
+    assert slot is not None, f"the schema has no {holder}"
+    return slot
 
 
 def _is_known_with(entry: KeyGuide, key: str, name: str) -> bool:

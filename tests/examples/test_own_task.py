@@ -121,8 +121,14 @@ def test_next_tokens_are_learnt_from_sequences_of_whole_numbers(precision, tmp_p
     [
         (("training={epochs: 1, optimizer: {lr: 0.1}}",), "task is classification: a target must"),
         ((*OF_CATALOG, "training.task=next_token"), "task is next_token: a target must be a row"),
-        (("training.task_options={gamma: 1}",), "unexpected keyword argument 'gamma'"),
-        (("training.task=regression",), "task_options are given; only your own tasks take them"),
+        (
+            ("training.task_options={gamma: 1}",),
+            "training.task_options.gamma is no option of .*Huber; it takes delta",
+        ),
+        (
+            ("training.task=regression",),
+            "training.task_options.delta is no option of regression; it takes none",
+        ),
     ],
 )
 def test_targets_and_tasks_that_do_not_fit_are_refused(settings, said):
