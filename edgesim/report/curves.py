@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from edgesim.report.comparison import compared_curves
 from edgesim.report.evaluations import (
     AVERAGED,
     BEST,
@@ -17,7 +18,6 @@ from edgesim.report.evaluations import (
 )
 from edgesim.report.figure import (
     BLUE,
-    COLORS,
     GREEN,
     GREY,
     RED,
@@ -51,7 +51,10 @@ def curve_figures(runs: Sequence[ReportedRun]) -> list[Figure]:
     evaluated = [run for run in runs if not run.evaluations.empty]
     if not evaluated:
         return []
-    table = pd.concat([evaluations_of(run) for run in evaluated], ignore_index=True)
+    parts = [evaluations_of(run) for run in evaluated]
+    for run, part in zip(evaluated, parts, strict=True):
+        part.insert(1, "group", run.group)
+    table: Frame = pd.concat(parts, ignore_index=True)
     axes = x_axes(table)
     measures = ["accuracy", "loss", *_metrics(evaluated), "consensus_distance"]
     figures = []
@@ -61,7 +64,9 @@ def curve_figures(runs: Sequence[ReportedRun]) -> list[Figure]:
         if len(runs) == 1:
             figures.append(_of_one_run(runs[0], table, measure, axes))
         else:
-            figures.append(_of_runs(table, measure, axes))
+            figures.append(
+                compared_curves(table, measure, title_of(measure), caption_of(measure), axes)
+            )
     return figures
 
 
@@ -85,7 +90,13 @@ def _metrics(runs: Sequence[ReportedRun]) -> list[str]:
     return list(dict.fromkeys(name for run in runs for name in own_metrics(run)))
 
 
-def _title(measure: str) -> str:
+def caption_of(measure: str) -> str:
+    """What a measure says."""
+    return _CAPTIONS.get(measure, "A measure of the task.")
+
+
+def title_of(measure: str) -> str:
+    """What a measure is called."""
     return _TITLES.get(measure, measure.replace("_", " ").capitalize())
 
 
@@ -94,7 +105,7 @@ def _of_one_run(
 ) -> Figure:
     of_devices = table[table["model"] != CONSENSUS]
     evaluated = of_devices["device"].nunique()
-    caption = _CAPTIONS.get(measure, "A measure of the task.")
+    caption = caption_of(measure)
     key = measure.replace("_", "-")
     if evaluated > MOST_LINES:
         shown = table[table["series"] != OTHERS]
@@ -116,7 +127,7 @@ def _of_one_run(
     views = [View(label, as_spec(_chart(tables, measure, axis))) for label, axis in axes]
     return Figure(
         key=key,
-        title=_title(measure),
+        title=title_of(measure),
         caption=caption,
         tables=tables,
         views=views,
@@ -154,7 +165,7 @@ def _chart(tables: dict[str, Frame], measure: str, axis: Axis) -> Chart:
     table = tables["evaluations"]
     data = source("evaluations", table)
     x_value = f"datum.{axis.field} / {axis.per_unit!r}"
-    title = _title(measure)
+    title = title_of(measure)
     present = [series for series in _SERIES if (table["series"] == series).any()]
     color = alt.Color(
         "series:N",
@@ -207,46 +218,3 @@ def _bands(bands: Frame, measure: str, axis: Axis, title: str) -> list[Chart]:
             else chart.mark_area(opacity=opacity, color=GREY)
         )
     return layers
-
-
-def _of_runs(table: Frame, measure: str, axes: list[tuple[str, Axis]]) -> Figure:
-    consensus = table[table["model"] == CONSENSUS]
-    return Figure(
-        key=measure.replace("_", "-"),
-        title=_title(measure),
-        caption=f"{_CAPTIONS.get(measure, 'A measure of the task.')} Of each run's averaged model.",
-        tables={"evaluations": consensus},
-        views=[
-            View(label, as_spec(_chart_of_runs(consensus, measure, axis))) for label, axis in axes
-        ],
-        choice="against",
-    )
-
-
-def _chart_of_runs(table: Frame, measure: str, axis: Axis) -> Chart:
-    import altair as alt
-
-    labels = list(dict.fromkeys(table["run"]))
-    color = alt.Color(
-        "run:N",
-        title=None,
-        scale=alt.Scale(domain=labels, range=[COLORS[i % len(COLORS)] for i in range(len(labels))]),
-    )
-    return (
-        alt.Chart(source("evaluations", table))
-        .transform_filter(f"isValid(datum.{measure})")
-        .transform_calculate(x=f"datum.{axis.field} / {axis.per_unit!r}")
-        .mark_line(strokeWidth=2, point={"filled": True, "size": 28})
-        .encode(
-            x=_x(axis),
-            y=_y(measure, _title(measure)),
-            color=color,
-            tooltip=[
-                alt.Tooltip("run:N"),
-                alt.Tooltip("round:Q"),
-                alt.Tooltip("x:Q", title=axis.title, format=".4~g"),
-                alt.Tooltip(f"{measure}:Q", format=".4~g"),
-            ],
-        )
-        .properties(width="container", height=_HEIGHT)
-    )

@@ -10,7 +10,7 @@
   function config() {
     const config = JSON.parse(JSON.stringify(content.config));
     const narrow = isNarrow();
-    config.axisY.labelLimit = narrow ? 90 : 200;
+    config.axisY.labelLimit = narrow ? 120 : 260;
     config.axisX.labelOverlap = true;
     config.legend.columns = narrow ? 2 : 4;
     config.legend.labelLimit = narrow ? 140 : 320;

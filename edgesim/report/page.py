@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from html import escape
 from importlib.resources import files
 from typing import Any, TypeAlias
@@ -27,7 +28,14 @@ _CONFIG: dict[str, Any] = {
     },
     "axisX": {},
     "axisY": {},
-    "legend": {"orient": "bottom", "labelFontSize": 12, "titleFontSize": 12, "symbolLimit": 40},
+    "legend": {
+        "orient": "bottom",
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "symbolLimit": 40,
+        "symbolOpacity": 1,
+        "symbolStrokeWidth": 2.5,
+    },
 }
 
 
@@ -146,6 +154,7 @@ class _Content:
         return text.replace("<", "\\u003c")
 
 
+@cache
 def _libraries() -> str:
     """Vega, Vega-Lite and Vega-Embed, as the installed package has them."""
     import altair as alt

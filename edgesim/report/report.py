@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from edgesim.report.breakdowns import (
+    bytes_figure,
+    compute_figure,
+    energy_figure,
+    label_figure,
+    label_skew,
+    label_table,
+    memory_figure,
+)
+from edgesim.report.comparison import groups_table
 from edgesim.report.curves import curve_figures
 from edgesim.report.ends import device_table
 from edgesim.report.errors import ReportError
 from edgesim.report.figure import Figure
 from edgesim.report.frames import Frame
+from edgesim.report.graph_figure import graph_figure
 from edgesim.report.page import Notes, Part, Section, page
 from edgesim.report.runs import ReportedRun, load_runs
 from edgesim.report.spending import charge_figure
 from edgesim.report.summary import device_rows, in_short, results_table, settings_table
 from edgesim.report.time_figures import time_figures
+from edgesim.report.training_loss import training_loss_figure
 from edgesim.report.troubles import troubles
 from edgesim.storage.store import Store
 
@@ -55,10 +68,14 @@ def report_page(runs: Sequence[ReportedRun]) -> str:
     """HTML of the report of runs that can be compared."""
     devices = [device_table(run) for run in runs]
     sections = [Section("", _top(runs, devices))]
-    if curves := curve_figures(runs):
+    curves = curve_figures(runs)
+    if len(runs) == 1:
+        curves.append(training_loss_figure(runs[0]))
+    if curves:
         sections.append(Section("How well the models learn", curves))
-    for run, table in zip(runs, devices, strict=True):
-        sections += _of_run(run, table)
+    for number, (run, table) in enumerate(zip(runs, devices, strict=True)):
+        own = _of_run(run, table)
+        sections += own if len(runs) == 1 else [_folded(run, number, own)]
     title = runs[0].label if len(runs) == 1 else f"{len(runs)} runs side by side"
     return page(f"{title}: what happened", _subtitle(runs), sections)
 
@@ -83,16 +100,40 @@ def _top(runs: Sequence[ReportedRun], devices: Sequence[Frame]) -> list[Part]:
             parts.append(Notes(calm, tuple(in_short(run, table)), is_calm=True))
     if several and (settings := settings_table(runs)) is not None:
         parts.append(settings)
+    if several and (groups := groups_table(runs, devices)) is not None:
+        parts.append(groups)
     parts.append(results_table(runs, devices))
     return parts
 
 
+def _folded(run: ReportedRun, number: int, sections: Sequence[Section]) -> Section:
+    """All parts about one run of several, to be opened; keys of figures get its number."""
+    parts = [
+        replace(part, key=f"run-{number + 1}-{part.key}") if isinstance(part, Figure) else part
+        for section in sections
+        for part in section.parts
+    ]
+    loss = training_loss_figure(run)
+    parts.insert(1, replace(loss, key=f"run-{number + 1}-{loss.key}"))
+    return Section(f"Run {number + 1}: {run.label}", parts, is_open=False)
+
+
 def _of_run(run: ReportedRun, devices: Frame) -> list[Section]:
     """Parts of a report about one run alone."""
-    spent: list[Figure | None] = [charge_figure(run)]
+    labels = label_table(run)
+    held: list[Figure | None] = []
+    if labels is not None:
+        devices = devices.assign(label_skew=label_skew(labels))
+        held.append(label_figure(run, labels, devices))
+    held += [memory_figure(run), compute_figure(run)]
+    spent = [energy_figure(run, devices), bytes_figure(run, devices), charge_figure(run)]
+    parts: list[tuple[str, Sequence[Part | None]]] = [
+        ("Devices", [device_rows(run, devices), graph_figure(run, devices)]),
+        ("Who computes, waits, sends and sleeps", time_figures(run, devices)),
+        ("What was spent", spent),
+        ("What devices hold and compute", held),
+    ]
     sections = [
-        Section("Devices", [device_rows(run, devices)]),
-        Section("Who computes, waits, sends and sleeps", time_figures(run, devices)),
-        Section("What was spent", [figure for figure in spent if figure is not None]),
+        Section(title, [part for part in group if part is not None]) for title, group in parts
     ]
     return [section for section in sections if section.parts]

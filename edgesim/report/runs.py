@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from edgesim.storage.store import Store
 CONSENSUS = "consensus"
 """Value of the column `model` of the averaged model."""
 
+_LONGEST_LABEL = 60  # characters of a label that has all differing settings
+
 _NO_SETTINGS = ("name", "description", "seed")  # what says nothing of how a run was trained
 
 
@@ -38,6 +40,7 @@ class ReportedRun:
         environment: content of its environment.json.
         scenario: the same as a checked value; None where it cannot be checked any more.
         label: what tells it from the other runs of the report.
+        group: what tells it from runs that differ in more than the seed.
         missing: what the report cannot show of it, a sentence each.
     """
 
@@ -46,6 +49,7 @@ class ReportedRun:
     environment: Mapping[str, Any]
     scenario: Scenario | None
     label: str
+    group: str
     missing: tuple[str, ...]
 
     @property
@@ -129,10 +133,10 @@ def load_runs(places: Sequence[str | Path]) -> list[ReportedRun]:
     """
     found = [_load(place) for place in places]
     _check_comparable(found)
-    labels = _labels(found)
+    groups, labels = _groups(found), _labels(found)
     return [
-        ReportedRun(r.run, r.settings, r.environment, r.scenario, label, r.missing)
-        for r, label in zip(found, labels, strict=True)
+        replace(run, label=label, group=group)
+        for run, label, group in zip(found, labels, groups, strict=True)
     ]
 
 
@@ -169,7 +173,7 @@ def _load(place: str | Path) -> ReportedRun:
         raise
     except EdgesimError as error:
         missing.append(f"what follows from its scenario, which this edgesim cannot read: {error}")
-    return ReportedRun(run, settings, environment, scenario, run.place, tuple(missing))
+    return ReportedRun(run, settings, environment, scenario, run.place, "", tuple(missing))
 
 
 def _check_comparable(runs: Sequence[ReportedRun]) -> None:
@@ -199,23 +203,35 @@ def differing_settings(runs: Sequence[ReportedRun]) -> dict[str, list[str]]:
 
 def _labels(runs: Sequence[ReportedRun]) -> list[str]:
     """Short labels that tell runs apart: the settings that differ, or else their folders."""
-    if len(runs) == 1:
-        return [str(runs[0].settings.get("name", "run"))]
-    differing = {
-        key: values
-        for key, values in differing_settings(runs).items()
-        if key.split(".")[0] not in _NO_SETTINGS[:2]
-    }
-    labels = [
-        ", ".join(f"{_short(key)} {values[place]}" for key, values in list(differing.items())[:3])
-        for place in range(len(runs))
-    ]
-    if len(set(labels)) == len(labels) and max(map(len, labels)) <= 60:
+    labels = _groups(runs)
+    if len(runs) > 1 and len({run.settings["seed"] for run in runs}) > 1:
+        seeds = [f"seed {run.settings['seed']}" for run in runs]
+        labels = [f"{label}, {seed}" for label, seed in zip(labels, seeds, strict=True)]
+    if len(set(labels)) == len(labels):
         return labels
     folders = [Path(run.place).name for run in runs]
     if len(set(folders)) == len(folders):
         return folders
     return [f"{place + 1}: {folder}" for place, folder in enumerate(folders)]
+
+
+def _groups(runs: Sequence[ReportedRun]) -> list[str]:
+    """What runs that differ in the seed alone have in common, by the settings that differ."""
+    differing = differing_settings(runs)
+    for key in _NO_SETTINGS:
+        differing.pop(key, None)
+    if not differing:
+        return [str(run.settings.get("name", "run")) for run in runs]
+    columns = [[f"{_short(key)} {value}" for value in values] for key, values in differing.items()]
+    labels = [", ".join(words) for words in zip(*columns, strict=True)]
+    if max(map(len, labels)) <= _LONGEST_LABEL:
+        return labels
+    # Settings that follow from others tell nothing: the first that tell all groups apart stay.
+    for most in range(1, len(columns)):
+        some = [", ".join(words) for words in zip(*columns[:most], strict=True)]
+        if len(set(some)) == len(set(labels)):
+            return some
+    return labels
 
 
 def _short(key: str) -> str:

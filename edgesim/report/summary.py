@@ -13,6 +13,7 @@ from edgesim.report.units import count, data_size, duration, energy, listed, per
 from edgesim.study.tables.table import Table
 
 _FEW = 64  # devices that have a row each
+_MUCH = 0.1  # of all waiting, that is worth a sentence
 _UNLIKE = 1.1  # times as long: devices of unlike speed
 _ENDS = 8  # of more: the first by each reason
 
@@ -100,11 +101,11 @@ def _pace(run: ReportedRun, devices: Frame) -> Iterator[str]:
         return
     by_cause = waited.groupby("waited_for")["waited_s"].sum().sort_values(ascending=False)
     share = devices["virtual_wait_s"].sum() / devices["virtual_time_s"].sum()
-    cause = int(by_cause.index[0])
-    yield (
-        f"Devices wait for {percent(share)} of their time, most of it for "
-        f"{run.device(cause)} ({percent(by_cause.iloc[0] / by_cause.sum())} of all waiting)."
-    )
+    cause, of_all = int(by_cause.index[0]), by_cause.iloc[0] / by_cause.sum()
+    text = f"Devices wait for {percent(share)} of their time"
+    if of_all > _MUCH:
+        text += f", most of it for {run.device(cause)} ({percent(of_all)} of all waiting)"
+    yield f"{text}."
 
 
 def waits(run: ReportedRun) -> Frame | None:
@@ -192,7 +193,9 @@ def device_rows(run: ReportedRun, devices: Frame) -> Table:
             f"{len(shown)} of {len(devices):,} devices: those with the most and the least work, "
             "waiting, bytes, energy and accuracy. The data of the figures have all."
         )
-    columns = [c for c in _COLUMNS if c[1] in shown and (c[1] != "asleep_s" or shown[c[1]].any())]
+    empty = {"asleep_s"} if not shown.get("asleep_s", shown["rounds"]).any() else set()
+    empty |= {"loss"} if shown["accuracy"].notna().any() else set()
+    columns = [column for column in _COLUMNS if column[1] in shown and column[1] not in empty]
     rows = tuple(
         (run.labels[int(row["device"])], *(_cell(form, row[name]) for _, name, form in columns))
         for _, row in shown.iterrows()

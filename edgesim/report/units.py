@@ -43,6 +43,12 @@ def energy_axis(field: str, what: str, most_j: float) -> Axis:
     return Axis(field, f"{what} ({prefix}J)", scale)
 
 
+def count_axis(field: str, what: str, unit: str, most: float) -> Axis:
+    """Axis of counts, with the prefix that suits the most."""
+    scale, prefix = _prefix(most)
+    return Axis(field, f"{what} ({prefix}{unit})", scale)
+
+
 def duration(seconds: float) -> str:
     """A time such as `850 ms`, `12.3 s`, `4 min 10 s` or `2 d 4 h`."""
     if not isfinite(seconds):

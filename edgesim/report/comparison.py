@@ -1,0 +1,141 @@
+"""Several runs side by side: their curves, bands over seeds, and the table of their ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgesim.report.figure import COLORS, Figure, View, as_spec, rounded, source
+from edgesim.report.frames import Chart, Frame
+from edgesim.report.runs import CONSENSUS, ReportedRun
+from edgesim.report.units import Axis, data_size, duration, energy, percent
+from edgesim.study.tables.table import Table
+
+_HEIGHT = 300
+_AXES = ("round", "virtual_time_s", "fleet_sent_bytes", "fleet_energy_j")
+
+
+def compared_curves(
+    table: Frame, measure: str, title: str, caption: str, axes: Sequence[tuple[str, Axis]]
+) -> Figure:
+    """Curves of the averaged models of runs; of runs that differ in the seed alone, with a band.
+
+    Args:
+        table: evaluations of all runs, with columns `run` and `group`.
+        measure: column to draw.
+        title: what the measure is called.
+        caption: what it says.
+        axes: label and axis of each view.
+    """
+    consensus = table[table["model"] == CONSENSUS].reset_index(drop=True)
+    runs = consensus.groupby("group")["run"].nunique()
+    has_seeds = bool((runs > 1).any())
+    tables = {"evaluations": consensus}
+    text = f"{caption} Of each run's averaged model."
+    if has_seeds:
+        tables = {"means": _over_seeds(consensus, measure), "evaluations": consensus}
+        text = (
+            f"{caption} Of the averaged models: the mean over runs that differ in the seed alone, "
+            "and a band from the lowest to the highest."
+        )
+    views = [View(label, as_spec(_chart(tables, measure, title, axis))) for label, axis in axes]
+    key = measure.replace("_", "-")
+    return Figure(key=key, title=title, caption=text, tables=tables, views=views, choice="against")
+
+
+def _over_seeds(consensus: Frame, measure: str) -> Frame:
+    """Mean, deviation, lowest and highest of a measure by group and evaluation."""
+    axes = [axis for axis in _AXES if axis in consensus]
+    grouped = consensus.groupby(["group", "evaluation"], sort=False)
+    means = grouped[axes].mean()
+    values = grouped[measure]
+    means = means.assign(
+        mean=values.mean(),
+        deviation=values.std(ddof=1),
+        lowest=values.min(),
+        highest=values.max(),
+        runs=values.count(),
+    )
+    return rounded(means.reset_index(), 9)
+
+
+def _chart(tables: dict[str, Frame], measure: str, title: str, axis: Axis) -> Chart:
+    import altair as alt
+
+    name, table = next(iter(tables.items()))
+    by, value = ("group", "mean") if name == "means" else ("run", measure)
+    labels = list(dict.fromkeys(table[by]))
+    colors = [COLORS[place % len(COLORS)] for place in range(len(labels))]
+    color = alt.Color(f"{by}:N", title=None, scale=alt.Scale(domain=labels, range=colors))
+    scale = alt.Scale(zero=measure == "consensus_distance")
+    base = (
+        alt.Chart(source(name, table))
+        .transform_filter(f"isValid(datum.{value})")
+        .transform_calculate(x=f"datum.{axis.field} / {axis.per_unit!r}")
+    )
+    x = alt.X("x:Q", title=axis.title, axis=alt.Axis(tickCount=6))
+    y = alt.Y(f"{value}:Q", title=title.lower(), scale=scale)
+    tooltip = [
+        alt.Tooltip(f"{by}:N", title="run"),
+        alt.Tooltip("round:Q"),
+        alt.Tooltip("x:Q", title=axis.title, format=".4~g"),
+        alt.Tooltip(f"{value}:Q", title=title.lower(), format=".4~g"),
+    ]
+    layers = [
+        base.mark_line(strokeWidth=2, point={"filled": True, "size": 24}).encode(
+            x=x, y=y, color=color, tooltip=tooltip
+        )
+    ]
+    if name == "means":
+        y_low = alt.Y("lowest:Q", title=title.lower(), scale=scale)
+        band = base.mark_area(opacity=0.18).encode(x=x, y=y_low, y2="highest:Q", color=color)
+        layers.insert(0, band)
+    return alt.layer(*layers).properties(width="container", height=_HEIGHT)
+
+
+def groups_table(runs: Sequence[ReportedRun], devices_of_runs: Sequence[Frame]) -> Table | None:
+    """Means and deviations over runs that differ in the seed alone; None where no two do."""
+    groups: dict[str, list[tuple[ReportedRun, Frame]]] = {}
+    for run, devices in zip(runs, devices_of_runs, strict=True):
+        groups.setdefault(run.group, []).append((run, devices))
+    if len(groups) == len(runs):
+        return None
+    rows = []
+    for group, members in groups.items():
+        last = [run.consensus.iloc[-1] for run, _ in members if len(run.consensus)]
+        accuracies = [e["accuracy"] for e in last if e["accuracy"] == e["accuracy"]]
+        clocks = [table["virtual_time_s"].max() for run, table in members if run.has_clock]
+        energies = [table["energy_j"].sum() for run, table in members if run.has_clock]
+        rows.append(
+            (
+                group,
+                f"{len(members)}",
+                _spread([a for a in accuracies if a is not None], percent),
+                _spread([e["loss"] for e in last], lambda value: f"{value:.4g}"),
+                _spread([table["sent_bytes"].sum() for _, table in members], data_size),
+                _spread(clocks, duration),
+                _spread(energies, energy),
+            )
+        )
+    heads = ("", "runs", "accuracy", "loss", "sent", "virtual time", "energy")
+    used = [place for place, _ in enumerate(heads) if any(row[place] for row in rows)]
+    used = sorted({0, *used})
+    return Table(
+        "Means over seeds",
+        tuple(heads[place] for place in used),
+        tuple(tuple(row[place] for place in used) for row in rows),
+        ("Behind +-: the standard deviation over runs (n - 1).",),
+    )
+
+
+def _spread(values: Sequence[float], form: object) -> str:
+    """Mean and, of several values, their standard deviation."""
+    assert callable(form), "formats a value"
+    if not values:
+        return ""
+    mean = float(np.mean(values))
+    if len(values) == 1:
+        return str(form(mean))
+    deviation = float(np.std(values, ddof=1))
+    return f"{form(mean)} +- {form(deviation)}"

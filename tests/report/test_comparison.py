@@ -1,0 +1,70 @@
+"""Several runs in one report: labels, settings that differ, curves and bands over seeds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from reported_runs import SCENARIO, content, table, train
+
+import edgesim
+from edgesim.report.report import report_page
+from edgesim.report.runs import load_runs
+
+PLAIN = SCENARIO | {
+    "fleet": {"devices": 3},
+    "network": {},
+    "training": {"rounds": 4, "optimizer": {"lr": 0.05}},
+    "evaluation": {"every_rounds": 2, "samples": 50},
+}
+KEEP, SEED = "gossip.compressor.keep=0.5", "seed=4"
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("compared")
+    overrides = {"first": (), "other-seed": (SEED,), "kept": (KEEP,), "kept-seed": (KEEP, SEED)}
+    return [train(folder / name, *words, scenario=PLAIN) for name, words in overrides.items()]
+
+
+def test_runs_are_named_by_what_differs(places):
+    runs = load_runs([places[0], places[2]])
+    assert [run.label for run in runs] == ["keep 0.2", "keep 0.5"]
+    runs = load_runs(places)
+    assert [run.label for run in runs] == [
+        "keep 0.2, seed 3",
+        "keep 0.2, seed 4",
+        "keep 0.5, seed 3",
+        "keep 0.5, seed 4",
+    ]
+    assert [run.group for run in runs] == ["keep 0.2", "keep 0.2", "keep 0.5", "keep 0.5"]
+    assert {run.label for run in load_runs([places[0], places[0]])} == {"1: run", "2: run"}
+
+
+def test_settings_that_differ_are_shown(places):
+    page = report_page(load_runs(places))
+    assert "gossip.compressor.keep" in page
+    assert "training.optimizer.lr" not in page[: page.index('id="report-content"')]
+
+
+def test_bands_are_over_seeds(places):
+    page = report_page(load_runs(places))
+    means = table(page, "accuracy", "means")
+    last = [
+        edgesim.load_run(place).evaluations.query("model == 'consensus'")["accuracy"].iloc[-1]
+        for place in places
+    ]
+    ends = means[means["evaluation"] == means["evaluation"].max()].set_index("group")
+    for group, own in (("keep 0.2", last[:2]), ("keep 0.5", last[2:])):
+        assert ends.loc[group, "runs"] == 2
+        assert ends.loc[group, "mean"] == pytest.approx(np.mean(own))
+        assert ends.loc[group, "deviation"] == pytest.approx(np.std(own, ddof=1))
+        assert (ends.loc[group, "lowest"], ends.loc[group, "highest"]) == (min(own), max(own))
+    assert "Means over seeds" in page
+
+
+def test_figures_of_each_run_stand_in_a_part_of_its_own(places):
+    figures = content(report_page(load_runs(places[:3])))["figures"]
+    for number in (1, 2, 3):
+        assert f"run-{number}-training-loss" in figures
+        assert f"run-{number}-labels" in figures
+    assert "accuracy" in figures

@@ -1,0 +1,76 @@
+"""Figures of the graph, of labels, memory, energy and bytes show what the tables hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from reported_runs import content, table
+
+import edgesim
+from edgesim.report.breakdowns import label_skew
+from edgesim.report.report import report_page
+from edgesim.report.runs import load_runs
+
+
+@pytest.fixture(scope="module")
+def run(place):
+    return edgesim.load_run(place)
+
+
+@pytest.fixture(scope="module")
+def page(place):
+    return report_page(load_runs([place]))
+
+
+def test_links_of_the_graph_are_the_messages_of_their_rounds(page, run):
+    links = table(page, "graph", "links")
+    assert links["graph"].iloc[0] == "round 0"
+    for label, own in links.groupby("graph"):
+        sent = run.messages[run.messages["round"] == int(label.removeprefix("round "))]
+        expected = sent.groupby(["sender_name", "receiver_name"])["bytes"].sum()
+        drawn = own.set_index(["sender_name", "receiver_name"])["bytes"].sort_index()
+        np.testing.assert_allclose(drawn, expected, rtol=1e-3)
+        assert list(drawn.index) == list(expected.index)
+    # A device hands over and leaves, so the graph changes, and there is a slider.
+    assert links["graph"].nunique() > 1
+    spec = content(page)["figures"]["graph"]["views"][0]
+    assert spec["params"][0]["bind"]["max"] == links["graph"].nunique() - 1
+
+
+def test_labels_are_those_of_the_shards(page, run):
+    labels = table(page, "labels").pivot_table(index="device", columns="label", values="samples")
+    np.testing.assert_array_equal(labels, np.stack(run.devices["label_counts"].to_numpy()))
+
+
+def test_label_skew_is_the_distance_from_the_mix_of_the_fleet():
+    """Of two devices with one label each, half of the samples would have to change."""
+    rows = [(0, 0, 10), (0, 1, 0), (1, 0, 0), (1, 1, 10)]
+    labels = pd.DataFrame(rows, columns=["device", "label", "samples"])
+    np.testing.assert_allclose(label_skew(labels), [0.5, 0.5])
+    alike = labels.assign(samples=[3, 9, 1, 3])
+    np.testing.assert_allclose(label_skew(alike), [0, 0])
+
+
+def test_parts_add_up_to_the_totals(page, run):
+    memory = table(page, "memory", "parts")
+    assert set(memory.groupby("name")["bytes"].sum()) == set(run.devices["memory_bytes"])
+    energy = table(page, "energy").groupby("name")["energy_j"].sum()
+    expected = run.rounds.groupby("name")["energy_j"].sum()
+    pd.testing.assert_series_equal(energy, expected, rtol=1e-5)
+    sent = table(page, "bytes").query("part != 'sent again'").groupby("name")["bytes"].sum()
+    pd.testing.assert_series_equal(
+        sent, run.rounds.groupby("name")["sent_bytes"].sum(), check_names=False
+    )
+
+
+def test_work_of_a_round_is_what_its_row_counts(page, run):
+    work = table(page, "compute").query("kind == 'multiply-accumulates'")
+    full_batch = run.rounds["macs_fp32"].max()
+    assert work["amount_of_round"].sum() == full_batch
+
+
+def test_loss_in_training_is_that_of_the_rounds(page, run):
+    losses = table(page, "training-loss", "devices").set_index(["name", "round"])["loss"]
+    expected = run.rounds.set_index(["name", "round"])["loss"].sort_index()
+    pd.testing.assert_series_equal(losses.sort_index(), expected, rtol=1e-5, check_index_type=False)
