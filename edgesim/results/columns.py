@@ -328,20 +328,21 @@ def first_miscount(rounds: _Table, messages: _Table) -> str | None:
     """
     import numpy as np
 
-    keys = np.stack(
-        [
-            np.concatenate([rounds[name].to_numpy(), messages[name].to_numpy()])
-            for name in ("device", "round")
-        ],
-        axis=1,
+    devices, indices = (
+        np.concatenate([rounds[name].to_numpy(), messages[name].to_numpy()]).astype(np.int64)
+        for name in ("device", "round")
     )
+    # One number for both: numbers are sorted ten times faster than pairs.
+    first = indices.min(initial=0)
+    span = int(indices.max(initial=0) - first) + 1
+    keys = devices * span + (indices - first)
     said = rounds["messages_sent"].to_numpy()
     changes = np.ones(len(keys), np.int64)
     changes[: len(said)] = -said
-    found, places = np.unique(keys, axis=0, return_inverse=True)
-    surplus = np.bincount(places.reshape(-1), weights=changes, minlength=len(found))
+    found, places = np.unique(keys, return_inverse=True)
+    surplus = np.bincount(places, weights=changes, minlength=len(found))
     for place in np.flatnonzero(surplus)[:1]:
-        device, round_index = found[place]
+        device, round_index = int(found[place]) // span, int(found[place]) % span + int(first)
         kind = "too many" if surplus[place] > 0 else "missing"
         return (
             f"has {abs(int(surplus[place]))} messages {kind} of round {round_index} of device "

@@ -40,14 +40,19 @@ def test_runs_are_named_by_what_differs(places):
     assert {run.label for run in load_runs([places[0], places[0]])} == {"1: run", "2: run"}
 
 
-def test_settings_that_differ_are_shown(places):
-    page = report_page(load_runs(places))
+@pytest.fixture(scope="module")
+def all_of_them(places):
+    return report_page(load_runs(places))
+
+
+def test_settings_that_differ_are_shown(all_of_them):
+    page = all_of_them
     assert "gossip.compressor.keep" in page
     assert "training.optimizer.lr" not in page[: page.index('id="report-content"')]
 
 
-def test_bands_are_over_seeds(places):
-    page = report_page(load_runs(places))
+def test_bands_are_over_seeds(places, all_of_them):
+    page = all_of_them
     means = table(page, "accuracy", "means")
     last = [
         edgesim.load_run(place).evaluations.query("model == 'consensus'")["accuracy"].iloc[-1]
@@ -62,8 +67,8 @@ def test_bands_are_over_seeds(places):
     assert "Means over seeds" in page
 
 
-def test_figures_of_each_run_stand_in_a_part_of_its_own(places):
-    figures = content(report_page(load_runs(places[:3])))["figures"]
+def test_figures_of_each_run_stand_in_a_part_of_its_own(all_of_them):
+    figures = content(all_of_them)["figures"]
     for number in (1, 2, 3):
         assert f"run-{number}-training-loss" in figures
         assert f"run-{number}-labels" in figures

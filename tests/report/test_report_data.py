@@ -11,8 +11,7 @@ import vl_convert
 from reported_runs import content, table
 
 import edgesim
-from edgesim.report.report import report_page, write_report
-from edgesim.report.runs import load_runs
+from edgesim.report.report import write_report
 
 DEAD = "</script>"  # a name that would end a script
 
@@ -20,11 +19,6 @@ DEAD = "</script>"  # a name that would end a script
 @pytest.fixture(scope="module")
 def run(place):
     return edgesim.load_run(place)
-
-
-@pytest.fixture(scope="module")
-def page(place):
-    return report_page(load_runs([place]))
 
 
 def text_of(page):

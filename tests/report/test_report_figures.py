@@ -9,18 +9,11 @@ from reported_runs import content, table
 
 import edgesim
 from edgesim.report.breakdowns import label_skew
-from edgesim.report.report import report_page
-from edgesim.report.runs import load_runs
 
 
 @pytest.fixture(scope="module")
 def run(place):
     return edgesim.load_run(place)
-
-
-@pytest.fixture(scope="module")
-def page(place):
-    return report_page(load_runs([place]))
 
 
 def test_links_of_the_graph_are_the_messages_of_their_rounds(page, run):

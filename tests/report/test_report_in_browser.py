@@ -9,9 +9,6 @@ import subprocess
 import pytest
 from reported_runs import content
 
-from edgesim.report.report import report_page
-from edgesim.report.runs import load_runs
-
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 needs_browser = pytest.mark.skipif(
     CHROMIUM is None, reason="Chromium is not installed (Debian's package chromium)"
@@ -46,25 +43,18 @@ const ready = setInterval(async () => {
 """
 
 
-@pytest.fixture(scope="module")
-def page(place, tmp_path_factory):
-    text = report_page(load_runs([place]))
-    path = tmp_path_factory.mktemp("browser") / "page.html"
-    path.write_text(f"{text}{ACTIONS}", encoding="utf-8")
-    return path, content(text)
-
-
 @needs_browser
 @pytest.mark.parametrize("width", [1280, 390])
 def test_every_figure_is_drawn_and_nothing_is_reported_wrong(page, width, tmp_path):
-    path, found = page
+    path, found = tmp_path / "page.html", content(page)
+    path.write_text(f"{page}{ACTIONS}", encoding="utf-8")
     done = subprocess.run(
         [
             CHROMIUM,
             "--headless",
             "--no-sandbox",
             "--disable-gpu",
-            f"--user-data-dir={tmp_path}",
+            f"--user-data-dir={tmp_path / 'profile'}",
             f"--window-size={width},900",
             "--virtual-time-budget=60000",
             "--enable-logging=stderr",
