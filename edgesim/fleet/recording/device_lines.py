@@ -32,7 +32,9 @@ class _Figure:
 
 
 def duration(seconds: float) -> str:
-    """A time in two units at most: 9.2 s, 4 min 10 s, 3 h 5 min, 2 d 7 h."""
+    """A time in two units at most: 40 ms, 9.2 s, 4 min 10 s, 3 h 5 min, 2 d 7 h."""
+    if 0 < seconds < 1:
+        return f"{1000 * seconds:.3g} ms"
     if seconds < 60:
         return f"{seconds:.1f} s"
     units = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
@@ -64,7 +66,7 @@ def _figures(fleet: FleetState, width: int) -> list[_Figure]:
     known = [
         _Figure("round", max(rounds, 5), _progress("rounds_done"), lambda v: f"{v:.0f}"),
         _Figure("clock", 11, _progress("virtual_time_s"), duration),
-        _Figure("loss", 7, _progress("loss"), lambda v: f"{v:.4g}" if v < 1e4 else f"{v:.1e}"),
+        _Figure("loss", 7, _progress("loss"), lambda v: f"{v:.4f}" if abs(v) < 100 else f"{v:.1e}"),
         _Figure("accuracy", 8, _accuracy, lambda v: f"{v:.4f}"),
         _Figure("staleness", 9, _progress("staleness_s"), duration),
         _Figure("charge", 6, _charge, lambda v: "empty" if v <= 0 else f"{100 * v:.0f} %"),
