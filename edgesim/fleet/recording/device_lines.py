@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
+from types import MappingProxyType
 
 from rich.cells import cell_len, set_cell_size
 
 from edgesim.fleet.recording.fleet_state import FleetState
 
 WIDEST_NAME, NARROWEST_NAME = 24, 6
-_FEWEST_ROWS = 3  # of each of the two lists of a large fleet
+_FEWEST_ROWS = 2  # of each of the two lists of a large fleet
+_LEAST_DOING = 22  # cells for what a device waits for
+_DROPPED_FIRST = ("restarts", "mailbox", "clock", "accuracy", "staleness", "charge")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +36,13 @@ class _Figure:
 
 
 def duration(seconds: float) -> str:
-    """A time in two units at most: 40 ms, 9.2 s, 4 min 10 s, 3 h 5 min, 2 d 7 h."""
+    """A time in the unit that suits it: 40.1 ms, 9.2 s, 4.2 min, 3.1 h, 2.3 d."""
     if 0 < seconds < 1:
         return f"{1000 * seconds:.3g} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    units = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
-    place = next(i for i, (size, _) in enumerate(units) if seconds >= size)
-    (size, name), (small, small_name) = units[place], units[place + 1]
-    whole, rest = divmod(int(seconds), size)
-    return f"{whole} {name} {rest // small} {small_name}"
+    for size, unit, most in ((1, "s", 120), (60, "min", 120 * 60), (3600, "h", 48 * 3600)):
+        if seconds < most:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds / 86400:.1f} d"
 
 
 def device_lines(fleet: FleetState, width: int, height: int) -> list[str]:
@@ -56,7 +57,10 @@ def device_lines(fleet: FleetState, width: int, height: int) -> list[str]:
         return []
     figures = _figures(fleet, width)
     if fleet.facts.num_devices < height:
-        return _table("device", figures, fleet, range(fleet.facts.num_devices), width)
+        devices = range(fleet.facts.num_devices)
+        labels = ["device", *map(fleet.facts.label, devices)]
+        name_width = _name_width(labels, figures, width)
+        return _table("device", figures, fleet, devices, width, name_width)
     return _extremes(fleet, figures, width, height)
 
 
@@ -65,7 +69,7 @@ def _figures(fleet: FleetState, width: int) -> list[_Figure]:
     rounds = len(str(fleet.facts.num_rounds))
     known = [
         _Figure("round", max(rounds, 5), _progress("rounds_done"), lambda v: f"{v:.0f}"),
-        _Figure("clock", 11, _progress("virtual_time_s"), duration),
+        _Figure("clock", 9, _progress("virtual_time_s"), duration),
         _Figure("loss", 7, _progress("loss"), lambda v: f"{v:.4f}" if abs(v) < 100 else f"{v:.1e}"),
         _Figure("accuracy", 8, _accuracy, lambda v: f"{v:.4f}"),
         _Figure("staleness", 9, _progress("staleness_s"), duration),
@@ -74,12 +78,16 @@ def _figures(fleet: FleetState, width: int) -> list[_Figure]:
     if width >= 100:
         known.append(_Figure("mailbox", 7, _progress("mailbox_messages"), lambda v: f"{v:.0f}"))
         known.append(_Figure("restarts", 8, _restarts, lambda v: f"{v:.0f}"))
-    return [
+    shown = [
         figure
         for figure in known
         if figure.head in {"round", "loss"}
         or any(figure.of_device(fleet, device) is not None for device in fleet.devices)
     ]
+    for head in _DROPPED_FIRST:
+        if NARROWEST_NAME + _width_of(shown) + _LEAST_DOING > width:
+            shown = [figure for figure in shown if figure.head != head]
+    return shown
 
 
 def _progress(name: str) -> Callable[[FleetState, int], float | None]:
@@ -109,22 +117,37 @@ def _restarts(fleet: FleetState, device: int) -> float | None:
 
 
 def _table(
-    head: str, figures: Sequence[_Figure], fleet: FleetState, devices: Iterable[int], width: int
+    head: str,
+    figures: Sequence[_Figure],
+    fleet: FleetState,
+    devices: Sequence[int],
+    width: int,
+    name_width: int,
+    waited_for_by: Mapping[int, int] = MappingProxyType({}),
 ) -> list[str]:
-    devices = list(devices)
-    labels = [fleet.facts.label(device) for device in devices]
-    taken = sum(figure.width + 2 for figure in figures)
-    room = max(width - taken - 22, NARROWEST_NAME)  # 22: what a device waits for is to be read
-    name_width = min(max(map(cell_len, [head, *labels])), room, WIDEST_NAME)
+    """A head and a line for each device."""
     lines = [_line(head, name_width, [(f.head, f.width) for f in figures], "waits for", width)]
-    for device, label in zip(devices, labels, strict=True):
+    room = width - name_width - _width_of(figures) - 2
+    for device in devices:
         cells = []
         for figure in figures:
             value = figure.of_device(fleet, device)
             cells.append(("-" if value is None else figure.text(value), figure.width))
-        doing = _doing(fleet, device, width - name_width - taken - 2)
-        lines.append(_line(label, name_width, cells, doing, width))
+        waiting = waited_for_by.get(device)
+        more = f", {waiting} wait for it" if waiting else ""
+        doing = _doing(fleet, device, room - len(more)) + more
+        lines.append(_line(fleet.facts.label(device), name_width, cells, doing, width))
     return lines
+
+
+def _width_of(figures: Sequence[_Figure]) -> int:
+    return sum(figure.width + 2 for figure in figures)
+
+
+def _name_width(labels: Iterable[str], figures: Sequence[_Figure], width: int) -> int:
+    """Cells for names: what a device waits for is to be read as well."""
+    room = max(width - _width_of(figures) - _LEAST_DOING, NARROWEST_NAME)
+    return min(max(map(cell_len, labels)), room, WIDEST_NAME)
 
 
 def _line(
@@ -147,14 +170,14 @@ def _doing(fleet: FleetState, device: int, width: int) -> str:
     if progress is None:
         return "(starts)"
     if device in fleet.absent:
-        return "(lost, starts again)"
+        return "(lost, restarts)"
     match progress.end:
         case "finished":
-            return "(has finished)"
+            return "(finished)"
         case "left":
-            return "(has left)"
+            return "(left)"
         case "died":
-            return "(has died: no energy)"
+            return "(died: no energy)"
     if not progress.waits_for:
         return "(computes)"
     return _names([fleet.facts.label(other) for other in progress.waits_for], width)
@@ -172,38 +195,37 @@ def _names(names: Sequence[str], width: int) -> str:
 
 def _extremes(fleet: FleetState, figures: Sequence[_Figure], width: int, height: int) -> list[str]:
     """What all do, the range of each figure, the slowest, and the most stale or most waited for."""
-    ranges = _ranges(fleet, figures, width)
-    rows = (height - len(ranges) - 2 - 2) // 2  # two heads, two empty lines
-    lines = [_counts(fleet)]
-    if rows < _FEWEST_ROWS:
-        rows = (height - 1 - 2) // 2
-    else:
-        lines += ["", *ranges]
-    if rows < 1:
-        return lines[:height]
     owing = [d for d, progress in fleet.devices.items() if progress.end is None]
-    slowest = sorted(owing, key=lambda d: (fleet.devices[d].rounds_done, d))[:rows]
-    lines += _table("slowest", figures, fleet, slowest, width)
+    slowest = sorted(owing, key=lambda d: (fleet.devices[d].rounds_done, d))
+    second, others, waited_for_by = _second_list(fleet, owing)
+    least_rows = height - 1 - 5 - 4  # ranges below an empty line, two lists with a head below one
+    rows = least_rows // 2 if least_rows >= 2 * _FEWEST_ROWS else (height - 1 - 2) // 2
+    if rows < 1:
+        return [_counts(fleet, width)]
+    slowest, others = slowest[:rows], others[:rows]
+    labels = [*("slowest", second), *map(fleet.facts.label, {*slowest, *others})]
+    name_width = _name_width(labels, figures, width)
+    first = _table("slowest", figures, fleet, slowest, width, name_width)
+    last = _table(second, figures, fleet, others, width, name_width, waited_for_by)
+    if least_rows < 2 * _FEWEST_ROWS:
+        return [_counts(fleet, width), *first, *last]
+    ranges = _ranges(fleet, figures, width, name_width)
+    return [_counts(fleet, width), "", *ranges, "", *first, "", *last]
+
+
+def _second_list(
+    fleet: FleetState, owing: Sequence[int]
+) -> tuple[str, list[int], Mapping[int, int]]:
+    """Head and devices of the second list; and how many wait for each, where it is about that."""
     stale = _progress("staleness_s")
-    if any(figure.head == "staleness" for figure in figures):
-        aged = {d: age for d in owing if (age := stale(fleet, d)) is not None}
-        most_stale = sorted(aged, key=lambda d: (-aged[d], d))[:rows]
-        lines += _table("most stale", figures, fleet, most_stale, width)
-    else:
-        lines += _waited_for(fleet, figures, rows, width)
-    return lines[:height]
+    ages = {d: age for d in owing if (age := stale(fleet, d)) is not None}
+    if ages:
+        return "most stale", sorted(ages, key=lambda d: (-ages[d], d)), {}
+    waiting = Counter(other for p in fleet.devices.values() for other in p.waits_for)
+    return "most waited for", sorted(waiting, key=lambda d: (-waiting[d], d)), waiting
 
 
-def _waited_for(fleet: FleetState, figures: Sequence[_Figure], rows: int, width: int) -> list[str]:
-    waiting: dict[int, int] = {}
-    for progress in fleet.devices.values():
-        for other in progress.waits_for:
-            waiting[other] = waiting.get(other, 0) + 1
-    most = sorted(waiting, key=lambda d: (-waiting[d], d))[:rows]
-    return _table("most waited for", figures, fleet, most, width)
-
-
-def _counts(fleet: FleetState) -> str:
+def _counts(fleet: FleetState, width: int) -> str:
     """What all devices do, in numbers."""
     counts: dict[str, int] = {}
     for device in range(fleet.facts.num_devices):
@@ -218,10 +240,13 @@ def _counts(fleet: FleetState) -> str:
             what = "wait" if progress.waits_for else "compute"
         counts[what] = counts.get(what, 0) + 1
     order = ("compute", "wait", "start", "start again", "finished", "left", "died")
-    return "devices: " + ", ".join(f"{counts[what]} {what}" for what in order if what in counts)
+    text = ", ".join(f"{counts[what]} {what}" for what in order if what in counts)
+    return set_cell_size(f"devices: {text}", width).rstrip()
 
 
-def _ranges(fleet: FleetState, figures: Sequence[_Figure], width: int) -> list[str]:
+def _ranges(
+    fleet: FleetState, figures: Sequence[_Figure], width: int, name_width: int
+) -> list[str]:
     """Least, mean and greatest value of each figure, in the columns of the tables below."""
     columns: list[tuple[str, str, str]] = []
     for figure in figures:
@@ -233,8 +258,8 @@ def _ranges(fleet: FleetState, figures: Sequence[_Figure], width: int) -> list[s
             least = mean = most = "-"
         columns.append((least, mean, most))
     heads = [(figure.head, figure.width) for figure in figures]
-    lines = [_line("all", 8, heads, "", width)]
+    lines = [_line("all", name_width, heads, "", width)]
     for place, name in enumerate(("least", "mean", "greatest")):
         cells = [(c[place], f.width) for c, f in zip(columns, figures, strict=True)]
-        lines.append(_line(name, 8, cells, "", width))
+        lines.append(_line(name, name_width, cells, "", width))
     return lines

@@ -88,7 +88,7 @@ class TerminalView:
 
     @property
     def _heads(self) -> set[str]:
-        return {line for line in self._lines if line.endswith("waits for")}
+        return {line for line in self._lines if line.endswith("  waits for")}
 
     def _all_lines(self, width: int, height: int) -> list[str]:
         now_s = self._clock()
