@@ -49,10 +49,10 @@ GOSSIPS = {
     "gradient push": "gossip={algorithm: gradient_push}",
 }
 GRAPHS = ("directed_ring", "ring", "complete", "one_peer_exponential", "random_matching")
-CASES = [
-    (devices, graph, list(GOSSIPS)[(row + column) % len(GOSSIPS)])
+CASES = [  # each fleet and each graph with each algorithm
+    (devices, GRAPHS[(row + 2 * column) % len(GRAPHS)], gossip)
     for row, devices in enumerate(FLEETS)
-    for column, graph in enumerate(GRAPHS)
+    for column, gossip in enumerate(GOSSIPS)
 ]
 
 
@@ -198,9 +198,13 @@ def test_a_fleet_that_loses_devices_goes_on_learning(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["one leaves", "a successor leaves and then its successor", "all leave"]
+    ("name", "graph"),
+    [
+        ("one leaves", "random_matching"),
+        ("a successor leaves and then its successor", "directed_ring"),
+        ("all leave", "ring"),
+    ],
 )
-@pytest.mark.parametrize("graph", ["directed_ring", "ring", "random_matching"])
 def test_faults_of_the_network_do_not_change_a_bit(tmp_path, name, graph):
     """Damage, repetition, reordering and any packing, with envelopes under way as devices leave."""
     settings = (FLEETS[name], f"topology.kind={graph}", "training.rounds=16")

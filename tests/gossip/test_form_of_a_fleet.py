@@ -130,7 +130,8 @@ def test_models_that_learn_nothing_come_back_to_where_they_began(tmp_path, setti
 
 
 def test_in_the_published_form_models_that_learn_nothing_drift_away(tmp_path):
-    assert max(away_from_start(tmp_path, "choco_numerator", FREE)) > 0.5
+    distances = away_from_start(tmp_path, "choco_numerator", FREE, "training.rounds=80")
+    assert max(distances) > 0.5
 
 
 class FixedBatch:

@@ -222,7 +222,7 @@ def test_only_what_gains_is_chosen():
     assert not WeightGradient.suits(shape_of(32, 32, 7, 6, 3, 1, 1, groups=4))
 
 
-def test_processors_without_fused_multiply_add_leave_it_to_torch_and_are_right(tmp_path):
+def test_processors_without_fused_multiply_add_leave_it_to_torch_and_are_right():
     """Compiled for a plain x86-64 or ARM, in a process of its own."""
     code = """
 import numpy as np
@@ -237,7 +237,6 @@ check(shape, 3, np.random.default_rng(9))
         "NUMBA_CPU_NAME": "generic",
         "NUMBA_CPU_FEATURES": "",
         "NUMBA_OPT": "1",  # compiles faster
-        "NUMBA_CACHE_DIR": str(tmp_path),
         "PYTHONPATH": os.pathsep.join([str(here), str(here.parents[1])]),
     }
     subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=120)
