@@ -98,10 +98,6 @@ class Outbox:
     records: list[MessageRecord] = field(default_factory=list)
     next_sequences: dict[Edge, int] = field(default_factory=dict)
 
-    def next_sequence(self, edge: Edge) -> int:
-        """Number of the next message on an edge."""
-        return self.next_sequences.get(edge, 0)
-
     def write(
         self,
         edge: Edge,
@@ -126,7 +122,7 @@ class Outbox:
             notes: of leave-taking.
             sent_in: round of the device in which it is sent, for the records.
         """
-        sequence = self.next_sequence(edge)
+        sequence = self.next_sequences.get(edge, 0)
         message = Message(
             algorithm=self.algorithm,
             sender=edge[0],

@@ -153,9 +153,14 @@ class Participant:
 
     def mix_in(self, messages: Sequence[Message]) -> None:
         """Absorb messages in the given order."""
-        state, figures = self.gossip_state, self.figures_of_round()
+        state, figures, own = self.gossip_state, self.figures_of_round(), self.index
         inherit_copies_(state, messages)
-        self.algorithm.absorb_(state, [self._share(m) for m in messages if m.kind == "share"])
+        shares = []
+        for m in messages:
+            if m.kind == "share":
+                address = None if m.receiver == own else m.receiver
+                shares.append(Share(m.sender, m.weight, m.push_weight, m.payload, address))
+        self.algorithm.absorb_(state, shares)
         if figures.has_stepped:
             self.trainer.after_gossip_(state, self.round_index)
         # After the optimizer, which would count a handover as a movement of the model.
@@ -165,11 +170,6 @@ class Participant:
                 self.outbox.next_sequences |= inherited_sequences(message)
         drop_internal_copies_(state, self.membership)
         figures.received_bytes = sum(m.wire_bytes for m in messages)
-
-    def _share(self, message: Message) -> Share:
-        """The parts of a message that the algorithm needs."""
-        address = None if message.receiver == self.index else message.receiver
-        return Share(message.sender, message.weight, message.push_weight, message.payload, address)
 
     def report(self) -> RoundReport | None:
         """End the round and return its report; None if the device was absent."""

@@ -106,7 +106,10 @@ def test_a_file_that_deals_badly_is_refused(rows, said, tmp_path):
     [
         ("data.partition={kind: by_owner, column: room}", "which is no column .*has sensor"),
         ("fleet.devices=7", "has only 6 owners; lower it"),
-        ("data.options={owner: 3}", "unexpected keyword argument 'owner'"),
+        (
+            "data.options={owner: 3}",
+            "data.options.owner is no option of .*Readings; did you mean owners",
+        ),
         ("model={name: small_cnn}", "models of the catalog take images"),
         ("data.image_size=8", "your own dataset brings its samples as they are"),
     ],

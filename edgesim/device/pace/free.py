@@ -161,7 +161,7 @@ class Free:
         edges = [(self.index, receiver) for receiver in self._receivers]
         outbox = self._participant.outbox
         return [
-            TimeBound(edge, outbox.next_sequence(edge), self._clock.bound_s(edge))
+            TimeBound(edge, outbox.next_sequences.get(edge, 0), self._clock.bound_s(edge))
             for edge in edges
             if edge not in spoken
         ]

@@ -136,7 +136,7 @@ class Lockstep:
         The order of `arrivals` does not matter: sums never depend on the order of arrival.
         """
         figures = self._participant.figures_of_round()
-        arrived = sorted(arrivals, key=lambda a: _place(a.message))
+        arrived = sorted(arrivals, key=_place)
         self._participant.mix_in([arrival.message for arrival in arrived])
         if self._meter is not None:
             stamps = [(a.message.sender, a.stamp) for a in arrived if a.stamp is not None]
@@ -199,6 +199,7 @@ class Lockstep:
         """Nothing to restore."""
 
 
-def _place(message: Message) -> tuple[int, int, int]:
+def _place(arrival: Arrival) -> tuple[int, int, int]:
     """Order in which messages are absorbed."""
+    message = arrival.message
     return message.sender, message.receiver, message.sequence

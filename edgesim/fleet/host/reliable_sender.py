@@ -51,7 +51,7 @@ class ReliableSender:
 
     async def send(
         self, envelopes: Iterable[Envelope], log: MessageLog, tasks: asyncio.TaskGroup
-    ) -> list[asyncio.Task[None]]:
+    ) -> list[asyncio.Task[Acknowledgement]]:
         """Send envelopes; wait while too many envelopes of an edge are under way.
 
         Args:
@@ -59,6 +59,12 @@ class ReliableSender:
             log: gets the numbers up to which receivers no longer need envelopes.
             tasks: that run until the envelopes have arrived.
         """
+
+        def begin(envelope: Envelope, slot: asyncio.Semaphore) -> asyncio.Task[Acknowledgement]:
+            task = tasks.create_task(self.deliver(envelope, log))
+            task.add_done_callback(lambda _: slot.release())
+            return task
+
         on_their_way, late = [], []
         for envelope in envelopes:
             # A restarted receiver requests the time bound again; in lockstep there is none.
@@ -71,11 +77,11 @@ class ReliableSender:
                 late.append(envelope)  # the others must not wait for this one
             else:
                 await slot.acquire()
-                on_their_way.append(tasks.create_task(self._carry(envelope, log, slot)))
+                on_their_way.append(begin(envelope, slot))
         for envelope in late:
             slot = self._slots[envelope.edge]
             await slot.acquire()
-            on_their_way.append(tasks.create_task(self._carry(envelope, log, slot)))
+            on_their_way.append(begin(envelope, slot))
         return on_their_way
 
     def announce(self, announcements: Iterable[Announcement], tasks: Spawn) -> None:
@@ -114,11 +120,14 @@ class ReliableSender:
     async def send_again(self, envelopes: Iterable[Envelope], log: MessageLog) -> None:
         """Send old envelopes one by one; envelopes under way may have to wait for them."""
         for envelope in envelopes:
-            acknowledgement = await self.deliver(envelope)
-            log.cover(envelope.edge, acknowledgement.covered)
+            await self.deliver(envelope, log)
 
-    async def deliver(self, envelope: Envelope) -> Acknowledgement:
+    async def deliver(self, envelope: Envelope, log: MessageLog | None = None) -> Acknowledgement:
         """Send one envelope until it is accepted.
+
+        Args:
+            envelope: to be sent.
+            log: of its sender, if this host has it: gets the number that is acknowledged.
 
         Raises:
             DeliveryError: it is refused again and again.
@@ -132,19 +141,14 @@ class ReliableSender:
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
                 continue
             if acknowledgement.accepted:
+                if log is not None:
+                    log.cover(envelope.edge, acknowledgement.covered)
                 return acknowledgement
             refusals += 1
         raise DeliveryError(
             f"device {envelope.to} refused message {envelope.sequence} of device "
             f"{envelope.edge[0]} {DELIVERY_ATTEMPTS} times; its log says why"
         )
-
-    async def _carry(self, envelope: Envelope, log: MessageLog, slot: asyncio.Semaphore) -> None:
-        try:
-            acknowledgement = await self.deliver(envelope)
-        finally:
-            slot.release()
-        log.cover(envelope.edge, acknowledgement.covered)
 
 
 def _says_something(announcement: Announcement) -> bool:
