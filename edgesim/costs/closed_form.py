@@ -102,14 +102,6 @@ class ClosedForm:
         return self.macs.forward // self.batch_size
 
     @property
-    def paper_macs(self) -> int:
-        """MACs of the step by the paper's convention: three times the forward pass.
-
-        Source: reference.md, section 6.
-        """
-        return 3 * self.macs.forward
-
-    @property
     def product_inputs(self) -> int:
         """Entries of the inputs of convolutions and linear layers, per sample."""
         return self._entries("input", PRODUCT_KINDS)

@@ -19,11 +19,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from math import isnan, nan
 from pathlib import Path
-from typing import Literal
-
-import torch
 
 from edgesim.results.columns import (
     BATTERY_ROUNDS,
@@ -39,15 +35,15 @@ from edgesim.results.columns import (
     with_names,
 )
 from edgesim.results.part_merge import Part, merge_parts
-from edgesim.results.run_files import REMEDY, RunDirectoryError, RunFiles, number_of
-from edgesim.results.snapshot import Snapshot
+from edgesim.results.run_files import RunDirectoryError, number_of
+from edgesim.results.run_models import RunModels
 from edgesim.storage.lease import Fence, Holder, Lease
 from edgesim.storage.store import Store
 
 _LOCK_FLAGS = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
-class RunDirectory(RunFiles):
+class RunDirectory(RunModels):
     """Paths, readers and writers of one run. It has no state, so each process may have its own.
 
     All methods raise `StorageError` if the place cannot be read or written. Writers raise
@@ -243,7 +239,7 @@ class RunDirectory(RunFiles):
             )
         for place in reversed(range(len(evaluations))):
             try:
-                self._check_model(evaluations[place], device)
+                self.check_model(evaluations[place], device)
             except RunDirectoryError:
                 if self.num_evaluated() <= place:
                     raise
@@ -256,15 +252,6 @@ class RunDirectory(RunFiles):
                 f"{self.place}/{name}: missing or incomplete: it holds {found} of {num_rows} "
                 "messages"
             )
-
-    def _check_model(self, round_index: int, device: int) -> None:
-        name = _snapshot_name(round_index, f"{device:06d}")
-        if self.has(name):
-            self.read(name)
-        elif self.has(kept := _final_model_name(device)):
-            self.read(kept, name)
-        else:
-            raise RunDirectoryError(f"{self.place}/{name}: missing")
 
     # --- checkpoints
 
@@ -312,97 +299,6 @@ class RunDirectory(RunFiles):
         models: list[str] = self.read_table("evaluations.parquet", ["model"])["model"].to_pylist()
         return models.count("consensus")
 
-    # --- models
-
-    def write_snapshot(self, snapshot: Snapshot) -> None:
-        """Write a model that waits to be evaluated."""
-        time_s = nan if snapshot.virtual_time_s is None else snapshot.virtual_time_s
-        arrays = {
-            "device": snapshot.device,
-            "round_index": snapshot.round_index,
-            "rounds_done": snapshot.rounds_done,
-            "x": snapshot.x.cpu().numpy(),
-            "u": snapshot.u,
-            "buffers": snapshot.buffers.cpu().numpy(),
-            "virtual_time_s": time_s,
-            "gone": snapshot.gone or "",
-        }
-        name = _snapshot_name(snapshot.round_index, f"{snapshot.device:06d}")
-        self.write_arrays(name, arrays, durable=False)
-
-    def has_snapshots(self, round_index: int, num_devices: int) -> bool:
-        """Whether the models of all devices after `round_index` rounds are there."""
-        return not self._missing_snapshots(round_index, num_devices)
-
-    def refuse_missing_snapshots(self, round_index: int, num_devices: int) -> None:
-        """Raise an error that names the missing models after `round_index` rounds.
-
-        Raises:
-            RunDirectoryError: always.
-        """
-        first, *others = self._missing_snapshots(round_index, num_devices)
-        and_others = f" and {len(others)} like it" if others else ""
-        raise RunDirectoryError(
-            f"{self.place}/{first}{and_others}: missing: evaluation {round_index} can't be made; "
-            f"bring it back from a copy, or let `edgesim resume {self.place}` train it again"
-        )
-
-    def _missing_snapshots(self, round_index: int, num_devices: int) -> list[str]:
-        """Names of the models after `round_index` rounds that are not there."""
-        there = set(self._store.names(_snapshot_name(round_index, "*")))
-        wanted = (_snapshot_name(round_index, f"{device:06d}") for device in range(num_devices))
-        return [name for name in wanted if name not in there]
-
-    def read_snapshot(self, round_index: int, device: int) -> Snapshot:
-        """Read the model of a device that waits to be evaluated."""
-        name = _snapshot_name(round_index, f"{device:06d}")
-        return self._read_model(name, name)
-
-    def read_final_model(self, round_index: int, device: int) -> Snapshot:
-        """Read the model of the last round, whether or not it was moved to models/ already."""
-        name = _snapshot_name(round_index, f"{device:06d}")
-        return self._read_model(name if self.has(name) else _final_model_name(device), name)
-
-    def check_final_model(self, device: int) -> None:
-        """Make sure that the final model of a device is there and sound.
-
-        Raises:
-            RunDirectoryError: the model is missing or damaged.
-        """
-        name = _final_model_name(device)
-        if not self.has(name):
-            raise RunDirectoryError(f"{self.place}/{name}: missing; {REMEDY}")
-        self.read_final_model_arrays(name)
-
-    def _read_model(self, name: str, first_name: str) -> Snapshot:
-        arrays = self.read_arrays(name, first_name)
-        virtual_time_s = float(arrays["virtual_time_s"])
-        return Snapshot(
-            device=int(arrays["device"]),
-            round_index=int(arrays["round_index"]),
-            rounds_done=int(arrays["rounds_done"]),
-            x=torch.from_numpy(arrays["x"]),
-            u=float(arrays["u"]),
-            buffers=torch.from_numpy(arrays["buffers"]),
-            virtual_time_s=None if isnan(virtual_time_s) else virtual_time_s,
-            gone=_gone(str(arrays["gone"])),
-        )
-
-    def drop_snapshots(self, round_index: int) -> None:
-        """Remove the models of an evaluation."""
-        self._store.delete(self.own_names(_snapshot_name(round_index, "*")))
-
-    def keep_final_models(self, round_index: int) -> None:
-        """Move the models of the last round to models/device-<index>.npz; remove snapshots/."""
-        for name in self.own_names(_snapshot_name(round_index, "*")):
-            self._store.move(name, _final_model_name(number_of(name)))
-        self._store.delete_tree("snapshots")
-
-
-def _gone(word: str) -> Literal["died", "left"] | None:
-    """Why a device has gone, from the word in its model's file."""
-    return "died" if word == "died" else "left" if word == "left" else None
-
 
 def _parts_of(device: int) -> str:
     return f"parts/device-{device:06d}"
@@ -414,11 +310,3 @@ def _checkpoints_of(device: int) -> str:
 
 def _checkpoint_name(device: int, round_index: int) -> str:
     return f"{_checkpoints_of(device)}/round-{round_index:09d}.ckpt"
-
-
-def _snapshot_name(round_index: int, device: str) -> str:
-    return f"snapshots/round-{round_index:09d}-device-{device}.npz"
-
-
-def _final_model_name(device: int) -> str:
-    return f"models/device-{device:06d}.npz"

@@ -379,3 +379,9 @@ class DisorderlyFleet:
 
 def address(envelope: Arrival) -> tuple[int, int]:
     return envelope.message.sender, envelope.message.receiver
+
+
+def is_drained(inbox):
+    """Whether no message is left and none will arrive."""
+    everything = (lane.earliest_s for lane in inbox._lanes.values() if lane.is_followed)
+    return not len(inbox) and all(earliest_s == inf for earliest_s in everything)

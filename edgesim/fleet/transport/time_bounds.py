@@ -183,11 +183,6 @@ class Inbox:
             or self._holds_up(edge)
         )
 
-    def is_drained(self) -> bool:
-        """Whether no message is left and none will arrive."""
-        everything = (lane.earliest_s for lane in self._lanes.values() if lane.is_followed)
-        return not len(self) and all(earliest_s == inf for earliest_s in everything)
-
     def take_over(self, next_sequences: Mapping[Edge, int]) -> None:
         """Serve edges from given messages on, after a restart or as a successor.
 
