@@ -6,14 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgesim.api.display import table_text, tables_html
+from edgesim.api.display import tables_html
 from edgesim.api.scenarios import ScenarioLike, errors_named, name_of, read_scenario
 from edgesim.assembly.rate_search.search import with_found_rate
 from edgesim.assembly.subject import subject_of
 from edgesim.scenario.schema import Scenario
+from edgesim.study.answer import Answer
 from edgesim.study.iteration import IterationCosts, iteration_costs
 from edgesim.study.notices import notices
 from edgesim.study.report import Study, study, write_folder, write_json
+from edgesim.study.tables.answer_text import answer_lines
 from edgesim.study.tables.table import Table
 
 
@@ -37,8 +39,13 @@ class Costs:
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """The tables that `edgesim cost` prints."""
+        """The tables that `edgesim cost` prints below the answer."""
         return self.study.short_tables()
+
+    @property
+    def answer(self) -> Answer:
+        """What is asked first: memory, time, limits, batteries, settings that help most."""
+        return self.study.answer
 
     def numbers(self) -> dict[str, Any]:
         """All numbers, unrounded, as `edgesim cost --json` writes them."""
@@ -61,10 +68,10 @@ class Costs:
         write_json(self.study, Path(path))
 
     def __repr__(self) -> str:
-        return "\n".join(table_text(self.tables[0]))
+        return "\n\n".join("\n".join(answer_lines(answer)) for answer in self.study.answers)
 
     def _repr_html_(self) -> str:
-        return tables_html(self.tables, self.notices)
+        return tables_html((*self.study.answer_tables(), *self.tables), self.notices)
 
 
 def cost(
@@ -72,6 +79,7 @@ def cost(
     *,
     compare: ScenarioLike | None = None,
     all_models: bool = False,
+    advice: bool = True,
     **overrides: object,
 ) -> Costs:
     """Say what a scenario costs each device, without training.
@@ -80,19 +88,22 @@ def cost(
         scenario: a file, the name of a shipped scenario, a mapping, or a scenario.
         compare: another scenario to set beside it; overrides change both.
         all_models: compare all models of the catalog too.
+        advice: look for settings that help most, for which some changed scenarios are studied;
+            never if there is a scenario to compare with.
         **overrides: values by key, as in `edgesim.run`.
 
     Raises:
         ScenarioError: a scenario can't be studied.
         DataError: the size of its inputs is not known.
     """
-    options = ("compare", "all_models")
+    options = ("compare", "all_models", "advice")
     first = read_scenario(scenario, overrides, options)
     other = None if compare is None else read_scenario(compare, overrides, options)
     return costs_of(
         (first, name_of(scenario)),
         None if other is None or compare is None else (other, name_of(compare)),
         all_models=all_models,
+        advises=advice and other is None,
     )
 
 
@@ -101,8 +112,12 @@ def costs_of(
     other: tuple[Scenario, str] | None = None,
     *,
     all_models: bool = False,
+    advises: bool = False,
+    compares: bool = True,
 ) -> Costs:
     """Study a scenario, maybe beside another one, each with what messages call it.
+
+    The other arguments are those of `edgesim.study.report.study`.
 
     Raises:
         ScenarioError: a scenario can't be studied.
@@ -116,7 +131,9 @@ def costs_of(
             beside = iteration_costs(second)
         said = (*said, *more)
     with errors_named(scenario[1]):
-        return Costs(study(first, beside, all_models=all_models), said)
+        return Costs(
+            study(first, beside, all_models=all_models, advises=advises, compares=compares), said
+        )
 
 
 def _ready(scenario: Scenario, name: str) -> tuple[Scenario, tuple[str, ...]]:

@@ -126,28 +126,41 @@ def _describe(subject: Subject, shortages: list[Shortage]) -> str:
     )
 
 
-def _remedies(subject: Subject) -> list[str]:
-    """Changes after which no device is short of memory."""
-    scenario, remedies = subject.scenario, []
+def fitting_settings(subject: Subject) -> list[dict[str, str]]:
+    """Changes after which no device is short of memory: keys of the scenario and their new values.
+
+    Args:
+        subject: the scenario, as objects; its devices have profiles.
+    """
+    scenario, found = subject.scenario, []
     for precision in dict.fromkeys((scenario.model.precision, "int8")):
         model = scenario.model.model_dump() | {"precision": precision}
         if precision != scenario.model.precision:
             model |= {"norm": None, "gate": None}
         changed = scenario.model_copy(update={"model": type(scenario.model)(**model)})
         batch_size = _largest_batch(changed, subject)
-        words = _changes(scenario.model, changed.model)
+        settings = _changes(scenario.model, changed.model)
         if batch_size is not None and batch_size < scenario.data.batch_size:
-            words.append(f"data.batch_size: {batch_size}")
+            settings["data.batch_size"] = str(batch_size)
         if batch_size is not None:
-            remedies.append(" with ".join(words))
-    return remedies or ["a smaller model, or devices with more memory"]
+            found.append(settings)
+    return found
 
 
-def _changes(before: ModelSection, after: ModelSection) -> list[str]:
+def _remedies(subject: Subject) -> list[str]:
+    """Changes after which no device is short of memory, in words."""
+    found = (
+        " with ".join(f"{key}: {value}" for key, value in settings.items())
+        for settings in fitting_settings(subject)
+    )
+    return list(found) or ["a smaller model, or devices with more memory"]
+
+
+def _changes(before: ModelSection, after: ModelSection) -> dict[str, str]:
     """Keys to set. The norm is among them, since an fp32 norm would keep most of the memory."""
     names = ("precision", "norm", "gate")
     pairs = [(name, getattr(before, name), getattr(after, name)) for name in names]
-    return [f"model.{name}: {new or 'null'}" for name, old, new in pairs if new != old]
+    return {f"model.{name}": new or "null" for name, old, new in pairs if new != old}
 
 
 def _largest_batch(scenario: Scenario, original: Subject) -> int | None:

@@ -15,7 +15,7 @@ from edgesim.assembly.subject import Subject
 from edgesim.costs.round_work import gossip_work
 from edgesim.device.pace.quiet_times import quiet_until_s
 from edgesim.hardware.free_clock import FreeClock, Incoming, MessageKey
-from edgesim.hardware.timeline import Hardware, Timeline
+from edgesim.hardware.timeline import Hardware, RoundTime, Stamp, Timeline
 from edgesim.hardware.work import Work
 from edgesim.streams import Purpose, stream
 from topologies import OutEdges, Schedule
@@ -32,6 +32,9 @@ class EndOfRound:
         end_s: its clock when it has absorbed what had arrived.
         sent: edges on which it sent.
         absorbed: sender, receiver and number of each absorbed message, in order.
+        compute_s: awake seconds of the step, and of sending and absorbing the messages.
+        air_s: seconds for which the radio is busy with the messages that it sent.
+        lost_bytes: bytes of these that are sent again.
     """
 
     device: int
@@ -40,6 +43,9 @@ class EndOfRound:
     end_s: float
     sent: OutEdges
     absorbed: tuple[MessageKey, ...]
+    compute_s: float
+    air_s: float
+    lost_bytes: int
 
 
 @dataclass(slots=True)
@@ -51,6 +57,7 @@ class _Device:
     edges: OutEdges = ()
     place: int = 0
     quiet_s: float = 0.0
+    stamps: Sequence[Stamp] = ()
 
 
 class FreeClocks:
@@ -92,7 +99,7 @@ class FreeClocks:
         while True:
             step_end_s, index = events[0]
             device = self._devices[index]
-            absorbed = self._end(index)
+            absorbed, time = self._end(index)
             device.round_index += 1
             yield EndOfRound(
                 device=index,
@@ -101,6 +108,9 @@ class FreeClocks:
                 end_s=device.clock.now_s,
                 sent=device.edges,
                 absorbed=tuple(absorbed),
+                compute_s=time.compute_s,
+                air_s=sum(stamp.air_s for stamp in device.stamps),
+                lost_bytes=sum(stamp.lost_bytes for stamp in device.stamps),
             )
             heapreplace(events, (self._begin(index), index))
 
@@ -111,13 +121,13 @@ class FreeClocks:
         end_s = device.clock.end_of_step_s(work, round_index)
         seconds = self._schedule.seconds_per_round
         device.place = round_index if seconds is None else int(end_s / seconds)
-        device.edges = ()
+        device.edges = device.stamps = ()
         if device.quiet_s <= end_s:
             device.edges = self._schedule.out_edges(index, device.place)
         device.clock.step(work + self._gossip_work(len(device.edges), 0), round_index)
         return device.clock.now_s
 
-    def _end(self, index: int) -> list[MessageKey]:
+    def _end(self, index: int) -> tuple[list[MessageKey], RoundTime]:
         """Send, then absorb what has arrived."""
         device, waiting = self._devices[index], self._waiting[index]
         if device.clock.listens_first:
@@ -127,8 +137,7 @@ class FreeClocks:
         absorbed = device.clock.arrived(list(waiting.values()))
         for key in absorbed:
             del waiting[key]
-        device.clock.absorb(self._gossip_work(0, len(absorbed)))
-        return absorbed
+        return absorbed, device.clock.absorb(self._gossip_work(0, len(absorbed)))
 
     def _send(self, index: int, device: _Device) -> None:
         stamps = []
@@ -140,6 +149,7 @@ class FreeClocks:
             stamps.append((receiver, stamp))
             key = (*edge, sequence)
             self._waiting[receiver][key] = Incoming(key, stamp)
+        device.stamps = [stamp for _, stamp in stamps]
         device.quiet_s = quiet_until_s(device.clock, self._schedule, index, device.place, stamps)
 
 

@@ -54,6 +54,7 @@ class Subject:
         optimizer: of each device.
         backend: of 8-bit arithmetic, as a device would have it; None in fp32.
         num_rounds: of the whole training, counted from the published number of samples.
+        rounds_per_epoch: rounds in which the fleet sees about as many samples as it holds.
     """
 
     scenario: Scenario
@@ -63,6 +64,7 @@ class Subject:
     optimizer: Optimizer
     backend: BackendName | None
     num_rounds: int
+    rounds_per_epoch: int
 
 
 def subject_of(
@@ -93,6 +95,8 @@ def subject_of(
         check_hardware(scenario, schedule)
     layout = ParameterLayout.from_shapes(model.flat_shapes)
     # No cost depends on the averaging rate, which may not have been found yet.
+    # Shards are taken to be of equal size.
+    rounds_per_epoch = ceil(shape.num_train / num_devices / scenario.data.batch_size)
     algorithm = make_algorithm(with_rate(scenario, 1.0), layout, schedule)
     return Subject(
         scenario=scenario,
@@ -101,7 +105,8 @@ def subject_of(
         algorithm=algorithm,
         optimizer=make_optimizer(scenario),
         backend=device_backend(model.form.settings, scenario),
-        num_rounds=_num_rounds(scenario, shape.num_train),
+        num_rounds=scenario.training.rounds or (scenario.training.epochs or 0) * rounds_per_epoch,
+        rounds_per_epoch=rounds_per_epoch,
     )
 
 
@@ -210,13 +215,3 @@ def _model_form(
         gate=gate,
         conv_bias=layers.conv_bias,
     )
-
-
-def _num_rounds(scenario: Scenario, num_train: int) -> int:
-    """Rounds as assembly plans them, for shards of equal size."""
-    section = scenario.training
-    if section.rounds is not None:
-        return section.rounds
-    assert section.epochs is not None, "the schema asks for epochs or rounds"
-    mean_size = num_train / scenario.fleet.num_devices
-    return section.epochs * ceil(mean_size / scenario.data.batch_size)

@@ -172,8 +172,19 @@ def cost(
     all_models: Annotated[
         bool, typer.Option("--all-models", help="Compare every model of the catalog too.")
     ] = False,
+    short: Annotated[
+        bool, typer.Option("--short", help="Print the answer alone, without the tables.")
+    ] = False,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="Print the paper's ratios of fp32 to 8 bits too.")
+    ] = False,
 ) -> None:
-    """Say what a scenario costs each device, without training: memory, bytes, energy, time."""
+    """Say what a scenario costs, without training.
+
+    First the answer: whether the training fits the devices' memory, how long it takes, what
+    limits it, how long batteries last, and which settings would help most. Then tables of an
+    iteration: computing, memory, messages, energy, time.
+    """
     from edgesim.cli.cost import show_costs
 
     show_costs(
@@ -185,6 +196,8 @@ def cost(
         json_file=json_file,
         out=out,
         all_models=all_models,
+        is_short=short,
+        with_paper=paper,
         say=_err.print,
     )
 

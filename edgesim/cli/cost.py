@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.text import Text
 
 from edgesim.cli.tables import show
 from edgesim.errors import ScenarioError
 from edgesim.scenario.files import load_scenario
+
+if TYPE_CHECKING:
+    from edgesim.study.answer import Answer
 
 
 def show_costs(
@@ -22,6 +27,8 @@ def show_costs(
     json_file: Path | None,
     out: Path | None,
     all_models: bool,
+    is_short: bool,
+    with_paper: bool,
     say: Callable[[str], None],
 ) -> None:
     """Print the study of a scenario; write its numbers and figures if asked for.
@@ -35,6 +42,8 @@ def show_costs(
         json_file: file for all numbers; None for none.
         out: folder for figures and a page; None for none.
         all_models: whether to compare all models of the catalog too.
+        is_short: whether to print the answer without the tables of the scenario.
+        with_paper: whether to print the paper's ratios of fp32 to 8 bits too.
         say: called with each notice about the scenario.
 
     Raises:
@@ -51,10 +60,18 @@ def show_costs(
         (scenario, str(path)),
         None if beside is None else (beside, str(other)),
         all_models=all_models,
+        advises=other is None,
+        compares=with_paper or json_file is not None or out is not None,
     )
     for notice in found.notices:
         say(notice)
-    for table in found.tables:
+    for answer in found.study.answers:
+        _show_answer(answer, console)
+    for table in (
+        *(() if is_short else found.tables),
+        *(found.study.paper_tables() if with_paper else ()),
+        *found.study.catalog_tables(),
+    ):
         show(table, console)
         console.print()
     if json_file is not None:
@@ -62,3 +79,13 @@ def show_costs(
         console.print(f"all numbers: {json_file}")
     if out is not None:
         console.print(f"figures and page: {found.write(out)}")
+
+
+def _show_answer(answer: Answer, console: Console) -> None:
+    """Print an answer, the title in bold; in a pipe, too, its lines have the length of a page."""
+    from edgesim.study.tables.answer_text import WIDTH, answer_lines
+
+    width = min(console.width, WIDTH) if console.is_terminal else WIDTH
+    for number, line in enumerate(answer_lines(answer, width)):
+        console.print(Text(line, style="" if number else "bold"), soft_wrap=True)
+    console.print()

@@ -1,57 +1,30 @@
 """What one iteration costs each device of a scenario: work, memory, bytes, energy, time.
 
 An iteration is a round of a device: a step on a full batch, then gossip. Where rounds differ, work
-and bytes are means over a period of the schedule, and memory is the maximum over that period.
+and bytes are means over a period of the schedule, and memory is the maximum over that period. At
+free pace a busy radio skips messages, so work and bytes are means over rounds of the clocks.
 Batteries are assumed to be full, since a device that leaves would change its neighbours' work and
 memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 
 from edgesim.assembly.equipment import device_hardware, device_profiles
 from edgesim.assembly.message_costs import MessageCosts, NoiseMessages
-from edgesim.assembly.neighbours import Neighbours, neighbours_of_devices
+from edgesim.assembly.neighbours import neighbours_of_devices
 from edgesim.assembly.subject import Subject, subject_of
-from edgesim.costs.layer_work import StepWork
-from edgesim.costs.memory import MemoryModel, paper_memory
 from edgesim.costs.memory_table import MemoryTable
-from edgesim.costs.round_work import gossip_work
 from edgesim.hardware.energy import Activity
 from edgesim.hardware.profiles import DeviceProfile
 from edgesim.hardware.work import Work
 from edgesim.scenario.schema import Scenario
 from edgesim.study.energy_costs import IterationEnergy, energies_of_activity, energies_of_work
+from edgesim.study.free_pace import find_free_pace
+from edgesim.study.mean_rounds import IterationWork, MeanRound, Memories, Works
 from edgesim.study.steady_state import DeviceCycle, SteadyState, find_steady_state
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IterationWork:
-    """Work of one iteration by part: three passes over the batch, optimizer, gossip.
-
-    Attributes:
-        measured: of both passes, that of layers without closed form; None in models of the catalog.
-    """
-
-    forward: Work
-    input_gradient: Work
-    weight_gradient: Work
-    optimizer: Work
-    gossip: Work
-    measured: Work | None = None
-
-    @property
-    def by_part(self) -> Mapping[str, Work]:
-        """Work of each part by its name, in the order of the attributes."""
-        parts = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: work for name, work in parts.items() if work is not None}
-
-    @property
-    def total(self) -> Work:
-        """Work of all parts together."""
-        return sum(self.by_part.values(), Work())
+from edgesim.study.wider_link import with_wider_link
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +37,7 @@ class DeviceTime:
         fp32_s: time of the products of 32-bit floats, at the profile's rate.
         memory_s: time of the memory traffic, at the profile's bandwidth.
         roofline_s: time of a step: the longer of arithmetic and memory traffic.
-        cycle: times of the device in the fleet's steady state.
+        cycle: times of the device among the others.
     """
 
     int8_s: float
@@ -87,6 +60,7 @@ class DeviceCosts:
     Attributes:
         device: number of the device.
         profile: hardware of the device; None where the scenario names none.
+        degrees: mean numbers of messages that its graphs have it send and receive in a round.
         messages_sent: mean number of messages that the device sends in a round.
         messages_received: mean number of messages that the device receives in a round.
         work: work of an iteration.
@@ -98,6 +72,7 @@ class DeviceCosts:
 
     device: int
     profile: DeviceProfile | None
+    degrees: tuple[float, float]
     messages_sent: float
     messages_received: float
     work: IterationWork
@@ -129,7 +104,7 @@ class IterationCosts:
         subject: the scenario that is studied, as objects.
         message: costs of one message; all devices send messages of the same form.
         devices: costs of each device, in the order of their numbers.
-        steady_state: the fleet's steady state; None without profiles.
+        steady_state: times of the fleet once it has settled; None without profiles.
     """
 
     subject: Subject
@@ -160,8 +135,19 @@ class IterationCosts:
         return sum(d.energy_by(self.energy_table).total_j for d in self.devices)
 
 
-def iteration_costs(scenario: Scenario) -> IterationCosts:
+def iteration_costs(
+    scenario: Scenario,
+    *,
+    wider: tuple[int, int, float] | None = None,
+    most_events: int | None = None,
+) -> IterationCosts:
     """Costs of an iteration for each device of a scenario.
+
+    Args:
+        scenario: the scenario.
+        wider: a link that has another bandwidth than the scenario says: sender, receiver, and bits
+            per second, of which the radios at both ends may allow less.
+        most_events: largest number of steps and messages for which clocks run; None for the usual.
 
     Raises:
         ScenarioError: the scenario cannot be run.
@@ -174,25 +160,37 @@ def iteration_costs(scenario: Scenario) -> IterationCosts:
     message = NoiseMessages().costs(algorithm.compressor, layout, [name])[name]
     neighbours = neighbours_of_devices(subject)
     hardware = device_hardware(scenario, subject.schedule)
-    works = _Works(subject)
-    steady_state = None
-    if hardware:
+    if wider is not None and hardware:
+        hardware = with_wider_link(hardware, *wider)
+    works = Works(subject)
+    steady_state: SteadyState | None = None
+    rounds = [MeanRound.of_schedule(own, works) for own in neighbours]
+    if hardware and scenario.fleet.rules.goes_by_clock:
+        found = find_free_pace(subject, hardware, most_events)
+        steady_state = found.steady_state
+        pairs = zip(found.sent, found.absorbed, strict=True)
+        rounds = [MeanRound.of_clocks(sent, absorbed, works) for sent, absorbed in pairs]
+    elif hardware:
         steady_state = find_steady_state(
-            hardware, subject.schedule, works.in_round, message.encoded.total, scenario.seed
+            hardware,
+            subject.schedule,
+            works.in_round,
+            message.encoded.total,
+            scenario.seed,
+            most_events,
         )
-    memories = _Memories(subject, message.encoded.total)
+    memories = Memories(subject, message.encoded.total)
     profiles = device_profiles(scenario)
     devices = tuple(
         _device_costs(
             device,
-            works.mean(own),
+            rounds[device],
             memories.faithful(own),
             message.encoded.total,
-            own,
+            degrees=(own.messages_sent, own.messages_received),
             paper=memories.paper,
             profile=profiles[device] if profiles else None,
             cycle=steady_state.devices[device] if steady_state else None,
-            waits=scenario.fleet.rules.waits_for_all,
         )
         for device, own in enumerate(neighbours)
     )
@@ -201,107 +199,37 @@ def iteration_costs(scenario: Scenario) -> IterationCosts:
     )
 
 
-class _Works:
-    """Work of rounds; it depends on the number of messages in a round alone."""
-
-    def __init__(self, subject: Subject) -> None:
-        self._subject = subject
-        self._step: StepWork = subject.model.step_work
-        self._optimizer = subject.optimizer.work(subject.model.num_trainable)
-        self._means: dict[tuple[tuple[int, int], ...], IterationWork] = {}
-        self._rounds: dict[tuple[int, int], Work] = {}
-
-    def in_round(self, device: int, round_index: int) -> Work:
-        """Work of a device in a round: step, optimizer and gossip."""
-        schedule = self._subject.schedule
-        sent = len(schedule.out_edges(device, round_index))
-        degrees = sent, len(schedule.in_neighbors(device, round_index))
-        if degrees not in self._rounds:
-            self._rounds[degrees] = self._step.total + self._optimizer + self._of_gossip(degrees)
-        return self._rounds[degrees]
-
-    def mean(self, neighbours: Neighbours) -> IterationWork:
-        """Mean work of a round, by part."""
-        degrees = neighbours.degrees
-        if degrees not in self._means:
-            self._means[degrees] = IterationWork(
-                forward=self._step.forward,
-                input_gradient=self._step.input_gradient,
-                weight_gradient=self._step.weight_gradient,
-                optimizer=self._optimizer,
-                gossip=_mean([self._of_gossip(pair) for pair in degrees]),
-                measured=self._step.measured if self._subject.model.measured_layers else None,
-            )
-        return self._means[degrees]
-
-    def _of_gossip(self, degrees: tuple[int, int]) -> Work:
-        algorithm = self._subject.algorithm
-        return gossip_work(algorithm, algorithm.layout.numel, *degrees)
-
-
-def _mean(works: list[Work]) -> Work:
-    """Mean of several works, rounded to whole operations and bytes."""
-    total = asdict(sum(works, Work()))
-    return Work(**{name: round(count / len(works)) for name, count in total.items()})
-
-
-class _Memories:
-    """Memory of devices; it depends on their numbers of neighbours alone."""
-
-    def __init__(self, subject: Subject, message_bytes: int) -> None:
-        self.paper = paper_memory(subject.model)
-        self._subject = subject
-        self._message_bytes = message_bytes
-        self._faithful: dict[tuple[int, int], MemoryTable] = {}
-
-    def faithful(self, neighbours: Neighbours) -> MemoryTable:
-        """Memory that a device holds at the peak of a round."""
-        copies = neighbours.out_copies, neighbours.in_copies
-        if copies not in self._faithful:
-            subject = self._subject
-            self._faithful[copies] = MemoryModel(
-                model=subject.model,
-                backend=subject.backend,
-                optimizer=subject.optimizer,
-                algorithm=subject.algorithm,
-                out_degree=copies[0],
-                in_degree=copies[1],
-                message_bytes=self._message_bytes,
-            ).faithful()
-        return self._faithful[copies]
-
-
 def _device_costs(
     device: int,
-    work: IterationWork,
+    rounds: MeanRound,
     faithful: MemoryTable,
     message_bytes: int,
-    neighbours: Neighbours,
     *,
+    degrees: tuple[float, float],
     paper: MemoryTable,
     profile: DeviceProfile | None,
     cycle: DeviceCycle | None,
-    waits: bool,
 ) -> DeviceCosts:
-    total, time = work.total, None
+    total, time = rounds.work.total, None
     if profile is None or cycle is None:
         energy = energies_of_work(total)
     else:
         time = _device_time(total, profile, cycle)
         activity = Activity(
             work=total,
-            sent_bytes=round(neighbours.messages_sent * message_bytes + cycle.lost_bytes),
-            received_bytes=round(neighbours.messages_received * message_bytes),
+            sent_bytes=round(rounds.messages_sent * message_bytes + cycle.lost_bytes),
+            received_bytes=round(rounds.messages_received * message_bytes),
             compute_s=cycle.compute_s,
-            wait_s=cycle.wait_s if waits else 0.0,
+            wait_s=cycle.wait_s,
         )
         energy = energies_of_activity(activity, profile)
     return DeviceCosts(
         device=device,
         profile=profile,
-        messages_sent=neighbours.messages_sent,
-        messages_received=neighbours.messages_received,
-        work=work,
+        degrees=degrees,
+        messages_sent=rounds.messages_sent,
+        messages_received=rounds.messages_received,
+        work=rounds.work,
         paper_memory=paper,
         faithful_memory=faithful,
         energy=energy,

@@ -10,7 +10,9 @@ from typing import Any
 from edgesim.assembly.subject import default_settings
 from edgesim.costs.measured_model import MeasuredModel
 from edgesim.scenario.schema import Scenario
+from edgesim.study.answer import Answer, answer_of
 from edgesim.study.catalog_study import compare_catalog
+from edgesim.study.changes import advise
 from edgesim.study.comparison import Comparison, compare_precisions, setting_of
 from edgesim.study.errors import StudyError
 from edgesim.study.figures.catalog_figures import catalog_pictures
@@ -22,8 +24,10 @@ from edgesim.study.figures.side_by_side_figure import side_by_side_picture
 from edgesim.study.iteration import IterationCosts, iteration_costs
 from edgesim.study.precision_ratios import precision_ratios, time_ratios
 from edgesim.study.side_by_side import Pair, side_by_side, side_by_side_table
+from edgesim.study.tables.answer_text import answer_table, change_table
 from edgesim.study.tables.as_json import (
     FORMAT,
+    answer_record,
     comparison_record,
     price_records,
     scenario_record,
@@ -40,18 +44,29 @@ class Study:
     """Results of a study.
 
     Attributes:
-        costs: of the scenario.
-        comparison: of its model, fp32 against 8 bits; None of a model of one's own.
+        answer: what is asked first, with the costs of the scenario.
+        comparison: of its model, fp32 against 8 bits; None of a model of one's own, or if it
+            was not asked for.
         ratios: of the comparison.
         catalog: comparison of every model of the catalog; may be empty.
         other: costs of another scenario; None if none was given.
     """
 
-    costs: IterationCosts
+    answer: Answer
     comparison: Comparison | None
     ratios: tuple[Ratio, ...]
     catalog: tuple[Comparison, ...]
     other: IterationCosts | None
+
+    @property
+    def costs(self) -> IterationCosts:
+        """Costs of an iteration of the scenario."""
+        return self.answer.costs
+
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        """The answer for the scenario, and for the one beside it."""
+        return (self.answer, answer_of(self.other)) if self.other else (self.answer,)
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
@@ -67,24 +82,34 @@ class Study:
 
     def tables(self) -> tuple[Table, ...]:
         """All tables of the study."""
-        tables = list(scenario_tables(self.costs))
-        if self.comparison is not None:
-            tables += comparison_tables(self.comparison, self.ratios)
+        tables = [*scenario_tables(self.costs), *self.paper_tables()]
         if self.other is not None:
             overview, *others = scenario_tables(self.other)
             tables += [overview, *(replace(t, title=f"other: {t.title}") for t in others)]
             tables.append(side_by_side_table(self.names, self.pairs))
-        if self.catalog:
-            tables += catalog_tables(self.catalog)
-        return tuple(tables)
+        return (*tables, *self.catalog_tables())
 
     def short_tables(self) -> tuple[Table, ...]:
-        """Tables for the terminal; for two scenarios only the overviews and the comparison."""
+        """Tables for the terminal: of two scenarios only the overviews and both side by side."""
         if self.other is None:
-            return self.tables()
-        catalog = catalog_tables(self.catalog) if self.catalog else ()
+            return scenario_tables(self.costs)
         overviews = overview_table(self.costs), overview_table(self.other)
-        return (*overviews, side_by_side_table(self.names, self.pairs), *catalog)
+        return (*overviews, side_by_side_table(self.names, self.pairs))
+
+    def paper_tables(self) -> tuple[Table, ...]:
+        """The paper's ratios of fp32 to 8 bits, of the scenario's model."""
+        if self.comparison is None:
+            return ()
+        return comparison_tables(self.comparison, self.ratios)
+
+    def catalog_tables(self) -> tuple[Table, ...]:
+        """The same for every model of the catalog."""
+        return catalog_tables(self.catalog) if self.catalog else ()
+
+    def answer_tables(self) -> tuple[Table, ...]:
+        """The answers as tables, for a page."""
+        tables = ((answer_table(answer), change_table(answer)) for answer in self.answers)
+        return tuple(table for pair in tables for table in pair if table is not None)
 
     def pictures(self) -> tuple[Picture, ...]:
         """All figures of the study."""
@@ -101,6 +126,7 @@ class Study:
         """All numbers, for JSON."""
         return {
             "format": FORMAT,
+            "answer": answer_record(self.answer),
             "scenario": scenario_record(self.costs),
             "comparison": self.comparison and comparison_record(self.comparison, self.ratios),
             "prices": price_records(),
@@ -113,13 +139,22 @@ class Study:
         }
 
 
-def study(scenario: Scenario, other: IterationCosts | None = None, *, all_models: bool) -> Study:
+def study(
+    scenario: Scenario,
+    other: IterationCosts | None = None,
+    *,
+    all_models: bool,
+    advises: bool = False,
+    compares: bool = True,
+) -> Study:
     """Find out what a scenario costs.
 
     Args:
         scenario: to study.
         other: another one, studied before.
         all_models: compare all models of the catalog too.
+        advises: look for settings that help most; some changed scenarios are studied for it.
+        compares: compare the model in fp32 with the model in 8 bits; a model of one's own never is.
 
     Raises:
         ScenarioError, DataError: the scenario can't work, or its images' size is not known.
@@ -128,12 +163,12 @@ def study(scenario: Scenario, other: IterationCosts | None = None, *, all_models
     settings = costs.subject.model.form.settings or default_settings()
     comparison: Comparison | None = None
     ratios: tuple[Ratio, ...] = ()
-    if not isinstance(costs.subject.model, MeasuredModel):
+    if compares and not isinstance(costs.subject.model, MeasuredModel):
         comparison = compare_precisions(setting_of(costs.subject))
         profiles = [device.profile for device in costs.devices if device.profile is not None]
         ratios = (*precision_ratios(comparison), *time_ratios(comparison, profiles))
     return Study(
-        costs=costs,
+        answer=answer_of(costs, advise(scenario, costs) if advises else None),
         comparison=comparison,
         ratios=ratios,
         catalog=compare_catalog(settings) if all_models else (),
@@ -167,7 +202,7 @@ def write_folder(found: Study, folder: Path) -> tuple[Path, ...]:
         _write(path, picture.svg)
     title = f"{found.costs.subject.scenario.name}: what it costs"
     index = folder / "index.html"
-    _write(index, page(title, pictures, found.tables()))
+    _write(index, page(title, found.answer_tables(), pictures, found.tables()))
     return (*paths, index)
 
 

@@ -9,6 +9,7 @@ from edgesim.study.iteration import DeviceCosts, IterationCosts
 from edgesim.study.tables.ratio import Topic, times
 from edgesim.study.tables.table import Table
 from edgesim.study.tables.units import Unit, alike, plain
+from edgesim.study.training import training_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +128,7 @@ def _of_time(device: DeviceCosts) -> Iterator[_Quantity]:
 
 
 def _of_fleet(costs: IterationCosts) -> Iterator[_Quantity]:
-    rounds = costs.subject.num_rounds
+    rounds, training = costs.subject.num_rounds, training_of(costs)
     yield "fleet", "devices", "devices", len(costs.devices), None
     yield "fleet", "sent_bytes", "sent in an iteration", costs.sent_bytes, "B"
     energy = f"energy_j_{costs.energy_table}"
@@ -135,7 +136,6 @@ def _of_fleet(costs: IterationCosts) -> Iterator[_Quantity]:
     yield "fleet", energy, label, costs.energy_j, "J"
     if costs.steady_state is not None:
         yield "fleet", "period_s", "period of a round", costs.steady_state.period_s, "s"
-        hours = rounds * costs.steady_state.period_s / 3600
-        yield "fleet", "training_h", "whole training, hours", hours, None
+        yield "fleet", "training_s", "whole training", training.seconds or 0.0, "s"
     yield "fleet", "rounds", "rounds of it", rounds, None
-    yield "fleet", "training_bytes", "bytes sent in it", rounds * costs.sent_bytes, "MiB"
+    yield "fleet", "training_bytes", "bytes sent in it", sum(training.sent_bytes), "MB"

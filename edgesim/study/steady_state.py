@@ -1,5 +1,7 @@
 """The steady state of a fleet in lockstep: its clocks, run for some rounds without training.
 
+At free pace see free_pace.py.
+
 In lockstep every device waits for its in-neighbours. In the steady state all devices of a strongly
 connected fleet have the same cycle time: the largest mean time per round of any cycle of devices
 that wait for each other. The number of rounds until then is not known beforehand. Whether the
@@ -10,12 +12,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 
 from edgesim.hardware.awake_times import AwakeTimes
 from edgesim.hardware.duty_cycle import DutyCycle
 from edgesim.hardware.timeline import NOBODY, Hardware, Stamp, Timeline
 from edgesim.hardware.work import Work
+from edgesim.study.critical_path import Event, Limit, limits_of
 from topologies import Schedule, first_exchange
 
 _LEAST_WARM_UP = 20  # exchanges
@@ -63,32 +67,45 @@ class DeviceCycle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteadyState:
-    """Steady state of a fleet.
+    """Steady state of a fleet, in lockstep or at free pace.
 
     Attributes:
         warm_up_rounds: rounds that were run before anything was counted.
         num_rounds: rounds over which means are taken.
         devices: times of each device, in the order of their numbers.
+        limits: what the cycle time consists of, the longest part first: events of which each had
+            to end before the next one could begin.
+        is_free: whether the fleet is at free pace, where each device has a cycle time of its own.
     """
 
     warm_up_rounds: int
     num_rounds: int
     devices: tuple[DeviceCycle, ...]
+    limits: tuple[Limit, ...]
+    is_free: bool = False
 
     @property
     def period_s(self) -> float:
-        """Cycle time of the slowest device; all devices have it once the fleet has settled."""
+        """Cycle time of the slowest device; in lockstep all devices have it in the end."""
         return max(device.period_s for device in self.devices)
 
     @property
     def is_settled(self) -> bool:
-        """Whether all devices have the same cycle time."""
+        """Whether all devices have the same cycle time; at free pace they need not have it."""
+        if self.is_free:
+            return True
         shortest = min(device.period_s for device in self.devices)
         return self.period_s - shortest <= _SETTLED * self.period_s
 
     @property
     def busiest(self) -> int:
-        """The device that computes for the largest share of its time; the others wait for it."""
+        """The device that others wait for: it computes for the largest share of its time.
+
+        At free pace, where all devices compute all the time, it is the slowest one.
+        """
+        if self.is_free:
+            periods = [device.period_s for device in self.devices]
+            return periods.index(max(periods))
         shares = [device.utilisation for device in self.devices]
         return shares.index(max(shares))
 
@@ -99,6 +116,7 @@ def find_steady_state(
     work: WorkInRound,
     message_bytes: int,
     seed: int,
+    most_events: int | None = None,
 ) -> SteadyState:
     """Run the clocks of a fleet until it has settled, then average over further rounds.
 
@@ -108,12 +126,13 @@ def find_steady_state(
         work: work of each step.
         message_bytes: length of every message.
         seed: seed of the scenario, so that jitter and losses are those of a run.
+        most_events: largest number of steps and messages; None for the usual number.
     """
-    cycles = [_duty_cycle(own) for own in hardware]
+    cycles = [without_absences(own) for own in hardware]
     hardware = [replace(own, duty_cycle=c) for own, c in zip(hardware, cycles, strict=True)]
     num_devices, every = len(hardware), schedule.exchange_every  # rounds per exchange
     edges = sum(len(schedule.out_edges(i, first_exchange(schedule))) for i in range(num_devices))
-    most_groups = max(2, _MOST_EVENTS // (num_devices * every + edges))
+    most_groups = max(2, (most_events or _MOST_EVENTS) // (num_devices * every + edges))
     most_rounds = most_groups * every
     warm_up = min(max(_LEAST_WARM_UP, 2 * num_devices), most_groups // 2) * every
     period = schedule.period or every
@@ -137,14 +156,26 @@ def find_steady_state(
             round_index += 1
     num_rounds = round_index - warm_up
     return SteadyState(
-        warm_up_rounds=warm_up, num_rounds=num_rounds, devices=fleet.cycles(num_rounds)
+        warm_up_rounds=warm_up,
+        num_rounds=num_rounds,
+        devices=fleet.cycles(num_rounds),
+        limits=fleet.limits(num_rounds),
     )
 
 
-def _duty_cycle(hardware: Hardware) -> DutyCycle:
+def without_absences(hardware: Hardware) -> DutyCycle:
     """Duty cycle of a device without its absences; in the steady state all devices are there."""
     cycle = hardware.duty_cycle
     return cycle.cycle if isinstance(cycle, AwakeTimes) else cycle
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrival:
+    """A message of a round, and the event of sending it."""
+
+    sender: int
+    stamp: Stamp
+    event: Event
 
 
 @dataclass(slots=True)
@@ -169,8 +200,12 @@ class _Fleet:
     message_bytes: int
     _sums: list[_Sums] = field(default_factory=list)
     _next_sequence: Counter[tuple[int, int]] = field(default_factory=Counter)
+    _clock_events: list[Event | None] = field(default_factory=list)  # which the clock stands after
+    _radio_events: list[Event | None] = field(default_factory=list)  # that keep the radio busy
 
     def __post_init__(self) -> None:
+        self._clock_events = [None] * len(self.clocks)
+        self._radio_events = [None] * len(self.clocks)
         self.begin_to_count()
 
     @property
@@ -184,14 +219,20 @@ class _Fleet:
 
     def run_round(self, round_index: int) -> None:
         """Run one round of all devices."""
-        inboxes: list[list[tuple[int, Stamp]]] = [[] for _ in self.clocks]
+        inboxes: list[list[_Arrival]] = [[] for _ in self.clocks]
         for device, clock in enumerate(self.clocks):
-            clock.step(self.work(device, round_index), round_index)
+            begin_s, before = clock.now_s, self._clock_events[device]
+            step_s = clock.step(self.work(device, round_index), round_index)
+            self._clock_events[device] = Event(device, None, begin_s, step_s, 0.0, before)
             for receiver, _ in self.schedule.out_edges(device, round_index):
-                inboxes[receiver].append((device, self._send(device, clock, receiver)))
+                inboxes[receiver].append(self._send(device, clock, receiver))
         for device, clock in enumerate(self.clocks):
             inbox, sums = inboxes[device], self._sums[device]
-            time = clock.end_round(inbox)
+            last = self._last_event(device, inbox)
+            step_end_s = clock.now_s
+            time = clock.end_round([(one.sender, one.stamp) for one in inbox])
+            if clock.now_s > step_end_s:
+                self._clock_events[device] = last
             sums.compute_s += time.compute_s
             sums.wait_s += time.wait_s
             if time.waited_for != NOBODY:
@@ -211,13 +252,44 @@ class _Fleet:
             for clock, sums in zip(self.clocks, self._sums, strict=True)
         )
 
-    def _send(self, sender: int, clock: Timeline, receiver: int) -> Stamp:
+    def limits(self, num_rounds: int) -> tuple[Limit, ...]:
+        """What the rounds of the slowest device since `begin_to_count` took their time for."""
+        passed_s = [
+            clock.now_s - sums.start_s for clock, sums in zip(self.clocks, self._sums, strict=True)
+        ]
+        slowest = passed_s.index(max(passed_s))
+        since_s, end_s = self._sums[slowest].start_s, self.clocks[slowest].now_s
+        return limits_of(self._clock_events[slowest], since_s, end_s, num_rounds)
+
+    def _send(self, sender: int, clock: Timeline, receiver: int) -> _Arrival:
         edge = sender, receiver
+        is_busy = clock.radio_free_s > clock.now_s
+        cause = self._radio_events[sender] if is_busy else self._clock_events[sender]
+        begin_s = max(clock.now_s, clock.radio_free_s)
         stamp = clock.send(edge, self.message_bytes, self._next_sequence[edge])
         self._next_sequence[edge] += 1
         self._sums[sender].air_s += stamp.air_s
         self._sums[sender].lost_bytes += stamp.lost_bytes
-        return stamp
+        delay_s = stamp.arrival_s - clock.radio_free_s
+        event = Event(sender, receiver, begin_s, stamp.air_s, delay_s, cause)
+        self._radio_events[sender] = event
+        return _Arrival(sender, stamp, event)
+
+    def _last_event(self, device: int, inbox: Sequence[_Arrival]) -> Event | None:
+        """Event with which the last message of a round is received."""
+        if not inbox:
+            return None
+        if not self.clocks[device].hardware.is_half_duplex:
+            return max(inbox, key=lambda one: (one.stamp.arrival_s, -one.sender)).event
+        radio = copy(self.clocks[device])  # it receives the messages now, the clock itself later
+        for one in sorted(inbox, key=lambda one: (one.stamp.first_bit_s, one.sender)):
+            event = one.event
+            if radio.radio_free_s > one.stamp.first_bit_s:
+                cause, begin_s = self._radio_events[device], radio.radio_free_s
+                event = Event(one.sender, device, begin_s, one.stamp.air_s, 0.0, cause)
+            radio.listen(one.stamp)
+            self._radio_events[device] = event
+        return self._radio_events[device]
 
 
 def _most_frequent(waited_for: Counter[int]) -> int | None:

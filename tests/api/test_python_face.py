@@ -178,7 +178,10 @@ def test_cost_has_tables_numbers_and_a_page(tmp_path):
     costs = edgesim.cost("quickstart", fleet__profile="raspberry-pi-4b")
     assert costs.numbers()["scenario"]["devices"][0]["profile"] == "raspberry-pi-4b"
     assert repr(costs).splitlines()
-    assert costs._repr_html_().count("<table>") == len(costs.tables)
+    assert repr(costs).startswith("quickstart: 8 devices train small_cnn")
+    assert costs.answer.advice.changes
+    answers = costs.study.answer_tables()
+    assert costs._repr_html_().count("<table>") == len(answers) + len(costs.tables)
     page = costs.write(tmp_path / "page")
     assert page.name == "index.html"
     costs.write_numbers(tmp_path / "numbers.json")

@@ -38,7 +38,7 @@ def edgesim(monkeypatch, capsys, tmp_path):
 
 def test_resnet20_without_any_data(edgesim, tmp_path):
     """The figures of the paper and the honest ones, each with its arithmetic."""
-    status, out, err = edgesim(RING8, "--json", "costs.json")
+    status, out, err = edgesim(RING8, "--paper", "--json", "costs.json")
     assert status == 0, err
     lines = {" ".join(line.split()) for line in out.splitlines()}
     for line in (
@@ -63,8 +63,23 @@ def test_a_fleet_with_profiles_has_times(edgesim):
     status, out, _ = edgesim(RING8, "--set", SLOW, "--set", "network.bandwidth_mbps=10")
     assert status == 0
     assert "period of a round, in lockstep" in out
-    assert "device 7, raspberry-pi-zero-2w" in out
+    assert "device 7 (raspberry-pi-zero-2w)" in out
     assert "79.6 MiB of 325.0 MiB, fits" in out
+
+
+def test_the_answer_comes_first_and_alone_if_asked(edgesim):
+    """Tables and the paper's ratios stand below it; `--short` leaves them out."""
+    status, out, _ = edgesim(QUICKSTART, "--set", "fleet.profile=raspberry-pi-4b", "--short")
+    assert status == 0
+    answer = out.strip().splitlines()
+    assert answer[0] == "quickstart: 8 devices train small_cnn in fp32 for 30 epochs"
+    assert max(map(len, answer)) <= 80
+    assert len(answer) <= 16
+    assert "what an iteration costs" not in out
+    _, whole, _ = edgesim(QUICKSTART, "--set", "fleet.profile=raspberry-pi-4b")
+    assert whole.startswith(out.strip())
+    assert "what an iteration costs" in whole
+    assert "bit width of MACs" not in whole
 
 
 def test_a_norm_of_fp32_between_8_bit_layers_is_said(edgesim):
@@ -86,7 +101,8 @@ def test_figures_and_page_go_where_they_are_asked_to(edgesim, tmp_path):
 def test_a_device_that_is_too_small_is_named(edgesim):
     status, out, _ = edgesim(RING8, "--set", "fleet.profile=esp32-s3")
     assert status == 0
-    assert "0-7 esp32-s3: 79.6 MiB of 8 MiB, DOES NOT FIT" in out
+    assert "DOES NOT FIT devices 0-7 (esp32-s3): 79.6 MiB of 8 MiB" in " ".join(out.split())
+    assert "devices 0-7 (esp32-s3): 79.6 MiB of 8 MiB, DOES NOT FIT" in out
 
 
 def test_two_scenarios_side_by_side(edgesim):

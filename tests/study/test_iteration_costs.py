@@ -286,10 +286,30 @@ def test_fleets_at_free_pace_that_come_and_go_and_die_have_costs(tmp_path):
     assert churning.steady_state == plain.steady_state
     rows = dict(fleet_table(churning).rows)
     rounds = 0.001 * 3600 / plain.devices[3].energy_by("profile").total_j
-    assert rows["first empty battery"] == f"device 3, after {rounds:,.0f} rounds or more"
+    assert rows["first empty battery"] == f"device 3, after {int(rounds):,} rounds"
     assert all(entry.idle_j == 0 for entry in plain.devices[0].energy)
-    in_step = iteration_costs(small(tmp_path, f"fleet={{{devices}}}", "fleet.pace=lockstep", graph))
-    waiting = in_step.devices[0].energy_by("profile")
-    assert waiting.idle_j > 0
-    without = plain.devices[0].energy_by("profile").total_j
-    assert without == pytest.approx(waiting.total_j - waiting.idle_j)
+
+
+def test_a_fleet_at_free_pace_does_as_was_foretold(tmp_path):
+    """A message takes ten steps, so that radios skip most rounds; and no device waits."""
+    free = ("fleet.pace=free", "training.epochs=null", "training.rounds=80")
+    scenario = small(tmp_path, *MIXED, *free, DENSE)
+    foretold = iteration_costs(scenario)
+    with (tmp_path / "log").open("w") as log:
+        console = Console(file=log)
+        run = run_scenario(prepare(scenario), tmp_path / "run", inline=True, console=console)
+    rounds = pd.read_parquet(run.path / "rounds.parquet")
+    for device in foretold.devices:
+        own = rounds[rounds["device"] == device.device].sort_values("round")
+        settled, cycle = own[own["round"].between(20, 78)], device.time.cycle
+        assert cycle.wait_s == settled["virtual_wait_s"].sum() == 0
+        assert device.messages_sent < 0.2
+        # The windows hold a message more or less.
+        assert settled["messages_sent"].mean() == pytest.approx(device.messages_sent, abs=1 / 59)
+        assert settled["messages_absorbed"].mean() == pytest.approx(
+            device.messages_received, abs=1 / 59
+        )
+        passed_s = own["virtual_time_s"].iloc[78] - own["virtual_time_s"].iloc[19]
+        assert passed_s / 59 == pytest.approx(cycle.period_s, rel=0.01)
+        used_j = settled[["energy_compute_j", "energy_radio_j", "energy_idle_j"]].sum(axis=1)
+        assert used_j.mean() == pytest.approx(device.energy_by("profile").total_j, rel=0.1)

@@ -93,7 +93,8 @@ def test_the_keys_of_the_json_are_those_of_its_documentation(record):
     """docs/cost.md promises them; a new set of keys needs a new format."""
     assert record["format"] == 1
     assert list(record) == [
-        *("format", "scenario", "comparison", "prices", "models", "other", "side_by_side"),
+        *("format", "answer", "scenario", "comparison", "prices", "models", "other"),
+        "side_by_side",
     ]
     device = record["scenario"]["devices"][0]
     assert list(device) == [
@@ -188,7 +189,7 @@ def test_the_page_needs_no_other_file_and_has_all_figures_and_tables(found, writ
     page = _Page()
     page.feed((written / "index.html").read_text(encoding="utf-8"))
     assert page.tags.count("svg") == 6
-    assert page.tags.count("table") == len(found.tables())
+    assert page.tags.count("table") == len(found.answer_tables()) + len(found.tables())
     assert "script" not in page.tags
     assert all(link.startswith("#") for link in page.links)
     assert len(set(page.ids)) == len(page.ids), "figures share no ids"

@@ -21,11 +21,14 @@ h2 { font-size: 1.05rem; margin: 0 0 0.3rem; }
 """
 
 
-def page(title: str, pictures: Iterable[Picture], tables: Iterable[Table]) -> str:
+def page(
+    title: str, answers: Iterable[Table], pictures: Iterable[Picture], tables: Iterable[Table]
+) -> str:
     """HTML with the figures inlined.
 
     Args:
         title: of the page.
+        answers: tables above the figures.
         pictures: in the order of the page.
         tables: in the order of the page, below the pictures.
     """
@@ -36,7 +39,8 @@ def page(title: str, pictures: Iterable[Picture], tables: Iterable[Table]) -> st
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
-        f"<h1>{escape(title)}</h1>\n{figures}{''.join(map(section, tables))}</body>\n</html>\n"
+        f"<h1>{escape(title)}</h1>\n{''.join(map(section, answers))}{figures}"
+        f"{''.join(map(section, tables))}</body>\n</html>\n"
     )
 
 
@@ -47,7 +51,7 @@ def section(table: Table) -> str:
     rows = "".join(map(_row, table.rows))
     notes = "".join(f'<p class="note">{escape(note)}</p>\n' for note in table.notes)
     return (
-        f"<section>\n<h2>{escape(table.title)}</h2>\n<table>\n"
+        f"<section>\n{f'<h2>{escape(table.title)}</h2>' if table.title else ''}\n<table>\n"
         f"{head}<tbody>\n{rows}</tbody>\n</table>\n{notes}</section>\n"
     )
 

@@ -12,7 +12,7 @@ _SHOWN = frozenset(
     {
         *("macs_by_width", "elementwise_ops", "traffic_bytes", "faithful_total", "paper_total"),
         *("encoded", "sent_bytes", "arithmetic_s", "memory_s", "roofline_s", "air_s", "wait_s"),
-        *("period_s", "training_h"),
+        *("period_s", "training_s"),
     }
 )
 

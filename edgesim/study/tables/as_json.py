@@ -12,10 +12,13 @@ from typing import Any
 from edgesim.assembly.message_costs import MessageCosts
 from edgesim.costs.memory_table import MemoryTable
 from edgesim.hardware.energy_tables import ENERGY_TABLES
+from edgesim.study.answer import Answer
+from edgesim.study.changes import Change
 from edgesim.study.comparison import Comparison, Side
 from edgesim.study.iteration import DeviceCosts, DeviceTime, IterationCosts
 from edgesim.study.side_by_side import Pair
 from edgesim.study.tables.ratio import Ratio
+from edgesim.study.training import Training, training_of
 
 FORMAT = 1
 
@@ -40,6 +43,43 @@ def scenario_record(costs: IterationCosts) -> dict[str, Any]:
         "message": _message(costs.message),
         "devices": [_device(costs, device) for device in costs.devices],
         "fleet": _fleet(costs),
+    }
+
+
+def answer_record(answer: Answer) -> dict[str, Any]:
+    """What is asked first: memory, time, limits, batteries, and settings that help."""
+    names = answer.costs.subject.scenario.fleet.names
+    training, advice = answer.training, answer.advice
+    state = answer.costs.steady_state
+
+    def called(device: int | None) -> str | None:
+        return names[device] if names and device is not None else None
+
+    return {
+        "fits": answer.fits,
+        "memory": [
+            asdict(need) | {"free_bytes": need.free_bytes, "fits": need.fits}
+            for need in answer.needs
+        ],
+        "round_s": state.period_s if state else None,
+        "rounds_per_epoch": answer.costs.subject.rounds_per_epoch,
+        "training": _training(training),
+        "limit": answer.limit,
+        "limits": [
+            asdict(limit) | {"name": called(limit.device), "receiver_name": called(limit.receiver)}
+            for limit in (state.limits if state else ())
+        ],
+        "batteries": [
+            asdict(life) | {"name": called(life.device), "used": life.used, "lasts": life.lasts}
+            for life in training.lives
+        ],
+        "advice": advice
+        and {
+            "goal": advice.goal,
+            "num_tried": advice.num_tried,
+            "changes": [_change(change) for change in advice.changes],
+            "together": advice.together and _change(advice.together),
+        },
     }
 
 
@@ -82,6 +122,31 @@ def price_records() -> list[dict[str, Any]]:
     return [asdict(table) for table in ENERGY_TABLES.values()]
 
 
+def _training(training: Training) -> dict[str, Any]:
+    return {
+        "seconds": training.seconds,
+        "epoch_s": training.epoch_s,
+        "rounds": list(training.rounds),
+        "sent_bytes": list(training.sent_bytes),
+        "energy_j": list(training.energy_j),
+    }
+
+
+def _change(change: Change) -> dict[str, Any]:
+    """A changed scenario: what is changed, and what is asked of it first."""
+    costs = change.costs
+    return {
+        "settings": list(change.candidate.settings),
+        "devices": list(change.candidate.whom),
+        "wider_link": change.candidate.wider,
+        "fits": change.fits,
+        "round_s": costs.steady_state.period_s if costs.steady_state else None,
+        "needed_bytes": costs.heaviest.faithful_memory.total,
+        "training": _training(change.training),
+        "battery_used": [life.used for life in change.training.lives],
+    }
+
+
 def _device(costs: IterationCosts, device: DeviceCosts) -> dict[str, Any]:
     parts = {**device.work.by_part, "total": device.work.total}
     names = costs.subject.scenario.fleet.names
@@ -122,7 +187,7 @@ def _time(time: DeviceTime) -> dict[str, Any]:
 
 
 def _fleet(costs: IterationCosts) -> dict[str, Any]:
-    steady_state, rounds = costs.steady_state, costs.subject.num_rounds
+    steady_state, training = costs.steady_state, training_of(costs)
     timed = None
     if steady_state is not None:
         timed = {
@@ -137,10 +202,10 @@ def _fleet(costs: IterationCosts) -> dict[str, Any]:
         "energy_j": costs.energy_j,
         "rhythm": timed,  # format 1 has this name
         "training": {
-            "rounds": rounds,
-            "sent_bytes": rounds * costs.sent_bytes,
-            "energy_j": rounds * costs.energy_j,
-            "virtual_time_s": rounds * steady_state.period_s if steady_state else None,
+            "rounds": costs.subject.num_rounds,
+            "sent_bytes": sum(training.sent_bytes),
+            "energy_j": sum(training.energy_j),
+            "virtual_time_s": training.seconds,
         },
     }
 

@@ -8,9 +8,10 @@ from edgesim.hardware.energy_tables import ENERGY_TABLES
 from edgesim.study.energy_costs import BOARD, IterationEnergy
 from edgesim.study.iteration import DeviceCosts, IterationCosts
 from edgesim.study.precision_ratios import mac_prices, other_prices
-from edgesim.study.tables.kinds import Kind, kinds_of, numbers
+from edgesim.study.tables.kinds import Kind, Names, kinds_of
 from edgesim.study.tables.table import Table
 from edgesim.study.tables.units import percent, plain, with_unit
+from edgesim.study.training import training_of
 
 MOST_KINDS = 12  # of devices, in a table
 
@@ -172,19 +173,25 @@ def energy_table(costs: IterationCosts) -> Table:
 
 
 def time_table(costs: IterationCosts) -> Table:
-    """Roofline, air time and steady state of each kind of device."""
-    all_kinds = kinds_of(costs)
+    """Roofline, air time and the time of a round of each kind of device."""
+    all_kinds, is_free = kinds_of(costs), _is_free(costs)
+    columns = ("", "arithmetic", "memory", "on air")
+    how = (
+        "At free pace no device waits; a radio that is busy skips messages."
+        if is_free
+        else "Busy: share of the time in which it computes. Awaits: whose messages end most of its "
+        "waits."
+    )
     return Table(
         "time of an iteration",
-        ("", "arithmetic", "memory", "on air", "waiting", "busy", "awaits"),
-        tuple(_time_row(kind) for kind in all_kinds[:MOST_KINDS]),
+        (*columns, "a round", "sent") if is_free else (*columns, "waiting", "busy", "awaits"),
+        tuple(_time_row(kind, is_free=is_free) for kind in all_kinds[:MOST_KINDS]),
         (
             (
                 "* A step takes the longer of arithmetic and memory traffic (roofline at the "
                 "profile's rates). On air: a device's own messages, repetitions included. "
-                "Busy: share of the time in which it computes, in lockstep. Awaits: whose "
-                "messages end most of its waits."
-            ),
+            )
+            + how,
             *_left_out(all_kinds),
             *_measured(costs, "work of"),
         ),
@@ -193,21 +200,28 @@ def time_table(costs: IterationCosts) -> Table:
 
 def fleet_table(costs: IterationCosts) -> Table:
     """The fleet as a whole, and its whole training."""
-    rounds = costs.subject.num_rounds
+    training = training_of(costs)
     rows = list(_steady_rows(costs))
     rows.append(("bytes sent in an iteration", with_unit(costs.sent_bytes, "B")))
     by = f"by {costs.energy_table}"
     rows.append((f"energy of an iteration, {by}", with_unit(costs.energy_j, "J")))
-    rows.append(("rounds of the whole training", f"{rounds:,}"))
-    rows.append(("bytes sent in it", with_unit(rounds * costs.sent_bytes, "MiB")))
-    rows.append((f"energy of it, {by}", with_unit(rounds * costs.energy_j, "J")))
-    if costs.steady_state is not None:
-        hours = rounds * costs.steady_state.period_s / 3600
-        rows.append(("virtual time of it", f"{plain(hours)} h"))
+    rows.append(("rounds of the whole training", _span(training.rounds, _count)))
+    rows.append(("bytes sent in it", with_unit(sum(training.sent_bytes), "MB")))
+    rows.append((f"energy of it, {by}", with_unit(sum(training.energy_j), "J")))
+    if training.seconds is not None:
+        rows.append(("virtual time of it", with_unit(training.seconds, "s")))
     rows += _battery_rows(costs)
     notes = [] if costs.steady_state else ["Energy is that of computing and DRAM alone."]
     notes += _measured(costs, "work of")
     return Table("the fleet", ("", ""), tuple(rows), tuple(notes))
+
+
+def _is_free(costs: IterationCosts) -> bool:
+    return costs.subject.scenario.fleet.rules.goes_by_clock
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}"
 
 
 def _measured(costs: IterationCosts, what: str) -> tuple[str, ...]:
@@ -224,8 +238,7 @@ def _whose(costs: IterationCosts, device: DeviceCosts) -> str:
     if len({kind.messages for kind in all_kinds}) == 1:
         return "each device"
     kind = next(kind for kind in all_kinds if device in kind.members)
-    label = costs.subject.scenario.fleet.label(device.device)
-    return f"{label}, which holds the most ({kind.messages})"
+    return f"{kind.names.one(device.device)}, which holds the most ({kind.messages})"
 
 
 def _fit(kind: Kind) -> str:
@@ -267,21 +280,34 @@ def _left_out(all_kinds: Sequence[Kind]) -> tuple[str, ...]:
     return (f"{more} more kinds of devices are left out here; --json has all.",) if more > 0 else ()
 
 
-def _time_row(kind: Kind) -> tuple[str, ...]:
+def _time_row(kind: Kind, *, is_free: bool) -> tuple[str, ...]:
     time = kind.first.time
     assert time is not None, "devices of one fleet all have clocks, or none has"
     cycles = [device.time.cycle for device in kind.members if device.time is not None]
     waits_for = {cycle.waits_for for cycle in cycles if cycle.waits_for is not None}
     by_memory = time.memory_s > time.arithmetic_s
-    return (
+    first = (
         kind.heading,
         with_unit(time.arithmetic_s, "s") + ("" if by_memory else " *"),
         with_unit(time.memory_s, "s") + (" *" if by_memory else ""),
         with_unit(time.cycle.air_s, "s"),
-        _span([cycle.wait_s for cycle in cycles], lambda value: with_unit(value, "s")),
-        _span([cycle.utilisation for cycle in cycles], percent),
-        numbers(waits_for) or "nobody",
     )
+    if is_free:
+        sent = [device.messages_sent for device in kind.members]
+        least, most = min(sent), max(sent)
+        skipped = f"{plain(least)}" if plain(least) == plain(most) else f"{least:.2g} to {most:.2g}"
+        periods_s = [cycle.period_s for cycle in cycles]
+        return (*first, _span(periods_s, _seconds), f"{skipped} of {plain(kind.first.degrees[0])}")
+    return (
+        *first,
+        _span([cycle.wait_s for cycle in cycles], _seconds),
+        _span([cycle.utilisation for cycle in cycles], percent),
+        kind.names.some(waits_for) if waits_for else "nobody",
+    )
+
+
+def _seconds(value: float) -> str:
+    return with_unit(value, "s")
 
 
 def _span(values: Sequence[float], text: Callable[[float], str]) -> str:
@@ -291,8 +317,16 @@ def _span(values: Sequence[float], text: Callable[[float], str]) -> str:
 
 
 def _steady_rows(costs: IterationCosts) -> Iterator[tuple[str, str]]:
-    steady_state = costs.steady_state
+    steady_state, names = costs.steady_state, Names.of(costs)
     if steady_state is None:
+        return
+    busiest = costs.devices[steady_state.busiest]
+    assert busiest.profile is not None, "devices with clocks have profiles"
+    who = f"{names.one(busiest.device)} ({busiest.profile.name})"
+    if steady_state.is_free:
+        periods_s = [cycle.period_s for cycle in steady_state.devices]
+        yield "a round, at free pace", _span(periods_s, _seconds)
+        yield "slowest", f"{who}: {with_unit(max(periods_s), 's')} a round"
         return
     yield "period of a round, in lockstep", with_unit(steady_state.period_s, "s")
     state = "settled" if steady_state.is_settled else "NOT settled: devices still differ in pace"
@@ -300,26 +334,14 @@ def _steady_rows(costs: IterationCosts) -> Iterator[tuple[str, str]]:
         "clocks run for it",
         f"{steady_state.num_rounds} rounds after {steady_state.warm_up_rounds}; {state}",
     )
-    busiest = costs.devices[steady_state.busiest]
-    assert busiest.profile is not None, "devices with clocks have profiles"
     share = percent(steady_state.devices[steady_state.busiest].utilisation)
-    label = costs.subject.scenario.fleet.label(busiest.device)
-    yield (
-        "highest utilisation",
-        f"{label}, {busiest.profile.name}: computes {share} of the time",
-    )
+    yield "highest utilisation", f"{who}: computes {share} of the time"
 
 
 def _battery_rows(costs: IterationCosts) -> Iterator[tuple[str, str]]:
     """Rows about the battery that is empty first."""
-    lasting = [
-        (device.profile.battery_j / device.energy_by(costs.energy_table).total_j, device.device)
-        for device in costs.devices
-        if device.profile is not None and device.profile.battery_j is not None
-    ]
-    if lasting:
-        rounds, device_number = min(lasting)
-        label = costs.subject.scenario.fleet.label(device_number)
-        # At free pace a device whose radio is busy skips messages that are counted here.
-        more = "" if costs.subject.scenario.fleet.rules.waits_for_all else " or more"
-        yield "first empty battery", f"{label}, after {rounds:,.0f} rounds{more}"
+    lives = training_of(costs).lives
+    if lives:
+        first = min(lives, key=lambda life: (life.rounds, life.device))
+        who = Names.of(costs).one(first.device)
+        yield "first empty battery", f"{who}, after {first.rounds:,} rounds"

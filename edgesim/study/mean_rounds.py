@@ -1,0 +1,162 @@
+"""Work, messages and memory of a device in the mean of its rounds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+
+from edgesim.assembly.neighbours import Neighbours
+from edgesim.assembly.subject import Subject
+from edgesim.costs.layer_work import StepWork
+from edgesim.costs.memory import MemoryModel, paper_memory
+from edgesim.costs.memory_table import MemoryTable
+from edgesim.costs.round_work import gossip_work
+from edgesim.hardware.work import Work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IterationWork:
+    """Work of one iteration by part: three passes over the batch, optimizer, gossip.
+
+    Attributes:
+        measured: of both passes, that of layers without closed form; None in models of the catalog.
+    """
+
+    forward: Work
+    input_gradient: Work
+    weight_gradient: Work
+    optimizer: Work
+    gossip: Work
+    measured: Work | None = None
+
+    @property
+    def by_part(self) -> Mapping[str, Work]:
+        """Work of each part by its name, in the order of the attributes."""
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: work for name, work in parts.items() if work is not None}
+
+    @property
+    def total(self) -> Work:
+        """Work of all parts together."""
+        return sum(self.by_part.values(), Work())
+
+
+class Works:
+    """Work of rounds; it depends on the number of messages in a round alone."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self._step: StepWork = subject.model.step_work
+        self._optimizer = subject.optimizer.work(subject.model.num_trainable)
+        self._means: dict[object, IterationWork] = {}
+        self._rounds: dict[tuple[int, int], Work] = {}
+
+    def in_round(self, device: int, round_index: int) -> Work:
+        """Work of a device in a round: step, optimizer and gossip."""
+        schedule = self._subject.schedule
+        sent = len(schedule.out_edges(device, round_index))
+        degrees = sent, len(schedule.in_neighbors(device, round_index))
+        if degrees not in self._rounds:
+            self._rounds[degrees] = self._step.total + self._optimizer + self._of_gossip(degrees)
+        return self._rounds[degrees]
+
+    def mean(self, degrees: tuple[tuple[int, int], ...]) -> IterationWork:
+        """Mean work of a round, by part.
+
+        Args:
+            degrees: numbers of messages sent and received in each round.
+        """
+        if degrees not in self._means:
+            self._means[degrees] = self._iteration(_mean(Counter(map(self._of_gossip, degrees))))
+        return self._means[degrees]
+
+    def mean_of_parts(self, sent: Mapping[int, int], absorbed: Mapping[int, int]) -> IterationWork:
+        """Mean work of a round, by part, where sending and absorbing are counted apart.
+
+        Args:
+            sent: number of rounds by the number of messages sent.
+            absorbed: number of rounds by the number of messages absorbed.
+        """
+        key = frozenset(sent.items()), frozenset(absorbed.items())
+        if key not in self._means:
+            sending, absorbing = Counter[Work](), Counter[Work]()
+            for count, rounds in sent.items():
+                sending[self._of_gossip((count, 0))] += rounds
+            for count, rounds in absorbed.items():
+                absorbing[self._of_gossip((0, count))] += rounds
+            self._means[key] = self._iteration(_mean(sending) + _mean(absorbing))
+        return self._means[key]
+
+    def _iteration(self, gossip: Work) -> IterationWork:
+        return IterationWork(
+            forward=self._step.forward,
+            input_gradient=self._step.input_gradient,
+            weight_gradient=self._step.weight_gradient,
+            optimizer=self._optimizer,
+            gossip=gossip,
+            measured=self._step.measured if self._subject.model.measured_layers else None,
+        )
+
+    def _of_gossip(self, degrees: tuple[int, int]) -> Work:
+        algorithm = self._subject.algorithm
+        return gossip_work(algorithm, algorithm.layout.numel, *degrees)
+
+
+@dataclass(frozen=True, slots=True)
+class MeanRound:
+    """Work and messages of a device in the mean of its rounds."""
+
+    work: IterationWork
+    messages_sent: float
+    messages_received: float
+
+    @classmethod
+    def of_schedule(cls, own: Neighbours, works: Works) -> MeanRound:
+        """All messages of the schedule are sent."""
+        return cls(works.mean(own.degrees), own.messages_sent, own.messages_received)
+
+    @classmethod
+    def of_clocks(
+        cls, sent: Mapping[int, int], absorbed: Mapping[int, int], works: Works
+    ) -> MeanRound:
+        """Messages are those of so many rounds of the clocks."""
+        return cls(works.mean_of_parts(sent, absorbed), _mean_of(sent), _mean_of(absorbed))
+
+
+def _mean_of(rounds_by_count: Mapping[int, int]) -> float:
+    messages = sum(count * rounds for count, rounds in rounds_by_count.items())
+    return messages / sum(rounds_by_count.values())
+
+
+def _mean(rounds_by_work: Mapping[Work, int]) -> Work:
+    """Mean of the works of several rounds, rounded to whole operations and bytes."""
+    total = asdict(sum((work * rounds for work, rounds in rounds_by_work.items()), Work()))
+    num_rounds = sum(rounds_by_work.values())
+    return Work(**{name: round(count / num_rounds) for name, count in total.items()})
+
+
+class Memories:
+    """Memory of devices; it depends on their numbers of neighbours alone."""
+
+    def __init__(self, subject: Subject, message_bytes: int) -> None:
+        self.paper = paper_memory(subject.model)
+        self._subject = subject
+        self._message_bytes = message_bytes
+        self._faithful: dict[tuple[int, int], MemoryTable] = {}
+
+    def faithful(self, neighbours: Neighbours) -> MemoryTable:
+        """Memory that a device holds at the peak of a round."""
+        copies = neighbours.out_copies, neighbours.in_copies
+        if copies not in self._faithful:
+            subject = self._subject
+            self._faithful[copies] = MemoryModel(
+                model=subject.model,
+                backend=subject.backend,
+                optimizer=subject.optimizer,
+                algorithm=subject.algorithm,
+                out_degree=copies[0],
+                in_degree=copies[1],
+                message_bytes=self._message_bytes,
+            ).faithful()
+        return self._faithful[copies]

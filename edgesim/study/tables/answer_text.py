@@ -1,0 +1,340 @@
+"""The answer in sentences: a label and what is to be said of it, then a table of changes."""
+
+from __future__ import annotations
+
+from textwrap import wrap
+from typing import Any
+
+from edgesim.hardware.catalog import PROFILES
+from edgesim.scenario.own_parts import OwnPart
+from edgesim.study.answer import Answer, Need, roomy_profiles
+from edgesim.study.changes import Change, Goal
+from edgesim.study.critical_path import Limit, LimitKind
+from edgesim.study.iteration import DeviceCosts
+from edgesim.study.tables.kinds import Names
+from edgesim.study.tables.table import Table
+from edgesim.study.tables.units import brief, joules, percent, plain, watt_hours
+
+_KINDS: dict[LimitKind, str] = {
+    "computing": "computing",
+    "sending": "messages",
+    "latency": "latency of links",
+    "sleep": "sleep",
+}
+_SMALL = 0.05  # of a round; shorter parts are not told of
+_ALIKE = 1.05  # times; steps that differ less are of like devices
+_MOST_NAMES = 3
+_MOST_LINKS = 2
+_GOALS: dict[Goal, str] = {
+    "fit": "to fit",
+    "batteries": "to save batteries",
+    "time": "to save time",
+    "bytes": "to know more",
+}
+WIDTH = 80  # of the answer on any terminal, in characters
+_WRAP: Any = {"break_long_words": False, "break_on_hyphens": False}
+
+
+def answer_lines(answer: Answer, width: int = WIDTH) -> list[str]:
+    """The answer as text.
+
+    Args:
+        answer: what was found.
+        width: largest length of a line; only a long word can make a line longer.
+    """
+    table, lines = answer_table(answer), []
+    indent = max(len(label) for label, _ in table.rows) + 2
+    for label, sentence in table.rows:
+        first, *others = wrap(sentence, max(width - indent, 20), **_WRAP)
+        lines.append(f"{label:{indent}}{first}")
+        lines += [" " * indent + other for other in others]
+    changes = change_table(answer)
+    if changes is not None:
+        lines += [*_change_lines(changes), *wrap(changes.notes[0], width, **_WRAP)]
+    return [*wrap(table.title, width, **_WRAP), *lines]
+
+
+def answer_table(answer: Answer) -> Table:
+    """What is asked first, a label and a sentence a row."""
+    rows = (
+        ("memory", _memory(answer)),
+        ("time", _time(answer)),
+        ("limits", _limits(answer)),
+        ("waiting", _waiting(answer)),
+        ("sends", _sends(answer)),
+        ("batteries", _batteries(answer)),
+        ("energy", _energy(answer)),
+        ("change", _no_change(answer)),
+    )
+    return Table(_title(answer), ("", ""), tuple(row for row in rows if row[1]))
+
+
+def change_table(answer: Answer) -> Table | None:
+    """Settings that help most, with what the changed scenarios cost; None if there are none."""
+    advice = answer.advice
+    if advice is None or not advice.changes:
+        return None
+    has_lives = any(change.training.lives for change in advice.changes)
+    changes = [(_words(answer, change), change) for change in advice.changes]
+    if advice.together is not None:
+        changes.append((f"all {len(changes)} together", advice.together))
+    columns = ("training", "memory", "sends", "energy", *(("battery",) if has_lives else ()))
+    return Table(
+        "",
+        (f"--set, {_GOALS[advice.goal]}", *columns),
+        tuple((words, *_figures(change)[: len(columns)]) for words, change in changes),
+        ("What a change does to accuracy, only training shows.",),
+    )
+
+
+def _change_lines(table: Table) -> list[str]:
+    """Rows in columns; a change that is longer than its column has a line of its own."""
+    widths = [
+        max(map(len, column)) for column in list(zip(table.columns, *table.rows, strict=True))[1:]
+    ]
+    room = WIDTH - sum(widths) - 2 * len(widths)
+    first = min(room, max(len(row[0]) for row in (table.columns, *table.rows)))
+    lines = []
+    for words, *cells in (table.columns, *table.rows):
+        figures = "".join(f"  {cell:{width}}" for cell, width in zip(cells, widths, strict=True))
+        if len(words) > first:
+            lines.append(words)
+        lines.append(f"{words if len(words) <= first else '':{first}}{figures}".rstrip())
+    return lines
+
+
+def _title(answer: Answer) -> str:
+    subject = answer.costs.subject
+    scenario = subject.scenario
+    name = scenario.model.name
+    model = name.name if isinstance(name, OwnPart) else name
+    epochs = scenario.training.epochs
+    length = f"{epochs:,} epochs" if epochs else f"{subject.num_rounds:,} rounds"
+    devices = scenario.fleet.num_devices
+    who = "1 device trains" if devices == 1 else f"{devices:,} devices train"
+    return f"{scenario.name}: {who} {model} in {scenario.model.precision} for {length}"
+
+
+def _memory(answer: Answer) -> str:
+    names, needs = Names.of(answer.costs), answer.needs
+    short = [need for need in needs if need.fits is False]
+    if short:
+        text = "DOES NOT FIT " + "; ".join(_shortage(names, need) for need in short[:2])
+        if len(short) > 2:
+            text += f"; nor {len(short) - 2} more kinds of devices"
+        fitting = [device for need in needs if need.fits for device in need.devices]
+        return text + (f"; fits {names.some(fitting, _MOST_NAMES)}" if fitting else "")
+    scarcest = needs[0]
+    if scarcest.available_bytes is None or scarcest.free_bytes is None:
+        return _memory_without_profile(scarcest)
+    needed, there, free = (
+        brief(size, "MiB")
+        for size in (scarcest.needed_bytes, scarcest.available_bytes, scarcest.free_bytes)
+    )
+    if len(needs) == 1:
+        return f"fits: {needed} of the {there} of a {scarcest.profile}, {free} stay free"
+    who = names.some(scarcest.devices, _MOST_NAMES)
+    return f"fits all; least stays free on {who}: {free} of {there}"
+
+
+def _memory_without_profile(need: Need) -> str:
+    text = f"{brief(need.needed_bytes, 'MiB')} a device"
+    roomy = roomy_profiles(need.needed_bytes)
+    if not roomy:
+        return f"{text}: no device of the catalog has so much"
+    has = brief(PROFILES[roomy[0]].profile.memory_bytes, "MiB")
+    return (
+        f"{text}: {len(roomy)} of {len(PROFILES)} devices of the catalog have so much, "
+        f"from {roomy[0]} ({has}) on"
+    )
+
+
+def _shortage(names: Names, need: Need) -> str:
+    assert need.available_bytes is not None, "asked of devices with a profile"
+    missing = need.needed_bytes - need.available_bytes
+    return (
+        f"{names.some(need.devices, _MOST_NAMES)} ({need.profile}): "
+        f"{brief(need.needed_bytes, 'MiB')} of {brief(need.available_bytes, 'MiB')}, "
+        f"{brief(missing, 'MiB')} are missing"
+    )
+
+
+def _time(answer: Answer) -> str:
+    subject, state, training = answer.costs.subject, answer.costs.steady_state, answer.training
+    rounds = f"{subject.num_rounds:,} rounds"
+    if state is None or training.seconds is None or training.epoch_s is None:
+        epoch = f"{subject.rounds_per_epoch:,} an epoch"
+        return f"not known without fleet.profile; {rounds}, {epoch}"
+    total, epoch = brief(training.seconds, "s"), brief(training.epoch_s, "s")
+    if not state.is_free:
+        period = f"{'' if state.is_settled else 'about '}{brief(state.period_s, 's')}"
+        return f"{period} a round, {epoch} an epoch, {total} in all ({rounds})"
+    names, periods_s = Names.of(answer.costs), [cycle.period_s for cycle in state.devices]
+    spread = brief(max(periods_s), "s")
+    if min(periods_s) * _ALIKE < max(periods_s):
+        fastest = periods_s.index(min(periods_s))
+        spread = (
+            f"{brief(min(periods_s), 's')} ({names.one(fastest)}) to {spread} "
+            f"({names.one(state.busiest)})"
+        )
+    least, most = min(training.rounds), max(training.rounds)
+    each = f"{most:,.0f} rounds each"
+    if least * _ALIKE < most:
+        each = f"{least:,.0f} to {most:,.0f} rounds each"
+    return f"{spread} a round at free pace, up to {epoch} an epoch, {total} in all ({each})"
+
+
+def _limits(answer: Answer) -> str:
+    """What the time of a round goes into; of links, the slowest by name."""
+    state = answer.costs.steady_state
+    if state is None:
+        return ""
+    kinds = [kind for kind, s in answer.by_kind.items() if s >= _SMALL * state.period_s]
+    parts = [_part(answer, kind) for kind in kinds]
+    whose = f" of {Names.of(answer.costs).one(state.busiest)}" if state.is_free else ""
+    return f"{', '.join(parts)}: of {brief(state.period_s, 's')} a round{whose}"
+
+
+def _part(answer: Answer, kind: LimitKind) -> str:
+    """One part of a round: what it is, how long, and for links which ones."""
+    text = f"{_KINDS[kind]} {brief(answer.by_kind[kind], 's')}"
+    state = answer.costs.steady_state
+    assert state is not None, "asked of fleets with clocks"
+    own = [limit for limit in state.limits if limit.kind == kind]
+    if kind == "computing":
+        time = answer.costs.devices[own[0].device].time
+        assert time is not None, "devices of the path have clocks"
+        return f"{text} ({'memory traffic' if time.memory_s > time.arithmetic_s else 'arithmetic'})"
+    if kind == "sleep" or not answer.links_differ:
+        return text
+    links = [_link(answer, limit) for limit in own[:_MOST_LINKS]]
+    return f"{text} ({', '.join(links)}{', ...' if own[_MOST_LINKS:] else ''})"
+
+
+def _link(answer: Answer, limit: Limit) -> str:
+    assert limit.receiver is not None, "asked of links"
+    return (
+        f"{Names.of(answer.costs).link(limit.device, limit.receiver)} {brief(limit.seconds, 's')}"
+    )
+
+
+def _waiting(answer: Answer) -> str:
+    """Which step is slowest, and how much of their time devices wait."""
+    state = answer.costs.steady_state
+    if state is None or len(answer.costs.devices) == 1:
+        return ""
+    names, devices = Names.of(answer.costs), answer.costs.devices
+    slow, fast = max(devices, key=_step_s), min(devices, key=_step_s)
+    slowest = [d.device for d in devices if _step_s(d) * _ALIKE >= _step_s(slow)]
+    slowness = ""
+    if len(slowest) < len(devices):
+        ratio = f"{_step_s(slow) / _step_s(fast):.3g} times {names.one(fast.device)}'s"
+        who = names.some(slowest, _MOST_NAMES)
+        slowness = f"; slowest step: {who}, {brief(_step_s(slow), 's')}, {ratio}"
+    if state.is_free:
+        return f"nobody waits{slowness}"
+    shares = [cycle.wait_s / cycle.period_s for cycle in state.devices]
+    least, most = min(shares), max(shares)
+    if most - least <= 0.01:
+        return f"each device waits {percent(round(most, 2))} of the time{slowness}"
+    longest = shares.index(most)
+    awaited = state.devices[longest].waits_for
+    whom = "" if awaited is None else f", for {names.one(awaited)}"
+    return (
+        f"{percent(round(least, 2))} ({names.one(shares.index(least))}) to "
+        f"{percent(round(most, 2))} ({names.one(longest)}{whom}) of the time{slowness}"
+    )
+
+
+def _step_s(device: DeviceCosts) -> float:
+    assert device.time is not None, "asked of fleets with clocks"
+    return device.time.roofline_s
+
+
+def _sends(answer: Answer) -> str:
+    names, sent = Names.of(answer.costs), answer.training.sent_bytes
+    least, most = min(sent), max(sent)
+    message = f"messages of {brief(answer.costs.message.encoded.total, 'MB')}"
+    each = f"{brief(most, 'MB')} a device in all"
+    if least * _ALIKE < most:
+        each = (
+            f"{brief(least, 'MB')} to {brief(most, 'MB')} a device in all "
+            f"(most {names.one(sent.index(most))})"
+        )
+    together = f", {brief(sum(sent), 'MB')} together" if len(sent) > 1 else ""
+    return f"{each}{together}, in {message}"
+
+
+def _batteries(answer: Answer) -> str:
+    lives, names = answer.training.lives, Names.of(answer.costs)
+    if not lives:
+        return ""
+    early = answer.training.ends_early
+    if not early:
+        worst = max(lives, key=lambda life: life.used)
+        rest = "" if len(lives) == 1 else f", the most of {len(lives):,}"
+        return (
+            f"last to the end; {names.one(worst.device)} uses {percent(round(worst.used, 3))} of "
+            f"{watt_hours(worst.battery_j)}{rest}, and could go on for {brief(worst.seconds, 's')}"
+        )
+    first = early[0]
+    share = first.battery_j / first.needed_j
+    text = (
+        f"END EARLY: {names.one(first.device)} after {brief(first.seconds, 's')} "
+        f"({first.rounds:,} rounds), {percent(round(share, 2))} of the training; it has "
+        f"{watt_hours(first.battery_j)} and needs {watt_hours(first.needed_j)}"
+    )
+    others = [life.device for life in early[1:]]
+    if others:
+        do = "does" if len(others) == 1 else "do"
+        text += f"; so {do} {names.some(others, _MOST_NAMES)}"
+    lasting = len(lives) - len(early)
+    return text + (f"; {lasting:,} last" if lasting else "")
+
+
+def _energy(answer: Answer) -> str:
+    energies, names = answer.training.energy_j, Names.of(answer.costs)
+    table = answer.costs.energy_table
+    by = "devices' powers" if table == "profile" else f"the prices of {table}"
+    if answer.costs.steady_state is None:
+        by = f"{table}, for arithmetic and memory traffic alone"
+    total, most = sum(energies), max(energies)
+    if len(energies) == 1:
+        return f"{joules(total)} in all, by {by}"
+    if min(energies) * _ALIKE >= most:
+        return f"{joules(most)} a device, {brief(total, 'J')} in all, by {by}"
+    who = names.one(energies.index(most))
+    return f"{joules(total)} in all, by {by}; most {who}, {brief(most, 'J')}"
+
+
+def _no_change(answer: Answer) -> str:
+    """Why no change is named, where none is."""
+    advice = answer.advice
+    if advice is None or advice.changes:
+        return ""
+    tried = f"{advice.num_tried} changed scenarios were tried"
+    if advice.goal == "fit":
+        return f"{tried}, and none fits: take devices with more memory, or a smaller model"
+    return f"{tried}, and none helps {_GOALS[advice.goal]}"
+
+
+def _figures(change: Change) -> tuple[str, ...]:
+    """What a changed scenario costs: time, memory, bytes of a device, energy of all, batteries."""
+    training, needed = change.training, change.costs.heaviest.faithful_memory.total
+    worst = max((life.used for life in training.lives), default=0.0)
+    return (
+        "?" if training.seconds is None else brief(training.seconds, "s"),
+        brief(needed, "MiB"),
+        brief(max(training.sent_bytes), "MB"),
+        brief(sum(training.energy_j), "J"),
+        percent(round(worst, 2)),
+    )
+
+
+def _words(answer: Answer, change: Change) -> str:
+    candidate, names = change.candidate, Names.of(answer.costs)
+    if candidate.wider is not None:
+        sender, receiver, bps = candidate.wider
+        return f"{names.link(sender, receiver)} at {plain(bps / 1e6)} Mbit/s"
+    whom = f" ({names.some(candidate.whom, _MOST_NAMES)})" if candidate.whom else ""
+    return " ".join(candidate.settings) + whom

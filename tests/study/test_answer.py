@@ -1,0 +1,246 @@
+"""The answer of `edgesim cost`: against a fleet worked out by hand, and in its words."""
+
+import pytest
+from study_scenarios import INT8, MIXED, ROOT, small
+
+from edgesim.compression.wire import HEADER
+from edgesim.scenario.files import load_scenario
+from edgesim.study.answer import answer_of
+from edgesim.study.changes import advise
+from edgesim.study.iteration import iteration_costs
+from edgesim.study.tables.answer_text import answer_lines, answer_table
+from edgesim.study.training import training_of
+
+PARAMETERS = 24_170  # of small_cnn on grey images (test_iteration_costs.py)
+MESSAGE_BYTES = 4 * PARAMETERS + HEADER.size + len("choco")
+ROUNDS = 12  # 192 samples, 4 devices, batches of 16: 3 rounds an epoch; 4 epochs
+LINES = 16  # "at most about 15", and the line on accuracy
+
+# Memory traffic takes no time. Watts and microjoules are round numbers.
+PROFILE = (
+    "int8_gmacs_per_s: {rate}, bits16_gmacs_per_s: {rate}, fp32_gmacs_per_s: {rate}, "
+    "memory_mib: {mib}, memory_gbytes_per_s: 1000000, idle_power_w: 1, active_power_w: 3, "
+    "radio: {{bandwidth_mbps: 100, send_uj_per_byte: 2, receive_uj_per_byte: 1, "
+    "half_duplex: false}}"
+)
+FAST, SLOW = PROFILE.format(rate=1.0, mib=64), PROFILE.format(rate=0.01, mib=1.25)
+BY_HAND = (
+    f"hardware={{profiles: [{{name: fast, {FAST}}}, {{name: slow, {SLOW}}}]}}",
+    (
+        "fleet.devices=[{profile: fast, names: [a, b, c]}, "
+        "{profile: slow, name: d, battery_wh: 0.005}]"
+    ),
+    "gossip.compressor={kind: identity}",
+)
+
+
+def answered(folder, *overrides):
+    scenario = small(folder, *overrides)
+    costs = iteration_costs(scenario)
+    return answer_of(costs, advise(scenario, costs))
+
+
+@pytest.fixture(scope="module")
+def by_hand(tmp_path_factory):
+    return answered(tmp_path_factory.mktemp("hand"), *BY_HAND)
+
+
+@pytest.fixture(scope="module")
+def of_six_boards():
+    scenario = load_scenario(ROOT / "scenarios" / "six_boards.yaml")
+    costs = iteration_costs(scenario)
+    return answer_of(costs, advise(scenario, costs))
+
+
+def said(answer):
+    """Sentences by label."""
+    return dict(answer_table(answer).rows)
+
+
+def test_the_slow_device_sets_the_time_of_a_fleet(by_hand):
+    """Each step of d takes 100 times as long as one of the others, and longer than any message."""
+    macs = by_hand.costs.devices[3].work.total.macs_fp32
+    step_s = macs / 0.01e9
+    assert by_hand.costs.steady_state.period_s == pytest.approx(step_s)
+    assert by_hand.training.epoch_s == pytest.approx(3 * step_s)
+    assert by_hand.training.seconds == pytest.approx(ROUNDS * step_s)
+    assert by_hand.limit == "computing"
+    assert by_hand.costs.steady_state.limits[0].device == 3
+    assert by_hand.by_kind["computing"] == pytest.approx(step_s, rel=0.01)
+
+
+def test_bytes_and_energies_of_the_whole_training(by_hand):
+    """3 W while it computes, 1 W while it waits, 2 uJ for a byte sent and 1 uJ for one received."""
+    macs = by_hand.costs.devices[0].work.total.macs_fp32
+    slow_s, fast_s = macs / 0.01e9, macs / 1e9
+    radio_j = MESSAGE_BYTES * 3e-6
+    assert by_hand.training.sent_bytes == pytest.approx([ROUNDS * MESSAGE_BYTES] * 4)
+    fast_j = ROUNDS * (3 * fast_s + (slow_s - fast_s) + radio_j)
+    assert by_hand.training.energy_j[1] == pytest.approx(fast_j)
+    assert by_hand.training.energy_j[3] == pytest.approx(ROUNDS * (3 * slow_s + radio_j), rel=0.01)
+
+
+def test_a_battery_pays_for_whole_rounds(by_hand):
+    (life,) = by_hand.training.lives
+    round_j = by_hand.training.energy_j[3] / ROUNDS
+    assert life.device == 3
+    assert life.rounds == int(18 / round_j) < ROUNDS
+    assert life.seconds == pytest.approx(life.rounds * by_hand.costs.steady_state.period_s)
+    assert not life.lasts
+    assert life.used == pytest.approx(ROUNDS * round_j / 18)
+
+
+def test_memory_that_is_missing_is_told_by_name(by_hand):
+    """Slow devices have 1.25 MiB."""
+    scarce, roomy = by_hand.needs
+    assert (scarce.profile, scarce.devices, scarce.fits) == ("slow", (3,), False)
+    assert scarce.free_bytes == 1.25 * 2**20 - by_hand.costs.devices[3].faithful_memory.total
+    assert (roomy.devices, roomy.fits) == ((0, 1, 2), True)
+    assert by_hand.fits is False
+    assert said(by_hand)["memory"].startswith("DOES NOT FIT d (slow): 1.")
+    assert said(by_hand)["memory"].endswith("are missing; fits a, b, c")
+
+
+def test_what_fits_is_found_by_trying(by_hand):
+    """Smaller batches of fp32, and of 8 bits; and a device with more memory."""
+    advice = by_hand.advice
+    assert advice.goal == "fit"
+    assert all(change.fits for change in advice.changes)
+    keys = {s.split("=")[0] for change in advice.changes for s in change.candidate.settings}
+    assert keys <= {"data.batch_size", "model.precision", "fleet.devices.1.profile"}
+    assert len(keys) >= 2
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [MIXED, (*MIXED, "fleet.pace=free"), (), BY_HAND],
+    ids=["lockstep", "free", "no profile", "too small"],
+)
+def test_each_change_has_the_figures_of_the_scenario_with_that_set(tmp_path, overrides):
+    advice = answered(tmp_path, *overrides).advice
+    assert advice.changes
+    for change in advice.changes:
+        scenario = small(tmp_path, *overrides, *change.candidate.settings)
+        assert training_of(iteration_costs(scenario)) == change.training
+
+
+def test_changes_are_ranked_by_the_time_that_is_left(tmp_path):
+    answer = answered(tmp_path, *MIXED)
+    seconds = [change.training.seconds for change in answer.advice.changes]
+    assert answer.advice.goal == "time"
+    assert seconds == sorted(seconds)
+    assert seconds[-1] < 0.95 * answer.training.seconds
+
+
+def test_several_changes_at_once_help_more(of_six_boards):
+    """The battery of the garden is asked for less than by the best of them alone."""
+    advice = of_six_boards.advice
+    settings = {setting for change in advice.changes for setting in change.candidate.settings}
+    assert set(advice.together.candidate.settings) == settings
+    used = [
+        max(life.used for life in change.training.lives)
+        for change in (advice.together, *advice.changes)
+    ]
+    assert used == sorted(used)
+
+
+def test_where_nothing_helps_that_is_said(tmp_path):
+    """One device that computes and nothing else, in 8 bits."""
+    lonely = ("fleet.devices=1", "fleet.profile=raspberry-pi-4b", *INT8)
+    answer = answered(tmp_path, *lonely, "training.epochs=null", "training.rounds=9")
+    assert answer.advice.changes == ()
+    assert answer.advice.num_tried >= 2
+    assert said(answer)["change"].endswith(
+        "changed scenarios were tried, and none helps to save time"
+    )
+    assert "waiting" not in said(answer)
+
+
+def test_a_fleet_without_profiles_is_told_what_to_add(tmp_path):
+    answer = answered(tmp_path)
+    assert answer.fits is None
+    assert said(answer)["time"] == "not known without fleet.profile; 12 rounds, 3 an epoch"
+    assert "16 of 16 devices of the catalog have so much" in said(answer)["memory"]
+    settings = [change.candidate.settings[0] for change in answer.advice.changes]
+    assert settings[0].startswith("fleet.profile=")
+    assert any(not setting.startswith("fleet.profile=") for setting in settings)
+
+
+def test_at_free_pace_nobody_waits_and_virtual_time_ends_the_rounds(tmp_path):
+    limit = ("training.virtual_time_s=0.05", "training.epochs=500", "evaluation.every_epochs=null")
+    answer = answered(tmp_path, *MIXED, "fleet.pace=free", *limit)
+    periods_s = [cycle.period_s for cycle in answer.costs.steady_state.devices]
+    assert answer.training.rounds == pytest.approx([0.05 / period_s for period_s in periods_s])
+    assert answer.training.seconds == pytest.approx(0.05)
+    assert said(answer)["waiting"].startswith("nobody waits; slowest step: device 3")
+    assert "at free pace" in said(answer)["time"]
+
+
+def test_a_link_of_a_graph_file_is_tried_with_more_bandwidth(tmp_path):
+    """a -> b takes ten times as long as the other way, and longer than all else."""
+    (tmp_path / "pair.csv").write_text("source,target,bandwidth_mbps\na,b,0.1\nb,a,1\n")
+    answer = answered(
+        tmp_path,
+        "fleet.devices=[{profile: raspberry-pi-4b, names: [a, b]}]",
+        f"topology={{kind: file, path: {tmp_path / 'pair.csv'}}}",
+        "network.half_duplex=false",
+    )
+    assert "(a -> b " in said(answer)["limits"]
+    wider = [change for change in answer.advice.changes if change.candidate.wider]
+    assert [change.candidate.wider for change in wider] == [(0, 1, 1e6)]
+    assert "a -> b at 1 Mbit/s" in "\n".join(answer_lines(answer))
+    # Both steps, and one message each way at 1 Mbit/s, make two rounds.
+    air_s = answer.costs.message.encoded.total * 8 / 1e6
+    step_s = answer.costs.devices[0].time.roofline_s
+    assert wider[0].costs.steady_state.period_s == pytest.approx(step_s + air_s)
+
+
+def test_a_large_fleet_is_told_in_groups_and_one_too_large_gets_no_advice(tmp_path, monkeypatch):
+    fleet = (
+        "fleet.devices=[{profile: raspberry-pi-4b, count: 40}, {profile: jetson-nano, count: 8}]"
+    )
+    scenario = small(tmp_path, fleet)
+    costs = iteration_costs(scenario)
+    lines = answer_lines(answer_of(costs))
+    assert len(lines) <= LINES
+    assert "devices 40-47" in "".join(lines) or "devices 0-39" in "".join(lines)
+    monkeypatch.setattr("edgesim.study.changes.MOST_DEVICES", 47)
+    assert advise(scenario, costs) is None
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        MIXED,
+        (*MIXED, *INT8, "gossip.compressor.keep=0.01"),
+        (*MIXED, "fleet.pace=free"),
+        (),
+        BY_HAND,
+        ("fleet.profile=arduino-portenta-h7", "fleet.duty_cycle={period_s: 9, awake_s: 1}"),
+    ],
+    ids=["mixed", "int8", "free", "no profile", "too small", "asleep"],
+)
+def test_an_answer_has_few_lines_of_a_page(tmp_path, overrides):
+    lines = answer_lines(answered(tmp_path, *overrides))
+    assert len(lines) <= LINES + 2 * any(line.startswith("model.") for line in lines)
+    assert [line for line in lines if len(line) > 80] == []
+    assert not any("inf" in line.split() or "nan" in line for line in lines)
+
+
+def test_six_named_boards(of_six_boards):
+    """As the comments of the scenario say: who is slow, who waits for whom, which battery dies."""
+    sentences = said(of_six_boards)
+    assert sentences["batteries"].startswith("END EARLY: garden after ")
+    assert "garden -> shed" in sentences["limits"]
+    assert "for hall" in sentences["waiting"]
+    assert "slowest step: cellar, garden, shed" in sentences["waiting"]
+    assert "device " not in "".join(sentences.values()).replace("a device in all", "")
+    goal = of_six_boards.advice.goal
+    assert goal == "batteries"
+    assert "garden" in "\n".join(answer_lines(of_six_boards)[9:])
+
+
+@pytest.mark.parametrize("page", ["docs/cost.md", "README.md"])
+def test_the_documentation_shows_a_whole_answer_as_it_is(of_six_boards, page):
+    lines = answer_lines(of_six_boards)
+    assert "\n".join(["```", *lines, "```"]) in (ROOT / page).read_text(encoding="utf-8")
