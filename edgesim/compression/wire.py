@@ -230,7 +230,7 @@ def message_checksum(data: bytes | bytearray | memoryview) -> int:
 def decode(
     data: bytes | bytearray | memoryview | NDArray[np.uint8],
     layout: ParameterLayout,
-    shelf: MutableMapping[bytes, Payload] | None = None,
+    cache: MutableMapping[bytes, Payload] | None = None,
 ) -> Message:
     """Read a message and check all of it; the result keeps no reference to `data`.
 
@@ -240,7 +240,7 @@ def decode(
     Args:
         data: the message.
         layout: of the model that it must be of.
-        shelf: cache of decoded payloads of this layout, by their encoded bytes. A payload that
+        cache: cache of decoded payloads of this layout, by their encoded bytes. A payload that
             arrives on several edges is decoded once.
 
     Raises:
@@ -266,7 +266,7 @@ def decode(
         round_index=header.round_index,
         weight=header.weight,
         push_weight=header.push_weight,
-        payload=_payload_from(shelf, view[body_at:], header, code, layout),
+        payload=_payload_from(cache, view[body_at:], header, code, layout),
         kind=_KINDS[header.form // _KIND_FACTOR],
         notes=tuple(np.frombuffer(view[notes_at:body_at], "<u4")[1:].tolist()),
         arrived_bytes=len(view),
@@ -322,7 +322,7 @@ def _check_notes(view: memoryview, header: _Header) -> None:
 
 
 def _payload_from(
-    shelf: MutableMapping[bytes, Payload] | None,
+    cache: MutableMapping[bytes, Payload] | None,
     body: memoryview,
     header: _Header,
     code: ValueCode,
@@ -335,15 +335,15 @@ def _payload_from(
     The body and these fields of the header determine the payload. The key is a SHA-256, so that two
     payloads are never confused.
     """
-    if shelf is None or header.form % _KIND_FACTOR == DENSE:
+    if cache is None or header.form % _KIND_FACTOR == DENSE:
         return _payload(np.frombuffer(body, np.uint8), header, code, layout)
     fields = header.form, header.value_code, header.value_bits, header.num_values
     digest = hashlib.sha256(repr((*fields, header.index_bytes)).encode())
     digest.update(body)
     key = digest.digest()
-    payload = shelf.get(key)
+    payload = cache.get(key)
     if payload is None:
-        payload = shelf[key] = _payload(np.frombuffer(body, np.uint8), header, code, layout)
+        payload = cache[key] = _payload(np.frombuffer(body, np.uint8), header, code, layout)
     return payload
 
 

@@ -37,7 +37,7 @@ def layers_of_step(model: nn.Module, images_shape: tuple[int, ...]) -> tuple[Lay
         if isinstance(module, ImageClassifier):
             module.forward = partial(_classify, module)  # type: ignore[method-assign]
         elif is_layer(module):
-            module.forward = partial(_pass_on, module)
+            module.forward = partial(_output_of, module)
     model(torch.empty(images_shape, device="meta"))
     return tuple(layers)
 
@@ -48,7 +48,7 @@ def _classify(model: ImageClassifier, images_NCHW: Tensor) -> Tensor:
     return logits
 
 
-def _pass_on(layer: nn.Module, x: Tensor, *_: Tensor) -> Tensor:
+def _output_of(layer: nn.Module, x: Tensor, *_: Tensor) -> Tensor:
     """An output of the right shape: that of the (first) input, except for the kinds listed here."""
     N, C, *sides = x.shape
     match layer:

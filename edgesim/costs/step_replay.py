@@ -46,7 +46,7 @@ class _Block:
     readers: int = 1
 
 
-class _Books:
+class _Ledger:
     """Blocks that are alive."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class _Books:
         self.at_peak: Mapping[Component, int] = {}
         self._peak = -1
 
-    def take(self, component: Component, num_bytes: int) -> _Block:
+    def allocate(self, component: Component, num_bytes: int) -> _Block:
         """A new block with one reader."""
         self.now[component] += num_bytes
         return _Block(component, num_bytes)
@@ -66,7 +66,7 @@ class _Books:
             if not block.readers:
                 self.now[block.component] -= block.num_bytes
 
-    def look(self) -> None:
+    def update_peak(self) -> None:
         """Update the peak; all operands and results of an operation exist now."""
         if self.now.total() > self._peak:
             self._peak, self.at_peak = self.now.total(), dict(self.now)
@@ -92,7 +92,7 @@ class _Replay:
 
     def __init__(self, layers: Sequence[Layer], memories: Sequence[LayerMemory]) -> None:
         self._steps = list(zip(layers, memories, strict=True))
-        self._books = _Books()
+        self._ledger = _Ledger()
         self._kept: list[list[_Block]] = []  # by layer: what its backward pass reads
         self._residual_blocks: list[_ResidualBlock] = []
 
@@ -100,44 +100,47 @@ class _Replay:
         """Both passes."""
         self._forward()
         self._backward()
-        return self._books.at_peak
+        return self._ledger.at_peak
 
     def _forward(self) -> None:
-        books, images = self._books, self._steps[0][0]
+        ledger, images = self._ledger, self._steps[0][0]
         labels = INDEX_BYTES * images.input_shape[0]
-        x = books.take("activations", FLOAT_BYTES * images.input_entries + labels)
+        x = ledger.allocate("activations", FLOAT_BYTES * images.input_entries + labels)
         x.readers += 1  # the caller of the model holds the batch
         in_frames: list[_Block] = []
         for layer, memory in self._steps:
             if layer.kind == "average":
-                books.release(*in_frames)
+                ledger.release(*in_frames)
                 in_frames = [_held(x)]
             if layer.kind == "loss":
-                books.release(*in_frames)
+                ledger.release(*in_frames)
             x = self._forward_through(layer, memory, x)
             if layer.kind in ("copy", "average"):
                 in_frames.append(_held(x))
 
     def _forward_through(self, layer: Layer, memory: LayerMemory, x: _Block) -> _Block:
         """Run one layer forward; return its output."""
-        books, blocks = self._books, self._residual_blocks
+        ledger, blocks = self._ledger, self._residual_blocks
         if layer.kind == "fork":
             blocks.append(_ResidualBlock(_held(x)))
         if layer.starts_shortcut:
             blocks[-1].branch, x = x, _held(blocks[-1].input)
-        kept = [books.take("weights", memory.kept_weights), books.take("activations", memory.kept)]
-        passing = books.take("weights", memory.passing_weights)
-        y = books.take("activations", memory.output) if memory.output else _held(x)
-        books.look()
+        kept = [
+            ledger.allocate("weights", memory.kept_weights),
+            ledger.allocate("activations", memory.kept),
+        ]
+        passing = ledger.allocate("weights", memory.passing_weights)
+        y = ledger.allocate("activations", memory.output) if memory.output else _held(x)
+        ledger.update_peak()
         if memory.keeps_input:
             kept.append(_held(x))
         if memory.keeps_output:
             kept.append(_held(y))
         self._kept.append(kept)
-        books.release(x, passing)
+        ledger.release(x, passing)
         if layer.kind == "residual_sum":
             block = blocks.pop()
-            books.release(block.input, *([block.branch] if block.branch else []))
+            ledger.release(block.input, *([block.branch] if block.branch else []))
         return y
 
     def _backward(self) -> None:
@@ -150,30 +153,30 @@ class _Replay:
         self, layer: Layer, memory: LayerMemory, kept: list[_Block], g: _Block | None
     ) -> _Block:
         """Run one layer backward; return the gradient at its input."""
-        books = self._books
+        ledger = self._ledger
         if g is None:  # the loss, whose own gradient is 1
-            g = books.take("layer_gradients", 0)
+            g = ledger.allocate("layer_gradients", 0)
         if layer.kind == "fork":
             return self._join_gradients(layer, g)
         if memory.activation_gradient:
-            at_norm = books.take("layer_gradients", memory.activation_gradient)
-            books.look()
-            books.release(g, kept.pop())  # the sign of the output is not needed any more
+            at_norm = ledger.allocate("layer_gradients", memory.activation_gradient)
+            ledger.update_peak()
+            ledger.release(g, kept.pop())  # the sign of the output is not needed any more
             g = at_norm
-        codes = books.take("layer_gradients", memory.gradient_codes)
-        before_codes = books.take("layer_gradients", memory.before_codes)
+        codes = ledger.allocate("layer_gradients", memory.gradient_codes)
+        before_codes = ledger.allocate("layer_gradients", memory.before_codes)
         is_result = layer.kind == "residual_sum"  # the result of the quantizer
-        g_x = books.take("layer_gradients", memory.input_gradient if is_result else 0)
-        books.look()
-        books.release(before_codes)
-        rounded = books.take("layer_gradients", memory.rounded_gradient)
+        g_x = ledger.allocate("layer_gradients", memory.input_gradient if is_result else 0)
+        ledger.update_peak()
+        ledger.release(before_codes)
+        rounded = ledger.allocate("layer_gradients", memory.rounded_gradient)
         if not is_result:
-            g_x = books.take("layer_gradients", memory.input_gradient)
-        of_parameters = books.take("gradients", memory.parameter_gradients)
-        books.look()
+            g_x = ledger.allocate("layer_gradients", memory.input_gradient)
+        of_parameters = ledger.allocate("gradients", memory.parameter_gradients)
+        ledger.update_peak()
         if not memory.input_gradient and layer.needs_input_gradient:  # g is passed on
             g_x = _held(g)
-        books.release(g, codes, rounded, of_parameters, *kept)
+        ledger.release(g, codes, rounded, of_parameters, *kept)
         return self._at_block_ends(layer, g_x)
 
     def _at_block_ends(self, layer: Layer, g_x: _Block) -> _Block:
@@ -190,8 +193,8 @@ class _Replay:
 
     def _join_gradients(self, layer: Layer, g: _Block) -> _Block:
         """The gradients of both branches, added."""
-        both = self._books.take("layer_gradients", FLOAT_BYTES * layer.input_entries)
-        self._books.release(g, self._residual_blocks.pop().input)
+        both = self._ledger.allocate("layer_gradients", FLOAT_BYTES * layer.input_entries)
+        self._ledger.release(g, self._residual_blocks.pop().input)
         return both
 
 

@@ -306,7 +306,7 @@ class _Run:
         except BaseException:
             monitor.close()
             if has_started:
-                self._tell_how_to_go_on(monitor.rounds_done)
+                self._tell_how_to_resume(monitor.rounds_done)
             raise
         names = self.prepared.scenario.fleet.names
         # Parts are kept until summary.json says that all is there.
@@ -330,7 +330,7 @@ class _Run:
         except EdgesimError as error:
             _log.warning("a restart of an actor is not counted: %s", error)
 
-    def _tell_how_to_go_on(self, rounds_done: int | None) -> None:
+    def _tell_how_to_resume(self, rounds_done: int | None) -> None:
         """Join what is recorded, and say what to do, if the run's folder is still there."""
         place = self.directory.place
         said = "stopped" if rounds_done is None else f"stopped after round {rounds_done}"

@@ -88,19 +88,19 @@ def test_one_payload_on_several_edges_is_read_once_while_somebody_holds_it():
     x = torch.arange(50.0)
     payload = TopK(0.1, "int8").compress(x, layout, np.random.default_rng(0))
     other = TopK(0.1, "int8").compress(x.flip(0), layout, np.random.default_rng(0))
-    shelf: WeakValueDictionary[bytes, Payload] = WeakValueDictionary()
+    cache: WeakValueDictionary[bytes, Payload] = WeakValueDictionary()
     first, second = (
-        decode(encode(message_of(payload, receiver=receiver)), layout, shelf) for receiver in (1, 2)
+        decode(encode(message_of(payload, receiver=receiver)), layout, cache) for receiver in (1, 2)
     )
     assert second.payload is first.payload
     assert (first.receiver, second.receiver) == (1, 2)
-    third = decode(encode(message_of(other)), layout, shelf)
+    third = decode(encode(message_of(other)), layout, cache)
     assert torch.equal(third.payload.decode(), other.decode())
     assert torch.equal(first.payload.decode(), payload.decode())
-    assert len(shelf) == 2
+    assert len(cache) == 2
     del first, second, third
     gc.collect()
-    assert not shelf
+    assert not cache
 
 
 def test_byte_counts_by_hand():

@@ -126,7 +126,9 @@ class Host:
             # The leaver forwards the messages to it, also those of later rounds. They may be lost
             # if its process dies before, or if this host was restarted after it had received them.
             edges = device.membership.possible_in_edges()
-            self._spawn(self._ask(device, [edge for edge in edges if edge[1] != device.index]))
+            self._spawn(
+                self._request_all(device, [edge for edge in edges if edge[1] != device.index])
+            )
 
         timeout_s = self._presumed_dead_after_s
         return make_intake(device, on_inheritance=inherit, presumed_dead_after_s=timeout_s)
@@ -235,7 +237,7 @@ class Host:
             sequence = max(
                 [request.next_sequence, *(envelope.sequence + 1 for envelope in envelopes)]
             )
-            await self._pass_on(replace(request, holder=records.successor, next_sequence=sequence))
+            await self._forward(replace(request, holder=records.successor, next_sequence=sequence))
 
     def waiting(self) -> list[Waiting]:
         """Devices that wait for messages."""
@@ -264,7 +266,7 @@ class Host:
         """Run one device from its first round to its last."""
         records, intake = self._records[device.index], self._intakes[device.index]
         if self._recover:
-            await self._go_on(device)
+            await self._restore(device)
         envelopes: list[Envelope] = []
         if not device.is_done:
             envelopes = await self._in_thread(self._turns.first, device, records)
@@ -283,7 +285,7 @@ class Host:
             waited_s = perf_counter() - start
             envelopes = await self._in_thread(self._turns.next, device, records, arrivals, waited_s)
         if device.pace.is_succeeded and envelopes:
-            await self._take_leave(device, envelopes, tasks)
+            await self._hand_over(device, envelopes, tasks)
         else:
             intake.end()
             self._announce(device, envelopes)
@@ -293,7 +295,7 @@ class Host:
         """Send the announcements of the device that go with these envelopes."""
         self._sender.announce(device.pace.announce(envelopes), self._spawn)
 
-    async def _go_on(self, device: Device) -> None:
+    async def _restore(self, device: Device) -> None:
         """Restore a device from its checkpoint, and request the messages that it lacks."""
         records = self._records[device.index]
         if self._checkpoints is not None:
@@ -305,13 +307,13 @@ class Host:
         if records.successor is None:
             told_on = self._intakes[device.index].told_by_receivers
             edges = {*device.membership.possible_in_edges(), *told_on}
-            self._spawn(self._ask(device, sorted(edges)))
+            self._spawn(self._request_all(device, sorted(edges)))
 
-    async def _ask(self, device: Device, edges: Iterable[Edge]) -> None:
+    async def _request_all(self, device: Device, edges: Iterable[Edge]) -> None:
         """Request, on each edge, all envelopes from the next missing one on."""
-        await asyncio.gather(*(self._ask_on(device, edge) for edge in edges))
+        await asyncio.gather(*(self._request_on(device, edge) for edge in edges))
 
-    async def _ask_on(self, device: Device, edge: Edge) -> None:
+    async def _request_on(self, device: Device, edge: Edge) -> None:
         """Request envelopes of an edge until there is an answer; stop if the device has left."""
         records = self._records[device.index]
         mailbox = records.mailbox
@@ -329,7 +331,7 @@ class Host:
             else:
                 return
 
-    async def _pass_on(self, request: Request) -> None:
+    async def _forward(self, request: Request) -> None:
         """Ask a leaver's successor for envelopes that it sent in the leaver's name."""
         while True:
             try:
@@ -339,7 +341,7 @@ class Host:
             else:
                 return
 
-    async def _take_leave(
+    async def _hand_over(
         self, device: Device, envelopes: list[Envelope], tasks: asyncio.TaskGroup
     ) -> None:
         """Send the last envelopes of a device, then forward its mail to the receiver of the first.

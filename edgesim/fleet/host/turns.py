@@ -59,7 +59,7 @@ class Turns:
         """Run a device until it sends its first messages or has to wait for messages."""
         self._recorder.begin(device)
         with self._core():
-            return self._go_on(device, records, self._train(device, records))
+            return self._run_on(device, records, self._train(device, records))
 
     def next(
         self, device: Device, records: DeviceRecords, arrivals: list[Arrival], waited_s: float
@@ -69,9 +69,9 @@ class Turns:
         with self._core():
             waited_s += perf_counter() - start
             envelopes = self._round(device, records, arrivals, waited_s)
-            return self._go_on(device, records, envelopes)
+            return self._run_on(device, records, envelopes)
 
-    def _go_on(
+    def _run_on(
         self, device: Device, records: DeviceRecords, envelopes: list[Envelope]
     ) -> list[Envelope]:
         """End and begin rounds until the device sends messages or waits for some."""

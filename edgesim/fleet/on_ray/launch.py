@@ -281,12 +281,12 @@ class RayFleet:
 
     async def waiting(self) -> list[Waiting]:
         """Devices that wait for messages; actors that do not answer are left out."""
-        answers: dict[range, list[Waiting]] = await self._ask("waiting")
+        answers: dict[range, list[Waiting]] = await self._call_all("waiting")
         return [waiting for answer in answers.values() for waiting in answer]
 
     async def progress(self) -> list[Progress]:
         """Progress of the devices of each actor; the last known one if an actor does not answer."""
-        self._newest.update(await self._ask("progress"))
+        self._newest.update(await self._call_all("progress"))
         return [
             replace(newest, is_there=devices not in self._absent)
             for devices, newest in self._newest.items()
@@ -313,7 +313,7 @@ class RayFleet:
             ray.kill(actor)
         remove(core_folder(self._name), timeout_s=0.0)  # absent before a first step
 
-    async def _ask(self, method: str) -> dict[range, Any]:
+    async def _call_all(self, method: str) -> dict[range, Any]:
         """Call a method of all reachable actors and return the answers; hanging actors time out."""
         asked = {
             devices: asyncio.ensure_future(getattr(actor, method).remote())
