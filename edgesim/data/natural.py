@@ -65,7 +65,7 @@ def by_file(path: str, num_samples: int, num_devices: int) -> Shards:
     numbers, counts = np.unique(samples, return_counts=True)
     if len(numbers) < len(samples):
         twice = numbers[counts > 1][0]
-        raise PartitionError(f"{where} names sample {twice} twice; a sample is of one device")
+        raise PartitionError(f"{where} names sample {twice} twice; each sample goes to one device")
     shards = [np.sort(samples[devices == number]) for number in range(num_devices)]
     for number, shard in enumerate(shards):
         if not len(shard):
@@ -84,7 +84,7 @@ def _numbers(where: str, table: pa.Table, name: str, end: int) -> NDArray[np.int
     numbers = column.to_numpy().astype(np.int64)
     if outside := [int(number) for number in numbers if not 0 <= number < end][:1]:
         raise PartitionError(
-            f"{where}: {name} {outside[0]} is not there; numbers go from 0 to {end - 1}"
+            f"{where}: {name} {outside[0]} does not exist; numbers go from 0 to {end - 1}"
         )
     result: NDArray[np.int64] = numbers
     return result

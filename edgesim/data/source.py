@@ -152,4 +152,4 @@ def existing_folder(path: Path | None, expects: str) -> Path:
 
 
 def _refuse(folder: Path, expects: str) -> Splits:
-    raise DataError(f"data.path: {folder} has not what this data.source needs: {expects}")
+    raise DataError(f"data.path: {folder} lacks what this data.source needs: {expects}")

@@ -44,7 +44,7 @@ def source_reader(files: RunFiles, *, unchanged: bool) -> Callable[[str], str | 
             source = files.read_text(name).removesuffix("\n")
         except RunDirectoryError as error:
             raise ContradictionError(
-                "", f"names {path}, of which this is no copy: {error}"
+                "", f"names {path}, but its copy cannot be used: {error}"
             ) from error
         if unchanged and _differs(Path(path), source):
             raise ContradictionError(

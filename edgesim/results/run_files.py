@@ -88,7 +88,7 @@ class RunFiles:
         about = self._parse_json(name, data)
         format_version, digest = about.get("format"), about.get("run_digest")
         if type(format_version) is not int or not isinstance(digest, str):
-            raise RunDirectoryError(f"{self.place}: no run directory: {name} is another's")
+            raise RunDirectoryError(f"{self.place}: no run directory: {name} is of another program")
         if format_version != FORMAT_VERSION:
             age = "a newer" if format_version > FORMAT_VERSION else "an older"
             raise RunDirectoryError(

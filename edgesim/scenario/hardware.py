@@ -166,7 +166,7 @@ class DeviceGroup(ProfileKeys):
             raise ContradictionError("names", "is set beside name; keep one of them")
         if self.name is not None and self.count > 1:
             raise ContradictionError(
-                "name", f"is of one device, but count is {self.count}; give names, one of each"
+                "name", f"names one device, but count is {self.count}; give names, one for each"
             )
         if self.names and len(self.names) != self.count:
             raise ContradictionError(
@@ -199,7 +199,7 @@ class HardwareSection(Section):
         for place, name in enumerate(names):
             if name in names[:place]:
                 raise ContradictionError(
-                    f"profiles.{place}.name", f"is {name}, as of an earlier one; rename one"
+                    f"profiles.{place}.name", f"is {name}, the name of an earlier one; rename one"
                 )
         return self
 

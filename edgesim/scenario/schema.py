@@ -324,7 +324,8 @@ class Scenario(Section):
             if own_name in PROFILES:
                 raise ContradictionError(
                     f"hardware.profiles.{place}.name",
-                    f"is {own_name}, as of a profile of `edgesim list devices`; choose another",
+                    f"is {own_name}, the name of a profile of `edgesim list devices`; "
+                    "choose another",
                 )
         known = {*PROFILES, *own}
         wanted = [

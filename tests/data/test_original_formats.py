@@ -209,7 +209,7 @@ def test_capital_letters_come_first_in_the_order_of_classes(tmp_path):
     [
         ({"cat": [flat(1, 4, 4)]}, {"dog": [flat(1, 4, 4)]}, r"val/dog: no such class in"),
         ({"cat": [flat(1, 4, 4)], "dog": []}, {"cat": [flat(1, 4, 4)]}, r"train/dog: no images"),
-        ({"cat": [flat(1, 4, 4)]}, {}, r"has not what this data\.source needs: train/<class>/"),
+        ({"cat": [flat(1, 4, 4)]}, {}, r"lacks what this data\.source needs: train/<class>/"),
         ({"cat": [flat(1, 4, 4), flat(1, 5, 4)]}, {"cat": [flat(1, 4, 4)]}, r"1\.png is 4x5 pix"),
         (
             {"cat": [flat(1, 4, 4)]},

@@ -65,7 +65,7 @@ def test_what_cannot_be_loaded_is_refused_by_key_in_one_line(options, message):
 
 @pytest.mark.parametrize("source", [name for name in SOURCES if name != "digits"])
 def test_folder_without_the_files_is_refused_with_what_is_expected(tmp_path, source):
-    with pytest.raises(DataError, match=r"has not what this data\.source needs: .*"):
+    with pytest.raises(DataError, match=r"lacks what this data\.source needs: .*"):
         load_dataset(source, tmp_path)
 
 

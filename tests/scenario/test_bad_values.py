@@ -178,7 +178,7 @@ def test_a_wrong_value_in_a_file_is_refused_in_one_line(
         ("hardware.energy_table=jouppi_7nm", "hardware is set, but no device has a profile"),
         (
             "hardware.profiles=[{name: gap9, based_on: gap9}]",
-            "hardware.profiles[0].name is gap9, as of a profile of `edgesim list devices`",
+            "hardware.profiles[0].name is gap9, the name of a profile of `edgesim list devices`",
         ),
         (
             "hardware.profiles=[{name: mine, based_on: gap8}]",

@@ -238,7 +238,7 @@ def test_what_may_mean_two_things_is_refused(scenario_of, fleet, topology, messa
         ("devices: [{P, name: a}, {P}]", r"devices\[1\] has no name"),
         (
             "devices: [{P, name: a, count: 2}]",
-            r"devices\[0\]\.name is of one device, but count is 2",
+            r"devices\[0\]\.name names one device, but count is 2",
         ),
         ("devices: [{P, names: [a, b], count: 3}]", r"\.count is 3, but there are 2 names"),
         ("devices: [{P, names: [a, b], name: c}]", r"devices\[0\]\.names is set beside name"),

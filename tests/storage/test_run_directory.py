@@ -81,7 +81,7 @@ class TestDirectoriesThatCannotBeGoneOnWith:
     def test_a_description_that_is_damaged_or_of_something_else(self, run, text):
         (run.path / "run.json").write_text(text)
         said = self.refusal(run)
-        assert "damaged" in said or "run.json is another's" in said
+        assert "damaged" in said or "run.json is of another program" in said
 
     def test_a_description_that_is_no_text(self, run):
         (run.path / "run.json").write_bytes(b"\xff\xfe")
