@@ -7,6 +7,7 @@
     run = edgesim.run("quickstart", seed=2)        # trains the fleet
     run.evaluations                                # tables of a run, with pandas
     run = edgesim.load_run("runs/quickstart-...")  # the same of a run that was made before
+    results = edgesim.sweep("quickstart", {"grid": {"seed": [1, 2]}})  # many runs, compared
 
 A name is imported when it is first used: importing edgesim itself takes no time.
 """
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from edgesim.results.load import UnfinishedRunWarning, load_run
     from edgesim.results.run import Run
     from edgesim.scenario import Scenario, dump_scenario, load_scenario
+    from edgesim.sweeps.directory import SweepError
+    from edgesim.sweeps.load import SweepResults, load_sweep
+    from edgesim.sweeps.run import SweepWarning, sweep
 
 _HOMES = {
     "edgesim.api.checks": ("Checked", "validate"),
@@ -33,6 +37,9 @@ _HOMES = {
     "edgesim.results.load": ("UnfinishedRunWarning", "load_run"),
     "edgesim.results.run": ("Run",),
     "edgesim.scenario": ("Scenario", "dump_scenario", "load_scenario"),
+    "edgesim.sweeps.directory": ("SweepError",),
+    "edgesim.sweeps.load": ("SweepResults", "load_sweep"),
+    "edgesim.sweeps.run": ("SweepWarning", "sweep"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -45,13 +52,18 @@ __all__ = [
     "Scenario",
     "ScenarioError",
     "ScenarioWarning",
+    "SweepError",
+    "SweepResults",
+    "SweepWarning",
     "UnfinishedRunWarning",
     "cost",
     "dump_scenario",
     "load_run",
     "load_scenario",
+    "load_sweep",
     "resume",
     "run",
+    "sweep",
     "validate",
 ]
 

@@ -1,4 +1,4 @@
-"""The command line: run, resume, validate, cost, report, new, list. Only `edgesim.cli` prints."""
+"""The command line, one function a command. Only `edgesim.cli` prints."""
 
 from __future__ import annotations
 
@@ -148,7 +148,14 @@ def dashboard_(
 @app.command(short_help="Check a scenario with its graph, data and model.")
 def validate(scenario: ScenarioPath, overrides: Overrides = None) -> None:
     """Check a scenario with its graph, data and model; start nothing and write nothing."""
-    show(_check(scenario, overrides or (), reads_images=False).table, _out)
+    from edgesim.scenario.sweep import has_sweep
+
+    if has_sweep(scenario):
+        from edgesim.cli.sweep import check_sweep
+
+        show(check_sweep(scenario, overrides or (), _err.print), _out)
+    else:
+        show(_check(scenario, overrides or (), reads_images=False).table, _out)
 
 
 @app.command(short_help="Say what a scenario costs, without training.")
@@ -223,6 +230,28 @@ def report(
 
     place, num_bytes = write_report(runs, out)
     _out.print(f"report: {place} ({num_bytes / 1e6:.1f} MB)")
+
+
+@app.command(short_help="Run a scenario with many settings.")
+def sweep(
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="Scenario file with a block `sweep`, or its name."),
+    ],
+    overrides: Overrides = None,
+    out: Annotated[
+        str | None,
+        typer.Option(help="Folder of the sweep, a path or a URI; default runs/<name>."),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Cells at once; default: one for each core.")
+    ] = None,
+) -> int:
+    """Run a scenario with many settings; the same command goes on with what is not finished."""
+    from edgesim.cli.sweep import show_sweep
+
+    is_whole = show_sweep(file, overrides or (), out, workers, _out, _err.print)
+    return 0 if is_whole else FAILED
 
 
 @app.command(short_help="Write a commented scenario to start from.")

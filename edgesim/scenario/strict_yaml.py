@@ -26,7 +26,10 @@ ARGUMENT = "argument "
 GIVEN = "the scenario given"
 """Origin of a scenario that is no file."""
 
-_OVERRIDES = (OVERRIDE, ARGUMENT)
+SWEEP = "sweep "
+"""Starts the origin of values that a sweep gives to one of its cells."""
+
+_OVERRIDES = (OVERRIDE, ARGUMENT, SWEEP)
 
 _TAG = "tag:yaml.org,2002:"
 _TEXT_TAG = f"{_TAG}str"

@@ -1,0 +1,150 @@
+"""`edgesim sweep`: runs the cells of a sweep and shows how they go on."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from edgesim.cli.tables import show
+from edgesim.scenario.sweep import Sweep
+from edgesim.storage.store import Store
+from edgesim.study.tables.table import Table
+
+if TYPE_CHECKING:
+    from edgesim.sweeps.load import SweepResults
+    from edgesim.sweeps.pool import Event
+
+_FIGURES = ("accuracy", "loss", "consensus_distance")
+
+
+def show_sweep(
+    file: Path,
+    overrides: Sequence[str],
+    out: str | None,
+    workers: int | None,
+    console: Console,
+    warn: Callable[[str], None],
+) -> bool:
+    """Run a sweep, print its table; False if cells failed.
+
+    Args:
+        file: scenario with a block `sweep`.
+        overrides: each `key.path=value`.
+        out: folder of the sweep; None: runs/<name>.
+        workers: cells at once; None: one for each core.
+        console: to print on.
+        warn: prints notices and errors.
+
+    Raises:
+        ScenarioError: a key, a value or a cell can't be used.
+        SweepError: the folder holds something else.
+    """
+    from edgesim.sweeps.load import load_sweep
+    from edgesim.sweeps.run import check_cells, default_place, read_sweep, run_sweep
+
+    planned = read_sweep(file, overrides=overrides)
+    place = str(out or default_place(planned))
+    for notice in check_cells(planned, place, str(file)):
+        warn(f"{file}: {notice}")
+    with _display(planned, console, place) as tell:
+        failures = run_sweep(planned, place, tell, workers)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what is missing is said below
+        results = load_sweep(place)
+    if len(results.evaluations):
+        show(sweep_table(results), console)
+    for name, reason in failures.items():
+        warn(f"cell {name} failed: {reason}")
+    return not failures
+
+
+def check_sweep(file: Path, overrides: Sequence[str], warn: Callable[[str], None]) -> Table:
+    """Check all cells of a sweep; a table of them. Nothing is written."""
+    from edgesim.sweeps.run import check_cells, default_place, read_sweep
+
+    planned = read_sweep(file, overrides=overrides)
+    for notice in check_cells(planned, str(default_place(planned)), str(file)):
+        warn(f"{file}: {notice}")
+    rows = tuple(
+        (cell.name, *(str(cell.settings.get(key, "")) for key in planned.keys))
+        for cell in planned.cells
+    )
+    title = f"{planned.name}: nothing stands in the way of {len(rows):,} cells"
+    return Table(title, ("cell", *planned.keys), rows)
+
+
+def sweep_table(results: SweepResults) -> Table:
+    """Means and deviations over seeds of the last evaluations."""
+    found = results.table()
+    keys = [key for key in results.keys if key in found.columns]
+    figures = [name for name in _FIGURES if name in found.columns and found[name].notna().any()]
+    rows = []
+    for row in found.to_dict("records"):
+        cells = [str(row[key]) for key in keys]
+        for name in figures:
+            mean, deviation = row[name], row[f"{name}_std"]
+            spread = "" if deviation != deviation else f" +- {deviation:.4f}"
+            cells.append(f"{mean:.4f}{spread}")
+        rows.append((*cells, f"{row['total_sent_bytes']:,.0f}", str(row["cells"])))
+    notes = (
+        "means of the averaged model's last evaluation, with sample deviations over seeds",
+        f"all of it: edgesim.load_sweep({results.place!r})",
+    )
+    return Table(results.name, (*keys, *figures, "bytes sent", "cells"), tuple(rows), notes)
+
+
+@contextmanager
+def _display(planned: Sweep, console: Console, place: str) -> Iterator[Callable[[Event], None]]:
+    """A bar on a terminal, and a line for each cell that ends."""
+    from edgesim.sweeps.directory import is_finished
+
+    bar = Progress(
+        TextColumn("cells"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[running]}"),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    total = len(planned.cells)
+    task = bar.add_task("cells", total=total, running="")
+    shares: dict[str, float] = {}
+    ended = [0]
+
+    def tell(event: Event) -> None:
+        if event.kind in ("begun", "progress"):
+            shares[event.cell] = float(event.fields.get("share", 0.0))
+        elif event.kind == "warning":
+            console.print(f"{event.cell}: {event.fields['text']}")
+        else:
+            shares.pop(event.cell, None)
+            ended[0] += 1
+            console.print(f"{ended[0]}/{num_open} {event.cell}: {_said(event)}")
+            bar.update(task, advance=1)
+        running = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+        bar.update(task, running=running)
+
+    store = Store.at(place)
+    num_open = sum(not is_finished(store, cell.name) for cell in planned.cells)
+    if num_open < total:
+        console.print(f"{total - num_open} of {total} cells are finished already")
+    bar.update(task, completed=total - num_open)
+    with bar:
+        yield tell
+
+
+def _said(event: Event) -> str:
+    if event.kind == "failed":
+        return f"failed: {event.fields['text']}"
+    summary = event.fields["summary"]
+    if summary.get("consensus_accuracy") is None:
+        return f"loss {summary['consensus_loss']:.4g}"
+    return f"accuracy {summary['consensus_accuracy']:.4f}"

@@ -1,0 +1,271 @@
+"""The block `sweep:` of a scenario file, which makes many scenarios of one: its cells."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError
+from yaml.nodes import MappingNode, Node
+
+from edgesim.errors import ScenarioError, did_you_mean
+from edgesim.scenario.files import checked_scenario, compose_scenario, read_scenario_text
+from edgesim.scenario.guide import guide
+from edgesim.scenario.outline import Slot
+from edgesim.scenario.overrides import apply_overrides
+from edgesim.scenario.own_parts import KEYS, absolute_reference
+from edgesim.scenario.plain import in_yaml
+from edgesim.scenario.problems import nearest
+from edgesim.scenario.schema import Scenario
+from edgesim.scenario.section import MustBe, Section
+from edgesim.scenario.shipped import scenario_file
+from edgesim.scenario.strict_yaml import OVERRIDE, SWEEP, find, mapping, place, to_value
+
+KEY = "sweep"
+MOST_CELLS = 10_000
+_LONGEST_NAME = 120  # characters of a cell's folder
+_AXIS = "a mapping from keys to lists of values, such as {gossip.algorithm: [choco, deepsqueeze]}"
+_CELLS = "a list of mappings, such as [{seed: 1, training.epochs: 5}, {seed: 2}]"
+_Values = Annotated[tuple[Any, ...], Field(strict=False, min_length=1)]
+_Axes = Annotated[dict[str, _Values], MustBe(_AXIS)]
+
+
+class SweepSection(Section):
+    """Settings in which the cells of a sweep differ; several parts are combined, each with each."""
+
+    grid: _Axes = Field(
+        default={}, description="values of each key, every one combined with every other"
+    )
+    zip: _Axes = Field(
+        default={}, description="values of each key, the first with the first, and so on"
+    )
+    list: Annotated[tuple[dict[str, Any], ...], Field(strict=False), MustBe(_CELLS)] = Field(
+        default=(), description="settings of each cell, key by key"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One scenario of a sweep.
+
+    Attributes:
+        name: of its folder, made of its settings.
+        settings: the values that the sweep gives it, by key; a section as YAML on one line.
+        scenario: that it runs.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+    scenario: Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """A checked sweep.
+
+    Attributes:
+        name: of the scenario that the cells vary.
+        keys: in which cells differ, in the order of the file.
+        cells: all of them; each passed the checks that need no data.
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    cells: tuple[Cell, ...]
+
+
+def parse_sweep(
+    text: str, name: str, folder: Path, overrides: Sequence[str] = (), *, origin: str = OVERRIDE
+) -> Sweep:
+    """The sweep of a scenario file with a block `sweep`.
+
+    Args:
+        text: YAML of the file.
+        name: of the file, for messages.
+        folder: that relative paths are relative to.
+        overrides: each `key.path=value`; of all cells, beneath the settings of the sweep.
+        origin: what messages put before an override.
+
+    Raises:
+        ScenarioError: a key, a value or a cell can't be used; the message names it.
+    """
+    root = compose_scenario(text, name, overrides)
+    pair = find(root, KEY)
+    if pair is None:
+        raise ScenarioError(
+            f"{name}: has no sweep; add the block sweep, such as sweep: {{grid: {{seed: [1, 2]}}}}"
+        )
+    section = _section(pair[1], place(pair[0].start_mark), folder)
+    _check_keys(section, pair[1])
+    base = mapping([p for p in root.value if p[0].value != KEY], like=root)
+    base = apply_overrides(base, overrides, origin)
+    settings = list(_settings(section, place(pair[0].start_mark)))
+    keys = tuple(dict.fromkeys(key for cell in settings for key in cell))
+    names = _names(settings, keys)
+    cells = tuple(
+        Cell(cell_name, _written(cell), _scenario(base, folder, cell_name, cell, name))
+        for cell_name, cell in zip(names, settings, strict=True)
+    )
+    return Sweep(cells[0].scenario.name, keys, cells)
+
+
+def has_sweep(given: Path | str) -> bool:
+    """Whether a scenario file has a block `sweep`.
+
+    Raises:
+        ScenarioError: the file can't be read.
+    """
+    path = scenario_file(given)
+    return find(compose_scenario(read_scenario_text(path), str(path)), KEY) is not None
+
+
+def _section(node: Node, where: str, folder: Path) -> SweepSection:
+    value = to_value(node, folder)
+    try:
+        return SweepSection.model_validate(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join([KEY, *map(str, first["loc"][:1])])
+        if first["type"] == "extra_forbidden":
+            parts = SweepSection.model_fields
+            remedy = did_you_mean(str(first["loc"][0]), parts, f"known: {', '.join(parts)}")
+            raise ScenarioError(f"{where}: {key} is an unknown key; {remedy}") from error
+        slot = Slot.of_key(SweepSection, str(first["loc"][0])) if first["loc"] else None
+        wanted = slot.must_be if slot else Slot(SweepSection).must_be
+        raise ScenarioError(f"{where}: {key} must be {wanted}") from error
+
+
+def _check_keys(section: SweepSection, node: Node) -> None:
+    """Refuse keys that are none of a scenario's, with the nearest one."""
+    axes = [("grid", key) for key in section.grid] + [("zip", key) for key in section.zip]
+    axes += [("list", key) for cell in section.list for key in cell]
+    known = [entry.key for entry in guide()]
+    for part, key in axes:
+        if guide(key) or _is_inside_options(key):
+            continue
+        inner = find(node, part)
+        named = find(inner[1], key) if inner is not None else None
+        where = place((named or inner or (node, node))[0].start_mark)
+        guesses = " or ".join(nearest(key, known))
+        remedy = f"did you mean {guesses}?" if guesses else "`edgesim list keys` has all keys"
+        raise ScenarioError(f"{where}: sweep.{part}: {key} is no key of a scenario; {remedy}")
+
+
+def _is_inside_options(key: str) -> bool:
+    """Whether a key is one of the arguments of one's own part."""
+    return re.search(r"(^|\.)(task_)?options\.", key) is not None
+
+
+def _settings(section: SweepSection, where: str) -> Iterator[dict[str, Any]]:
+    """Settings of each cell, in the order of the file."""
+    lengths = {key: len(values) for key, values in section.zip.items()}
+    if len(set(lengths.values())) > 1:
+        said = ", ".join(f"{key} has {length}" for key, length in lengths.items())
+        raise ScenarioError(f"{where}: sweep.zip: all keys must have as many values: {said}")
+    twice = [key for key in section.grid if key in section.zip]
+    both = {**section.grid, **section.zip}
+    twice += [key for cell in section.list for key in cell if key in both]
+    if twice:
+        raise ScenarioError(f"{where}: sweep: {twice[0]} is given twice; keep one of the two")
+    zipped = [
+        dict(zip(section.zip, values, strict=True))
+        for values in zip(*section.zip.values(), strict=True)
+    ] or [{}]
+    listed = list(section.list) or [{}]
+    num_cells = prod(map(len, section.grid.values())) * len(zipped) * len(listed)
+    if num_cells > MOST_CELLS:
+        raise ScenarioError(f"{where}: sweep: {num_cells:,} cells; must be at most {MOST_CELLS:,}")
+    if not any((section.grid, section.zip, section.list)):
+        remedy = "add one, such as grid: {seed: [1, 2]}"
+        raise ScenarioError(f"{where}: sweep: names no key; {remedy}")
+    for values in product(*section.grid.values()):
+        grid = dict(zip(section.grid, values, strict=True))
+        for pairs in zipped:
+            for cell in listed:
+                yield grid | pairs | cell
+
+
+def _written(cell: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as columns of a table hold them: sections and lists as YAML."""
+    return {
+        key: in_yaml(value) if isinstance(value, dict | list) else value
+        for key, value in cell.items()
+    }
+
+
+def _scenario(
+    base: MappingNode, folder: Path, cell_name: str, cell: Mapping[str, Any], file: str
+) -> Scenario:
+    """The scenario of a cell.
+
+    Raises:
+        ScenarioError: it can't be used; the message names the cell.
+    """
+    overrides = [f"{key}={in_yaml(_absolute(key, cell[key], folder))}" for key in cell]
+    try:
+        return checked_scenario(apply_overrides(base, overrides, SWEEP), folder)
+    except ScenarioError as error:
+        first, *others = str(error).splitlines()
+        more = f" (and {len(others)} more)" if others else ""
+        raise ScenarioError(f"{file}: cell {cell_name}: {first}{more}") from error
+
+
+def _absolute(key: str, value: object, folder: Path) -> object:
+    """A value with the file that it names relative to the folder, where its key takes a file."""
+    last = key.rpartition(".")[2]
+    if not isinstance(value, str) or not value:
+        return value
+    if last == "path":
+        return str((folder / Path(value).expanduser()).resolve())
+    return absolute_reference(value, folder) if last in KEYS else value
+
+
+def _names(settings: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[str]:
+    """Names of cells: key=value for each key, keys as short as tells them apart.
+
+    Raises:
+        ScenarioError: two cells have the same settings.
+    """
+    short = _short_keys(keys)
+    names = []
+    for cell in settings:
+        name = ",".join(f"{short[key]}={_in_name(value)}" for key, value in cell.items())
+        if len(name) > _LONGEST_NAME:
+            name = f"{name[: _LONGEST_NAME - 9]}-{_digest(cell)}"
+        names.append(name)
+    for place_in_list, name in enumerate(names):
+        same = names.index(name)
+        if same != place_in_list and settings[same] == settings[place_in_list]:
+            raise ScenarioError(f"sweep: the cell {name} is there twice; keep one of the two")
+    unclear = {name for name in names if names.count(name) > 1}
+    return [
+        f"{name}-{_digest(cell)}" if name in unclear else name
+        for name, cell in zip(names, settings, strict=True)
+    ]
+
+
+def _short_keys(keys: Sequence[str]) -> dict[str, str]:
+    """The last parts of each key, as many as tell it from the others."""
+    short = {}
+    for key in keys:
+        parts = key.split(".")
+        for length in range(1, len(parts) + 1):
+            short[key] = ".".join(parts[-length:])
+            if sum(other.split(".")[-length:] == parts[-length:] for other in keys) == 1:
+                break
+    return short
+
+
+def _in_name(value: object) -> str:
+    text = value if isinstance(value, str) else in_yaml(value)
+    return re.sub(r"[^A-Za-z0-9._+-]+", "-", text).strip("-") or "-"
+
+
+def _digest(cell: Mapping[str, Any]) -> str:
+    return blake2b(in_yaml(dict(cell)).encode(), digest_size=4).hexdigest()

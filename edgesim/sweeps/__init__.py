@@ -1,0 +1,1 @@
+"""Many runs of one scenario with different settings: run side by side, resumed, compared."""

@@ -1,0 +1,147 @@
+"""The folder of a sweep: sweep.json says which cells it has, each in a folder of its own.
+
+sweep.json     format, keys, settings and scenario of each cell
+failures.json  cells that failed when the sweep was last run, each with its reason
+<cell>/        the run directory of a cell
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from edgesim.errors import EdgesimError
+from edgesim.scenario.own_parts import own_parts
+from edgesim.scenario.sweep import Sweep
+from edgesim.storage.store import Store
+
+FORMAT = 1
+PLAN, FAILURES = "sweep.json", "failures.json"
+_SHOWN = 3  # differences that a message names
+
+
+class SweepError(EdgesimError, ValueError):
+    """A folder that is none of a sweep, or of another one; or a sweep without finished cells."""
+
+
+def open_directory(place: str, sweep: Sweep, *, writes: bool = True) -> Store:
+    """The folder of a sweep, made if it is not there.
+
+    Args:
+        place: path or URI of the folder.
+        sweep: that it holds, or is to hold.
+        writes: whether to make the folder and write sweep.json; otherwise nothing is written.
+
+    Raises:
+        SweepError: the folder holds something else, or a sweep with other cells.
+        StorageError: the folder can't be read or written.
+    """
+    store = Store.at(place)
+    plan = _plan(sweep)
+    if store.exists(PLAN):
+        if differences := list(_differences(read_plan(store), plan)):
+            more = f" (and {len(differences) - _SHOWN} more)" if len(differences) > _SHOWN else ""
+            raise SweepError(
+                f"{store.url}: holds another sweep: {'; '.join(differences[:_SHOWN])}{more}; bring "
+                "the file back to what it was, or name another --out"
+            )
+    elif not store.is_free():
+        raise SweepError(f"{store.url}: is not empty and holds no sweep; name another --out")
+    if writes:
+        store.make()
+        store.write(PLAN, _json(plan))
+    return store
+
+
+def read_plan(store: Store) -> dict[str, Any]:
+    """Content of sweep.json.
+
+    Raises:
+        SweepError: the folder is none of a sweep.
+    """
+    if not store.exists(PLAN):
+        raise SweepError(f"{store.url}: no folder of a sweep; it lacks {PLAN}")
+    try:
+        plan = json.loads(store.read(PLAN))
+        version = plan["format"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise SweepError(f"{store.url}/{PLAN}: damaged; bring it back from a copy") from error
+    if version != FORMAT:
+        raise SweepError(
+            f"{store.url}: has format {version}, but this edgesim reads {FORMAT}; use the edgesim "
+            "that wrote it"
+        )
+    checked: dict[str, Any] = plan
+    return checked
+
+
+def read_failures(store: Store) -> dict[str, str]:
+    """Reasons of the cells that failed when the sweep was last run."""
+    if not store.exists(FAILURES):
+        return {}
+    failures: dict[str, str] = json.loads(store.read(FAILURES))
+    return failures
+
+
+def write_failures(store: Store, failures: Mapping[str, str]) -> None:
+    """Keep which cells failed, and why."""
+    store.write(FAILURES, _json(failures))
+
+
+def is_finished(store: Store, cell: str) -> bool:
+    """Whether the run of a cell has ended."""
+    return store.exists(f"{cell}/summary.json")
+
+
+def _plan(sweep: Sweep) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "name": sweep.name,
+        "keys": list(sweep.keys),
+        "cells": {
+            cell.name: {
+                "settings": dict(cell.settings),
+                "scenario": cell.scenario.model_dump(mode="json"),
+                "own_parts": {key: part.digest for key, part in own_parts(cell.scenario)},
+            }
+            for cell in sweep.cells
+        },
+    }
+
+
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    """What a new plan changes of the old one; cells that it adds are no change."""
+    here, there = json.loads(json.dumps(new["cells"])), old["cells"]
+    gone = [name for name in there if name not in here]
+    if gone:
+        more = f" and {len(gone) - 1} other cells" if len(gone) > 1 else ""
+        yield f"the file lacks {gone[0]}{more}"
+    seen = set()
+    for name in there:
+        if name not in here:
+            continue
+        for part in ("scenario", "own_parts"):
+            for key, before, now in _changes(there[name][part], here[name][part], ""):
+                if key not in seen:
+                    seen.add(key)
+                    yield f"{key} was {_shown(before)} there and is {_shown(now)} now"
+
+
+def _changes(old: Any, new: Any, key: str) -> Iterator[tuple[str, Any, Any]]:  # noqa: ANN401
+    """Keys with other values, each with both."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in dict.fromkeys([*old, *new]):
+            inner = f"{key}.{name}" if key else name
+            yield from _changes(old.get(name), new.get(name), inner)
+    elif old != new:
+        yield key, old, new
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _json(content: Mapping[str, Any]) -> bytes:
+    return (json.dumps(content, indent=1) + "\n").encode()

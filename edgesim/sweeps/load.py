@@ -1,0 +1,148 @@
+"""Reads a sweep back as one table: a row for each cell and evaluation."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgesim.results.load import UnfinishedRunWarning, load_run
+from edgesim.results.run import Run
+from edgesim.storage.store import Store
+from edgesim.sweeps.directory import is_finished, read_failures, read_plan
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SEED = "seed"
+_FIGURES = ("accuracy", "loss", "consensus_distance", "virtual_time_s", "total_sent_bytes")
+
+_OF_DEVICES = ["model", "device", "name"]  # columns that say which model a row is of
+
+
+@dataclass(frozen=True, repr=False)
+class SweepResults:
+    """Results of the finished cells of a sweep.
+
+    Attributes:
+        place: path or URI of the sweep's folder.
+        name: of the scenario that the cells vary.
+        keys: in which cells differ; they are columns of `evaluations`.
+        evaluations: a row for each cell and evaluation of its averaged model: `cell`, its name; the
+            keys; and the columns of `Run.evaluations`.
+        missing: cells that are not finished, each with its reason.
+    """
+
+    place: str
+    name: str
+    keys: tuple[str, ...]
+    evaluations: pd.DataFrame
+    missing: dict[str, str]
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all cells are finished."""
+        return not self.missing
+
+    @property
+    def final(self) -> pd.DataFrame:
+        """The last evaluation of each cell: one row per cell."""
+        return self.evaluations.groupby("cell", sort=False).tail(1).reset_index(drop=True)
+
+    def means(self, over: str = SEED) -> pd.DataFrame:
+        """Means and deviations over seeds, of each evaluation.
+
+        Args:
+            over: the key to average over.
+
+        Returns:
+            A row for each combination of the other keys and each evaluation: `round`, `epoch`,
+            `cells` (how many were averaged), and of each figure its mean under its own name and its
+            sample deviation under `<name>_std`, which is null for a single cell.
+        """
+        return self._averaged(self.evaluations, over)
+
+    def table(self, over: str = SEED) -> pd.DataFrame:
+        """The same of the last evaluations: a row for each combination of the other keys."""
+        return self._averaged(self.final, over)
+
+    def run(self, cell: str) -> Run:
+        """The run of a cell, with all its tables."""
+        return load_run(f"{self.place}/{cell}")
+
+    def _averaged(self, rows: pd.DataFrame, over: str) -> pd.DataFrame:
+        import pandas as pd
+
+        numbered = rows.assign(evaluation=rows.groupby("cell", sort=False).cumcount())
+        if rows is not self.evaluations:  # last evaluations, whatever their numbers
+            numbered["evaluation"] = 0
+        kept = [key for key in self.keys if key != over]
+        figures = [
+            name
+            for name in rows.columns
+            if name not in ("cell", "round", "epoch", *self.keys)
+            and pd.api.types.is_numeric_dtype(rows[name])
+        ]
+        groups = numbered.groupby([*kept, "evaluation"], sort=False, dropna=False)
+        averaged = groups[["round", "epoch"]].mean()
+        averaged["cells"] = groups.size()
+        for name in figures:
+            averaged[name] = groups[name].mean()
+            averaged[f"{name}_std"] = groups[name].std()
+        return averaged.reset_index().drop(columns="evaluation")
+
+    def __repr__(self) -> str:
+        lines = [f"<sweep {self.name}: {self._said}; files {self.place}>"]
+        return "\n".join([*lines, *(f"missing {name}: {why}" for name, why in self._shown)])
+
+    def _repr_html_(self) -> str:
+        missing = "".join(f"<p>missing {escape(n)}: {escape(why)}</p>" for n, why in self._shown)
+        table: str = self.table().to_html(index=False) if len(self.evaluations) else ""
+        return f"<p>{escape(f'{self.name}: {self._said}')}</p>{missing}{table}"
+
+    @property
+    def _said(self) -> str:
+        done = self.evaluations["cell"].nunique() if len(self.evaluations) else 0
+        return f"{done} of {done + len(self.missing)} cells are finished"
+
+    @property
+    def _shown(self) -> Sequence[tuple[str, str]]:
+        return list(self.missing.items())[:5]
+
+
+def load_sweep(place: str | Path) -> SweepResults:
+    """Load the results of a sweep's finished cells.
+
+    Args:
+        place: folder of the sweep; a path, or a URI that fsspec knows.
+
+    Raises:
+        SweepError: the place is no folder of a sweep.
+        RunDirectoryError: a file of a finished cell is damaged.
+    """
+    import pandas as pd
+
+    store = Store.at(str(place))
+    plan, failures = read_plan(store), read_failures(store)
+    keys, tables, missing = tuple(plan["keys"]), [], {}
+    for name, cell in plan["cells"].items():
+        if not is_finished(store, name):
+            missing[name] = failures.get(name, "not finished")
+            continue
+        rows = load_run(f"{store.url}/{name}").consensus
+        settings: dict[str, Any] = {key: cell["settings"].get(key) for key in keys}
+        front = pd.DataFrame({"cell": name, **settings}, index=rows.index)
+        tables.append(pd.concat([front, rows.drop(columns=_OF_DEVICES, errors="ignore")], axis=1))
+    columns = ["cell", *keys, "round", "epoch", *_FIGURES]
+    found = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=columns)
+    if missing:
+        warnings.warn(
+            f"{store.url}: {len(missing)} of {len(plan['cells'])} cells are not finished; "
+            "SweepResults.missing names them",
+            UnfinishedRunWarning,
+            stacklevel=2,
+        )
+    return SweepResults(store.url, plan["name"], keys, found, missing)

@@ -1,0 +1,167 @@
+"""Processes of this machine that run the cells of a sweep, as many at once as there are cores."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from edgesim.errors import EdgesimError
+
+STOP_TIMEOUT_S = 20.0  # for a run to end its steps and write what it holds
+
+
+class PoolError(EdgesimError):
+    """Processes can't be started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A cell to be run: its name, its scenario as YAML, its run directory."""
+
+    name: str
+    scenario: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What happened to a cell.
+
+    Attributes:
+        cell: name of the cell.
+        kind: `begun`, `progress`, `warning`, `done` or `failed`.
+        fields: of the event: `share`, `text` or `summary`.
+    """
+
+    cell: str
+    kind: str
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+class _Worker:
+    """One process; it is given a cell whenever it has none."""
+
+    def __init__(self, cpus: Sequence[int], lines: SimpleQueue[tuple[_Worker, str | None]]) -> None:
+        self.task: Task | None = None
+        self.cpus = cpus
+        self._lines = lines
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
+            "OMP_NUM_THREADS": "1",
+        }
+        self.process = subprocess.Popen(  # noqa: S603 (this very Python)
+            [sys.executable, "-m", "edgesim.sweeps.worker", ",".join(map(str, cpus))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
+            start_new_session=True,  # a terminal's Ctrl-C is for the sweep alone
+        )
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def give(self, task: Task | None) -> None:
+        """Let the process run a cell; None: let it end."""
+        self.task = task
+        assert self.process.stdin is not None, "a pipe"
+        with suppress(BrokenPipeError):  # it has ended, which its listener tells
+            if task is None:
+                self.process.stdin.close()
+                return
+            line = {"name": task.name, "scenario": task.scenario, "place": task.place}
+            self.process.stdin.write(json.dumps(line) + "\n")
+            self.process.stdin.flush()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None, "a pipe"
+        for line in self.process.stdout:
+            self._lines.put((self, line))
+        self._lines.put((self, None))
+
+    def said_of_end(self) -> str:
+        """How the process ended."""
+        status = self.process.wait()
+        if status < 0:
+            return f"its process was ended by {signal.Signals(-status).name}"
+        return f"its process ended with status {status}"
+
+
+def run_tasks(
+    tasks: Iterable[Task], tell: Callable[[Event], None], num_workers: int | None = None
+) -> None:
+    """Run all cells; one that fails does not stop the others.
+
+    Args:
+        tasks: the cells.
+        tell: called with what happens, in the thread of the caller.
+        num_workers: processes; None: one for each core, but no more than there are cells.
+
+    Interrupted, it ends all processes in order: each run can be resumed.
+
+    Raises:
+        PoolError: no process can be started.
+    """
+    waiting = deque(tasks)
+    lines: SimpleQueue[tuple[_Worker, str | None]] = SimpleQueue()
+    workers: set[_Worker] = set()
+    try:
+        for cpus in _shares(len(waiting), num_workers):
+            workers.add(_Worker(cpus, lines))
+        while workers:
+            worker, line = lines.get()
+            if line is None:
+                workers.discard(worker)
+                if worker.task is not None:
+                    tell(Event(worker.task.name, "failed", {"text": worker.said_of_end()}))
+                if waiting and worker.task is not None:
+                    workers.add(_Worker(worker.cpus, lines))
+                continue
+            fields = json.loads(line)
+            kind = fields.pop("event")
+            if worker.task is not None:
+                tell(Event(worker.task.name, kind, fields))
+            if kind in ("ready", "done", "failed"):
+                task = waiting.popleft() if waiting else None
+                worker.give(task)
+                if task is not None:
+                    tell(Event(task.name, "begun"))
+        if waiting:
+            raise PoolError(
+                "the processes that run cells can't be started; "
+                "`python -m edgesim.sweeps.worker 0` shows why"
+            )
+    finally:
+        _stop(workers)
+
+
+def _shares(num_tasks: int, num_workers: int | None) -> list[list[int]]:
+    """Cores of each process: all of them, dealt out."""
+    cpus = sorted(os.sched_getaffinity(0))
+    wanted = num_workers or len(cpus)
+    count = max(1, min(wanted, num_tasks)) if num_tasks else 0
+    return [cpus[place::count] or [cpus[place % len(cpus)]] for place in range(count)]
+
+
+def _stop(workers: Iterable[_Worker]) -> None:
+    """End processes: first in order, then by force."""
+    left = [worker.process for worker in workers]
+    for process in left:
+        process.terminate()
+    for process in left:
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

@@ -1,0 +1,169 @@
+"""Runs a sweep: all cells are checked, then as many run at once as there are cores."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from os import fspath
+from pathlib import Path
+
+from edgesim.api.checks import check
+from edgesim.api.scenarios import ScenarioLike, name_of, written_overrides
+from edgesim.errors import ScenarioWarning
+from edgesim.results.load import UnfinishedRunWarning
+from edgesim.scenario.files import dump_scenario, read_scenario_text
+from edgesim.scenario.plain import in_yaml, plain_value
+from edgesim.scenario.schema import Scenario
+from edgesim.scenario.shipped import scenario_file
+from edgesim.scenario.strict_yaml import ARGUMENT, GIVEN, OVERRIDE
+from edgesim.scenario.sweep import KEY, Sweep, parse_sweep
+from edgesim.sweeps.directory import is_finished, open_directory, write_failures
+from edgesim.sweeps.load import SweepResults, load_sweep
+from edgesim.sweeps.pool import Event, Task, run_tasks
+
+_OPTIONS = ("sweep", "out", "workers", "on_event")
+
+
+class SweepWarning(UserWarning):
+    """Cells of a sweep failed; `SweepResults.missing` names them."""
+
+
+def sweep(
+    scenario: ScenarioLike,
+    sweep: Mapping[str, object] | None = None,
+    *,
+    out: Path | str | None = None,
+    workers: int | None = None,
+    on_event: Callable[[Event], None] | None = None,
+    **overrides: object,
+) -> SweepResults:
+    """Run a scenario with many settings, and go on where an earlier call was interrupted.
+
+        edgesim.sweep("quickstart", {"grid": {"gossip.averaging_rate": [0.1, 0.2], "seed": [1, 2]}})
+
+    Each cell runs inline, on cores of its own, and gives the bits of the same scenario run alone.
+    Finished cells are not run again. A cell that fails does not stop the others.
+
+    Args:
+        scenario: a file, the name of a shipped scenario, a mapping, or a scenario.
+        sweep: the block `sweep`, with the keys `grid`, `zip`, `list`; None: that of the scenario.
+        out: folder of the sweep; the same one goes on. Default: runs/<name>.
+        workers: cells at once; None: one for each core.
+        on_event: called with what happens to cells.
+        **overrides: values of all cells by key, as in `edgesim.run`.
+
+    Raises:
+        ScenarioError: a key, a value or a cell can't be used; nothing was run.
+        SweepError: `out` holds something else, or a sweep of other settings.
+
+    Warns:
+        ScenarioWarning: allowed choices of cells that are easily overlooked.
+        SweepWarning: cells failed.
+    """
+    planned = read_sweep(scenario, sweep, written_overrides(overrides, _OPTIONS), ARGUMENT)
+    place = str(out or default_place(planned))
+    notices = check_cells(planned, place, name_of(scenario))
+    for notice in notices:
+        warnings.warn(f"{name_of(scenario)}: {notice}", ScenarioWarning, stacklevel=2)
+    failures = run_sweep(planned, place, on_event or (lambda _: None), workers)
+    if failures:
+        said = "; ".join(f"{name}: {why}" for name, why in failures.items())
+        warnings.warn(f"{len(failures)} cells failed: {said}", SweepWarning, stacklevel=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnfinishedRunWarning)
+        return load_sweep(place)
+
+
+def read_sweep(
+    given: ScenarioLike,
+    block: Mapping[str, object] | None = None,
+    overrides: Sequence[str] = (),
+    origin: str = OVERRIDE,
+) -> Sweep:
+    """The sweep of a scenario.
+
+    Args:
+        given: the scenario, with or without a block `sweep`.
+        block: the block, if it is no part of the scenario.
+        overrides: each `key.path=value`.
+        origin: what messages put before an override.
+
+    Raises:
+        ScenarioError: a key, a value or a cell can't be used.
+    """
+    if isinstance(given, Scenario | Mapping):
+        content = plain_value(given)
+        assert isinstance(content, dict), "of a mapping or a section"
+        added = {} if block is None else {KEY: plain_value(block)}
+        return parse_sweep(in_yaml(content | added), GIVEN, Path.cwd(), overrides, origin=origin)
+    path = scenario_file(fspath(given))
+    text = read_scenario_text(path)
+    if block is not None:
+        text = f"{text.rstrip()}\n{KEY}: {in_yaml(plain_value(block))}\n"
+    return parse_sweep(text, str(path), path.parent, overrides, origin=origin)
+
+
+def default_place(planned: Sweep) -> Path:
+    """Folder of a sweep without a name of its own: always the same one, so that it goes on."""
+    return Path("runs") / planned.name
+
+
+def check_cells(planned: Sweep, place: str, name: str) -> list[str]:
+    """Check every cell that is not finished, and the folder; nothing is written.
+
+    Returns:
+        Notices, each once with the number of cells that it is about.
+
+    Raises:
+        ScenarioError: a cell can't be run; the message names it.
+        SweepError: the folder holds something else.
+    """
+    store = open_directory(place, planned, writes=False)
+    said: Counter[str] = Counter()
+    for cell in planned.cells:
+        if is_finished(store, cell.name):
+            continue
+        checked = check(cell.scenario, f"{name}: cell {cell.name}", reads_images=False)
+        said.update(checked.notices)
+    return [f"{notice} ({count} of {len(planned.cells)} cells)" for notice, count in said.items()]
+
+
+def run_sweep(
+    planned: Sweep,
+    place: str,
+    tell: Callable[[Event], None],
+    num_workers: int | None = None,
+) -> dict[str, str]:
+    """Run all cells that are not finished.
+
+    Args:
+        planned: a checked sweep.
+        place: its folder, a path or a URI.
+        tell: called with what happens to cells.
+        num_workers: cells at once; None: one for each core.
+
+    Returns:
+        Cells that failed, each with its reason.
+
+    Raises:
+        SweepError: the folder holds something else.
+        PoolError: no process can be started.
+    """
+    store = open_directory(place, planned)
+    failures: dict[str, str] = {}
+
+    def note(event: Event) -> None:
+        if event.kind == "failed":
+            failures[event.cell] = str(event.fields["text"])
+            write_failures(store, failures)
+        tell(event)
+
+    write_failures(store, failures)
+    tasks = [
+        Task(cell.name, dump_scenario(cell.scenario), f"{store.url}/{cell.name}")
+        for cell in planned.cells
+        if not is_finished(store, cell.name)
+    ]
+    run_tasks(tasks, note, num_workers)
+    return failures

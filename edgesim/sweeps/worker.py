@@ -1,0 +1,143 @@
+"""A process that runs cells of a sweep, one after the other, each inline.
+
+It reads cells from its standard input and writes events to its standard output, a line of JSON
+each. When the input ends, so does the process, in the midst of a run, too: the sweep that started
+it has ended, and any run can be resumed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Mapping, Sequence
+from io import StringIO
+from pathlib import Path
+from queue import SimpleQueue
+from typing import IO, Any
+
+from rich.console import Console
+
+from edgesim.api.checks import check
+from edgesim.errors import EdgesimError
+from edgesim.fleet.recording.fleet_state import FleetState
+from edgesim.fleet.run import resume_run, run_scenario
+from edgesim.results.run_files import ABOUT
+from edgesim.scenario.files import parse_scenario
+from edgesim.storage.store import Store
+
+
+class Events:
+    """A sink that writes what happens as lines of JSON.
+
+    Args:
+        out: where lines are written.
+    """
+
+    def __init__(self, out: IO[str]) -> None:
+        self._out = out
+        self._lock = threading.Lock()
+
+    def say(self, event: str, **fields: object) -> None:
+        """Write a line."""
+        with self._lock:
+            self._out.write(json.dumps({"event": event, **fields}) + "\n")
+            self._out.flush()
+
+    def update(self, fleet: FleetState) -> None:
+        """Say how much of the training is done."""
+        self.say("progress", share=fleet.share_done)
+
+    def evaluated(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Do nothing: the evaluations are in the cell's folder."""
+
+    def close(self) -> None:
+        """Do nothing: the process goes on."""
+
+
+class _Log(logging.Handler):
+    """Sends warnings to the sweep, which says of which cell they are."""
+
+    def __init__(self, events: Events) -> None:
+        super().__init__(logging.WARNING)
+        self._events = events
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._events.say("warning", text=record.getMessage())
+
+
+def run_cell(name: str, text: str, place: str, events: Events) -> dict[str, Any]:
+    """Run a cell, or go on with it; gives its summary.
+
+    Args:
+        name: of the cell.
+        text: its scenario, as YAML.
+        place: its run directory.
+        events: told how it goes on.
+
+    Raises:
+        EdgesimError: the run failed.
+    """
+    console = Console(file=StringIO(), quiet=True)
+    if has_begun(Store.at(place)):
+        return resume_run(place, inline=True, console=console, sinks=[events]).summary
+    scenario = parse_scenario(text, name, Path())
+    prepared = check(scenario, name, reads_images=True).prepared
+    return run_scenario(prepared, place, inline=True, console=console, sinks=[events]).summary
+
+
+def has_begun(store: Store) -> bool:
+    """Whether a run can be resumed. What a run left that was killed before that is removed."""
+    if all(store.exists(name) for name in (ABOUT, "scenario.yaml", "environment.json")):
+        return True
+    if not store.is_free() and not store.exists("scenario.yaml"):
+        for folder in ("parts", "checkpoints", "snapshots", "models", "own_parts"):
+            store.delete_tree(folder)
+        store.delete([ABOUT, "run.lock"])
+    return False
+
+
+def main() -> None:
+    """Run cells until the input ends. The only argument: processors, such as 0,2."""
+    os.sched_setaffinity(0, map(int, sys.argv[1].split(",")))
+    out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no event
+    signal.signal(signal.SIGTERM, _interrupt)
+    warnings.simplefilter("ignore")
+    events = Events(out)
+    logging.basicConfig(handlers=[_Log(events)])
+    cells: SimpleQueue[str] = SimpleQueue()
+    threading.Thread(target=_read, args=(cells,), daemon=True).start()
+    events.say("ready")
+    try:
+        while True:
+            cell = json.loads(cells.get())
+            try:
+                summary = run_cell(cell["name"], cell["scenario"], cell["place"], events)
+            except EdgesimError as error:
+                events.say("failed", text=str(error))
+            except Exception as error:  # noqa: BLE001 (named by the sweep, which goes on)
+                events.say("failed", text=f"{type(error).__name__}: {error}")
+            else:
+                events.say("done", summary=summary)
+    except (KeyboardInterrupt, BrokenPipeError):
+        os._exit(1)
+
+
+def _read(cells: SimpleQueue[str]) -> None:
+    """Take cells in; end the process with the input."""
+    for line in sys.stdin:
+        cells.put(line)
+    os._exit(0)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    main()
