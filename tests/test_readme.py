@@ -15,6 +15,7 @@ from edgesim.assembly.preparation import prepare
 from edgesim.cli.listing import catalog_table
 from edgesim.scenario import load_scenario
 from edgesim.scenario.template import new_scenario
+from edgesim.sweeps.run import read_sweep
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
@@ -54,6 +55,8 @@ def test_a_command_names_what_there_is(command, monkeypatch):
         case ["run" | "validate" | "cost", path, *_]:
             places = [place + 1 for place, word in enumerate(words) if word == "--set"]
             load_scenario(path, [words[place] for place in places])
+        case ["sweep", name]:
+            assert len(read_sweep(name).cells) > 1
         case ["new", name]:
             assert new_scenario(name, "quickstart")
         case ["resume", _] | ["dashboard"]:

@@ -8,9 +8,11 @@ from edgesim.assembly.options import Option
 from edgesim.errors import EdgesimError, did_you_mean
 from edgesim.scenario.guide import KeyGuide, example_of_kind, guide, guide_of_kind
 from edgesim.scenario.plain import in_yaml
+from edgesim.scenario.sweep import sweep_guide
 from edgesim.study.tables.table import Table
 
 _COLUMNS = ("key", "default", "example", "must be", "only with", "meaning")
+_SWEEP = "sweep: {grid: {gossip.algorithm: [choco, deepsqueeze], seed: [1, 2, 3]}}"
 _PROSE = frozenset({"must be", "only with", "meaning"})
 
 
@@ -24,12 +26,15 @@ def keys_table(prefix: str) -> Table:
     Raises:
         ListingError: no key begins with the prefix.
     """
-    found = guide(prefix)
+    found = sweep_guide() if prefix.partition(".")[0] == "sweep" else guide(prefix)
     if not found:
         every = [entry.key for entry in guide()]
         raise ListingError(
             f"{prefix} is no key of a scenario; {did_you_mean(prefix, every, 'see `list keys`')}"
         )
+    if prefix.startswith("sweep"):
+        combined = "grid, zip and list are combined, each with each."
+        return _table("", found, (combined, f"example: {_SWEEP}", "more: docs/sweeps.md"))
     if len(found) == 1:
         return _details(found[0])
     notes = ("A 0 in a key is the position of an item of a list, from 0.",)

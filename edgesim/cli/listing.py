@@ -12,10 +12,11 @@ from edgesim.errors import ScenarioError, did_you_mean
 from edgesim.hardware.catalog import PROFILES
 from edgesim.scenario import catalog
 from edgesim.scenario.catalog import Catalog
-from edgesim.scenario.files import load_scenario
+from edgesim.scenario.files import load_scenario, read_scenario_text
 from edgesim.scenario.guide import has_section, names_of_sections
 from edgesim.scenario.own_parts import FORM
 from edgesim.scenario.shipped import shipped_scenarios
+from edgesim.scenario.sweep import has_sweep, parse_sweep
 from edgesim.study.tables.table import Table
 
 _PROSE = frozenset({"what it is", "source"})
@@ -175,17 +176,22 @@ def _scenarios() -> list[tuple[str, str]]:
 
 
 def _scenario(name: str, description: str) -> Table:
-    rows = (
-        ("what it is", description),
-        ("file", str(shipped_scenarios()[name])),
-        ("train it", f"edgesim run {name}"),
-        ("change it", f"edgesim new my-{name.rpartition('/')[2]} --from {name}"),
-    )
-    return Table(name, ("", ""), rows)
+    path = shipped_scenarios()[name]
+    rows = [("what it is", description)] if description else []
+    rows.append(("file", str(path)))
+    if has_sweep(path):
+        rows.append(("run all cells", f"edgesim sweep {name}"))
+    else:
+        rows.append(("train it", f"edgesim run {name}"))
+        rows.append(("change it", f"edgesim new my-{name.rpartition('/')[2]} --from {name}"))
+    return Table(name, ("", ""), tuple(rows))
 
 
 def _describe(path: Path) -> str:
     try:
+        if has_sweep(path):
+            sweep = parse_sweep(read_scenario_text(path), str(path), path.parent)
+            return f"{sweep.cells[0].scenario.description} ({len(sweep.cells)} cells)"
         return load_scenario(path).description
     except ScenarioError as error:
         return f"not usable: {error}"

@@ -16,11 +16,11 @@ from yaml.nodes import MappingNode, Node
 
 from edgesim.errors import ScenarioError, did_you_mean
 from edgesim.scenario.files import checked_scenario, compose_scenario, read_scenario_text
-from edgesim.scenario.guide import guide
+from edgesim.scenario.guide import KeyGuide, guide
 from edgesim.scenario.outline import Slot
 from edgesim.scenario.overrides import apply_overrides
 from edgesim.scenario.own_parts import KEYS, absolute_reference
-from edgesim.scenario.plain import in_yaml
+from edgesim.scenario.plain import in_yaml, plain_value
 from edgesim.scenario.problems import nearest
 from edgesim.scenario.schema import Scenario
 from edgesim.scenario.section import MustBe, Section
@@ -113,6 +113,31 @@ def parse_sweep(
         for cell_name, cell in zip(names, settings, strict=True)
     )
     return Sweep(cells[0].scenario.name, keys, cells)
+
+
+def sweep_guide() -> list[KeyGuide]:
+    """Keys of the block, as `guide` gives those of a scenario."""
+    examples = {
+        "grid": {"gossip.algorithm": ["choco", "deepsqueeze"], "seed": [1, 2, 3]},
+        "zip": {"fleet.devices": [8, 16], "data.batch_size": [32, 16]},
+        "list": [{"seed": 1}, {"seed": 2, "training.epochs": 5}],
+    }
+    found = []
+    for name, field in SweepSection.model_fields.items():
+        slot = Slot.of_key(SweepSection, name)
+        assert slot is not None, "a key of the section"
+        found.append(
+            KeyGuide(
+                key=f"{KEY}.{name}",
+                meaning=field.description or "",
+                must_be=slot.must_be,
+                default=in_yaml(plain_value(field.default)),
+                example=examples[name],
+                choices=(),
+                slot=slot,
+            )
+        )
+    return found
 
 
 def has_sweep(given: Path | str) -> bool:
@@ -264,7 +289,7 @@ def _short_keys(keys: Sequence[str]) -> dict[str, str]:
 
 def _in_name(value: object) -> str:
     text = value if isinstance(value, str) else in_yaml(value)
-    return re.sub(r"[^A-Za-z0-9._+-]+", "-", text).strip("-") or "-"
+    return re.sub(r"[^A-Za-z0-9._+-]+", "-", text.strip("{}[]")) or "-"
 
 
 def _digest(cell: Mapping[str, Any]) -> str:

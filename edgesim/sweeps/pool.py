@@ -86,9 +86,17 @@ class _Worker:
 
     def _listen(self) -> None:
         assert self.process.stdout is not None, "a pipe"
-        for line in self.process.stdout:
-            self._lines.put((self, line))
+        with self.process.stdout as lines:
+            for line in lines:
+                self._lines.put((self, line))
         self._lines.put((self, None))
+
+    def close(self) -> None:
+        """Wait for the end of the process, and close its input."""
+        self.process.wait()
+        assert self.process.stdin is not None, "a pipe"
+        with suppress(BrokenPipeError):
+            self.process.stdin.close()
 
     def said_of_end(self) -> str:
         """How the process ended."""
@@ -123,6 +131,7 @@ def run_tasks(
             worker, line = lines.get()
             if line is None:
                 workers.discard(worker)
+                worker.close()
                 if worker.task is not None:
                     tell(Event(worker.task.name, "failed", {"text": worker.said_of_end()}))
                 if waiting and worker.task is not None:
@@ -156,12 +165,12 @@ def _shares(num_tasks: int, num_workers: int | None) -> list[list[int]]:
 
 def _stop(workers: Iterable[_Worker]) -> None:
     """End processes: first in order, then by force."""
-    left = [worker.process for worker in workers]
-    for process in left:
-        process.terminate()
-    for process in left:
+    left = list(workers)
+    for worker in left:
+        worker.process.terminate()
+    for worker in left:
         try:
-            process.wait(STOP_TIMEOUT_S)
+            worker.process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            worker.process.kill()
+        worker.close()

@@ -7,6 +7,7 @@ it has ended, and any run can be resumed.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -124,7 +125,7 @@ def main() -> None:
                 events.say("failed", text=f"{type(error).__name__}: {error}")
             else:
                 events.say("done", summary=summary)
-    except (KeyboardInterrupt, BrokenPipeError):
+    except (KeyboardInterrupt, asyncio.CancelledError, BrokenPipeError):
         os._exit(1)
 
 

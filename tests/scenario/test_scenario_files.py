@@ -15,7 +15,7 @@ from edgesim.scenario.section import LARGEST_FACTOR, LARGEST_SEED, SMALLEST_FACT
 from edgesim.scenario.strict_yaml import compose, to_value
 
 ROOT = Path(__file__).parents[2]
-SHIPPED = sorted((ROOT / "scenarios").rglob("*.yaml"))
+SHIPPED = [p for p in sorted((ROOT / "scenarios").rglob("*.yaml")) if p.parent.name != "sweeps"]
 SMOKE = [path for path in SHIPPED if path.parent.name == "smoke"]
 
 LEAST = """\

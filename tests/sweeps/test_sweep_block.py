@@ -1,0 +1,124 @@
+"""The block `sweep`: which cells it makes, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgesim.cli.key_tables import keys_table
+from edgesim.errors import ScenarioError
+from edgesim.scenario import load_scenario
+from edgesim.scenario.shipped import shipped_scenarios
+from edgesim.scenario.sweep import SweepSection, parse_sweep
+
+QUICKSTART = shipped_scenarios()["quickstart"]
+
+
+def cells_of(block, *overrides, folder=Path()):
+    text = QUICKSTART.read_text() + f"\nsweep: {block}\n"
+    return parse_sweep(text, "x.yaml", folder, overrides).cells
+
+
+def test_a_grid_has_every_combination_in_the_order_of_the_file():
+    cells = cells_of("{grid: {gossip.averaging_rate: [0.1, 0.2], seed: [1, 2, 3]}}")
+    assert [cell.name for cell in cells][:4] == [
+        "averaging_rate=0.1,seed=1",
+        "averaging_rate=0.1,seed=2",
+        "averaging_rate=0.1,seed=3",
+        "averaging_rate=0.2,seed=1",
+    ]
+    assert len(cells) == 6
+    for cell in cells:
+        expected = [f"{key}={value}" for key, value in cell.settings.items()]
+        assert cell.scenario == load_scenario(QUICKSTART, expected)
+
+
+def test_zip_pairs_and_list_names_single_cells_and_parts_are_combined():
+    block = (
+        "{grid: {seed: [1, 2]}, zip: {fleet.devices: [4, 8], data.batch_size: [32, 16]},"
+        " list: [{training.epochs: 1}, {training.rounds: 7, model.norm: group}]}"
+    )
+    cells = cells_of(block)
+    assert len(cells) == 2 * 2 * 2
+    pairs = {(cell.scenario.fleet.devices, cell.scenario.data.batch_size) for cell in cells}
+    assert pairs == {(4, 32), (8, 16)}
+    assert {(c.scenario.training.epochs, c.scenario.training.rounds) for c in cells} == {
+        (1, None),
+        (None, 7),
+    }
+
+
+def test_overrides_hold_in_all_cells_beneath_the_settings():
+    cells = cells_of("{grid: {seed: [1, 2]}}", "seed=9", "training.epochs=3")
+    assert [cell.scenario.seed for cell in cells] == [1, 2]
+    assert {cell.scenario.training.epochs for cell in cells} == {3}
+
+
+def test_a_value_may_be_a_section_and_a_kind_drops_keys_of_the_other():
+    block = "{grid: {gossip.compressor: [{kind: identity}, {kind: top_k, keep: 0.2}]}}"
+    first, second = cells_of(block)
+    assert first.scenario.gossip.compressor.kind == "identity"
+    assert second.name == "compressor=kind-top_k-keep-0.2"
+    assert second.settings == {"gossip.compressor": "{kind: top_k, keep: 0.2}"}
+    kinds = cells_of("{grid: {topology.kind: [directed_ring, complete]}}")
+    assert [cell.scenario.topology.kind for cell in kinds] == ["directed_ring", "complete"]
+
+
+def test_paths_are_relative_to_the_file(tmp_path):
+    (cell,) = cells_of("{grid: {data.path: [images]}}", "data.source=image_folder", folder=tmp_path)
+    assert cell.scenario.data.path == str(tmp_path / "images")
+
+
+def test_names_tell_long_and_like_settings_apart():
+    block = "{grid: {data.batch_size: [4], evaluation.batch_size: [4, 5]}}"
+    assert cells_of(block)[0].name == "data.batch_size=4,evaluation.batch_size=4"
+    names = [c.name for c in cells_of("{grid: {description: ['a b', 'a/b']}}")]
+    assert len(set(names)) == 2
+    texts = ["x" * 300 + end for end in "12"]
+    long = [c.name for c in cells_of(f"{{grid: {{description: {texts}}}}}")]
+    assert len(set(long)) == 2
+    assert max(map(len, long)) <= 120
+
+
+REFUSED = {
+    "misspelt key": ("{grid: {gossip.averging_rate: [1]}}", "did you mean gossip.averaging_rate"),
+    "misspelt part": ("{grod: {seed: [1]}}", "sweep.grod is an unknown key; did you mean grid"),
+    "no list": ("{grid: {seed: 3}}", "sweep.grid must be a mapping from keys to lists"),
+    "no mapping": ("[1, 2]", "sweep must be a mapping with the keys grid, zip, list"),
+    "nothing": ("{}", "names no key"),
+    "empty list": ("{grid: {seed: []}}", "sweep.grid must be"),
+    "unequal zip": ("{zip: {seed: [1, 2], training.epochs: [1]}}", "seed has 2, training.epochs"),
+    "key twice": ("{grid: {seed: [1]}, zip: {seed: [2]}}", "seed is given twice"),
+    "cell twice": ("{grid: {seed: [1, 1]}}", "the cell seed=1 is there twice"),
+    "bad value": ("{grid: {seed: [1, -2]}}", "x.yaml: cell seed=-2: sweep seed=-2: seed is -2"),
+    "of another kind": (
+        "{grid: {gossip.compressor.keep: [0.1], gossip.compressor.kind: [identity]}}",
+        "gossip.compressor.keep is an unknown key of kind: identity",
+    ),
+    "too many": (
+        f"{{grid: {{seed: {list(range(200))}, data.batch_size: {list(range(1, 99))}}}}}",
+        "19,600 cells; must be at most 10,000",
+    ),
+}
+
+
+@pytest.mark.parametrize(("block", "said"), REFUSED.values(), ids=REFUSED)
+def test_what_cant_be_swept_is_refused_in_a_line(block, said):
+    with pytest.raises(ScenarioError) as refused:
+        cells_of(block)
+    assert said in str(refused.value)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+def test_a_sweep_is_no_single_scenario_and_the_other_way_round():
+    name = "sweeps/digits_comparison"
+    with pytest.raises(ScenarioError, match=r"digits_comparison.yaml:\d+: sweep makes this a file"):
+        load_scenario(name)
+    with pytest.raises(ScenarioError, match="has no sweep; add the block"):
+        parse_sweep(QUICKSTART.read_text(), "x.yaml", Path())
+
+
+def test_list_keys_knows_the_block():
+    rows = keys_table("sweep").rows
+    assert [row[0] for row in rows] == [f"sweep.{name}" for name in SweepSection.model_fields]

@@ -1,0 +1,210 @@
+"""Sweeps as they run: the same bits, resumed, with failed cells and changed files."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import psutil
+import pytest
+
+import edgesim
+from edgesim.results.columns import WALL_COLUMNS
+
+SMALL = {
+    "fleet__devices": 4,
+    "training__rounds": 4,
+    "data__train_samples": 80,
+    "evaluation": {"every_rounds": 2, "samples": 40},
+}
+GRID = {"grid": {"gossip.averaging_rate": [0.1, 0.2], "seed": [1, 2]}}
+CELLS = [f"averaging_rate={rate},seed={seed}" for rate in (0.1, 0.2) for seed in (1, 2)]
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    """A finished sweep of four cells."""
+    place = tmp_path_factory.mktemp("swept") / "sweep"
+    return edgesim.sweep("quickstart", GRID, out=place, **SMALL)
+
+
+@pytest.fixture
+def copied(swept, tmp_path):
+    """A copy of its folder."""
+    return shutil.copytree(swept.place, tmp_path / "sweep")
+
+
+def cell_columns(run):
+    return run.rounds.drop(columns=list(WALL_COLUMNS))
+
+
+def test_a_cell_has_the_bits_of_the_same_scenario_run_alone(swept, tmp_path):
+    alone = edgesim.run(
+        "quickstart",
+        out=tmp_path / "alone",
+        inline=True,
+        gossip__averaging_rate=0.2,
+        seed=2,
+        **SMALL,
+    )
+    cell = swept.run("averaging_rate=0.2,seed=2")
+    assert cell.scenario == alone.scenario
+    pd.testing.assert_frame_equal(cell_columns(cell), cell_columns(alone))
+    pd.testing.assert_frame_equal(cell.evaluations, alone.evaluations)
+    for device, model in alone.models.items():
+        assert model.x.tobytes() == cell.models[device].x.tobytes()
+
+
+def test_results_are_one_tidy_table(swept):
+    found = swept.evaluations
+    assert swept.is_finished
+    assert found["cell"].drop_duplicates().tolist() == CELLS
+    assert len(found) == 4 * 2
+    assert list(found.columns)[:5] == ["cell", "gossip.averaging_rate", "seed", "round", "epoch"]
+    row = found[(found["seed"] == 2) & (found["round"] == 4)].iloc[-1]
+    run = swept.run(row["cell"])
+    assert row["gossip.averaging_rate"] == run.scenario.gossip.averaging_rate == 0.2
+    assert row["accuracy"] == run.summary["consensus_accuracy"]
+    assert row["total_sent_bytes"] == run.summary["sent_bytes"]
+
+
+def test_means_and_deviations_are_over_seeds(swept):
+    means = swept.means()
+    assert len(means) == 2 * 2
+    assert means["cells"].tolist() == [2] * 4
+    for row in means.to_dict("records"):
+        own = swept.evaluations[
+            (swept.evaluations["gossip.averaging_rate"] == row["gossip.averaging_rate"])
+            & (swept.evaluations["round"] == row["round"])
+        ]
+        assert row["loss"] == pytest.approx(own["loss"].mean(), rel=1e-12)
+        first, second = own["loss"]
+        assert row["loss_std"] == pytest.approx(abs(first - second) / np.sqrt(2), rel=1e-12)
+    table = swept.table()
+    assert table["round"].tolist() == [4, 4]
+    assert "seed" not in table.columns
+    assert swept.means(over="gossip.averaging_rate")["seed"].tolist() == [1, 1, 2, 2]
+
+
+def test_finished_cells_are_not_run_again_and_new_ones_are(copied, swept):
+    begun = []
+    more = {"grid": {**GRID["grid"], "seed": [1, 2, 3]}}
+    done = copied / CELLS[0] / "summary.json"
+    before = done.stat().st_mtime_ns
+    results = edgesim.sweep("quickstart", more, out=copied, on_event=begun.append, **SMALL)
+    assert {event.cell for event in begun} == {
+        f"averaging_rate={rate},seed=3" for rate in (0.1, 0.2)
+    }
+    assert done.stat().st_mtime_ns == before
+    assert len(results.final) == 6
+    kept = results.evaluations[results.evaluations["seed"] < 3].reset_index(drop=True)
+    pd.testing.assert_frame_equal(kept, swept.evaluations)
+
+
+def test_a_changed_file_is_told_what_differs_from_its_folder(copied):
+    with pytest.raises(edgesim.SweepError, match=r"training\.rounds was 4 there and is 5 now"):
+        edgesim.sweep("quickstart", GRID, out=copied, **SMALL | {"training__rounds": 5})
+    fewer = {"grid": {**GRID["grid"], "seed": [1]}}
+    with pytest.raises(
+        edgesim.SweepError, match=r"the file lacks averaging_rate=0\.1,seed=2 and 1"
+    ):
+        edgesim.sweep("quickstart", fewer, out=copied, **SMALL)
+    (copied / "sweep.json").unlink()
+    with pytest.raises(edgesim.SweepError, match="is not empty and holds no sweep"):
+        edgesim.sweep("quickstart", GRID, out=copied, **SMALL)
+    with pytest.raises(edgesim.SweepError, match=r"no folder of a sweep; it lacks sweep\.json"):
+        edgesim.load_sweep(copied)
+
+
+def test_nothing_runs_if_one_cell_cant(tmp_path):
+    """That topology needs eight devices, which the last cell alone lacks."""
+    block = {"list": [{"fleet.devices": 8}, {"fleet.devices": 7}]}
+    with pytest.raises(edgesim.ScenarioError, match=r"cell devices=7: .*torus of 7"):
+        edgesim.sweep("quickstart", block, out=tmp_path / "s", topology={"kind": "torus"})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_cell_is_named_and_the_rest_is_done(tmp_path):
+    block = {"list": [{"training.optimizer.lr": 1.0e20}, {"training.optimizer.lr": 0.05}]}
+    with pytest.warns(edgesim.SweepWarning, match=r"1 cells failed: lr=1.0e.20: .*diverged"):
+        results = edgesim.sweep("quickstart", block, out=tmp_path / "s", **SMALL)
+    assert list(results.missing) == ["lr=1.0e+20"]
+    assert "diverged" in results.missing["lr=1.0e+20"]
+    assert results.final["cell"].tolist() == ["lr=0.05"]
+    assert "missing lr=1.0e+20" in repr(results)
+    with pytest.warns(edgesim.UnfinishedRunWarning, match="1 of 2 cells are not finished"):
+        edgesim.load_sweep(tmp_path / "s")
+
+
+def test_what_a_run_left_that_was_killed_at_its_first_moment_is_no_obstacle(copied, swept):
+    shutil.rmtree(copied / CELLS[1])
+    (copied / CELLS[1] / "parts").mkdir(parents=True)
+    about = (copied / CELLS[2] / "run.json").read_bytes()
+    shutil.rmtree(copied / CELLS[2])
+    (copied / CELLS[2] / "models").mkdir(parents=True)
+    (copied / CELLS[2] / "run.json").write_bytes(about)
+    results = edgesim.sweep("quickstart", GRID, out=copied, **SMALL)
+    pd.testing.assert_frame_equal(results.evaluations, swept.evaluations)
+
+
+def workers_of(mark):
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("EDGESIM_TEST_MARK") == mark:
+                found.append(process)
+        except (psutil.AccessDenied, psutil.NoSuchProcess):
+            continue
+    return [process for process in found if process.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
+def test_after_a_kill_in_the_middle_nothing_is_left_and_the_same_command_goes_on(
+    tmp_path, swept, number
+):
+    words = [f"{key.replace('__', '.')}={json.dumps(value)}" for key, value in SMALL.items()]
+    scenario = tmp_path / "s.yaml"
+    text = edgesim.dump_scenario(edgesim.load_scenario("quickstart"))
+    scenario.write_text(f"{text}sweep: {json.dumps(GRID)}\n")
+    command = [sys.executable, "-m", "edgesim", "sweep", str(scenario), "--out", "s"]
+    command += [word for override in words for word in ("--set", override)]
+    mark = str(tmp_path)
+    process = subprocess.Popen(
+        [*command, "--workers", "1"],
+        cwd=tmp_path,
+        env={**os.environ, "EDGESIM_TEST_MARK": mark},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        text=True,
+    )
+    first = tmp_path / "s" / CELLS[0] / "summary.json"
+    wait_for(first.is_file, process)
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL), output
+    assert "Traceback" not in output
+    wait_for(lambda: not workers_of(mark))
+    assert not (tmp_path / "s" / CELLS[3] / "summary.json").exists()
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "cells are finished already" in done.stdout
+    assert "+-" in done.stdout
+    found = edgesim.load_sweep(tmp_path / "s").evaluations
+    pd.testing.assert_frame_equal(found, swept.evaluations)
+
+
+def wait_for(condition, process=None, seconds=200):
+    """Wait until a condition holds; the limit only ends a test that hangs."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert process is None or process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < end, "gave up waiting"
+        time.sleep(0.05)
