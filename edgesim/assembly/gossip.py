@@ -88,9 +88,9 @@ def algorithm_named(scenario: Scenario) -> Callable[..., Algorithm[Any]]:
 
 
 def exchanges_of(scenario: Scenario, schedule: Schedule) -> Exchanges:
-    """What the scenario alone says of its exchanges.
+    """Properties of the exchanges that follow from the scenario alone.
 
-    Edges are fixed in lockstep, on a graph that stays, if nobody leaves.
+    Edges are fixed in lockstep, on a fixed graph, without leavers.
     """
     is_in_step = scenario.fleet.rules.waits_for_all and not may_leave(scenario)
     are_fixed = schedule.is_static and is_in_step

@@ -127,11 +127,11 @@ class Buffers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchanges:
-    """What is known of a fleet's exchanges before it starts.
+    """Properties of a fleet's exchanges that are known before it starts.
 
     Attributes:
         are_fixed: the same edges carry one message each in every exchange.
-        are_balanced: besides, their weights are doubly stochastic, so that push weights stay 1.
+        are_balanced: `are_fixed`, and the weights are doubly stochastic: push weights stay 1.
     """
 
     are_fixed: bool
@@ -144,8 +144,8 @@ State = TypeVar("State", bound=GossipState)
 class Algorithm(Hashable, Protocol[State]):
     """Gossip algorithm in edge form (docs/gossip.md): a frozen object.
 
-    Its class may also have `needs_one_graph`, `disagrees` and `for_exchanges`: see the functions
-    below, which ask for them.
+    Its class may also have `needs_one_graph`, `disagrees` and `for_exchanges`, which the functions
+    below read.
     """
 
     @property
