@@ -116,16 +116,16 @@ class Identity:
         _check_format(self.values)
 
     def form(self, layout: ParameterLayout) -> MessageForm:
-        """See `Compressor`."""
+        """Sizes of a message and the work on it (`Compressor.form`)."""
         code = PLAIN_CODES[self.values]
         return MessageForm.dense(code, layout, encode_ops=code.encode_ops)
 
     def conventions(self, layout: ParameterLayout) -> Mapping[str, int]:
-        """See `Compressor`."""
+        """Bytes of a message by published conventions (`Compressor.conventions`)."""
         return dense_conventions(layout)
 
     def compress(self, x: Tensor, layout: ParameterLayout, rng: np.random.Generator) -> Payload:
-        """Compress a vector; see `Compressor`."""
+        """Compress a vector (`Compressor.compress`)."""
         del rng
         return _dense_payload(self.name, PLAIN_CODES[self.values], _entries(x, layout), layout)
 
@@ -156,17 +156,17 @@ class TopK:
         _check_format(self.values)
 
     def form(self, layout: ParameterLayout) -> MessageForm:
-        """See `Compressor`."""
+        """Sizes of a message and the work on it (`Compressor.form`)."""
         code, counts = PLAIN_CODES[self.values], kept_counts(self.keep, layout)
         ops = selection_ops(self.keep, layout.numel, key_ops=1)
         return MessageForm.sparse(code, counts, layout, select_ops=ops)
 
     def conventions(self, layout: ParameterLayout) -> Mapping[str, int]:
-        """See `Compressor`."""
+        """Bytes of a message by published conventions (`Compressor.conventions`)."""
         return sparse_conventions(kept_counts(self.keep, layout), layout)
 
     def compress(self, x: Tensor, layout: ParameterLayout, rng: np.random.Generator) -> Payload:
-        """Compress a vector; see `Compressor`."""
+        """Compress a vector (`Compressor.compress`)."""
         del rng
         entries = _entries(x, layout)
         keys, counts = magnitude_keys(entries), kept_counts(self.keep, layout)
@@ -199,17 +199,17 @@ class RandomK:
         _check_format(self.values)
 
     def form(self, layout: ParameterLayout) -> MessageForm:
-        """See `Compressor`."""
+        """Sizes of a message and the work on it (`Compressor.form`)."""
         code, counts = PLAIN_CODES[self.values], kept_counts(self.keep, layout)
         ops = selection_ops(self.keep, layout.numel, key_ops=NOISE_OPS)
         return MessageForm.sparse(code, counts, layout, select_ops=ops)
 
     def conventions(self, layout: ParameterLayout) -> Mapping[str, int]:
-        """See `Compressor`."""
+        """Bytes of a message by published conventions (`Compressor.conventions`)."""
         return sparse_conventions(kept_counts(self.keep, layout), layout)
 
     def compress(self, x: Tensor, layout: ParameterLayout, rng: np.random.Generator) -> Payload:
-        """Compress a vector; see `Compressor`."""
+        """Compress a vector (`Compressor.compress`)."""
         entries = _entries(x, layout)
         keys, counts = random_keys(layout.numel, rng), kept_counts(self.keep, layout)
         indices = largest_per_tensor(keys, counts, layout)
@@ -248,17 +248,17 @@ class QSGD:
         return not self.biased
 
     def form(self, layout: ParameterLayout) -> MessageForm:
-        """See `Compressor`."""
+        """Sizes of a message and the work on it (`Compressor.form`)."""
         code = ScaledInteger(self.bits + 1)
         # Operations: square, sum, x / step, noise, its sum, rounding, two clamps.
         return MessageForm.dense(code, layout, encode_ops=3 + NOISE_OPS + 4)
 
     def conventions(self, layout: ParameterLayout) -> Mapping[str, int]:
-        """See `Compressor`."""
+        """Bytes of a message by published conventions (`Compressor.conventions`)."""
         return dense_levels_conventions(layout)
 
     def compress(self, x: Tensor, layout: ParameterLayout, rng: np.random.Generator) -> Payload:
-        """Compress a vector; see `Compressor`."""
+        """Compress a vector (`Compressor.compress`)."""
         entries = _entries(x, layout)
         code = ScaledInteger(self.bits + 1)
         s, n = code.largest, layout.size_array
@@ -286,17 +286,17 @@ class MinMaxUInt8:
     is_unbiased: ClassVar[bool] = False
 
     def form(self, layout: ParameterLayout) -> MessageForm:
-        """See `Compressor`."""
+        """Sizes of a message and the work on it (`Compressor.form`)."""
         code = MinMaxByte()
         return MessageForm.dense(code, layout, encode_ops=code.encode_ops)
 
     def conventions(self, layout: ParameterLayout) -> Mapping[str, int]:
-        """See `Compressor`."""
+        """Bytes of a message by published conventions (`Compressor.conventions`)."""
         del layout
         return {}
 
     def compress(self, x: Tensor, layout: ParameterLayout, rng: np.random.Generator) -> Payload:
-        """Compress a vector; see `Compressor`."""
+        """Compress a vector (`Compressor.compress`)."""
         del rng
         return _dense_payload(self.name, MinMaxByte(), _entries(x, layout), layout)
 
@@ -315,17 +315,17 @@ class SignScale:
     is_unbiased: ClassVar[bool] = False
 
     def form(self, layout: ParameterLayout) -> MessageForm:
-        """See `Compressor`."""
+        """Sizes of a message and the work on it (`Compressor.form`)."""
         code = SignBit()
         return MessageForm.dense(code, layout, encode_ops=code.encode_ops)
 
     def conventions(self, layout: ParameterLayout) -> Mapping[str, int]:
-        """See `Compressor`."""
+        """Bytes of a message by published conventions (`Compressor.conventions`)."""
         del layout
         return {}
 
     def compress(self, x: Tensor, layout: ParameterLayout, rng: np.random.Generator) -> Payload:
-        """Compress a vector; see `Compressor`."""
+        """Compress a vector (`Compressor.compress`)."""
         del rng
         return _dense_payload(self.name, SignBit(), _entries(x, layout), layout)
 
