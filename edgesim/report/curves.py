@@ -56,6 +56,8 @@ def curve_figures(runs: Sequence[ReportedRun]) -> list[Figure]:
         part.insert(1, "group", run.group)
     table: Frame = pd.concat(parts, ignore_index=True)
     axes = x_axes(table)
+    if all(run.is_free for run in evaluated):  # rounds of devices are not at the same time
+        axes.sort(key=lambda entry: entry[0] != "virtual time")
     measures = ["accuracy", "loss", *_metrics(evaluated), "consensus_distance"]
     figures = []
     for measure in measures:

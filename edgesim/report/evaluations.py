@@ -13,7 +13,9 @@ MOST_LINES = 32  # devices whose own curves are drawn; of more there are bands
 BEST, WORST, AVERAGED = "best device", "worst device", "averaged model"
 OTHERS = "other devices"
 
-_NO_METRICS = {column.name for column in EVALUATIONS} | {"virtual_time_s", "name"}
+_NO_METRICS = {column.name for column in EVALUATIONS} | {
+    *("virtual_time_s", "name", "total_sent_bytes", "total_energy_j")
+}
 
 
 def evaluations_of(run: ReportedRun) -> Frame:
@@ -21,7 +23,7 @@ def evaluations_of(run: ReportedRun) -> Frame:
 
     The columns are `run`, `evaluation` (a number from 0), those of the file, then `series` (the
     averaged model, the best, the worst and other devices by the last evaluation of devices),
-    `fleet_sent_bytes` and, with a clock, `fleet_energy_j`.
+    `fleet_sent_bytes` and, with a clock, `fleet_energy_j`: totals of the averaged model's row.
     """
     table = run.evaluations.copy()
     table.insert(0, "run", run.label)
@@ -30,11 +32,13 @@ def evaluations_of(run: ReportedRun) -> Frame:
     table["series"] = np.where(is_consensus, AVERAGED, OTHERS)
     for device, series in zip(extremes(run), (WORST, BEST), strict=False):
         table.loc[table["device"] == device, "series"] = series
-    columns = {"sent_bytes": "fleet_sent_bytes", "energy_j": "fleet_energy_j"}
-    for column, name in columns.items():
-        if column in run.rounds:
-            until = _until_evaluations(run, table[is_consensus], column)
-            table[name] = until[table["evaluation"].to_numpy()] if len(table) else []
+    totals = {"total_sent_bytes": "fleet_sent_bytes", "total_energy_j": "fleet_energy_j"}
+    for column, name in totals.items():
+        if column in table:
+            of_fleet = table.loc[is_consensus, column]
+            if of_fleet.isna().any():  # of an unfinished run
+                of_fleet = of_fleet.astype("float64")
+            table[name] = of_fleet.to_numpy()[table["evaluation"]]
     return table
 
 
@@ -62,24 +66,6 @@ def own_metrics(run: ReportedRun) -> list[str]:
     """Further measures of the run's task."""
     table = run.evaluations
     return [str(c) for c in table.columns if c not in _NO_METRICS and table[c].notna().any()]
-
-
-def _until_evaluations(run: ReportedRun, consensus: Frame, column: str) -> np.ndarray:
-    """Sum of a column over all rounds of the fleet until each evaluation.
-
-    Evaluations go by rounds, or where the clock ends the run, by virtual time.
-    """
-    rounds = run.rounds
-    by_time = run.settings["training"].get("virtual_time_s") is not None
-    order = "virtual_time_s" if by_time else "round"
-    moments = rounds[order].to_numpy()
-    places = np.argsort(moments, kind="stable")
-    totals = np.concatenate([[0], np.cumsum(rounds[column].to_numpy()[places])])
-    wanted = consensus[order].to_numpy()
-    counts = np.searchsorted(moments[places], wanted, side="right" if by_time else "left")
-    if len(counts) and run.is_finished:
-        counts[-1] = len(rounds)  # the last one is of the end
-    return np.asarray(totals[counts])
 
 
 def quantile_bands(table: Frame, keys: list[str], measures: list[str]) -> Frame:

@@ -218,6 +218,7 @@ def _labels(runs: Sequence[ReportedRun]) -> list[str]:
 def _groups(runs: Sequence[ReportedRun]) -> list[str]:
     """What runs that differ in the seed alone have in common, by the settings that differ."""
     differing = differing_settings(runs)
+    names = differing.get("name", [])
     for key in _NO_SETTINGS:
         differing.pop(key, None)
     if not differing:
@@ -226,12 +227,15 @@ def _groups(runs: Sequence[ReportedRun]) -> list[str]:
     labels = [", ".join(words) for words in zip(*columns, strict=True)]
     if max(map(len, labels)) <= _LONGEST_LABEL:
         return labels
+    if len(set(names)) == len(set(labels)):
+        return names
     # Settings that follow from others tell nothing: the first that tell all groups apart stay.
     for most in range(1, len(columns)):
         some = [", ".join(words) for words in zip(*columns[:most], strict=True)]
-        if len(set(some)) == len(set(labels)):
+        if len(set(some)) == len(set(labels)) and max(map(len, some)) <= _LONGEST_LABEL:
             return some
-    return labels
+    numbers = {label: place + 1 for place, label in enumerate(dict.fromkeys(labels))}
+    return [f"settings {numbers[label]}" for label in labels]
 
 
 def _short(key: str) -> str:
@@ -241,11 +245,15 @@ def _short(key: str) -> str:
 
 
 def _flat(value: object, key: str = "") -> dict[str, object]:
-    """Settings by their whole keys; lists stay whole."""
-    if not isinstance(value, dict):
-        return {key: value}
+    """Settings by their whole keys, items of lists by their number; without those that are null."""
+    if isinstance(value, dict):
+        items: list[tuple[object, object]] = list(value.items())
+    elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
+        items = list(enumerate(value))
+    else:
+        return {} if value is None else {key: value}
     found: dict[str, object] = {}
-    for name, inner in value.items():
+    for name, inner in items:
         found |= _flat(inner, f"{key}.{name}" if key else str(name))
     return found
 

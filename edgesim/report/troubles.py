@@ -121,7 +121,9 @@ def _absences(run: ReportedRun) -> Iterator[str]:
         often = "once" if times == 1 else f"{times:,} times"
         yield f"{_named(run, device)} was absent {often}, for {duration(seconds)} in all."
     if len(absent_s) > _NAMED:
-        yield f"{count(len(absent_s) - _NAMED, 'more device')} were absent at times."
+        more_devices = len(absent_s) - _NAMED
+        were = "was" if more_devices == 1 else "were"
+        yield f"{count(more_devices, 'more device')} {were} absent at times."
     late = [int(str(device)) for device, first in joined.items() if first > 0]
     if late:
         yield f"{_start(listed([run.device(device) for device in late]))} joined later."

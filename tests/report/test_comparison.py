@@ -8,7 +8,7 @@ from reported_runs import SCENARIO, content, table, train
 
 import edgesim
 from edgesim.report.report import report_page
-from edgesim.report.runs import load_runs
+from edgesim.report.runs import _flat, load_runs
 
 PLAIN = SCENARIO | {
     "fleet": {"devices": 3},
@@ -73,3 +73,14 @@ def test_figures_of_each_run_stand_in_a_part_of_its_own(all_of_them):
         assert f"run-{number}-training-loss" in figures
         assert f"run-{number}-labels" in figures
     assert "accuracy" in figures
+
+
+def test_items_of_lists_are_compared_one_by_one():
+    devices = [{"profile": "a", "count": 2, "name": None}, {"profile": "b", "battery_wh": 1}]
+    assert _flat({"fleet": {"devices": devices}, "classes": [1, 2]}) == {
+        "fleet.devices.0.profile": "a",
+        "fleet.devices.0.count": 2,
+        "fleet.devices.1.profile": "b",
+        "fleet.devices.1.battery_wh": 1,
+        "classes": [1, 2],
+    }
