@@ -22,9 +22,12 @@ from edgesim.results.run_directory import RunDirectory, RunDirectoryError
 from edgesim.results.snapshot import Snapshot
 
 
-@pytest.mark.parametrize(("num_actors", "seconds"), [(1, 0.5), (2, 0.5), (8, 2), (1000, 5)])
-def test_many_actors_are_asked_more_rarely(num_actors, seconds):
-    assert monitor.pause_s(num_actors) == seconds
+@pytest.mark.parametrize(
+    ("num_actors", "num_devices", "seconds"),
+    [(1, 0, 0.5), (2, 2, 0.5), (8, 8, 2), (1000, 1000, 5), (8, 600, 2), (8, 6000, 10)],
+)
+def test_many_actors_and_devices_are_asked_more_rarely(num_actors, num_devices, seconds):
+    assert monitor.pause_s(num_actors, num_devices) == seconds
 
 
 def a_monitor(directory, evaluator=None, *, num_devices=1, num_rounds=10, names=(), **settings):
@@ -66,7 +69,7 @@ class Told:
 
 
 def test_it_stops_at_once_however_long_its_pauses(monkeypatch, tmp_path):
-    monkeypatch.setattr(monitor, "pause_s", lambda num_actors: 3600.0)
+    monkeypatch.setattr(monitor, "pause_s", lambda *_: 3600.0)
     looking_on = a_monitor(RunDirectory(str(tmp_path)))
 
     async def poll() -> list[Progress]:
@@ -85,7 +88,7 @@ def test_in_the_end_all_rounds_are_done(tmp_path):
 
 def test_it_looks_on_in_pauses_until_it_is_stopped(monkeypatch, tmp_path):
     pauses = []
-    monkeypatch.setattr(monitor, "pause_s", lambda num_actors: pauses.append(num_actors) or 0.01)
+    monkeypatch.setattr(monitor, "pause_s", lambda num_actors, _: pauses.append(num_actors) or 0.01)
     looking_on = a_monitor(RunDirectory(str(tmp_path)))
     assert looking_on.rounds_done == 0
 
@@ -323,7 +326,7 @@ def test_a_sink_that_fails_is_told_no_more_and_training_is_looked_on_at(tmp_path
 
 def test_sinks_are_told_of_progress_also_while_models_are_evaluated(tmp_path, monkeypatch):
     """An evaluation that ends only when the fleet has gone on."""
-    monkeypatch.setattr(monitor, "pause_s", lambda num_actors: 0.01)
+    monkeypatch.setattr(monitor, "pause_s", lambda *_: 0.01)
     directory, told, went_on = RunDirectory.create(tmp_path / "run"), Told(), threading.Event()
 
     class Waits(Evaluators):

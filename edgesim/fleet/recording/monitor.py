@@ -32,6 +32,7 @@ from edgesim.results.run_directory import RunDirectory
 
 MIN_PAUSE_S, MAX_PAUSE_S = 0.5, 5.0  # between questions to the actors how far they are
 QUESTIONS_PER_S = 4  # each takes some milliseconds of the actors' and this process's time
+DEVICES_PER_S = 600  # what is said of one takes about 15 us of its actor and this process
 MAX_SHARE = 0.01  # of a core's time that sinks may take
 
 _log = logging.getLogger(__name__)
@@ -39,9 +40,10 @@ _log = logging.getLogger(__name__)
 Poll = Callable[[], Awaitable[Sequence[Progress]]]
 
 
-def pause_s(num_actors: int) -> float:
-    """Seconds between two looks at so many actors: the more there are, the rarer."""
-    return min(max(num_actors / QUESTIONS_PER_S, MIN_PAUSE_S), MAX_PAUSE_S)
+def pause_s(num_actors: int, num_devices: int = 0) -> float:
+    """Seconds between two looks at so many actors and devices: the more there are, the rarer."""
+    pause = min(max(num_actors / QUESTIONS_PER_S, MIN_PAUSE_S), MAX_PAUSE_S)
+    return max(pause, num_devices / DEVICES_PER_S)
 
 
 class Monitor:
@@ -141,7 +143,7 @@ class Monitor:
         """Tell sinks how far the devices are, also while models are evaluated."""
         while not self._stopping.is_set():
             parts = await poll()
-            self._pause_s = pause_s(len(parts))
+            self._pause_s = pause_s(len(parts), sum(len(part.devices) for part in parts))
             self._observe(parts)
             await self._rest(max(self._pause_s, self._telling_s / MAX_SHARE))
 

@@ -37,7 +37,8 @@ class TerminalView:
         self._stage = "starting"
         self._fleet: FleetState | None = None
         self._start_of_training_s = 0.0
-        self._share_at_start = 0.0
+        self._share_at_start = self._share = 0.0
+        self._figures = ""
         self._evaluating = ""
         self._lines: list[str] = []
         self._size = (0, 0)
@@ -59,6 +60,7 @@ class TerminalView:
         """Show the newest state."""
         if self._fleet is None:  # a run that is gone on with does not begin at 0
             self._start_of_training_s, self._share_at_start = self._clock(), fleet.share_done
+        self._share, self._figures = fleet.share_done, _figures(fleet)
         self._fleet = fleet
         self._size = (0, 0)
 
@@ -103,32 +105,18 @@ class TerminalView:
         return [*self._head(fleet, now_s), *self._lines]
 
     def _head(self, fleet: FleetState, now_s: float) -> list[str]:
-        facts, passed_s = fleet.facts, now_s - self._start_of_training_s
-        filled = int(_BAR_WIDTH * fleet.share_done)
+        """What the fleet is, how far it is, its figures, and what else goes on."""
+        passed_s = now_s - self._start_of_training_s
+        filled = int(_BAR_WIDTH * self._share)
         bar = "#" * filled + "." * (_BAR_WIDTH - filled)
-        left_s = seconds_left(self._share_at_start, fleet.share_done, passed_s)
+        left_s = seconds_left(self._share_at_start, self._share, passed_s)
         left = "" if left_s is None else f", about {duration(left_s)} left"
         sign = _SPINNER[int(REFRESHES_PER_S * now_s) % len(_SPINNER)]
-        percent = int(100 * fleet.share_done)
-        slowest = "-" if fleet.slowest_round is None else fleet.slowest_round
-        loss = "-" if fleet.mean_loss is None else f"{fleet.mean_loss:.4g}"
-        figures = [f"round {slowest}/{facts.num_rounds}", f"loss {loss}"]
-        if (accuracy := fleet.evaluation.get("accuracy")) is not None:
-            figures.append(f"accuracy {accuracy:.4f}")
-        figures.append(f"sent {decimal(fleet.sent_bytes)}")
-        energies = [p.energy_j for p in fleet.devices.values() if p.energy_j is not None]
-        if energies:
-            figures.append(f"energy {sum(energies):.4g} J")
-        clocks = [p.virtual_time_s for p in fleet.devices.values() if p.virtual_time_s is not None]
-        if clocks:
-            figures.append(f"clock {duration(max(clocks))}")
-        if restarts := sum(fleet.restarts.values()):
-            figures.append(f"restarts {restarts}")
         last = self._evaluating or self._missing(fleet)
         return [
-            facts.title,
-            f"{sign} [{bar}] {percent} %  {duration(passed_s)}{left}",
-            "  ".join(figures),
+            fleet.facts.title,
+            f"{sign} [{bar}] {int(100 * self._share)} %  {duration(passed_s)}{left}",
+            self._figures,
             *([last] if last else []),
         ]
 
@@ -138,3 +126,21 @@ class TerminalView:
         num_devices = fleet.facts.num_devices
         missing = num_devices - len(fleet.devices)
         return f"starting: {missing} of {num_devices} devices are not there yet" if missing else ""
+
+
+def _figures(fleet: FleetState) -> str:
+    """Figures of the whole fleet; of thousands of devices they take a while to add up."""
+    devices = fleet.devices.values()
+    slowest = "-" if fleet.slowest_round is None else fleet.slowest_round
+    loss = "-" if fleet.mean_loss is None else f"{fleet.mean_loss:.4g}"
+    figures = [f"round {slowest}/{fleet.facts.num_rounds}", f"loss {loss}"]
+    if (accuracy := fleet.evaluation.get("accuracy")) is not None:
+        figures.append(f"accuracy {accuracy:.4f}")
+    figures.append(f"sent {decimal(fleet.sent_bytes)}")
+    if energies := [p.energy_j for p in devices if p.energy_j is not None]:
+        figures.append(f"energy {sum(energies):.4g} J")
+    if clocks := [p.virtual_time_s for p in devices if p.virtual_time_s is not None]:
+        figures.append(f"clock {duration(max(clocks))}")
+    if restarts := sum(fleet.restarts.values()):
+        figures.append(f"restarts {restarts}")
+    return "  ".join(figures)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import nan
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:  # a display is there before torch is loaded
     from edgesim.device.membership import Edge
@@ -13,9 +13,10 @@ End: TypeAlias = Literal["finished", "left", "died"]
 """How a device ended: its rounds are done, its stay or its energy is over, its battery is empty."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceProgress:
+class DeviceProgress(NamedTuple):
     """How far one device is. Fields have the names of columns (results/columns.py).
+
+    It is a tuple because thousands of them are pickled every few seconds.
 
     None stands for what the device does not have: a clock, a battery, ages of messages.
 
