@@ -26,10 +26,15 @@ settings.load_profile("edgesim")
 def pytest_collection_modifyitems(items):
     """Tests with Ray come first, so that one of the two processes of `make test` runs them all.
 
-    That process starts one Ray for them and waits a lot, while the other one is at work. It hands
-    what it does not get to over in the end.
+    That process starts one Ray for them and waits a lot, while the other one is at work, which in
+    the end takes over what is left. Tests that need another Ray in the process come before it is
+    started.
     """
-    items.sort(key=lambda item: item.get_closest_marker("ray") is None)
+
+    def place(item):
+        return item.get_closest_marker("ray") is None, "no_ray" not in item.fixturenames
+
+    items.sort(key=place)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -351,6 +351,7 @@ with ray_session(None, dashboard=False, console=Console(file=io.StringIO())):
 """
 
 
+@pytest.mark.ray
 def test_workers_of_a_ray_of_our_own_are_forks_and_there_are_no_others() -> None:
     # Not in this process, which joins a cluster that other tests share: Ray keeps things of both.
     done = subprocess.run(
