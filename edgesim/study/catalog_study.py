@@ -12,6 +12,7 @@ from edgesim.study.comparison import (
     Setting,
     compare_precisions,
 )
+from edgesim.study.own_gossip import OwnGossip
 
 # Model and side of its images: that of CIFAR for all models; that of Imagenette for models that the
 # paper trains on it (reference.md, section 5).
@@ -27,19 +28,24 @@ CASES: tuple[tuple[str, int], ...] = (
 )
 
 
-def compare_catalog(settings: QuantizationSettings) -> tuple[Comparison, ...]:
+def compare_catalog(
+    settings: QuantizationSettings, own: OwnGossip | None = None
+) -> tuple[Comparison, ...]:
     """Every model, at the paper's batch, for a device of a directed ring.
 
     Args:
         settings: of 8-bit arithmetic.
+        own: algorithm and compressor of a scenario; None for the paper's alone.
     """
     messages = NoiseMessages()
     return tuple(
-        compare_precisions(_setting(name, side, settings), messages) for name, side in CASES
+        compare_precisions(_setting(name, side, settings, own), messages) for name, side in CASES
     )
 
 
-def _setting(name: str, side: int, settings: QuantizationSettings) -> Setting:
+def _setting(
+    name: str, side: int, settings: QuantizationSettings, own: OwnGossip | None
+) -> Setting:
     return Setting(
         name=name,
         image_shape=(3, side, side),
@@ -50,4 +56,5 @@ def _setting(name: str, side: int, settings: QuantizationSettings) -> Setting:
         out_degree=1,
         in_degree=1,
         choco=FixedGraphChoco,
+        own=own,
     )

@@ -34,6 +34,7 @@ from edgesim.learning.optimizers import Optimizer, Sgd
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.quant.settings import QuantizationSettings, WeightGradient
 from edgesim.study.energy_costs import SiliconEnergy, silicon_energy
+from edgesim.study.own_gossip import OwnGossip
 from topologies import first_exchange
 
 Precision = Literal["fp32", "int8"]
@@ -72,6 +73,7 @@ class Setting:
         out_degree: messages that the device sends in a round with an exchange.
         in_degree: messages that the device absorbs in such a round.
         choco: the form of CHOCO.
+        own: algorithm and compressor of a scenario; None for the paper's alone.
         depth: layers of a ResNet of free size.
         width: channels of its first stage.
     """
@@ -85,6 +87,7 @@ class Setting:
     out_degree: int
     in_degree: int
     choco: Form
+    own: OwnGossip | None = None
     depth: int = 20
     width: int = 16
 
@@ -136,6 +139,28 @@ class GossipRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OwnRow:
+    """fp32 against 8 bits by the algorithm and compressor of a scenario.
+
+    Attributes:
+        algorithm: name of the algorithm.
+        compression: what of a vector is sent, in words.
+        fp32: costs in fp32.
+        int8: costs in 8 bits.
+    """
+
+    algorithm: str
+    compression: str
+    fp32: Side
+    int8: Side
+
+    @property
+    def label(self) -> str:
+        """Algorithm and compression."""
+        return f"{self.algorithm}, {self.compression}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """fp32 against 8 bits.
 
@@ -146,6 +171,7 @@ class Comparison:
         fp32_memory: of a training step by the paper's convention.
         int8_memory: the same in 8 bits.
         rows: by algorithm and compression.
+        own: by those of the scenario; CHOCO at 99 % compression where there is none.
     """
 
     setting: Setting
@@ -154,6 +180,7 @@ class Comparison:
     fp32_memory: MemoryTable
     int8_memory: MemoryTable
     rows: tuple[GossipRow, ...]
+    own: OwnRow
 
     def row(self, algorithm: AlgorithmName, compression: Compression) -> GossipRow:
         """One of the rows."""
@@ -181,6 +208,7 @@ def setting_of(subject: Subject) -> Setting:
         out_degree=out_degree,
         in_degree=in_degree,
         choco=form_for(choco, exchanges_of(subject.scenario, schedule)),
+        own=OwnGossip(subject.scenario, schedule),
         depth=form.depth,
         width=form.width,
     )
@@ -204,18 +232,44 @@ def compare_precisions(setting: Setting, messages: NoiseMessages | None = None) 
         "fp32": _sides(setting, fp32, "fp32", messages),
         "int8": _sides(setting, own, "int8", messages),
     }
+    rows = tuple(
+        GossipRow(algorithm=a, compression=c, fp32=sides["fp32"][a, c], int8=sides["int8"][a, c])
+        for a, c in sides["fp32"]
+    )
     return Comparison(
         setting=setting,
         fp32=fp32,
         int8=int8,
         fp32_memory=paper_memory(fp32),
         int8_memory=paper_memory(own),
-        rows=tuple(
-            GossipRow(
-                algorithm=a, compression=c, fp32=sides["fp32"][a, c], int8=sides["int8"][a, c]
-            )
-            for a, c in sides["fp32"]
-        ),
+        rows=rows,
+        own=_own_row(setting, {"fp32": fp32, "int8": own}, messages, rows),
+    )
+
+
+def _own_row(
+    setting: Setting,
+    models: Mapping[Precision, ClosedForm],
+    messages: NoiseMessages,
+    rows: tuple[GossipRow, ...],
+) -> OwnRow:
+    """The row of the scenario's gossip."""
+    if setting.own is None:
+        row = next(row for row in rows if (row.algorithm, row.compression) == ("choco", "99 %"))
+        return OwnRow(algorithm="choco", compression="top 1 %", fp32=row.fp32, int8=row.int8)
+    sides, name = {}, ""
+    for precision, model in models.items():
+        layout = ParameterLayout.from_shapes(model.flat_shapes)
+        algorithm = setting.own.algorithm(precision, layout)
+        name = algorithm.name
+        message = messages.costs(algorithm.compressor, layout, [name])[name]
+        step = model.step_work.total + setting.optimizer.work(model.num_trainable)
+        sides[precision] = _side(setting, model, algorithm, message, step)
+    return OwnRow(
+        algorithm=name,
+        compression=setting.own.compression,
+        fp32=sides["fp32"],
+        int8=sides["int8"],
     )
 
 

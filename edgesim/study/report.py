@@ -22,6 +22,7 @@ from edgesim.study.figures.model_figures import model_pictures
 from edgesim.study.figures.page import page
 from edgesim.study.figures.side_by_side_figure import side_by_side_picture
 from edgesim.study.iteration import IterationCosts, iteration_costs
+from edgesim.study.own_gossip import OwnGossip
 from edgesim.study.precision_ratios import precision_ratios, time_ratios
 from edgesim.study.side_by_side import Pair, side_by_side, side_by_side_table
 from edgesim.study.tables.answer_text import answer_table, change_table
@@ -119,7 +120,8 @@ class Study:
         if self.other is not None:
             pictures.append(side_by_side_picture(self.names, self.pairs))
         if self.catalog:
-            pictures += catalog_pictures(self.catalog)
+            profiles = [device.profile for device in self.costs.devices if device.profile]
+            pictures += catalog_pictures(self.catalog, tuple(dict.fromkeys(profiles)))
         return tuple(pictures)
 
     def record(self) -> dict[str, Any]:
@@ -161,6 +163,7 @@ def study(
     """
     costs = iteration_costs(scenario)
     settings = costs.subject.model.form.settings or default_settings()
+    own = OwnGossip(costs.subject.scenario, costs.subject.schedule)
     comparison: Comparison | None = None
     ratios: tuple[Ratio, ...] = ()
     if compares and not isinstance(costs.subject.model, MeasuredModel):
@@ -171,7 +174,7 @@ def study(
         answer=answer_of(costs, advise(scenario, costs) if advises else None),
         comparison=comparison,
         ratios=ratios,
-        catalog=compare_catalog(settings) if all_models else (),
+        catalog=compare_catalog(settings, own) if all_models else (),
         other=other,
     )
 

@@ -12,6 +12,7 @@ from study_scenarios import INT8, MIXED, ROOT, small
 from edgesim.costs.memory_table import MemoryTable
 from edgesim.hardware.energy_tables import ENERGY_TABLES, HOROWITZ_45NM
 from edgesim.study.errors import StudyError
+from edgesim.study.figures.catalog_figures import memory_picture as memory_of_models
 from edgesim.study.figures.fleet_figure import fleet_picture
 from edgesim.study.figures.model_figures import memory_picture
 from edgesim.study.iteration import iteration_costs
@@ -163,6 +164,34 @@ def test_figures_are_svg_with_labels(written):
         texts = ["".join(text.itertext()) for text in root.iter(f"{SVG}text")]
         assert len(texts) > 8, "axes and legends are labelled"
         assert "date" not in path.read_text().lower()
+
+
+def texts_of(picture):
+    """Words of a figure."""
+    root = ET.fromstring(picture.svg)
+    return ["".join(text.itertext()).strip() for text in root.iter(f"{SVG}text")]
+
+
+def test_figures_are_of_the_scenario_s_own_compression_and_devices(tmp_path):
+    """DeepSqueeze at 80 % on two kinds of devices, in place of CHOCO at 99 %."""
+    own = (
+        "gossip={algorithm: deepsqueeze, averaging_rate: 0.2, "
+        "compressor: {kind: random_k, keep: 0.2}}"
+    )
+    found = study(small(tmp_path, *MIXED, own, "fleet.pace=free"), all_models=False)
+    pictures = {picture.name: texts_of(picture) for picture in found.pictures()}
+    assert "held, deepsqueeze, random 20 %, int8" in pictures["memory"]
+    assert any(text.startswith("random 20 %") for text in pictures["message"])
+    assert "Whole iteration, deepsqueeze, random 20 %" in pictures["energy"]
+    assert not any("top 1 %" in text for texts in pictures.values() for text in texts)
+    assert "A round at free pace: small" in pictures["fleet"]
+    assert not any("wait" in text for text in pictures["fleet"])
+    profiles = [device.profile for device in found.costs.devices]
+    of_catalog = memory_of_models((found.comparison,), profiles)
+    assert "raspberry-pi-zero-2w" in texts_of(of_catalog)
+    assert "esp32-s3" not in texts_of(of_catalog)
+    # The row is that of the scenario itself, which is in fp32.
+    assert found.comparison.own.fp32.message == found.costs.message
 
 
 def test_figures_are_the_same_bytes_each_time(found, written):

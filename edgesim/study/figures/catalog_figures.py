@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from edgesim.hardware.catalog import PROFILES
-from edgesim.study.comparison import Comparison
+from edgesim.hardware.profiles import DeviceProfile
+from edgesim.study.comparison import Comparison, Side
 from edgesim.study.figures.charts import (
     COLORS,
     PRECISION_COLORS,
@@ -19,20 +20,35 @@ from edgesim.study.precision_ratios import precision_ratios
 from edgesim.study.tables.comparison_tables import model_name
 from edgesim.study.tables.units import MIB
 
+# Drawn where the scenario names no devices.
 _DEVICES = ("esp32-s3", "gap9", "raspberry-pi-zero-2w", "raspberry-pi-4b")
+_MOST_DEVICES = 4
+_PRICES = "horowitz_45nm"
 _RATIOS = (  # key, label, marker
     ("counted_fp32_weight_gradient", "bit width of the MACs, weight gradient fp32", "v"),
     ("paper", "memory, paper's convention", "s"),
-    ("faithful_choco_99_percent", "memory held, choco, top 1 %", "D"),
     ("encoded_0_percent", "message, dense", "o"),
-    ("encoded_99_percent", "message, top 1 %", "P"),
-    ("iteration_horowitz_45nm_99_percent", "energy of an iteration, horowitz_45nm", "X"),
 )
 
 
-def catalog_pictures(comparisons: Sequence[Comparison]) -> tuple[Picture, ...]:
-    """All figures of the catalog's models."""
-    return ratio_picture(comparisons), memory_picture(comparisons)
+def catalog_pictures(
+    comparisons: Sequence[Comparison], profiles: Sequence[DeviceProfile] = ()
+) -> tuple[Picture, ...]:
+    """All figures of the catalog's models.
+
+    Args:
+        comparisons: fp32 against 8 bits of each model.
+        profiles: devices of the scenario; none where it names none.
+    """
+    return ratio_picture(comparisons), memory_picture(comparisons, profiles)
+
+
+# Costs by the scenario's own algorithm and compressor.
+_OWN: tuple[tuple[str, str, Callable[[Side], float]], ...] = (
+    ("memory held", "D", lambda side: side.memory.total),
+    ("message, as compressed", "P", lambda side: side.message.encoded.total),
+    (f"energy of an iteration, {_PRICES}", "X", lambda side: side.energy[_PRICES].total_j),
+)
 
 
 def ratio_picture(comparisons: Sequence[Comparison]) -> Picture:
@@ -44,12 +60,17 @@ def ratio_picture(comparisons: Sequence[Comparison]) -> Picture:
         for color, (key, label, marker) in zip(COLORS, _RATIOS, strict=False):
             values = [of_model[key] for of_model in ratios]
             axes.scatter(values, rows, marker=marker, color=color, label=label, s=36)
+        own = [comparison.own for comparison in comparisons]
+        for color, (label, marker, cost_of) in zip(COLORS[len(_RATIOS) :], _OWN, strict=False):
+            values = [cost_of(row.fp32) / cost_of(row.int8) for row in own]
+            axes.scatter(values, rows, marker=marker, color=color, s=36, label=label)
         axes.axvline(1, color="#666666", linewidth=0.8)
         axes.set_yticks(rows, [model_name(comparison) for comparison in comparisons])
         axes.invert_yaxis()
         axes.set_xlim(left=0)
         axes.set_xlabel("fp32 / int8")
-        axes.set_title(f"What 8 bits save, batch {comparisons[0].setting.batch_size}")
+        batch = comparisons[0].setting.batch_size
+        axes.set_title(f"What 8 bits save, batch {batch}, {own[0].label}")
         legend_below(figure, axes, 2)
         return as_picture(
             figure,
@@ -58,9 +79,14 @@ def ratio_picture(comparisons: Sequence[Comparison]) -> Picture:
         )
 
 
-def memory_picture(comparisons: Sequence[Comparison]) -> Picture:
+def memory_picture(
+    comparisons: Sequence[Comparison], profiles: Sequence[DeviceProfile] = ()
+) -> Picture:
     """Memory that every model needs, beside the memory that devices have."""
-    rows = [comparison.row("choco", "99 %") for comparison in comparisons]
+    rows = [comparison.own for comparison in comparisons]
+    catalog = [PROFILES[name].profile for name in _DEVICES]
+    # Profiles of equal memory and name have one line; of more, the first few.
+    there = {(p.name, p.memory_bytes / MIB): None for p in profiles or catalog}
     held = {"fp32": [row.fp32 for row in rows], "int8": [row.int8 for row in rows]}
     with drawing(7.2, 4.4) as figure:
         axes = figure.subplots()
@@ -71,11 +97,10 @@ def memory_picture(comparisons: Sequence[Comparison]) -> Picture:
             axes.barh(places, mebibytes, height=0.38, color=color, label=precision)
             write_behind(axes, mebibytes, [f"{mib:,.0f}" for mib in mebibytes], shift)
         axes.set_xscale("log")
-        for name in _DEVICES:
-            there = PROFILES[name].profile.memory_bytes / MIB
-            axes.axvline(there, color="#555555", linewidth=0.9, linestyle="--", zorder=0)
+        for name, memory_mib in list(there)[:_MOST_DEVICES]:
+            axes.axvline(memory_mib, color="#555555", linewidth=0.9, linestyle="--", zorder=0)
             axes.text(
-                *(there, 1.01, name),
+                *(memory_mib, 1.01, name),
                 transform=axes.get_xaxis_transform(),
                 ha="center",
                 va="bottom",
@@ -87,7 +112,7 @@ def memory_picture(comparisons: Sequence[Comparison]) -> Picture:
         axes.grid(visible=False, axis="y")
         axes.set_xlabel("MiB")
         batch = comparisons[0].setting.batch_size
-        axes.set_title(f"Memory held, choco, top 1 %, batch {batch}", pad=18)
+        axes.set_title(f"Memory held, {rows[0].label}, batch {batch}", pad=18)
         legend_below(figure, axes, 2)
         return as_picture(
             figure,

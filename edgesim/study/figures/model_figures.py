@@ -8,9 +8,11 @@ from edgesim.assembly.message_costs import MessageCosts
 from edgesim.costs.memory_table import MemoryTable
 from edgesim.hardware.energy_tables import ENERGY_TABLES, HOROWITZ_45NM
 from edgesim.study.comparison import (
-    COMPRESSIONS,
     WEIGHT_GRADIENTS,
     Comparison,
+    Compression,
+    GossipRow,
+    OwnRow,
     Precision,
     Side,
 )
@@ -24,6 +26,7 @@ from edgesim.study.figures.charts import (
     stacked_bars,
     write_behind,
 )
+from edgesim.study.own_gossip import DENSE
 from edgesim.study.tables.comparison_tables import subject_line
 from edgesim.study.tables.ratio import times
 from edgesim.study.tables.units import MIB
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _MILLI = 1e3
+_CHOCO_DENSE = f"choco, {DENSE}"
 _CONVENTIONS: dict[Precision, str] = {"fp32": "reference", "int8": "paper_8bit"}
 _ARITHMETICS = ("fp32", *(f"int8, weight gradient {kind}" for kind in WEIGHT_GRADIENTS))
 _CODE_BITS, _WEIGHT_GRADIENT_BITS = (32, 8, 8, 8), (32, 8, 16, 32)
@@ -77,18 +81,18 @@ def compute_picture(comparison: Comparison) -> Picture:
 def memory_picture(comparison: Comparison) -> Picture:
     """Memory by component in both conventions."""
     tables = [comparison.fp32_memory, comparison.int8_memory]
-    for compression in ("0 %", "99 %"):
-        row = comparison.row("choco", compression)
-        tables += [row.fp32.memory, row.int8.memory]
+    dense, own = comparison.row("choco", "0 %"), comparison.own
+    kinds = ["paper's convention"]
+    if own.label != _CHOCO_DENSE:
+        tables += [dense.fp32.memory, dense.int8.memory]
+        kinds.append(f"held, {_CHOCO_DENSE}")
+    tables += [own.fp32.memory, own.int8.memory]
+    kinds.append(f"held, {own.label}")
     parts = [
         (name.replace("_", " "), [table.by_component[name] / MIB for table in tables])
         for name in MemoryTable().by_component
     ]
-    labels = [
-        f"{what}, {precision}"
-        for what in ("paper's convention", "held, choco, dense", "held, choco, top 1 %")
-        for precision in PRECISION_COLORS
-    ]
+    labels = [f"{what}, {precision}" for what in kinds for precision in PRECISION_COLORS]
     with drawing(7.2, 3.6) as figure:
         axes = figure.subplots()
         ends = stacked_bars(axes, labels, parts)
@@ -107,15 +111,20 @@ def memory_picture(comparison: Comparison) -> Picture:
 
 def message_picture(comparison: Comparison) -> Picture:
     """Bytes of a message by compression, encoded and by the conventions."""
-    rows = [comparison.row("choco", compression) for compression in COMPRESSIONS]
+    rows: list[tuple[str, GossipRow | OwnRow]] = [("dense", comparison.row("choco", "0 %"))]
+    if comparison.own.compression != DENSE:
+        rows.append((comparison.own.compression, comparison.own))
+    else:
+        sparse: tuple[tuple[str, Compression], ...] = (("top 10 %", "90 %"), ("top 1 %", "99 %"))
+        rows += [(top, comparison.row("choco", compression)) for top, compression in sparse]
     with drawing(7.2, 3.4) as figure:
         axes = figure.subplots()
-        _draw_messages(axes, "fp32", [row.fp32.message for row in rows], -0.2)
-        _draw_messages(axes, "int8", [row.int8.message for row in rows], 0.2)
+        _draw_messages(axes, "fp32", [row.fp32.message for _, row in rows], -0.2)
+        _draw_messages(axes, "int8", [row.int8.message for _, row in rows], 0.2)
         ticks = []
-        for row in rows:
+        for compression, row in rows:
             ratio = row.fp32.message.encoded.total / row.int8.message.encoded.total
-            ticks.append(f"{row.compression} compressed\n{times(ratio)}")
+            ticks.append(f"{compression}\n{times(ratio)}")
         axes.set_xticks(range(len(rows)), ticks)
         axes.set_yscale("log")
         axes.margins(y=0.12)
@@ -160,13 +169,18 @@ def _draw_messages(
 ) -> None:
     places = [place + shift for place in range(len(messages))]
     encoded = [message.encoded.total for message in messages]
-    counted = [message.by_convention[_CONVENTIONS[precision]] for message in messages]
+    convention = _CONVENTIONS[precision]  # not every compressor has it
+    counted = [
+        (place, message.by_convention[convention])
+        for place, message in zip(places, messages, strict=True)
+        if convention in message.by_convention
+    ]
     color = PRECISION_COLORS[precision]
     axes.bar(places, encoded, width=0.38, color=color, label=f"{precision}, encoded")
     axes.hlines(
-        counted,
-        [place - 0.19 for place in places],
-        [place + 0.19 for place in places],
+        [size for _, size in counted],
+        [place - 0.19 for place, _ in counted],
+        [place + 0.19 for place, _ in counted],
         color="black",
         linewidth=1.6,
         label="by the conventions" if precision == "fp32" else "",
@@ -186,7 +200,7 @@ def _draw_messages(
 
 def _draw_iterations(axes: Axes, comparison: Comparison) -> None:
     """By every table, in both precisions."""
-    row = comparison.row("choco", "99 %")
+    row = comparison.own
     sides: list[Side] = [row.fp32, row.int8]
     energies = [side.energy[name] for name in ENERGY_TABLES for side in sides]
     labels = [f"{name}, {precision}" for name in ENERGY_TABLES for precision in PRECISION_COLORS]
@@ -201,5 +215,5 @@ def _draw_iterations(axes: Axes, comparison: Comparison) -> None:
     )
     pairs = zip(ends[::2], ends[1::2], strict=True)
     write_behind(axes, ends, [text for a, b in pairs for text in ("", times(a / b))])
-    axes.set_title("Whole iteration, choco, top 1 %")
+    axes.set_title(f"Whole iteration, {row.label}")
     axes.set_xlabel("mJ")

@@ -13,6 +13,7 @@ body { font: 15px/1.45 system-ui, sans-serif; max-width: 62rem; margin: 2rem aut
 table { border-collapse: collapse; margin: 0.4rem 0; font-variant-numeric: tabular-nums; }
 th, td { padding: 0.15rem 0.7rem; text-align: left; border-bottom: 1px solid #ddd; }
 td:not(:first-child) { white-space: nowrap; }
+section.plain td { white-space: normal; }
 section { margin: 0 0 2rem; overflow-x: auto; }
 figure { margin: 0 0 2rem; }
 figure svg { max-width: 100%; height: auto; }
@@ -50,8 +51,10 @@ def section(table: Table) -> str:
     head = f"<thead><tr>{head}</tr></thead>\n" if any(table.columns) else ""
     rows = "".join(map(_row, table.rows))
     notes = "".join(f'<p class="note">{escape(note)}</p>\n' for note in table.notes)
+    title = f"<h2>{escape(table.title)}</h2>" if table.title else ""
+    kind = "" if any(table.columns) else ' class="plain"'  # sentences may be broken
     return (
-        f"<section>\n{f'<h2>{escape(table.title)}</h2>' if table.title else ''}\n<table>\n"
+        f"<section{kind}>\n{title}\n<table>\n"
         f"{head}<tbody>\n{rows}</tbody>\n</table>\n{notes}</section>\n"
     )
 
