@@ -25,13 +25,15 @@ from edgesim.report.graph_figure import graph_figure
 from edgesim.report.page import Notes, Part, Section, page
 from edgesim.report.runs import ReportedRun, load_runs
 from edgesim.report.spending import charge_figure
-from edgesim.report.summary import device_rows, in_short, results_table, settings_table
+from edgesim.report.summary import device_rows, in_short, results_table, settings_table, turned
 from edgesim.report.time_figures import time_figures
 from edgesim.report.training_loss import training_loss_figure
 from edgesim.report.troubles import troubles
 from edgesim.storage.store import Store
 
 FILE = "report.html"
+_MOST_LINES = 30  # of the box at the top
+MOST_PARTS = 6  # runs that have a part each and a column each; of more there are curves and rows
 
 
 def write_report(places: Sequence[str | Path], out: Path | None = None) -> tuple[str, int]:
@@ -39,7 +41,8 @@ def write_report(places: Sequence[str | Path], out: Path | None = None) -> tuple
 
     Args:
         places: run directories; paths or URIs.
-        out: file to write; None for `report.html` in the run, or of several in this folder.
+        out: file to write; None for `report.html` in the run or folder of runs, or of several
+            places in this folder.
 
     Returns:
         Path or URI of the page, and its bytes.
@@ -50,7 +53,7 @@ def write_report(places: Sequence[str | Path], out: Path | None = None) -> tuple
     """
     runs = load_runs(places)
     data = report_page(runs).encode()
-    if out is None and len(runs) == 1:
+    if out is None and len(places) == 1:
         store = Store.at(places[0])
         store.write(FILE, data)
         return f"{store.url}/{FILE}", len(data)
@@ -73,7 +76,8 @@ def report_page(runs: Sequence[ReportedRun]) -> str:
         curves.append(training_loss_figure(runs[0]))
     if curves:
         sections.append(Section("How well the models learn", curves))
-    for number, (run, table) in enumerate(zip(runs, devices, strict=True)):
+    alone = zip(runs, devices, strict=True) if len(runs) <= MOST_PARTS else ()
+    for number, (run, table) in enumerate(alone):
         own = _of_run(run, table)
         sections += own if len(runs) == 1 else [_folded(run, number, own)]
     title = runs[0].label if len(runs) == 1 else f"{len(runs)} runs side by side"
@@ -82,7 +86,7 @@ def report_page(runs: Sequence[ReportedRun]) -> str:
 
 def _subtitle(runs: Sequence[ReportedRun]) -> str:
     if len(runs) > 1:
-        return "; ".join(run.label for run in runs)
+        return "; ".join(dict.fromkeys(run.group for run in runs))
     settings = runs[0].settings
     return str(settings.get("description") or f"seed {settings['seed']}")
 
@@ -90,19 +94,25 @@ def _subtitle(runs: Sequence[ReportedRun]) -> str:
 def _top(runs: Sequence[ReportedRun], devices: Sequence[Frame]) -> list[Part]:
     parts: list[Part] = []
     several = len(runs) > 1
-    for run, table in zip(runs, devices, strict=True):
-        wrong = troubles(run, table)
-        of = f" in {run.label}" if several else ""
-        if wrong:
-            parts.append(Notes(f"What went wrong{of}", tuple(wrong)))
-        if not several:
-            calm = "In short" if wrong else "In short; nothing went wrong"
-            parts.append(Notes(calm, tuple(in_short(run, table)), is_calm=True))
+    wrong = [troubles(run, table) for run, table in zip(runs, devices, strict=True)]
+    if not several:
+        if wrong[0]:
+            parts.append(Notes("What went wrong", tuple(wrong[0])))
+        calm = "In short" if wrong[0] else "In short; nothing went wrong"
+        parts.append(Notes(calm, tuple(in_short(runs[0], devices[0])), is_calm=True))
+    elif any(wrong):
+        lines = [
+            f"{run.label}: {line}" for run, own in zip(runs, wrong, strict=True) for line in own
+        ]
+        more = len(lines) - _MOST_LINES
+        rest = [f"And {more:,} more; report a run alone to see all of it."] if more > 0 else []
+        parts.append(Notes("What went wrong", (*lines[:_MOST_LINES], *rest)))
     if several and (settings := settings_table(runs)) is not None:
-        parts.append(settings)
+        parts.append(settings if len(runs) <= MOST_PARTS else turned(settings))
     if several and (groups := groups_table(runs, devices)) is not None:
         parts.append(groups)
-    parts.append(results_table(runs, devices))
+    results = results_table(runs, devices)
+    parts.append(results if len(runs) <= MOST_PARTS else turned(results))
     return parts
 
 

@@ -12,12 +12,13 @@ from typing import Any
 import yaml
 
 from edgesim.errors import EdgesimError
-from edgesim.report.errors import ReportError
+from edgesim.report.errors import NothingRecordedError, ReportError
 from edgesim.report.frames import Frame
+from edgesim.report.units import listed
 from edgesim.results.load import UnfinishedRunWarning, load_run
 from edgesim.results.own_sources import source_reader
 from edgesim.results.run import Run
-from edgesim.results.run_files import RunDirectoryError, RunFiles
+from edgesim.results.run_files import ABOUT, RunDirectoryError, RunFiles
 from edgesim.scenario.files import parse_scenario
 from edgesim.scenario.schema import Scenario
 from edgesim.storage.store import Store
@@ -125,19 +126,40 @@ def load_runs(places: Sequence[str | Path]) -> list[ReportedRun]:
     """Load runs, check that they can be compared, and give each a label.
 
     Args:
-        places: run directories; paths or URIs.
+        places: run directories, paths or URIs; or folders of this machine with runs in them, of
+            which those are left out that have recorded nothing yet.
 
     Raises:
         EdgesimError: a place is no run, holds no round yet, or its files are damaged.
         ReportError: two runs cannot be compared.
     """
-    found = [_load(place) for place in places]
+    found = [run for place in places for run in _load_all(place)]
     _check_comparable(found)
     groups, labels = _groups(found), _labels(found)
     return [
         replace(run, label=label, group=group)
         for run, label, group in zip(found, labels, groups, strict=True)
     ]
+
+
+def _load_all(place: str | Path) -> list[ReportedRun]:
+    """The run at a place, or all runs of a folder."""
+    store = Store.at(place)
+    if not store.is_local or store.exists(ABOUT) or not store.path.is_dir():
+        return [_load(place)]
+    folders = sorted(
+        path.parent for depth in ("*", "*/*") for path in store.path.glob(f"{depth}/{ABOUT}")
+    )
+    found, without = [], []
+    for folder in folders:
+        try:
+            found.append(_load(folder))
+        except NothingRecordedError:
+            without.append(folder.name)
+    if found and without:
+        words = f"runs of the folder that have recorded nothing yet: {listed(without)}"
+        found[0] = replace(found[0], missing=(*found[0].missing, words))
+    return found or [_load(folders[0] if folders else place)]
 
 
 def _load(place: str | Path) -> ReportedRun:
@@ -151,7 +173,9 @@ def _load(place: str | Path) -> ReportedRun:
                 warning.message, warning.category, warning.filename, warning.lineno
             )
     if run.rounds.empty:
-        raise ReportError(f"{run.place}: no round of this run is recorded yet; report it later")
+        raise NothingRecordedError(
+            f"{run.place}: no round of this run is recorded yet; report it later"
+        )
     files = RunFiles(Store.at(place))
     settings: dict[str, Any] = yaml.safe_load(files.read_text("scenario.yaml"))
     environment = files.read_json("environment.json") if files.has("environment.json") else {}

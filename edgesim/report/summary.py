@@ -138,6 +138,16 @@ def settings_table(runs: Sequence[ReportedRun]) -> Table | None:
     return Table("Settings that differ", ("key", *(run.label for run in runs)), rows)
 
 
+def turned(table: Table) -> Table:
+    """A table with its rows as columns."""
+    heads = tuple(row[0].strip() for row in table.rows)
+    rows = tuple(
+        (name, *(row[place + 1] for row in table.rows))
+        for place, name in enumerate(table.columns[1:])
+    )
+    return Table(table.title, (table.columns[0], *heads), rows, table.notes)
+
+
 def results_table(runs: Sequence[ReportedRun], devices_of_runs: Sequence[Frame]) -> Table:
     """Closing figures, one column a run."""
     columns = [_figures(run, devices) for run, devices in zip(runs, devices_of_runs, strict=True)]

@@ -7,8 +7,9 @@ import pytest
 from reported_runs import SCENARIO, content, table, train
 
 import edgesim
-from edgesim.report.report import report_page
+from edgesim.report.report import report_page, write_report
 from edgesim.report.runs import _flat, load_runs
+from edgesim.results.run_directory import RunDirectory
 
 PLAIN = SCENARIO | {
     "fleet": {"devices": 3},
@@ -84,3 +85,20 @@ def test_items_of_lists_are_compared_one_by_one():
         "fleet.devices.1.battery_wh": 1,
         "classes": [1, 2],
     }
+
+
+def test_a_folder_of_runs_is_reported_whole(places, tmp_path):
+    """As a sweep leaves it; runs that have recorded nothing are left out."""
+    folder = places[0].parents[1]
+    RunDirectory.create(folder / "not-begun" / "run", "digest")
+    runs = load_runs([folder])
+    assert len(runs) == len(places)
+    assert runs[0].missing == ("runs of the folder that have recorded nothing yet: run",)
+    page, _ = write_report([folder])
+    assert page == f"{folder}/report.html"
+
+
+def test_many_runs_have_a_row_each(places):
+    page = report_page(load_runs([*places, *places[:3]]))
+    assert not [key for key in content(page)["figures"] if key.startswith("run-")]
+    assert '<th scope="col">accuracy of the averaged model</th>' in page
