@@ -25,6 +25,17 @@ class ScenarioWarning(UserWarning):
     """An allowed choice of a scenario has consequences that are easily overlooked."""
 
 
+class OwnCodeError(EdgesimError):
+    """A part of one's own failed in a run; says which, where and how. Notes have its own frames."""
+
+
+def with_notes(error: EdgesimError, other: BaseException) -> EdgesimError:
+    """An error that is shown in place of another one, with the notes of that."""
+    for note in getattr(other, "__notes__", ()):
+        error.add_note(note)
+    return error
+
+
 def did_you_mean(name: str, names: Iterable[str], otherwise: str) -> str:
     """`did you mean a or b?`, or other words where no name is similar."""
     names = list(names)

@@ -13,6 +13,7 @@ from edgesim.assembly.gossip import averaging_rate
 from edgesim.assembly.preparation import Prepared, prepare
 from edgesim.assembly.subject import subject_of
 from edgesim.data.shape import DataShape
+from edgesim.scenario.data import OwnerPartition
 from edgesim.scenario.own_parts import OwnPart, own_parts
 from edgesim.scenario.schema import Scenario
 from edgesim.study.batteries import check_batteries
@@ -125,6 +126,7 @@ def prepared_table(prepared: Prepared) -> Table:
         ("model", f"{scenario.model.name}, {prepared.layout.numel:,} parameters"),
         ("samples per device", f"{min(sizes):,} to {max(sizes):,}"),
         ("test samples", f"{prepared.num_test_samples:,}"),
+        *_held_out_rows(prepared),
         ("rounds", f"{training.num_rounds:,} ({training.rounds_per_epoch} per epoch)"),
         *_evaluation_rows(prepared),
     ]
@@ -149,5 +151,19 @@ def _evaluation_rows(prepared: Prepared) -> list[tuple[str, str]]:
     most = devices if section.device_sample == "all" else min(section.device_sample, devices)
     which = "all devices" if most == devices else f"{most:,} of {devices:,} devices"
     when = "in each" if section.device_models == "every" else "in the last"
-    images = (most + 1) * prepared.num_test_samples
-    return [*rows, (f"  {when}", f"also of {which}: {images:,} images")]
+    seen, noun = (most + 1) * prepared.num_test_samples, prepared.dataset.noun
+    return [*rows, (f"  {when}", f"also of {which}: {seen:,} {noun}")]
+
+
+def _held_out_rows(prepared: Prepared) -> list[tuple[str, str]]:
+    """A row about test samples of devices' own, where the partition could give them some."""
+    sizes = [len(indices) for indices in prepared.held_out]
+    label = "  own of a device"
+    if not sizes:
+        section, is_off = prepared.scenario.data.partition, prepared.scenario.evaluation.own_samples
+        if isinstance(section, OwnerPartition) and is_off != 0:
+            return [(label, f"none: no test sample has a device's owner as its {section.column}")]
+        return []
+    lacking = sum(not size for size in sizes)
+    without = f"; {lacking:,} {'device has' if lacking == 1 else 'devices have'} none"
+    return [(label, f"{min(sizes):,} to {max(sizes):,}" + (without if lacking else ""))]

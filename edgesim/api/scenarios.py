@@ -8,7 +8,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TypeAlias
 
-from edgesim.errors import EdgesimError, ScenarioError, did_you_mean
+from edgesim.errors import EdgesimError, ScenarioError, did_you_mean, with_notes
 from edgesim.scenario.files import load_scenario, scenario_of
 from edgesim.scenario.plain import in_yaml, plain_value
 from edgesim.scenario.schema import Scenario
@@ -82,4 +82,4 @@ def errors_named(name: str) -> Iterator[None]:
     except EdgesimError as error:
         if not isinstance(error, ValueError):
             raise
-        raise ScenarioError(f"{name}: {error}") from error
+        raise with_notes(ScenarioError(f"{name}: {error}"), error) from error

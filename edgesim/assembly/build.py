@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
 from typing import Protocol, overload
 
 import torch
 
-from edgesim.assembly.gossip import check_one_graph, make_algorithm, make_compressor
+from edgesim.assembly.gossip import check_one_graph
 from edgesim.assembly.naming import with_names
 from edgesim.assembly.own_model import make_own_model
-from edgesim.assembly.own_parts import call, make_part, needs, part_and_options
+from edgesim.assembly.own_parts import make_part, needs, part_and_options
 from edgesim.errors import ScenarioError
 from edgesim.learning.accelerator import Accelerator, choose_accelerator, open_device
 from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.optimizers import LearningRates, Optimizer
-from edgesim.learning.parameters import ParameterLayout
 from edgesim.learning.tasks import Task
 from edgesim.models.catalog import build_model, full_precision, norm_named
 from edgesim.models.eight_bit import EightBit
@@ -236,24 +234,6 @@ def make_learning_rates(scenario: Scenario) -> LearningRates:
         part, "training.schedule.kind", options, needs(LearningRates), base=base
     )
     return made
-
-
-def check_parts(scenario: Scenario, layout: ParameterLayout, schedule: Schedule) -> None:
-    """Make all parts of a device once, so that faulty own parts are refused before a run.
-
-    Raises:
-        ScenarioError: a part can't be made, or a schedule gives an invalid learning rate.
-    """
-    make_optimizer(scenario)
-    key, rates = "training.schedule.kind", make_learning_rates(scenario)
-    first_rate = call(rates.at, key, {"epoch": 0})
-    if not (isinstance(first_rate, float | int) and 0 <= first_rate < inf):
-        raise ScenarioError(
-            f"{key}: the learning rate of epoch 0 is {first_rate!r}; must be a number, at least 0"
-        )
-    call(make_compressor(scenario).form, "gossip.compressor.kind", {"layout": layout})
-    if getattr(scenario.gossip, "averaging_rate", None) != "auto":  # else the search makes it
-        make_algorithm(scenario, layout, schedule)
 
 
 def choose_compute(scenario: Scenario, num_gpus: float) -> Compute:

@@ -117,6 +117,14 @@ def averaging_rate(scenario: Scenario) -> float | None:
     return rate
 
 
+def with_rate(scenario: Scenario, rate: float) -> Scenario:
+    """The scenario with this averaging rate, if its algorithm has one."""
+    if getattr(scenario.gossip, "averaging_rate", None) is None:
+        return scenario
+    gossip = scenario.gossip.model_copy(update={"averaging_rate": rate})
+    return scenario.model_copy(update={"gossip": gossip})
+
+
 def check_one_graph(scenario: Scenario) -> None:
     """Refuse a graph that changes, or weights that differ in direction, where they can't be had.
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from edgesim.assembly.own_errors import failure, key_of, place_of, with_frames
 from edgesim.assembly.own_parts import make_part
 from edgesim.costs.errors import CostError
 from edgesim.costs.measured_model import MeasuredModel, measure_model
@@ -51,14 +52,21 @@ def make_own_model(
 
     kind = OwnModelKind(name=str(part), make=make)
     example = torch.zeros((_EXAMPLE_SAMPLES, *input_shape), dtype=getattr(torch, input_dtype))
-    return build_own_model(
-        kind,
-        input_shape=input_shape,
-        num_classes=num_classes,
-        layers=layers,
-        seed=seed,
-        example=example,
-    )
+    try:
+        return build_own_model(
+            kind,
+            input_shape=input_shape,
+            num_classes=num_classes,
+            layers=layers,
+            seed=seed,
+            example=example,
+        )
+    except ModelError as error:
+        if error.__cause__ is None:
+            raise
+        where = place_of(error.__cause__)
+        said = ModelError(f"{error}{where and f', at {where}'}")
+        raise with_frames(said, error.__cause__) from error
 
 
 def example_batch(dataset: Dataset | ArrayDataset) -> tuple[Tensor, Tensor]:
@@ -109,10 +117,15 @@ def check_own_model(flat: FlatModel, inputs: Tensor, targets: Tensor) -> None:
     except EdgesimError:
         raise
     except Exception as error:
-        raise ScenarioError(
-            f"{_KEY}: {name} fails in a training step on inputs of shape {tuple(inputs.shape)} "
-            f"with targets of shape {tuple(targets.shape)}: {type(error).__name__}: {error}"
-        ) from error
+        step = f"inputs of shape {tuple(inputs.shape)} and targets of shape {tuple(targets.shape)}"
+        if (key := key_of(error)) is None:  # the task of the catalog refuses what the model gives
+            said = (
+                f"{_KEY}: {name} gives outputs that training.task can't take, for {step}: "
+                f"{type(error).__name__}: {error}"
+            )
+        else:
+            said = f"{key}: a training step on {step} {failure(error)}"
+        raise with_frames(ScenarioError(said), error) from error
     if first != again:
         raise ScenarioError(
             f"{_KEY}: {name} gives another step from the same parameters, batch and seed; keep "

@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from edgesim.assembly.options import check_options
+from edgesim.assembly.own_errors import failure, file_module, remember, with_frames
 from edgesim.errors import EdgesimError, ScenarioError, did_you_mean
 from edgesim.scenario.catalog import Catalog
 from edgesim.scenario.own_parts import OwnPart, package_digest, shipped_part
@@ -36,6 +37,8 @@ def load_part(part: OwnPart, key: str) -> Any:  # noqa: ANN401 (whatever the nam
     Raises:
         ScenarioError: the module can't be made or imported, or lacks the name.
     """
+    module_name = part.place if part.source is None else file_module(part.digest)
+    remember(module_name, part.name, key)
     module = _imported(part, key) if part.source is None else _made(part, part.source, key)
     if not hasattr(module, part.name):
         names = [name for name in vars(module) if not name.startswith("_")]
@@ -94,7 +97,7 @@ def make_part(
     try:
         missing = [name for name in needs if not hasattr(made, name)]
     except Exception as error:  # of a property
-        raise ScenarioError(f"{key}: {part} {_failed(error)}") from error
+        raise _refusal(f"{key}: {part}", error) from error
     if missing:
         raise ScenarioError(f"{key}: {part} has no {', '.join(missing)}; {_GUIDE} says what for")
     return made
@@ -128,7 +131,15 @@ def call(make: Callable[..., Any], said: str, arguments: Mapping[str, Any]) -> A
     except EdgesimError as error:
         raise ScenarioError(f"{said}: {error}") from error
     except Exception as error:
-        raise ScenarioError(f"{said} {_failed(error)}") from error
+        raise _refusal(said, error) from error
+
+
+def _refusal(said: str, error: Exception) -> EdgesimError:
+    """What to show for an error of own code while it is loaded, made or asked before a run."""
+    remedy = ""
+    if isinstance(error, ModuleNotFoundError):
+        remedy = "; a file may import installed packages alone, no file beside it"
+    return with_frames(ScenarioError(f"{said} {failure(error)}{remedy}"), error)
 
 
 def _imported(part: OwnPart, key: str) -> ModuleType:
@@ -145,12 +156,12 @@ def _imported(part: OwnPart, key: str) -> ModuleType:
     try:
         return import_module(part.place)
     except Exception as error:
-        raise ScenarioError(f"{key}: importing {part.place} {_failed(error)}") from error
+        raise _refusal(f"{key}: importing {part.place}", error) from error
 
 
 def _made(part: OwnPart, source: str, key: str) -> ModuleType:
     """The module of a file, made from its text, the same one each time."""
-    name = f"edgesim_own_{part.digest}"
+    name = file_module(part.digest)
     with _LOCK:
         if name in sys.modules:
             return sys.modules[name]
@@ -164,18 +175,5 @@ def _made(part: OwnPart, source: str, key: str) -> ModuleType:
             exec(compile(source, part.place, "exec"), module.__dict__)  # noqa: S102 (its purpose)
         except Exception as error:
             del sys.modules[name]
-            raise ScenarioError(f"{key}: {part.place} {_failed(error)}") from error
+            raise _refusal(f"{key}: {part.place}", error) from error
         return module
-
-
-def _failed(error: Exception) -> str:
-    """The message of an error in a user's code, in one line."""
-    line = getattr(error, "lineno", None)
-    traceback = error.__traceback__
-    while traceback is not None:
-        if traceback.tb_frame.f_globals.get("__name__", "").startswith("edgesim_own_"):
-            line = traceback.tb_lineno
-        traceback = traceback.tb_next
-    where = f" in line {line}" if line else ""
-    text = " ".join(str(error).split())
-    return f"fails{where}: {type(error).__name__}: {text}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,15 @@ from numpy.typing import NDArray
 from edgesim.assembly.options import parameters_of
 from edgesim.assembly.own_partition import checked_partition
 from edgesim.assembly.own_parts import load_part, make_part, part_and_options
+from edgesim.data import natural
 from edgesim.data.arrays import ArrayDataset
 from edgesim.data.errors import DataError
 from edgesim.data.images import Dataset
 from edgesim.data.parquet import read_column
 from edgesim.errors import ScenarioError
 from edgesim.scenario.catalog import PARTITIONS
-from edgesim.scenario.data import DataSection
+from edgesim.scenario.data import DataSection, FilePartition, OwnerPartition
+from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.schema import Scenario
 from edgesim.streams import Purpose, stream
 
@@ -67,6 +69,43 @@ def deal(scenario: Scenario, dataset: Dataset | ArrayDataset) -> tuple[NDArray[n
     return tuple(chosen[positions] for positions in dealt)
 
 
+def held_out(
+    scenario: Scenario, dataset: Dataset | ArrayDataset, indices: Sequence[NDArray[np.int64]]
+) -> tuple[NDArray[np.int64], ...]:
+    """Positions of each device's own test samples; empty where nothing says whose they are.
+
+    Args:
+        scenario: of the run.
+        dataset: of the scenario.
+        indices: of each device's training samples.
+
+    Raises:
+        DataError, PartitionError: the files can't be read, or say something else.
+    """
+    section, most = scenario.data.partition, scenario.evaluation.own_samples
+    if most == 0:
+        return ()
+    if isinstance(section, OwnerPartition):
+        test_owners = _column(scenario.data, dataset, section.column, "test")
+        if test_owners is None:
+            return ()
+        owners = owner_column(scenario.data, dataset, section.column, "train")
+        parts = natural.held_out_by_owner(owners, indices, test_owners)
+    elif isinstance(section, FilePartition) and section.test_path is not None:
+        devices = scenario.fleet.num_devices
+        parts = natural.held_out_by_file(section.test_path, len(dataset.test), devices)
+    else:
+        return ()
+    if not any(map(len, parts)):
+        return ()
+    if most is not None:  # the same ones for every seed, as of the common samples
+        rngs = (stream(0, Purpose.PARTITION, device=2 + number) for number in range(len(parts)))
+        parts = [
+            np.sort(rng.permutation(part)[:most]) for rng, part in zip(rngs, parts, strict=True)
+        ]
+    return tuple(parts)
+
+
 def owner_column(
     section: DataSection, dataset: Dataset | ArrayDataset, column: str, split: str
 ) -> NDArray[Any]:
@@ -76,18 +115,29 @@ def owner_column(
         ScenarioError: the dataset has no such column.
         DataError: its files can't be read.
     """
-    columns = dataset.columns if split == "train" else dataset.test_columns
-    if column in columns:
-        return columns[column]
-    values = None
-    if section.path is not None and isinstance(section.source, str):
-        values = read_column(Path(section.path), split, column)
+    values = _column(section, dataset, column, split)
     if values is None:
+        columns = dataset.columns if split == "train" else dataset.test_columns
         there = f"; it has {', '.join(columns)}" if columns else ""
         raise ScenarioError(
             f"data.partition.column is {column}, which is no column of the {split} samples of "
             f"{section.source}{there}"
         )
+    return values
+
+
+def _column(
+    section: DataSection, dataset: Dataset | ArrayDataset, column: str, split: str
+) -> NDArray[Any] | None:
+    """A column of a split; None if there is none."""
+    columns = dataset.columns if split == "train" else dataset.test_columns
+    if column in columns:
+        return columns[column]
+    if section.path is None or isinstance(section.source, OwnPart):
+        return None
+    values = read_column(Path(section.path), split, column)
+    if values is None:
+        return None
     samples = len(dataset.train if split == "train" else dataset.test)
     if len(values) != samples:
         raise DataError(

@@ -20,7 +20,6 @@ from edgesim.assembly.build import (
     EvaluationRounds,
     TrainingPlan,
     check_length,
-    check_parts,
     image_shape_of,
     make_flat_model,
     make_layers,
@@ -29,14 +28,16 @@ from edgesim.assembly.build import (
 )
 from edgesim.assembly.equipment import check_hardware
 from edgesim.assembly.known_data import open_data
+from edgesim.assembly.own_errors import own_code
 from edgesim.assembly.own_model import check_own_model, example_batch
-from edgesim.assembly.partitions import deal
+from edgesim.assembly.partitions import deal, held_out
 from edgesim.assembly.rate_search.search import FoundRate, with_found_rate
+from edgesim.assembly.rehearsal import TASK, rehearse, rehearse_task
 from edgesim.data.arrays import ArrayDataset, Shard
 from edgesim.data.images import Dataset
 from edgesim.data.shape import DataShape
 from edgesim.device.membership import turns_to_leave
-from edgesim.errors import ScenarioError
+from edgesim.errors import ScenarioError, with_notes
 from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.learning.tasks import Targets
@@ -62,7 +63,8 @@ class Prepared:
     """A scenario that has passed every check, with its data; nothing is started or written yet.
 
     Only images in use are read, when they are needed. The averaging rate is a number; if the file
-    has `auto`, `found_rate` says how it was found.
+    has `auto`, `found_rate` says how it was found. `held_out` has the positions of each device's
+    own test samples; it is empty if no device has any.
     """
 
     scenario: Scenario
@@ -72,6 +74,7 @@ class Prepared:
     training: TrainingPlan
     layout: ParameterLayout
     found_rate: FoundRate | None = None
+    held_out: tuple[NDArray[np.int64], ...] = ()
 
     @cached_property
     def data(self) -> DataSpec:
@@ -101,6 +104,10 @@ class Prepared:
         for samples in (self._train_samples, self.test_samples()):
             for array in samples.contents:
                 digest.update(np.ascontiguousarray(array).data)
+        for indices in self.held_out:
+            digest.update(np.array([len(indices), *indices], np.int64).data)
+        for array in self._held_out_samples.contents if self.held_out else ():
+            digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
     @property
@@ -113,6 +120,17 @@ class Prepared:
         """The samples that models are evaluated on."""
         return self._test_samples
 
+    def own_test_samples(self) -> dict[int, Shard]:
+        """Each device's own test samples, by device; of those that have some."""
+        if not self.held_out:
+            return {}
+        used = np.unique(np.concatenate(self.held_out))
+        return {
+            device: self._held_out_samples.take(np.searchsorted(used, indices))
+            for device, indices in enumerate(self.held_out)
+            if len(indices)
+        }
+
     def read_images(self) -> None:
         """Read all images that a run uses.
 
@@ -120,6 +138,8 @@ class Prepared:
             DataError: one of them can't be read.
         """
         _ = self._train_samples, self._test_samples, self.data
+        if self.held_out:
+            _ = self._held_out_samples
 
     def read_some_images(self) -> None:
         """Read a few of the images that a run uses, evenly from all of them.
@@ -154,6 +174,11 @@ class Prepared:
     def _test_samples(self) -> Shard:
         return self.dataset.test.take(self._tested)
 
+    @cached_property
+    def _held_out_samples(self) -> Shard:
+        """Test samples that are some device's own, in the order of the split."""
+        return self.dataset.test.take(np.unique(np.concatenate(self.held_out)))
+
 
 def _paths_in(options: object) -> Iterator[Path]:
     """Files that a topology is read from."""
@@ -169,6 +194,7 @@ def _paths_in(options: object) -> Iterator[Path]:
                 yield from _paths_in(option)
 
 
+@own_code("before the run")
 def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = True) -> Prepared:
     """Check a scenario against its graph, data and model, and deal out the samples.
 
@@ -189,19 +215,23 @@ def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = T
     dataset = open_data(scenario.data)
     _check_sizes(scenario, dataset)
     indices = deal(scenario, dataset)
+    own_tests = held_out(scenario, dataset, indices)
     training = _plan_training(scenario, [len(i) for i in indices])
     _check_rounds(scenario, training.num_rounds)
     scenario, schedule = name_devices(scenario)
     check_hardware(scenario, schedule)
     _check_targets(scenario, dataset)
-    layout = _check_model(scenario, dataset).layout
-    check_parts(scenario, layout, schedule)
+    model, batch = _check_model(scenario, dataset), example_batch(dataset)
+    num_epochs = ceil(training.num_rounds / training.rounds_per_epoch)
+    rehearse(scenario, schedule, model, batch, num_epochs)
     check_length(scenario, schedule, training.num_rounds)
     if not goes_on:
         _check_leaves(scenario.fleet, schedule, training.num_rounds)
     shape = DataShape.of(dataset)
     scenario, found_rate = with_found_rate(scenario, shape, schedule)
-    prepared = Prepared(scenario, schedule, dataset, indices, training, layout, found_rate)
+    prepared = Prepared(
+        scenario, schedule, dataset, indices, training, model.layout, found_rate, own_tests
+    )
     if reads_images:
         prepared.read_images()
     else:
@@ -234,7 +264,9 @@ def _check_model(scenario: Scenario, dataset: Dataset | ArrayDataset) -> FlatMod
             check_model(section.name, image_shape_of(dataset), layers, size)
         model = make_flat_model(scenario, dataset, PLAIN)
     except ModelError as error:
-        raise ScenarioError(f"model: {error}") from error
+        raise with_notes(ScenarioError(f"model: {error}"), error) from error
+    if any(key == TASK for key, _ in own_parts(scenario)):
+        rehearse_task(make_task(scenario), model, *example_batch(dataset))
     if isinstance(section.name, OwnPart):
         check_own_model(model, *example_batch(dataset))
     return model

@@ -16,15 +16,17 @@ from edgesim.assembly.build import (
     name_devices,
 )
 from edgesim.assembly.equipment import check_hardware
-from edgesim.assembly.gossip import make_algorithm
+from edgesim.assembly.gossip import make_algorithm, with_rate
 from edgesim.assembly.known_data import data_shape
+from edgesim.assembly.own_errors import own_code
 from edgesim.assembly.own_model import measured_form
+from edgesim.assembly.rehearsal import check_words
 from edgesim.costs.closed_form import closed_form
 from edgesim.costs.counted_model import CountedModel
 from edgesim.costs.measured_model import MeasuredModel
 from edgesim.costs.model_form import ModelForm
 from edgesim.data.shape import DataShape
-from edgesim.errors import ScenarioError
+from edgesim.errors import ScenarioError, with_notes
 from edgesim.gossip.algorithm import Algorithm
 from edgesim.learning.optimizers import Optimizer
 from edgesim.learning.parameters import ParameterLayout
@@ -67,6 +69,7 @@ class Subject:
     rounds_per_epoch: int
 
 
+@own_code("while its costs are counted")
 def subject_of(
     scenario: Scenario, shape: DataShape | None = None, schedule: Schedule | None = None
 ) -> Subject:
@@ -98,12 +101,14 @@ def subject_of(
     # Shards are taken to be of equal size.
     rounds_per_epoch = ceil(shape.num_train / num_devices / scenario.data.batch_size)
     algorithm = make_algorithm(with_rate(scenario, 1.0), layout, schedule)
+    optimizer = make_optimizer(scenario)
+    check_words(scenario, algorithm, optimizer)
     return Subject(
         scenario=scenario,
         schedule=schedule,
         model=model,
         algorithm=algorithm,
-        optimizer=make_optimizer(scenario),
+        optimizer=optimizer,
         backend=device_backend(model.form.settings, scenario),
         num_rounds=scenario.training.rounds or (scenario.training.epochs or 0) * rounds_per_epoch,
         rounds_per_epoch=rounds_per_epoch,
@@ -124,7 +129,7 @@ def _counted_model(scenario: Scenario, shape: DataShape, layers: Layers) -> Coun
         image_shape, size = image_shape_of(shape), ModelSize(section.depth, section.width)
         check_model(section.name, image_shape, layers, size)
     except ModelError as error:
-        raise ScenarioError(f"model: {error}") from error
+        raise with_notes(ScenarioError(f"model: {error}"), error) from error
     form = _model_form(section.name, image_shape, shape.num_classes, layers)
     return closed_form(replace(form, depth=size.depth_used, width=size.width_used), batch_size)
 
@@ -156,7 +161,7 @@ def _measured_model(
     try:
         flat = make_flat_model(scenario, shape, PLAIN)
     except ModelError as error:
-        raise ScenarioError(f"model: {error}") from error
+        raise with_notes(ScenarioError(f"model: {error}"), error) from error
     part = scenario.model.name
     assert isinstance(part, OwnPart), "others have closed forms"
     form = ModelForm(
@@ -167,14 +172,6 @@ def _measured_model(
         settings=layers.settings if isinstance(layers, EightBit) else None,
     )
     return measured_form(flat, form, batch_size)
-
-
-def with_rate(scenario: Scenario, rate: float) -> Scenario:
-    """The scenario with this averaging rate, if its algorithm has one."""
-    if getattr(scenario.gossip, "averaging_rate", None) is None:
-        return scenario
-    gossip = scenario.gossip.model_copy(update={"averaging_rate": rate})
-    return scenario.model_copy(update={"gossip": gossip})
 
 
 def default_settings() -> QuantizationSettings:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgesim.assembly.own_errors import has_own_code
 from edgesim.cli.catalog_names import What
 from edgesim.cli.output import OutputError, refuse_more_output
 from edgesim.cli.output import err as _err
@@ -341,6 +342,8 @@ def main() -> None:
         if debug:
             raise
         _err.print(_in_lines(str(error), 2))
+        for note in getattr(error, "__notes__", ()):
+            _err.print(note)
         sys.exit(BAD_INPUT if isinstance(error, ValueError) else FAILED)
     except OutputError as error:
         if debug:
@@ -352,7 +355,8 @@ def main() -> None:
         if debug:
             raise
         _err.print(_in_lines(f"internal error: {type(error).__name__}: {error}", 1))
-        _err.print("this is a defect of edgesim; `edgesim --debug ...` shows where")
+        or_own = ", or a part of your own gives what it should not" if has_own_code() else ""
+        _err.print(f"this is a defect of edgesim{or_own}; `edgesim --debug ...` shows where")
         sys.exit(FAILED)
 
 

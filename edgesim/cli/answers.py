@@ -64,6 +64,21 @@ def _whose_accuracy(summary: dict[str, Any]) -> str:
     return f"{of}the {there:,} {'device' if there == 1 else 'devices'} still there ({why})"
 
 
+def _own_samples_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    """Rows about models on devices' own held-out samples."""
+    if "consensus_own_loss" not in summary:
+        return []
+    name = "loss" if summary["consensus_own_accuracy"] is None else "accuracy"
+    key = f"own_{name}"
+    rows = [(f"{name} on devices' own samples", "")]
+    rows.append(("  averaged model, mean", f"{summary[f'consensus_{key}']:.4f}"))
+    if summary[f"device_{key}_min"] is not None:
+        least, most = summary[f"device_{key}_min"], summary[f"device_{key}_max"]
+        mean = summary[f"device_{key}_mean"]
+        rows.append(("  each its own model", f"{least:.4f} to {most:.4f}, mean {mean:.4f}"))
+    return rows
+
+
 def result_table(summary: dict[str, Any], place: str) -> Table:
     """Table of the results of a run.
 
@@ -78,6 +93,10 @@ def result_table(summary: dict[str, Any], place: str) -> Table:
         rows = [("loss of the averaged model", f"{summary['consensus_loss']:.4g}")]
     else:
         rows = [("accuracy of the averaged model", f"{accuracy:.4f}")]
+    rows += [
+        (f"  {name.replace('_', ' ')}", f"{summary[f'consensus_{name}']:.4g}")
+        for name in summary.get("measures", ())
+    ]
     if summary["device_accuracy_min"] is not None:
         rows += [
             (
@@ -86,6 +105,7 @@ def result_table(summary: dict[str, Any], place: str) -> Table:
             ),
             ("  mean", f"{summary['device_accuracy_mean']:.4f}"),
         ]
+    rows += _own_samples_rows(summary)
     rows += [
         ("consensus distance", f"{summary['consensus_distance']:.4g}"),
         *averaging,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +68,7 @@ class ArrayDataset:
     test_columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+    noun: ClassVar[str] = "samples"
 
     @property
     def image_shape(self) -> tuple[int, ...]:

@@ -40,7 +40,8 @@ class BatchStream:
         std: likewise.
         seed: of the scenario.
         device: number of the device.
-        transform: changes the inputs of a batch of arrays; None for no change.
+        transform: changes the inputs of a batch, those of images after normalisation, as float32
+            of shape (N, C, H, W); None for no change.
 
     Raises:
         ValueError: the shard is empty, the batch size is below 1, or `augment` is unknown.
@@ -97,7 +98,11 @@ class BatchStream:
         images_NCHW = np.moveaxis(self._shard.images_NHWC[chosen], 3, 1)
         augmented_NCHW = augment_images(images_NCHW, self._augment, rng)
         labels_N = torch.from_numpy(self._shard.labels[chosen])
-        return normalise(augmented_NCHW, self._mean, self._std), labels_N
+        inputs_NCHW = normalise(augmented_NCHW, self._mean, self._std)
+        if self._transform is not None:
+            changed = transformed(inputs_NCHW.numpy(), self._transform, rng)
+            inputs_NCHW = torch.from_numpy(changed)
+        return inputs_NCHW, labels_N
 
     def _order(self, epoch: int) -> NDArray[np.int64]:
         if self._order_of_epoch[0] != epoch:
@@ -144,20 +149,28 @@ def _array_batch(
     transform: Transform | None,
     rng: np.random.Generator,
 ) -> tuple[Tensor, Tensor]:
-    """A batch of arrays.
+    """A batch of arrays."""
+    inputs: NDArray[Any] = shard.inputs[chosen]
+    if transform is not None:
+        inputs = transformed(inputs, transform, rng)
+    return torch.from_numpy(inputs), torch.from_numpy(shard.labels[chosen])
+
+
+def transformed(
+    inputs: NDArray[Any], transform: Transform, rng: np.random.Generator
+) -> NDArray[Any]:
+    """The inputs of a batch, changed by a transform of one's own.
 
     Raises:
         DataError: the transform does not return as many inputs of the same type.
     """
-    inputs: NDArray[Any] = shard.inputs[chosen]
-    if transform is not None:
-        wanted, inputs = inputs.dtype, np.ascontiguousarray(transform(inputs, rng))
-        if inputs.dtype != wanted or len(inputs) != len(chosen):
-            raise DataError(
-                f"the transform of data.source gives {len(inputs)} inputs of {inputs.dtype} for "
-                f"{len(chosen)} of {wanted}; it must give as many of the same type"
-            )
-    return torch.from_numpy(inputs), torch.from_numpy(shard.labels[chosen])
+    changed = np.ascontiguousarray(transform(inputs, rng))
+    if changed.dtype != inputs.dtype or not changed.ndim or len(changed) != len(inputs):
+        raise DataError(
+            f"data.source: transform gives {changed.dtype} of shape {changed.shape} for "
+            f"{len(inputs)} inputs of {inputs.dtype}; it must give as many of the same type"
+        )
+    return changed
 
 
 def augment_images(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -160,6 +160,7 @@ class Dataset(Splits):
     columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     test_columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     input_dtype = "float32"
+    noun: ClassVar[str] = "images"
 
     @cached_property
     def statistics(self) -> Statistics:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from edgesim.data.errors import PartitionError
 
 Shards = list[NDArray[np.int64]]
+_COLUMN = "data.partition.column"
 
 
 def by_owner(column_of: Callable[[str], NDArray[Any]], column: str, num_devices: int) -> Shards:
@@ -23,36 +24,109 @@ def by_owner(column_of: Callable[[str], NDArray[Any]], column: str, num_devices:
     Owners are sorted and dealt in turn: owner k, from 0, to device k modulo the number of devices.
 
     Args:
-        column_of: gives a column of the dataset, shape (N,), of one type that can be sorted.
+        column_of: gives a column of the dataset, shape (N,): text, numbers or times.
         column: name of that with the owner of each sample.
         num_devices: at most as many as there are owners.
 
     Raises:
-        PartitionError: there are fewer owners than devices.
+        PartitionError: there are fewer owners than devices, or a sample has no owner.
     """
-    names, place = np.unique(column_of(column), return_inverse=True)
+    owners = column_of(column)
+    _check_owners(owners, "training")
+    names, place = np.unique(owners, return_inverse=True)
     if len(names) < num_devices:
         raise PartitionError(
-            f"fleet.devices is {num_devices}, but data.partition.column has only {len(names)} "
-            "owners; lower it"
+            f"fleet.devices is {num_devices}, but {_COLUMN} has only {len(names)} owners; lower it"
         )
     device = place.reshape(-1) % num_devices
     return [np.flatnonzero(device == number) for number in range(num_devices)]
 
 
-def by_file(path: str, num_samples: int, num_devices: int) -> Shards:
+def held_out_by_owner(
+    owners: NDArray[Any], shards: Sequence[NDArray[np.int64]], test_owners: NDArray[Any]
+) -> Shards:
+    """Give each device the test samples of its owners; test samples of other owners are left out.
+
+    Args:
+        owners: of each training sample.
+        shards: positions of each device's training samples.
+        test_owners: of each test sample, of the same type.
+
+    Raises:
+        PartitionError: a test sample has no owner, or owners of both splits are of two types.
+    """
+    _check_owners(test_owners, "test")
+    kind, test_kind = (_kind_of(column) for column in (owners, test_owners))
+    if kind != test_kind:
+        raise PartitionError(
+            f"{_COLUMN} names owners of training samples by {kind}, and of test samples by "
+            f"{test_kind}; write both alike"
+        )
+    return [np.flatnonzero(np.isin(test_owners, np.unique(owners[shard]))) for shard in shards]
+
+
+def _check_owners(owners: NDArray[Any], split: str) -> None:
+    """Refuse missing owners, and owners that can't be put in order."""
+    if owners.dtype.kind == "O":
+        is_missing = np.array([owner is None or owner != owner for owner in owners], bool)
+    else:
+        is_missing = owners != owners  # NaN, and times that are none
+    if is_missing.any():
+        raise PartitionError(
+            f"{_COLUMN}: {split} sample {is_missing.argmax()} has no owner; name one, or remove "
+            "the sample"
+        )
+    if owners.dtype.kind == "O" and len(types := {type(owner).__name__ for owner in owners}) > 1:
+        raise PartitionError(
+            f"{_COLUMN} holds {' and '.join(sorted(types))} in {split} samples; give one type"
+        )
+    if owners.dtype.kind not in "biufSUMO" or isinstance(owners[0], dict | list | np.ndarray):
+        raise PartitionError(f"{_COLUMN} must hold text, numbers or times")
+
+
+def _kind_of(owners: NDArray[Any]) -> str:
+    """What owners are named by, in words."""
+    if owners.dtype.kind == "O":
+        return "text" if isinstance(owners[0], str) else type(owners[0]).__name__
+    kinds = {"U": "text", "S": "bytes", "M": "times", "b": "true and false"}
+    return kinds.get(owners.dtype.kind, "numbers")
+
+
+def by_file(path: str, num_samples: int, num_devices: int, test_path: str | None = None) -> Shards:
     """A file says which device has which sample; the order of its rows does not matter.
 
     Args:
         path: CSV or Parquet file with the columns sample and device, numbers from 0.
         num_samples: of the training split.
         num_devices: of the fleet.
+        test_path: a file like it for test samples: those that are a device's own.
 
     Raises:
         PartitionError: the file can't be read, names what is not there, gives a sample to two
             devices, or leaves a device without samples.
     """
-    where = f"data.partition.path: {path}"
+    del test_path  # test samples are dealt by `held_out_by_file`
+    return _by_file("path", path, num_samples, num_devices, may_lack=False)
+
+
+def held_out_by_file(test_path: str, num_samples: int, num_devices: int) -> Shards:
+    """Give each device the test samples that a file says; a device may have none.
+
+    Args:
+        test_path: CSV or Parquet file with the columns sample and device, numbers from 0.
+        num_samples: of the test split.
+        num_devices: of the fleet.
+
+    Raises:
+        PartitionError: the file can't be read, names what is not there, or gives a sample to two
+            devices.
+    """
+    return _by_file("test_path", test_path, num_samples, num_devices, may_lack=True)
+
+
+def _by_file(key: str, path: str, num_samples: int, num_devices: int, *, may_lack: bool) -> Shards:
+    """Read which device has which sample."""
+    where = f"data.partition.{key}: {path}"
     try:
         is_parquet = Path(path).suffix == ".parquet"
         table = pq.read_table(path) if is_parquet else pa_csv.read_csv(path)
@@ -68,7 +142,7 @@ def by_file(path: str, num_samples: int, num_devices: int) -> Shards:
         raise PartitionError(f"{where} names sample {twice} twice; each sample goes to one device")
     shards = [np.sort(samples[devices == number]) for number in range(num_devices)]
     for number, shard in enumerate(shards):
-        if not len(shard):
+        if not len(shard) and not may_lack:
             raise PartitionError(f"{where} gives device {number} no sample; give it at least one")
     return shards
 
@@ -81,10 +155,12 @@ def _numbers(where: str, table: pa.Table, name: str, end: int) -> NDArray[np.int
     column = table[name]
     if not pa.types.is_integer(column.type) or column.null_count:
         raise PartitionError(f"{where}: {name} must hold a whole number in each row")
-    numbers = column.to_numpy().astype(np.int64)
-    if outside := [int(number) for number in numbers if not 0 <= number < end][:1]:
+    numbers = column.to_numpy()  # maybe unsigned, and then larger than int64 can hold
+    is_outside = (numbers < 0) | (numbers >= end)
+    if is_outside.any():
         raise PartitionError(
-            f"{where}: {name} {outside[0]} does not exist; numbers go from 0 to {end - 1}"
+            f"{where}: {name} {numbers[is_outside][0]} does not exist; "
+            f"numbers go from 0 to {end - 1}"
         )
-    result: NDArray[np.int64] = numbers
+    result: NDArray[np.int64] = numbers.astype(np.int64)
     return result

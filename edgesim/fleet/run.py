@@ -15,9 +15,10 @@ import torch
 from rich.console import Console
 
 from edgesim.assembly.build import Compute, choose_compute, make_flat_model
+from edgesim.assembly.own_errors import own_code
 from edgesim.assembly.own_model import example_batch
 from edgesim.assembly.preparation import Prepared, prepare
-from edgesim.errors import EdgesimError
+from edgesim.errors import EdgesimError, OwnCodeError
 from edgesim.fleet.conduct import Fleet, conduct, run_to_its_end
 from edgesim.fleet.environment import describe_environment, quiet_ray
 from edgesim.fleet.inline import InlineFleet
@@ -63,6 +64,7 @@ class RunResult:
         return Path(self.place)
 
 
+@own_code()
 def run_scenario(
     prepared: Prepared,
     out: Path | str,
@@ -110,6 +112,7 @@ def run_scenario(
             return run.do(recover=False)
 
 
+@own_code()
 def resume_run(
     place: Path | str,
     *,
@@ -303,10 +306,11 @@ class _Run:
             # resumed.
             monitor.close()
             raise
-        except BaseException:
+        except BaseException as error:
             monitor.close()
             if has_started:
-                self._tell_how_to_resume(monitor.rounds_done)
+                can_go_on = not isinstance(error, OwnCodeError)
+                self._tell_how_to_resume(monitor.rounds_done, can_go_on=can_go_on)
             raise
         names = self.prepared.scenario.fleet.names
         # Parts are kept until summary.json says that all is there.
@@ -330,15 +334,21 @@ class _Run:
         except EdgesimError as error:
             _log.warning("a restart of an actor is not counted: %s", error)
 
-    def _tell_how_to_resume(self, rounds_done: int | None) -> None:
-        """Join what is recorded, and say what to do, if the run's folder is still there."""
+    def _tell_how_to_resume(self, rounds_done: int | None, *, can_go_on: bool) -> None:
+        """Join what is recorded, and say what to do, if the run's folder is still there.
+
+        A run that one's own code has stopped would stop there again.
+        """
         place = self.directory.place
         said = "stopped" if rounds_done is None else f"stopped after round {rounds_done}"
         try:
             if not self.directory.has(ABOUT):
                 say(self.console, f"{said}; {place} is gone, and what was recorded with it")
                 return
-            say(self.console, f"{said}; go on with: edgesim resume {place}")
+            if can_go_on:
+                say(self.console, f"{said}; go on with: edgesim resume {place}")
+            else:
+                say(self.console, f"{said}; all rounds until then are kept: {place}")
             self.directory.merge_rounds(self.prepared.scenario.fleet.names, keep_parts=True)
         except EdgesimError as error:
             _log.warning("what was recorded is kept in parts: %s", error)

@@ -33,6 +33,11 @@ class Evaluation:
     loss: float
     metrics: Mapping[str, float] = field(default_factory=dict)
 
+    @property
+    def figures(self) -> dict[str, float | None]:
+        """All of them, by name."""
+        return {"accuracy": self.accuracy, "loss": self.loss, **self.metrics}
+
 
 class FlatModel:
     """Wraps a model, taking over its tensors; not for use by two threads at once.

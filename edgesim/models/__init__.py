@@ -6,12 +6,14 @@ from edgesim.models.eight_bit import EightBit
 from edgesim.models.errors import ModelError
 from edgesim.models.evonorm import EvoNormS0, evonorm_s0
 from edgesim.models.kind import ModelKind
-from edgesim.models.layers import FullPrecision, Layers
-from edgesim.models.norms import NORMS, NormKind
+from edgesim.models.layers import FullPrecision, Layers, ResidualSum
+from edgesim.models.norms import NORMS, BatchNormReLU, NormKind
+from edgesim.models.range_norms import RangeBatchNormReLU, RangeEvoNorm
 
 __all__ = [
     "MODELS",
     "NORMS",
+    "BatchNormReLU",
     "EightBit",
     "EvoNormS0",
     "FullPrecision",
@@ -19,6 +21,9 @@ __all__ = [
     "ModelError",
     "ModelKind",
     "NormKind",
+    "RangeBatchNormReLU",
+    "RangeEvoNorm",
+    "ResidualSum",
     "SeededDropout",
     "build_model",
     "check_model",

@@ -140,6 +140,20 @@ EVALUATIONS: tuple[Column, ...] = (
     Column("model_norm", "float64", "consensus: |z_bar|; device: |z_i|; Euclidean, in float64"),
 )
 
+OWN_EVALUATIONS: tuple[Column, ...] = (
+    Column(
+        "own_accuracy",
+        "float64",
+        "device: accuracy on its own held-out samples; consensus: of the averaged model, mean over "
+        "devices; null of a device without such samples, and in a task without accuracy",
+    ),
+    Column("own_loss", "float64", "the same of the loss"),
+)
+"""Columns of evaluations.parquet where devices have held-out samples of their own.
+
+A further measure NAME of a task is there as own_NAME too.
+"""
+
 VIRTUAL_EVALUATIONS: tuple[Column, ...] = (
     Column(
         "virtual_time_s",
@@ -164,7 +178,7 @@ DEVICES: tuple[Column, ...] = (
     Column("samples", "int64", "training samples in its shard"),
     Column("label_counts", "list<int64>", "training samples of each class"),
     Column("parameters", "int64", "trainable parameters, D"),
-    Column("shard_bytes", "int64", "bytes of its images and labels"),
+    Column("shard_bytes", "int64", "bytes of its inputs and targets: images and labels"),
     Column(
         "memory_bytes",
         "int64",
@@ -186,6 +200,11 @@ DEVICES: tuple[Column, ...] = (
         )
     ),
 )
+
+OWN_DEVICES: tuple[Column, ...] = (
+    Column("held_out_samples", "int64", "test samples that are its own"),
+)
+"""Columns of devices.parquet where devices have held-out samples of their own."""
 
 VIRTUAL_DEVICES: tuple[Column, ...] = (Column("profile", "string", "name of the device's profile"),)
 """Columns of devices.parquet where devices have profiles."""

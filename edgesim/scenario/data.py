@@ -75,6 +75,10 @@ class FilePartition(Section):
         description="CSV or Parquet file with the columns sample and device, numbers from 0; "
         "samples that it does not name are not used"
     )
+    test_path: PathText | None = Field(
+        default=None,
+        description="the same of test samples: what of them each device is evaluated on beside all",
+    )
 
 
 class OtherPartition(Section):

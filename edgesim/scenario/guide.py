@@ -97,6 +97,7 @@ _EXAMPLES: dict[str, object] = {
     "every_rounds": 100,
     "every_virtual_s": 300.0,
     "samples": 1000,
+    "own_samples": 100,
     "device_sample": 20,
     "checkpoint_every_s": 60.0,
     "checkpoint_every_rounds": 100,
@@ -119,6 +120,7 @@ _EXAMPLES_BY_KEY: dict[str, object] = {
     "data.source": "digits",
     "data.partition.column": "user",
     "data.partition.path": "shards.csv",
+    "data.partition.test_path": "test_shards.csv",
     "model.name": "resnet20",
     "gossip.compressor": {"kind": "top_k", "keep": 0.1},
 }

@@ -225,7 +225,7 @@ class _Converter:
 
     def _convert_key(self, key: str, node: Node) -> object:
         value = self.convert(node)
-        if key not in {"path", *KEYS} or not isinstance(value, str) or not value:
+        if key not in {"path", "test_path", *KEYS} or not isinstance(value, str) or not value:
             return value
         folder = Path.cwd() if is_from_override(node) else self._folder
         try:

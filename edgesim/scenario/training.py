@@ -207,6 +207,11 @@ class EvaluationSection(Section):
     samples: Count | None = Field(
         default=None, description="use the first N test samples of a fixed shuffle; null: all"
     )
+    own_samples: Natural | None = Field(
+        default=None,
+        description="test samples of each device's own that models are evaluated on too, at most, "
+        "where data.partition says whose they are; null: all, 0: none",
+    )
     device_models: Literal["every", "final", "never"] = Field(
         default="final",
         description=(

@@ -36,7 +36,7 @@ from edgesim.study.tables.as_json import (
 )
 from edgesim.study.tables.comparison_tables import catalog_tables, comparison_tables
 from edgesim.study.tables.ratio import Ratio
-from edgesim.study.tables.scenario_tables import overview_table, scenario_tables
+from edgesim.study.tables.scenario_tables import measured_notes, overview_table, scenario_tables
 from edgesim.study.tables.table import Table
 
 
@@ -87,7 +87,7 @@ class Study:
         if self.other is not None:
             overview, *others = scenario_tables(self.other)
             tables += [overview, *(replace(t, title=f"other: {t.title}") for t in others)]
-            tables.append(side_by_side_table(self.names, self.pairs))
+            tables.append(self._side_by_side_table(self.other))
         return (*tables, *self.catalog_tables())
 
     def short_tables(self) -> tuple[Table, ...]:
@@ -95,7 +95,14 @@ class Study:
         if self.other is None:
             return scenario_tables(self.costs)
         overviews = overview_table(self.costs), overview_table(self.other)
-        return (*overviews, side_by_side_table(self.names, self.pairs))
+        return (*overviews, self._side_by_side_table(self.other))
+
+    def _side_by_side_table(self, other: IterationCosts) -> Table:
+        measured = (
+            *measured_notes(self.costs, "work and memory of"),
+            *measured_notes(other, "work and memory of"),
+        )
+        return side_by_side_table(self.names, self.pairs, tuple(dict.fromkeys(measured)))
 
     def paper_tables(self) -> tuple[Table, ...]:
         """The paper's ratios of fp32 to 8 bits, of the scenario's model."""

@@ -56,8 +56,10 @@ def side_by_side(first: IterationCosts, second: IterationCosts) -> tuple[Pair, .
     )
 
 
-def side_by_side_table(names: tuple[str, str], pairs: tuple[Pair, ...]) -> Table:
-    """Table of both scenarios and of the ratios, first by second."""
+def side_by_side_table(
+    names: tuple[str, str], pairs: tuple[Pair, ...], notes: tuple[str, ...]
+) -> Table:
+    """Table of both scenarios and of the ratios, first by second, with notes below it."""
     rows: list[tuple[str, ...]] = []
     topic: str = ""
     for pair in pairs:
@@ -72,7 +74,7 @@ def side_by_side_table(names: tuple[str, str], pairs: tuple[Pair, ...]) -> Table
         f"{names[0]} / {names[1]}",
         ("", *names, "ratio"),
         tuple(rows),
-        ("Of each fleet's device that holds the most, but for the lines on the fleet.",),
+        ("Of each fleet's device that holds the most, but for the lines on the fleet.", *notes),
     )
 
 

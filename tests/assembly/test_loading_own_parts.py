@@ -56,10 +56,15 @@ def test_tracebacks_show_lines_of_a_file_that_is_not_there():
             "def Mine():\n    raise ValueError('no\\nluck')",
             "Mine",
             {},
-            "line 2: ValueError: no luck",
+            "fails at /gone/mine.py:2: ValueError: no luck",
         ),
-        ("import nonsense_of_tests", "Mine", {}, "fails in line 1: ModuleNotFoundError: No module"),
-        ("x = (", "Mine", {}, "fails in line 1: SyntaxError"),
+        (
+            "import nonsense_of_tests",
+            "Mine",
+            {},
+            "fails at /gone/mine.py:1: ModuleNotFoundError: No module",
+        ),
+        ("x = (", "Mine", {}, "fails at /gone/mine.py:1: SyntaxError"),
     ],
 )
 def test_what_does_not_work_is_refused_in_one_line(source, name, options, said):

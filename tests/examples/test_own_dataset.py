@@ -88,8 +88,8 @@ def test_a_file_says_who_has_which_sample(tmp_path):
     [
         ("sample,owner\n0,0\n", "must have sample and device"),
         ("sample,device\n0,0\n0,1\n", "names sample 0 twice"),
-        ("sample,device\n0,0\n1,7\n", "device 7 is not there"),
-        ("sample,device\n0,0\n999,1\n", "sample 999 is not there"),
+        ("sample,device\n0,0\n1,7\n", "device 7 does not exist"),
+        ("sample,device\n0,0\n999,1\n", "sample 999 does not exist"),
         ("sample,device\n0,0\n1,0\n", "gives device 1 no sample"),
         ("sample,device\n0,x\n", "must hold a whole number"),
     ],

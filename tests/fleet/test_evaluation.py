@@ -130,14 +130,13 @@ def test_each_batch_is_rounded_by_seed_model_round_and_its_number(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("x", "whose"), [((900.0, -500.0), "the averaged"), ((900.0, -900.0), "the device 0's")]
+    ("x", "whose"),
+    [((900.0, -500.0), "the averaged model"), ((900.0, -900.0), "the model of device 0")],
 )
 def test_whose_model_diverged_is_told(x, whose):
     snapshots = [snapshot(device, [x[device], 0.0], 1.0) for device in (0, 1)]
     evaluator = evaluator_of()
-    with pytest.raises(
-        DivergedError, match=f"^{whose} model after round 7 diverged: activations of"
-    ):
+    with pytest.raises(DivergedError, match=f"^{whose} after round 7 diverged: activations of"):
         evaluator.evaluate(snapshots, devices_too=True)
     evaluator.close()
 

@@ -1,6 +1,7 @@
 """References to one's own parts: their form, where files are, and what their content is called."""
 
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -124,3 +125,13 @@ def test_the_guide_says_where_ones_own_parts_may_stand():
     assert "./file.py:Name" in entry.must_be
     options = {entry.key: entry.condition for entry in guide("gossip") if "options" in entry.key}
     assert "gossip.algorithm: ./file.py:Name" in options["gossip.options"]
+
+
+def test_the_guide_names_every_group_of_entry_points():
+    sources = (ROOT / "edgesim" / "scenario").glob("*.py")
+    used = {
+        group for path in sources for group in re.findall(r'"(edgesim\.[a-z]+)"', path.read_text())
+    }
+    said = (ROOT / "docs" / "own-parts.md").read_text().partition("The groups are ")[2]
+    assert set(re.findall(r"`(edgesim\.[a-z]+)`", said.partition("\n\n")[0])) == used
+    assert "edgesim.partitions" in used

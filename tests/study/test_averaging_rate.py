@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from edgesim.assembly.build import make_schedule
-from edgesim.assembly.gossip import make_algorithm
+from edgesim.assembly.gossip import make_algorithm, with_rate
 from edgesim.assembly.rate_search import search as averaging_rate
 from edgesim.assembly.rate_search.search import (
     RATES,
@@ -23,7 +23,7 @@ from edgesim.assembly.rate_search.search import (
 )
 from edgesim.assembly.rate_search.search_fleet import MOST_DEVICES, search_fleet
 from edgesim.assembly.rate_search.trial import Trials
-from edgesim.assembly.subject import subject_of, with_rate
+from edgesim.assembly.subject import subject_of
 from edgesim.errors import ScenarioError
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.scenario import load_scenario

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgesim.assembly.gossip import make_compressor, where_devices_disagree
+from edgesim.assembly.gossip import make_compressor, where_devices_disagree, with_rate
 from edgesim.assembly.rate_search.search_fleet import search_fleet
 from edgesim.assembly.rate_search.trial import Trials
-from edgesim.assembly.subject import subject_of, with_rate
+from edgesim.assembly.subject import subject_of
 from edgesim.data.shape import DataShape
 from edgesim.errors import ScenarioError
 from edgesim.learning.parameters import ParameterLayout

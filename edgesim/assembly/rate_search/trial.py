@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from edgesim.assembly.free_clocks import EndOfRound, clocks_of
-from edgesim.assembly.gossip import make_algorithm
+from edgesim.assembly.gossip import make_algorithm, with_rate
 from edgesim.assembly.rate_search.search_fleet import SearchFleet
-from edgesim.assembly.subject import Subject, with_rate
+from edgesim.assembly.subject import Subject
 from edgesim.gossip.algorithm import Algorithm, GossipState, OutEdge, Share
 from edgesim.hardware.free_clock import MessageKey
 from edgesim.learning.parameters import ParameterLayout

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 
 from edgesim.assembly.build import make_flat_model
 from edgesim.assembly.devices import make_devices
+from edgesim.assembly.own_errors import own_code
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.data.arrays import Shard
 from edgesim.fleet.host.host import Host
@@ -19,6 +20,7 @@ from edgesim.fleet.transport.network import Network
 from edgesim.results.run_directory import RunDirectory
 
 
+@own_code("while devices are made")
 def build_host(
     plan: FleetPlan,
     shards: Mapping[int, Shard],

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from queue import SimpleQueue
 from threading import Event
 from time import perf_counter
 
+from edgesim.assembly.own_errors import own_code
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.device.device import Device
 from edgesim.device.mail import Arrival, Envelope
@@ -58,7 +60,7 @@ class Turns:
     def first(self, device: Device, records: DeviceRecords) -> list[Envelope]:
         """Run a device until it sends its first messages or has to wait for messages."""
         self._recorder.begin(device)
-        with self._core():
+        with self._core(), own_code(partial(_when, device)):
             return self._run_on(device, records, self._train(device, records))
 
     def next(
@@ -66,7 +68,7 @@ class Turns:
     ) -> list[Envelope]:
         """Absorb what has arrived, end and record the round, and run until the next messages."""
         start = perf_counter()
-        with self._core():
+        with self._core(), own_code(partial(_when, device)):
             waited_s += perf_counter() - start
             envelopes = self._round(device, records, arrivals, waited_s)
             return self._run_on(device, records, envelopes)
@@ -114,7 +116,8 @@ class Turns:
 
     def send(self, device: Device, records: DeviceRecords) -> list[Envelope]:
         """The messages of a step."""
-        envelopes = device.send()
+        with own_code(partial(_when, device)):
+            envelopes = device.send()
         if self._keeps_envelopes:  # logged before they are sent: a receiver may request any of them
             records.log.add(envelopes)
         return envelopes
@@ -126,3 +129,8 @@ class Turns:
         finally:
             self._models.put(model)
         return [] if device.pace.listens_first else self.send(device, records)
+
+
+def _when(device: Device) -> str:
+    """Where in a run a device is, in messages."""
+    return f"on {device.participant.trainer.label} in round {device.round_index}"

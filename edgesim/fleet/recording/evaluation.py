@@ -7,16 +7,19 @@ Symbols:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from math import sqrt
 from queue import SimpleQueue
 from threading import Event
-from typing import Any
+from types import MappingProxyType
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from edgesim.assembly.own_errors import own_code
 from edgesim.device.trainer import DivergedError
 from edgesim.errors import EdgesimError
 from edgesim.learning.flat_model import Evaluation, FlatModel
@@ -26,6 +29,9 @@ from edgesim.results.snapshot import Snapshot
 from edgesim.streams import Purpose, stream, torch_seed
 
 CONSENSUS = -1  # number that stands for the consensus model in tables
+
+Passes = Callable[[], Iterable[tuple[Tensor, Tensor]]]
+"""Gives a pass over samples in batches, the same each time."""
 
 
 def consensus_of(snapshots: Sequence[Snapshot]) -> Snapshot:
@@ -105,6 +111,8 @@ class Evaluator:
         seed: of the scenario, for activations that are rounded at random, and for the sample of
             devices.
         most_devices: whose own models are evaluated; None: all.
+        own_passes: over the held-out samples of each device that has its own, by device. A device's
+            model is evaluated on its own, the consensus model on those of all devices.
 
     Attributes:
         distances: distance |z_i - z_bar| of each device's model in the newest evaluation.
@@ -113,14 +121,16 @@ class Evaluator:
     def __init__(
         self,
         models: Sequence[FlatModel],
-        make_batches: Callable[[], Iterable[tuple[Tensor, Tensor]]],
+        make_batches: Passes,
         rounds_per_epoch: int,
         seed: int,
         most_devices: int | None = None,
+        own_passes: Mapping[int, Passes] = MappingProxyType({}),
     ) -> None:
         self.num_threads = len(models)
         self._most_devices = most_devices
         self._make_batches = make_batches
+        self._own_passes = own_passes
         self._rounds_per_epoch = rounds_per_epoch
         self._seed = seed
         self._models: SimpleQueue[FlatModel] = SimpleQueue()
@@ -187,8 +197,9 @@ class Evaluator:
                 "model_norm": float(torch.linalg.vector_norm(debiased(snapshot))),
                 "virtual_time_s": snapshot.virtual_time_s,
                 **result.metrics,
+                **own,
             }
-            for (snapshot, distance), result in zip(subjects, results, strict=True)
+            for (snapshot, distance), (result, own) in zip(subjects, results, strict=True)
         ]
 
     def _chosen(self, snapshots: Sequence[Snapshot], present: set[int]) -> set[int]:
@@ -196,29 +207,63 @@ class Evaluator:
         order = evaluated_devices(len(snapshots), self._most_devices, self._seed)
         return set([device for device in order if device in present][: self._most_devices])
 
-    def _evaluate_one(self, snapshot: Snapshot) -> Evaluation:
+    def _evaluate_one(self, snapshot: Snapshot) -> tuple[Evaluation, dict[str, float | None]]:
+        """A model on the common samples, and the mean over devices' own samples."""
         model = self._models.get()
         try:
-            model.load_(debiased(snapshot), snapshot.buffers)
-            return model.evaluate(self._batches_until_closed(model, snapshot))
+            return self._evaluate_with(model, snapshot)
         except NonFiniteError as error:
-            subject = "averaged" if snapshot.device == CONSENSUS else f"device {snapshot.device}'s"
             raise DivergedError(
-                f"the {subject} model after round {snapshot.round_index} diverged: {error}; "
+                f"{_subject(snapshot)} diverged: {error}; "
                 "lower training.optimizer.lr or gossip.averaging_rate"
             ) from error
         finally:
             self._models.put(model)
 
-    def _batches_until_closed(
+    def _evaluate_with(
         self, model: FlatModel, snapshot: Snapshot
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """The batches; each is rounded with noise of its own."""
+    ) -> tuple[Evaluation, dict[str, float | None]]:
+        with own_code(f"in the evaluation of {_subject(snapshot)}"):
+            model.load_(debiased(snapshot), snapshot.buffers)
+            seeds = self._seeds(snapshot)
+            common = model.evaluate(self._seeded(model, self._make_batches, seeds))
+            is_mean = snapshot.device == CONSENSUS
+            passes = list(self._own_passes.values()) if is_mean else []
+            if snapshot.device in self._own_passes:
+                passes = [self._own_passes[snapshot.device]]
+            own = [model.evaluate(self._seeded(model, each, seeds)) for each in passes]
+            return common, _own_figures(common, own) if self._own_passes else {}
+
+    def _seeds(self, snapshot: Snapshot) -> Iterator[int]:
+        """Seeds of the rounding in each batch that a model sees."""
         subject = snapshot.device - CONSENSUS
         purpose, round_index = Purpose.EVALUATION_ROUNDING, snapshot.round_index
-        seed = torch_seed(self._seed, purpose, subject, round_index)
-        for number, batch in enumerate(self._make_batches()):
+        return count(torch_seed(self._seed, purpose, subject, round_index))
+
+    def _seeded(
+        self, model: FlatModel, passes: Passes, seeds: Iterator[int]
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """The batches of a pass until `close`; each is rounded with noise of its own."""
+        for batch in passes():
             if self._is_closed.is_set():
                 raise EvaluationStoppedError("the evaluation was stopped")
-            seed_rounding_(model.leaf_modules, seed + number)
+            seed_rounding_(model.leaf_modules, next(seeds))
             yield batch
+
+
+def _subject(snapshot: Snapshot) -> str:
+    """Whose model it is, in messages."""
+    device = snapshot.device
+    whose = "averaged model" if device == CONSENSUS else f"model of device {device}"
+    return f"the {whose} after round {snapshot.round_index}"
+
+
+def _own_figures(common: Evaluation, own: Sequence[Evaluation]) -> dict[str, float | None]:
+    """Means over devices of what a model reaches on their own samples, by column."""
+    figures = [each.figures for each in own]
+    return {
+        f"own_{name}": None
+        if value is None or not figures
+        else sum(cast("float", each[name]) for each in figures) / len(figures)
+        for name, value in common.figures.items()
+    }

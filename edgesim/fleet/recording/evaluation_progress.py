@@ -17,12 +17,16 @@ class EvaluationProgress:
         console: where it is said.
         num_devices: of the fleet.
         num_samples: that each model is evaluated on.
+        noun: what samples are called.
     """
 
-    def __init__(self, console: Console, num_devices: int, num_samples: int) -> None:
+    def __init__(
+        self, console: Console, num_devices: int, num_samples: int, noun: str = "images"
+    ) -> None:
         self._console = console
         self._num_devices = num_devices
         self._num_samples = num_samples
+        self._noun = noun
         self._start_s = self._next_line_s = 0.0
         self._is_estimated = False
 
@@ -46,7 +50,7 @@ class EvaluationProgress:
             of_all = "" if devices == all_devices else f" of {all_devices}"
             self._say(
                 f"evaluating the averaged model and those of {devices}{of_all} devices on "
-                f"{self._num_samples:,} images each"
+                f"{self._num_samples:,} {self._noun} each"
             )
             return f"evaluated 0/{total} models"
         left_s = (now_s - self._start_s) / done * (total - done)

@@ -27,7 +27,13 @@ from edgesim.fleet.recording.fleet_state import (
 )
 from edgesim.fleet.recording.view import View
 from edgesim.fleet.transport.progress import Progress
-from edgesim.results.columns import EVALUATIONS, VIRTUAL_EVALUATIONS, Column, columns_that_hold
+from edgesim.results.columns import (
+    EVALUATIONS,
+    OWN_EVALUATIONS,
+    VIRTUAL_EVALUATIONS,
+    Column,
+    columns_that_hold,
+)
 from edgesim.results.run_directory import RunDirectory
 
 MIN_PAUSE_S, MAX_PAUSE_S = 0.5, 5.0  # between questions to the actors how far they are
@@ -56,6 +62,7 @@ class Monitor:
         evaluation_rounds: rounds whose snapshots will come, increasing.
         device_models: when devices' own models are evaluated.
         num_test_samples: that each of them is evaluated on.
+        noun: what samples are called.
         view: where progress is shown.
         sinks: who else is told.
         warn: says what is wrong with the rows of evaluations.parquet up to now, if anything.
@@ -71,6 +78,7 @@ class Monitor:
         device_models: Literal["every", "final", "never"],
         num_test_samples: int,
         view: View,
+        noun: str = "images",
         sinks: Iterable[Sink] = (),
         warn: Callable[[Sequence[dict[str, Any]]], str | None] = lambda _: None,
     ) -> None:
@@ -84,7 +92,7 @@ class Monitor:
         self._sinks: list[Sink] = [view, *sinks]
         self._warn = warn
         self._has_warned = False
-        self._shown = EvaluationProgress(view.console, facts.num_devices, num_test_samples)
+        self._shown = EvaluationProgress(view.console, facts.num_devices, num_test_samples, noun)
         self._fleet = FleetState(facts)
         self._restarts: dict[int, int] = {}
         self._slowest_round: int | None = 0
@@ -244,6 +252,12 @@ class Monitor:
         self.rows.extend(rows)
         columns = columns_that_hold(EVALUATIONS, VIRTUAL_EVALUATIONS, self.rows[0])
         columns += tuple(Column(name, "float64", said) for name, said in facts.measures.items())
+        if "own_loss" in self.rows[0]:
+            columns += OWN_EVALUATIONS
+            columns += tuple(
+                Column(f"own_{name}", "float64", f"on own held-out samples: {said}")
+                for name, said in facts.measures.items()
+            )
         self._directory.write_table("evaluations.parquet", self.rows, columns, names=facts.names)
         self._pending.pop(0)
         if not is_final:  # the final models stay, under models/

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 from edgesim.assembly.build import Compute, make_flat_model, make_task
 from edgesim.assembly.equipment import device_profiles
@@ -37,6 +38,10 @@ def make_monitor(
         prepared.training.rounds_per_epoch,
         prepared.scenario.seed,
         None if evaluation.device_sample == "all" else evaluation.device_sample,
+        {
+            device: partial(passes_over, samples, evaluation.batch_size, data.mean, data.std)
+            for device, samples in prepared.own_test_samples().items()
+        },
     )
     return Monitor(
         directory,
@@ -45,6 +50,7 @@ def make_monitor(
         evaluation_rounds=prepared.training.evaluation_rounds,
         device_models=evaluation.device_models,
         num_test_samples=len(test),
+        noun=prepared.dataset.noun,
         view=view,
         sinks=sinks,
         warn=lambda rows: growth_warning(rows, prepared.scenario, prepared.schedule),

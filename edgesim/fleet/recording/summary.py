@@ -21,8 +21,15 @@ from edgesim.device.trainer import DivergedError
 from edgesim.fleet.recording.departures import departures
 from edgesim.fleet.recording.divergence import growth_warning
 from edgesim.fleet.recording.evaluation import CONSENSUS
-from edgesim.results.columns import BATTERY_DEVICES, DEVICES, VIRTUAL_DEVICES, columns_that_hold
+from edgesim.results.columns import (
+    BATTERY_DEVICES,
+    DEVICES,
+    OWN_DEVICES,
+    VIRTUAL_DEVICES,
+    columns_that_hold,
+)
 from edgesim.results.run_directory import RunDirectory
+from edgesim.scenario.schema import Scenario
 
 _SUMMED = (
     "sent_bytes",
@@ -72,10 +79,12 @@ def write_devices(prepared: Prepared, directory: RunDirectory) -> None:
         row |= {f"memory_{name}_bytes": size for name, size in memory.by_component.items()}
         row["memory_bytes"] = memory.total
         row["profile"] = profiles[int(row["device"])].name if profiles else None
+        own = prepared.held_out
+        row["held_out_samples"] = len(own[int(row["device"])]) if own else None
     charges = _charges_left(directory.read_table("rounds.parquet"))
     for row in rows:
         row["charge_left_j"] = charges[row["device"]] if charges else None
-    columns = columns_that_hold(DEVICES, VIRTUAL_DEVICES + BATTERY_DEVICES, rows[0])
+    columns = columns_that_hold(DEVICES, OWN_DEVICES + VIRTUAL_DEVICES + BATTERY_DEVICES, rows[0])
     directory.write_table("devices.parquet", rows, columns, names=prepared.scenario.fleet.names)
 
 
@@ -145,7 +154,8 @@ def summarise(
         "parameters": prepared.layout.numel,
         "consensus_accuracy": consensus["accuracy"],
         "consensus_loss": consensus["loss"],
-        **{f"consensus_{name}": consensus[name] for name in make_task(scenario).metrics},
+        **_measures(scenario, consensus),
+        **_on_own_samples(consensus, of_devices),
         "consensus_distance": consensus["consensus_distance"],
         "averaging_rate": averaging_rate(scenario),
         "warnings": [growth] if growth else [],
@@ -163,6 +173,29 @@ def summarise(
         "resumes": len(environment.get("resumed", [])),
         "wall_s": wall_s,
     }
+
+
+def _measures(scenario: Scenario, consensus: Mapping[str, Any]) -> dict[str, Any]:
+    """What a task measures beside accuracy and loss; empty for one that measures nothing else."""
+    names = list(make_task(scenario).metrics)
+    found = {f"consensus_{name}": consensus[name] for name in names}
+    return {"measures": names, **found} if names else {}
+
+
+def _on_own_samples(
+    consensus: Mapping[str, Any], of_devices: Sequence[Mapping[str, Any]]
+) -> dict[str, float | None]:
+    """The last evaluation on devices' own held-out samples; empty where there are none."""
+    found: dict[str, float | None] = {}
+    for name in (name for name in consensus if name.startswith("own_")):
+        values = [row[name] for row in of_devices if row[name] is not None]
+        found |= {
+            f"consensus_{name}": consensus[name],
+            f"device_{name}_min": min(values, default=None),
+            f"device_{name}_mean": sum(values) / len(values) if values else None,
+            f"device_{name}_max": max(values, default=None),
+        }
+    return found
 
 
 def _departures(

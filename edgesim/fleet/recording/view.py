@@ -43,6 +43,8 @@ def say(console: Console, line: str) -> None:
 def evaluation_line(row: Mapping[str, Any]) -> str:
     """What an evaluation found of the averaged model."""
     found = "" if row["accuracy"] is None else f"consensus accuracy {row['accuracy']:.4f}, "
+    if row.get("own_accuracy") is not None:
+        found += f"on devices' own samples {row['own_accuracy']:.4f}, "
     return (
         f"epoch {row['epoch']:.4g} (round {row['round']}): {found}"
         f"loss {row['loss']:.4f}, consensus distance {row['consensus_distance']:.4g}"

@@ -87,7 +87,7 @@ def work_table(costs: IterationCosts) -> Table:
         tuple(rows),
         (
             "Traffic: bytes read and written. Encoding and checksums of messages are left out.",
-            *_measured(costs, "work of"),
+            *measured_notes(costs, "work of"),
         ),
     )
 
@@ -112,7 +112,7 @@ def memory_table(costs: IterationCosts) -> Table:
         (
             *filter(None, map(_fit, all_kinds[:MOST_KINDS])),
             *_left_out(all_kinds),
-            *_measured(costs, "activations and layer gradients of a step, for"),
+            *measured_notes(costs, "activations and layer gradients of a step, for"),
         ),
     )
 
@@ -167,7 +167,7 @@ def energy_table(costs: IterationCosts) -> Table:
             "* counts below for the fleet; set hardware.energy_table to choose.",
             *notes,
             *_left_out(all_kinds),
-            *_measured(costs, "work of"),
+            *measured_notes(costs, "work of"),
         ),
     )
 
@@ -193,7 +193,7 @@ def time_table(costs: IterationCosts) -> Table:
             )
             + how,
             *_left_out(all_kinds),
-            *_measured(costs, "work of"),
+            *measured_notes(costs, "work of"),
         ),
     )
 
@@ -212,7 +212,7 @@ def fleet_table(costs: IterationCosts) -> Table:
         rows.append(("virtual time of it", with_unit(training.seconds, "s")))
     rows += _battery_rows(costs)
     notes = [] if costs.steady_state else ["Energy is that of computing and DRAM alone."]
-    notes += _measured(costs, "work of")
+    notes += measured_notes(costs, "work of")
     return Table("the fleet", ("", ""), tuple(rows), tuple(notes))
 
 
@@ -224,7 +224,7 @@ def _count(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def _measured(costs: IterationCosts, what: str) -> tuple[str, ...]:
+def measured_notes(costs: IterationCosts, what: str) -> tuple[str, ...]:
     """A note on measured numbers, without closed form, in a table."""
     layers = costs.subject.model.measured_layers
     return (f"Measured, no closed form: {what} {', '.join(layers)}.",) if layers else ()

@@ -1,0 +1,226 @@
+"""What one's own code does wrong is said in two lines: which part, file and line, what to do."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+
+import pytest
+from runs_of_examples import EXAMPLES, train
+
+from edgesim import UnfinishedRunWarning, cli, load_run
+from edgesim.assembly.preparation import prepare
+from edgesim.errors import EdgesimError, OwnCodeError
+from edgesim.scenario import load_scenario
+from edgesim.study.iteration import iteration_costs
+
+ALGORITHM, COMPRESSOR = "gossip.algorithm", "gossip.compressor.kind"
+OPTIMIZER, SCHEDULE, TASK = "training.optimizer.kind", "training.schedule.kind", "training.task"
+MODEL, DATASET, PARTITION = "model.name", "data.source", "data.partition.kind"
+
+SCENARIOS = {
+    ALGORITHM: ("all_own.yaml", "ecq_gossip.py"),
+    COMPRESSOR: ("all_own.yaml", "block_compressor.py"),
+    MODEL: ("all_own.yaml", "gated.py"),
+    DATASET: ("all_own.yaml", "sensors.py"),
+    OPTIMIZER: ("adam.yaml", "adam.py"),
+    SCHEDULE: ("cosine.yaml", "cosine.py"),
+    TASK: ("power.yaml", "power.py"),
+    PARTITION: ("few_labels.yaml", "few_labels.py"),
+}
+
+NO_ROUNDS = [
+    (ALGORITHM, "u, v = state.u,", "u, v = nothing,", "send_ fails at {file}:37: NameError"),
+    (ALGORITHM, '"ecq"', '"ECQ!"', "name is 'ECQ!'; must be 1 to 32 of a-z, 0-9 and _"),
+    (ALGORITHM, "return EcqState(", "return (", "init gives an object of type tuple; must be a G"),
+    (ALGORITHM, "return Buffers(kept=1,", "return dict(a=1,", "of type dict; must be a Buffers"),
+    (ALGORITHM, "return send *", "return 0 * send.macs *", "work fails at {file}:56: TypeError"),
+    (ALGORITHM, "fade: float", "fade: float = 1\n    more: object = ([],)", "can't be hashed"),
+    (ALGORITHM, "return [Share(", "return [None and Share(", "must be a list of Share, one for"),
+    (ALGORITHM, "Share(edge.receiver,", "Share(7,", "to device 1, send_ gives shares for [7]"),
+    (ALGORITHM, "for share in received:", "x = 1", "fails at {file}:47: IndentationError"),
+    (
+        ALGORITHM,
+        "c.add_to_(v, scale=-1.0)",
+        "state.delta = {1}",
+        "kept in a checkpoint: state/delta",
+    ),
+    (ALGORITHM, "state.u -= leaving * u", "state.u = torch.tensor(1.0)", "u is tensor(1.); u is a"),
+    (ALGORITHM, "state.x, scale=-leaving", "state.x, scale=-torch.rand(1)", "from the same state"),
+    (COMPRESSOR, "return Payload(", "return (", "compress(x, layout, rng) gives an object of ty"),
+    (COMPRESSOR, "FP32, indices,", "FP32, indices[::-1],", "a payload of 23 values can't be sent"),
+    (COMPRESSOR, "codes, scales)", "codes[1:], scales)", "a payload of 22 values can't be sent"),
+    (COMPRESSOR, "np.abs(values)", "np.random.rand(len(values))", "two payloads of one vector and"),
+    (COMPRESSOR, "values = x.numpy()", "values = x.mul_(2).numpy()", "compress changes x, which"),
+    (COMPRESSOR, "x.numpy()", "x.nump()", "compress fails at {file}:38: AttributeError: 'Tensor'"),
+    (COMPRESSOR, "return 1 / self.block", "return 5", "keep is 5; must be a share of the entries"),
+    (COMPRESSOR, "return MessageForm.sparse", "return str", "form fails at {file}:32: TypeError"),
+    (COMPRESSOR, "ops = 2 *", "return 3 #", "form(layout) gives 3; must be a MessageForm"),
+    (COMPRESSOR, "return {}", "return 12", "conventions(layout) gives 12; must be a dict of byt"),
+    (OPTIMIZER, "kept: int = 2", "kept: str = '2'", "kept is '2'; must be a number of flat vect"),
+    (OPTIMIZER, "return vector_work(", "return (", "{file}:41: SyntaxError: invalid syntax. Maybe"),
+    (OPTIMIZER, "return AdamState(", "return (", "in a checkpoint: it is an object of type tuple"),
+    (OPTIMIZER, "x.sub_(", "x.sub_(0 * nan *", "step_ fails at {file}:34: NameError"),
+    (OPTIMIZER, "x.sub_(gamma", "x.sub_(torch.rand(()) * gamma", "two steps from the same state"),
+    (SCHEDULE, "return self.least", "return -1 + self.least", "rate of epoch 0 is -0.95; must be"),
+    (SCHEDULE, "self.base - self.least", "self.base - self.last", "at fails at {file}:15: Attrib"),
+    (TASK, "delta=self.delta)", "delta=self.delta, reduction='none')", "must be one number with a"),
+    (TASK, '"loss": float(', '"los": float(', "sums(outputs, targets) has no loss"),
+    (TASK, "int((errors", "((errors", "gives a tensor of torch.int64 and shape () as worst_share"),
+    (TASK, "return means", "return {'loss': 1.0}", "summary(means) has no worst_share"),
+    (TASK, '"worst_share"', '"round"', "a metric is called round; must be of a-z"),
+    (TASK, "errors = (outputs", "errors = (output", "sums fails at {file}:29: NameError"),
+    (TASK, "functional.huber_loss", "functional.huber", "loss fails at {file}:25: AttributeError"),
+    (MODEL, "(self.first(inputs)))", "(self.first(inputs)))[:1]", "that training.task can't take"),
+    (MODEL, "(self.first(inputs)))", "(self.first(inputs))),", "type tuple for a batch; it must"),
+    (MODEL, "self.slope * x)", "self.slope @ x)", "at {file}:18"),
+    (DATASET, "rng.normal(size=(CLASSES", "rng.norm(size=(CLASSES", "at {file}:24: AttributeError"),
+    (
+        DATASET,
+        "return inputs + 0.05",
+        "return inputs + 1 / 0",
+        "transform fails at {file}:42: Zero",
+    ),
+    (DATASET, "return inputs +", "return inputs[1:]; 3 +", "must give as many of the same type"),
+    (PARTITION, "np.argsort", "np.sorted", "few_labels fails at {file}:11: AttributeError"),
+]
+
+
+def broken(tmp_path, key, changes):
+    """A scenario of the examples, one of whose files is changed, and is like no other's."""
+    scenario, file = SCENARIOS[key]
+    for path in (*EXAMPLES.glob("*.py"), EXAMPLES / scenario):
+        shutil.copy(path, tmp_path)
+    source = (tmp_path / file).read_text()
+    for old, new in changes.items():
+        assert old in source
+        source = source.replace(old, new)
+    (tmp_path / file).write_text(f"{source}\n# {tmp_path}\n")
+    return tmp_path / scenario, tmp_path / file
+
+
+def frames_of(error):
+    """The note with frames of own code."""
+    return [note for note in getattr(error, "__notes__", []) if note.startswith("in your code:")]
+
+
+@pytest.mark.parametrize(("key", "old", "new", "said"), NO_ROUNDS)
+def test_it_is_found_before_a_run(tmp_path, key, old, new, said):
+    path, file = broken(tmp_path, key, {old: new})
+    with pytest.raises(EdgesimError) as caught:
+        prepare(load_scenario(path))
+    text = str(caught.value)
+    assert said.format(file=file) in text
+    assert text.startswith((f"{key}: ", "model: "))
+    assert "\n" not in text
+    for note in frames_of(caught.value):
+        files = [line for line in note.splitlines() if line.strip().startswith("File ")]
+        assert files
+        assert all(f'File "{file}"' in line for line in files)
+
+
+def test_frames_are_those_of_ones_own_code(tmp_path):
+    path, file = broken(tmp_path, MODEL, {"self.slope * x)": "self.slope @ x )"})
+    with pytest.raises(EdgesimError) as caught:
+        prepare(load_scenario(path))
+    (note,) = frames_of(caught.value)
+    lines = [line.strip() for line in note.splitlines()]
+    assert lines == [
+        "in your code:",
+        f'File "{file}", line 31, in forward',
+        "return self.second(self.gate(self.first(inputs)))",
+        *([lines[3]] if lines[3].strip("^~ ") == "" else []),
+        f'File "{file}", line 18, in forward',
+        "return x * torch.sigmoid(self.slope @ x )",
+        *([lines[-1]] if lines[-1].strip("^~ ") == "" else []),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "old", "new", "said"),
+    [
+        (COMPRESSOR, "ops = 2 *", "ops = two *", "form fails at {file}:31: NameError"),
+        (
+            ALGORITHM,
+            "n, message =",
+            "message, n = 3, 1 / 0 #",
+            "work fails at {file}:52: ZeroDiv",
+        ),
+        (OPTIMIZER, "return vector_work(", "return int(", "work fails at {file}:"),
+    ],
+)
+def test_costs_say_it_too(tmp_path, key, old, new, said):
+    path, file = broken(tmp_path, key, {old: new})
+    with pytest.raises(EdgesimError) as caught:
+        iteration_costs(load_scenario(path))
+    assert str(caught.value).startswith(f"{key}: {said.format(file=file)}")
+    assert frames_of(caught.value)
+
+
+FAILING = {
+    "delta: torch.Tensor": "delta: torch.Tensor\n    rounds: int = 0",
+    "        for share in received:": (
+        "        state.rounds += 1\n"
+        "        if state.rounds == 6:\n"
+        "            raise ArithmeticError('six is enough')\n"
+        "        for share in received:"
+    ),
+}
+ROUNDS = ("training.rounds=20", "evaluation={every_rounds: 10}")
+
+
+def test_in_a_run_nothing_is_lost_and_no_traceback_of_edgesim_is_shown(
+    tmp_path, monkeypatch, capsys
+):
+    path, file = broken(tmp_path, ALGORITHM, FAILING)
+    out, terminate = tmp_path / "run", signal.getsignal(signal.SIGTERM)
+    settings = [word for said in ROUNDS for word in ("--set", said)]
+    command = ["edgesim", "run", "--inline", "--out", str(out), *settings, str(path)]
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    signal.signal(signal.SIGTERM, terminate)
+    assert ended.value.code == cli.FAILED
+    captured = capsys.readouterr()
+    assert f"all rounds until then are kept: {out}" in captured.out
+    assert "edgesim resume" not in captured.out
+    first, second, *frames = captured.err.splitlines()[1:]  # the first line is of measured costs
+    assert first.startswith("gossip.algorithm: EcqGossip.absorb_ on device ")
+    assert f" fails at {file}:" in first
+    assert first.endswith(": ArithmeticError: six is enough")
+    assert second.startswith("mend your code and start the run anew")
+    assert frames[:2] == ["in your code:", frames[1]]
+    assert "raise ArithmeticError('six is enough')" in frames[2]
+    assert len(frames) <= 4
+    with pytest.warns(UnfinishedRunWarning):
+        rounds = load_run(out).rounds
+    assert len(rounds) > 4, "rounds until then"
+
+
+@pytest.mark.ray
+def test_in_actors_too(tmp_path, ray_address):
+    path, file = broken(tmp_path, ALGORITHM, FAILING)
+    with pytest.raises(OwnCodeError) as caught:
+        train(path, tmp_path / "run", *ROUNDS, "fleet.devices_per_actor=2", address=ray_address)
+    first, second = str(caught.value).splitlines()
+    assert first.startswith("gossip.algorithm: EcqGossip.absorb_ on device ")
+    assert f" fails at {file}:" in first
+    assert second.startswith("mend your code and start the run anew")
+    assert "Ray" not in first
+    (note,) = frames_of(caught.value)
+    assert "raise ArithmeticError" in note
+
+
+def test_in_an_evaluation(tmp_path):
+    """The first two succeed: before the run, and of the averaged model in round 1."""
+    changes = {
+        "def sums(": "calls = []\n\n    def sums(",
+        "errors = (": "self.calls.append(1)\n        errors = 1 // (len(self.calls) < 3) * (",
+    }
+    path, file = broken(tmp_path, TASK, changes)
+    with pytest.raises(OwnCodeError) as caught:
+        train(path, tmp_path / "run", "evaluation={every_rounds: 1}", inline=True)
+    first = str(caught.value).splitlines()[0]
+    assert first.startswith("training.task: Huber.sums in the evaluation of the averaged model aft")
+    assert f"fails at {file}:32: ZeroDivisionError: integer division or modulo by z" in first
