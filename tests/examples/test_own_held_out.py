@@ -66,7 +66,7 @@ def _hits(flat, z, samples):
 
 
 def test_tables_and_summary_say_it(run):
-    assert run.evaluations.columns[-2:].tolist() == OWN
+    assert {*OWN} <= {*run.evaluations.columns}
     assert run.evaluations[OWN].notna().all(axis=None)
     assert (run.devices["held_out_samples"] == 12).all()  # a fifth of 60
     last = run.evaluations[run.evaluations["round"] == 4]
