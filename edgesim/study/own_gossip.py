@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from edgesim.assembly.gossip import make_algorithm
-from edgesim.assembly.subject import with_rate
+from edgesim.assembly.gossip import make_algorithm, with_rate
 from edgesim.gossip.algorithm import Algorithm
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.scenario.gossip import IdentityCompressor, RandomKCompressor, TopKCompressor
