@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from edgesim.results.load import UnfinishedRunWarning, load_run
     from edgesim.results.run import Run
     from edgesim.scenario import Scenario, dump_scenario, load_scenario
+    from edgesim.sinks.mlflow import MLflow
+    from edgesim.sinks.tensorboard import TensorBoard
     from edgesim.sweeps.directory import SweepError
     from edgesim.sweeps.load import SweepResults, load_sweep
     from edgesim.sweeps.run import SweepWarning, sweep
@@ -37,6 +39,8 @@ _HOMES = {
     "edgesim.results.load": ("UnfinishedRunWarning", "load_run"),
     "edgesim.results.run": ("Run",),
     "edgesim.scenario": ("Scenario", "dump_scenario", "load_scenario"),
+    "edgesim.sinks.mlflow": ("MLflow",),
+    "edgesim.sinks.tensorboard": ("TensorBoard",),
     "edgesim.sweeps.directory": ("SweepError",),
     "edgesim.sweeps.load": ("SweepResults", "load_sweep"),
     "edgesim.sweeps.run": ("SweepWarning", "sweep"),
@@ -48,6 +52,7 @@ __all__ = [
     "Costs",
     "EdgesimError",
     "Evaluation",
+    "MLflow",
     "Run",
     "Scenario",
     "ScenarioError",
@@ -55,6 +60,7 @@ __all__ = [
     "SweepError",
     "SweepResults",
     "SweepWarning",
+    "TensorBoard",
     "UnfinishedRunWarning",
     "cost",
     "dump_scenario",

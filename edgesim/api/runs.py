@@ -23,7 +23,7 @@ from edgesim.results.evaluation import Callback
 from edgesim.results.load import load_run
 from edgesim.results.run import Run
 
-_OPTIONS = ("out", "inline", "address", "dashboard", "on_evaluation", "progress")
+_OPTIONS = ("out", "inline", "address", "dashboard", "on_evaluation", "sinks", "progress")
 
 
 def run(
@@ -34,6 +34,7 @@ def run(
     address: str | None = None,
     dashboard: bool = False,
     on_evaluation: Callback | Sequence[Callback] = (),
+    sinks: Sequence[Sink] = (),
     progress: bool = False,
     **overrides: object,
 ) -> Run:
@@ -51,6 +52,8 @@ def run(
         dashboard: start Ray's dashboard with it.
         on_evaluation: called with each `Evaluation`, in a thread of the run; or several of them.
             An error that one raises stops the run and is raised here.
+        sinks: also told how the fleet goes on: `edgesim.TensorBoard`, `edgesim.MLflow`, or one of
+            your own. One that fails is told no more; the run goes on.
         progress: print what `edgesim run` prints.
         **overrides: values by key. Double underscores stand for dots, and a value may be a whole
             section: `seed=2`, `fleet__devices=4`, `topology={"kind": "ring"}`. Keys with dots are
@@ -81,7 +84,7 @@ def run(
             address=address,
             dashboard=dashboard,
             console=_console(progress=progress),
-            sinks=[Callbacks(_as_tuple(on_evaluation), place)],
+            sinks=[Callbacks(_as_tuple(on_evaluation), place), *sinks],
         )
     return load_run(result.place)
 
@@ -93,6 +96,7 @@ def resume(
     address: str | None = None,
     dashboard: bool = False,
     on_evaluation: Callback | Sequence[Callback] = (),
+    sinks: Sequence[Sink] = (),
     progress: bool = False,
 ) -> Run:
     """Go on with a run that was interrupted; the result is that of an undisturbed run.
@@ -103,6 +107,7 @@ def resume(
         address: as in `run`.
         dashboard: as in `run`.
         on_evaluation: as in `run`; called with the evaluations that are made from now on.
+        sinks: as in `run`.
         progress: as in `run`.
 
     Raises:
@@ -117,7 +122,7 @@ def resume(
             address=address,
             dashboard=dashboard,
             console=_console(progress=progress),
-            sinks=[Callbacks(_as_tuple(on_evaluation), str(place))],
+            sinks=[Callbacks(_as_tuple(on_evaluation), str(place)), *sinks],
         )
     return load_run(result.place)
 

@@ -1,0 +1,68 @@
+"""Metrics of a run for MLflow; needs the extra `mlflow`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from edgesim.fleet.recording.fleet_state import FleetState
+from edgesim.sinks.steps import MissingPackageError, evaluation_values, state_values
+
+_MOST_METRICS = 1000  # of one request; MLflow's servers take no more
+
+
+class MLflow:
+    """A sink that logs to one run of MLflow; steps are rounds of the slowest device.
+
+    Args:
+        tracking_uri: of a server or a store; None: as MLflow is set up.
+        experiment: name of the experiment; made if it is not there.
+        run_name: name of the run in MLflow.
+        most_devices: a larger fleet has no metrics of single devices, only those of the fleet.
+
+    Raises:
+        MissingPackageError: MLflow is not installed.
+    """
+
+    def __init__(
+        self,
+        tracking_uri: str | None = None,
+        experiment: str = "edgesim",
+        run_name: str | None = None,
+        most_devices: int = 100,
+    ) -> None:
+        try:
+            from mlflow.tracking import MlflowClient
+        except ImportError as error:
+            raise MissingPackageError(
+                f"MLflow can't be imported ({error}); install it: pip install mlflow-skinny"
+            ) from error
+        self._client: Any = MlflowClient(tracking_uri)
+        self._most_devices = most_devices
+        found = self._client.get_experiment_by_name(experiment)
+        number = found.experiment_id if found else self._client.create_experiment(experiment)
+        self._run_id: str = self._client.create_run(number, run_name=run_name).info.run_id
+        self._is_done = False
+
+    def update(self, fleet: FleetState) -> None:
+        """Log the newest values."""
+        self._is_done = fleet.share_done >= 1.0
+        if fleet.slowest_round is not None:
+            self._log(fleet.slowest_round, state_values(fleet, self._most_devices))
+
+    def evaluated(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Log what an evaluation found of the averaged model."""
+        self._log(*evaluation_values(rows))
+
+    def close(self) -> None:
+        """End MLflow's run."""
+        self._client.set_terminated(self._run_id, "FINISHED" if self._is_done else "KILLED")
+
+    def _log(self, step: int, values: Mapping[str, float]) -> None:
+        from mlflow.entities import Metric
+
+        now_ms = int(time.time() * 1000)
+        metrics = [Metric(name, value, now_ms, step) for name, value in values.items()]
+        for first in range(0, len(metrics), _MOST_METRICS):
+            self._client.log_batch(self._run_id, metrics[first : first + _MOST_METRICS])
