@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from io import StringIO
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -22,6 +24,8 @@ from edgesim.fleet.run import RunResult, resume_run, run_scenario
 from edgesim.results.evaluation import Callback
 from edgesim.results.load import load_run
 from edgesim.results.run import Run
+
+_log = logging.getLogger(__name__)
 
 _OPTIONS = ("out", "inline", "address", "dashboard", "on_evaluation", "sinks", "progress")
 
@@ -86,6 +90,7 @@ def run(
             console=_console(progress=progress),
             sinks=[Callbacks(_as_tuple(on_evaluation), place), *sinks],
         )
+    _tell_finished(sinks, result.summary)
     return load_run(result.place)
 
 
@@ -124,6 +129,7 @@ def resume(
             console=_console(progress=progress),
             sinks=[Callbacks(_as_tuple(on_evaluation), str(place)), *sinks],
         )
+    _tell_finished(sinks, result.summary)
     return load_run(result.place)
 
 
@@ -154,6 +160,18 @@ def train(
         view=view,
         sinks=sinks,
     )
+
+
+def _tell_finished(sinks: Sequence[Sink], summary: Mapping[str, Any]) -> None:
+    """Tell sinks that have a method for it that the run came to its end."""
+    for sink in sinks:
+        if (finished := getattr(sink, "finished", None)) is None:
+            continue
+        try:
+            finished(summary)
+        except Exception as error:  # noqa: BLE001 (whatever it is, the run is finished)
+            said = f"{type(error).__name__}: {error}"
+            _log.warning("%s could not take the end of the run: %s", type(sink).__name__, said)
 
 
 def default_place(name: str) -> Path:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgesim.fleet.recording.fleet_state import FleetState
-from edgesim.sinks.steps import MissingPackageError, evaluation_values, state_values
+from edgesim.sinks.steps import MissingPackageError, evaluation_values, state_values, summary_values
 
 _MOST_METRICS = 1000  # of one request; MLflow's servers take no more
 
@@ -43,11 +43,9 @@ class MLflow:
         found = self._client.get_experiment_by_name(experiment)
         number = found.experiment_id if found else self._client.create_experiment(experiment)
         self._run_id: str = self._client.create_run(number, run_name=run_name).info.run_id
-        self._is_done = False
 
     def update(self, fleet: FleetState) -> None:
         """Log the newest values."""
-        self._is_done = fleet.share_done >= 1.0
         if fleet.slowest_round is not None:
             self._log(fleet.slowest_round, state_values(fleet, self._most_devices))
 
@@ -56,8 +54,13 @@ class MLflow:
         self._log(*evaluation_values(rows))
 
     def close(self) -> None:
-        """End MLflow's run."""
-        self._client.set_terminated(self._run_id, "FINISHED" if self._is_done else "KILLED")
+        """End MLflow's run as killed; `finished` corrects that."""
+        self._client.set_terminated(self._run_id, "KILLED")
+
+    def finished(self, summary: Mapping[str, Any]) -> None:
+        """Log the totals of a run that came to its end, and say that it did."""
+        self._log(*summary_values(summary))
+        self._client.set_terminated(self._run_id, "FINISHED")
 
     def _log(self, step: int, values: Mapping[str, float]) -> None:
         from mlflow.entities import Metric

@@ -38,3 +38,10 @@ def evaluation_values(rows: Sequence[Mapping[str, Any]]) -> tuple[int, dict[str,
         if name not in _PLACE and isinstance(value, int | float) and value == value
     }
     return int(row["round"]), values
+
+
+def summary_values(summary: Mapping[str, Any]) -> tuple[int, dict[str, float]]:
+    """Rounds, and the totals of the fleet at the end, of the content of summary.json."""
+    names = ("sent_bytes", "received_bytes", "energy_j")
+    values = {f"fleet_{name}": float(summary[name]) for name in names if name in summary}
+    return int(summary["rounds"]), values

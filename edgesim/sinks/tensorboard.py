@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from edgesim.fleet.recording.fleet_state import FleetState
-from edgesim.sinks.steps import MissingPackageError, evaluation_values, state_values
+from edgesim.sinks.steps import MissingPackageError, evaluation_values, state_values, summary_values
 
 
 class TensorBoard:
@@ -47,4 +47,11 @@ class TensorBoard:
 
     def close(self) -> None:
         """Close the event files."""
+        self._writer.close()
+
+    def finished(self, summary: Mapping[str, Any]) -> None:
+        """Write the totals of a run that came to its end."""
+        step, values = summary_values(summary)
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step)  # which opens one more event file
         self._writer.close()
