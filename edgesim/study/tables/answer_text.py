@@ -98,7 +98,7 @@ def _change_lines(table: Table) -> list[str]:
     for words, *cells in (table.columns, *table.rows):
         figures = "".join(f"  {cell:{width}}" for cell, width in zip(cells, widths, strict=True))
         if len(words) > first:
-            lines.append(words)
+            lines += wrap(words, WIDTH, **_WRAP)
         lines.append(f"{words if len(words) <= first else '':{first}}{figures}".rstrip())
     return lines
 
@@ -132,7 +132,7 @@ def _memory(answer: Answer) -> str:
         for size in (scarcest.needed_bytes, scarcest.available_bytes, scarcest.free_bytes)
     )
     if len(needs) == 1:
-        return f"fits: {needed} of the {there} of a {scarcest.profile}, {free} stay free"
+        return f"fits: {needed} of {there}, {free} stay free on each {scarcest.profile}"
     who = names.some(scarcest.devices, _MOST_NAMES)
     return f"fits all; least stays free on {who}: {free} of {there}"
 
