@@ -37,6 +37,7 @@ call("list", "scenarios")
 call("new", "mine", "--from", "smoke/choco_trace")
 call("validate", "mine.yaml")
 call("run", "quickstart", "--inline", "--out", "r", *sys.argv_of_run)
+call("report", "r")
 run = edgesim.load_run("r")
 print(json.dumps({"file": edgesim.__file__, "path": sys.path, "name": run.scenario.name}))
 """
@@ -107,6 +108,7 @@ def test_outside_the_repository_scenarios_are_found_copied_checked_and_trained(
     assert str(ROOT) not in found["path"]
     assert found["name"] == "quickstart"
     assert (tmp_path / "mine.yaml").is_file()
+    assert (tmp_path / "r" / "report.html").stat().st_size > 10_000
 
 
 def test_the_command_is_installed(environment, tmp_path):
