@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-FORMAT_VERSION = 2
-"""Format of a run directory. 2: every file has a checksum."""
+FORMAT_VERSION = 3
+"""Format of a run directory. 2: files have checksums; 3: rounds and messages have more columns."""
 
 ABOUT = "run.json"
 """File with the format of the run directory and the digest of the run."""
