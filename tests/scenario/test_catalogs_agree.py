@@ -24,7 +24,7 @@ def slot_at(*path: str) -> Slot:
     return slot
 
 
-@pytest.mark.parametrize(("of", "name"), ENTRIES, ids=str)
+@pytest.mark.parametrize(("of", "name"), ENTRIES, ids=[f"{of.kind}-{name}" for of, name in ENTRIES])
 def test_each_entry_is_there_and_described_in_one_line(of, name):
     assert of[name] is not None
     assert of.description(name)
