@@ -199,10 +199,10 @@ def test_in_a_run_nothing_is_lost_and_no_traceback_of_edgesim_is_shown(
 
 
 @pytest.mark.ray
-def test_in_actors_too(tmp_path, ray_address):
+def test_in_actors_too(tmp_path, started_ray):
     path, file = broken(tmp_path, ALGORITHM, FAILING)
     with pytest.raises(OwnCodeError) as caught:
-        train(path, tmp_path / "run", *ROUNDS, "fleet.devices_per_actor=2", address=ray_address)
+        train(path, tmp_path / "run", *ROUNDS, "fleet.devices_per_actor=2")
     first, second = str(caught.value).splitlines()
     assert first.startswith("gossip.algorithm: EcqGossip.absorb_ on device ")
     assert f" fails at {file}:" in first
