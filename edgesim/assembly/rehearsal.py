@@ -1,7 +1,8 @@
 """Parts of one's own are tried before a run: each does once what it will do in every round.
 
 What a part gives is checked where it is given. In a run a wrong value would be noticed later, far
-from the code that made it, or not at all. Parts of the catalog are not tried.
+from the code that made it, or not at all. Parts of the catalog are made, which checks their
+options, but not tried.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def rehearse(
     batch: tuple[Tensor, Tensor],
     num_epochs: int,
 ) -> None:
-    """Try all parts of one's own that devices are made of.
+    """Make all parts that devices are made of, and try those of one's own.
 
     Args:
         scenario: of the run; its averaging rate may not have been found yet.
@@ -71,24 +72,20 @@ def rehearse(
         ScenarioError: one of them fails, or gives what can't be used.
     """
     gossip, training = scenario.gossip, scenario.training
-    is_own = _is_own(gossip.algorithm)
-    has_own_compressor = _is_own(gossip.compressor.kind)
-    if is_own or has_own_compressor:
-        if getattr(gossip, "averaging_rate", None) == "auto":
-            scenario = with_rate(scenario, 0.5)
-        algorithm = make_algorithm(scenario, flat.layout, schedule)
-        check_words(scenario, algorithm, None)
-        x = flat.parameters.cpu()
-        if has_own_compressor:
-            _rehearse_compressor(algorithm.compressor, flat.layout, _small_change(x))
-        if is_own:
-            _rehearse_algorithm(algorithm, x)
-    optimizer = make_optimizer(scenario)
+    if getattr(gossip, "averaging_rate", None) == "auto":
+        scenario = with_rate(scenario, 0.5)
+    algorithm = make_algorithm(scenario, flat.layout, schedule)
+    optimizer, rates = make_optimizer(scenario), make_learning_rates(scenario)
+    check_words(scenario, algorithm, None)
+    x = flat.parameters.cpu()
+    if _is_own(gossip.compressor.kind):
+        _rehearse_compressor(algorithm.compressor, flat.layout, _small_change(x))
+    if _is_own(gossip.algorithm):
+        _rehearse_algorithm(algorithm, x)
     if _is_own(training.optimizer.kind):
-        x = flat.parameters[: flat.num_trainable].cpu()
-        _rehearse_optimizer(optimizer, x, training.optimizer.lr)
+        _rehearse_optimizer(optimizer, x[: flat.num_trainable], training.optimizer.lr)
     if _is_own(training.schedule.kind):
-        _rehearse_rates(make_learning_rates(scenario), num_epochs)
+        _rehearse_rates(rates, num_epochs)
     if (transform := batch_transform(scenario.data)) is not None:
         _called(DATASET, "transform", transformed, batch[0].numpy(), transform, _new_rng())
 

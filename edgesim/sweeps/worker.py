@@ -95,10 +95,10 @@ def has_begun(store: Store) -> bool:
     """Whether a run can be resumed. What a run left that was killed before that is removed."""
     if all(store.exists(name) for name in (ABOUT, "scenario.yaml", "environment.json")):
         return True
-    if not store.is_free() and not store.exists("scenario.yaml"):
+    if not store.is_free() and not store.names("parts/*"):
         for folder in ("parts", "checkpoints", "snapshots", "models", "own_parts"):
             store.delete_tree(folder)
-        store.delete([ABOUT, "run.lock"])
+        store.delete([ABOUT, "scenario.yaml", "environment.json", "run.lock"])
     return False
 
 

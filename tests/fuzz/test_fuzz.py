@@ -8,7 +8,7 @@ import fuzz_scenarios
 import pytest
 from run_cases import fuzzer, kinds
 
-from edgesim.fleet import run
+from edgesim.api import runs
 from edgesim.scenario import load_scenario
 
 BATCHES = 2  # so that two processes share a kind
@@ -29,6 +29,6 @@ def test_an_accepted_scenario_that_crashes_is_noticed(monkeypatch):
     path = fuzz_scenarios.ROOT / "scenarios" / "quickstart.yaml"
     scenario = fuzz_scenarios.cut(load_scenario(path), random.Random(1))
     fuzz_scenarios.check_run(scenario)
-    monkeypatch.setattr(run, "run_scenario", crash)
+    monkeypatch.setattr(runs, "run_scenario", crash)
     with pytest.raises(AssertionError, match="internal error: RuntimeError: as it was run"):
         fuzz_scenarios.check_run(scenario)

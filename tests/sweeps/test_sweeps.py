@@ -17,6 +17,9 @@ import pytest
 
 import edgesim
 from edgesim.results.columns import WALL_COLUMNS
+from edgesim.results.run_directory import RunDirectory
+from edgesim.storage.store import Store
+from edgesim.sweeps.worker import has_begun
 
 SMALL = {
     "fleet__devices": 4,
@@ -208,3 +211,21 @@ def wait_for(condition, process=None, seconds=200):
         assert process is None or process.poll() is None, process.communicate()[0]
         assert time.monotonic() < end, "gave up waiting"
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize("written", [["run.json"], ["run.json", "run.lock", "scenario.yaml"]])
+def test_a_cell_that_was_killed_before_its_first_round_starts_anew(tmp_path, written):
+    for name in written:
+        (tmp_path / name).write_text("{}")
+    (tmp_path / "parts").mkdir()
+    assert not has_begun(Store.at(tmp_path))
+    RunDirectory.check_free(tmp_path)
+
+
+def test_a_cell_that_has_rounds_is_never_removed(tmp_path):
+    (tmp_path / "parts").mkdir()
+    kept = tmp_path / "parts" / "a.parquet"
+    for path in (kept, tmp_path / "run.json", tmp_path / "scenario.yaml"):
+        path.write_text("{}")
+    assert not has_begun(Store.at(tmp_path))
+    assert kept.is_file()
