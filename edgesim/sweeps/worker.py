@@ -99,6 +99,7 @@ def has_begun(store: Store) -> bool:
         for folder in ("parts", "checkpoints", "snapshots", "models", "own_parts"):
             store.delete_tree(folder)
         store.delete([ABOUT, "scenario.yaml", "environment.json", "run.lock"])
+        store.sweep()  # a file that was being written when the writer was killed
     return False
 
 

@@ -213,11 +213,23 @@ def wait_for(condition, process=None, seconds=200):
         time.sleep(0.05)
 
 
+KILLED_WRITER = """
+import os, signal, sys
+from edgesim.storage import files
+from edgesim.storage.store import Store
+files.os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+Store.at(sys.argv[1]).write("environment.json", b"{}")
+"""
+
+
 @pytest.mark.parametrize("written", [["run.json"], ["run.json", "run.lock", "scenario.yaml"]])
 def test_a_cell_that_was_killed_before_its_first_round_starts_anew(tmp_path, written):
     for name in written:
         (tmp_path / name).write_text("{}")
     (tmp_path / "parts").mkdir()
+    writer = subprocess.Popen([sys.executable, "-c", KILLED_WRITER, str(tmp_path)])
+    assert writer.wait() == -signal.SIGKILL
+    assert list(tmp_path.glob(".environment.json.*"))
     assert not has_begun(Store.at(tmp_path))
     RunDirectory.check_free(tmp_path)
 
