@@ -27,9 +27,12 @@ from edgesim.api.checks import check
 from edgesim.errors import EdgesimError
 from edgesim.fleet.recording.fleet_state import FleetState
 from edgesim.fleet.run import resume_run, run_scenario
+from edgesim.results.run_directory import RunDirectory
 from edgesim.results.run_files import ABOUT
 from edgesim.scenario.files import parse_scenario
 from edgesim.storage.store import Store
+
+_FIRST_FILES = ("scenario.yaml", "environment.json")  # written before the first round
 
 
 class Events:
@@ -72,7 +75,7 @@ class _Log(logging.Handler):
 
 
 def run_cell(name: str, text: str, place: str, events: Events) -> dict[str, Any]:
-    """Run a cell, or go on with it; gives its summary.
+    """Run a cell, or resume its run; return its summary.
 
     Args:
         name: of the cell.
@@ -86,21 +89,32 @@ def run_cell(name: str, text: str, place: str, events: Events) -> dict[str, Any]
     console = Console(file=StringIO(), quiet=True)
     if has_begun(Store.at(place)):
         return resume_run(place, inline=True, console=console, sinks=[events]).summary
+    clear_start(Store.at(place))
     scenario = parse_scenario(text, name, Path())
     prepared = check(scenario, name, reads_images=True).prepared
     return run_scenario(prepared, place, inline=True, console=console, sinks=[events]).summary
 
 
 def has_begun(store: Store) -> bool:
-    """Whether a run can be resumed. What a run left that was killed before that is removed."""
-    if all(store.exists(name) for name in (ABOUT, "scenario.yaml", "environment.json")):
-        return True
-    if not store.is_free() and not store.names("parts/*"):
+    """Whether a run wrote all that is needed to resume it."""
+    return all(store.exists(name) for name in (ABOUT, *_FIRST_FILES))
+
+
+def clear_start(store: Store) -> None:
+    """Remove the files of a run that was killed before its first round.
+
+    A folder that holds recorded rounds stays as it is.
+
+    Raises:
+        RunDirectoryError, LeaseError: another process works on the run.
+    """
+    if store.is_free() or store.names("parts/*"):
+        return
+    with RunDirectory(store).held():
         for folder in ("parts", "checkpoints", "snapshots", "models", "own_parts"):
             store.delete_tree(folder)
-        store.delete([ABOUT, "scenario.yaml", "environment.json", "run.lock"])
-        store.sweep()  # a file that was being written when the writer was killed
-    return False
+        store.delete([ABOUT, *_FIRST_FILES])
+        store.sweep()  # unfinished files of the killed process
 
 
 def main() -> None:

@@ -18,8 +18,9 @@ import pytest
 import edgesim
 from edgesim.results.columns import WALL_COLUMNS
 from edgesim.results.run_directory import RunDirectory
+from edgesim.results.run_files import RunDirectoryError
 from edgesim.storage.store import Store
-from edgesim.sweeps.worker import has_begun
+from edgesim.sweeps.worker import clear_start, has_begun
 
 SMALL = {
     "fleet__devices": 4,
@@ -231,6 +232,7 @@ def test_a_cell_that_was_killed_before_its_first_round_starts_anew(tmp_path, wri
     assert writer.wait() == -signal.SIGKILL
     assert list(tmp_path.glob(".environment.json.*"))
     assert not has_begun(Store.at(tmp_path))
+    clear_start(Store.at(tmp_path))
     RunDirectory.check_free(tmp_path)
 
 
@@ -240,4 +242,12 @@ def test_a_cell_that_has_rounds_is_never_removed(tmp_path):
     for path in (kept, tmp_path / "run.json", tmp_path / "scenario.yaml"):
         path.write_text("{}")
     assert not has_begun(Store.at(tmp_path))
+    clear_start(Store.at(tmp_path))
     assert kept.is_file()
+
+
+def test_a_cell_that_another_process_starts_is_not_removed(tmp_path):
+    (tmp_path / "run.json").write_text("{}")
+    with RunDirectory(tmp_path).held(), pytest.raises(RunDirectoryError, match="still going on"):
+        clear_start(Store.at(tmp_path))
+    assert (tmp_path / "run.json").is_file()
