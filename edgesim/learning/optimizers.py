@@ -104,7 +104,7 @@ class Sgd:
     def step_(self, state: OptimizerState, x: Tensor, g: Tensor, gamma: float) -> None:
         """Local step in place in `x`; `g` becomes the direction."""
         beta = self.momentum
-        for part, g_part, m in _in_parts(x, g, state.momentum):
+        for part, g_part, m in in_parts(x, g, state.momentum):
             a = g_part.add_(part, alpha=self.weight_decay)
             m.mul_(beta).add_(a)
             d = a.add_(m, alpha=beta) if self.nesterov else m
@@ -147,7 +147,7 @@ class QuasiGlobalMomentum:
     def step_(self, state: OptimizerState, x: Tensor, g: Tensor, gamma: float) -> None:
         """Local step in place in `x`; `g` becomes the direction."""
         beta = self.momentum
-        for part, g_part, m in _in_parts(x, g, state.momentum):
+        for part, g_part, m in in_parts(x, g, state.momentum):
             a = g_part.add_(part, alpha=self.weight_decay)
             if self.nesterov:
                 d = a.mul_(1 + beta).add_(m, alpha=beta * beta)  # a + beta (beta m + a)
@@ -165,7 +165,7 @@ class QuasiGlobalMomentum:
         state.half_step = None
 
 
-def _in_parts(*vectors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+def in_parts(*vectors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Views of parts of vectors of one length.
 
     The results do not depend on the size of the parts.

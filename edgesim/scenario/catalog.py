@@ -87,6 +87,8 @@ OPTIMIZERS = Catalog(
     "optimizers",
     {
         "sgd": "edgesim.learning.optimizers:sgd",
+        "adam": "edgesim.learning.adam:Adam",
+        "quasi_global_adam": "edgesim.learning.adam:QuasiGlobalAdam",
     },
     "edgesim.optimizers",
     frozenset(),

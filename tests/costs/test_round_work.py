@@ -16,6 +16,7 @@ from edgesim.costs.errors import CostError
 from edgesim.costs.round_work import gossip_work
 from edgesim.gossip import Choco, ChocoNumerator, Dcd, DeepSqueeze, FixedGraphChoco, GradientPush
 from edgesim.hardware.work import Work
+from edgesim.learning.adam import Adam, QuasiGlobalAdam
 from edgesim.learning.optimizers import QuasiGlobalMomentum, Sgd
 from edgesim.learning.parameters import ParameterLayout
 
@@ -42,6 +43,10 @@ def hyper(nesterov):
         (Sgd(**hyper(False)), 6, 5),
         (QuasiGlobalMomentum(**hyper(True)), 2 + 3 + 2 + 3 + 1 + 2, 10),
         (QuasiGlobalMomentum(**hyper(False)), 2 + 2 + 2 + 3 + 1 + 2, 10),
+        (Adam(weight_decay=1e-4), 2 + 3 + 4 + 3 + 3, 7),
+        (Adam(weight_decay=1e-4, decoupled=True), 1 + 3 + 4 + 3 + 3, 7),
+        (QuasiGlobalAdam(), 2 + 2 + 4 + 3 + 3 + 1 + 2 + 1 + 3 + 4, 12),
+        (QuasiGlobalAdam(damped=True), 2 + 3 + 4 + 3 + 3 + 1 + 2 + 1 + 3 + 4, 12),
     ],
 )
 def test_an_optimizer_passes_over_its_vectors(optimizer, ops, vectors):

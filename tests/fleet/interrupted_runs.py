@@ -24,6 +24,7 @@ KINDS = {
     "ring": (),
     "eight bits, one file for all rounds": ("model.precision=int8",),
     "quasi-global momentum": ("training.optimizer.momentum_kind=quasi_global",),
+    "quasi-global Adam": ("training.optimizer={kind: quasi_global_adam, lr: 0.002}",),
     "churn": ("topology.kind=complete", "fleet.churn={joins: [{device: 1, round: 2}]}"),
     "free": FREE,
     "free until": (
