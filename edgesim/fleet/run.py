@@ -11,18 +11,16 @@ from pathlib import Path, PurePath
 from time import perf_counter
 from typing import Any
 
-import torch
 from rich.console import Console
 
-from edgesim.assembly.build import Compute, choose_compute, make_flat_model
+from edgesim.assembly.build import Compute
 from edgesim.assembly.own_errors import own_code
-from edgesim.assembly.own_model import example_batch
 from edgesim.assembly.preparation import Prepared, prepare
 from edgesim.errors import EdgesimError, OwnCodeError
+from edgesim.fleet.arithmetic import choose_arithmetic, prepare_arithmetic
 from edgesim.fleet.conduct import Fleet, conduct, run_to_its_end
-from edgesim.fleet.environment import describe_environment, quiet_ray
+from edgesim.fleet.environment import describe_environment
 from edgesim.fleet.inline import InlineFleet
-from edgesim.fleet.on_ray.access import place_of
 from edgesim.fleet.plan import FleetPlan
 from edgesim.fleet.recording.departures import describe
 from edgesim.fleet.recording.fleet_state import Sink
@@ -33,11 +31,8 @@ from edgesim.fleet.recording.summary import summarise, write_devices
 from edgesim.fleet.recording.view import View, say
 from edgesim.fleet.recovery.checkpoints import NoSoundCheckpointError
 from edgesim.fleet.recovery.completeness import check_evaluations, check_finished, check_rounds
+from edgesim.fleet.session import session
 from edgesim.fleet.transport.network import EnvelopesLostError
-from edgesim.learning.accelerator import num_local_gpus
-from edgesim.learning.allocator import keep_freed_memory
-from edgesim.models.dropout import seed_dropout_
-from edgesim.quant.backends import describe_backend
 from edgesim.results.own_sources import source_reader, write_sources
 from edgesim.results.run_directory import RunDirectory
 from edgesim.results.run_files import ABOUT, RunDirectoryError
@@ -96,9 +91,9 @@ def run_scenario(
     RunDirectory.check_free(out)
     with (
         closing(view or make_view(console)) as view,
-        _session(address, out, inline=inline, dashboard=dashboard, view=view) as mode,
+        session(address, out, inline=inline, dashboard=dashboard, view=view) as mode,
     ):
-        compute = _choose_compute(prepared, mode, console)
+        compute = choose_arithmetic(prepared, mode, console)
         digest = prepared.digest(compute)
         with RunDirectory.create(out, digest).held() as directory:
             write_sources(directory, prepared.scenario)
@@ -175,8 +170,8 @@ def _resume(
     prepared = prepare(scenario, goes_on=True)
     if inline is None:
         inline = environment["mode"] == "inline" and address is None
-    with _session(address, directory.place, inline=inline, dashboard=dashboard, view=view) as mode:
-        compute = _choose_compute(prepared, mode, view.console)
+    with session(address, directory.place, inline=inline, dashboard=dashboard, view=view) as mode:
+        compute = choose_arithmetic(prepared, mode, view.console)
         digest = prepared.digest(compute)
         if digest != directory.run_digest:
             raise RunDirectoryError(
@@ -208,30 +203,6 @@ def _check_own_parts(
             )
 
 
-@contextmanager
-def _session(
-    address: str | None, run: Path | str, *, inline: bool, dashboard: bool, view: View
-) -> Iterator[str]:
-    """Context of a run, with Ray or inline; yields its mode."""
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # results must not depend on how many threads share a sum
-    keep_freed_memory()
-    try:
-        if inline:
-            yield "inline"
-            return
-        where = "starting Ray on this machine" if address is None else f"joining Ray at {address}"
-        view.stage(where)
-        quiet_ray()
-        from edgesim.fleet.on_ray import launch  # loads Ray, which inline runs do without
-
-        place, console = place_of(run), view.console
-        with launch.ray_session(address, dashboard=dashboard, console=console, run=place):
-            yield "ray"
-    finally:
-        torch.set_num_threads(num_threads)
-
-
 @dataclass(frozen=True, slots=True)
 class _Run:
     """One attempt to bring a run to its end."""
@@ -251,7 +222,7 @@ class _Run:
 
     def do(self, *, recover: bool) -> RunResult:
         prepared, directory = self.prepared, self.directory
-        self._prepare_arithmetic()
+        prepare_arithmetic(prepared, self.compute, self.view)
         start = perf_counter()
         monitor = self._train(recover=recover)
         try:
@@ -273,13 +244,6 @@ class _Run:
         directory.write_json("summary.json", summary)
         directory.drop_recovery()
         return RunResult(directory.place, summary)
-
-    def _prepare_arithmetic(self) -> None:
-        """Show the 8-bit back end and compile its kernels; this is not part of the run's time."""
-        if self.compute.backend:
-            self.console.print(f"8-bit arithmetic: {describe_backend(self.compute.backend)}")
-        if self.compute.backend == "int8_cpu":
-            _compile_kernels(self.prepared, self.compute, self.view)
 
     def _train(self, *, recover: bool) -> Monitor:
         """Run the fleet to its end; rounds.parquet is written however it ends."""
@@ -393,35 +357,7 @@ def _say_names(console: Console, names: Sequence[str]) -> None:
         say(console, f"devices: {shown}{more}")
 
 
-def _compile_kernels(prepared: Prepared, compute: Compute, view: View) -> None:
-    """Take one small step here, so that actors find compiled kernels in numba's cache.
-
-    Otherwise all of them would compile the same kernels at once, on the first run after an install.
-    """
-    model = make_flat_model(prepared.scenario, prepared.data, compute)
-    seed_dropout_(model.model, 0)
-    doing = "compiling integer kernels, once on a machine: some tens of seconds"
-    if not view.console.is_terminal:  # where no stage is shown
-        say(view.console, doing)
-    view.stage(doing)
-    model.loss_and_gradient(*example_batch(prepared.dataset))
-
-
 def _scenario_text(prepared: Prepared) -> str:
     """The scenario as it is run, with the averaging rate that was found and a comment on how."""
     comment = f"# {prepared.found_rate}\n" if prepared.found_rate else ""
     return comment + dump_scenario(prepared.scenario)
-
-
-def _choose_compute(prepared: Prepared, mode: str, console: Console) -> Compute:
-    if mode == "inline":
-        num_gpus = num_local_gpus()
-    else:
-        from edgesim.fleet.on_ray import launch
-
-        num_gpus = launch.num_cluster_gpus()
-    compute = choose_compute(prepared.scenario, num_gpus)
-    share = prepared.scenario.fleet.gpus_per_actor
-    if share != "auto" and (mode == "inline" or compute.accelerator == "cpu"):
-        console.print(f"fleet.gpus_per_actor: {share:g} is ignored: no actor uses a GPU here")
-    return compute

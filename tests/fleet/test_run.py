@@ -19,6 +19,7 @@ from edgesim.assembly.preparation import prepare
 from edgesim.cli.answers import result_table
 from edgesim.device.trainer import DivergedError
 from edgesim.fleet import run as run_module
+from edgesim.fleet.arithmetic import compile_kernels
 from edgesim.fleet.on_ray.actor import ActorLostError
 from edgesim.fleet.recording.view import PlainView
 from edgesim.results.columns import DEVICES, EVALUATIONS, MESSAGES, ROUNDS
@@ -102,7 +103,7 @@ def test_the_time_of_a_run_begins_when_kernels_are_compiled(tmp_path, monkeypatc
         return 0.0
 
     monkeypatch.setattr(run_module, "perf_counter", clock)
-    monkeypatch.setattr(run_module._Run, "_prepare_arithmetic", lambda _: seen.append("compiled"))
+    monkeypatch.setattr(run_module, "prepare_arithmetic", lambda *_: seen.append("compiled"))
     result = train(tmp_path, "run", inline=True)
     assert seen == ["compiled", "clock", "clock"]
     assert result.summary["wall_s"] == 0.0
@@ -110,7 +111,7 @@ def test_the_time_of_a_run_begins_when_kernels_are_compiled(tmp_path, monkeypatc
 
 def test_a_pipe_is_told_that_kernels_are_compiled(tmp_path):
     said = io.StringIO()
-    run_module._compile_kernels(prepared(tmp_path), PLAIN, PlainView(Console(file=said)))
+    compile_kernels(prepared(tmp_path), PLAIN, PlainView(Console(file=said)))
     assert said.getvalue().startswith("compiling integer kernels, once on a machine")
 
 

@@ -1,0 +1,38 @@
+"""What a run needs of its process while it goes on: threads, memory, maybe Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from edgesim.fleet.environment import quiet_ray
+from edgesim.fleet.on_ray.access import place_of
+from edgesim.fleet.recording.view import View
+from edgesim.learning.allocator import keep_freed_memory
+
+
+@contextmanager
+def session(
+    address: str | None, run: Path | str, *, inline: bool, dashboard: bool, view: View
+) -> Iterator[str]:
+    """Context of a run, with Ray or inline; yields its mode."""
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # results must not depend on how many threads share a sum
+    keep_freed_memory()
+    try:
+        if inline:
+            yield "inline"
+            return
+        where = "starting Ray on this machine" if address is None else f"joining Ray at {address}"
+        view.stage(where)
+        quiet_ray()
+        from edgesim.fleet.on_ray import launch  # loads Ray, which inline runs do without
+
+        place, console = place_of(run), view.console
+        with launch.ray_session(address, dashboard=dashboard, console=console, run=place):
+            yield "ray"
+    finally:
+        torch.set_num_threads(num_threads)
