@@ -281,10 +281,13 @@ def list_(
         ),
     ] = None,
 ) -> None:
-    """List what scenarios can name."""
-    from edgesim.cli.listing import catalog_table
+    """List what scenarios can name; `schema` is a JSON schema of scenario files, for editors."""
+    from edgesim.cli.listing import catalog_table, schema_text
 
-    show(catalog_table(what, name), _out)
+    if what == "schema" and name is None:
+        _out.print(schema_text())
+    else:
+        show(catalog_table(what, name), _out)
 
 
 @contextmanager

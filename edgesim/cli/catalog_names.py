@@ -18,4 +18,5 @@ What = Literal[
     "schedules",
     "devices",
     "scenarios",
+    "schema",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from edgesim.assembly.options import Option, options_of, parameters_of
@@ -58,6 +59,8 @@ def catalog_table(what: What, name: str | None) -> Table:
         return keys_table(name or "")
     if what == "devices":
         return _devices() if name is None else _device(name)
+    if what == "schema":
+        raise ListingError(f"{name} is given; the schema is one whole: edgesim list schema")
     entries = dict(_entries(what))
     if name is None:
         notes = _notes_on_own(what) if what in _CATALOGS else ()
@@ -72,6 +75,13 @@ def catalog_table(what: What, name: str | None) -> Table:
     if name in names_of_sections(holder):
         return kind_table(holder, name, entries[name], options, also)
     return value_table(holder, {key: name}, entries[name], _notes(what, name), options)
+
+
+def schema_text() -> str:
+    """The JSON schema of scenario files."""
+    from edgesim.scenario.json_schema import scenario_json_schema
+
+    return json.dumps(scenario_json_schema())
 
 
 def _entries(what: What) -> list[tuple[str, str]]:

@@ -20,7 +20,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import GetCoreSchemaHandler, ValidationInfo
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
+from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from edgesim.scenario.catalog import Catalog
@@ -36,8 +37,9 @@ KEYS = frozenset({"task", "algorithm", "kind", "name", "source"})
 
 MOST_SOURCE_BYTES = 1_000_000  # of one file
 
-_FILE = re.compile(r"(?P<place>[^:]*\.py):(?P<name>[A-Za-z_]\w*)")
-_MODULE = re.compile(r"(?P<place>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_]\w*)")
+_FILE_FORM = r"([^:]*\.py):([A-Za-z_]\w*)"
+_MODULE_FORM = r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)"
+_FILE, _MODULE = re.compile(_FILE_FORM), re.compile(_MODULE_FORM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,13 @@ class OwnPart:
             serialization=core_schema.to_string_ser_schema(),
         )
 
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """For editors: text of the form of a reference."""
+        return {"type": "string", "pattern": f"^({_FILE_FORM}|{_MODULE_FORM})$"}
+
 
 @dataclass(frozen=True, slots=True)
 class NamedIn:
@@ -89,6 +98,13 @@ class NamedIn:
     ) -> CoreSchema:
         """A name becomes the part that it stands for before anything else."""
         return core_schema.no_info_before_validator_function(self._part, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """For editors: one of the names, or what may stand without them."""
+        names = [*self.catalog, *announced_names(self.catalog)]
+        return {"anyOf": [{"enum": names}, handler(schema)]} if names else handler(schema)
 
     def _part(self, value: object) -> object:
         """The shipped part of a name, or the reference that a package announces by it."""
@@ -117,6 +133,12 @@ class NameIn:
     ) -> CoreSchema:
         """Text that is no name is refused."""
         return core_schema.no_info_after_validator_function(self._checked, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """For editors: one of the names."""
+        return {"enum": [*self.catalog]}
 
     def _checked(self, name: str) -> str:
         if name not in self.catalog:
@@ -169,6 +191,20 @@ class ChosenBy:
             return OWN if name not in choices and _is_reference(name, self.catalog) else name
 
         return core_schema.tagged_union_schema(choices, tag)
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """For editors: the section of all others is not chosen by a name that has its own."""
+        assert schema["type"] == "tagged-union"
+        own = [name for name in schema["choices"] if name != OWN]
+        is_other = {"properties": {self.key: {"not": {"enum": own}}}}
+        return {
+            "oneOf": [
+                {"allOf": [handler(choice), is_other]} if name == OWN else handler(choice)
+                for name, choice in schema["choices"].items()
+            ]
+        }
 
 
 CATALOG = "name"
@@ -231,7 +267,7 @@ def absolute_reference(text: str, folder: Path) -> str:
     match = _FILE.fullmatch(text)
     if match is None:
         return text
-    return f"{(folder / Path(match['place']).expanduser()).resolve()}:{match['name']}"
+    return f"{(folder / Path(match[1]).expanduser()).resolve()}:{match[2]}"
 
 
 def own_parts(value: object, key: str = "") -> Iterator[tuple[str, OwnPart]]:
@@ -256,12 +292,12 @@ def _validated(value: object, info: ValidationInfo) -> OwnPart:
         raise ContradictionError("", f"is {value!r}; must be {FORM}")
     read_source = (info.context or {}).get("read_source")
     if match := _FILE.fullmatch(value):
-        path = match["place"]
+        path = match[1]
         source = read_source(path) if read_source else None
         source = _read(Path(path)) if source is None else source
-        return OwnPart(path, match["name"], source, _digest(source.encode()))
+        return OwnPart(path, match[2], source, _digest(source.encode()))
     if match := _MODULE.fullmatch(value):
-        return OwnPart(match["place"], match["name"], None, package_digest(match["place"]))
+        return OwnPart(match[1], match[2], None, package_digest(match[1]))
     raise ContradictionError("", f"is {value!r}; must be {FORM}")
 
 
