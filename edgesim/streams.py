@@ -28,6 +28,7 @@ class Purpose(IntEnum):
     CHURN = 11
     AVERAGING_RATE = 12
     EVALUATED_DEVICES = 13
+    FURTHER_GOSSIP = 14
 
 
 def seed_sequence(

@@ -79,6 +79,7 @@ def make_devices(plan: DevicePlan, shards: Mapping[int, Shard], initial: FlatMod
                 num_rounds=plan.training.num_rounds,
                 x=initial.parameters.cpu().clone(),
                 meter=meter,
+                streams_of=_streams_of(scenario, index),
             )
 
         return make_device(scenario, hardware, index, participant_of)
@@ -122,12 +123,18 @@ _DEVICES: Mapping[
 ] = {"lockstep": _device_in_lockstep, "free": _device_at_free_pace}
 
 
+def _streams_of(scenario: Scenario, device: int) -> int:
+    """Number of the device whose random streams of training this one uses."""
+    return 0 if scenario.training.device_seeds == "shared" else device
+
+
 def _make_trainer(
     plan: DevicePlan, shard: Shard, initial: FlatModel, device: int, steps_on: str
 ) -> Trainer:
     scenario = plan.scenario
+    streams_of = _streams_of(scenario, device)
     return Trainer(
-        device=device,
+        device=streams_of,
         label=scenario.fleet.label(device),
         seed=scenario.seed,
         batches=BatchStream(
@@ -137,7 +144,7 @@ def _make_trainer(
             plan.data.mean,
             plan.data.std,
             scenario.seed,
-            device,
+            streams_of,
             batch_transform(scenario.data),
         ),
         optimizer=make_optimizer(scenario),

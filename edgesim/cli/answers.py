@@ -106,6 +106,11 @@ def result_table(summary: dict[str, Any], place: str) -> Table:
             ("  mean", f"{summary['device_accuracy_mean']:.4f}"),
         ]
     rows += _own_samples_rows(summary)
+    if summary.get("after_gossip_accuracy") is not None:
+        rounds = summary["after_gossip_rounds"]
+        rows.append(
+            (f"  mean after {rounds} rounds of gossip", f"{summary['after_gossip_accuracy']:.4f}")
+        )
     rows += [
         ("consensus distance", f"{summary['consensus_distance']:.4g}"),
         *averaging,

@@ -34,7 +34,7 @@ from edgesim.device.round_figures import RoundFigures, Stopwatch
 from edgesim.hardware.work import Work
 from edgesim.results.columns import RoundReport
 from edgesim.results.snapshot import Snapshot
-from edgesim.storage.state_tree import Arrays
+from edgesim.storage.state_tree import Arrays, Packed
 
 
 @final
@@ -144,8 +144,8 @@ class Device:
         self.participant.restore(state, arrays)
         self.pace.restore(state)
 
-    def snapshot(self) -> Snapshot:
-        """Copy of the model between two rounds."""
+    def snapshot(self, *, with_gossip: bool = False) -> Snapshot:
+        """Copy of the model between two rounds, on request with the state of the algorithm."""
         own = self.participant
         return Snapshot(
             device=own.index,
@@ -155,19 +155,21 @@ class Device:
             u=own.gossip_state.u,
             buffers=own.trainer.buffers.clone(),
             virtual_time_s=own.meter.now_s if own.meter else None,
+            gossip=Packed.of(own.gossip_state, "gossip") if with_gossip else None,
         )
 
-    def snapshot_of_round(self) -> Snapshot:
+    def snapshot_of_round(self, *, with_gossip: bool = False) -> Snapshot:
         """Copy of the model at the end of a round that is absorbed and not yet reported."""
         done = self.round_index + 1
-        return replace(self.snapshot(), round_index=done, rounds_done=done)
+        kept = self.snapshot(with_gossip=with_gossip)
+        return replace(kept, round_index=done, rounds_done=done)
 
-    def final_snapshot(self, number: int) -> Snapshot:
+    def final_snapshot(self, number: int, *, with_gossip: bool = False) -> Snapshot:
         """Snapshot for evaluation `number` of a device that has ended before it.
 
         Zero mass if a successor took over; else the final model of the device.
         """
-        kept = self.snapshot()
+        kept = self.snapshot(with_gossip=with_gossip)
         if self.participant.has_successor:
             kept = replace(kept, x=torch.zeros_like(kept.x), u=0.0)
         return replace(kept, round_index=number, gone=self.pace.gone)

@@ -42,6 +42,7 @@ class Participant:
         num_rounds: of the device.
         x: initial parameters, shape (D,), the same on all devices; taken over.
         meter: of its virtual time and energy; None where it has no profile.
+        streams_of: device whose random streams its compressor uses; None: its own.
 
     Attributes:
         round_index: rounds that it has completed.
@@ -64,8 +65,10 @@ class Participant:
         num_rounds: int,
         x: Tensor,
         meter: Meter[Any] | None,
+        streams_of: int | None = None,
     ) -> None:
         self.index = index
+        self._streams_of = index if streams_of is None else streams_of
         self.seed = seed
         self.algorithm = algorithm
         self.trainer = trainer
@@ -133,7 +136,7 @@ class Participant:
         out_edges = [
             OutEdge(e.receiver, e.weight, None if e.sender == own else e.sender) for e in edges
         ]
-        rng = stream(self.seed, Purpose.COMPRESS, own, round_index)
+        rng = stream(self.seed, Purpose.COMPRESS, self._streams_of, round_index)
         try:
             shares = self.algorithm.send_(self.gossip_state, out_edges, rng)
         except CompressionError as error:

@@ -39,7 +39,7 @@ class Trainer:
     """Takes a device's local steps.
 
     Args:
-        device: number of the device.
+        device: number of the device whose random streams it uses: its own, or one that all share.
         seed: of the scenario.
         batches: mini-batches of the device's shard, a pure function of the round.
         optimizer: a frozen object.

@@ -236,7 +236,10 @@ class _Run:
             check_evaluations(directory, len(prepared.training.evaluation_rounds))
         finally:
             monitor.close()
-        directory.keep_final_models(prepared.training.num_rounds)
+        gossip_states = prepared.scenario.evaluation.gossip_states
+        directory.keep_final_models(
+            prepared.training.num_rounds, with_gossip=gossip_states != "never"
+        )
         write_devices(prepared, directory)
         summary = summarise(prepared, directory, monitor.rows, perf_counter() - start)
         for line in describe(summary):

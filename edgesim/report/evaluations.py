@@ -65,7 +65,8 @@ def last_of_devices(run: ReportedRun) -> Frame:
 def own_metrics(run: ReportedRun) -> list[str]:
     """Further measures of the run's task."""
     table = run.evaluations
-    return [str(c) for c in table.columns if c not in _NO_METRICS and table[c].notna().any()]
+    names = [str(c) for c in table.columns if c not in _NO_METRICS and table[c].notna().any()]
+    return [name for name in names if not name.startswith("after_gossip_")]
 
 
 def quantile_bands(table: Frame, keys: list[str], measures: list[str]) -> Frame:

@@ -154,6 +154,26 @@ OWN_EVALUATIONS: tuple[Column, ...] = (
 A further measure NAME of a task is there as own_NAME too.
 """
 
+GOSSIPED_EVALUATIONS: tuple[Column, ...] = (
+    Column(
+        "after_gossip_accuracy",
+        "float64",
+        "device: accuracy of its model after evaluation.gossip_rounds further rounds of gossip "
+        "without training; consensus: mean over the evaluated devices; null where devices' models "
+        "are not evaluated",
+    ),
+    Column("after_gossip_loss", "float64", "the same of the loss"),
+    Column(
+        "after_gossip_consensus_distance",
+        "float64",
+        "consensus_distance after these rounds; consensus: of the evaluated devices",
+    ),
+)
+"""Columns of evaluations.parquet with `evaluation.gossip_rounds`.
+
+A further measure NAME of a task is there as after_gossip_NAME too.
+"""
+
 VIRTUAL_EVALUATIONS: tuple[Column, ...] = (
     Column(
         "virtual_time_s",

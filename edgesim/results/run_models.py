@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from dataclasses import replace
 from math import isnan, nan
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from edgesim.results.run_files import REMEDY, RunDirectoryError, RunFiles, number_of
 from edgesim.results.snapshot import Snapshot
+from edgesim.storage.state_tree import Packed
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_GOSSIP = "gossip"  # of a model's file: the state of its gossip algorithm
 
 
 class RunModels(RunFiles):
@@ -27,6 +36,8 @@ class RunModels(RunFiles):
             "virtual_time_s": time_s,
             "gone": snapshot.gone or "",
         }
+        if snapshot.gossip is not None:
+            arrays |= {_GOSSIP: json.dumps(snapshot.gossip.content), **snapshot.gossip.arrays}
         name = _snapshot_name(snapshot.round_index, f"{snapshot.device:06d}")
         self.write_arrays(name, arrays, durable=False)
 
@@ -100,15 +111,24 @@ class RunModels(RunFiles):
             buffers=torch.from_numpy(arrays["buffers"]),
             virtual_time_s=None if isnan(virtual_time_s) else virtual_time_s,
             gone=_gone(str(arrays["gone"])),
+            gossip=_gossip(arrays),
         )
 
     def drop_snapshots(self, round_index: int) -> None:
         """Remove the models of an evaluation."""
         self._store.delete(self.own_names(_snapshot_name(round_index, "*")))
 
-    def keep_final_models(self, round_index: int) -> None:
-        """Move the models of the last round to models/device-<index>.npz; remove snapshots/."""
+    def keep_final_models(self, round_index: int, *, with_gossip: bool = False) -> None:
+        """Move the models of the last round to models/device-<index>.npz; remove snapshots/.
+
+        Args:
+            round_index: number of the last evaluation.
+            with_gossip: whether its snapshots hold states of gossip, which are left out then.
+        """
         for name in self.own_names(_snapshot_name(round_index, "*")):
+            if with_gossip:
+                snapshot = self._read_model(name, name)
+                self.write_snapshot(replace(snapshot, gossip=None))
             self._store.move(name, _final_model_name(number_of(name)))
         self._store.delete_tree("snapshots")
 
@@ -116,6 +136,14 @@ class RunModels(RunFiles):
 def _gone(word: str) -> Literal["died", "left"] | None:
     """Why a device has gone, from the word in its model's file."""
     return "died" if word == "died" else "left" if word == "left" else None
+
+
+def _gossip(arrays: Mapping[str, NDArray[Any]]) -> Packed | None:
+    """State of the gossip algorithm in a model's file, if it has one."""
+    if _GOSSIP not in arrays:
+        return None
+    vectors = {name: array for name, array in arrays.items() if name.startswith(f"{_GOSSIP}/")}
+    return Packed(json.loads(str(arrays[_GOSSIP])), vectors)
 
 
 def _snapshot_name(round_index: int, device: str) -> str:

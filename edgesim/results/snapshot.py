@@ -7,6 +7,8 @@ from typing import Literal
 
 from torch import Tensor
 
+from edgesim.storage.state_tree import Packed
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -21,6 +23,8 @@ class Snapshot:
         buffers: the model's local statistics, flat.
         virtual_time_s: the device's clock; None where it has none.
         gone: why the device no longer takes part in the fleet; None if it does.
+        gossip: state of its gossip algorithm, for evaluations after further rounds of gossip; None
+            where there are none.
     """
 
     device: int
@@ -31,3 +35,4 @@ class Snapshot:
     buffers: Tensor
     virtual_time_s: float | None
     gone: Literal["died", "left"] | None = None
+    gossip: Packed | None = None

@@ -284,6 +284,22 @@ class Scenario(Section):
         return self
 
     @model_validator(mode="after")
+    def _further_gossip_is_of_whole_fleets(self) -> Self:
+        rounds = self.evaluation.gossip_rounds
+        if rounds and not self.fleet.rules.waits_for_all:
+            raise ContradictionError(
+                "evaluation.gossip_rounds",
+                f"is {rounds}; must be 0 at fleet.pace: {self.fleet.pace}, where messages are "
+                "always on their way",
+            )
+        if rounds and self.fleet.churn is not None:
+            raise ContradictionError(
+                "evaluation.gossip_rounds",
+                f"is {rounds}; must be 0 with fleet.churn: further rounds need the whole fleet",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _evaluations_are_not_too_many(self) -> Self:
         # Epochs have rounds once the data is known; each evaluation by epochs is one of theirs.
         training, evaluation = self.training, self.evaluation

@@ -155,10 +155,32 @@ class TrainingSection(Section):
         ),
     )
     task_options: Options | None = Field(default=None, description=OPTIONS)
+    device_seeds: Literal["own", "shared"] = Field(
+        default="own",
+        description="random streams of training (order of samples, augmentation, dropout, "
+        "rounding, compression): each device has its own, or all draw the same numbers; the "
+        "paper: shared (docs/reference.md, section 9.15)",
+    )
     optimizer: Optimizer = Field(description="local optimizer of each device")
     schedule: Schedule = Field(
         default=ScheduleSection(), description="learning rate over the epochs"
     )
+
+    @property
+    def said(self) -> str:
+        """Length and milestones in words."""
+        parts = [
+            f"{getattr(self, key):g} {word}"
+            for key, word in (
+                ("epochs", "epochs"),
+                ("rounds", "rounds"),
+                ("virtual_time_s", "s of virtual time"),
+            )
+            if getattr(self, key) is not None
+        ]
+        if milestones := getattr(self.schedule, "milestones", ()):
+            parts.append(f"milestones {', '.join(map(str, milestones))}")
+        return ", ".join(parts)
 
     @model_validator(mode="after")
     def _one_length(self) -> Self:
@@ -180,6 +202,7 @@ class TrainingSection(Section):
         return self
 
 
+MOST_GOSSIP_ROUNDS = 100_000  # of an evaluation; each costs as much as gossip of a round
 MOST_EVALUATIONS = 100_000  # each of them writes a table with all of them
 
 _MOST = f"; at most {MOST_EVALUATIONS:,} evaluations in all"
@@ -218,6 +241,11 @@ class EvaluationSection(Section):
             "evaluations in which devices' own models are tested, beside the averaged model"
         ),
     )
+    gossip_rounds: Annotated[int, Field(ge=0, le=MOST_GOSSIP_ROUNDS)] = Field(
+        default=0,
+        description="further rounds of gossip alone, from a copy of the fleet's state, after which "
+        "devices' own models are evaluated once more; the paper: 50 (docs/reference.md, section 8)",
+    )
     device_sample: Count | Literal["all"] = Field(
         default=50,
         description=(
@@ -235,6 +263,21 @@ class EvaluationSection(Section):
         ):
             return {"every_epochs": None, **section}
         return section
+
+    @property
+    def gossip_states(self) -> Literal["every", "final", "never"]:
+        """Evaluations that need the states of the devices' gossip algorithm."""
+        return self.device_models if self.gossip_rounds else "never"
+
+    @model_validator(mode="after")
+    def _further_gossip_is_of_device_models(self) -> Self:
+        if self.gossip_rounds and self.device_models == "never":
+            raise ContradictionError(
+                "gossip_rounds",
+                f"is {self.gossip_rounds}; devices' own models, which it is for, are not "
+                "evaluated: set device_models: final",
+            )
+        return self
 
     @model_validator(mode="after")
     def _one_interval(self) -> Self:

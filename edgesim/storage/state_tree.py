@@ -8,7 +8,7 @@ Dataclasses are filled in place, so a state that is read back has the types of i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A tree that was packed: a JSON value, and its tensors by path."""
+
+    content: Any
+    arrays: Arrays
+
+    @classmethod
+    def of(cls, tree: object, path: str) -> Packed:
+        """Pack a tree; `path` begins the paths of its tensors."""
+        arrays: Arrays = {}
+        return cls(pack(tree, arrays, path), arrays)
 
 
 def pack(tree: object, arrays: Arrays, path: str) -> Any:  # noqa: ANN401 (a JSON value)

@@ -59,7 +59,9 @@ def build_host(
         archive=directory,
         num_rounds=plan.training.num_rounds,
         evaluation_schedule=EvaluationSchedule(
-            plan.training.evaluation_rounds, plan.training.evaluation_interval_s
+            plan.training.evaluation_rounds,
+            plan.training.evaluation_interval_s,
+            plan.scenario.evaluation.gossip_states,
         ),
         checkpoints=checkpoints,
         recover=recover,

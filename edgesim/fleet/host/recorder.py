@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isnan
-from typing import Protocol
+from typing import Literal, Protocol
 
 from edgesim.device.device import Device
 from edgesim.fleet.recovery.checkpoints import Checkpoints, DeviceRecords
@@ -40,10 +40,13 @@ class EvaluationSchedule:
             with `interval_s`, the number of completed intervals, except for the last, the end of
             the run. Empty without evaluations.
         interval_s: virtual seconds between evaluations; None where they go by rounds.
+        gossip_states: evaluations for which the state of the gossip algorithm is kept beside the
+            model.
     """
 
     numbers: Sequence[int]
     interval_s: float | None = None
+    gossip_states: Literal["every", "final", "never"] = "never"
 
     def until(self, round_index: int, now_s: float) -> Sequence[int]:
         """Evaluations, except the last, that are due after `round_index` rounds at time `now_s`."""
@@ -91,8 +94,9 @@ class Recorder:
         """
         if self._schedule.interval_s is None:
             number = device.round_index + 1
-            is_due = number in self._schedule.numbers[:-1]
-            return [device.snapshot_of_round()] if is_due else []
+            if number not in self._schedule.numbers[:-1]:
+                return []
+            return [device.snapshot_of_round(with_gossip=self._schedule.gossip_states == "every")]
         before, now = self._before[device.index], device.snapshot_of_round()
         self._before[device.index] = now
         num_past = len(self._schedule.until(0, before.virtual_time_s or 0.0))
@@ -134,8 +138,9 @@ class Recorder:
     def close(self, device: Device) -> None:
         """Write the remaining records of a device after its last round."""
         num_past = len(self._schedule.until(device.round_index, device.now_s))
-        for place in range(num_past, len(self._schedule.numbers)):
-            self._archive.write_snapshot(device.final_snapshot(self._schedule.numbers[place]))
+        with_gossip = self._schedule.gossip_states != "never"
+        for number in self._schedule.numbers[num_past:]:
+            self._archive.write_snapshot(device.final_snapshot(number, with_gossip=with_gossip))
         self._write_rounds(device.index)
 
     def flush(self) -> None:

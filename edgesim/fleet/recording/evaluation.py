@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from edgesim.assembly.own_errors import own_code
+from edgesim.compression.errors import CompressionError
 from edgesim.device.trainer import DivergedError
 from edgesim.errors import EdgesimError
 from edgesim.learning.flat_model import Evaluation, FlatModel
@@ -29,6 +30,9 @@ from edgesim.results.snapshot import Snapshot
 from edgesim.streams import Purpose, stream, torch_seed
 
 CONSENSUS = -1  # number that stands for the consensus model in tables
+
+FurtherGossip = Callable[[Sequence[Snapshot], Callable[[], None]], Sequence[Snapshot]]
+"""Mixes copies of devices' states (further_gossip.py); calls its second argument now and then."""
 
 Passes = Callable[[], Iterable[tuple[Tensor, Tensor]]]
 """Gives a pass over samples in batches, the same each time."""
@@ -113,6 +117,8 @@ class Evaluator:
         most_devices: whose own models are evaluated; None: all.
         own_passes: over the held-out samples of each device that has its own, by device. A device's
             model is evaluated on its own, the consensus model on those of all devices.
+        further_gossip: mixes the devices' models before they are evaluated once more; None: they
+            are not. The consensus model's row gets the means over devices.
 
     Attributes:
         distances: distance |z_i - z_bar| of each device's model in the newest evaluation.
@@ -126,11 +132,13 @@ class Evaluator:
         seed: int,
         most_devices: int | None = None,
         own_passes: Mapping[int, Passes] = MappingProxyType({}),
+        further_gossip: FurtherGossip | None = None,
     ) -> None:
         self.num_threads = len(models)
         self._most_devices = most_devices
         self._make_batches = make_batches
         self._own_passes = own_passes
+        self._further_gossip = further_gossip
         self._rounds_per_epoch = rounds_per_epoch
         self._seed = seed
         self._models: SimpleQueue[FlatModel] = SimpleQueue()
@@ -168,23 +176,15 @@ class Evaluator:
         distances = distances_to(center, ordered)
         self.distances = {s.device: d for s, d in zip(ordered, distances, strict=True)}
         spread = sqrt(sum(d * d for d in distances) / len(distances))
-        subjects = [(center, spread)]
+        subjects, mixed = [(center, spread)], []
         if devices_too:
             chosen = self._chosen(snapshots, {snapshot.device for snapshot in ordered})
             pairs = zip(ordered, distances, strict=True)
             subjects += [pair for pair in pairs if pair[0].device in chosen]
-        tell = tell or (lambda *_: None)
-        tell(0, len(subjects))
-        try:
-            under_way = self._pool.map(self._evaluate_one, [snapshot for snapshot, _ in subjects])
-        except RuntimeError as error:  # raised by a pool that was shut down meanwhile
-            if not self._is_closed.is_set():
-                raise
-            raise EvaluationStoppedError("the evaluation was stopped") from error
-        results = []
-        for result in under_way:
-            results.append(result)
-            tell(len(results), len(subjects))
+            mixed = [pair for pair in self._mixed(ordered) if pair[0].device in chosen]
+        evaluated = [snapshot for snapshot, _ in subjects + mixed]
+        results = self._evaluate_all(evaluated, tell or (lambda *_: None))
+        columns = self._after_gossip(mixed, [result for result, _ in results[len(subjects) :]])
         return [
             {
                 "round": snapshot.rounds_done,
@@ -198,9 +198,63 @@ class Evaluator:
                 "virtual_time_s": snapshot.virtual_time_s,
                 **result.metrics,
                 **own,
+                **columns.get(snapshot.device, {}),
             }
-            for (snapshot, distance), (result, own) in zip(subjects, results, strict=True)
+            for (snapshot, distance), (result, own) in zip(subjects, results, strict=False)
         ]
+
+    def _evaluate_all(
+        self, snapshots: Sequence[Snapshot], tell: Callable[[int, int], None]
+    ) -> list[tuple[Evaluation, dict[str, float | None]]]:
+        """Evaluations of models in their order, each with figures on own samples."""
+        tell(0, len(snapshots))
+        try:
+            under_way = self._pool.map(self._evaluate_one, snapshots)
+        except RuntimeError as error:  # raised by a pool that was shut down meanwhile
+            if not self._is_closed.is_set():
+                raise
+            raise EvaluationStoppedError("the evaluation was stopped") from error
+        results = []
+        for result in under_way:
+            results.append(result)
+            tell(len(results), len(snapshots))
+        return results
+
+    def _mixed(self, ordered: Sequence[Snapshot]) -> list[tuple[Snapshot, float]]:
+        """The devices' models after further gossip, each with its distance to their average."""
+        if self._further_gossip is None:
+            return []
+        try:
+            mixed = self._further_gossip(ordered, self._check_open)
+        except CompressionError as error:
+            raise DivergedError(
+                f"further gossip after round {ordered[0].round_index} diverged: {error}; "
+                "lower gossip.averaging_rate"
+            ) from error
+        return list(zip(mixed, distances_to(consensus_of(mixed), mixed), strict=True))
+
+    def _after_gossip(
+        self, mixed: Sequence[tuple[Snapshot, float]], results: Sequence[Evaluation]
+    ) -> dict[int, dict[str, float | None]]:
+        """Columns of evaluations after further gossip, by device, with their means."""
+        if self._further_gossip is None:
+            return {}
+        if not mixed:  # only the averaged model is evaluated
+            return {CONSENSUS: dict.fromkeys(map(_after_gossip_name, ("accuracy", "loss")))}
+        rows = {
+            snapshot.device: result.figures | {"consensus_distance": distance}
+            for (snapshot, distance), result in zip(mixed, results, strict=True)
+        }
+        means = _means(list(rows.values()))
+        means["consensus_distance"] = sqrt(sum(d * d for _, d in mixed) / len(mixed))
+        return {
+            device: {_after_gossip_name(name): value for name, value in figures.items()}
+            for device, figures in {CONSENSUS: means, **rows}.items()
+        }
+
+    def _check_open(self) -> None:
+        if self._is_closed.is_set():
+            raise EvaluationStoppedError("the evaluation was stopped")
 
     def _chosen(self, snapshots: Sequence[Snapshot], present: set[int]) -> set[int]:
         """Devices whose models are evaluated, of those that have not left."""
@@ -245,8 +299,7 @@ class Evaluator:
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """The batches of a pass until `close`; each is rounded with noise of its own."""
         for batch in passes():
-            if self._is_closed.is_set():
-                raise EvaluationStoppedError("the evaluation was stopped")
+            self._check_open()
             seed_rounding_(model.leaf_modules, next(seeds))
             yield batch
 
@@ -260,10 +313,18 @@ def _subject(snapshot: Snapshot) -> str:
 
 def _own_figures(common: Evaluation, own: Sequence[Evaluation]) -> dict[str, float | None]:
     """Means over devices of what a model reaches on their own samples, by column."""
-    figures = [each.figures for each in own]
+    names = common.figures
+    means = _means([each.figures for each in own]) if own else dict.fromkeys(names)
+    return {f"own_{name}": means[name] for name in names}
+
+
+def _means(rows: Sequence[Mapping[str, float | None]]) -> dict[str, float | None]:
+    """Mean of each figure; None of one that the task does not have."""
     return {
-        f"own_{name}": None
-        if value is None or not figures
-        else sum(cast("float", each[name]) for each in figures) / len(figures)
-        for name, value in common.figures.items()
+        name: None if value is None else sum(cast("float", row[name]) for row in rows) / len(rows)
+        for name, value in rows[0].items()
     }
+
+
+def _after_gossip_name(figure: str) -> str:
+    return f"after_gossip_{figure}"

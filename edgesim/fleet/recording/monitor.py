@@ -29,6 +29,7 @@ from edgesim.fleet.recording.view import View
 from edgesim.fleet.transport.progress import Progress
 from edgesim.results.columns import (
     EVALUATIONS,
+    GOSSIPED_EVALUATIONS,
     OWN_EVALUATIONS,
     VIRTUAL_EVALUATIONS,
     Column,
@@ -256,6 +257,12 @@ class Monitor:
             columns += OWN_EVALUATIONS
             columns += tuple(
                 Column(f"own_{name}", "float64", f"on own held-out samples: {said}")
+                for name, said in facts.measures.items()
+            )
+        if "after_gossip_loss" in self.rows[0]:
+            columns += GOSSIPED_EVALUATIONS
+            columns += tuple(
+                Column(f"after_gossip_{name}", "float64", f"after further gossip: {said}")
                 for name, said in facts.measures.items()
             )
         self._directory.write_table("evaluations.parquet", self.rows, columns, names=facts.names)

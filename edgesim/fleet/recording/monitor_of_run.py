@@ -8,11 +8,13 @@ from functools import partial
 
 from edgesim.assembly.build import Compute, make_flat_model, make_task
 from edgesim.assembly.equipment import device_profiles
+from edgesim.assembly.gossip import make_algorithm
 from edgesim.assembly.preparation import Prepared
 from edgesim.data.batches import passes_over
 from edgesim.fleet.recording.divergence import growth_warning
 from edgesim.fleet.recording.evaluation import Evaluator
 from edgesim.fleet.recording.fleet_state import FleetFacts, Sink
+from edgesim.fleet.recording.further_gossip import FurtherGossip
 from edgesim.fleet.recording.monitor import Monitor
 from edgesim.fleet.recording.view import View
 from edgesim.learning.accelerator import num_local_gpus
@@ -42,6 +44,7 @@ def make_monitor(
             device: partial(passes_over, samples, evaluation.batch_size, data.mean, data.std)
             for device, samples in prepared.own_test_samples().items()
         },
+        _further_gossip(prepared),
     )
     return Monitor(
         directory,
@@ -55,6 +58,15 @@ def make_monitor(
         sinks=sinks,
         warn=lambda rows: growth_warning(rows, prepared.scenario, prepared.schedule),
     )
+
+
+def _further_gossip(prepared: Prepared) -> FurtherGossip | None:
+    """The rounds of gossip that come before an evaluation of devices' models, if there are any."""
+    scenario, rounds = prepared.scenario, prepared.scenario.evaluation.gossip_rounds
+    if not rounds:
+        return None
+    algorithm = make_algorithm(scenario, prepared.layout, prepared.schedule)
+    return FurtherGossip(algorithm, prepared.schedule, scenario.seed, rounds)
 
 
 def fleet_facts(prepared: Prepared) -> FleetFacts:

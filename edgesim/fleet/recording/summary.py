@@ -156,6 +156,7 @@ def summarise(
         "consensus_loss": consensus["loss"],
         **_measures(scenario, consensus),
         **_on_own_samples(consensus, of_devices),
+        **_after_gossip(scenario, consensus),
         "consensus_distance": consensus["consensus_distance"],
         "averaging_rate": averaging_rate(scenario),
         "warnings": [growth] if growth else [],
@@ -196,6 +197,15 @@ def _on_own_samples(
             f"device_{name}_max": max(values, default=None),
         }
     return found
+
+
+def _after_gossip(scenario: Scenario, consensus: Mapping[str, Any]) -> dict[str, Any]:
+    """Means over devices' models after further rounds of gossip; empty without such rounds."""
+    if not (rounds := scenario.evaluation.gossip_rounds):
+        return {}
+    kept = ("accuracy", "loss", "consensus_distance")
+    figures = {f"after_gossip_{name}": consensus[f"after_gossip_{name}"] for name in kept}
+    return {"after_gossip_rounds": rounds, **figures}
 
 
 def _departures(
