@@ -29,6 +29,10 @@ class OwnCodeError(EdgesimError):
     """A part of one's own failed in a run; says which, where and how. Notes have its own frames."""
 
 
+class RunStoppedError(EdgesimError):
+    """Raised by a sink to stop the run in order, so that it can be resumed."""
+
+
 def with_notes(error: EdgesimError, other: BaseException) -> EdgesimError:
     """An error that is shown in place of another one, with the notes of that."""
     for note in getattr(other, "__notes__", ()):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgesim.compression.errors import CompressionError
+from edgesim.compression.errors import NonFiniteEntryError
 from edgesim.compression.message_form import MessageForm
 from edgesim.compression.payload import Payload
 from edgesim.compression.segments import Segments
@@ -37,7 +37,7 @@ class LargestOfBlocks:
     def compress(self, x, layout, rng):
         values = x.numpy()
         if not np.isfinite(values).all():
-            raise CompressionError("an entry is not finite: has the training diverged?")
+            raise NonFiniteEntryError("an entry is not finite: has training diverged?")
         counts = self._counts(layout)
         tensors = zip(layout.offsets[:-1], layout.sizes, strict=True)
         indices = np.concatenate(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edgesim.fleet.recording.fleet_state import FleetState, RunStoppedError
+from edgesim.errors import RunStoppedError
+from edgesim.fleet.recording.fleet_state import FleetState
 from edgesim.results.evaluation import Callback, Evaluation
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from edgesim.errors import EdgesimError, OwnCodeError
+from edgesim.errors import EdgesimError, OwnCodeError, RunStoppedError
 
 MOST_CHARACTERS = 500  # of an error's own text
 
@@ -103,14 +103,14 @@ def own_code_error(error: BaseException, doing: str) -> OwnCodeError | None:
 
 @contextmanager
 def own_code(doing: str | Callable[[], str] = "") -> Iterator[None]:
-    """Within it errors raised in one's own code become `OwnCodeError`.
+    """Within it errors raised in one's own code, or in what that calls, become `OwnCodeError`.
 
     Args:
         doing: see `own_code_error`; or gives it once there is an error.
     """
     try:
         yield
-    except EdgesimError:
+    except (OwnCodeError, RunStoppedError):
         raise
     except Exception as error:
         shown = own_code_error(error, doing if isinstance(doing, str) else doing())

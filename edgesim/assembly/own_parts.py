@@ -129,7 +129,7 @@ def call(make: Callable[..., Any], said: str, arguments: Mapping[str, Any]) -> A
     try:
         return make(**arguments)
     except EdgesimError as error:
-        raise ScenarioError(f"{said}: {error}") from error
+        raise with_frames(ScenarioError(f"{said}: {error}"), error) from error
     except Exception as error:
         raise _refusal(said, error) from error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,14 +27,28 @@ from edgesim.streams import Purpose, stream
 _KEY = "data.partition.kind"
 
 
-def deal(scenario: Scenario, dataset: Dataset | ArrayDataset) -> tuple[NDArray[np.int64], ...]:
-    """Indices of each device's samples.
+class Dealt(NamedTuple):
+    """Positions of samples in their split, for each device.
+
+    Attributes:
+        train: training samples; each device has some.
+        test: each device's own held-out samples; empty if nothing says whose a test sample is.
+    """
+
+    train: tuple[NDArray[np.int64], ...]
+    test: tuple[NDArray[np.int64], ...]
+
+
+def deal(scenario: Scenario, dataset: Dataset | ArrayDataset) -> Dealt:
+    """Deal the samples of a dataset to the devices.
 
     A partition is called with its options, and with those of these arguments that it names:
 
         labels: targets of the samples.
         classes: the same, where each is a class; otherwise the partition is refused.
         column_of: gives a column of the dataset by its name: a value for each sample.
+        test_labels: targets of the test samples.
+        test_column_of: gives a column of the test samples by its name.
         num_samples: of the dataset that are used.
         num_devices: of the fleet.
         rng: a generator of the scenario's seed.
@@ -56,6 +70,8 @@ def deal(scenario: Scenario, dataset: Dataset | ArrayDataset) -> tuple[NDArray[n
         "column_of": lambda: (
             lambda name: owner_column(scenario.data, dataset, name, "train")[chosen]
         ),
+        "test_labels": lambda: dataset.test.labels,
+        "test_column_of": lambda: lambda name: owner_column(scenario.data, dataset, name, "test"),
         "num_samples": lambda: len(chosen),
         "num_devices": lambda: scenario.fleet.num_devices,
         "rng": lambda: rng,
@@ -63,15 +79,21 @@ def deal(scenario: Scenario, dataset: Dataset | ArrayDataset) -> tuple[NDArray[n
     }
     asked = parameters_of(load_part(part, _KEY))
     arguments: dict[str, Any] = {name: make() for name, make in given.items() if name in asked}
-    dealt = make_part(part, _KEY, options, **arguments)
+    dealt, own_tests = make_part(part, _KEY, options, **arguments), None
     if not part.shipped_as:
-        dealt = checked_partition(dealt, part, len(chosen), scenario.fleet.num_devices)
-    return tuple(chosen[positions] for positions in dealt)
+        sizes = len(chosen), len(dataset.test)
+        dealt, own_tests = checked_partition(dealt, part, sizes, scenario.fleet.num_devices)
+    train = tuple(chosen[positions] for positions in dealt)
+    if scenario.evaluation.own_samples == 0:
+        return Dealt(train, ())
+    if own_tests is None:
+        own_tests = _held_out(scenario, dataset, train)
+    return Dealt(train, _at_most(scenario.evaluation.own_samples, own_tests))
 
 
-def held_out(
+def _held_out(
     scenario: Scenario, dataset: Dataset | ArrayDataset, indices: Sequence[NDArray[np.int64]]
-) -> tuple[NDArray[np.int64], ...]:
+) -> list[NDArray[np.int64]]:
     """Positions of each device's own test samples; empty where nothing says whose they are.
 
     Args:
@@ -82,20 +104,21 @@ def held_out(
     Raises:
         DataError, PartitionError: the files can't be read, or say something else.
     """
-    section, most = scenario.data.partition, scenario.evaluation.own_samples
-    if most == 0:
-        return ()
+    section = scenario.data.partition
     if isinstance(section, OwnerPartition):
         test_owners = _column(scenario.data, dataset, section.column, "test")
         if test_owners is None:
-            return ()
+            return []
         owners = owner_column(scenario.data, dataset, section.column, "train")
-        parts = natural.held_out_by_owner(owners, indices, test_owners)
-    elif isinstance(section, FilePartition) and section.test_path is not None:
+        return natural.held_out_by_owner(owners, indices, test_owners)
+    if isinstance(section, FilePartition) and section.test_path is not None:
         devices = scenario.fleet.num_devices
-        parts = natural.held_out_by_file(section.test_path, len(dataset.test), devices)
-    else:
-        return ()
+        return natural.held_out_by_file(section.test_path, len(dataset.test), devices)
+    return []
+
+
+def _at_most(most: int | None, parts: list[NDArray[np.int64]]) -> tuple[NDArray[np.int64], ...]:
+    """So many of each device's positions, drawn at random; none if no device has any."""
     if not any(map(len, parts)):
         return ()
     if most is not None:  # the same ones for every seed, as of the common samples

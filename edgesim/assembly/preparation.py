@@ -30,7 +30,7 @@ from edgesim.assembly.equipment import check_hardware
 from edgesim.assembly.known_data import open_data
 from edgesim.assembly.own_errors import own_code
 from edgesim.assembly.own_model import check_own_model, example_batch
-from edgesim.assembly.partitions import deal, held_out
+from edgesim.assembly.partitions import deal
 from edgesim.assembly.rate_search.search import FoundRate, with_found_rate
 from edgesim.assembly.rehearsal import TASK, rehearse, rehearse_task
 from edgesim.data.arrays import ArrayDataset, Shard
@@ -214,8 +214,7 @@ def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = T
     _check_rounds(scenario, scenario.training.rounds or scenario.training.epochs or 0)
     dataset = open_data(scenario.data)
     _check_sizes(scenario, dataset)
-    indices = deal(scenario, dataset)
-    own_tests = held_out(scenario, dataset, indices)
+    indices, own_tests = deal(scenario, dataset)
     training = _plan_training(scenario, [len(i) for i in indices])
     _check_rounds(scenario, training.num_rounds)
     scenario, schedule = name_devices(scenario)

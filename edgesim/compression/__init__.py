@@ -9,7 +9,7 @@ from edgesim.compression.compressors import (
     SignScale,
     TopK,
 )
-from edgesim.compression.errors import CompressionError, WireError
+from edgesim.compression.errors import CompressionError, NonFiniteEntryError, WireError
 from edgesim.compression.index_code import entropy_bytes
 from edgesim.compression.payload import Payload
 from edgesim.compression.value_codes import ValueFormat
@@ -23,6 +23,7 @@ __all__ = [
     "Identity",
     "Message",
     "MinMaxUInt8",
+    "NonFiniteEntryError",
     "Payload",
     "RandomK",
     "SignScale",

@@ -25,7 +25,7 @@ from edgesim.compression.conventions import (
     dense_levels_conventions,
     sparse_conventions,
 )
-from edgesim.compression.errors import CompressionError
+from edgesim.compression.errors import CompressionError, NonFiniteEntryError
 from edgesim.compression.message_form import MessageForm
 from edgesim.compression.payload import Payload
 from edgesim.compression.segments import Segments
@@ -94,8 +94,9 @@ class Compressor(Protocol):
             rng: the only source of randomness.
 
         Raises:
-            CompressionError: x does not fit the layout, holds NaN or infinity, or has values beyond
-                the range of the value format.
+            CompressionError: x does not fit the layout.
+            NonFiniteEntryError: x holds NaN or infinity, or values beyond the range of the value
+                format.
         """
         ...
 
@@ -390,7 +391,7 @@ def _check_finite(
     first = int(np.argmin(is_finite))
     position = first if indices is None else int(indices[first])
     tensor = int(np.searchsorted(layout.offsets, position, side="right")) - 1
-    raise CompressionError(
+    raise NonFiniteEntryError(
         f"{layout.names[tensor]}: entry {position - layout.offsets[tensor]} {problem}"
     )
 

@@ -1,4 +1,4 @@
-"""The two errors of this package."""
+"""The errors of this package."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from edgesim.errors import EdgesimError
 
 class CompressionError(EdgesimError, ValueError):
     """A vector, target or hyper-parameter that a compressor cannot work with."""
+
+
+class NonFiniteEntryError(CompressionError):
+    """An entry of a vector is NaN or infinite, or is so when it is read from a message."""
 
 
 class WireError(EdgesimError, ValueError):

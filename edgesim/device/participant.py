@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from edgesim.compression.errors import CompressionError
+from edgesim.compression.errors import NonFiniteEntryError
 from edgesim.compression.wire import Message
 from edgesim.costs.round_work import gossip_work
 from edgesim.device.mail import Envelope, Outbox
@@ -139,8 +140,10 @@ class Participant:
         rng = stream(self.seed, Purpose.COMPRESS, self._streams_of, round_index)
         try:
             shares = self.algorithm.send_(self.gossip_state, out_edges, rng)
-        except CompressionError as error:
-            raise DivergedError.of(self.trainer.label, self.round_index, str(error)) from error
+        except NonFiniteEntryError as error:
+            raise self._diverged(str(error)) from error
+        if not all(np.isfinite(share.payload.values).all() for share in shares):
+            raise self._diverged("a value to be sent is not finite")
         return [
             self.outbox.write(
                 (own if share.address is None else share.address, share.peer),
@@ -153,6 +156,9 @@ class Participant:
             )
             for share in shares
         ]
+
+    def _diverged(self, what: str) -> DivergedError:
+        return DivergedError.of(self.trainer.label, self.round_index, what)
 
     def mix_in(self, messages: Sequence[Message]) -> None:
         """Absorb messages in the given order."""

@@ -113,7 +113,19 @@ PARTITIONS = Catalog(
         "file": "edgesim.data.natural:by_file",
     },
     "edgesim.partitions",
-    frozenset({"labels", "classes", "column_of", "num_samples", "num_devices", "rng", "seed"}),
+    frozenset(
+        {
+            "labels",
+            "classes",
+            "column_of",
+            "test_labels",
+            "test_column_of",
+            "num_samples",
+            "num_devices",
+            "rng",
+            "seed",
+        }
+    ),
 )
 
 TASKS = Catalog(

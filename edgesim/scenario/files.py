@@ -118,7 +118,9 @@ def checked_scenario(
     """
     value = to_value(root, folder)
     try:
-        return Scenario.model_validate(value, context={"read_source": read_source})
+        folders = (folder, Path.cwd())  # the second is that of overrides
+        context = {"read_source": read_source, "folders": folders}
+        return Scenario.model_validate(value, context=context)
     except ValidationError as error:
         raise ScenarioError(report(error, root, value)) from error
 

@@ -9,9 +9,10 @@ except where the schema has a section with its keys. Nothing is imported here;
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -97,7 +98,7 @@ class NamedIn:
         self, source: object, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
         """A name becomes the part that it stands for before anything else."""
-        return core_schema.no_info_before_validator_function(self._part, handler(source))
+        return core_schema.with_info_before_validator_function(self._part, handler(source))
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -106,12 +107,19 @@ class NamedIn:
         names = [*self.catalog, *announced_names(self.catalog)]
         return {"anyOf": [{"enum": names}, handler(schema)]} if names else handler(schema)
 
-    def _part(self, value: object) -> object:
-        """The shipped part of a name, or the reference that a package announces by it."""
+    def _part(self, value: object, info: ValidationInfo) -> object:
+        """The shipped part of a name, or the reference that a package announces by it.
+
+        Raises:
+            ContradictionError: the value is a file, without the name of what is meant in it.
+        """
         if not isinstance(value, str):
             return value
         if value in self.catalog:
             return shipped_part(self.catalog, value)
+        if _is_file(value):
+            folders = (info.context or {}).get("folders", ())
+            raise ContradictionError("", _missing_name(value, folders))
         reference = announced_names(self.catalog).get(value, value)
         if ":" not in reference:
             raise PydanticCustomError("unknown_name", "no such name")
@@ -245,8 +253,28 @@ def announced_names(catalog: Catalog) -> dict[str, str]:
 
 
 def _is_reference(name: str, catalog: Catalog) -> bool:
-    """Whether a value stands for an `OwnPart`."""
-    return ":" in name or name in catalog or name in announced_names(catalog)
+    """Whether a value stands for an `OwnPart`, or is meant to."""
+    is_form = ":" in name or _is_file(name)
+    return is_form or name in catalog or name in announced_names(catalog)
+
+
+def _is_file(name: str) -> bool:
+    """Whether a value is a Python file, without the name of what is meant in it."""
+    return name.endswith(".py") and ":" not in name
+
+
+def _missing_name(file: str, folders: Sequence[Path]) -> str:
+    """What is wrong with a file without a name; says what the file has, if it can be read."""
+    said = f"is {file}; name the class or function in it: {file}:Name"
+    for path in (folder / Path(file).expanduser() for folder in folders):
+        try:
+            body = ast.parse(_read(path)).body
+        except (ContradictionError, SyntaxError, ValueError):
+            continue
+        kinds = ast.ClassDef | ast.FunctionDef
+        names = [node.name for node in body if isinstance(node, kinds) and node.name[0] != "_"]
+        return f"{said}; the file has {', '.join(names[:8])}" if names else said
+    return said
 
 
 @lru_cache(maxsize=64)  # used for each key; reading the files of all packages takes 10 ms

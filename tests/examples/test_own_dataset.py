@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from runs_of_examples import (
     EXAMPLES,
     FREE,
@@ -15,7 +16,9 @@ from runs_of_examples import (
 
 from edgesim.api.checks import prepared_table
 from edgesim.assembly.build import PLAIN
+from edgesim.assembly.own_data import batch_transform
 from edgesim.assembly.preparation import prepare
+from edgesim.data.batches import BatchStream
 from edgesim.errors import EdgesimError, ScenarioError
 from edgesim.scenario import load_scenario
 from edgesim.study.iteration import iteration_costs
@@ -171,3 +174,48 @@ def test_images_of_ones_own_are_as_those_of_the_catalog(tmp_path):
     assert found.data.mean[0] > 0
     with pytest.raises(ScenarioError, match="no column"):
         prepared(*options)
+
+
+def test_the_transform_of_own_images_changes_normalised_batches_of_training_alone(tmp_path):
+    """Each batch is repeatable: the generator is of device and round."""
+    path = tmp_path / "data.py"
+    path.write_text(
+        "import numpy as np\n"
+        "class Plain:\n  def __init__(self):\n"
+        "    x = np.arange(40 * 64).reshape(40, 8, 8, 1).astype(np.uint8)\n"
+        "    self.train = self.test = x, np.arange(40) % 2\n"
+        "class Data(Plain):\n"
+        "  @staticmethod\n"
+        "  def transform(inputs, rng):\n"
+        "    return 3 * inputs + rng.integers(1, 1000, dtype=np.int64).astype(np.float32)\n"
+    )
+    settings = ["data.options=null", "model={name: small_cnn}", "fleet.devices=2"]
+    settings.append("data.partition={kind: iid}")
+    plain, changed = (
+        prepared(*settings, f"data.source={path}:{name}") for name in ("Plain", "Data")
+    )
+    added = set()
+    for device, (before, after) in enumerate(zip(batches(plain), batches(changed), strict=True)):
+        for round_index in (0, 1):
+            (inputs, labels), (new, new_labels) = (s.batch(round_index) for s in (before, after))
+            assert new.shape == inputs.shape == (16, 1, 8, 8) or len(inputs) == 4
+            assert new.dtype == torch.float32
+            assert torch.equal(labels, new_labels)
+            shift = new - 3 * inputs
+            assert shift.max() - shift.min() < 1e-3, "one number for all entries"
+            added.add(round(float(shift.mean())))
+            assert torch.equal(new, batches(changed)[device].batch(round_index)[0])
+    assert len(added) == 4, "of each device and round another one"
+    assert plain.data == changed.data, "test samples are normalised alike"
+    for one, other in zip(plain.test_samples().contents, changed.test_samples().contents):
+        np.testing.assert_array_equal(one, other)
+
+
+def batches(found):
+    """The mini-batches of each device."""
+    transform = batch_transform(found.scenario.data)
+    mean, std = found.data.mean, found.data.std
+    return [
+        BatchStream(shard, 16, "none", mean, std, 1, device, transform)
+        for device, shard in enumerate(found.shards())
+    ]

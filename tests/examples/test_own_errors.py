@@ -11,6 +11,7 @@ from runs_of_examples import EXAMPLES, train
 
 from edgesim import UnfinishedRunWarning, cli, load_run
 from edgesim.assembly.preparation import prepare
+from edgesim.device.trainer import DivergedError
 from edgesim.errors import EdgesimError, OwnCodeError
 from edgesim.scenario import load_scenario
 from edgesim.study.iteration import iteration_costs
@@ -224,3 +225,67 @@ def test_in_an_evaluation(tmp_path):
     first = str(caught.value).splitlines()[0]
     assert first.startswith("training.task: Huber.sums in the evaluation of the averaged model aft")
     assert f"fails at {file}:32: ZeroDivisionError: integer division or modulo by z" in first
+
+
+ONCE = "ROUNDS = []\n\n@dataclass(frozen=True, kw_only=True)"
+
+
+def test_an_error_of_edgesim_in_own_code_is_told_as_what_it_is(tmp_path):
+    """The algorithm compresses a part of the vector: not the training has diverged."""
+    changes = {
+        "@dataclass(frozen=True, kw_only=True)": ONCE,
+        "self.compressor.compress(v,": (
+            "self.compressor.compress(v[1:] if ROUNDS.append(1) or len(ROUNDS) > 9 else v,"
+        ),
+    }
+    path, file = broken(tmp_path, ALGORITHM, changes)
+    plain = "gossip.compressor={kind: top_k, keep: 0.2}"
+    with pytest.raises(OwnCodeError) as caught:
+        train(path, tmp_path / "run", *ROUNDS, plain, inline=True)
+    first, second = str(caught.value).splitlines()
+    assert first.startswith("gossip.algorithm: EcqGossip.send_ on device ")
+    assert f" fails at {file}:" in first
+    assert "CompressionError: cannot compress" in first
+    assert second.startswith("mend your code and start the run anew")
+    (note,) = frames_of(caught.value)
+    assert "in send_" in note
+    assert "compressors.py" not in note
+
+
+@pytest.mark.parametrize("compressor", ["top_k", None], ids=["of the catalog", "own"])
+def test_a_vector_that_is_not_finite_is_divergence_in_own_parts_too(tmp_path, compressor):
+    changes = {
+        "@dataclass(frozen=True, kw_only=True)": ONCE,
+        "self.compressor.compress(v,": (
+            "self.compressor.compress(v * (nan if ROUNDS.append(1) or len(ROUNDS) > 9 else 1),"
+        ),
+        "import torch": "from math import nan\n\nimport torch",
+    }
+    path, _ = broken(tmp_path, ALGORITHM, changes)
+    other = "gossip.compressor={kind: top_k, keep: 0.2}" if compressor else "seed=2"
+    with pytest.raises(DivergedError, match=r"device \d diverged in round \d.*not finite"):
+        train(path, tmp_path / "run", *ROUNDS, other, inline=True)
+
+
+def test_a_payload_that_is_not_finite_never_leaves_a_device(tmp_path):
+    """Its receiver would refuse it as damaged, again and again."""
+    changes = {
+        "if not np.isfinite(values).all():": "if ROUNDS.append(1) or len(ROUNDS) > 12:",
+        "raise NonFiniteEntryError(": "values = values * np.nan #",
+        "FP32 = ": "ROUNDS = []\nFP32 = ",
+    }
+    path, _ = broken(tmp_path, COMPRESSOR, changes)
+    with pytest.raises(DivergedError, match="a value to be sent is not finite"):
+        train(path, tmp_path / "run", *ROUNDS, inline=True)
+
+
+def test_what_a_part_refuses_when_it_is_made_has_its_frames(tmp_path):
+    changes = {
+        "centers = rng": "raise DataError('no readings')\n        centers = rng",
+        "from torch import nn": "from torch import nn\n\nfrom edgesim.data.errors import DataError",
+    }
+    path, file = broken(tmp_path, DATASET, changes)
+    with pytest.raises(EdgesimError, match="no readings") as caught:
+        prepare(load_scenario(path))
+    (note,) = frames_of(caught.value)
+    assert f'File "{file}", line' in note

@@ -185,6 +185,9 @@ def test_wrong_options_are_refused_in_one_line_before_anything_starts(everything
     assert "\n" not in str(caught.value)
 
 
+OWN_TESTS = "{{'train': [[0], [1], [2], [3]], 'test': {}}}"
+
+
 @pytest.mark.parametrize(
     ("parts", "said"),
     [
@@ -194,6 +197,13 @@ def test_wrong_options_are_refused_in_one_line_before_anything_starts(everything
         ("[[0], [1], [2], [200]]", "gives device 3 a position that is none of 0 to 199"),
         ("[[0], [1], [2], [0.5]]", "gives device 3 float64; positions are whole numbers"),
         ("3", "gives int; must be a list of positions for each device"),
+        ("{'train': []}", "gives a dict of train; must be train and test"),
+        (OWN_TESTS.format("[[0]]"), "gives 1 devices test samples; there are 4"),
+        (
+            OWN_TESTS.format("[[0], [1], [], [9999]]"),
+            "gives device 3 a position of a test sample that is none of 0 to 354",
+        ),
+        (OWN_TESTS.format("[[0], [1], [], [2, 2]]"), "gives device 3 a test sample twice"),
     ],
 )
 def test_a_partition_that_is_none_is_refused(tmp_path, parts, said):
@@ -203,3 +213,27 @@ def test_a_partition_that_is_none_is_refused(tmp_path, parts, said):
     with pytest.raises(ScenarioError) as caught:
         prepare(load_scenario(EXAMPLES / "few_labels.yaml", [*SHORT, override]))
     assert str(caught.value) == f"data.partition.kind: {path}:deal {said}"
+
+
+def test_a_partition_may_say_whose_the_test_samples_are(tmp_path):
+    """Devices 0 and 1 have one label each; 2 and 3 the same one, and 3 no test samples."""
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "import numpy as np\n"
+        "def deal(labels, test_labels, num_devices):\n"
+        "    train = [np.flatnonzero(labels == label) for label in range(2)]\n"
+        "    train += np.array_split(np.flatnonzero(labels == 2), 2)\n"
+        "    test = [np.flatnonzero(test_labels == label) for label in (0, 1, 1)]\n"
+        "    return {'train': train, 'test': [*test, []]}\n"
+    )
+    override = f"data.partition={{kind: '{path}:deal'}}"
+    name = EXAMPLES / "few_labels.yaml"
+    found = prepare(load_scenario(name, [*SHORT, override]))
+    own = found.own_test_samples()
+    assert [*own] == [0, 1, 2]
+    assert [set(own[device].labels) for device in own] == [{0}, {1}, {1}]
+    assert len(found.held_out[1]) == (found.dataset.test.labels == 1).sum()
+    few = prepare(load_scenario(name, [*SHORT, override, "evaluation.own_samples=3"]))
+    assert [len(positions) for positions in few.held_out] == [3, 3, 3, 0]
+    none = prepare(load_scenario(name, [*SHORT, override, "evaluation.own_samples=0"]))
+    assert none.held_out == ()

@@ -73,6 +73,11 @@ def test_an_override_names_a_file_relative_to_the_current_folder(scenario_path, 
         ("a/b:Mine", "is 'a/b:Mine'; must be package.module:Name or ./file.py:Name"),
         ("mine.py:1x", "must be package.module:Name or ./file.py:Name"),
         ("mine", "must be one of identity, top_k"),
+        (
+            "mine.py",
+            "is mine.py; name the class or function in it: mine.py:Name; the file has Mine",
+        ),
+        ("absent.py", "is absent.py; name the class or function in it: absent.py:Name"),
     ],
 )
 def test_what_is_missing_or_wrong_is_refused_in_one_line(scenario_path, monkeypatch, value, said):

@@ -263,30 +263,31 @@ class Evaluator:
 
     def _evaluate_one(self, snapshot: Snapshot) -> tuple[Evaluation, dict[str, float | None]]:
         """A model on the common samples, and the mean over devices' own samples."""
-        model = self._models.get()
+        model, said = self._models.get(), _subject(snapshot)
         try:
-            return self._evaluate_with(model, snapshot)
-        except NonFiniteError as error:
-            raise DivergedError(
-                f"{_subject(snapshot)} diverged: {error}; "
-                "lower training.optimizer.lr or gossip.averaging_rate"
-            ) from error
+            with own_code(f"in the evaluation of {said}"):
+                return self._evaluate_with(model, snapshot)
         finally:
             self._models.put(model)
 
     def _evaluate_with(
         self, model: FlatModel, snapshot: Snapshot
     ) -> tuple[Evaluation, dict[str, float | None]]:
-        with own_code(f"in the evaluation of {_subject(snapshot)}"):
-            model.load_(debiased(snapshot), snapshot.buffers)
-            seeds = self._seeds(snapshot)
+        model.load_(debiased(snapshot), snapshot.buffers)
+        seeds = self._seeds(snapshot)
+        is_mean = snapshot.device == CONSENSUS
+        passes = list(self._own_passes.values()) if is_mean else []
+        if snapshot.device in self._own_passes:
+            passes = [self._own_passes[snapshot.device]]
+        try:
             common = model.evaluate(self._seeded(model, self._make_batches, seeds))
-            is_mean = snapshot.device == CONSENSUS
-            passes = list(self._own_passes.values()) if is_mean else []
-            if snapshot.device in self._own_passes:
-                passes = [self._own_passes[snapshot.device]]
             own = [model.evaluate(self._seeded(model, each, seeds)) for each in passes]
-            return common, _own_figures(common, own) if self._own_passes else {}
+        except NonFiniteError as error:
+            raise DivergedError(
+                f"{_subject(snapshot)} diverged: {error}; "
+                "lower training.optimizer.lr or gossip.averaging_rate"
+            ) from error
+        return common, _own_figures(common, own) if self._own_passes else {}
 
     def _seeds(self, snapshot: Snapshot) -> Iterator[int]:
         """Seeds of the rounding in each batch that a model sees."""

@@ -13,7 +13,6 @@ from math import fsum, isnan
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from edgesim.errors import EdgesimError
 from edgesim.fleet.transport.progress import DeviceProgress
 from edgesim.results.columns import Column
 from edgesim.results.metrics import (
@@ -121,10 +120,6 @@ class FleetState:
             case name:
                 value = getattr(self.devices[device], name)
         return None if value is None or isnan(value) else float(value)
-
-
-class RunStoppedError(EdgesimError):
-    """Raised by a sink to stop the run in order, so that it can be resumed."""
 
 
 class Sink(Protocol):

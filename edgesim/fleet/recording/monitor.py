@@ -16,15 +16,10 @@ from threading import RLock
 from time import thread_time
 from typing import Any, Literal
 
-from edgesim.errors import EdgesimError
+from edgesim.errors import EdgesimError, RunStoppedError
 from edgesim.fleet.recording.evaluation import CONSENSUS, EvaluationStoppedError, Evaluator
 from edgesim.fleet.recording.evaluation_progress import EvaluationProgress
-from edgesim.fleet.recording.fleet_state import (
-    FleetFacts,
-    FleetState,
-    RunStoppedError,
-    Sink,
-)
+from edgesim.fleet.recording.fleet_state import FleetFacts, FleetState, Sink
 from edgesim.fleet.recording.view import View
 from edgesim.fleet.transport.progress import Progress
 from edgesim.results.columns import (
