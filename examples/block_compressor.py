@@ -19,8 +19,6 @@ class LargestOfBlocks:
 
     block: int
     name: str = "largest_of_blocks"
-    is_deterministic: bool = True
-    is_unbiased: bool = False
     error_grows: bool = False
 
     @property

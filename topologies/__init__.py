@@ -22,10 +22,8 @@ from topologies.mixing import (
     column_stochastic,
     is_balanced,
     is_column_stochastic,
-    is_doubly_stochastic,
     metropolis,
     mixing_matrix,
-    period_gap,
     spectral_gap,
 )
 from topologies.names import device_attributes
@@ -112,12 +110,10 @@ __all__ = [
     "first_exchange",
     "is_balanced",
     "is_column_stochastic",
-    "is_doubly_stochastic",
     "load_graph",
     "load_trace",
     "metropolis",
     "mixing_matrix",
-    "period_gap",
     "possible_receivers",
     "possible_senders",
     "random_regular",

@@ -7,8 +7,6 @@ Source: reference.md, sections 3.1 and 3.8.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import reduce
 from math import isfinite
 from typing import Literal, TypeAlias, get_args
 
@@ -124,11 +122,6 @@ def is_column_stochastic(W: NDArray[np.float64]) -> bool:
     return bool(np.all(W >= -_ROUNDING)) and np.allclose(W.sum(axis=0), 1, rtol=0, atol=_ROUNDING)
 
 
-def is_doubly_stochastic(W: NDArray[np.float64]) -> bool:
-    """Whether rows sum to one too: push-sum weights then stay 1."""
-    return is_column_stochastic(W) and is_column_stochastic(W.T)
-
-
 def is_balanced(weighted: nx.DiGraph[int]) -> bool:
     """Whether every device gets as much weight as it gives: W is then doubly stochastic.
 
@@ -152,14 +145,6 @@ def spectral_gap(W: NDArray[np.float64]) -> float:
     """
     moduli = np.sort(np.abs(np.linalg.eigvals(W)))
     return float(1.0 - moduli[-2]) if len(moduli) > 1 else 1.0
-
-
-def period_gap(matrices: Sequence[NDArray[np.float64]]) -> float:
-    """Spectral gap of a whole period of a schedule.
-
-    `matrices` are those of its rounds, in order.
-    """
-    return spectral_gap(reduce(lambda product, W: W @ product, matrices))
 
 
 def _links_by_sender(graph: nx.DiGraph[int]) -> dict[int, int]:

@@ -36,9 +36,8 @@ def checked_partition(
     if not isinstance(dealt, Mapping):
         return _checked(dealt, said, sizes[0], num_devices), None
     if set(dealt) != _SPLITS:
-        raise ScenarioError(
-            f"{said} a dict of {', '.join(map(str, dealt))}; must be train and test"
-        )
+        keys = ", ".join(map(str, dealt))
+        raise ScenarioError(f"{said} a dict of {keys}; must be train and test")
     train = _checked(dealt["train"], said, sizes[0], num_devices)
     return train, _checked(dealt["test"], said, sizes[1], num_devices, is_test=True)
 

@@ -58,16 +58,6 @@ class Compressor(Protocol):
         ...
 
     @property
-    def is_deterministic(self) -> bool:
-        """Whether `compress` never draws from its generator."""
-        ...
-
-    @property
-    def is_unbiased(self) -> bool:
-        """Whether the decoded vector has the mean x over all draws of the generator."""
-        ...
-
-    @property
     def keep(self) -> float:
         """Share of each tensor's entries that a message holds; 1 if it holds all."""
         ...
@@ -108,8 +98,6 @@ class Identity:
     name: ClassVar[str] = "identity"
     keep: ClassVar[float] = 1.0
     error_grows: ClassVar[bool] = False
-    is_deterministic: ClassVar[bool] = True
-    is_unbiased: ClassVar[bool] = False  # the value format rounds to nearest
 
     values: ValueFormat
 
@@ -146,8 +134,6 @@ class TopK:
 
     name: ClassVar[str] = "top_k"
     error_grows: ClassVar[bool] = False
-    is_deterministic: ClassVar[bool] = True
-    is_unbiased: ClassVar[bool] = False
 
     keep: float
     values: ValueFormat
@@ -189,8 +175,6 @@ class RandomK:
 
     name: ClassVar[str] = "random_k"
     error_grows: ClassVar[bool] = False
-    is_deterministic: ClassVar[bool] = False
-    is_unbiased: ClassVar[bool] = False
 
     keep: float
     values: ValueFormat
@@ -234,7 +218,6 @@ class QSGD:
     name: ClassVar[str] = "qsgd"
     keep: ClassVar[float] = 1.0
     error_grows: ClassVar[bool] = True
-    is_deterministic: ClassVar[bool] = False
 
     bits: int
     biased: bool = False
@@ -242,11 +225,6 @@ class QSGD:
     def __post_init__(self) -> None:
         if not 1 <= self.bits <= 7:
             raise CompressionError(f"qsgd: bits is {self.bits}; must be in 1 to 7")
-
-    @property
-    def is_unbiased(self) -> bool:
-        """True unless `biased` is set."""
-        return not self.biased
 
     def form(self, layout: ParameterLayout) -> MessageForm:
         """Sizes of a message and the work on it (`Compressor.form`)."""
@@ -283,8 +261,6 @@ class MinMaxUInt8:
     name: ClassVar[str] = "min_max_uint8"
     keep: ClassVar[float] = 1.0
     error_grows: ClassVar[bool] = False
-    is_deterministic: ClassVar[bool] = True
-    is_unbiased: ClassVar[bool] = False
 
     def form(self, layout: ParameterLayout) -> MessageForm:
         """Sizes of a message and the work on it (`Compressor.form`)."""
@@ -312,8 +288,6 @@ class SignScale:
     name: ClassVar[str] = "sign_scale"
     keep: ClassVar[float] = 1.0
     error_grows: ClassVar[bool] = False
-    is_deterministic: ClassVar[bool] = True
-    is_unbiased: ClassVar[bool] = False
 
     def form(self, layout: ParameterLayout) -> MessageForm:
         """Sizes of a message and the work on it (`Compressor.form`)."""

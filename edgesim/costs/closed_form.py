@@ -11,7 +11,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import Literal
 
 from edgesim.costs.errors import CostError
 from edgesim.costs.layer import NORM_KINDS, PRODUCT_KINDS, Kind, Layer
@@ -104,17 +103,12 @@ class ClosedForm:
     @property
     def product_inputs(self) -> int:
         """Entries of the inputs of convolutions and linear layers, per sample."""
-        return self._entries("input", PRODUCT_KINDS)
+        return self._input_entries(PRODUCT_KINDS)
 
     @property
     def norm_inputs(self) -> int:
         """Entries of the inputs of norms, per sample."""
-        return self._entries("input", NORM_KINDS)
-
-    @property
-    def outputs(self) -> int:
-        """Entries of the outputs of convolutions, norms and residual sums, per sample."""
-        return self._entries("output", {"convolution", "residual_sum", *NORM_KINDS})
+        return self._input_entries(NORM_KINDS)
 
     @property
     def measured_layers(self) -> tuple[str, ...]:
@@ -147,10 +141,8 @@ class ClosedForm:
         """Additional bytes at the peak of a step, by component, relative to the time before it."""
         return peak_of_step(self.layers, backend)
 
-    def _entries(self, side: Literal["input", "output"], kinds: Collection[Kind]) -> int:
-        chosen = [layer for layer in self.layers if layer.kind in kinds]
-        shapes = [x.input_shape if side == "input" else x.output_shape for x in chosen]
-        return sum(prod(shape[1:]) for shape in shapes)
+    def _input_entries(self, kinds: Collection[Kind]) -> int:
+        return sum(prod(layer.input_shape[1:]) for layer in self.layers if layer.kind in kinds)
 
 
 @lru_cache(maxsize=64)  # the budget asks for the same batch sizes many times

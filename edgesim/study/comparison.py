@@ -41,7 +41,6 @@ Precision = Literal["fp32", "int8"]
 Compression = Literal["0 %", "90 %", "99 %"]
 AlgorithmName = Literal["choco", "deepsqueeze", "gradient_push", "dcd"]
 
-PRECISIONS: tuple[Precision, ...] = ("fp32", "int8")
 COMPRESSIONS: dict[Compression, float] = {"0 %": 1.0, "90 %": 0.1, "99 %": 0.01}
 """Share of each tensor that is sent."""
 

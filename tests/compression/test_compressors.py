@@ -45,7 +45,7 @@ def test_same_rng_state_gives_same_bits(compressor, case, seed):
     first = compressor.compress(x, layout, rng(seed))
     again = compressor.compress(x, layout, rng(seed))
     assert first.decode().numpy().tobytes() == again.decode().numpy().tobytes()
-    if compressor.is_deterministic:
+    if not isinstance(compressor, RandomK | QSGD):
         other = compressor.compress(x, layout, rng(seed + 1))
         assert first.decode().numpy().tobytes() == other.decode().numpy().tobytes()
 

@@ -197,8 +197,6 @@ class _SeenCompressor:
         self._compressor = compressor
         self._ledger = ledger
         self.name = compressor.name
-        self.is_deterministic = compressor.is_deterministic
-        self.is_unbiased = compressor.is_unbiased
 
     def compress(self, x: Tensor, layout: ParameterLayout, rng: np.random.Generator) -> Payload:
         """As the compressor does."""

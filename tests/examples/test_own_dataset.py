@@ -207,7 +207,8 @@ def test_the_transform_of_own_images_changes_normalised_batches_of_training_alon
             assert torch.equal(new, batches(changed)[device].batch(round_index)[0])
     assert len(added) == 4, "of each device and round another one"
     assert plain.data == changed.data, "test samples are normalised alike"
-    for one, other in zip(plain.test_samples().contents, changed.test_samples().contents):
+    tested = [found.test_samples().contents for found in (plain, changed)]
+    for one, other in zip(*tested, strict=True):
         np.testing.assert_array_equal(one, other)
 
 

@@ -75,7 +75,7 @@ def test_an_override_names_a_file_relative_to_the_current_folder(scenario_path, 
         ("mine", "must be one of identity, top_k"),
         (
             "mine.py",
-            "is mine.py; name the class or function in it: mine.py:Name; the file has Mine",
+            "name the class or function in it: mine.py:Name; the file has Mine",
         ),
         ("absent.py", "is absent.py; name the class or function in it: absent.py:Name"),
     ],

@@ -1,10 +1,32 @@
 """Random digraphs and the matrices that the definitions imply, built without the package."""
 
+from functools import reduce
+
 import networkx as nx
 import numpy as np
 from hypothesis import strategies as st
 
-from topologies import Absence, Churn, ContactTrace, Joining, Leaving, RandomAbsence, TopologyError
+from topologies import (
+    Absence,
+    Churn,
+    ContactTrace,
+    Joining,
+    Leaving,
+    RandomAbsence,
+    TopologyError,
+    is_column_stochastic,
+    spectral_gap,
+)
+
+
+def is_doubly_stochastic(W):
+    """Whether rows sum to one too: push-sum weights then stay 1."""
+    return is_column_stochastic(W) and is_column_stochastic(W.T)
+
+
+def period_gap(matrices):
+    """Spectral gap of a whole period of a schedule, whose rounds have these matrices."""
+    return spectral_gap(reduce(lambda product, W: W @ product, matrices))
 
 
 @st.composite

@@ -4,7 +4,7 @@ import re
 from fractions import Fraction
 
 import pytest
-from graph_strategies import contact_traces
+from graph_strategies import contact_traces, is_doubly_stochastic
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +13,6 @@ from topologies import (
     TopologyError,
     build_schedule,
     check_schedule,
-    is_doubly_stochastic,
     load_trace,
     mixing_matrix,
 )

@@ -3,7 +3,13 @@ import math
 import networkx as nx
 import numpy as np
 import pytest
-from graph_strategies import circulant_matrix, digraphs, symmetric_graphs
+from graph_strategies import (
+    circulant_matrix,
+    digraphs,
+    is_doubly_stochastic,
+    period_gap,
+    symmetric_graphs,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,10 +22,8 @@ from topologies import (
     exponential,
     is_balanced,
     is_column_stochastic,
-    is_doubly_stochastic,
     metropolis,
     mixing_matrix,
-    period_gap,
     ring,
     spectral_gap,
     star,

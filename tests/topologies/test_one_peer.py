@@ -3,6 +3,7 @@ from collections import Counter
 import networkx as nx
 import numpy as np
 import pytest
+from graph_strategies import is_doubly_stochastic, period_gap
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,9 +13,7 @@ from topologies import (
     RandomMatching,
     RotatingPermutations,
     TopologyError,
-    is_doubly_stochastic,
     mixing_matrix,
-    period_gap,
     spectral_gap,
 )
 

@@ -4,7 +4,13 @@ from concurrent.futures import ThreadPoolExecutor
 import networkx as nx
 import numpy as np
 import pytest
-from graph_strategies import churns, contact_traces, digraphs, symmetric_graphs
+from graph_strategies import (
+    churns,
+    contact_traces,
+    digraphs,
+    is_doubly_stochastic,
+    symmetric_graphs,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,7 +34,6 @@ from topologies import (
     complete,
     directed_ring,
     is_column_stochastic,
-    is_doubly_stochastic,
     metropolis,
     mixing_matrix,
     ring,

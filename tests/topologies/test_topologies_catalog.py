@@ -3,6 +3,7 @@ import re
 import networkx as nx
 import numpy as np
 import pytest
+from graph_strategies import is_doubly_stochastic
 
 import topologies
 from topologies import (
@@ -11,7 +12,6 @@ from topologies import (
     Static,
     TopologyError,
     build_schedule,
-    is_doubly_stochastic,
     mixing_matrix,
     ring,
     torus,
