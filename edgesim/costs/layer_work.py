@@ -226,7 +226,7 @@ def _gradient_for_weights(layer: Layer, settings: QuantizationSettings) -> tuple
             return 0, FLOAT_BYTES
         case "bf16":
             return 1, FLOAT_BYTES
-        case "fp16":  # |g|, maximum, times a power of two, rounding, back: quant/site.py
+        case "fp16":  # |g|, maximum, times a power of two, rounding, back: quant/layer_step.py
             return 5, FLOAT_BYTES
         case "int8":
             # The input gradient's codes serve both, unless they were scaled by channel.

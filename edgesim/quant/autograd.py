@@ -23,7 +23,7 @@ from torch.autograd.function import Function, once_differentiable
 
 from edgesim.quant.affine import Grid, Quantized, QuantizedWeight
 from edgesim.quant.arithmetic import Geometry, RangeNormShape
-from edgesim.quant.site import Site
+from edgesim.quant.layer_step import LayerStep
 
 
 def convolution(
@@ -33,7 +33,7 @@ def convolution(
     *,
     x: Quantized,
     geometry: Geometry,
-    site: Site,
+    step: LayerStep,
 ) -> Tensor:
     """Convolution in 8 bits; fully connected layers are 1x1 convolutions of one pixel.
 
@@ -43,23 +43,23 @@ def convolution(
         bias: shape (O,), or None.
         x: codes of `x_NCHW`, NHWC.
         geometry: of the convolution.
-        site: the layer.
+        step: the layer.
 
     Raises:
         NonFiniteError: weights are not finite; in the backward pass: the gradient is not.
     """
-    y: Tensor = _Convolution.apply(x_NCHW, weight_OIhw, bias, x, geometry, site)  # type: ignore[no-untyped-call]
+    y: Tensor = _Convolution.apply(x_NCHW, weight_OIhw, bias, x, geometry, step)  # type: ignore[no-untyped-call]
     return y
 
 
 def residual_sum(
-    a_NCHW: Tensor, b_NCHW: Tensor, *, a_grid: Grid, b_grid: Grid, site: Site
+    a_NCHW: Tensor, b_NCHW: Tensor, *, a_grid: Grid, b_grid: Grid, step: LayerStep
 ) -> Tensor:
     """Sum of two tensors, each in 8 bits; the gradient of the sum is quantized for both.
 
     Source: reference.md, section 1.2.
     """
-    y: Tensor = _ResidualSum.apply(a_NCHW, b_NCHW, a_grid, b_grid, site)  # type: ignore[no-untyped-call]
+    y: Tensor = _ResidualSum.apply(a_NCHW, b_NCHW, a_grid, b_grid, step)  # type: ignore[no-untyped-call]
     return y
 
 
@@ -71,25 +71,25 @@ def range_evonorm(
     *,
     x: Quantized,
     shape: RangeNormShape,
-    site: Site,
+    step: LayerStep,
 ) -> Tensor:
     """Range EvoNorm on codes, with 8-bit parameters and gradient; arguments as of `convolution`.
 
     Source: reference.md, section 2.
     """
-    y: Tensor = _RangeEvoNorm.apply(x_NCHW, v, gamma, beta, x, shape, site)  # type: ignore[no-untyped-call]
+    y: Tensor = _RangeEvoNorm.apply(x_NCHW, v, gamma, beta, x, shape, step)  # type: ignore[no-untyped-call]
     return y
 
 
 def range_batch_norm(
-    x_NCHW: Tensor, gamma: Tensor, beta: Tensor, *, x: Quantized, site: Site
+    x_NCHW: Tensor, gamma: Tensor, beta: Tensor, *, x: Quantized, step: LayerStep
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Range BatchNorm of a batch on codes, then ReLU (reference.md, section 2).
 
     Returns:
         The result, and the batch's mean and scale, shape (C,), which have no gradient.
     """
-    result: tuple[Tensor, Tensor, Tensor] = _RangeBatchNorm.apply(x_NCHW, gamma, beta, x, site)  # type: ignore[no-untyped-call]
+    result: tuple[Tensor, Tensor, Tensor] = _RangeBatchNorm.apply(x_NCHW, gamma, beta, x, step)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -98,7 +98,7 @@ class _Context(Protocol):
 
     saved_tensors: tuple[Tensor, ...]
     needs_input_grad: tuple[bool, ...]
-    site: Site
+    step: LayerStep
 
     def save_for_backward(self, *tensors: Tensor) -> None: ...
 
@@ -120,30 +120,30 @@ class _Convolution(Function):
         bias: Tensor | None,
         x: Quantized,
         geometry: Geometry,
-        site: Site,
+        step: LayerStep,
     ) -> Tensor:
-        weight = site.quantize_weight(weight_OIhw)
-        b_hat = None if bias is None else site.requantize_parameters(bias)[0]
-        ctx.site, ctx.grid, ctx.geometry = site, x.grid, geometry
+        weight = step.quantize_weight(weight_OIhw)
+        b_hat = None if bias is None else step.requantize_parameters(bias)[0]
+        ctx.step, ctx.grid, ctx.geometry = step, x.grid, geometry
         ctx.weight_grid, ctx.has_bias = weight.grid, bias is not None
         ctx.input_size = (x_NCHW.shape[2], x_NCHW.shape[3])
         ctx.save_for_backward(x.codes, weight.codes, weight.scales)
-        return _images(site.arithmetic.convolve(x.codes, x.grid, weight, b_hat, geometry))
+        return _images(step.arithmetic.convolve(x.codes, x.grid, weight, b_hat, geometry))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: _ConvolutionContext, g_NCHW: Tensor) -> tuple[Tensor | None, ...]:
-        site, geometry, g = ctx.site, ctx.geometry, rows(g_NCHW)
+        step, geometry, g = ctx.step, ctx.geometry, rows(g_NCHW)
         codes, weight_codes, scales = ctx.saved_tensors
         weight = QuantizedWeight(weight_codes, scales, ctx.weight_grid)
         g_8 = None
         if ctx.needs_input_grad[0]:
-            g_8 = site.quantize_gradient(g * scales if len(scales) > 1 else g)
+            g_8 = step.quantize_gradient(g * scales if len(scales) > 1 else g)
         else:
-            site.require_finite(site.arithmetic.full_range(g), "gradients")
+            step.require_finite(step.arithmetic.full_range(g), "gradients")
 
-        g_for_weights = site.round_for_weights(g)
-        g_weight = site.arithmetic.weight_gradient(
+        g_for_weights = step.round_for_weights(g)
+        g_weight = step.arithmetic.weight_gradient(
             codes, ctx.grid, g_for_weights, weight_codes, geometry
         )
         g_bias = g_for_weights.sum((0, 1, 2)) if ctx.has_bias else None
@@ -152,7 +152,7 @@ class _Convolution(Function):
         if g_8 is not None:
             size = ctx.input_size
             g_x = _images(
-                site.arithmetic.input_gradient(g_8.codes, g_8.grid, weight, geometry, size)
+                step.arithmetic.input_gradient(g_8.codes, g_8.grid, weight, geometry, size)
             )
         return g_x, g_weight, g_bias, None, None, None
 
@@ -160,16 +160,16 @@ class _Convolution(Function):
 class _ResidualSum(Function):
     @staticmethod
     def forward(
-        ctx: _Context, a_NCHW: Tensor, b_NCHW: Tensor, a_grid: Grid, b_grid: Grid, site: Site
+        ctx: _Context, a_NCHW: Tensor, b_NCHW: Tensor, a_grid: Grid, b_grid: Grid, step: LayerStep
     ) -> Tensor:
-        ctx.site = site
+        ctx.step = step
         a, b = rows(a_NCHW), rows(b_NCHW)
-        return _images(site.arithmetic.residual_sum(a, a_grid, b, b_grid, site.activation_seeds))
+        return _images(step.arithmetic.residual_sum(a, a_grid, b, b_grid, step.activation_seeds))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: _Context, g_NCHW: Tensor) -> tuple[Tensor | None, ...]:
-        g_hat = _images(ctx.site.requantize_gradient(rows(g_NCHW)))
+        g_hat = _images(ctx.step.requantize_gradient(rows(g_NCHW)))
         return g_hat, g_hat, None, None, None
 
 
@@ -188,20 +188,20 @@ class _RangeEvoNorm(Function):
         beta: Tensor,
         x: Quantized,
         shape: RangeNormShape,
-        site: Site,
+        step: LayerStep,
     ) -> Tensor:
-        v_hat, gamma_hat, beta_hat = site.requantize_parameters(v, gamma, beta)
-        result = site.arithmetic.range_evonorm(x.codes, x.grid, v_hat, gamma_hat, beta_hat, shape)
-        ctx.site, ctx.grid, ctx.shape = site, x.grid, shape
+        v_hat, gamma_hat, beta_hat = step.requantize_parameters(v, gamma, beta)
+        result = step.arithmetic.range_evonorm(x.codes, x.grid, v_hat, gamma_hat, beta_hat, shape)
+        ctx.step, ctx.grid, ctx.shape = step, x.grid, shape
         ctx.save_for_backward(x.codes, v_hat, gamma_hat, *result.saved)
         return _images(result.y)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: _RangeEvoNormContext, g_NCHW: Tensor) -> tuple[Tensor | None, ...]:
-        site, g = ctx.site, ctx.site.quantize_gradient(rows(g_NCHW))
+        step, g = ctx.step, ctx.step.quantize_gradient(rows(g_NCHW))
         codes, v_hat, gamma_hat, *saved = ctx.saved_tensors
-        gradients = site.arithmetic.range_evonorm_backward(
+        gradients = step.arithmetic.range_evonorm_backward(
             codes, ctx.grid, v_hat, gamma_hat, ctx.shape, tuple(saved), g
         )
         g_x = _images(gradients.x)
@@ -222,11 +222,11 @@ class _RangeBatchNorm(Function):
         gamma: Tensor,
         beta: Tensor,
         x: Quantized,
-        site: Site,
+        step: LayerStep,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        gamma_hat, beta_hat = site.requantize_parameters(gamma, beta)
-        result = site.arithmetic.range_batch_norm(x.codes, x.grid, gamma_hat, beta_hat)
-        ctx.site, ctx.grid = site, x.grid
+        gamma_hat, beta_hat = step.requantize_parameters(gamma, beta)
+        result = step.arithmetic.range_batch_norm(x.codes, x.grid, gamma_hat, beta_hat)
+        ctx.step, ctx.grid = step, x.grid
         ctx.save_for_backward(x.codes, gamma_hat, beta_hat, *result.saved)
         mean, scale = result.mean.clone(), result.scale.clone()
         ctx.mark_non_differentiable(mean, scale)
@@ -237,9 +237,9 @@ class _RangeBatchNorm(Function):
     def backward(
         ctx: _RangeBatchNormContext, g_NCHW: Tensor, *_: Tensor
     ) -> tuple[Tensor | None, ...]:
-        site, g = ctx.site, ctx.site.quantize_gradient(rows(g_NCHW))
+        step, g = ctx.step, ctx.step.quantize_gradient(rows(g_NCHW))
         codes, gamma_hat, beta_hat, *saved = ctx.saved_tensors
-        gradients = site.arithmetic.range_batch_norm_backward(
+        gradients = step.arithmetic.range_batch_norm_backward(
             codes, ctx.grid, gamma_hat, beta_hat, tuple(saved), g
         )
         return _images(gradients.x), gradients.gamma, gradients.beta, None, None

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from edgesim.quant import autograd
 from edgesim.quant.affine import Grid, Quantized
 from edgesim.quant.arithmetic import Arithmetic, Geometry, Range
+from edgesim.quant.layer_step import LayerStep
 from edgesim.quant.rounding_noise import derive
 from edgesim.quant.settings import QuantizationSettings
-from edgesim.quant.site import Site
 
 
 class Noise:
@@ -60,39 +60,39 @@ class InputQuantizer(nn.Module):
         self.low.zero_()
         self.high.zero_()
 
-    def site(self) -> Site:
-        """The `Site` of the layer in the current step."""
+    def layer_step(self) -> LayerStep:
+        """The `LayerStep` of the layer in the current step."""
         seed = derive(self.noise.seed, self.place)
-        return Site(self.arithmetic, self.settings, self.layer, seed, self.training)
+        return LayerStep(self.arithmetic, self.settings, self.layer, seed, self.training)
 
-    def forward(self, x_NCHW: Tensor, site: Site) -> Quantized:
+    def forward(self, x_NCHW: Tensor, step: LayerStep) -> Quantized:
         """An input in 8 bits, NHWC; in training, its range updates the running range.
 
         Args:
             x_NCHW: float32, in any memory layout; fast if channels_last.
-            site: as returned by the method `site`.
+            step: as returned by `layer_step`.
 
         Raises:
             NonFiniteError: the input holds NaN or infinity.
         """
         x_NHWC = autograd.rows(x_NCHW.detach())
         if not self.training:
-            grid = self.grid(x_NCHW, site)
-            return Quantized(self.arithmetic.quantize(x_NHWC, grid, site.activation_seed), grid)
-        x, extremes = self.arithmetic.quantize_by_samples(x_NHWC, site.activation_seed)
-        site.require_finite(extremes, "activations")
+            grid = self.grid(x_NCHW, step)
+            return Quantized(self.arithmetic.quantize(x_NHWC, grid, step.activation_seed), grid)
+        x, extremes = self.arithmetic.quantize_by_samples(x_NHWC, step.activation_seed)
+        step.require_finite(extremes, "activations")
         self._remember(extremes)
         return x
 
-    def grid(self, x_NCHW: Tensor, site: Site) -> Grid:
+    def grid(self, x_NCHW: Tensor, step: LayerStep) -> Grid:
         """The grid that `forward` uses; in training, updates the running range."""
         extremes = self.arithmetic.sample_range(autograd.rows(x_NCHW.detach()))
-        grid = site.grid(extremes, "activations")
+        grid = step.grid(extremes, "activations")
         if self.training:
             self._remember(extremes)
             return grid
         running = self.low.item(), self.high.item()
-        return site.grid(running, "running ranges") if any(running) else grid
+        return step.grid(running, "running ranges") if any(running) else grid
 
     def _remember(self, extremes: Range) -> None:
         low, high = self.low, self.high
@@ -129,14 +129,14 @@ class QuantizedConv2d(nn.Conv2d):
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         """Convolution of the quantized input with the quantized weights, float32."""
-        site = self.input.site()
+        step = self.input.layer_step()
         return autograd.convolution(
             x_NCHW,
             self.weight,
             self.bias,
-            x=self.input(x_NCHW, site),
+            x=self.input(x_NCHW, step),
             geometry=self.geometry,
-            site=site,
+            step=step,
         )
 
 
@@ -164,26 +164,26 @@ class QuantizedLinear(nn.Linear):
         """
         if x_NC.dim() > 2:
             return self._at_each_place(x_NC)
-        site, x_NC11 = self.input.site(), x_NC[:, :, None, None]
+        step, x_NC11 = self.input.layer_step(), x_NC[:, :, None, None]
         y_NO11 = autograd.convolution(
             x_NC11,
             self.weight[:, :, None, None],
             self.bias,
-            x=self.input(x_NC11, site),
+            x=self.input(x_NC11, step),
             geometry=self.geometry,
-            site=site,
+            step=step,
         )
         return y_NO11.flatten(1)
 
     def _at_each_place(self, x: Tensor) -> Tensor:
-        site, x_NCP1 = self.input.site(), x.flatten(1, -2).transpose(1, 2)[..., None]
+        step, x_NCP1 = self.input.layer_step(), x.flatten(1, -2).transpose(1, 2)[..., None]
         y_NOP1 = autograd.convolution(
             x_NCP1,
             self.weight[:, :, None, None],
             self.bias,
-            x=self.input(x_NCP1, site),
+            x=self.input(x_NCP1, step),
             geometry=self.geometry,
-            site=site,
+            step=step,
         )
         return y_NOP1[..., 0].transpose(1, 2).reshape(*x.shape[:-1], self.out_features)
 
@@ -201,13 +201,13 @@ class QuantizedSum(nn.Module):
 
     def forward(self, branch_NCHW: Tensor, shortcut_NCHW: Tensor) -> Tensor:
         """Entry by entry, shape of both, float32."""
-        site = self.input.site()
+        step = self.input.layer_step()
         return autograd.residual_sum(
             branch_NCHW,
             shortcut_NCHW,
-            a_grid=self.input.grid(branch_NCHW, site),
-            b_grid=self.shortcut.grid(shortcut_NCHW, site),
-            site=site,
+            a_grid=self.input.grid(branch_NCHW, step),
+            b_grid=self.shortcut.grid(shortcut_NCHW, step),
+            step=step,
         )
 
 

@@ -56,16 +56,16 @@ class QuantizedRangeEvoNorm(nn.Module):
         Raises:
             ValueError: a sample's group has a single entry.
         """
-        site = self.input.site()
+        step = self.input.layer_step()
         chunks = chunks_of(x_NCHW.numel() // len(x_NCHW) // self.groups)
         return autograd.range_evonorm(
             x_NCHW,
             self.v,
             self.gamma,
             self.beta,
-            x=self.input(x_NCHW, site),
+            x=self.input(x_NCHW, step),
             shape=RangeNormShape(self.groups, chunks),
-            site=site,
+            step=step,
         )
 
     def extra_repr(self) -> str:
@@ -104,11 +104,11 @@ class QuantizedRangeBatchNorm(nn.Module):
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         """Normalised and rectified activations, shape of the input, float32."""
-        site = self.input.site()
-        x = self.input(x_NCHW, site)
+        step = self.input.layer_step()
+        x = self.input(x_NCHW, step)
         if self.training:
             y, mean, scale = autograd.range_batch_norm(
-                x_NCHW, self.gamma, self.beta, x=x, site=site
+                x_NCHW, self.gamma, self.beta, x=x, step=step
             )
             self.running_mean.lerp_(mean, 1 - range_batch_norm.OLD_WEIGHT)
             self.running_scale.lerp_(scale, 1 - range_batch_norm.OLD_WEIGHT)
@@ -119,7 +119,7 @@ class QuantizedRangeBatchNorm(nn.Module):
                 x.grid.centered(x.codes),
                 x.grid.factor,
                 self.running_mean,
-                *site.requantize_parameters(*parameters),
+                *step.requantize_parameters(*parameters),
             )
         return y_NHWC.permute(0, 3, 1, 2)
 

@@ -11,9 +11,9 @@ import torch
 
 from edgesim.quant import autograd
 from edgesim.quant.affine import Grid, Quantized
+from edgesim.quant.layer_step import LayerStep
 from edgesim.quant.reference import Reference
 from edgesim.quant.settings import QuantizationSettings
-from edgesim.quant.site import Site
 
 F = np.float32
 MASK, MASK_64 = 2**32 - 1, 2**64 - 1
@@ -165,14 +165,14 @@ def settings(**changes) -> QuantizationSettings:
     return QuantizationSettings(**{**switches, **changes})
 
 
-def site(seed: int = 0, **changes) -> Site:
+def step(seed: int = 0, **changes) -> LayerStep:
     """A layer in training by the reference back end."""
     chosen = settings(**changes)
     arithmetic = Reference(has_integer_zero=chosen.has_integer_zero)
-    return Site(arithmetic, chosen, layer="layer", seed=seed, training=True)
+    return LayerStep(arithmetic, chosen, layer="layer", seed=seed, training=True)
 
 
-def coded(x_NCHW: torch.Tensor, grid: Grid, site: Site) -> Quantized:
+def coded(x_NCHW: torch.Tensor, grid: Grid, step: LayerStep) -> Quantized:
     """The input of a layer in 8 bits, by its back end, on a grid that need not be the input's."""
     x_NHWC = autograd.rows(x_NCHW.detach())
-    return Quantized(site.arithmetic.quantize(x_NHWC, grid, site.activation_seed), grid)
+    return Quantized(step.arithmetic.quantize(x_NHWC, grid, step.activation_seed), grid)

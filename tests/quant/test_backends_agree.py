@@ -10,9 +10,9 @@ from edgesim.quant.affine import grid_of, quantize_weight
 from edgesim.quant.arithmetic import Geometry, RangeNormShape
 from edgesim.quant.backends import choose_backend, describe_backend, make_backend
 from edgesim.quant.errors import BackendError
+from edgesim.quant.layer_step import LayerStep
 from edgesim.quant.range_evonorm_formulas import chunks_of
 from edgesim.quant.settings import QuantizationSettings
-from edgesim.quant.site import Site
 
 SETTINGS = QuantizationSettings(
     zero_point="integer",
@@ -46,11 +46,11 @@ def normal(*shape, seed=1):
     return torch.randn(shape, generator=generator)
 
 
-def site(arithmetic, **changes):
+def step(arithmetic, **changes):
     settings = QuantizationSettings(
         **{**{f: getattr(SETTINGS, f) for f in SETTINGS.__slots__}, **changes}
     )
-    return Site(arithmetic, settings, "layer", seed=7, training=True)
+    return LayerStep(arithmetic, settings, "layer", seed=7, training=True)
 
 
 def assert_close(actual, expected, least_scale=0.0):
@@ -113,9 +113,9 @@ def test_convolutions_and_their_gradients_agree(sizes, image, weight_range):
 
     def run(arithmetic):
         leaves = [t.clone().requires_grad_() for t in (x_NCHW, weight, bias)]
-        place = site(arithmetic, weight_range=weight_range)
+        place = step(arithmetic, weight_range=weight_range)
         x = plain.coded(x_NCHW, grid, place)
-        y = autograd.convolution(*leaves, x=x, geometry=geometry, site=place)
+        y = autograd.convolution(*leaves, x=x, geometry=geometry, step=place)
         y.backward(normal(*y.shape, seed=4))
         return y.detach(), [leaf.grad for leaf in leaves]
 
@@ -148,9 +148,9 @@ def test_gradients_are_torchs_for_all_groups_kernels_and_images(
     ]
     leaves = [leaf.requires_grad_() for leaf in leaves]
     grid = grid_of(*REFERENCE.sample_range(x_NCHW.detach()), has_integer_zero=True)
-    place = site(arithmetic, gradient_rounding="nearest")
+    place = step(arithmetic, gradient_rounding="nearest")
     x = plain.coded(x_NCHW, grid, place)
-    y = autograd.convolution(*leaves, x=x, geometry=geometry, site=place)
+    y = autograd.convolution(*leaves, x=x, geometry=geometry, step=place)
     g = normal(*y.shape, seed=4)
     y.backward(g)
 
@@ -195,9 +195,9 @@ def test_range_evonorm_agrees(shape_NCHW):
 
     def run(arithmetic):
         leaves = [t.clone().requires_grad_() for t in (x_NCHW, *parameters)]
-        place = site(arithmetic)
+        place = step(arithmetic)
         x = plain.coded(x_NCHW, grid, place)
-        y = autograd.range_evonorm(*leaves, x=x, shape=shape, site=place)
+        y = autograd.range_evonorm(*leaves, x=x, shape=shape, step=place)
         y.backward(normal(*y.shape, seed=4))
         return y.detach(), [leaf.grad for leaf in leaves]
 
@@ -215,9 +215,9 @@ def test_range_batch_norm_agrees(shape_NCHW):
 
     def run(arithmetic):
         leaves = [t.clone().requires_grad_() for t in (x_NCHW, *parameters)]
-        place = site(arithmetic)
+        place = step(arithmetic)
         x = plain.coded(x_NCHW, grid, place)
-        y, *moments = autograd.range_batch_norm(*leaves, x=x, site=place)
+        y, *moments = autograd.range_batch_norm(*leaves, x=x, step=place)
         y.backward(normal(*y.shape, seed=4))
         return y.detach(), moments, [leaf.grad for leaf in leaves]
 
@@ -258,7 +258,7 @@ def test_people_are_told_which_products_the_processor_computes(products, monkeyp
 
 
 def test_integers_asked_for_by_name_are_refused_where_they_cannot_serve(monkeypatch):
-    floats = site(REFERENCE, zero_point="float_offset").settings
+    floats = step(REFERENCE, zero_point="float_offset").settings
     assert choose_backend("auto", floats, "cpu") == "reference"
     for settings, accelerator, reason in [
         (floats, "cpu", "float_offset"),

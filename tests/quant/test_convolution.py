@@ -52,13 +52,13 @@ class Case:
         self.g = rng.normal(0, 1e-3, (samples, *size, channels_out)).astype(np.float32)
         self.grid = plain.grid_of(self.x.min(), self.x.max())
 
-    def run(self, site):
+    def run(self, step):
         """The output, and the gradients at input, weights and biases for g, as NHWC arrays."""
         x = images(self.x).requires_grad_()
         w = torch.from_numpy(self.w).requires_grad_()
         b = None if self.b is None else torch.from_numpy(self.b).requires_grad_()
-        x_8 = plain.coded(x, self.grid, site)
-        y = autograd.convolution(x, w, b, x=x_8, geometry=self.geometry, site=site)
+        x_8 = plain.coded(x, self.grid, step)
+        y = autograd.convolution(x, w, b, x=x_8, geometry=self.geometry, step=step)
         wanted = [t for t in (x, w, b) if t is not None]
         g_x, g_w, *g_b = torch.autograd.grad(y, wanted, images(self.g))
         return rows(y), rows(g_x), g_w.numpy(), g_b[0].numpy() if g_b else None
@@ -113,7 +113,7 @@ def test_output_is_sums_of_integers_times_both_scales(case, bias, weight_range):
     expected = sums.astype(np.float32) * (scales * np.float32(case.grid.scale))
     if bias:
         expected = expected + plain.rounded(case.b)
-    y, *_ = case.run(plain.site(weight_range=weight_range))
+    y, *_ = case.run(plain.step(weight_range=weight_range))
     np.testing.assert_array_equal(y, expected)
 
 
@@ -121,12 +121,12 @@ def test_output_is_sums_of_integers_times_both_scales(case, bias, weight_range):
 def test_sums_are_exact_in_whatever_algorithm_torch_takes(samples):
     """Its choice depends on the batch's size; a Winograd transform would divide."""
     case = Case((3, 1, 1, 16, 24, 14, 13), bias=False, samples=samples)
-    site = plain.site()
+    step = plain.step()
     k, scales = plain.weight_codes(case.w, per_out_channel=False)
-    y, g_x, *_ = case.run(site)
+    y, g_x, *_ = case.run(step)
     factor = scales * np.float32(case.grid.scale)
     np.testing.assert_array_equal(y, case.sums(k).astype(np.float32) * factor)
-    np.testing.assert_array_equal(g_x, input_gradient(case, site, k, scales, case.g))
+    np.testing.assert_array_equal(g_x, input_gradient(case, step, k, scales, case.g))
 
 
 @settings(max_examples=40)
@@ -141,19 +141,19 @@ def test_any_geometry_is_exact_forward_and_back(kernel, stride, sizes, groups, s
     samples, height, width, channels_in, channels_out = sizes
     geometry = (kernel, stride, groups, groups * channels_in, groups * channels_out, height, width)
     case = Case(geometry, seed, bias=False, samples=samples)
-    site = plain.site()
+    step = plain.step()
     k, scales = plain.weight_codes(case.w, per_out_channel=False)
-    y, g_x, g_w, _ = case.run(site)
+    y, g_x, g_w, _ = case.run(step)
     factor = scales * np.float32(case.grid.scale)
     np.testing.assert_array_equal(y, case.sums(k).astype(np.float32) * factor)
-    np.testing.assert_array_equal(g_x, input_gradient(case, site, k, scales, case.g))
+    np.testing.assert_array_equal(g_x, input_gradient(case, step, k, scales, case.g))
     assert_sum_of(g_w, case.exact_weight_gradient(case.g))
 
 
-def input_gradient(case, site, k, scales, g):
+def input_gradient(case, step, k, scales, g):
     """Q8(g) w^ from int64 sums; `scales` are those that are not yet in g."""
     g_grid = plain.grid_of(g.min(), g.max())
-    g_codes = plain.codes_of(g, g_grid, site.gradient_seed) - int(g_grid.zero_point)
+    g_codes = plain.codes_of(g, g_grid, step.gradient_seed) - int(g_grid.zero_point)
     sums = plain.input_gradient(g_codes, k, case.geometry, case.x.shape[1:3])
     assert np.abs(sums).max() < 2**24
     return sums.astype(np.float32) * (np.float32(g_grid.scale) * scales)
@@ -165,21 +165,21 @@ def test_input_gradient_is_the_product_with_the_quantized_gradient(case, gradien
     """reference.md, section 10 check 10, bit by bit; every pixel of stride 2 included, also those
     never multiplied."""
     case = Case(case)
-    site = plain.site(seed=5, gradient_rounding=gradient_rounding)
+    step = plain.step(seed=5, gradient_rounding=gradient_rounding)
     k, scales = plain.weight_codes(case.w, per_out_channel=False)
-    _, g_x, *_ = case.run(site)
-    np.testing.assert_array_equal(g_x, input_gradient(case, site, k, scales, case.g))
+    _, g_x, *_ = case.run(step)
+    np.testing.assert_array_equal(g_x, input_gradient(case, step, k, scales, case.g))
 
 
 @EVERY_CASE
 def test_scales_of_output_channels_are_folded_into_the_gradient_before_it_is_quantized(case):
     case = Case(case)
-    site = plain.site(seed=5, weight_range="per_out_channel")
+    step = plain.step(seed=5, weight_range="per_out_channel")
     k, scales = plain.weight_codes(case.w, per_out_channel=True)
-    _, g_x, g_w, _ = case.run(site)
+    _, g_x, g_w, _ = case.run(step)
     folded = case.g * scales if len(scales) > 1 else case.g
     left = np.float32(1) if len(scales) > 1 else scales
-    np.testing.assert_array_equal(g_x, input_gradient(case, site, k, left, folded))
+    np.testing.assert_array_equal(g_x, input_gradient(case, step, k, left, folded))
     assert_sum_of(g_w, case.exact_weight_gradient(case.g))
 
 
@@ -195,7 +195,7 @@ def test_weight_gradient_is_that_of_the_fp32_gradient(case):
         x_hat, case.w.shape, images(case.g), geometry.stride, geometry.padding, 1, geometry.groups
     )
     for changes in ({"seed": 1}, {"seed": 2}, {"gradient_rounding": "nearest"}):
-        _, _, g_w, g_b = case.run(plain.site(**changes))
+        _, _, g_w, g_b = case.run(plain.step(**changes))
         np.testing.assert_array_equal(g_w, expected.numpy())
         exact = case.g.astype(np.float64).sum((0, 1, 2))
         assert_sum_of(g_b, (exact, np.abs(case.g.astype(np.float64)).sum((0, 1, 2))))
@@ -204,7 +204,7 @@ def test_weight_gradient_is_that_of_the_fp32_gradient(case):
 @EVERY_CASE
 def test_weight_gradient_of_any_scale_is_the_sum_to_rounding(case):
     case = Case(case)
-    _, _, g_w, _ = case.run(plain.site())
+    _, _, g_w, _ = case.run(plain.step())
     assert_sum_of(g_w, case.exact_weight_gradient(case.g))
 
 
@@ -224,7 +224,7 @@ def to_bf16(g):
 def to_int8(g):
     """Its own grid and the noise of the gradient's place."""
     grid = plain.grid_of(g.min(), g.max())
-    return plain.numbers_of(plain.codes_of(g, grid, plain.site(seed=5).gradient_seed), grid)
+    return plain.numbers_of(plain.codes_of(g, grid, plain.step(seed=5).gradient_seed), grid)
 
 
 ROUNDINGS = {"fp16": to_fp16, "bf16": to_bf16, "int8": to_int8}
@@ -238,7 +238,7 @@ def test_weight_gradient_in_fewer_bits_is_that_of_the_rounded_gradient(kind, siz
     case.g *= np.float32(size)
     g_hat = ROUNDINGS[kind](case.g)
     assert not np.array_equal(g_hat, case.g)
-    _, _, g_w, g_b = case.run(plain.site(seed=5, weight_gradient=kind))
+    _, _, g_w, g_b = case.run(plain.step(seed=5, weight_gradient=kind))
     x_hat = images(plain.numbers_of(case.codes(), case.grid))
     expected = conv2d_weight(x_hat, case.w.shape, images(g_hat), stride=2, padding=1)
     np.testing.assert_array_equal(g_w, expected.numpy())
@@ -249,7 +249,7 @@ def test_weight_gradient_in_fewer_bits_is_that_of_the_rounded_gradient(kind, siz
 @pytest.mark.parametrize("kind", ["fp16", "bf16", "int8"])
 def test_input_gradient_does_not_depend_on_the_weights_bits(kind):
     case = Case(CASES["3x3"])
-    results = [case.run(plain.site(weight_gradient=k)) for k in ("fp32", kind)]
+    results = [case.run(plain.step(weight_gradient=k)) for k in ("fp32", kind)]
     np.testing.assert_array_equal(results[0][1], results[1][1])
 
 
@@ -257,7 +257,7 @@ def test_input_gradient_does_not_depend_on_the_weights_bits(kind):
 def test_gradients_of_zero_stay_zero(kind):
     case = Case(CASES["3x3"])
     case.g[:] = 0
-    _, g_x, g_w, g_b = case.run(plain.site(weight_gradient=kind))
+    _, g_x, g_w, g_b = case.run(plain.step(weight_gradient=kind))
     assert not g_x.any()
     assert not g_w.any()
     assert not g_b.any()
@@ -266,7 +266,7 @@ def test_gradients_of_zero_stay_zero(kind):
 def test_the_smallest_gradients_pass_through_fp16():
     case = Case(CASES["3x3"])
     case.g *= np.float32(1e-33)
-    _, _, g_w, _ = case.run(plain.site(weight_gradient="fp16"))
+    _, _, g_w, _ = case.run(plain.step(weight_gradient="fp16"))
     assert np.isfinite(g_w).all()
 
 
@@ -280,22 +280,22 @@ def test_clipped_numbers_get_their_gradient_all_the_same():
     codes = case.codes()
     clipped = (codes == 0) | (codes == 255)
     assert clipped.mean() > 0.5
-    site = plain.site(seed=5)
+    step = plain.step(seed=5)
     k, scales = plain.weight_codes(case.w, per_out_channel=False)
-    _, g_x, *_ = case.run(site)
+    _, g_x, *_ = case.run(step)
     assert (g_x[clipped] != 0).mean() > 0.99
-    np.testing.assert_array_equal(g_x, input_gradient(case, site, k, scales, case.g))
+    np.testing.assert_array_equal(g_x, input_gradient(case, step, k, scales, case.g))
 
 
 def test_stochastic_activations_have_the_noise_of_their_place():
     case = Case(CASES["3x3"], bias=False)
-    site = plain.site(seed=9, activation_rounding="stochastic")
+    step = plain.step(seed=9, activation_rounding="stochastic")
     codes = plain.codes_of(case.x, case.grid, plain.place_seed(9, 0))
     k, scales = plain.weight_codes(case.w, per_out_channel=False)
     sums = plain.convolution(codes - int(case.grid.zero_point), k, case.geometry)
     expected = sums.astype(np.float32) * (scales * np.float32(case.grid.scale))
-    np.testing.assert_array_equal(case.run(site)[0], expected)
-    assert not np.array_equal(case.run(plain.site(seed=9))[0], expected)
+    np.testing.assert_array_equal(case.run(step)[0], expected)
+    assert not np.array_equal(case.run(plain.step(seed=9))[0], expected)
 
 
 @EVERY_CASE
@@ -305,13 +305,13 @@ def test_float_offset_is_a_convolution_of_dequantized_numbers(case):
     case = Case(case)
     case.x += 3  # all numbers on one side of zero
     case.grid = plain.grid_of(case.x.min(), case.x.max(), has_integer_zero=False)
-    site = plain.site(seed=5, zero_point="float_offset")
-    y, g_x, g_w, _ = case.run(site)
+    step = plain.step(seed=5, zero_point="float_offset")
+    y, g_x, g_w, _ = case.run(step)
     x_hat = plain.numbers_of(case.codes(), case.grid).astype(np.float64)
     w_hat = plain.rounded(case.w, has_integer_zero=False).astype(np.float64)
     b_hat = plain.rounded(case.b, has_integer_zero=False)
     g_grid = plain.grid_of(case.g.min(), case.g.max(), has_integer_zero=False)
-    g_hat = plain.numbers_of(plain.codes_of(case.g, g_grid, site.gradient_seed), g_grid)
+    g_hat = plain.numbers_of(plain.codes_of(case.g, g_grid, step.gradient_seed), g_grid)
     g_hat = g_hat.astype(np.float64)
     sizes, geometry = case.x.shape[1:3], case.geometry
     products = [
@@ -334,28 +334,28 @@ class NoInputGradient(Reference):
 
 def test_the_first_layer_computes_no_gradient_at_the_images():
     case = Case(CASES["3x3"])
-    site = plain.site()
-    first = type(site)(NoInputGradient(has_integer_zero=True), site.settings, "first", 0, True)
+    step = plain.step()
+    first = type(step)(NoInputGradient(has_integer_zero=True), step.settings, "first", 0, True)
     w = torch.from_numpy(case.w).requires_grad_()
     x = images(case.x)
     x_8 = plain.coded(x, case.grid, first)
-    y = autograd.convolution(x, w, None, x=x_8, geometry=case.geometry, site=first)
+    y = autograd.convolution(x, w, None, x=x_8, geometry=case.geometry, step=first)
     y.backward(images(case.g))
-    np.testing.assert_array_equal(w.grad.numpy(), case.run(site)[2])
+    np.testing.assert_array_equal(w.grad.numpy(), case.run(step)[2])
 
 
 @pytest.mark.parametrize("zero_point", ["integer", "float_offset"])
 def test_a_byte_an_entry_is_saved_for_the_backward_pass(zero_point):
     case = Case(CASES["3x3"])
-    saved, x, site = [], images(case.x).requires_grad_(), plain.site(zero_point=zero_point)
+    saved, x, step = [], images(case.x).requires_grad_(), plain.step(zero_point=zero_point)
     with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
         autograd.convolution(
             x,
             torch.from_numpy(case.w).requires_grad_(),
             torch.from_numpy(case.b).requires_grad_(),
-            x=plain.coded(x, case.grid, site),
+            x=plain.coded(x, case.grid, step),
             geometry=case.geometry,
-            site=site,
+            step=step,
         )
     scale_bytes = 4
     assert sum(t.nbytes for t in saved) == case.x.size + case.w.size + scale_bytes
@@ -368,7 +368,7 @@ def test_layers_of_one_pixel_are_matrix_products():
     k, scales = plain.weight_codes(case.w, per_out_channel=False)
     codes = case.codes().reshape(6, -1) - int(case.grid.zero_point)
     sums = codes @ k[:, :, 0, 0].T
-    y, _, g_w, _ = case.run(plain.site())
+    y, _, g_w, _ = case.run(plain.step())
     expected = sums.astype(np.float32) * (scales * np.float32(case.grid.scale))
     np.testing.assert_array_equal(y.reshape(6, -1), expected + plain.rounded(case.b))
     x_hat = plain.numbers_of(case.codes(), case.grid).reshape(6, -1).astype(np.float64)
@@ -380,9 +380,9 @@ def test_layers_of_one_pixel_are_matrix_products():
 def test_a_graph_can_be_used_twice():
     case = Case(CASES["3x3"])
     x, w = images(case.x).requires_grad_(), torch.from_numpy(case.w).requires_grad_()
-    site = plain.site()
-    x_8 = plain.coded(x, case.grid, site)
-    y = autograd.convolution(x, w, None, x=x_8, geometry=case.geometry, site=site)
+    step = plain.step()
+    x_8 = plain.coded(x, case.grid, step)
+    y = autograd.convolution(x, w, None, x=x_8, geometry=case.geometry, step=step)
     first = torch.autograd.grad(y, [x, w], images(case.g), retain_graph=True)
     second = torch.autograd.grad(y, [x, w], images(case.g))
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
@@ -395,8 +395,8 @@ def test_memory_layout_changes_no_bit():
         x = images(case.x).contiguous(memory_format=memory_format).requires_grad_()
         w = torch.from_numpy(case.w).requires_grad_()
         g = images(case.g).contiguous(memory_format=memory_format)
-        site = plain.site()
-        x_8 = plain.coded(x, case.grid, site)
-        y = autograd.convolution(x, w, None, x=x_8, geometry=case.geometry, site=site)
+        step = plain.step()
+        x_8 = plain.coded(x, case.grid, step)
+        y = autograd.convolution(x, w, None, x=x_8, geometry=case.geometry, step=step)
         results.append([y, *torch.autograd.grad(y, [x, w], g)])
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))

@@ -60,7 +60,7 @@ def activations(kind, seed=0, samples=3):
 def grid_for(layer, x):
     """Grid that a layer takes for its first input."""
     x_NCHW = x[:, :, None, None] if x.dim() == 2 else x
-    return layer.input(x_NCHW, layer.input.site()).grid
+    return layer.input(x_NCHW, layer.input.layer_step()).grid
 
 
 def call(layer, kind, x):
@@ -122,7 +122,7 @@ def test_the_range_of_a_batch_is_the_mean_of_its_samples_and_clips_beyond():
     x[0, 0, 0, 0], x[1, 0, 0, 0] = 1.0, 3.0
     layer = make("sum")
     y = layer(x, torch.zeros_like(x))
-    assert layer.input.grid(x, layer.input.site()).scale == np.float32(2) / np.float32(255)
+    assert layer.input.grid(x, layer.input.layer_step()).scale == np.float32(2) / np.float32(255)
     assert float(y.max()) == pytest.approx(2.0)
 
 
@@ -193,9 +193,9 @@ def test_range_momentum_is_the_weight_of_the_old_range():
 
 def test_forgotten_ranges_are_unseen():
     quantizer = make("conv").input
-    quantizer(activations("conv"), quantizer.site())
+    quantizer(activations("conv"), quantizer.layer_step())
     quantizer.reset_ranges()
-    grid = quantizer.eval().grid(torch.ones(1, 8, 2, 2), quantizer.site())
+    grid = quantizer.eval().grid(torch.ones(1, 8, 2, 2), quantizer.layer_step())
     assert grid == plain.grid_of(0.0, 1.0)
 
 
@@ -251,7 +251,7 @@ def test_a_sum_adds_the_numbers_of_both_codes_and_quantizes_its_gradient_once(ro
     layer = make("sum", activation_rounding=rounding)
     a, b = activations("sum").requires_grad_(), activations("sum", 1).mul(3).requires_grad_()
     y = layer(a, b)
-    seed = layer.input.site().seed
+    seed = layer.input.layer_step().seed
     expected = []
     for operand, place in ((a, 0), (b, 2)):
         x = operand.detach().permute(0, 2, 3, 1).contiguous().numpy()
@@ -320,7 +320,7 @@ def test_every_input_of_a_model_has_a_seed_of_its_own():
     seeds = []
     for seed in (1, 2):
         seed_rounding_(model, seed)
-        seeds += [m.site().seed for m in model.modules() if isinstance(m, InputQuantizer)]
+        seeds += [m.layer_step().seed for m in model.modules() if isinstance(m, InputQuantizer)]
     # reference.md, section 1.5 counts as many for the reference code: 21 convolutions, 21 norms, 9
     # sums of two, 1 head.
     assert len(seeds) == 2 * 61

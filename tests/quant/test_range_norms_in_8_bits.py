@@ -19,7 +19,7 @@ class Eight:
     def __init__(self, shape, *, integer_zero, seed=0):
         self.integer_zero = integer_zero
         changes = {} if integer_zero else {"zero_point": "float_offset"}
-        self.site = plain.site(seed=3, **changes)
+        self.step = plain.step(seed=3, **changes)
         inputs = random_inputs(*shape, seed, dtype=torch.float32)
         self.x, *self.parameters = inputs
         self.upstream = random_inputs(*shape, seed + 1)[0].float() * 1e-3
@@ -37,7 +37,7 @@ class Eight:
         return torch.from_numpy(numbers).double()
 
     def coded(self):
-        return plain.coded(self.x, self.grid, self.site)
+        return plain.coded(self.x, self.grid, self.step)
 
     def x_hat(self):
         return torch.from_numpy(
@@ -69,7 +69,7 @@ def test_range_evonorm_in_8_bits_is_the_formula_on_numbers_of_codes(shape, integ
     leaves = [t.clone().requires_grad_() for t in (case.x, *case.parameters)]
     chunks = chunks_of(case.x[0].numel() // 8)
     y = autograd.range_evonorm(
-        *leaves, x=case.coded(), shape=RangeNormShape(8, chunks), site=case.site
+        *leaves, x=case.coded(), shape=RangeNormShape(8, chunks), step=case.step
     )
     gradients = torch.autograd.grad(y, leaves, case.upstream)
 
@@ -85,7 +85,7 @@ def test_range_evonorm_in_8_bits_is_the_formula_on_numbers_of_codes(shape, integ
 def test_range_batch_norm_in_8_bits_is_the_formula_on_numbers_of_codes(integer_zero):
     case = Eight((3, 8, 5, 7), integer_zero=integer_zero)
     leaves = [t.clone().requires_grad_() for t in (case.x, *case.parameters[1:])]
-    y, mean, scale = autograd.range_batch_norm(*leaves, x=case.coded(), site=case.site)
+    y, mean, scale = autograd.range_batch_norm(*leaves, x=case.coded(), step=case.step)
     assert not mean.requires_grad
     assert not scale.requires_grad
     gradients = torch.autograd.grad(y, leaves, case.upstream)
@@ -105,7 +105,7 @@ def test_norms_in_8_bits_save_a_byte_an_entry_and_little_else():
     leaves = [t.clone().requires_grad_() for t in (case.x, *case.parameters)]
     saved = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
-        autograd.range_evonorm(*leaves, x=case.coded(), shape=RangeNormShape(8, 16), site=case.site)
+        autograd.range_evonorm(*leaves, x=case.coded(), shape=RangeNormShape(8, 16), step=case.step)
     codes = [t for t in saved if t.numel() == case.x.numel()]
     assert [t.dtype for t in codes] == [torch.uint8]
     # Places of extremes: 2 x 16 of 512 entries of a group, 4 bytes each; scales and parameters.

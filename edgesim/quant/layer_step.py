@@ -21,7 +21,7 @@ _FP16_EXPONENT = 14  # fp16 ends at 2^16: the largest entry is brought to [2^13,
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class LayerStep:
     """One quantized layer in one step.
 
     Attributes:
