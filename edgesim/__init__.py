@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from edgesim.api.costs import Costs, cost
     from edgesim.api.runs import resume, run
     from edgesim.errors import EdgesimError, ScenarioError, ScenarioWarning
+    from edgesim.fleet.recording.fleet_state import Sink
     from edgesim.results.evaluation import Evaluation
     from edgesim.results.load import UnfinishedRunWarning, load_run
     from edgesim.results.run import Run
@@ -35,6 +36,7 @@ _HOMES = {
     "edgesim.api.costs": ("Costs", "cost"),
     "edgesim.api.runs": ("resume", "run"),
     "edgesim.errors": ("EdgesimError", "ScenarioError", "ScenarioWarning"),
+    "edgesim.fleet.recording.fleet_state": ("Sink",),
     "edgesim.results.evaluation": ("Evaluation",),
     "edgesim.results.load": ("UnfinishedRunWarning", "load_run"),
     "edgesim.results.run": ("Run",),
@@ -57,6 +59,7 @@ __all__ = [
     "Scenario",
     "ScenarioError",
     "ScenarioWarning",
+    "Sink",
     "SweepError",
     "SweepResults",
     "SweepWarning",

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgesim.errors import RunStoppedError
-from edgesim.fleet.recording.fleet_state import FleetState
+from edgesim.fleet.recording.fleet_state import Sink
 from edgesim.results.evaluation import Callback, Evaluation
 
 
@@ -14,7 +14,7 @@ class CallbackError(RunStoppedError):
     """A callback raised an error, which is the cause of this one; it stops the run."""
 
 
-class Callbacks:
+class Callbacks(Sink):
     """A sink that calls functions with each evaluation, one after the other.
 
     Args:
@@ -25,9 +25,6 @@ class Callbacks:
     def __init__(self, callbacks: Sequence[Callback], place: str) -> None:
         self._callbacks = callbacks
         self._place = place
-
-    def update(self, fleet: FleetState) -> None:
-        """Do nothing: callbacks are told of evaluations alone."""
 
     def evaluated(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Call all functions.
@@ -42,6 +39,3 @@ class Callbacks:
             except Exception as error:
                 said = f"{type(error).__name__}: {error}"
                 raise CallbackError(f"a callback failed: {said}") from error
-
-    def close(self) -> None:
-        """Do nothing: a function has no end."""

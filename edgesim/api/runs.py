@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from io import StringIO
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -24,8 +22,6 @@ from edgesim.fleet.run import RunResult, resume_run, run_scenario
 from edgesim.results.evaluation import Callback
 from edgesim.results.load import load_run
 from edgesim.results.run import Run
-
-_log = logging.getLogger(__name__)
 
 _OPTIONS = ("out", "inline", "address", "dashboard", "on_evaluation", "sinks", "progress")
 
@@ -56,8 +52,8 @@ def run(
         dashboard: start Ray's dashboard with it.
         on_evaluation: called with each `Evaluation`, in a thread of the run; or several of them.
             An error that one raises stops the run and is raised here.
-        sinks: also told how the fleet goes on: `edgesim.TensorBoard`, `edgesim.MLflow`, or one of
-            your own. One that fails is told no more; the run goes on.
+        sinks: also told how the fleet goes on: `edgesim.TensorBoard`, `edgesim.MLflow`, or a
+            subclass of `edgesim.Sink`. One that fails is told no more; the run goes on.
         progress: print what `edgesim run` prints.
         **overrides: values by key. Double underscores stand for dots, and a value may be a whole
             section: `seed=2`, `fleet__devices=4`, `topology={"kind": "ring"}`. Keys with dots are
@@ -90,7 +86,6 @@ def run(
             console=_console(progress=progress),
             sinks=[Callbacks(_as_tuple(on_evaluation), place), *sinks],
         )
-    _tell_finished(sinks, result.summary)
     return load_run(result.place)
 
 
@@ -129,7 +124,6 @@ def resume(
             console=_console(progress=progress),
             sinks=[Callbacks(_as_tuple(on_evaluation), str(place)), *sinks],
         )
-    _tell_finished(sinks, result.summary)
     return load_run(result.place)
 
 
@@ -160,18 +154,6 @@ def train(
         view=view,
         sinks=sinks,
     )
-
-
-def _tell_finished(sinks: Sequence[Sink], summary: Mapping[str, Any]) -> None:
-    """Tell sinks that have a method for it that the run came to its end."""
-    for sink in sinks:
-        if (finished := getattr(sink, "finished", None)) is None:
-            continue
-        try:
-            finished(summary)
-        except Exception as error:  # noqa: BLE001 (whatever it is, the run is finished)
-            said = f"{type(error).__name__}: {error}"
-            _log.warning("%s could not take the end of the run: %s", type(sink).__name__, said)
 
 
 def default_place(name: str) -> Path:

@@ -112,6 +112,7 @@ async def conduct(
         await _cancel(guarding)
     monitor.stop_watching()
     await watching
+    await monitor.take_last_state(fleet.progress)
 
 
 async def _until_one_ends(tasks: set[asyncio.Task[None]], watching: asyncio.Task[None]) -> None:

@@ -24,9 +24,11 @@ from edgesim.fleet.inline import InlineFleet
 from edgesim.fleet.plan import FleetPlan
 from edgesim.fleet.recording.departures import describe
 from edgesim.fleet.recording.fleet_state import Sink
+from edgesim.fleet.recording.full_disk import FullDisk
 from edgesim.fleet.recording.make_view import make_view
 from edgesim.fleet.recording.monitor import Monitor
 from edgesim.fleet.recording.monitor_of_run import make_monitor
+from edgesim.fleet.recording.sinks import Sinks, check_sinks
 from edgesim.fleet.recording.summary import summarise, write_devices
 from edgesim.fleet.recording.view import View, say
 from edgesim.fleet.recovery.checkpoints import NoSoundCheckpointError
@@ -40,6 +42,7 @@ from edgesim.scenario.files import dump_scenario, parse_scenario
 from edgesim.scenario.own_parts import own_parts
 from edgesim.scenario.schema import Scenario
 from edgesim.storage.lease import LeaseError
+from edgesim.storage.space import WaitForSpace
 
 MOST_NAMES = 64  # of devices, that are shown when a run begins
 
@@ -84,10 +87,12 @@ def run_scenario(
         sinks: who else is told how the fleet goes on.
 
     Raises:
+        SinkError: what is given as a sink is none.
         RunDirectoryError: `out` can't be used.
         RunStoppedError: a sink stopped the run.
         EdgesimError: the run failed; what was recorded until then is in `out`.
     """
+    check_sinks(sinks)
     RunDirectory.check_free(out)
     with (
         closing(view or make_view(console)) as view,
@@ -135,6 +140,7 @@ def resume_run(
         LeaseError: another process holds the run.
         EdgesimError: the run failed.
     """
+    check_sinks(sinks)
     with (
         closing(view or make_view(console)) as view,
         RunDirectory.open_existing(place).held() as directory,
@@ -158,6 +164,9 @@ def _resume(
         check_finished(directory, summary)
         directory.drop_recovery()  # if it was killed just before
         say(view.console, f"{directory.place}: this run is finished; there is nothing to do")
+        told = Sinks(sinks)
+        told.tell("finished", summary)
+        told.close()
         return RunResult(directory.place, summary)
     text, environment = (
         directory.read_text("scenario.yaml"),
@@ -221,21 +230,40 @@ class _Run:
         return self.view.console
 
     def do(self, *, recover: bool) -> RunResult:
-        prepared, directory = self.prepared, self.directory
-        prepare_arithmetic(prepared, self.compute, self.view)
+        full_disk = FullDisk()
+        directory = self.directory.patient(WaitForSpace(full_disk.told_by("driver")))
+        prepare_arithmetic(self.prepared, self.compute, self.view)
         start = perf_counter()
-        monitor = self._train(recover=recover)
+        monitor = make_monitor(
+            self.prepared,
+            directory,
+            self.compute,
+            len(os.sched_getaffinity(0)),
+            view=self.view,
+            sinks=[*self._sinks_of_ray(), *self.sinks],
+            tell_full=full_disk.told_by("hosts"),
+        )
         try:
-            check_rounds(
-                directory,
-                num_devices=prepared.scenario.fleet.num_devices,
-                num_rounds=prepared.training.num_rounds,
-                presence=prepared.schedule.presence,
-            )
-            monitor.finish()
-            check_evaluations(directory, len(prepared.training.evaluation_rounds))
+            self._train(monitor, recover=recover)
+            summary = self._end(monitor, directory, start)
+            monitor.tell_summary(summary)
         finally:
             monitor.close()
+        return RunResult(directory.place, summary)
+
+    def _end(self, monitor: Monitor, directory: RunDirectory, start: float) -> dict[str, Any]:
+        """Check and evaluate what the fleet has left, and write the tables; return the summary."""
+        prepared = self.prepared
+        # Parts are kept until summary.json says that all is there.
+        directory.merge_rounds(prepared.scenario.fleet.names, keep_parts=True)
+        check_rounds(
+            directory,
+            num_devices=prepared.scenario.fleet.num_devices,
+            num_rounds=prepared.training.num_rounds,
+            presence=prepared.schedule.presence,
+        )
+        monitor.finish()
+        check_evaluations(directory, len(prepared.training.evaluation_rounds))
         gossip_states = prepared.scenario.evaluation.gossip_states
         directory.keep_final_models(
             prepared.training.num_rounds, with_gossip=gossip_states != "never"
@@ -246,19 +274,11 @@ class _Run:
             self.console.print(line, soft_wrap=True, markup=False, highlight=False)
         directory.write_json("summary.json", summary)
         directory.drop_recovery()
-        return RunResult(directory.place, summary)
+        return summary
 
-    def _train(self, *, recover: bool) -> Monitor:
-        """Run the fleet to its end; rounds.parquet is written however it ends."""
+    def _train(self, monitor: Monitor, *, recover: bool) -> None:
+        """Run the fleet to its end; if it fails, say how it goes on, and join what is recorded."""
         num_cpus = len(os.sched_getaffinity(0))
-        monitor = make_monitor(
-            self.prepared,
-            self.directory,
-            self.compute,
-            num_cpus,
-            view=self.view,
-            sinks=[*self._sinks_of_ray(), *self.sinks],
-        )
         if recover:
             monitor.go_on()
         has_started = False
@@ -279,10 +299,6 @@ class _Run:
                 can_go_on = not isinstance(error, OwnCodeError)
                 self._tell_how_to_resume(monitor.rounds_done, can_go_on=can_go_on)
             raise
-        names = self.prepared.scenario.fleet.names
-        # Parts are kept until summary.json says that all is there.
-        self.directory.merge_rounds(names, keep_parts=True)
-        return monitor
 
     def _sinks_of_ray(self) -> list[Sink]:
         if self.mode == "inline":

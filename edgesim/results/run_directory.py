@@ -38,6 +38,7 @@ from edgesim.results.part_merge import Part, merge_parts
 from edgesim.results.run_files import RunDirectoryError, number_of
 from edgesim.results.run_models import RunModels
 from edgesim.storage.lease import Fence, Holder, Lease
+from edgesim.storage.space import WaitForSpace
 from edgesim.storage.store import Store
 
 _LOCK_FLAGS = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -150,6 +151,16 @@ class RunDirectory(RunModels):
         finally:
             os.close(descriptor)
 
+    def patient(self, space: WaitForSpace) -> RunDirectory:
+        """The same directory, whose writers wait while its file system is full."""
+        found = RunDirectory(self._store.patient(space))
+        found.holder = self.holder  # the store checks it already
+        return found
+
+    def stop_waiting(self) -> None:
+        """Let writers that wait for space fail now, and others at once."""
+        self._store.stop_waiting()
+
     @property
     def path(self) -> Path:
         """Path of the directory on this machine.
@@ -206,11 +217,15 @@ class RunDirectory(RunModels):
         self, table: str, columns: tuple[Column, ...], order: Sequence[str], names: Sequence[str]
     ) -> None:
         parts = [Part(number_of(name), name) for name in self.part_names(table)]
-        with self.table_file(f"{table}.parquet") as file:
-            empty = with_names(arrow_schema(columns).empty_table(), names).schema
-            merge_parts(
-                parts, lambda name: with_names(self.read_table(name), names), order, empty, file
-            )
+        empty = with_names(arrow_schema(columns).empty_table(), names).schema
+
+        def merge() -> None:
+            with self.table_file(f"{table}.parquet") as file:
+                merge_parts(
+                    parts, lambda name: with_names(self.read_table(name), names), order, empty, file
+                )
+
+        self._store.repeated(merge)
 
     def check_records(
         self, device: int, round_index: int, num_rows: int, evaluations: Sequence[int]

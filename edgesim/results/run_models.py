@@ -13,6 +13,7 @@ import torch
 from edgesim.results.run_files import REMEDY, RunDirectoryError, RunFiles, number_of
 from edgesim.results.snapshot import Snapshot
 from edgesim.storage.state_tree import Packed
+from edgesim.storage.store import StorageError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -93,8 +94,15 @@ class RunModels(RunFiles):
         """
         name = _snapshot_name(round_index, f"{device:06d}")
         if self.has(name):
-            self.read(name)
-        elif self.has(kept := _final_model_name(device)):
+            try:
+                self.read(name)
+            except StorageError:
+                if self.has(name):
+                    raise
+                # The monitor has evaluated it meanwhile, and removed it.
+            else:
+                return
+        if self.has(kept := _final_model_name(device)):
             self.read(kept, name)
         else:
             raise RunDirectoryError(f"{self.place}/{name}: missing")

@@ -6,13 +6,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edgesim.fleet.recording.fleet_state import FleetState
+from edgesim.fleet.recording.fleet_state import FleetState, Sink
 from edgesim.sinks.steps import MissingPackageError, evaluation_values, state_values, summary_values
 
 _MOST_METRICS = 1000  # of one request; MLflow's servers take no more
 
 
-class MLflow:
+class MLflow(Sink):
     """A sink that logs to one run of MLflow; steps are rounds of the slowest device.
 
     Args:
@@ -40,6 +40,7 @@ class MLflow:
             ) from error
         self._client: Any = MlflowClient(tracking_uri)
         self._most_devices = most_devices
+        self._status = "KILLED"
         found = self._client.get_experiment_by_name(experiment)
         number = found.experiment_id if found else self._client.create_experiment(experiment)
         self._run_id: str = self._client.create_run(number, run_name=run_name).info.run_id
@@ -53,14 +54,14 @@ class MLflow:
         """Log what an evaluation found of the averaged model."""
         self._log(*evaluation_values(rows))
 
-    def close(self) -> None:
-        """End MLflow's run as killed; `finished` corrects that."""
-        self._client.set_terminated(self._run_id, "KILLED")
-
     def finished(self, summary: Mapping[str, Any]) -> None:
-        """Log the totals of a run that came to its end, and say that it did."""
+        """Log the totals of a run that came to its end."""
         self._log(*summary_values(summary))
-        self._client.set_terminated(self._run_id, "FINISHED")
+        self._status = "FINISHED"
+
+    def close(self) -> None:
+        """End MLflow's run: as finished or as killed."""
+        self._client.set_terminated(self._run_id, self._status)
 
     def _log(self, step: int, values: Mapping[str, float]) -> None:
         from mlflow.entities import Metric

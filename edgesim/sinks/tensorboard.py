@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from edgesim.fleet.recording.fleet_state import FleetState
+from edgesim.fleet.recording.fleet_state import FleetState, Sink
 from edgesim.sinks.steps import MissingPackageError, evaluation_values, state_values, summary_values
 
 
-class TensorBoard:
+class TensorBoard(Sink):
     """A sink that writes event files; steps are rounds of the slowest device.
 
     Args:
@@ -45,13 +45,12 @@ class TensorBoard:
             self._writer.add_scalar(name, value, step)
         self._writer.flush()
 
-    def close(self) -> None:
-        """Close the event files."""
-        self._writer.close()
-
     def finished(self, summary: Mapping[str, Any]) -> None:
         """Write the totals of a run that came to its end."""
         step, values = summary_values(summary)
         for name, value in values.items():
-            self._writer.add_scalar(name, value, step)  # which opens one more event file
+            self._writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        """Close the event files."""
         self._writer.close()

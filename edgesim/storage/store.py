@@ -11,11 +11,14 @@ import errno
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from edgesim.errors import EdgesimError
 from edgesim.storage.files import LocalFiles, RemoteFiles
+from edgesim.storage.space import NoSpaceError, Result, StorageError, WaitForSpace
+
+__all__ = ["NoSpaceError", "StorageError", "Store"]
 
 _LOCAL = re.compile(r"(file|local)://")
 _REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(://|::)")
@@ -39,11 +42,8 @@ _NUMBERS: Mapping[type[OSError], int] = {  # fsspec gives none
     NotADirectoryError: errno.ENOTDIR,
     PermissionError: errno.EACCES,
 }
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _LOST = "see that the folder or bucket exists, or bring the file back from a copy"
-
-
-class StorageError(EdgesimError, ValueError):
-    """A file cannot be written, read or removed; its former content is still there."""
 
 
 class Store:
@@ -53,11 +53,16 @@ class Store:
     """
 
     def __init__(
-        self, url: str, files: LocalFiles | RemoteFiles, check: Callable[[], None] | None = None
+        self,
+        url: str,
+        files: LocalFiles | RemoteFiles,
+        check: Callable[[], None] | None = None,
+        space: WaitForSpace | None = None,
     ) -> None:
         self._url = url
         self._files = files
         self._check = check or _allow
+        self._space = space
 
     @classmethod
     def at(cls, place: str | Path | Store) -> Store:
@@ -105,20 +110,37 @@ class Store:
 
     def child(self, name: str) -> Store:
         """A folder inside this folder; `make` creates it."""
-        return Store(f"{self._url}/{name}", self._files.child(name), self._check)
+        return Store(f"{self._url}/{name}", self._files.child(name), self._check, self._space)
 
     def guarded(self, check: Callable[[], None]) -> Store:
         """The same folder, with a check before every change; an error of the check prevents it.
 
         The check stays in its process: a store that is sent to another process has none.
         """
-        return Store(self._url, self._files, check)
+        return Store(self._url, self._files, check, self._space)
+
+    def patient(self, space: WaitForSpace) -> Store:
+        """The same folder, whose writers wait while its file system is full.
+
+        They wait in their process: a store that is sent to another process does not wait.
+        """
+        return Store(self._url, self._files, self._check, space)
+
+    def stop_waiting(self) -> None:
+        """Let writers of a patient store that wait for space fail now, and others at once."""
+        if self._space is not None:
+            self._space.stop()
+
+    def repeated(self, work: Callable[[], Result]) -> Result:
+        """Do something that may be done repeatedly, and repeat it while there is no space.
+
+        A store that is not patient does it once.
+        """
+        return work() if self._space is None else self._space.repeated(work)
 
     def make(self) -> None:
         """Create the folder, if the storage has folders."""
-        self._check()
-        with self._told("", "made"):
-            self._files.make()
+        self._change("", "made", self._files.make)
 
     def write(self, name: str, data: bytes, *, durable: bool = True) -> None:
         """Write a file; replace a file of the same name.
@@ -130,9 +152,7 @@ class Store:
                 power cut may remove the file, but never damage it; `sync` makes many files durable
                 at once.
         """
-        self._check()
-        with self._told(name, "written"):
-            self._files.write(name, data, durable=durable)
+        self._change(name, "written", partial(self._files.write, name, data, durable=durable))
 
     def create(self, name: str, data: bytes) -> bool:
         """Write a file unless a file of this name exists; return whether it was written.
@@ -144,17 +164,22 @@ class Store:
             name: name of the file.
             data: content of the file; it must differ from that of every other process.
         """
-        self._check()
-        with self._told(name, "written"):
+
+        def create() -> bool:
             try:
                 self._files.create(name, data)
             except FileExistsError:
                 return False
             return True
 
+        return self._change(name, "written", create)
+
     @contextmanager
     def writer(self, name: str) -> Iterator[IO[bytes]]:
-        """Write a file piece by piece; it appears, durably, when the block ends without error."""
+        """Write a file piece by piece; it appears, durably, when the block ends without error.
+
+        A full file system is an error here; `repeated` takes the whole block.
+        """
         self._check()
         with self._told(name, "written"), self._files.writer(name) as file:
             yield file
@@ -162,8 +187,7 @@ class Store:
 
     def sync(self, folder: str) -> None:
         """Make all files of a folder durable."""
-        with self._told(folder, "written"):
-            self._files.sync(folder)
+        self._change(folder, "written", partial(self._files.sync, folder))
 
     def read(self, name: str) -> bytes:
         """Content of a file."""
@@ -191,27 +215,29 @@ class Store:
 
     def delete(self, names: Iterable[str]) -> None:
         """Remove files; a missing file is no error."""
-        self._check()
-        with self._told("", "cleared"):
-            self._files.delete(list(names))
+        self._change("", "cleared", partial(self._files.delete, list(names)))
 
     def delete_tree(self, name: str) -> None:
         """Remove a folder with its content; a missing folder is no error."""
-        self._check()
-        with self._told(name, "removed"):
-            self._files.delete_tree(name)
+        self._change(name, "removed", partial(self._files.delete_tree, name))
 
     def move(self, source: str, target: str) -> None:
         """Rename a file; replace a file of the new name."""
-        self._check()
-        with self._told(target, "written"):
-            self._files.move(source, target)
+        self._change(target, "written", partial(self._files.move, source, target))
 
     def sweep(self) -> None:
         """Remove incomplete files of writers that were killed; spare those of living writers."""
-        self._check()
-        with self._told("", "cleared"):
-            self._files.sweep()
+        self._change("", "cleared", self._files.sweep)
+
+    def _change(self, name: str, action: str, work: Callable[[], Result]) -> Result:
+        """Change something in the folder; a patient store waits for space."""
+
+        def attempt() -> Result:
+            self._check()  # each time: another process may have taken over meanwhile
+            with self._told(name, action):
+                return work()
+
+        return self.repeated(attempt)
 
     @contextmanager
     def _told(self, name: str, action: str) -> Iterator[None]:
@@ -228,7 +254,8 @@ class Store:
             if number == errno.ENOENT and action == "read":
                 remedy = _LOST
             line = said.splitlines()[0]
-            raise StorageError(f"{place}: can't be {action} ({line}); {remedy}") from error
+            kind = NoSpaceError if error.errno in _NO_SPACE else StorageError
+            raise kind(f"{place}: can't be {action} ({line}); {remedy}") from error
 
 
 def _allow() -> None:

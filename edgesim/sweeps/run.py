@@ -11,6 +11,7 @@ from pathlib import Path
 from edgesim.api.checks import check
 from edgesim.api.scenarios import ScenarioLike, name_of, written_overrides
 from edgesim.errors import ScenarioWarning
+from edgesim.fleet.recording.full_disk import FullDisk
 from edgesim.results.load import UnfinishedRunWarning
 from edgesim.scenario.files import dump_scenario, read_scenario_text
 from edgesim.scenario.plain import in_yaml, plain_value
@@ -18,6 +19,7 @@ from edgesim.scenario.schema import Scenario
 from edgesim.scenario.shipped import scenario_file
 from edgesim.scenario.strict_yaml import ARGUMENT, GIVEN, OVERRIDE
 from edgesim.scenario.sweep import KEY, Sweep, parse_sweep
+from edgesim.storage.space import WaitForSpace
 from edgesim.sweeps.directory import is_finished, open_directory, write_failures
 from edgesim.sweeps.load import SweepResults, load_sweep
 from edgesim.sweeps.pool import Event, Task, run_tasks
@@ -150,7 +152,8 @@ def run_sweep(
         SweepError: the folder holds something else.
         PoolError: no process can be started.
     """
-    store = open_directory(place, planned)
+    full_disk = FullDisk("sweep", "edgesim sweep")
+    store = open_directory(place, planned).patient(WaitForSpace(full_disk.told_by("sweep")))
     failures: dict[str, str] = {}
 
     def note(event: Event) -> None:

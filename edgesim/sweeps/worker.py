@@ -15,7 +15,6 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 from queue import SimpleQueue
@@ -25,7 +24,7 @@ from rich.console import Console
 
 from edgesim.api.checks import check
 from edgesim.errors import EdgesimError
-from edgesim.fleet.recording.fleet_state import FleetState
+from edgesim.fleet.recording.fleet_state import FleetState, Sink
 from edgesim.fleet.run import resume_run, run_scenario
 from edgesim.results.run_directory import RunDirectory
 from edgesim.results.run_files import ABOUT
@@ -35,7 +34,7 @@ from edgesim.storage.store import Store
 _FIRST_FILES = ("scenario.yaml", "environment.json")  # written before the first round
 
 
-class Events:
+class Events(Sink):
     """A sink that writes what happens as lines of JSON.
 
     Args:
@@ -55,12 +54,6 @@ class Events:
     def update(self, fleet: FleetState) -> None:
         """Say how much of the training is done."""
         self.say("progress", share=fleet.share_done)
-
-    def evaluated(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Do nothing: the evaluations are in the cell's folder."""
-
-    def close(self) -> None:
-        """Do nothing: the process goes on."""
 
 
 class _Log(logging.Handler):

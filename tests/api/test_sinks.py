@@ -26,15 +26,12 @@ def test_figures_of_an_evaluation_are_named_as_metrics():
 
 
 def test_a_sink_that_fails_does_not_stop_the_run(tmp_path, caplog):
-    class Broken:
+    class Broken(edgesim.Sink):
         def update(self, fleet):
             raise ConnectionError("the server is gone")
 
         def evaluated(self, rows):
             pytest.fail("it is told no more")
-
-        def close(self):
-            """Has nothing to end."""
 
     with caplog.at_level(logging.WARNING):
         run = edgesim.run("quickstart", out=tmp_path / "r", inline=True, sinks=[Broken()], **SMALL)

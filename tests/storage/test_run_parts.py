@@ -10,9 +10,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from run_records import report, snapshot, table
+from run_records import evaluation, report, snapshot, table
 
 from edgesim.results import part_merge
+from edgesim.results.columns import EVALUATIONS
 from edgesim.results.run_directory import RunDirectory
 from edgesim.results.run_files import RunDirectoryError
 from edgesim.storage import files as stored_files
@@ -212,3 +213,21 @@ class TestModels:
                 "models/device-000011.npz",
             ]
             assert store.names("snapshots/*") == []
+
+    def test_may_be_evaluated_and_removed_while_a_restored_device_looks_for_them(
+        self, directory, store, monkeypatch
+    ):
+        """The monitor writes the evaluation first, and removes its models then."""
+        directory.write_rounds(0, [report(0, r) for r in (0, 1)])
+        directory.write_snapshot(snapshot(0, 2))
+        read = store.read
+
+        def read_too_late(name):
+            if name.startswith("snapshots/") and store.exists(name):
+                directory.write_table("evaluations.parquet", [evaluation(2)], EVALUATIONS)
+                directory.drop_snapshots(2)
+            return read(name)
+
+        monkeypatch.setattr(store, "read", read_too_late)
+        RunDirectory(store).check_records(0, 2, 2, [2])
+        assert directory.num_evaluated() == 1

@@ -18,6 +18,7 @@ from edgesim.fleet.plan import FleetPlan
 from edgesim.fleet.recovery.checkpoints import Checkpoints, CheckpointSettings
 from edgesim.fleet.transport.network import Network
 from edgesim.results.run_directory import RunDirectory
+from edgesim.storage.space import WaitForSpace
 
 
 @own_code("while devices are made")
@@ -42,7 +43,8 @@ def build_host(
         core: context manager around each turn, which holds a core.
         executor: runs steps; by default `num_threads` threads.
     """
-    directory = RunDirectory(plan.run_directory, plan.holder)
+    space = WaitForSpace()
+    directory = RunDirectory(plan.run_directory, plan.holder).patient(space)
     recovery = plan.scenario.recovery
     settings = CheckpointSettings(
         plan.run_digest,
@@ -50,7 +52,7 @@ def build_host(
         recovery.checkpoint_every_rounds,
         plan.training.evaluation_rounds,
     )
-    checkpoints = Checkpoints(directory, settings, len(shards))
+    checkpoints = Checkpoints(directory, settings, len(shards), space)
     models = [make_flat_model(plan.scenario, plan.data, plan.compute) for _ in range(num_threads)]
     return Host(
         make_devices(plan, shards, models[0]),
@@ -68,4 +70,5 @@ def build_host(
         presumed_dead_after_s=plan.scenario.fleet.timeout_s,
         core=core,
         executor=executor,
+        space=space,
     )

@@ -47,6 +47,7 @@ from edgesim.fleet.transport.network import (
     Request,
 )
 from edgesim.fleet.transport.progress import Progress, Waiting
+from edgesim.storage.space import WaitForSpace
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -70,6 +71,7 @@ class Host:
         presumed_dead_after_s: at free pace, time-out of life signs (liveness.py).
         core: context manager around each turn, which holds a core; by default cores are not shared.
         executor: runs steps; by default as many threads as there are models.
+        space: what the archive waits by while its file system is full.
     """
 
     def __init__(
@@ -86,7 +88,9 @@ class Host:
         presumed_dead_after_s: float = 0.0,
         core: Core = nullcontext,
         executor: Executor | None = None,
+        space: WaitForSpace | None = None,
     ) -> None:
+        self._space = space or WaitForSpace()
         self._devices = {device.index: device for device in devices}
         self._layout = models[0].flat.layout
         # While a device holds a payload, other receivers of the same payload need not decode it
@@ -175,6 +179,7 @@ class Host:
 
     def _end(self) -> None:
         self._turns.end()
+        self._space.stop()
         for task in self._resending:
             task.cancel()
 
@@ -260,6 +265,7 @@ class Host:
                 )
                 for index, device in self._devices.items()
             ),
+            full=self._space.problem,
         )
 
     async def _drive(self, device: Device, tasks: asyncio.TaskGroup) -> None:

@@ -126,9 +126,11 @@ class DeviceActor:
         )
         self._built.set_result(host)
 
-    async def run(self) -> None:
-        """Run the devices to their last round."""
-        await (await self._built).run()
+    async def run(self) -> Progress:
+        """Run the devices to their last round; return how they ended."""
+        host = await self._built
+        await host.run()
+        return host.progress()
 
     @ray.method(enable_task_events=False)
     async def deliver(self, envelope: Envelope) -> Acknowledgement:

@@ -217,7 +217,7 @@ class RayFleet:
                 if devices in self._lost:
                     self._lost.discard(devices)
                     self._on_restart(devices)
-                await actor.run.remote()
+                self._newest[devices] = await actor.run.remote()
                 self._unfinished.discard(devices)
                 if not self._unfinished:
                     self._all_finished.set()

@@ -5,19 +5,16 @@ They are told by the driver alone, so that a series goes on when an actor is los
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 from ray.util.metrics import Counter, Gauge
 
-from edgesim.fleet.recording.fleet_state import FleetState, Sample, samples
+from edgesim.fleet.recording.fleet_state import FleetState, Sample, Sink, samples
 from edgesim.results.metrics import WAITS_FOR, Metric
 
 PREFIX = "edgesim_"  # Ray puts `ray_` before it, and `_total` behind the name of a counter
 RUN = "run"  # label of all metrics: a cluster may have several runs
 
 
-class RayMetrics:
+class RayMetrics(Sink):
     """A sink (recording/fleet_state.py) that gives each value to Ray.
 
     Args:
@@ -46,12 +43,6 @@ class RayMetrics:
         for labels in self._waits - waits:
             self._set(WAITS_FOR, labels, 0.0)
         self._waits = waits
-
-    def evaluated(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Do nothing: the update that follows has what is exported."""
-
-    def close(self) -> None:
-        """Do nothing: values are exported as long as this process has a part in the cluster."""
 
     def _set(self, metric: Metric, labels: tuple[str, ...], value: float) -> None:
         gauge = self._gauges.get(metric.name)

@@ -1,8 +1,8 @@
 """What is known of a running fleet, and the seam to those who are told: the sinks.
 
 The monitor asks the hosts now and then, evaluates models, and gives each sink the state of the
-fleet. A terminal shows it, Ray exports it to Prometheus. A sink of one's own implements `Sink`; by
-`samples` it gets every metric with its labels.
+fleet. A terminal shows it, Ray exports it to Prometheus. A sink of one's own is a subclass of
+`Sink`; by `samples` it gets every metric with its labels.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum, isnan
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from edgesim.fleet.transport.progress import DeviceProgress
 from edgesim.results.columns import Column
@@ -122,26 +122,33 @@ class FleetState:
         return None if value is None or isnan(value) else float(value)
 
 
-class Sink(Protocol):
-    """Is told how a fleet goes on.
+class Sink:
+    """Is told how a run goes on. A subclass has the methods that it wants; these do nothing.
+
+    The calls come one after the other, from threads of the run: `update` and `evaluated` while it
+    goes on, then `finished` if it came to its end, and `close` last, however it ended.
 
     An error in a sink ends the telling, never the run, but for `RunStoppedError`.
     """
 
     def update(self, fleet: FleetState) -> None:
-        """Take the newest state; called at intervals and after each evaluation."""
-        ...
+        """Take the newest state; called at intervals and after each evaluation.
+
+        The last state of a run that comes to its end has the figures of its tables: rounds, bytes,
+        energy, clocks, charge, and the last evaluation.
+        """
 
     def evaluated(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Take the rows of one evaluation, as in evaluations.parquet, the averaged model's first.
 
         Called before the update with that evaluation, in the order of evaluations.
         """
-        ...
+
+    def finished(self, summary: Mapping[str, Any]) -> None:
+        """Take the content of summary.json: the run came to its end."""
 
     def close(self) -> None:
-        """The run has ended, or nobody looks on any more."""
-        ...
+        """The run has ended, finished or not; nothing follows."""
 
 
 @dataclass(frozen=True, slots=True)

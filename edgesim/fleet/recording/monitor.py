@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from math import nan
 from threading import RLock
@@ -20,6 +20,7 @@ from edgesim.errors import EdgesimError, RunStoppedError
 from edgesim.fleet.recording.evaluation import CONSENSUS, EvaluationStoppedError, Evaluator
 from edgesim.fleet.recording.evaluation_progress import EvaluationProgress
 from edgesim.fleet.recording.fleet_state import FleetFacts, FleetState, Sink
+from edgesim.fleet.recording.sinks import Sinks
 from edgesim.fleet.recording.view import View
 from edgesim.fleet.transport.progress import Progress
 from edgesim.results.columns import (
@@ -62,6 +63,7 @@ class Monitor:
         view: where progress is shown.
         sinks: who else is told.
         warn: says what is wrong with the rows of evaluations.parquet up to now, if anything.
+        tell_full: told at each look what is full, while hosts wait for space; else None.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Monitor:
         noun: str = "images",
         sinks: Iterable[Sink] = (),
         warn: Callable[[Sequence[dict[str, Any]]], str | None] = lambda _: None,
+        tell_full: Callable[[str | None], None] = lambda _: None,
     ) -> None:
         self.rows: list[dict[str, Any]] = []
         self._directory = directory
@@ -84,9 +87,9 @@ class Monitor:
         self._facts = facts
         self._pending = list(evaluation_rounds)
         self._device_models = device_models
-        self._view = view
-        self._sinks: list[Sink] = [view, *sinks]
+        self._views, self._sinks = Sinks([view]), Sinks(sinks)
         self._warn = warn
+        self._tell_full = tell_full
         self._has_warned = False
         self._shown = EvaluationProgress(view.console, facts.num_devices, num_test_samples, noun)
         self._fleet = FleetState(facts)
@@ -127,21 +130,41 @@ class Monitor:
         """
         asking = asyncio.create_task(self._keep_asking(poll))
         try:
-            while not (self._stopping.is_set() or asking.done()):
-                if not await asyncio.to_thread(self._evaluate_next):
-                    await self._rest(self._pause_s)
-            await asking
+            with self._harmless("the monitor failed; evaluations are made up for at the end"):
+                while not (self._stopping.is_set() or asking.done()):
+                    if not await asyncio.to_thread(self._evaluate_next):
+                        await self._rest(self._pause_s)
+                await asking
+        finally:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+
+    async def take_last_state(self, poll: Poll) -> None:
+        """Tell sinks how the fleet ended.
+
+        Raises:
+            RunStoppedError: a sink stops the run.
+        """
+        with self._harmless("the last state of the fleet is not told"):
+            self._observe(await poll())
+
+    @contextmanager
+    def _harmless(self, what: str) -> Iterator[None]:
+        """Log an error, which must not end the fleet.
+
+        Raises:
+            RunStoppedError: a sink stops the run.
+        """
+        try:
+            yield
         except EvaluationStoppedError:
             _log.debug("an evaluation was stopped")
         except RunStoppedError:
             raise
         except EdgesimError as error:
-            _log.warning("evaluations are made up for at the end: %s", error)
+            _log.warning("%s: %s", what, error)
         except Exception:  # noqa: BLE001 (whatever it is, training goes on)
-            _log.exception("the monitor failed; evaluations are made up for at the end")
-        finally:
-            asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
+            _log.exception(what)
 
     async def _keep_asking(self, poll: Poll) -> None:
         """Tell sinks how far the devices are, also while models are evaluated."""
@@ -173,19 +196,29 @@ class Monitor:
         if self._pending:
             self._directory.refuse_missing_snapshots(self._pending[0], self._facts.num_devices)
 
+    def tell_summary(self, summary: Mapping[str, Any]) -> None:
+        """Tell sinks that the run came to its end.
+
+        Raises:
+            RunStoppedError: a sink stops the run, which is finished.
+        """
+        self._tell("finished", summary)
+
     def close(self) -> None:
-        """End watching, evaluations at their next batch, and the telling of all but the view."""
+        """End watching, evaluations at their next batch, waits, and the telling of sinks.
+
+        The view stays: other things are still shown there.
+        """
         self._stopping.set()
         self._evaluator.close()
-        with self._lock:
-            for sink in [sink for sink in self._sinks if sink is not self._view]:
-                self._tell(sink, "close")
-            self._sinks = [sink for sink in self._sinks if sink is self._view]
+        self._directory.stop_waiting()
+        self._sinks.close()
 
     def _observe(self, parts: Sequence[Progress]) -> None:
         if not parts:
             return
         self._slowest_round = min(part.slowest_round for part in parts)
+        self._tell_full(next((part.full for part in parts if part.full), None))
         heard = {device.device: device for part in parts for device in part.devices}
         absent = {device.device for part in parts if not part.is_there for device in part.devices}
         with self._lock:
@@ -196,23 +229,12 @@ class Monitor:
     def _update_sinks(self) -> None:
         start_s = thread_time()
         self._fleet = replace(self._fleet, restarts=dict(self._restarts))
-        for sink in list(self._sinks):
-            self._tell(sink, "update", self._fleet)
+        self._tell("update", self._fleet)
         self._telling_s = thread_time() - start_s
 
-    def _tell(self, sink: Sink, method: str, *args: object) -> None:
-        """Call a method of a sink; one that fails is told no more."""
-        with self._lock:
-            if sink not in self._sinks:
-                return
-            try:
-                getattr(sink, method)(*args)
-            except RunStoppedError:
-                raise
-            except Exception as error:  # noqa: BLE001 (whatever it is, training goes on)
-                self._sinks.remove(sink)
-                said = f"{type(error).__name__}: {error}"
-                _log.warning("%s failed and is told no more: %s", type(sink).__name__, said)
+    def _tell(self, method: str, *args: object) -> None:
+        for sinks in (self._views, self._sinks):
+            sinks.tell(method, *args)
 
     def _with_rows(self, rows: Sequence[dict[str, Any]]) -> FleetState:
         """The state with what evaluations found, the newest last."""
@@ -242,7 +264,7 @@ class Monitor:
         )
 
         def tell(done: int, total: int) -> None:
-            self._tell(self._view, "evaluating", self._shown.text(done, total))
+            self._views.tell("evaluating", self._shown.text(done, total))
 
         rows = self._evaluator.evaluate(snapshots, devices_too=devices_too, tell=tell)
         self.rows.extend(rows)
@@ -266,10 +288,9 @@ class Monitor:
             self._directory.drop_snapshots(round_index)
         with self._lock:
             self._fleet = replace(self._with_rows(rows), distances=self._evaluator.distances)
-            for sink in list(self._sinks):
-                self._tell(sink, "evaluated", rows)
+            self._tell("evaluated", rows)
             self._update_sinks()
         if not self._has_warned and (warning := self._warn(self.rows)):
             self._has_warned = True
-            self._tell(self._view, "warn", warning)
+            self._views.tell("warn", warning)
         return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -29,8 +29,12 @@ def make_monitor(
     *,
     view: View,
     sinks: Iterable[Sink] = (),
+    tell_full: Callable[[str | None], None] = lambda _: None,
 ) -> Monitor:
-    """Monitor that evaluates on what the fleet computes with, as far as it is on this machine."""
+    """Monitor that evaluates on what the fleet computes with, as far as it is on this machine.
+
+    `Monitor` has the other arguments.
+    """
     evaluation, test, data = prepared.scenario.evaluation, prepared.test_samples(), prepared.data
     if not num_local_gpus():
         compute = replace(compute, accelerator="cpu")
@@ -57,6 +61,7 @@ def make_monitor(
         view=view,
         sinks=sinks,
         warn=lambda rows: growth_warning(rows, prepared.scenario, prepared.schedule),
+        tell_full=tell_full,
     )
 
 

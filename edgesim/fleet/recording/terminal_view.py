@@ -14,7 +14,7 @@ from rich.style import Style
 
 from edgesim.fleet.recording.device_lines import device_lines, duration
 from edgesim.fleet.recording.fleet_state import FleetState
-from edgesim.fleet.recording.view import evaluation_line, say, seconds_left
+from edgesim.fleet.recording.view import View, evaluation_line, say, seconds_left
 
 REFRESHES_PER_S = 2
 _SPINNER = "|/-\\"
@@ -22,7 +22,7 @@ _BAR_WIDTH = 30
 _BOLD, _PLAIN = Style(bold=True), Style()
 
 
-class TerminalView:
+class TerminalView(View):
     """See above, and `View`.
 
     Args:
@@ -31,7 +31,7 @@ class TerminalView:
     """
 
     def __init__(self, console: Console, clock: Callable[[], float] = monotonic) -> None:
-        self.console = console
+        super().__init__(console)
         self._clock = clock
         self._start_s = clock()
         self._stage = "starting"
@@ -71,10 +71,6 @@ class TerminalView:
     def evaluating(self, text: str) -> None:
         """Show how far an evaluation is."""
         self._evaluating = text
-
-    def warn(self, text: str) -> None:
-        """Print what is wrong, above the display."""
-        say(self.console, f"warning: {text}")
 
     def close(self) -> None:
         """Take the display away; what was printed stays."""

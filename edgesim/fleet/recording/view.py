@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console
 from rich.filesize import decimal
@@ -14,25 +14,25 @@ from edgesim.fleet.recording.fleet_state import FleetState, Sink
 LINE_INTERVAL_S = 30.0  # between lines of progress where the output is no terminal
 
 
-class View(Sink, Protocol):
-    """A sink that a person looks at. What is printed on its console meanwhile stays readable."""
+class View(Sink):
+    """A sink that a person looks at. What is printed on its console meanwhile stays readable.
 
-    @property
-    def console(self) -> Console:
-        """Where it shows."""
-        ...
+    Args:
+        console: where it shows.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
 
     def stage(self, text: str) -> None:
         """Say what is being prepared, until the fleet trains."""
-        ...
 
     def evaluating(self, text: str) -> None:
         """Say how far an evaluation is; nothing if there is none."""
-        ...
 
     def warn(self, text: str) -> None:
         """Say what is wrong."""
-        ...
+        say(self.console, f"warning: {text}")
 
 
 def say(console: Console, line: str) -> None:
@@ -51,27 +51,17 @@ def evaluation_line(row: Mapping[str, Any]) -> str:
     )
 
 
-class PlainView:
-    """A line now and then, for files and pipes.
+class PlainView(View):
+    """A line now and then, for files and pipes, which are read in the end.
 
     Args:
         console: where lines are printed.
     """
 
     def __init__(self, console: Console) -> None:
-        self.console = console
+        super().__init__(console)
         self._start_s = self._next_line_s = 0.0
         self._share_at_start: float | None = None
-
-    def stage(self, text: str) -> None:
-        """Say nothing: a file is read in the end."""
-
-    def evaluating(self, text: str) -> None:
-        """Say nothing: evaluations that take long print lines of their own."""
-
-    def warn(self, text: str) -> None:
-        """Say what is wrong."""
-        say(self.console, f"warning: {text}")
 
     def update(self, fleet: FleetState) -> None:
         """Print a line if the last one is some time ago."""
@@ -94,9 +84,6 @@ class PlainView:
     def evaluated(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Print what an evaluation found of the averaged model, whose row is the first."""
         say(self.console, evaluation_line(rows[0]))
-
-    def close(self) -> None:
-        """Nothing to end."""
 
 
 def seconds_left(share_before: float, share_now: float, passed_s: float) -> float | None:

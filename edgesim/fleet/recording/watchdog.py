@@ -47,11 +47,14 @@ async def watch(fleet: Watched, timeout_s: float, names: Sequence[str] = ()) -> 
         start_s = monotonic()
         await asyncio.sleep(pause_s)
         woken_s = monotonic()
-        now_done = sum(part.rounds_done for part in await fleet.progress())
+        parts = await fleet.progress()
+        now_done = sum(part.rounds_done for part in parts)
         # If this process was stopped or its machine slept, that time does not count.
         idle_s += min(woken_s - start_s, 2 * pause_s) + monotonic() - woken_s
         if now_done > rounds_done:  # rounds that are lost and done again are no progress
             rounds_done, idle_s = now_done, 0.0
+        elif any(part.full for part in parts):  # it goes on when somebody makes space
+            idle_s = 0.0
         elif idle_s > timeout_s:
             raise StalledError(describe(await fleet.waiting(), timeout_s, names))
 

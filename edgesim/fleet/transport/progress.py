@@ -64,11 +64,13 @@ class Progress:
         num_rounds: of each device.
         devices: of the host.
         is_there: the host answers; False stands beside the last that it said.
+        full: what has no space left, while the host waits for space to write; None if it does not.
     """
 
     num_rounds: int
     devices: tuple[DeviceProgress, ...]
     is_there: bool = True
+    full: str | None = None
 
     @property
     def rounds_done(self) -> int:
