@@ -57,7 +57,7 @@ from edgesim.fleet.plan import FleetPlan
 from edgesim.gossip import OutEdge, Share
 from edgesim.learning.allocator import keep_freed_memory
 from edgesim.scenario import Scenario, load_scenario
-from edgesim.streams import Purpose, stream
+from edgesim.streams import StreamPurpose, stream
 
 FLEETS = ("one_each", "packed")
 PLAIN_LOOPS = ("plain_serial", "plain_per_core", "plain_threaded")
@@ -142,7 +142,7 @@ def make_scenario(
 
 def make_shards(workload: Workload) -> list[LabelledImages]:
     """Random images: speed does not depend on what they show."""
-    rng, samples = stream(1, Purpose.BATCH), workload.samples
+    rng, samples = stream(1, StreamPurpose.BATCH), workload.samples
     return [
         LabelledImages(
             rng.integers(0, 256, (samples, 32, 32, 3), dtype=np.uint8),
@@ -206,7 +206,7 @@ def plain_loop(
                 _, gradient = model.loss_and_gradient(*batches[device].batch(round_index))
                 optimizer.step_(memories[device], state.x, gradient, gamma)
                 edges = [OutEdge(*edge) for edge in schedule.out_edges(device, round_index)]
-                rng = stream(1, Purpose.COMPRESS, device, round_index)
+                rng = stream(1, StreamPurpose.COMPRESS, device, round_index)
                 shares = algorithm.send_(state, edges, rng)
             for share, own in zip(shares, schedule.in_neighbors(device, round_index), strict=True):
                 sender, receiver = (device, share.peer) if share.peer in states else (own, device)

@@ -51,7 +51,7 @@ from edgesim.fleet.on_ray import launch
 from edgesim.fleet.plan import FleetPlan
 from edgesim.results.run_directory import RunDirectory
 from edgesim.scenario import load_scenario
-from edgesim.streams import Purpose, stream
+from edgesim.streams import StreamPurpose, stream
 
 POLL_S = 0.25
 FASTEST_STEPS_PER_S = 100  # of a core; a fleet has rounds enough for all turns at this speed
@@ -104,7 +104,7 @@ def make_plan(devices: int, per_actor: int | str, shape: Shape, folder: Path) ->
 
 def make_shards(devices: int, shape: Shape) -> list[LabelledImages]:
     """Random images: what a device costs does not depend on what they show."""
-    rng = stream(1, Purpose.BATCH)
+    rng = stream(1, StreamPurpose.BATCH)
     size = (shape.samples, shape.pixels, shape.pixels, 3)
     return [
         LabelledImages(

@@ -28,7 +28,7 @@ from edgesim.fleet.on_ray import launch
 from edgesim.fleet.plan import FleetPlan
 from edgesim.results.run_directory import RunDirectory
 from edgesim.scenario import load_scenario
-from edgesim.streams import Purpose, stream
+from edgesim.streams import StreamPurpose, stream
 
 MANY_ROUNDS = 10_000_000  # the run is ended by the clock
 WARM_UP = 0.25  # of the time
@@ -62,7 +62,7 @@ def make_plan(folder: Path) -> FleetPlan:
 
 def make_shards(devices: int) -> list[LabelledImages]:
     """Random images, 64 for each device."""
-    rng = stream(1, Purpose.BATCH)
+    rng = stream(1, StreamPurpose.BATCH)
     return [
         LabelledImages(rng.integers(0, 256, (64, 8, 8, 1), dtype=np.uint8), rng.integers(0, 10, 64))
         for _ in range(devices)

@@ -11,7 +11,7 @@ from enum import IntEnum
 import numpy as np
 
 
-class Purpose(IntEnum):
+class StreamPurpose(IntEnum):
     """What a stream is for. The numbers are part of every result: never renumber."""
 
     PARTITION = 0
@@ -32,7 +32,7 @@ class Purpose(IntEnum):
 
 
 def seed_sequence(
-    seed: int, purpose: Purpose, device: int = 0, index: int = 0, *, peer: int | None = None
+    seed: int, purpose: StreamPurpose, device: int = 0, index: int = 0, *, peer: int | None = None
 ) -> np.random.SeedSequence:
     """Entropy for one purpose of one device, or of its edge to a peer, in one round (or epoch)."""
     edge = () if peer is None else (peer,)
@@ -40,14 +40,14 @@ def seed_sequence(
 
 
 def stream(
-    seed: int, purpose: Purpose, device: int = 0, index: int = 0, *, peer: int | None = None
+    seed: int, purpose: StreamPurpose, device: int = 0, index: int = 0, *, peer: int | None = None
 ) -> np.random.Generator:
     """Generator for one purpose of a device, or of its edge to a peer, in one round (or epoch)."""
     entropy = seed_sequence(seed, purpose, device, index, peer=peer)
     return np.random.Generator(np.random.PCG64(entropy))
 
 
-def torch_seed(seed: int, purpose: Purpose, device: int = 0, index: int = 0) -> int:
+def torch_seed(seed: int, purpose: StreamPurpose, device: int = 0, index: int = 0) -> int:
     """Seed in [0, 2**63) for a `torch.Generator`."""
     low = seed_sequence(seed, purpose, device, index).generate_state(1, np.uint64)[0]
     return int(low >> np.uint64(1))

@@ -10,7 +10,7 @@ from edgesim.api.display import table_text, tables_html
 from edgesim.api.scenarios import ScenarioLike, errors_named, name_of, read_scenario
 from edgesim.assembly.budget import check_memory
 from edgesim.assembly.gossip import averaging_rate
-from edgesim.assembly.preparation import Prepared, prepare
+from edgesim.assembly.preparation import PreparedRun, prepare
 from edgesim.assembly.subject import subject_of
 from edgesim.data.shape import DataShape
 from edgesim.scenario.data import OwnerPartition
@@ -33,7 +33,7 @@ class Checked:
         notices: allowed choices whose consequences are easily overlooked, a line each.
     """
 
-    prepared: Prepared
+    prepared: PreparedRun
     notices: tuple[str, ...]
 
     @property
@@ -103,7 +103,7 @@ def check(scenario: Scenario, name: str, *, reads_images: bool) -> Checked:
     return Checked(prepared, tuple([shortage, *said] if shortage else said))
 
 
-def prepared_table(prepared: Prepared) -> Table:
+def prepared_table(prepared: PreparedRun) -> Table:
     """Table of what a run of a checked scenario will do."""
     scenario, training = prepared.scenario, prepared.training
     first = first_exchange(prepared.schedule)
@@ -141,7 +141,7 @@ def _described(part: OwnPart) -> str:
     return f"{part.name} from {part.place} ({what} {part.digest[:12]})"
 
 
-def _evaluation_rows(prepared: Prepared) -> list[tuple[str, str]]:
+def _evaluation_rows(prepared: PreparedRun) -> list[tuple[str, str]]:
     """Rows about evaluations of the averaged model and of devices' own models."""
     section, devices = prepared.scenario.evaluation, prepared.scenario.fleet.num_devices
     num_evaluations = len(prepared.training.evaluation_rounds)
@@ -155,7 +155,7 @@ def _evaluation_rows(prepared: Prepared) -> list[tuple[str, str]]:
     return [*rows, (f"  {when}", f"also of {which}: {seen:,} {noun}")]
 
 
-def _held_out_rows(prepared: Prepared) -> list[tuple[str, str]]:
+def _held_out_rows(prepared: PreparedRun) -> list[tuple[str, str]]:
     """A row about test samples of devices' own, where the partition could give them some."""
     sizes = [len(indices) for indices in prepared.held_out]
     label = "  own of a device"

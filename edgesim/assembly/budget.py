@@ -17,7 +17,7 @@ from edgesim.errors import ScenarioError
 from edgesim.hardware.profiles import DeviceProfile
 from edgesim.scenario.model import ModelSection
 from edgesim.scenario.schema import Scenario
-from edgesim.streams import Purpose, stream
+from edgesim.streams import StreamPurpose, stream
 from topologies import Schedule
 
 MIB = 2**20
@@ -83,7 +83,7 @@ def _memory_of_devices(subject: Subject) -> list[MemoryTable]:
 
 
 def _message_bytes(subject: Subject) -> int:
-    rng = stream(subject.scenario.seed, Purpose.COMPRESS)
+    rng = stream(subject.scenario.seed, StreamPurpose.COMPRESS)
     return random_message_bytes(subject.algorithm, rng)
 
 

@@ -29,7 +29,7 @@ from edgesim.scenario.catalog import OPTIMIZERS, SCHEDULES
 from edgesim.scenario.model import QuantizationSection
 from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.schema import Scenario
-from edgesim.streams import Purpose, torch_seed
+from edgesim.streams import StreamPurpose, torch_seed
 from topologies import (
     EVERYONE,
     Intermittent,
@@ -167,7 +167,7 @@ def name_devices(scenario: Scenario) -> tuple[Scenario, Schedule]:
     check_one_graph(scenario)
     kind, options = scenario.topology.builder_options()
     num_devices = scenario.fleet.num_devices
-    seed = torch_seed(scenario.seed, Purpose.TOPOLOGY)
+    seed = torch_seed(scenario.seed, StreamPurpose.TOPOLOGY)
     key = "topology"
     try:
         schedule = build_schedule(kind, num_devices, seed=seed, **options)
@@ -274,7 +274,7 @@ def make_flat_model(scenario: Scenario, data: ImageForm, compute: Compute) -> Fl
     Raises:
         ModelError: the model can't take such images.
     """
-    section, seed = scenario.model, torch_seed(scenario.seed, Purpose.INIT)
+    section, seed = scenario.model, torch_seed(scenario.seed, StreamPurpose.INIT)
     device, task = open_device(compute.accelerator), make_task(scenario)
     layers = make_layers(scenario, compute)
     if isinstance(section.name, OwnPart):

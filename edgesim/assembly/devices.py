@@ -28,7 +28,7 @@ from topologies import Schedule
 
 
 class DevicePlan(Protocol):
-    """Properties that all devices of a fleet share; implemented by `Prepared` and `FleetPlan`."""
+    """What all devices of a fleet share; implemented by `PreparedRun` and `FleetPlan`."""
 
     @property
     def scenario(self) -> Scenario:

@@ -17,7 +17,7 @@ from edgesim.device.pace.quiet_times import quiet_until_s
 from edgesim.hardware.free_clock import FreeClock, Incoming, MessageKey
 from edgesim.hardware.timeline import Hardware, RoundTime, Stamp, Timeline
 from edgesim.hardware.work import Work
-from edgesim.streams import Purpose, stream
+from edgesim.streams import StreamPurpose, stream
 from topologies import OutEdges, Schedule
 
 
@@ -174,6 +174,6 @@ def clocks_of(subject: Subject, hardware: Sequence[Hardware], schedule: Schedule
         schedule,
         step_work=lambda _: step,
         gossip_work=lambda sent, taken: gossip_work(own, numel, sent, taken),
-        message_bytes=random_message_bytes(own, stream(seed, Purpose.COMPRESS)),
+        message_bytes=random_message_bytes(own, stream(seed, StreamPurpose.COMPRESS)),
         seed=seed,
     )

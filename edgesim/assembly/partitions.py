@@ -22,7 +22,7 @@ from edgesim.scenario.catalog import PARTITIONS
 from edgesim.scenario.data import DataSection, FilePartition, OwnerPartition
 from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.schema import Scenario
-from edgesim.streams import Purpose, stream
+from edgesim.streams import StreamPurpose, stream
 
 _KEY = "data.partition.kind"
 
@@ -57,7 +57,7 @@ def deal(scenario: Scenario, dataset: Dataset | ArrayDataset) -> Dealt:
     Raises:
         ScenarioError, DataError, PartitionError: the partition is impossible for these samples.
     """
-    rng = stream(scenario.seed, Purpose.PARTITION)
+    rng = stream(scenario.seed, StreamPurpose.PARTITION)
     num_train = len(dataset.train)
     chosen = np.arange(num_train)
     wanted = scenario.data.train_samples
@@ -122,7 +122,9 @@ def _at_most(most: int | None, parts: list[NDArray[np.int64]]) -> tuple[NDArray[
     if not any(map(len, parts)):
         return ()
     if most is not None:  # the same ones for every seed, as of the common samples
-        rngs = (stream(0, Purpose.PARTITION, device=2 + number) for number in range(len(parts)))
+        rngs = (
+            stream(0, StreamPurpose.PARTITION, device=2 + number) for number in range(len(parts))
+        )
         parts = [
             np.sort(rng.permutation(part)[:most]) for rng, part in zip(rngs, parts, strict=True)
         ]

@@ -50,7 +50,7 @@ from edgesim.scenario.recovery import RecoverySection
 from edgesim.scenario.schema import FleetSection, Scenario
 from edgesim.scenario.section import MOST_ROUNDS
 from edgesim.scenario.training import MOST_EVALUATIONS
-from edgesim.streams import Purpose, stream
+from edgesim.streams import StreamPurpose, stream
 from topologies import Schedule
 
 MOST_RANDOM_ROUNDS = 1_000_000  # with absences by chance, which are drawn from the first round on
@@ -59,7 +59,7 @@ SAMPLE_OF_IMAGES = 64  # of each split, read by `validate`
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedRun:
     """A scenario that has passed every check, with its data; nothing is started or written yet.
 
     Only images in use are read, when they are needed. The averaging rate is a number; if the file
@@ -163,7 +163,7 @@ class Prepared:
         if self.num_test_samples == there:
             return np.arange(there)
         # The same for every seed: accuracies of several seeds are compared with each other.
-        rng = stream(0, Purpose.PARTITION, device=1)
+        rng = stream(0, StreamPurpose.PARTITION, device=1)
         return rng.permutation(there)[: self.num_test_samples]
 
     @cached_property
@@ -195,7 +195,7 @@ def _paths_in(options: object) -> Iterator[Path]:
 
 
 @own_code("before the run")
-def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = True) -> Prepared:
+def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = True) -> PreparedRun:
     """Check a scenario against its graph, data and model, and deal out the samples.
 
     Cheap checks come first. Time and memory of all checks are bounded for every scenario, except
@@ -228,7 +228,7 @@ def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = T
         _check_leaves(scenario.fleet, schedule, training.num_rounds)
     shape = DataShape.of(dataset)
     scenario, found_rate = with_found_rate(scenario, shape, schedule)
-    prepared = Prepared(
+    prepared = PreparedRun(
         scenario, schedule, dataset, indices, training, model.layout, found_rate, own_tests
     )
     if reads_images:
@@ -244,9 +244,9 @@ def _check_targets(scenario: Scenario, dataset: Dataset | ArrayDataset) -> None:
     labels = dataset.train.labels
     if wanted and (labels.dtype != wanted.dtype or labels.ndim not in wanted.dimensions):
         raise ScenarioError(
-            f"training.task is {scenario.training.task}: a target must be {wanted.words}; those of "
-            f"{dataset.name} are {labels.dtype} of shape {labels.shape[1:]}: choose another task, "
-            "or data.source"
+            f"training.task is {scenario.training.task}: a target must be {wanted.description}; "
+            f"those of {dataset.name} are {labels.dtype} of shape {labels.shape[1:]}: choose "
+            "another task, or data.source"
         )
 
 

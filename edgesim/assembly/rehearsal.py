@@ -76,7 +76,7 @@ def rehearse(
         scenario = with_rate(scenario, 0.5)
     algorithm = make_algorithm(scenario, flat.layout, schedule)
     optimizer, rates = make_optimizer(scenario), make_learning_rates(scenario)
-    check_words(scenario, algorithm, None)
+    check_declarations(scenario, algorithm, None)
     x = flat.parameters.cpu()
     if _is_own(gossip.compressor.kind):
         _rehearse_compressor(algorithm.compressor, flat.layout, _small_change(x))
@@ -95,7 +95,9 @@ def _is_own(named: object) -> bool:
     return isinstance(named, OwnPart) and not named.shipped_as
 
 
-def check_words(scenario: Scenario, algorithm: Algorithm[Any], optimizer: Optimizer | None) -> None:
+def check_declarations(
+    scenario: Scenario, algorithm: Algorithm[Any], optimizer: Optimizer | None
+) -> None:
     """Refuse what one's own parts say of their messages and their work, if it can't be counted.
 
     Args:
@@ -109,9 +111,9 @@ def check_words(scenario: Scenario, algorithm: Algorithm[Any], optimizer: Optimi
     compressor, layout = algorithm.compressor, algorithm.layout
     if _is_own(scenario.gossip.compressor.kind):
         _check_hash(COMPRESSOR, compressor)
-        _check_compressors_words(compressor, layout)
+        _check_compressor_declarations(compressor, layout)
     if optimizer is not None and _is_own(scenario.training.optimizer.kind):
-        _check_optimizers_words(optimizer, layout.numel)
+        _check_optimizer_declarations(optimizer, layout.numel)
     if _is_own(scenario.gossip.algorithm):
         _check_hash(ALGORITHM, algorithm)
         name = algorithm.name
@@ -122,7 +124,7 @@ def check_words(scenario: Scenario, algorithm: Algorithm[Any], optimizer: Optimi
         _expect(ALGORITHM, "buffers(1, 1)", buffers, Buffers)
 
 
-def _check_compressors_words(compressor: Compressor, layout: ParameterLayout) -> None:
+def _check_compressor_declarations(compressor: Compressor, layout: ParameterLayout) -> None:
     key = COMPRESSOR
     _expect(key, "form(layout)", _called(key, "form", compressor.form, layout), MessageForm)
     said = _called(key, "conventions", compressor.conventions, layout)
@@ -256,7 +258,7 @@ def _check_kept(key: str, state: object) -> None:
         ) from error
 
 
-def _check_optimizers_words(optimizer: Optimizer, numel: int) -> None:
+def _check_optimizer_declarations(optimizer: Optimizer, numel: int) -> None:
     for name in ("kept", "kept_in_gossip"):
         if not isinstance(number := getattr(optimizer, name), int):
             raise ScenarioError(
@@ -268,7 +270,7 @@ def _check_optimizers_words(optimizer: Optimizer, numel: int) -> None:
 def _rehearse_optimizer(optimizer: Optimizer, x: Tensor, lr: float) -> None:
     """Take one step, and one look at what gossip did, twice."""
     key = OPTIMIZER
-    _check_optimizers_words(optimizer, len(x))
+    _check_optimizer_declarations(optimizer, len(x))
     gradient = torch.randn(len(x), generator=torch.Generator().manual_seed(1)) / 100
     results = []
     for _ in range(2):

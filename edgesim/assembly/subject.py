@@ -20,7 +20,7 @@ from edgesim.assembly.gossip import make_algorithm, with_rate
 from edgesim.assembly.known_data import data_shape
 from edgesim.assembly.own_errors import own_code
 from edgesim.assembly.own_model import measured_form
-from edgesim.assembly.rehearsal import check_words
+from edgesim.assembly.rehearsal import check_declarations
 from edgesim.costs.closed_form import closed_form
 from edgesim.costs.counted_model import CountedModel
 from edgesim.costs.measured_model import MeasuredModel
@@ -102,7 +102,7 @@ def subject_of(
     rounds_per_epoch = ceil(shape.num_train / num_devices / scenario.data.batch_size)
     algorithm = make_algorithm(with_rate(scenario, 1.0), layout, schedule)
     optimizer = make_optimizer(scenario)
-    check_words(scenario, algorithm, optimizer)
+    check_declarations(scenario, algorithm, optimizer)
     return Subject(
         scenario=scenario,
         schedule=schedule,

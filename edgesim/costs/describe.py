@@ -51,7 +51,7 @@ _KINDS: dict[type[nn.Module], Kind] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class HookedModule:
     """A module at whose calls a layer is counted.
 
     Attributes:
@@ -66,15 +66,15 @@ class Watched:
     describe: Callable[[Tensor, Tensor], Layer]
 
 
-def watched_modules(model: nn.Module) -> list[Watched]:
+def modules_to_hook(model: nn.Module) -> list[HookedModule]:
     """All places of a model that compute something; the loss belongs to the model as a whole.
 
     Raises:
         CostError: a module of a type that has no counts.
     """
-    found: list[Watched] = []
+    found: list[HookedModule] = []
     _visit(model, "", found)
-    found.append(Watched(model, False, partial(_plain_layer, "loss", "loss")))
+    found.append(HookedModule(model, False, partial(_plain_layer, "loss", "loss")))
     return found
 
 
@@ -124,29 +124,29 @@ def _kind(module: nn.Module) -> Kind | None:
     return _KINDS.get(type(module), own)
 
 
-def _visit(module: nn.Module, name: str, found: list[Watched]) -> None:
+def _visit(module: nn.Module, name: str, found: list[HookedModule]) -> None:
     """Visit a module and its submodules.
 
     Only exact types count: a subclass may compute something else.
     """
     if _kind(module) is not None:
-        found.append(Watched(module, False, partial(layer_of, name, module)))
+        found.append(HookedModule(module, False, partial(layer_of, name, module)))
         return
     prefix = f"{name}." if name else ""
     match module:
         case OwnModel():
             for within, layer in known_layers(module).items():
-                found.append(Watched(layer, False, partial(_layer_of_places, within, layer)))
+                found.append(HookedModule(layer, False, partial(_layer_of_places, within, layer)))
             return
         case ImageClassifier():
             copy = partial(_plain_layer, f"{prefix}images", "copy")
             average = partial(_average, f"{prefix}average")
-            found.append(Watched(module.features, True, copy))
-            found.append(Watched(module.features, False, average))
+            found.append(HookedModule(module.features, True, copy))
+            found.append(HookedModule(module.features, False, average))
         case _ if hasattr(module, "forks"):
             if module.forks:
                 fork = partial(_plain_layer, f"{prefix}fork", "fork")
-                found.append(Watched(module, True, fork))
+                found.append(HookedModule(module, True, fork))
         case _ if type(module) is nn.Sequential:
             pass
         case _:

@@ -13,7 +13,7 @@ from math import ceil, floor
 import torch
 from torch import Tensor, nn
 
-from edgesim.costs.describe import is_layer, watched_modules
+from edgesim.costs.describe import is_layer, modules_to_hook
 from edgesim.costs.layer import Layer
 from edgesim.costs.work_meter import hook
 from edgesim.models.classifier import ImageClassifier
@@ -31,8 +31,8 @@ def layers_of_step(model: nn.Module, images_shape: tuple[int, ...]) -> tuple[Lay
         CostError: the model has a module whose work is unknown.
     """
     layers: list[Layer] = []
-    for watched in watched_modules(model):
-        hook(watched, layers)
+    for hooked in modules_to_hook(model):
+        hook(hooked, layers)
     for module in model.modules():
         if isinstance(module, ImageClassifier):
             module.forward = partial(_classify, module)  # type: ignore[method-assign]

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from edgesim.costs.describe import Watched, known_layers, watched_modules
+from edgesim.costs.describe import HookedModule, known_layers, modules_to_hook
 from edgesim.costs.errors import CostError
 from edgesim.costs.layer import Layer
 from edgesim.costs.layer_work import StepWork
@@ -33,7 +33,7 @@ class WorkMeter:
     """Work of one model's training steps, by the shape of the batch.
 
     Args:
-        model: is given hooks while its first step of a shape is watched, and none otherwise.
+        model: is given hooks while its first step of a shape is counted, and none otherwise.
 
     Raises:
         CostError: the model has a module whose work is unknown.
@@ -41,13 +41,13 @@ class WorkMeter:
 
     def __init__(self, model: FlatModel) -> None:
         self._model = model.model
-        self._watched = watched_modules(model.model)
+        self._hooked = modules_to_hook(model.model)
         self._work_by_shape: dict[tuple[int, ...], StepWork] = {}
 
     def watch(self, images_shape: Sequence[int]) -> AbstractContextManager[None]:
         """Context in which the caller runs exactly one training step on a batch of that shape.
 
-        Does nothing for a shape that was watched before.
+        Does nothing for a shape that was counted before.
 
         Raises:
             CostError: at the end of the context, unless exactly one forward pass in training was
@@ -57,20 +57,20 @@ class WorkMeter:
         return nullcontext() if shape in self._work_by_shape else self._watch(shape)
 
     def work(self, images_shape: Sequence[int]) -> StepWork:
-        """Work of one step on a batch of a shape that was watched.
+        """Work of one step on a batch of a shape that was hooked.
 
         Raises:
             CostError: it was not.
         """
         shape = tuple(images_shape)
         if shape not in self._work_by_shape:
-            raise CostError(f"no step on a batch of {shape} was watched; wrap one in watch()")
+            raise CostError(f"no step on a batch of {shape} was hooked; wrap one in watch()")
         return self._work_by_shape[shape]
 
     @contextmanager
     def _watch(self, shape: tuple[int, ...]) -> Iterator[None]:
         layers: list[Layer] = []
-        handles = [hook(watched, layers) for watched in self._watched]
+        handles = [hook(hooked, layers) for hooked in self._hooked]
         try:
             yield
         finally:
@@ -79,7 +79,7 @@ class WorkMeter:
         passes = [layer for layer in layers if layer.kind == "loss"]
         if len(passes) != 1 or passes[0].input_shape[0] != shape[0]:
             raise CostError(
-                f"{len(passes)} forward passes were watched; it must be one, on a batch of {shape}"
+                f"{len(passes)} forward passes were hooked; it must be one, on a batch of {shape}"
             )
         self._work_by_shape[shape] = StepWork.of(layers, self._measured(shape))
 
@@ -91,13 +91,13 @@ class WorkMeter:
         return measured_work(self._model, known, shape).total
 
 
-def hook(watched: Watched, layers: list[Layer]) -> RemovableHandle:
+def hook(hooked: HookedModule, layers: list[Layer]) -> RemovableHandle:
     """Append a layer for each call of a module."""
 
     def note(x: Tensor, y: Tensor) -> None:
-        if not (watched.module.training and torch.is_grad_enabled()):
-            raise CostError("an evaluation was watched; only training steps can be")
-        layers.append(watched.describe(x, y))
+        if not (hooked.module.training and torch.is_grad_enabled()):
+            raise CostError("an evaluation was hooked; only training steps can be")
+        layers.append(hooked.describe(x, y))
 
     def before(_: nn.Module, inputs: tuple[Any, ...]) -> None:
         note(inputs[0], inputs[0])
@@ -105,6 +105,6 @@ def hook(watched: Watched, layers: list[Layer]) -> RemovableHandle:
     def after(_: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ANN401
         note(inputs[0], output)
 
-    if watched.is_before:
-        return watched.module.register_forward_pre_hook(before)
-    return watched.module.register_forward_hook(after)
+    if hooked.is_before:
+        return hooked.module.register_forward_pre_hook(before)
+    return hooked.module.register_forward_hook(after)

@@ -17,7 +17,7 @@ from torch import Tensor
 from edgesim.data.arrays import LabelledArrays, Shard, Transform
 from edgesim.data.errors import DataError
 from edgesim.data.images import LabelledImages
-from edgesim.streams import Purpose, stream
+from edgesim.streams import StreamPurpose, stream
 
 Augmentation = Literal["none", "flip", "crop_flip"]
 CROP_PADDING = 4  # pixels on each side: reference.md, section 5
@@ -92,7 +92,7 @@ class BatchStream:
         epoch, position = divmod(round_index, self.batches_per_epoch)
         start = position * self._batch_size
         chosen = self._order(epoch)[start : start + self._batch_size]
-        rng = stream(self._seed, Purpose.AUGMENT, self._device, round_index)
+        rng = stream(self._seed, StreamPurpose.AUGMENT, self._device, round_index)
         if isinstance(self._shard, LabelledArrays):
             return _array_batch(self._shard, chosen, self._transform, rng)
         images_NCHW = np.moveaxis(self._shard.images_NHWC[chosen], 3, 1)
@@ -106,7 +106,7 @@ class BatchStream:
 
     def _order(self, epoch: int) -> NDArray[np.int64]:
         if self._order_of_epoch[0] != epoch:
-            rng = stream(self._seed, Purpose.BATCH, self._device, epoch)
+            rng = stream(self._seed, StreamPurpose.BATCH, self._device, epoch)
             self._order_of_epoch = (epoch, rng.permutation(len(self._shard)))
         return self._order_of_epoch[1]
 

@@ -27,7 +27,7 @@ from edgesim.hardware.meter import Meter
 from edgesim.hardware.work import Work
 from edgesim.results.columns import RoundReport
 from edgesim.storage.state_tree import Arrays, pack, restore_, unpack
-from edgesim.streams import Purpose, stream
+from edgesim.streams import StreamPurpose, stream
 from topologies import Schedule, first_exchange
 
 
@@ -137,7 +137,7 @@ class Participant:
         out_edges = [
             OutEdge(e.receiver, e.weight, None if e.sender == own else e.sender) for e in edges
         ]
-        rng = stream(self.seed, Purpose.COMPRESS, self._streams_of, round_index)
+        rng = stream(self.seed, StreamPurpose.COMPRESS, self._streams_of, round_index)
         try:
             shares = self.algorithm.send_(self.gossip_state, out_edges, rng)
         except NonFiniteEntryError as error:

@@ -15,12 +15,13 @@ from edgesim.data.batches import BatchStream
 from edgesim.errors import EdgesimError
 from edgesim.gossip.algorithm import GossipState
 from edgesim.hardware.work import Work
+from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.optimizers import LearningRates, Optimizer
 from edgesim.models.dropout import seed_dropout_
 from edgesim.quant.errors import NonFiniteError
 from edgesim.quant.layers import seed_rounding_
 from edgesim.storage.state_tree import Arrays, pack, restore_, unpack
-from edgesim.streams import Purpose, torch_seed
+from edgesim.streams import StreamPurpose, torch_seed
 
 
 class DivergedError(EdgesimError):
@@ -106,8 +107,7 @@ class Trainer:
             DivergedError: the loss, an activation, a gradient or a parameter is not finite.
         """
         flat, trainable = model.flat, self._num_trainable
-        seed_dropout_(flat.leaf_modules, self._seed_of(Purpose.DROPOUT, round_index))
-        seed_rounding_(flat.leaf_modules, self._seed_of(Purpose.ROUNDING, round_index))
+        self._seed_layers_(flat, round_index)
         images_NCHW, labels_N = self._batches.batch(round_index)
         flat.load_(state.debiased(), self.buffers)
         try:
@@ -147,8 +147,7 @@ class Trainer:
         size = self._batches.size(round_index)
         if size not in self._works:
             images_NCHW, labels_N = self._batches.batch(round_index)
-            seed_dropout_(model.flat.leaf_modules, self._seed_of(Purpose.DROPOUT, round_index))
-            seed_rounding_(model.flat.leaf_modules, self._seed_of(Purpose.ROUNDING, round_index))
+            self._seed_layers_(model.flat, round_index)
             _, _, work = model.loss_and_gradient(images_NCHW, labels_N)
             self._works[size] = work + self._optimizer.work(self._num_trainable)
         return self._works[size]
@@ -169,5 +168,11 @@ class Trainer:
         restore_(self._optimizer_state, state["optimizer"], arrays)
         self.buffers = unpack(state["buffers"], arrays)
 
-    def _seed_of(self, purpose: Purpose, round_index: int) -> int:
+    def _seed_layers_(self, flat: FlatModel, round_index: int) -> None:
+        """Give layers that draw random numbers the seeds of a round."""
+        modules = flat.leaf_modules
+        seed_dropout_(modules, self._seed_of(StreamPurpose.DROPOUT, round_index))
+        seed_rounding_(modules, self._seed_of(StreamPurpose.ROUNDING, round_index))
+
+    def _seed_of(self, purpose: StreamPurpose, round_index: int) -> int:
         return torch_seed(self._seed, purpose, self._device, round_index)

@@ -6,14 +6,14 @@ from rich.console import Console
 
 from edgesim.assembly.build import Compute, choose_compute, make_flat_model
 from edgesim.assembly.own_model import example_batch
-from edgesim.assembly.preparation import Prepared
+from edgesim.assembly.preparation import PreparedRun
 from edgesim.fleet.recording.view import View, say
 from edgesim.learning.accelerator import num_local_gpus
 from edgesim.models.dropout import seed_dropout_
 from edgesim.quant.backends import describe_backend
 
 
-def choose_arithmetic(prepared: Prepared, mode: str, console: Console) -> Compute:
+def choose_arithmetic(prepared: PreparedRun, mode: str, console: Console) -> Compute:
     """What a run computes with: a GPU if there is one, and a back end of 8-bit arithmetic.
 
     Args:
@@ -34,7 +34,7 @@ def choose_arithmetic(prepared: Prepared, mode: str, console: Console) -> Comput
     return compute
 
 
-def prepare_arithmetic(prepared: Prepared, compute: Compute, view: View) -> None:
+def prepare_arithmetic(prepared: PreparedRun, compute: Compute, view: View) -> None:
     """Show the 8-bit back end and compile its kernels; this is not part of the run's time."""
     if compute.backend:
         view.console.print(f"8-bit arithmetic: {describe_backend(compute.backend)}")
@@ -42,7 +42,7 @@ def prepare_arithmetic(prepared: Prepared, compute: Compute, view: View) -> None
         compile_kernels(prepared, compute, view)
 
 
-def compile_kernels(prepared: Prepared, compute: Compute, view: View) -> None:
+def compile_kernels(prepared: PreparedRun, compute: Compute, view: View) -> None:
     """Take one small step here, so that actors find compiled kernels in numba's cache.
 
     Otherwise all of them would compile the same kernels at once, on the first run after an install.

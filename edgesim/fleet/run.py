@@ -15,7 +15,7 @@ from rich.console import Console
 
 from edgesim.assembly.build import Compute
 from edgesim.assembly.own_errors import own_code
-from edgesim.assembly.preparation import Prepared, prepare
+from edgesim.assembly.preparation import PreparedRun, prepare
 from edgesim.errors import EdgesimError, OwnCodeError
 from edgesim.fleet.arithmetic import choose_arithmetic, prepare_arithmetic
 from edgesim.fleet.conduct import Fleet, conduct, run_to_its_end
@@ -64,7 +64,7 @@ class RunResult:
 
 @own_code()
 def run_scenario(
-    prepared: Prepared,
+    prepared: PreparedRun,
     out: Path | str,
     *,
     inline: bool = False,
@@ -216,7 +216,7 @@ def _check_own_parts(
 class _Run:
     """One attempt to bring a run to its end."""
 
-    prepared: Prepared
+    prepared: PreparedRun
     directory: RunDirectory
     compute: Compute
     digest: str
@@ -376,7 +376,7 @@ def _say_names(console: Console, names: Sequence[str]) -> None:
         say(console, f"devices: {shown}{more}")
 
 
-def _scenario_text(prepared: Prepared) -> str:
+def _scenario_text(prepared: PreparedRun) -> str:
     """The scenario as it is run, with the averaging rate that was found and a comment on how."""
     comment = f"# {prepared.found_rate}\n" if prepared.found_rate else ""
     return comment + dump_scenario(prepared.scenario)

@@ -14,7 +14,7 @@ from math import inf
 
 import numpy as np
 
-from edgesim.streams import Purpose, stream
+from edgesim.streams import StreamPurpose, stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ def pass_over(
     lost_packets = lost_bytes = 0
     delay_s = link.latency_s
     if link.loss or link.jitter_s:
-        rng = stream(seed, Purpose.LINK, sender, sequence, peer=receiver)
+        rng = stream(seed, StreamPurpose.LINK, sender, sequence, peer=receiver)
         delay_s += link.jitter_s * rng.random()
         lost_packets, lost_bytes = _losses(link, num_bytes, rng)
     air_s = (num_bytes + lost_bytes) * 8 / link.bandwidth_bps

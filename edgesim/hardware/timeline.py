@@ -25,7 +25,7 @@ from edgesim.hardware.duty_cycle import ALWAYS_AWAKE, DutyCycle
 from edgesim.hardware.links import Link, pass_over
 from edgesim.hardware.profiles import DeviceProfile
 from edgesim.hardware.work import Work
-from edgesim.streams import Purpose, stream
+from edgesim.streams import StreamPurpose, stream
 
 NOBODY = -1
 """Stands for a sender where a device waited for none."""
@@ -224,7 +224,7 @@ class Timeline:
         jitter = self.hardware.compute_jitter
         if not jitter:
             return 1.0
-        rng = stream(self.seed, Purpose.COMPUTE_TIME, self.device, round_index)
+        rng = stream(self.seed, StreamPurpose.COMPUTE_TIME, self.device, round_index)
         return exp(jitter * rng.standard_normal())
 
 

@@ -22,12 +22,12 @@ class Targets:
     Attributes:
         dtype: of the array of targets.
         dimensions: that the array may have.
-        words: the same for people.
+        description: the same for people.
     """
 
     dtype: str
     dimensions: tuple[int, ...]
-    words: str
+    description: str
 
 
 class Task(Protocol):

@@ -7,7 +7,7 @@ from math import inf
 
 from edgesim.errors import ScenarioError
 from edgesim.scenario.schema import Scenario
-from edgesim.streams import Purpose, torch_seed
+from edgesim.streams import StreamPurpose, torch_seed
 from topologies import (
     EVERYONE,
     Presence,
@@ -30,10 +30,10 @@ def make_presence(scenario: Scenario) -> Presence:
     fleet = scenario.fleet
     if fleet.churn is None or fleet.rules.goes_by_clock:
         return EVERYONE
-    seed = torch_seed(scenario.seed, Purpose.CHURN)
+    seed = torch_seed(scenario.seed, StreamPurpose.CHURN)
     try:
-        words = fleet.churn.words(fleet.rules, fleet.numbers)
-        return build_churn(fleet.num_devices, seed=seed, **words)
+        arguments = fleet.churn.arguments(fleet.rules, fleet.numbers)
+        return build_churn(fleet.num_devices, seed=seed, **arguments)
     except TopologyError as error:
         raise ScenarioError(f"fleet.churn: {error}") from error
 
@@ -47,10 +47,10 @@ def make_attendance(scenario: Scenario) -> TimedChurn:
     """
     fleet = scenario.fleet
     churn = fleet.churn if fleet.rules.goes_by_clock else None
-    words = churn.words(fleet.rules, fleet.numbers) if churn else {}
-    seed = torch_seed(scenario.seed, Purpose.CHURN)
+    arguments = churn.arguments(fleet.rules, fleet.numbers) if churn else {}
+    seed = torch_seed(scenario.seed, StreamPurpose.CHURN)
     try:
-        churn_by_time = build_timed_churn(fleet.num_devices, seed=seed, **words)
+        churn_by_time = build_timed_churn(fleet.num_devices, seed=seed, **arguments)
     except TopologyError as error:
         raise ScenarioError(f"fleet.churn: {error}") from error
     if (chance := churn_by_time.chance) is None:

@@ -70,7 +70,7 @@ class _Entry(Section):
             if getattr(self, key) is None:
                 raise ContradictionError(key, f"is missing; must be {must_be}")
 
-    def words(self, pace: PaceRules) -> dict[str, Any]:
+    def arguments(self, pace: PaceRules) -> dict[str, Any]:
         """Keys and values in the unit of the pace, as arguments for `topologies`."""
         unit = self.in_seconds if pace.goes_by_clock else self.in_rounds
         other = {*self.in_rounds, *self.in_seconds} - {*unit}
@@ -232,7 +232,7 @@ class ChurnSection(Section):
             except ContradictionError as error:
                 raise ContradictionError(f"churn.{key}.{error.key}", error.problem) from error
 
-    def words(self, pace: PaceRules, numbers: Mapping[str, int]) -> dict[str, Any]:
+    def arguments(self, pace: PaceRules, numbers: Mapping[str, int]) -> dict[str, Any]:
         """Arguments of `build_churn`, or at free pace of `build_timed_churn`.
 
         Args:
@@ -241,18 +241,18 @@ class ChurnSection(Section):
         """
 
         def by_number(entry: _Entry) -> dict[str, Any]:
-            words = entry.words(pace)
-            return words | {"device": numbers.get(words["device"], words["device"])}
+            given = entry.arguments(pace)
+            return given | {"device": numbers.get(given["device"], given["device"])}
 
         return {
             "absent": list(map(by_number, self.absent)),
             "joins": list(map(by_number, self.joins)),
             "leaves": list(map(by_number, self.leaves)),
-            "random": None if self.random is None else self.random.words(pace),
+            "random": None if self.random is None else self.random.arguments(pace),
         }
 
     def devices(self) -> Iterator[tuple[str, int | str]]:
-        """Key and device of each entry, in the order of `words`."""
+        """Key and device of each entry, in the order of `arguments`."""
         for key, entry in self._entries():
             if (device := getattr(entry, "device", None)) is not None:
                 yield key, device

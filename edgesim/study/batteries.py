@@ -18,7 +18,7 @@ from edgesim.errors import ScenarioError
 from edgesim.hardware.energy import Activity, price
 from edgesim.hardware.energy_tables import ENERGY_TABLES
 from edgesim.hardware.profiles import DeviceProfile
-from edgesim.streams import Purpose, stream
+from edgesim.streams import StreamPurpose, stream
 
 NAMED_NOTICES = 8  # notices of one kind that are printed; further ones are counted
 
@@ -92,7 +92,7 @@ def _overdrawn(subject: Subject) -> list[Overdrawn]:
     ]
     if not mortal:
         return []
-    message_bytes = random_message_bytes(own, stream(scenario.seed, Purpose.COMPRESS))
+    message_bytes = random_message_bytes(own, stream(scenario.seed, StreamPurpose.COMPRESS))
     step, table = step_work(subject), ENERGY_TABLES.get(scenario.hardware.energy_table)
 
     def round_j(profile: DeviceProfile, sent: int) -> float:

@@ -328,13 +328,13 @@ def test_scratch_memory_that_is_not_counted_is_little(arithmetic):
 
 def test_watching_leaves_the_step_and_the_model_as_they_are():
     images, labels = batch_of((3, 16, 16), 3)
-    plain, watched = (flat_model("resnet20", (3, 16, 16), int8()) for _ in range(2))
+    plain, hooked = (flat_model("resnet20", (3, 16, 16), int8()) for _ in range(2))
     loss, gradient = plain.loss_and_gradient(images, labels)
-    with watch_step(watched, StorageLedger()):
-        watched_loss, watched_gradient = watched.loss_and_gradient(images, labels)
+    with watch_step(hooked, StorageLedger()):
+        watched_loss, watched_gradient = hooked.loss_and_gradient(images, labels)
     assert loss == watched_loss
     assert torch.equal(gradient, watched_gradient)
-    for module in watched.model.modules():
+    for module in hooked.model.modules():
         assert not module._forward_hooks
         assert not module._forward_pre_hooks
         if hasattr(module, "arithmetic"):

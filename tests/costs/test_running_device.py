@@ -68,7 +68,7 @@ class Reports:
 
 
 def run(ready, folder, peaks):
-    """A fleet in which each device's last training step is watched."""
+    """A fleet in which each device's last training step is hooked."""
     plan = FleetPlan(ready.scenario, ready.schedule, ready.data, ready.training, PLAIN, folder)
     model = MeteredModel(make_flat_model(ready.scenario, ready.data, PLAIN))
     devices = make_devices(plan, dict(enumerate(ready.shards())), model.flat)

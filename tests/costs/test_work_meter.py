@@ -173,10 +173,10 @@ def test_hooks_are_there_only_during_the_first_step_of_a_shape():
 
 def test_metering_leaves_the_step_as_it_is():
     images, labels = batch_of((1, 8, 8), 2)
-    plain, watched = (flat_model("small_cnn", (1, 8, 8), int8()) for _ in range(2))
+    plain, hooked = (flat_model("small_cnn", (1, 8, 8), int8()) for _ in range(2))
     loss, gradient = plain.loss_and_gradient(images, labels)
-    with WorkMeter(watched).watch(images.shape):
-        watched_loss, watched_gradient = watched.loss_and_gradient(images, labels)
+    with WorkMeter(hooked).watch(images.shape):
+        watched_loss, watched_gradient = hooked.loss_and_gradient(images, labels)
     assert loss == watched_loss
     assert torch.equal(gradient, watched_gradient)
 
@@ -191,7 +191,7 @@ def test_only_one_training_step_can_be_watched():
         [model.loss_and_gradient(images, labels) for _ in range(2)]
     with pytest.raises(CostError, match="an evaluation"), meter.watch(images.shape):
         model.evaluate([(images, labels)])
-    with pytest.raises(CostError, match=r"\(2, 1, 8, 8\) was watched"):
+    with pytest.raises(CostError, match=r"\(2, 1, 8, 8\) was hooked"):
         meter.work(images.shape)
 
 

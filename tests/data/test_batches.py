@@ -58,7 +58,7 @@ def test_batch_is_a_pure_function_of_the_round(augment):
 
 
 def test_an_epochs_order_is_drawn_by_seed_device_and_epoch():
-    """Purpose 2. Numbers of purposes are part of every result."""
+    """StreamPurpose 2. Numbers of purposes are part of every result."""
     for seed, device, epoch in ((1, 0, 0), (1, 3, 0), (5, 3, 2)):
         entropy = np.random.SeedSequence(seed, spawn_key=(2, device, epoch))
         order = np.random.Generator(np.random.PCG64(entropy)).permutation(10).tolist()
@@ -72,7 +72,7 @@ def test_an_epochs_order_is_drawn_by_seed_device_and_epoch():
 
 
 def test_a_rounds_augmentation_is_drawn_by_seed_device_and_round():
-    """Purpose 3."""
+    """StreamPurpose 3."""
     shard = LabelledImages(random_images(np.random.default_rng(0), 9, 8, 8, 3), np.arange(9))
     images, labels = BatchStream(shard, 4, "crop_flip", MEAN, STD, 5, 3).batch(4)
     entropy = np.random.SeedSequence(5, spawn_key=(3, 3, 4))

@@ -21,7 +21,7 @@ from math import exp, inf
 
 from edgesim.hardware.links import pass_over
 from edgesim.hardware.timeline import Hardware
-from edgesim.streams import Purpose, stream
+from edgesim.streams import StreamPurpose, stream
 
 RADIO, STEP_END, AT_RECEIVER = range(3)
 ANYBODY = -1  # sorts before every device: what a radio does by itself comes first
@@ -73,7 +73,7 @@ class FreeFleet:
         """Awake seconds of a step."""
         hardware, factor = self.hardware[device], 1.0
         if hardware.compute_jitter:
-            rng = stream(self.seed, Purpose.COMPUTE_TIME, device, round_index)
+            rng = stream(self.seed, StreamPurpose.COMPUTE_TIME, device, round_index)
             factor = exp(hardware.compute_jitter * rng.standard_normal())
         return self.macs[device, round_index] / hardware.profile.fp32_macs_per_s * factor
 

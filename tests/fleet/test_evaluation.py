@@ -21,7 +21,7 @@ from edgesim.fleet.recording.evaluation import (
 from edgesim.learning.flat_model import Evaluation, FlatModel
 from edgesim.quant.errors import NonFiniteError
 from edgesim.results.snapshot import Snapshot
-from edgesim.streams import Purpose, torch_seed
+from edgesim.streams import StreamPurpose, torch_seed
 
 
 def snapshot(device, x, u, buffers=()):
@@ -125,7 +125,7 @@ def test_each_batch_is_rounded_by_seed_model_round_and_its_number(monkeypatch):
     evaluator = evaluator_of()
     evaluator.evaluate(SNAPSHOTS, devices_too=True)
     evaluator.close()
-    firsts = [torch_seed(5, Purpose.EVALUATION_ROUNDING, subject, 7) for subject in (0, 1, 2)]
+    firsts = [torch_seed(5, StreamPurpose.EVALUATION_ROUNDING, subject, 7) for subject in (0, 1, 2)]
     assert seeds == [first + number for first in firsts for number in range(3)]
 
 

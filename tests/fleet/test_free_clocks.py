@@ -13,7 +13,7 @@ from edgesim.assembly.free_clocks import FreeClocks
 from edgesim.assembly.message_costs import random_message_bytes
 from edgesim.assembly.subject import subject_of
 from edgesim.costs.round_work import gossip_work
-from edgesim.streams import Purpose, stream
+from edgesim.streams import StreamPurpose, stream
 
 ROUNDS = 12
 FREE = (
@@ -58,7 +58,7 @@ def test_they_are_those_of_a_run(tmp_path, overrides):
         subject.schedule,
         step_work=lambda _: step,
         gossip_work=lambda sent, taken: gossip_work(algorithm, numel, sent, taken),
-        message_bytes=random_message_bytes(algorithm, stream(0, Purpose.COMPRESS)),
+        message_bytes=random_message_bytes(algorithm, stream(0, StreamPurpose.COMPRESS)),
         seed=scenario.seed,
     )
     found = defaultdict(list)

@@ -29,7 +29,7 @@ from edgesim.fleet.plan import FleetPlan
 from edgesim.gossip import FixedGraphChoco
 from edgesim.learning.flat_model import FlatModel
 from edgesim.models.catalog import build_model, full_precision
-from edgesim.streams import Purpose, torch_seed
+from edgesim.streams import StreamPurpose, torch_seed
 
 MOMENTUM, DECAY = 0.9, 0.01
 
@@ -63,7 +63,7 @@ class Losses:
 
 def make_module(ready):
     """The common initial model."""
-    generator = torch.Generator().manual_seed(torch_seed(ready.scenario.seed, Purpose.INIT))
+    generator = torch.Generator().manual_seed(torch_seed(ready.scenario.seed, StreamPurpose.INIT))
     return build_model(
         ready.scenario.model.name,
         image_shape=ready.data.image_shape,

@@ -22,7 +22,7 @@ def test_every_message_of_every_edge_has_losses_and_jitter_of_its_own(differs):
 
 
 def test_jitter_and_losses_are_drawn_by_seed_and_message():
-    """Purpose 9; then jitter, losses of whole packets, tries of the rest, in this order."""
+    """StreamPurpose 9; then jitter, losses of whole packets, tries of the rest, in this order."""
     entropy = np.random.SeedSequence(1, spawn_key=(9, 2, 4, 3))
     rng = np.random.Generator(np.random.PCG64(entropy))
     jitter_s, lost_whole = 2.0 * rng.random(), rng.negative_binomial(500, 0.5)

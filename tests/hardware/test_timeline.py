@@ -135,7 +135,7 @@ def test_compute_times_scatter_with_median_one_and_do_not_depend_on_order():
 
 
 def test_the_factor_of_a_step_is_drawn_by_seed_device_and_round():
-    """Purpose 10; exp(0.3 n) for a normal n. Numbers of purposes are part of every result."""
+    """StreamPurpose 10; exp(0.3 n) for a normal n. Numbers of purposes are part of every result."""
     for device, round_index in ((0, 0), (2, 0), (0, 7), (2, 7)):
         entropy = np.random.SeedSequence(5, spawn_key=(10, device, round_index))
         n = np.random.Generator(np.random.PCG64(entropy)).standard_normal()

@@ -10,7 +10,7 @@ import pandas as pd
 import yaml
 from rich.console import Console
 
-from edgesim.assembly.preparation import Prepared, prepare
+from edgesim.assembly.preparation import PreparedRun, prepare
 from edgesim.fleet.run import RunResult, run_scenario
 from edgesim.results.columns import WALL_COLUMNS
 from edgesim.scenario import load_scenario
@@ -37,7 +37,7 @@ SCENARIO: dict[str, Any] = {
 }
 
 
-def prepared(folder: Path, *overrides: str) -> Prepared:
+def prepared(folder: Path, *overrides: str) -> PreparedRun:
     """The scenario above, with `--set` overrides."""
     path = folder / "scenario.yaml"
     path.write_text(yaml.safe_dump(SCENARIO))

@@ -21,7 +21,7 @@ from edgesim.assembly.subject import Subject
 from edgesim.gossip.algorithm import Algorithm, GossipState, OutEdge, Share
 from edgesim.hardware.free_clock import MessageKey
 from edgesim.learning.parameters import ParameterLayout
-from edgesim.streams import Purpose, stream, torch_seed
+from edgesim.streams import StreamPurpose, stream, torch_seed
 from topologies import OutEdges, Schedule, first_exchange
 
 TOGETHER = 1e-3  # distance at which devices count as together; float32 reaches 1e-6
@@ -52,7 +52,7 @@ class Trials:
             self._clocks = clocks_of(subject, fleet.hardware, fleet.schedule).run()
         self._ended: list[EndOfRound] = []
         generator = torch.Generator()
-        generator.manual_seed(torch_seed(subject.scenario.seed, Purpose.AVERAGING_RATE))
+        generator.manual_seed(torch_seed(subject.scenario.seed, StreamPurpose.AVERAGING_RATE))
         n = fleet.schedule.num_devices
         # The vectors have a common part, as models have; compressed gossip must transmit it first.
         common_D = torch.randn(layout.numel, generator=generator)
@@ -103,7 +103,7 @@ class _Gossip:
         self._algorithm = algorithm
         self._schedule = schedule
         self._mean_D = start_ND.double().mean(0)
-        self._rng = stream(seed, Purpose.AVERAGING_RATE)
+        self._rng = stream(seed, StreamPurpose.AVERAGING_RATE)
         first = first_exchange(schedule)
         self._states: list[GossipState] = [
             algorithm.init(

@@ -27,7 +27,7 @@ from edgesim.learning.flat_model import Evaluation, FlatModel
 from edgesim.quant.errors import NonFiniteError
 from edgesim.quant.layers import seed_rounding_
 from edgesim.results.snapshot import Snapshot
-from edgesim.streams import Purpose, stream, torch_seed
+from edgesim.streams import StreamPurpose, stream, torch_seed
 
 CONSENSUS = -1  # number that stands for the consensus model in tables
 
@@ -97,7 +97,8 @@ def evaluated_devices(num_devices: int, most: int | None, seed: int) -> list[int
     """
     if most is None or most >= num_devices:
         return list(range(num_devices))
-    order: list[int] = stream(seed, Purpose.EVALUATED_DEVICES).permutation(num_devices).tolist()
+    rng = stream(seed, StreamPurpose.EVALUATED_DEVICES)
+    order: list[int] = rng.permutation(num_devices).tolist()
     return order
 
 
@@ -292,7 +293,7 @@ class Evaluator:
     def _seeds(self, snapshot: Snapshot) -> Iterator[int]:
         """Seeds of the rounding in each batch that a model sees."""
         subject = snapshot.device - CONSENSUS
-        purpose, round_index = Purpose.EVALUATION_ROUNDING, snapshot.round_index
+        purpose, round_index = StreamPurpose.EVALUATION_ROUNDING, snapshot.round_index
         return count(torch_seed(self._seed, purpose, subject, round_index))
 
     def _seeded(

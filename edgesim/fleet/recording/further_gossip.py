@@ -18,7 +18,7 @@ from typing import Any
 from edgesim.gossip.algorithm import Algorithm, GossipState, OutEdge, Share
 from edgesim.results.snapshot import Snapshot
 from edgesim.storage.state_tree import restore_
-from edgesim.streams import Purpose, stream
+from edgesim.streams import StreamPurpose, stream
 from topologies import Schedule, first_exchange
 
 
@@ -81,7 +81,7 @@ class FurtherGossip:
         arrived: list[list[Share]] = [[] for _ in states]
         for device, state in enumerate(states):
             edges = [OutEdge(*edge) for edge in self.schedule.out_edges(device, round_index)]
-            rng = stream(self.seed, Purpose.FURTHER_GOSSIP, device, round_index)
+            rng = stream(self.seed, StreamPurpose.FURTHER_GOSSIP, device, round_index)
             for share in self.algorithm.send_(state, edges, rng):
                 arrived[share.peer].append(replace(share, peer=device))
         for state, shares in zip(states, arrived, strict=True):

@@ -9,7 +9,7 @@ from functools import partial
 from edgesim.assembly.build import Compute, make_flat_model, make_task
 from edgesim.assembly.equipment import device_profiles
 from edgesim.assembly.gossip import make_algorithm
-from edgesim.assembly.preparation import Prepared
+from edgesim.assembly.preparation import PreparedRun
 from edgesim.data.batches import passes_over
 from edgesim.fleet.recording.divergence import growth_warning
 from edgesim.fleet.recording.evaluation import Evaluator
@@ -22,7 +22,7 @@ from edgesim.results.run_directory import RunDirectory
 
 
 def make_monitor(
-    prepared: Prepared,
+    prepared: PreparedRun,
     directory: RunDirectory,
     compute: Compute,
     num_threads: int,
@@ -65,7 +65,7 @@ def make_monitor(
     )
 
 
-def _further_gossip(prepared: Prepared) -> FurtherGossip | None:
+def _further_gossip(prepared: PreparedRun) -> FurtherGossip | None:
     """The rounds of gossip that come before an evaluation of devices' models, if there are any."""
     scenario, rounds = prepared.scenario, prepared.scenario.evaluation.gossip_rounds
     if not rounds:
@@ -74,7 +74,7 @@ def _further_gossip(prepared: Prepared) -> FurtherGossip | None:
     return FurtherGossip(algorithm, prepared.schedule, scenario.seed, rounds)
 
 
-def fleet_facts(prepared: Prepared) -> FleetFacts:
+def fleet_facts(prepared: PreparedRun) -> FleetFacts:
     """What is known of a fleet before it runs."""
     scenario = prepared.scenario
     capacities_j = [profile.battery_j for profile in device_profiles(scenario)]

@@ -15,7 +15,7 @@ from edgesim.assembly.budget import memory_of_devices
 from edgesim.assembly.build import make_task
 from edgesim.assembly.equipment import device_profiles
 from edgesim.assembly.gossip import averaging_rate, make_compressor
-from edgesim.assembly.preparation import Prepared
+from edgesim.assembly.preparation import PreparedRun
 from edgesim.data.shape import DataShape
 from edgesim.device.trainer import DivergedError
 from edgesim.fleet.recording.departures import departures
@@ -58,7 +58,7 @@ _SUMMED = (
 )
 
 
-def write_devices(prepared: Prepared, directory: RunDirectory) -> None:
+def write_devices(prepared: PreparedRun, directory: RunDirectory) -> None:
     """Write devices.parquet: samples, labels and predicted memory of each device."""
     dataset, data = prepared.dataset, prepared.data
     labels = dataset.train.labels
@@ -108,7 +108,7 @@ def _charges_left(rounds: pa.Table) -> dict[int, float]:
 
 
 def summarise(
-    prepared: Prepared,
+    prepared: PreparedRun,
     directory: RunDirectory,
     evaluations: Sequence[dict[str, Any]],
     wall_s: float,
@@ -209,7 +209,7 @@ def _after_gossip(scenario: Scenario, consensus: Mapping[str, Any]) -> dict[str,
 
 
 def _departures(
-    prepared: Prepared, directory: RunDirectory, rounds: pa.Table, messages: pa.Table
+    prepared: PreparedRun, directory: RunDirectory, rounds: pa.Table, messages: pa.Table
 ) -> dict[str, Any]:
     """Devices that were not present at the end, at free pace."""
     last_evaluation, num_devices = prepared.training.num_rounds, prepared.scenario.fleet.num_devices
@@ -237,7 +237,7 @@ def _left_after_round(
     return {str(d): end for d, end in pairs if d in left and end < num_rounds - 1}
 
 
-def _left_because(prepared: Prepared, left: Mapping[str, int]) -> dict[str, str]:
+def _left_because(prepared: PreparedRun, left: Mapping[str, int]) -> dict[str, str]:
     """Why each device left: `plan`, if its stay was over, or else `battery`.
 
     Args:
@@ -252,6 +252,6 @@ def _left_because(prepared: Prepared, left: Mapping[str, int]) -> dict[str, str]
     }
 
 
-def _index_entropy_bytes(prepared: Prepared) -> float:
+def _index_entropy_bytes(prepared: PreparedRun) -> float:
     """What no index code can beat on average, for one message: sum of log2 C(n, k) / 8."""
     return make_compressor(prepared.scenario).form(prepared.layout).index_entropy_bytes

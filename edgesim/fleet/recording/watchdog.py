@@ -18,7 +18,7 @@ class StalledError(EdgesimError):
     """No device has ended a round for a long time."""
 
 
-class Watched(Protocol):
+class WatchedFleet(Protocol):
     """A fleet that can be asked."""
 
     async def progress(self) -> Sequence[Progress]:
@@ -30,7 +30,7 @@ class Watched(Protocol):
         ...
 
 
-async def watch(fleet: Watched, timeout_s: float, names: Sequence[str] = ()) -> None:
+async def watch(fleet: WatchedFleet, timeout_s: float, names: Sequence[str] = ()) -> None:
     """Check the progress of a fleet until cancelled.
 
     Args:
