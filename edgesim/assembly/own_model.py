@@ -159,6 +159,12 @@ def _check_buffers(
             )
 
 
+def files_digest_of(flat: FlatModel) -> str:
+    """Digest of the files that a model was read from; empty if it says none."""
+    inner = flat.model.inner if isinstance(flat.model, OwnModel) else None
+    return str(getattr(inner, "files_digest", ""))
+
+
 def measured_form(flat: FlatModel, form: ModelForm, batch_size: int) -> MeasuredModel:
     """Counts of a model of one's own and of a step on a full batch of zeros.
 

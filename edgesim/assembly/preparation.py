@@ -29,7 +29,7 @@ from edgesim.assembly.build import (
 from edgesim.assembly.equipment import check_hardware
 from edgesim.assembly.known_data import open_data
 from edgesim.assembly.own_errors import own_code
-from edgesim.assembly.own_model import check_own_model, example_batch
+from edgesim.assembly.own_model import check_own_model, example_batch, files_digest_of
 from edgesim.assembly.partitions import deal
 from edgesim.assembly.rate_search.search import FoundRate, with_found_rate
 from edgesim.assembly.rehearsal import TASK, rehearse, rehearse_task
@@ -64,7 +64,8 @@ class PreparedRun:
 
     Only images in use are read, when they are needed. The averaging rate is a number; if the file
     has `auto`, `found_rate` says how it was found. `held_out` has the positions of each device's
-    own test samples; it is empty if no device has any.
+    own test samples; it is empty if no device has any. `files_digest` is that of the files that the
+    model was read from; empty if there are none.
     """
 
     scenario: Scenario
@@ -75,6 +76,7 @@ class PreparedRun:
     layout: ParameterLayout
     found_rate: FoundRate | None = None
     held_out: tuple[NDArray[np.int64], ...] = ()
+    files_digest: str = ""
 
     @cached_property
     def data(self) -> DataSpec:
@@ -94,6 +96,7 @@ class PreparedRun:
         scenario = self.scenario.model_copy(update=no_part)
         digest.update(scenario.model_dump_json().encode())
         digest.update(repr((compute, self.data)).encode())
+        digest.update(self.files_digest.encode())
         for key, part in own_parts(scenario):
             digest.update(f"{key} {part.digest}".encode())
         for indices in self.indices:  # a partition may read files and columns
@@ -229,7 +232,15 @@ def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = T
     shape = DataShape.of(dataset)
     scenario, found_rate = with_found_rate(scenario, shape, schedule)
     prepared = PreparedRun(
-        scenario, schedule, dataset, indices, training, model.layout, found_rate, own_tests
+        scenario,
+        schedule,
+        dataset,
+        indices,
+        training,
+        model.layout,
+        found_rate,
+        own_tests,
+        files_digest_of(model),
     )
     if reads_images:
         prepared.read_images()

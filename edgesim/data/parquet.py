@@ -55,7 +55,7 @@ def read_parquet_of(num_classes: int) -> Callable[[Path, int | None], Splits | N
 
 
 def _read(folder: Path, image_size: int | None, num_classes: int | None) -> Splits | None:
-    paths_by_split = _find_splits(folder)
+    paths_by_split = find_splits(folder)
     if paths_by_split is None:
         return None
     train, test = ([_Table.open(p) for p in paths_by_split[split]] for split in ("train", "test"))
@@ -83,12 +83,12 @@ def read_column(folder: Path, split: str, column: str) -> NDArray[Any] | None:
     Raises:
         DataError: a file can't be read, or a row has no value.
     """
-    paths_by_split = _find_splits(folder)
+    paths_by_split = find_splits(folder)
     if paths_by_split is None:
         return None
     parts = []
     for path in paths_by_split[split]:
-        with _reading(path) as file:
+        with reading(path) as file:
             if column not in file.schema_arrow.names:
                 return None
             values = file.read([column]).column(0)
@@ -117,7 +117,7 @@ class _Table:
 
     @classmethod
     def open(cls, path: Path) -> _Table:
-        with _reading(path) as file:
+        with reading(path) as file:
             schema = file.schema_arrow
             image_column = _column(path, schema, IMAGE_COLUMNS, _holds_bytes, "image bytes")
             label_column = _column(path, schema, LABEL_COLUMNS, pa.types.is_integer, "integers")
@@ -155,7 +155,7 @@ class _Table:
         A few rows are in memory at a time.
         """
         start = 0
-        with _reading(self.path) as file:
+        with reading(self.path) as file:
             if file.metadata.num_rows != len(self.labels):
                 raise self._unequal_columns()
             for group in range(file.num_row_groups):
@@ -203,7 +203,7 @@ class _Table:
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[pq.ParquetFile]:
+def reading(path: Path) -> Iterator[pq.ParquetFile]:
     """Open a file; errors while it is read become a `DataError`."""
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
@@ -238,7 +238,7 @@ def _page_bytes(path: Path, *column: str) -> int:
     return num_bytes
 
 
-def _find_splits(folder: Path) -> dict[str, list[Path]] | None:
+def find_splits(folder: Path) -> dict[str, list[Path]] | None:
     """Files of "train" and "test", in the folder or in the one below it that has both."""
     if not folder.is_dir():
         return None

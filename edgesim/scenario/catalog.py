@@ -154,7 +154,15 @@ MODELS = Catalog(
 )
 
 # Of a torch.nn.Module each, treated as one's own: converted to 8 bits, and measured.
-MODULES = Catalog("models", {}, "edgesim.models", frozenset({"input_shape", "num_classes"}))
+MODULES = Catalog(
+    "models",
+    {
+        "distilbert": "edgesim.models.text.encoder:distilbert",
+        "encoder": "edgesim.models.text.encoder:encoder",
+    },
+    "edgesim.models",
+    frozenset({"input_shape", "num_classes"}),
+)
 
 # Of a `NormKind` each.
 NORMS = Catalog(
@@ -183,4 +191,12 @@ SOURCES = Catalog(
 )
 
 # Of a class each that gives arrays, treated as one's own.
-ARRAYS = Catalog("datasets", {}, "edgesim.datasets", frozenset({"path"}))
+ARRAYS = Catalog(
+    "datasets",
+    {
+        "ag_news": "edgesim.data.text.ag_news:AgNews",
+        "sent_len": "edgesim.data.text.sent_len:SentLen",
+    },
+    "edgesim.datasets",
+    frozenset({"path"}),
+)

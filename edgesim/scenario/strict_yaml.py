@@ -31,6 +31,9 @@ SWEEP = "sweep "
 
 _OVERRIDES = (OVERRIDE, ARGUMENT, SWEEP)
 
+_PATHS = frozenset({"path", "test_path"})  # keys of files, whose paths become absolute
+_FOLDERS = frozenset({"tokenizer", "encoder"})  # likewise if ./folder; otherwise they are names
+
 _TAG = "tag:yaml.org,2002:"
 _TEXT_TAG = f"{_TAG}str"
 _NULL_TAG = f"{_TAG}null"
@@ -225,8 +228,10 @@ class _Converter:
 
     def _convert_key(self, key: str, node: Node) -> object:
         value = self.convert(node)
-        if key not in {"path", "test_path", *KEYS} or not isinstance(value, str) or not value:
+        if key not in {*_PATHS, *_FOLDERS, *KEYS} or not isinstance(value, str) or not value:
             return value
+        if key in _FOLDERS and not value.startswith((".", "~")):
+            return value  # a name
         folder = Path.cwd() if is_from_override(node) else self._folder
         try:
             if key in KEYS:

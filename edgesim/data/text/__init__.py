@@ -1,0 +1,1 @@
+"""Datasets of texts: their files, and how texts become rows of tokens."""

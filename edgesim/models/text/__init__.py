@@ -1,0 +1,1 @@
+"""Encoders of texts, by way of the package transformers."""
