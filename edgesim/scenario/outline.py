@@ -132,7 +132,8 @@ class Slot:
         if self.catalog:
             return _one_of(self.names)
         if self._members:
-            return " or ".join(member.must_be for member in self._members)
+            # Two lists of names are one list.
+            return " or ".join(m.must_be for m in self._members).replace(" or one of ", ", ")
         return _describe_plain(self.annotation, self.constraints)
 
     @property

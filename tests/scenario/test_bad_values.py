@@ -81,8 +81,8 @@ from test_scenario_files import LEAST, error_of, write
             "name: resnet21",
             (
                 "model.name is the text 'resnet21'; must be one of resnet20, resnet54, resnet18, "
-                "vgg11, mobilenet_v2, small_cnn, resnet or package.module:Name or ./file.py:Name; "
-                "did you mean resnet20?"
+                "vgg11, mobilenet_v2, small_cnn, resnet, distilbert, encoder, or "
+                "package.module:Name or ./file.py:Name; did you mean resnet20?"
             ),
         ),
         ("{kind: ring}", "{kind: rng}", "topology.kind is the text 'rng'; must be one of "),
