@@ -11,7 +11,7 @@ from edgesim.api.scenarios import ScenarioLike, errors_named, name_of, read_scen
 from edgesim.assembly.budget import check_memory
 from edgesim.assembly.gossip import averaging_rate
 from edgesim.assembly.preparation import PreparedRun, prepare
-from edgesim.assembly.subject import subject_of
+from edgesim.assembly.studied_scenario import studied_scenario
 from edgesim.data.shape import DataShape
 from edgesim.scenario.data import OwnerPartition
 from edgesim.scenario.own_parts import OwnPart, own_parts
@@ -95,9 +95,9 @@ def check(scenario: Scenario, name: str, *, reads_images: bool) -> Checked:
         prepared = prepare(scenario, reads_images=False)
         shape = DataShape.of(prepared.dataset)
         shortage = check_memory(scenario, shape, prepared.schedule)
-        subject = subject_of(prepared.scenario, shape, prepared.schedule)
-        check_batteries(subject)
-        said = notices(subject, prepared.training.num_rounds)
+        studied = studied_scenario(prepared.scenario, shape, prepared.schedule)
+        check_batteries(studied)
+        said = notices(studied, prepared.training.num_rounds)
         if reads_images:
             prepared.read_images()
     return Checked(prepared, tuple([shortage, *said] if shortage else said))

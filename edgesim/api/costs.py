@@ -9,7 +9,7 @@ from typing import Any
 from edgesim.api.display import tables_html
 from edgesim.api.scenarios import ScenarioLike, errors_named, name_of, read_scenario
 from edgesim.assembly.rate_search.search import with_found_rate
-from edgesim.assembly.subject import subject_of
+from edgesim.assembly.studied_scenario import studied_scenario
 from edgesim.scenario.schema import Scenario
 from edgesim.study.answer import Answer
 from edgesim.study.iteration import IterationCosts, iteration_costs
@@ -35,7 +35,7 @@ class Costs:
     @property
     def scenario(self) -> Scenario:
         """The scenario, with every default, and with the averaging rate that was found."""
-        return self.study.costs.subject.scenario
+        return self.study.costs.studied.scenario
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -139,7 +139,7 @@ def costs_of(
 def _ready(scenario: Scenario, name: str) -> tuple[Scenario, tuple[str, ...]]:
     """A scenario with the averaging rate that was found, and its notices."""
     scenario, found = with_found_rate(scenario)
-    subject = subject_of(scenario)
-    lines = notices(subject, subject.num_rounds)
+    studied = studied_scenario(scenario)
+    lines = notices(studied, studied.num_rounds)
     said = [str(found), *lines] if found else lines
     return scenario, tuple(f"{name}: {line}" for line in said)

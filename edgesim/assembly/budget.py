@@ -9,7 +9,7 @@ from edgesim.assembly.equipment import check_hardware, device_profiles
 from edgesim.assembly.known_data import data_shape
 from edgesim.assembly.message_costs import random_message_bytes
 from edgesim.assembly.neighbours import copies_of_devices
-from edgesim.assembly.subject import Subject, subject_of
+from edgesim.assembly.studied_scenario import StudiedScenario, studied_scenario
 from edgesim.costs.memory import MemoryModel
 from edgesim.costs.memory_table import MemoryTable
 from edgesim.data.shape import DataShape
@@ -39,8 +39,8 @@ class Shortage:
 
 
 def memory_of_devices(scenario: Scenario, shape: DataShape | None = None) -> list[MemoryTable]:
-    """Memory of each device at the peak of a round; `shape` is that of `subject_of`."""
-    return _memory_of_devices(subject_of(scenario, shape))
+    """Memory of each device at the peak of a round; `shape` is that of `studied_scenario`."""
+    return _memory_of_devices(studied_scenario(scenario, shape))
 
 
 def check_memory(
@@ -50,8 +50,8 @@ def check_memory(
 
     Args:
         scenario: scenario of the fleet.
-        shape: shape of its data, as for `subject_of`.
-        schedule: its graphs, as for `subject_of`.
+        shape: shape of its data, as for `studied_scenario`.
+        schedule: its graphs, as for `studied_scenario`.
 
     Returns:
         A warning with the shortage and its remedies, if `fleet.enforce_memory` is warn; else None.
@@ -65,42 +65,42 @@ def check_memory(
     profiles = device_profiles(scenario)
     if not profiles:
         return None
-    subject = subject_of(scenario, shape, schedule)
-    shortages = _shortages(subject, profiles)
+    studied = studied_scenario(scenario, shape, schedule)
+    shortages = _shortages(studied, profiles)
     if not shortages:
         return None
-    text = _describe(subject, shortages)
+    text = _describe(studied, shortages)
     if scenario.fleet.enforce_memory == "warn":
         return text
     raise ScenarioError(f"{text}; or set fleet.enforce_memory: warn")
 
 
-def _memory_of_devices(subject: Subject) -> list[MemoryTable]:
-    message_bytes = _message_bytes(subject)
-    copies = copies_of_devices(subject)
-    by_copies = {own: _memory(subject, own, message_bytes) for own in set(copies)}
+def _memory_of_devices(studied: StudiedScenario) -> list[MemoryTable]:
+    message_bytes = _message_bytes(studied)
+    copies = copies_of_devices(studied)
+    by_copies = {own: _memory(studied, own, message_bytes) for own in set(copies)}
     return [by_copies[own] for own in copies]
 
 
-def _message_bytes(subject: Subject) -> int:
-    rng = stream(subject.scenario.seed, StreamPurpose.COMPRESS)
-    return random_message_bytes(subject.algorithm, rng)
+def _message_bytes(studied: StudiedScenario) -> int:
+    rng = stream(studied.scenario.seed, StreamPurpose.COMPRESS)
+    return random_message_bytes(studied.algorithm, rng)
 
 
-def _memory(subject: Subject, copies: tuple[int, int], message_bytes: int) -> MemoryTable:
+def _memory(studied: StudiedScenario, copies: tuple[int, int], message_bytes: int) -> MemoryTable:
     return MemoryModel(
-        model=subject.model,
-        backend=subject.backend,
-        optimizer=subject.optimizer,
-        algorithm=subject.algorithm,
+        model=studied.model,
+        backend=studied.backend,
+        optimizer=studied.optimizer,
+        algorithm=studied.algorithm,
         out_degree=copies[0],
         in_degree=copies[1],
         message_bytes=message_bytes,
     ).faithful()
 
 
-def _shortages(subject: Subject, profiles: tuple[DeviceProfile, ...]) -> list[Shortage]:
-    needed = _memory_of_devices(subject)
+def _shortages(studied: StudiedScenario, profiles: tuple[DeviceProfile, ...]) -> list[Shortage]:
+    needed = _memory_of_devices(studied)
     pairs = enumerate(zip(profiles, needed, strict=True))
     return [
         Shortage(device, profile, table)
@@ -109,11 +109,11 @@ def _shortages(subject: Subject, profiles: tuple[DeviceProfile, ...]) -> list[Sh
     ]
 
 
-def _describe(subject: Subject, shortages: list[Shortage]) -> str:
+def _describe(studied: StudiedScenario, shortages: list[Shortage]) -> str:
     """Two lines: the shortage of the worst device by component, and changes that would help."""
     worst = max(shortages, key=lambda s: s.needed.total / s.profile.memory_bytes)
     needed, there = worst.needed.total, worst.profile.memory_bytes
-    names = subject.scenario.fleet.names
+    names = studied.scenario.fleet.names
     what = f"{names[worst.device]}, {worst.profile.name}" if names else worst.profile.name
     more = len(shortages) - 1
     others = f"; so do {more} more devices" if more > 1 else "; so does another" if more else ""
@@ -122,23 +122,23 @@ def _describe(subject: Subject, shortages: list[Shortage]) -> str:
     return (
         f"fleet: device {worst.device} ({what}) has {there / MIB:,.1f} MiB and needs "
         f"{needed / MIB:,.1f} at the peak of a round ({table}){others}\n"
-        f"what would fit: {' or '.join(_remedies(subject))}"
+        f"what would fit: {' or '.join(_remedies(studied))}"
     )
 
 
-def fitting_settings(subject: Subject) -> list[dict[str, str]]:
+def fitting_settings(studied: StudiedScenario) -> list[dict[str, str]]:
     """Changes after which no device is short of memory: keys of the scenario and their new values.
 
     Args:
-        subject: the scenario, as objects; its devices have profiles.
+        studied: the scenario, as objects; its devices have profiles.
     """
-    scenario, found = subject.scenario, []
+    scenario, found = studied.scenario, []
     for precision in dict.fromkeys((scenario.model.precision, "int8")):
         model = scenario.model.model_dump() | {"precision": precision}
         if precision != scenario.model.precision:
             model |= {"norm": None, "gate": None}
         changed = scenario.model_copy(update={"model": type(scenario.model)(**model)})
-        batch_size = _largest_batch(changed, subject)
+        batch_size = _largest_batch(changed, studied)
         settings = _changes(scenario.model, changed.model)
         if batch_size is not None and batch_size < scenario.data.batch_size:
             settings["data.batch_size"] = str(batch_size)
@@ -147,11 +147,11 @@ def fitting_settings(subject: Subject) -> list[dict[str, str]]:
     return found
 
 
-def _remedies(subject: Subject) -> list[str]:
+def _remedies(studied: StudiedScenario) -> list[str]:
     """Changes after which no device is short of memory, in words."""
     found = (
         " with ".join(f"{key}: {value}" for key, value in settings.items())
-        for settings in fitting_settings(subject)
+        for settings in fitting_settings(studied)
     )
     return list(found) or ["a smaller model, or devices with more memory"]
 
@@ -163,7 +163,7 @@ def _changes(before: ModelSection, after: ModelSection) -> dict[str, str]:
     return {f"model.{name}": new or "null" for name, old, new in pairs if new != old}
 
 
-def _largest_batch(scenario: Scenario, original: Subject) -> int | None:
+def _largest_batch(scenario: Scenario, original: StudiedScenario) -> int | None:
     """Largest batch for which all devices have enough memory; None if one sample is too much.
 
     Args:
@@ -172,14 +172,14 @@ def _largest_batch(scenario: Scenario, original: Subject) -> int | None:
     """
     shape = data_shape(scenario.data)
     needy = _neediest(original, device_profiles(scenario))
-    message_bytes = _message_bytes(subject_of(scenario, shape, original.schedule))
+    message_bytes = _message_bytes(studied_scenario(scenario, shape, original.schedule))
 
     def fits(batch_size: int) -> bool:
         data = scenario.data.model_copy(update={"batch_size": batch_size})
         changed = scenario.model_copy(update={"data": data})
-        subject = subject_of(changed, shape, original.schedule)
+        studied = studied_scenario(changed, shape, original.schedule)
         return all(
-            _memory(subject, copies, message_bytes).total <= there for there, copies in needy
+            _memory(studied, copies, message_bytes).total <= there for there, copies in needy
         )
 
     if fits(scenario.data.batch_size):
@@ -192,14 +192,14 @@ def _largest_batch(scenario: Scenario, original: Subject) -> int | None:
 
 
 def _neediest(
-    subject: Subject, profiles: tuple[DeviceProfile, ...]
+    studied: StudiedScenario, profiles: tuple[DeviceProfile, ...]
 ) -> list[tuple[float, tuple[int, int]]]:
     """Memory and copies of the neediest devices: if these fit, all devices fit.
 
     More copies take more memory. So, among devices with the same memory, a device matters only if
     no other has more copies of both kinds.
     """
-    copies = copies_of_devices(subject)
+    copies = copies_of_devices(studied)
     pairs = {(p.memory_bytes, own) for p, own in zip(profiles, copies, strict=True)}
     needy: list[tuple[float, tuple[int, int]]] = []
     most_taken: dict[float, int] = {}

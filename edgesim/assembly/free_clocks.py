@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from heapq import heapify, heapreplace
 
 from edgesim.assembly.message_costs import random_message_bytes
-from edgesim.assembly.subject import Subject
+from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.costs.round_work import gossip_work
 from edgesim.device.pace.quiet_times import quiet_until_s
 from edgesim.hardware.free_clock import FreeClock, Incoming, MessageKey
@@ -153,22 +153,24 @@ class FreeClocks:
         device.quiet_s = quiet_until_s(device.clock, self._schedule, index, device.place, stamps)
 
 
-def step_work(subject: Subject) -> Work:
+def step_work(studied: StudiedScenario) -> Work:
     """Work of a device's step, without gossip."""
-    optimizer = subject.optimizer.work(subject.model.num_trainable)
-    return subject.model.step_work.total + optimizer
+    optimizer = studied.optimizer.work(studied.model.num_trainable)
+    return studied.model.step_work.total + optimizer
 
 
-def clocks_of(subject: Subject, hardware: Sequence[Hardware], schedule: Schedule) -> FreeClocks:
+def clocks_of(
+    studied: StudiedScenario, hardware: Sequence[Hardware], schedule: Schedule
+) -> FreeClocks:
     """Clocks of devices that train and gossip as a scenario says.
 
     Args:
-        subject: the scenario and what its devices compute.
+        studied: the scenario and what its devices compute.
         hardware: of each device of the scenario, or of the smaller fleet of a search.
         schedule: of their graphs.
     """
-    own, numel, seed = subject.algorithm, subject.algorithm.layout.numel, subject.scenario.seed
-    step = step_work(subject)
+    own, numel, seed = studied.algorithm, studied.algorithm.layout.numel, studied.scenario.seed
+    step = step_work(studied)
     return FreeClocks(
         hardware,
         schedule,

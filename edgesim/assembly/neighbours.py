@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from edgesim.assembly.subject import Subject
+from edgesim.assembly.studied_scenario import StudiedScenario
 from topologies import ContactTrace, Schedule, possible_receivers
 
 _APERIODIC_GRAPHS = 32  # graphs that count as the period of a schedule without one
@@ -37,9 +37,9 @@ class Neighbours:
         return sum(taken for _, taken in self.degrees) / len(self.degrees)
 
 
-def neighbours_of_devices(subject: Subject) -> tuple[Neighbours, ...]:
+def neighbours_of_devices(studied: StudiedScenario) -> tuple[Neighbours, ...]:
     """Neighbours of every device of a scenario."""
-    schedule = subject.schedule
+    schedule = studied.schedule
     devices, rounds = range(schedule.num_devices), rounds_of_period(schedule)
     degrees = [
         tuple(
@@ -48,7 +48,7 @@ def neighbours_of_devices(subject: Subject) -> tuple[Neighbours, ...]:
         )
         for device in devices
     ]
-    if not subject.algorithm.keeps_edges:
+    if not studied.algorithm.keeps_edges:
         most = [tuple(map(max, zip(*pairs, strict=True))) for pairs in degrees]
         return tuple(
             Neighbours(degrees=pairs, out_copies=out, in_copies=taken)
@@ -62,15 +62,15 @@ def neighbours_of_devices(subject: Subject) -> tuple[Neighbours, ...]:
     )
 
 
-def copies_of_devices(subject: Subject) -> tuple[tuple[int, int], ...]:
+def copies_of_devices(studied: StudiedScenario) -> tuple[tuple[int, int], ...]:
     """`out_copies` and `in_copies` of every device.
 
     Only rounds with an exchange are examined. Of a trace that repeats, only rounds are examined in
     which a contact of the device begins, since numbers of messages grow in no other round.
     """
-    schedule = subject.schedule
+    schedule = studied.schedule
     devices = range(schedule.num_devices)
-    if subject.algorithm.keeps_edges:
+    if studied.algorithm.keeps_edges:
         receivers = [possible_receivers(schedule, device) for device in devices]
         senders = Counter(receiver for peers in receivers for receiver in peers)
         return tuple((len(receivers[i]), senders[i]) for i in devices)

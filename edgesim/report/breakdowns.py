@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgesim.assembly.equipment import device_profiles
-from edgesim.assembly.subject import subject_of
+from edgesim.assembly.studied_scenario import studied_scenario
 from edgesim.costs.round_work import gossip_work
 from edgesim.errors import EdgesimError
 from edgesim.report.figure import (
@@ -280,17 +280,17 @@ def compute_figure(run: ReportedRun) -> Figure | None:
     if run.scenario is None:
         return None
     try:
-        subject = subject_of(run.scenario)
+        studied = studied_scenario(run.scenario)
     except EdgesimError:  # files of the data or the graph are not here any more
         return None
-    step: StepWork = subject.model.step_work
+    step: StepWork = studied.model.step_work
     degree = round(len(run.messages) / max(len(run.rounds), 1))
     works = {
         "forward pass": step.forward,
         "gradient at inputs": step.input_gradient,
         "gradient at weights": step.weight_gradient,
-        "optimizer": subject.optimizer.work(subject.model.num_trainable),
-        "gossip": gossip_work(subject.algorithm, subject.algorithm.layout.numel, degree, degree),
+        "optimizer": studied.optimizer.work(studied.model.num_trainable),
+        "gossip": gossip_work(studied.algorithm, studied.algorithm.layout.numel, degree, degree),
     }
     rows = [
         (name, _WIDTHS[column], kind, amount)

@@ -69,7 +69,7 @@ class Answer:
     def links_differ(self) -> bool:
         """Whether links have rates of their own: by a graph file, or by unlike radios."""
         radios = {device.profile.radio for device in self.costs.devices if device.profile}
-        schedule = self.costs.subject.schedule
+        schedule = self.costs.studied.schedule
         return len(radios) > 1 or any(
             schedule.link_attributes(sender, receiver)
             for sender in range(schedule.num_devices)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from edgesim.assembly.equipment import JOULES_PER_WH, device_profiles
 from edgesim.assembly.free_clocks import step_work
 from edgesim.assembly.message_costs import random_message_bytes
-from edgesim.assembly.subject import Subject
+from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.costs.round_work import gossip_work
 from edgesim.errors import ScenarioError
 from edgesim.hardware.energy import Activity, price
@@ -38,18 +38,18 @@ class Overdrawn:
     round_j: float
 
 
-def battery_notices(subject: Subject) -> list[str]:
+def battery_notices(studied: StudiedScenario) -> list[str]:
     """Notices of batteries that cannot pay for the first round; their devices still do it.
 
     Args:
-        subject: the scenario, as objects.
+        studied: the scenario, as objects.
     """
-    label = subject.scenario.fleet.label
+    label = studied.scenario.fleet.label
     found = [
         f"{label(one.device)}: its battery holds {one.battery_j:.4g} J, and its first round takes "
         f"at least about {one.round_j:.4g} J: the round is done and overdraws the battery; raise "
         "battery_wh"
-        for one in _overdrawn(subject)
+        for one in _overdrawn(studied)
     ]
     more = len(found) - NAMED_NOTICES
     if more > 0:
@@ -57,16 +57,16 @@ def battery_notices(subject: Subject) -> list[str]:
     return found
 
 
-def check_batteries(subject: Subject) -> None:
+def check_batteries(studied: StudiedScenario) -> None:
     """Refuse a fleet in which no device can pay for its first round.
 
     Args:
-        subject: the scenario, as objects.
+        studied: the scenario, as objects.
 
     Raises:
         ScenarioError: all devices have batteries, and none holds the energy of a first round.
     """
-    scenario, overdrawn = subject.scenario, _overdrawn(subject)
+    scenario, overdrawn = studied.scenario, _overdrawn(studied)
     if len(overdrawn) < scenario.fleet.num_devices:
         return
     worst = max(overdrawn, key=lambda one: one.round_j)
@@ -78,13 +78,13 @@ def check_batteries(subject: Subject) -> None:
     )
 
 
-def _overdrawn(subject: Subject) -> list[Overdrawn]:
+def _overdrawn(studied: StudiedScenario) -> list[Overdrawn]:
     """Devices whose batteries cannot pay for the first round, in the order of their numbers.
 
     The energy of a first round is that of the step and of the messages sent. Retransmissions and
     received messages are left out.
     """
-    scenario, own = subject.scenario, subject.algorithm
+    scenario, own = studied.scenario, studied.algorithm
     mortal = [
         (device, profile, profile.battery_j)
         for device, profile in enumerate(device_profiles(scenario))
@@ -93,7 +93,7 @@ def _overdrawn(subject: Subject) -> list[Overdrawn]:
     if not mortal:
         return []
     message_bytes = random_message_bytes(own, stream(scenario.seed, StreamPurpose.COMPRESS))
-    step, table = step_work(subject), ENERGY_TABLES.get(scenario.hardware.energy_table)
+    step, table = step_work(studied), ENERGY_TABLES.get(scenario.hardware.energy_table)
 
     def round_j(profile: DeviceProfile, sent: int) -> float:
         work = step + gossip_work(own, own.layout.numel, sent, 0)
@@ -107,7 +107,7 @@ def _overdrawn(subject: Subject) -> list[Overdrawn]:
         return price(activity, profile, table).total_j
 
     pairs = (
-        Overdrawn(device, battery_j, round_j(profile, len(subject.schedule.out_edges(device, 0))))
+        Overdrawn(device, battery_j, round_j(profile, len(studied.schedule.out_edges(device, 0))))
         for device, profile, battery_j in mortal
     )
     return [one for one in pairs if one.round_j > one.battery_j]

@@ -192,7 +192,7 @@ def _wider_link(costs: IterationCosts) -> Iterator[Candidate]:
 def _file_bandwidth_mbps(costs: IterationCosts, limit: Limit) -> float | None:
     """Bandwidth that a graph file gives a link, if it gives one."""
     assert limit.receiver is not None, "messages have receivers"
-    attributes = costs.subject.schedule.link_attributes(limit.device, limit.receiver)
+    attributes = costs.studied.schedule.link_attributes(limit.device, limit.receiver)
     mbps = attributes.get("bandwidth_mbps")
     return float(mbps) if isinstance(mbps, int | float) else None
 
@@ -229,7 +229,7 @@ def _places(scenario: Scenario, costs: IterationCosts) -> list[int]:
     by_position = [
         place for place, group in enumerate(scenario.fleet.groups) for _ in range(group.count)
     ]
-    listed, names = scenario.fleet.listed_names, costs.subject.scenario.fleet.names
+    listed, names = scenario.fleet.listed_names, costs.studied.scenario.fleet.names
     if not (by_position and listed and names):
         return by_position
     # The order of a graph file may be another one than that of the scenario's list.

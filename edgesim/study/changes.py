@@ -105,7 +105,7 @@ def _that_fit(scenario: Scenario, costs: IterationCosts, trial: _Trial) -> Itera
     """Changes after which the training fits: smaller batches, 8 bits, other devices, models."""
     settings = [
         Candidate(tuple(f"{key}={value}" for key, value in found.items()))
-        for found in fitting_settings(costs.subject)
+        for found in fitting_settings(costs.studied)
     ]
     yield from trial.all([*settings, *roomier_candidates(scenario, costs)])
     if settings:
@@ -116,7 +116,7 @@ def _that_fit(scenario: Scenario, costs: IterationCosts, trial: _Trial) -> Itera
             continue
         yield changed
         if not changed.fits:
-            for found in fitting_settings(changed.costs.subject):
+            for found in fitting_settings(changed.costs.studied):
                 pairs = tuple(f"{key}={value}" for key, value in found.items())
                 yield from trial.all([Candidate((*smaller.settings, *pairs))])
 

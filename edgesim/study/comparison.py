@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 
 from edgesim.assembly.gossip import algorithm_named, exchanges_of
 from edgesim.assembly.message_costs import MessageCosts, NoiseMessages
-from edgesim.assembly.subject import Subject, default_settings, device_backend
+from edgesim.assembly.studied_scenario import StudiedScenario, default_settings, device_backend
 from edgesim.compression.compressors import Compressor, Identity, TopK
 from edgesim.costs.closed_form import ClosedForm, closed_form
 from edgesim.costs.memory import MemoryModel, paper_memory
@@ -187,27 +187,27 @@ class Comparison:
         return next(row for row in self.rows if (row.algorithm, row.compression) == wanted)
 
 
-def setting_of(subject: Subject) -> Setting:
+def setting_of(studied: StudiedScenario) -> Setting:
     """The shared properties of a scenario's comparison: all except precision, norm and gossip."""
-    schedule, form = subject.schedule, subject.model.form
+    schedule, form = studied.schedule, studied.model.form
     first = first_exchange(schedule)
     degrees = [
         (len(schedule.out_edges(device, first)), len(schedule.in_neighbors(device, first)))
         for device in range(schedule.num_devices)
     ]
     out_degree, in_degree = max(degrees, key=sum)
-    choco = Choco if algorithm_named(subject.scenario) is not ChocoNumerator else ChocoNumerator
+    choco = Choco if algorithm_named(studied.scenario) is not ChocoNumerator else ChocoNumerator
     return Setting(
         name=form.name,
         image_shape=form.image_shape,
         num_classes=form.num_classes,
-        batch_size=subject.model.batch_size,
+        batch_size=studied.model.batch_size,
         settings=form.settings or default_settings(),
-        optimizer=subject.optimizer,
+        optimizer=studied.optimizer,
         out_degree=out_degree,
         in_degree=in_degree,
-        choco=form_for(choco, exchanges_of(subject.scenario, schedule)),
-        own=OwnGossip(subject.scenario, schedule),
+        choco=form_for(choco, exchanges_of(studied.scenario, schedule)),
+        own=OwnGossip(studied.scenario, schedule),
         depth=form.depth,
         width=form.width,
     )

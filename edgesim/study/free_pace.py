@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from edgesim.assembly.free_clocks import EndOfRound, clocks_of
-from edgesim.assembly.subject import Subject
+from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.hardware.timeline import Hardware
 from edgesim.study.critical_path import Limit
 from edgesim.study.steady_state import DeviceCycle, SteadyState, without_absences
@@ -38,12 +38,12 @@ class FreePace:
 
 
 def find_free_pace(
-    subject: Subject, hardware: Sequence[Hardware], most_events: int | None = None
+    studied: StudiedScenario, hardware: Sequence[Hardware], most_events: int | None = None
 ) -> FreePace:
     """Run the clocks of a fleet at free pace, and take means over rounds of each device.
 
     Args:
-        subject: the scenario, as objects.
+        studied: the scenario, as objects.
         hardware: hardware of each device; planned absences and leaves are left out.
         most_events: largest number of rounds and messages, unless a device then has no round;
             None for the usual number.
@@ -51,7 +51,7 @@ def find_free_pace(
     awake = [replace(own, duty_cycle=without_absences(own)) for own in hardware]
     sums = [_Sums() for _ in awake]
     events, most_events = 0, most_events or _MOST_EVENTS
-    for rounds, ended in enumerate(clocks_of(subject, awake, subject.schedule).run(), 1):
+    for rounds, ended in enumerate(clocks_of(studied, awake, studied.schedule).run(), 1):
         sums[ended.device].add(ended)
         events += 1 + len(ended.sent)
         if rounds % len(sums) == 0:  # to look at all devices after each round would take long

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from edgesim.assembly.equipment import device_hardware, device_profiles
 from edgesim.assembly.message_costs import MessageCosts, NoiseMessages
 from edgesim.assembly.neighbours import neighbours_of_devices
-from edgesim.assembly.subject import Subject, subject_of
+from edgesim.assembly.studied_scenario import StudiedScenario, studied_scenario
 from edgesim.costs.memory_table import MemoryTable
 from edgesim.hardware.energy import Activity
 from edgesim.hardware.profiles import DeviceProfile
@@ -99,13 +99,13 @@ class IterationCosts:
     """Costs of all devices of a scenario in one iteration.
 
     Attributes:
-        subject: the scenario that is studied, as objects.
+        studied: the scenario that is studied, as objects.
         message: costs of one message; all devices send messages of the same form.
         devices: costs of each device, in the order of their numbers.
         steady_state: times of the fleet once it has settled; None without profiles.
     """
 
-    subject: Subject
+    studied: StudiedScenario
     message: MessageCosts
     devices: tuple[DeviceCosts, ...]
     steady_state: SteadyState | None
@@ -118,7 +118,7 @@ class IterationCosts:
     @property
     def energy_table(self) -> str:
         """Price list of the scenario; the first table where devices have no profile."""
-        wanted = self.subject.scenario.hardware.energy_table
+        wanted = self.studied.scenario.hardware.energy_table
         tables = [entry.table for entry in self.devices[0].energy]
         return wanted if wanted in tables else tables[0]
 
@@ -151,33 +151,33 @@ def iteration_costs(
         ScenarioError: the scenario cannot be run.
         DataError: the size of its images is not known.
     """
-    subject = subject_of(scenario)
-    scenario = subject.scenario  # its devices have numbers now, in place of names
-    algorithm = subject.algorithm
+    studied = studied_scenario(scenario)
+    scenario = studied.scenario  # its devices have numbers now, in place of names
+    algorithm = studied.algorithm
     name, layout = algorithm.name, algorithm.layout
     message = NoiseMessages().costs(algorithm.compressor, layout, [name])[name]
-    neighbours = neighbours_of_devices(subject)
-    hardware = device_hardware(scenario, subject.schedule)
+    neighbours = neighbours_of_devices(studied)
+    hardware = device_hardware(scenario, studied.schedule)
     if wider is not None and hardware:
         hardware = with_wider_link(hardware, *wider)
-    works = Works(subject)
+    works = Works(studied)
     steady_state: SteadyState | None = None
     rounds = [MeanRound.of_schedule(own, works) for own in neighbours]
     if hardware and scenario.fleet.rules.goes_by_clock:
-        found = find_free_pace(subject, hardware, most_events)
+        found = find_free_pace(studied, hardware, most_events)
         steady_state = found.steady_state
         pairs = zip(found.sent, found.absorbed, strict=True)
         rounds = [MeanRound.of_clocks(sent, absorbed, works) for sent, absorbed in pairs]
     elif hardware:
         steady_state = find_steady_state(
             hardware,
-            subject.schedule,
+            studied.schedule,
             works.in_round,
             message.encoded.total,
             scenario.seed,
             most_events,
         )
-    memories = Memories(subject, message.encoded.total)
+    memories = Memories(studied, message.encoded.total)
     profiles = device_profiles(scenario)
     devices = tuple(
         _device_costs(
@@ -193,7 +193,7 @@ def iteration_costs(
         for device, own in enumerate(neighbours)
     )
     return IterationCosts(
-        subject=subject, message=message, devices=devices, steady_state=steady_state
+        studied=studied, message=message, devices=devices, steady_state=steady_state
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 
 from edgesim.assembly.neighbours import Neighbours
-from edgesim.assembly.subject import Subject
+from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.costs.layer_work import StepWork
 from edgesim.costs.memory import MemoryModel, paper_memory
 from edgesim.costs.memory_table import MemoryTable
@@ -45,16 +45,16 @@ class IterationWork:
 class Works:
     """Work of rounds; it depends on the number of messages in a round alone."""
 
-    def __init__(self, subject: Subject) -> None:
-        self._subject = subject
-        self._step: StepWork = subject.model.step_work
-        self._optimizer = subject.optimizer.work(subject.model.num_trainable)
+    def __init__(self, studied: StudiedScenario) -> None:
+        self._studied = studied
+        self._step: StepWork = studied.model.step_work
+        self._optimizer = studied.optimizer.work(studied.model.num_trainable)
         self._means: dict[object, IterationWork] = {}
         self._rounds: dict[tuple[int, int], Work] = {}
 
     def in_round(self, device: int, round_index: int) -> Work:
         """Work of a device in a round: step, optimizer and gossip."""
-        schedule = self._subject.schedule
+        schedule = self._studied.schedule
         sent = len(schedule.out_edges(device, round_index))
         degrees = sent, len(schedule.in_neighbors(device, round_index))
         if degrees not in self._rounds:
@@ -95,11 +95,11 @@ class Works:
             weight_gradient=self._step.weight_gradient,
             optimizer=self._optimizer,
             gossip=gossip,
-            measured=self._step.measured if self._subject.model.measured_layers else None,
+            measured=self._step.measured if self._studied.model.measured_layers else None,
         )
 
     def _of_gossip(self, degrees: tuple[int, int]) -> Work:
-        algorithm = self._subject.algorithm
+        algorithm = self._studied.algorithm
         return gossip_work(algorithm, algorithm.layout.numel, *degrees)
 
 
@@ -139,9 +139,9 @@ def _mean(rounds_by_work: Mapping[Work, int]) -> Work:
 class Memories:
     """Memory of devices; it depends on their numbers of neighbours alone."""
 
-    def __init__(self, subject: Subject, message_bytes: int) -> None:
-        self.paper = paper_memory(subject.model)
-        self._subject = subject
+    def __init__(self, studied: StudiedScenario, message_bytes: int) -> None:
+        self.paper = paper_memory(studied.model)
+        self._studied = studied
         self._message_bytes = message_bytes
         self._faithful: dict[tuple[int, int], MemoryTable] = {}
 
@@ -149,12 +149,12 @@ class Memories:
         """Memory that a device holds at the peak of a round."""
         copies = neighbours.out_copies, neighbours.in_copies
         if copies not in self._faithful:
-            subject = self._subject
+            studied = self._studied
             self._faithful[copies] = MemoryModel(
-                model=subject.model,
-                backend=subject.backend,
-                optimizer=subject.optimizer,
-                algorithm=subject.algorithm,
+                model=studied.model,
+                backend=studied.backend,
+                optimizer=studied.optimizer,
+                algorithm=studied.algorithm,
                 out_degree=copies[0],
                 in_degree=copies[1],
                 message_bytes=self._message_bytes,

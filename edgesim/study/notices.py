@@ -11,7 +11,7 @@ from math import inf
 
 from edgesim.assembly.equipment import device_hardware
 from edgesim.assembly.free_clocks import clocks_of
-from edgesim.assembly.subject import Subject
+from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.costs.measured_model import MeasuredModel
 from edgesim.errors import device_label
 from edgesim.models.norms import NORMS
@@ -28,20 +28,20 @@ MOST_DEVICES = 1000  # of larger fleets no clock is run
 SURELY_BEFORE = 0.95  # of the limit: an extrapolated end below this share counts as early
 
 
-def notices(subject: Subject, num_rounds: int) -> list[str]:
+def notices(studied: StudiedScenario, num_rounds: int) -> list[str]:
     """All notices of a scenario.
 
     Args:
-        subject: the scenario, as objects.
+        studied: the scenario, as objects.
         num_rounds: largest number of rounds of a device.
     """
-    scenario = subject.scenario
+    scenario = studied.scenario
     return [
         *precision_notices(scenario),
-        *_own_model_notices(subject),
+        *_own_model_notices(studied),
         *evaluation_notices(scenario, num_rounds),
-        *clock_notices(subject, num_rounds),
-        *battery_notices(subject),
+        *clock_notices(studied, num_rounds),
+        *battery_notices(studied),
     ]
 
 
@@ -63,9 +63,9 @@ def precision_notices(scenario: Scenario) -> list[str]:
     return notices
 
 
-def _own_model_notices(subject: Subject) -> list[str]:
+def _own_model_notices(studied: StudiedScenario) -> list[str]:
     """Differences of an own model from models of the catalog: layers in fp32, measured layers."""
-    model, lines = subject.model, []
+    model, lines = studied.model, []
     if not isinstance(model, MeasuredModel):
         return []
     if model.form.settings is not None and model.stays_fp32:
@@ -110,38 +110,38 @@ def evaluation_notices(scenario: Scenario, num_rounds: int) -> list[str]:
     return []
 
 
-def clock_notices(subject: Subject, num_rounds: int) -> list[str]:
+def clock_notices(studied: StudiedScenario, num_rounds: int) -> list[str]:
     """Devices at free pace that do their last round before the time limit, and churn that is late.
 
     Churn is late if the run, or the device, ends before it.
 
     Args:
-        subject: the scenario, as objects.
+        studied: the scenario, as objects.
         num_rounds: largest number of rounds of a device.
     """
-    scenario = subject.scenario
+    scenario = studied.scenario
     if not scenario.fleet.rules.goes_by_clock:
         return []
     limit_s, attendance = scenario.training.virtual_time_s, make_attendance(scenario)
     has_churn = bool(attendance.absences or attendance.joins or attendance.leaves)
     ends_s: dict[int, float] = {}
     if scenario.fleet.num_devices <= MOST_DEVICES and (limit_s is not None or has_churn):
-        ends_s = _ends_s(subject, num_rounds, inf if limit_s is None else limit_s)
+        ends_s = _ends_s(studied, num_rounds, inf if limit_s is None else limit_s)
     early = [] if limit_s is None else _early_notices(scenario, num_rounds, ends_s, limit_s)
-    return early + _churn_notices(subject, attendance, ends_s)
+    return early + _churn_notices(studied, attendance, ends_s)
 
 
 def _churn_notices(
-    subject: Subject, attendance: TimedChurn, ends_s: Mapping[int, float]
+    studied: StudiedScenario, attendance: TimedChurn, ends_s: Mapping[int, float]
 ) -> list[str]:
     """Joins, leaves and absences at a time that the run or the device never reaches.
 
     Args:
-        subject: the scenario, as objects.
+        studied: the scenario, as objects.
         attendance: the scenario's churn.
         ends_s: time at which a device ends its last round, for devices where it is known.
     """
-    scenario = subject.scenario
+    scenario = studied.scenario
     limit_s, label = scenario.training.virtual_time_s, scenario.fleet.label
     found = []
     absences, joins, leaves = attendance.absences, attendance.joins, attendance.leaves
@@ -157,7 +157,7 @@ def _churn_notices(
             continue
         # A joining device begins its rounds when it joins; it needs a sender that still sends then.
         is_join = key == "joins"
-        whose = subject.schedule.possible_senders(device) if is_join else (device,)
+        whose = studied.schedule.possible_senders(device) if is_join else (device,)
         end_s = max((ends_s.get(who, inf) for who in whose), default=inf)
         if end_s < SURELY_BEFORE * at_s:
             last, then = "it does its last round", "that never comes"
@@ -199,14 +199,14 @@ def _early_notices(
     return notices
 
 
-def _ends_s(subject: Subject, num_rounds: int, limit_s: float) -> dict[int, float]:
+def _ends_s(studied: StudiedScenario, num_rounds: int, limit_s: float) -> dict[int, float]:
     """Time at which each device would end its last round without a time limit.
 
     The time is exact where the clocks reach the last round, extrapolated where that is surely
     early, and infinite otherwise. Batteries are assumed never to run empty.
     """
-    scenario, schedule = subject.scenario, subject.schedule
-    clocks = clocks_of(subject, device_hardware(scenario, schedule), schedule)
+    scenario, schedule = studied.scenario, studied.schedule
+    clocks = clocks_of(studied, device_hardware(scenario, schedule), schedule)
     newest: dict[int, tuple[int, float]] = {}
     ends_s: dict[int, float] = {}
     for ended in islice(clocks.run(), MOST_ROUNDS):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from edgesim.assembly.subject import default_settings
+from edgesim.assembly.studied_scenario import default_settings
 from edgesim.costs.measured_model import MeasuredModel
 from edgesim.scenario.schema import Scenario
 from edgesim.study.answer import Answer, answer_of
@@ -77,8 +77,8 @@ class Study:
     @property
     def names(self) -> tuple[str, str]:
         """Names of the scenario and of the one beside it."""
-        first = self.costs.subject.scenario.name
-        second = self.other.subject.scenario.name if self.other else ""
+        first = self.costs.studied.scenario.name
+        second = self.other.studied.scenario.name if self.other else ""
         return first, second if second != first else "other"
 
     def tables(self) -> tuple[Table, ...]:
@@ -169,12 +169,12 @@ def study(
         ScenarioError, DataError: the scenario can't work, or its images' size is not known.
     """
     costs = iteration_costs(scenario)
-    settings = costs.subject.model.form.settings or default_settings()
-    own = OwnGossip(costs.subject.scenario, costs.subject.schedule)
+    settings = costs.studied.model.form.settings or default_settings()
+    own = OwnGossip(costs.studied.scenario, costs.studied.schedule)
     comparison: Comparison | None = None
     ratios: tuple[Ratio, ...] = ()
-    if compares and not isinstance(costs.subject.model, MeasuredModel):
-        comparison = compare_precisions(setting_of(costs.subject))
+    if compares and not isinstance(costs.studied.model, MeasuredModel):
+        comparison = compare_precisions(setting_of(costs.studied))
         profiles = [device.profile for device in costs.devices if device.profile is not None]
         ratios = (*precision_ratios(comparison), *time_ratios(comparison, profiles))
     return Study(
@@ -210,7 +210,7 @@ def write_folder(found: Study, folder: Path) -> tuple[Path, ...]:
     paths = [folder / f"{picture.name}.svg" for picture in pictures]
     for path, picture in zip(paths, pictures, strict=True):
         _write(path, picture.svg)
-    title = f"{found.costs.subject.scenario.name}: what it costs"
+    title = f"{found.costs.studied.scenario.name}: what it costs"
     index = folder / "index.html"
     _write(index, page(title, found.answer_tables(), pictures, found.tables()))
     return (*paths, index)

@@ -130,7 +130,7 @@ def _of_time(device: DeviceCosts) -> Iterator[_Quantity]:
 
 
 def _of_fleet(costs: IterationCosts) -> Iterator[_Quantity]:
-    rounds, training = costs.subject.num_rounds, training_of(costs)
+    rounds, training = costs.studied.num_rounds, training_of(costs)
     yield "fleet", "devices", "devices", len(costs.devices), None
     yield "fleet", "sent_bytes", "sent in an iteration", costs.sent_bytes, "B"
     energy = f"energy_j_{costs.energy_table}"

@@ -73,7 +73,7 @@ def training_of(costs: IterationCosts) -> Training:
     Args:
         costs: costs of an iteration.
     """
-    subject, state, table = costs.subject, costs.steady_state, costs.energy_table
+    studied, state, table = costs.studied, costs.steady_state, costs.energy_table
     rounds = tuple(_rounds(costs, device) for device in costs.devices)
     energies = [device.energy_by(table).total_j for device in costs.devices]
     needed = tuple(n * energy_j for n, energy_j in zip(rounds, energies, strict=True))
@@ -85,7 +85,7 @@ def training_of(costs: IterationCosts) -> Training:
     return Training(
         rounds=rounds,
         seconds=_seconds_of(costs, rounds),
-        epoch_s=state.period_s * subject.rounds_per_epoch if state else None,
+        epoch_s=state.period_s * studied.rounds_per_epoch if state else None,
         sent_bytes=sent,
         energy_j=needed,
         lives=tuple(
@@ -98,7 +98,7 @@ def training_of(costs: IterationCosts) -> Training:
 
 def _rounds(costs: IterationCosts, device: DeviceCosts) -> float:
     """Rounds of a device in the whole training; at free pace virtual time may end it before."""
-    most, limit_s = costs.subject.num_rounds, costs.subject.scenario.training.virtual_time_s
+    most, limit_s = costs.studied.num_rounds, costs.studied.scenario.training.virtual_time_s
     if limit_s is None or device.time is None:
         return most
     return min(most, limit_s / device.time.cycle.period_s)

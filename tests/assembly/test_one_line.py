@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from edgesim.assembly.preparation import prepare
-from edgesim.assembly.subject import subject_of
+from edgesim.assembly.studied_scenario import studied_scenario
 from edgesim.cli.listing import catalog_table
 from edgesim.errors import ScenarioError
 from edgesim.fleet.run import run_scenario
@@ -117,7 +117,7 @@ def test_a_new_entry_is_trained_and_counted(shipped, tmp_path):
     console = Console(file=StringIO())
     run = run_scenario(prepare(scenario), tmp_path / "run", inline=True, console=console)
     assert len(pd.read_parquet(run.path / "rounds.parquet")) == 3 * 8
-    assert subject_of(scenario).model.num_trainable > 0
+    assert studied_scenario(scenario).model.num_trainable > 0
 
 
 def test_a_task_and_arrays_are_trained(monkeypatch, tmp_path):

@@ -9,7 +9,7 @@ import torch
 from memory_meter import measure_device_memory
 
 from edgesim.assembly.build import PLAIN, make_flat_model
-from edgesim.assembly.subject import subject_of
+from edgesim.assembly.studied_scenario import studied_scenario
 from edgesim.compression import TopK
 from edgesim.costs.memory import MemoryModel
 from edgesim.gossip import FixedGraphChoco
@@ -27,9 +27,9 @@ INT8 = ("model.precision=int8", "model.quantization={backend: reference}")
 def test_predicted_memory_is_what_a_device_holds(name, precision):
     """Within a tenth: activations are those at the end of the forward pass, all at once."""
     settings = ("data.batch_size=48", *precision)
-    subject = subject_of(load_scenario(EXAMPLES / f"{name}.yaml", settings))
-    shape = subject.model.form.image_shape
-    flat = make_flat_model(subject.scenario, _Form(shape, subject.model.form.num_classes), PLAIN)
+    studied = studied_scenario(load_scenario(EXAMPLES / f"{name}.yaml", settings))
+    shape = studied.model.form.image_shape
+    flat = make_flat_model(studied.scenario, _Form(shape, studied.model.form.num_classes), PLAIN)
     algorithm = FixedGraphChoco(
         compressor=TopK(keep=0.01, values="fp32"), layout=flat.layout, averaging_rate=0.01
     )
@@ -38,7 +38,7 @@ def test_predicted_memory_is_what_a_device_holds(name, precision):
         model=flat,
         batch=(
             torch.randn((48, *shape), generator=generator),
-            torch.arange(48) % subject.model.form.num_classes,
+            torch.arange(48) % studied.model.form.num_classes,
         ),
         optimizer=SGD,
         algorithm=algorithm,
@@ -46,7 +46,7 @@ def test_predicted_memory_is_what_a_device_holds(name, precision):
         in_weights={1: 0.5},
     )
     predicted = MemoryModel(
-        model=subject.model,
+        model=studied.model,
         backend="reference" if precision else None,
         optimizer=SGD,
         algorithm=algorithm,

@@ -124,7 +124,7 @@ def test_costs_are_shown(beside, monkeypatch, capsys):
     for said in ("GatedPerceptron", "ecq", "largest_of_blocks", "measured, no closed form"):
         assert said in shown
     costs = iteration_costs(load_scenario(beside / NAME))
-    assert costs.subject.model.measured_layers == (
+    assert costs.studied.model.measured_layers == (
         "the model (GatedPerceptron)",
         "gate (LearnedGate)",
     )

@@ -155,7 +155,7 @@ def test_costs_and_validate_show_it():
     costs = iteration_costs(load_scenario(EXAMPLES / NAME))
     # Two linear layers, 6 x 16 and 16 x 3, on 16 samples; the first has no input gradient.
     assert costs.devices[0].work.total.macs_fp32 == 16 * (2 * 96 + 3 * 48)
-    assert costs.subject.model.measured_layers == ()
+    assert costs.studied.model.measured_layers == ()
     rows = dict(prepared_table(prepared()).rows)
     assert "Readings from" in rows["data.source, your own"]
 

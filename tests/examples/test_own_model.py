@@ -62,7 +62,7 @@ def test_in_8_bits_products_are_of_codes_and_the_rest_is_named(tmp_path):
     assert (rounds["macs_int8"] == 16 * (144 * 16 + 2560 + 2560)).all()
     assert (rounds["macs_fp32"] == 16 * (144 * 16 + 2560)).all()
     costs = iteration_costs(load_scenario(EXAMPLES / NAME, INT8))
-    said = "\n".join(notices(costs.subject, 4))
+    said = "\n".join(notices(costs.studied, 4))
     assert "in fp32 stay operators in the forward pass of the model (TwoLayers), gate" in said
 
 
@@ -72,7 +72,7 @@ def test_every_table_of_costs_says_what_was_measured():
         text = " ".join([table.title, *table.notes, *(cell for row in table.rows for cell in row)])
         is_of_messages = table.title.startswith(("messages", "two-layers:"))
         assert ("easured, no closed form" in text) != is_of_messages, table.title
-    table = study(costs.subject.scenario, costs, all_models=False).short_tables()[-1]
+    table = study(costs.studied.scenario, costs, all_models=False).short_tables()[-1]
     (note,) = [note for note in table.notes if "Measured, no closed form" in note]
     assert "gate (LearnedGate)" in note
     rounds_macs = costs.devices[0].work.total.macs_fp32

@@ -93,7 +93,7 @@ def test_each_example_is_short_and_learns(tmp_path, name, key):
 def test_costs_are_those_that_the_parts_say(everything):
     """On a directed ring, where each device sends one message and takes one."""
     costs = iteration_costs(load_scenario(everything, SHORT))
-    layout, trained = costs.subject.algorithm.layout, costs.subject.model.num_trainable
+    layout, trained = costs.studied.algorithm.layout, costs.studied.model.num_trainable
     memory, work = costs.devices[0].faithful_memory, costs.devices[0].work
     assert memory.gossip_state == 4 * layout.numel, "what is left unsent"
     assert memory.optimizer == 2 * 4 * trained, "two moments"

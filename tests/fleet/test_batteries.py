@@ -11,7 +11,7 @@ from faulty_hosts import run_hosts
 from small_fleets import assert_same_bits, prepared, train
 
 from edgesim.assembly.build import PLAIN, make_flat_model
-from edgesim.assembly.subject import subject_of
+from edgesim.assembly.studied_scenario import studied_scenario
 from edgesim.cli.answers import result_table
 from edgesim.errors import ScenarioError
 from edgesim.fleet.recording.evaluation import Evaluator
@@ -275,7 +275,7 @@ def test_what_a_first_round_takes_is_what_the_run_meters(tmp_path):
     battery = "{profile: raspberry-pi-4b, battery_wh: 1.0e-6}"
     free = f"fleet={{pace: free, devices: [{battery}, {{profile: raspberry-pi-4b, count: 3}}]}}"
     settings = (free, "data.train_samples=800", "data.partition.skew=0", "training.rounds=2")
-    (text,) = battery_notices(subject_of(prepared(tmp_path, *settings).scenario))
+    (text,) = battery_notices(studied_scenario(prepared(tmp_path, *settings).scenario))
     said_j = float(re.search(r"at least about (\S+) J", text)[1])
     run = train(tmp_path, "run", *settings, inline=True)
     rounds = pd.read_parquet(run.path / "rounds.parquet")

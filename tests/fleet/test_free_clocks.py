@@ -11,7 +11,7 @@ from small_fleets import prepared, train
 from edgesim.assembly.equipment import device_hardware
 from edgesim.assembly.free_clocks import FreeClocks
 from edgesim.assembly.message_costs import random_message_bytes
-from edgesim.assembly.subject import subject_of
+from edgesim.assembly.studied_scenario import studied_scenario
 from edgesim.costs.round_work import gossip_work
 from edgesim.streams import StreamPurpose, stream
 
@@ -49,13 +49,13 @@ def test_they_are_those_of_a_run(tmp_path, overrides):
     words = (*FREE[:-1], *overrides) if "gossip" in overrides[-1] else (*FREE, *overrides)
     result = train(tmp_path, "run", *words, inline=True)
     scenario = prepared(tmp_path, *words).scenario
-    subject = subject_of(scenario)
-    algorithm, numel = subject.algorithm, subject.algorithm.layout.numel
-    step = subject.model.step_work.total
-    step += subject.optimizer.work(subject.model.num_trainable)
+    studied = studied_scenario(scenario)
+    algorithm, numel = studied.algorithm, studied.algorithm.layout.numel
+    step = studied.model.step_work.total
+    step += studied.optimizer.work(studied.model.num_trainable)
     clocks = FreeClocks(
-        device_hardware(scenario, subject.schedule),
-        subject.schedule,
+        device_hardware(scenario, studied.schedule),
+        studied.schedule,
         step_work=lambda _: step,
         gossip_work=lambda sent, taken: gossip_work(algorithm, numel, sent, taken),
         message_bytes=random_message_bytes(algorithm, stream(0, StreamPurpose.COMPRESS)),

@@ -23,7 +23,7 @@ from edgesim.assembly.rate_search.search import (
 )
 from edgesim.assembly.rate_search.search_fleet import MOST_DEVICES, search_fleet
 from edgesim.assembly.rate_search.trial import Trials
-from edgesim.assembly.subject import subject_of
+from edgesim.assembly.studied_scenario import studied_scenario
 from edgesim.errors import ScenarioError
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.scenario import load_scenario
@@ -53,7 +53,9 @@ def shrinks(given, rate, num_rounds):
     """A longer trial than those of the search, from another start."""
     other = given.model_copy(update={"seed": given.seed + 1})
     layout = ParameterLayout.from_shapes([(1000,)])
-    trials = Trials(subject_of(other), search_fleet(other, 512), layout, num_rounds=num_rounds)
+    trials = Trials(
+        studied_scenario(other), search_fleet(other, 512), layout, num_rounds=num_rounds
+    )
     return trials.shrinks(rate)
 
 
@@ -162,7 +164,7 @@ def test_auto_becomes_the_number():
     assert resolved.gossip.averaging_rate == found.rate
     with pytest.raises(AssertionError, match="finds a number first"):
         make_algorithm(
-            scenario(), ParameterLayout.from_shapes([(4,)]), subject_of(scenario()).schedule
+            scenario(), ParameterLayout.from_shapes([(4,)]), studied_scenario(scenario()).schedule
         )
 
 

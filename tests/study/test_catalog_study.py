@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from edgesim.assembly.subject import default_settings
+from edgesim.assembly.studied_scenario import default_settings
 from edgesim.models import MODELS
 from edgesim.study.catalog_study import CASES, compare_catalog
 from edgesim.study.figures.catalog_figures import catalog_pictures

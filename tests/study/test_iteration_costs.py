@@ -76,7 +76,7 @@ def test_a_fleet_works_and_sends_as_was_foretold(both):
             assert set(own[column]) == {getattr(work, column)}, column
         assert set(own["sent_bytes"]) == {foretold.message.encoded.total * device.messages_sent}
         assert set(own["messages_sent"]) == {device.messages_sent}
-    assert len(rounds) == 4 * foretold.subject.num_rounds == 4 * 3 * 3
+    assert len(rounds) == 4 * foretold.studied.num_rounds == 4 * 3 * 3
 
 
 def test_a_fleet_keeps_the_time_that_was_foretold(both):
@@ -134,7 +134,7 @@ def test_counted_layers_and_measured_memory_are_those_foretold(tmp_path, overrid
         model=model,
         batch=(images, labels),
         optimizer=make_optimizer(scenario),
-        algorithm=costs.subject.algorithm,
+        algorithm=costs.studied.algorithm,
         out_edges=[OutEdge(1, 0.5)],
         in_weights={3: 0.5},
     )
@@ -240,10 +240,10 @@ def test_on_changing_graphs_choco_holds_a_copy_for_every_neighbour(tmp_path):
 def test_training_is_counted_in_rounds_of_the_published_number_of_samples(tmp_path):
     """1,442 digits to train on, 4 devices, batch 16: ceil(360.5 / 16) = 23 rounds an epoch."""
     costs = iteration_costs(small(tmp_path, "data.train_samples=null"))
-    assert costs.subject.num_rounds == 4 * 23
+    assert costs.studied.num_rounds == 4 * 23
     prepared = prepare(small(tmp_path, "data.train_samples=null"))
-    assert prepared.training.num_rounds == costs.subject.num_rounds
-    assert iteration_costs(small(tmp_path, "training.rounds=7")).subject.num_rounds == 7
+    assert prepared.training.num_rounds == costs.studied.num_rounds
+    assert iteration_costs(small(tmp_path, "training.rounds=7")).studied.num_rounds == 7
 
 
 def test_the_shapes_of_data_that_need_no_reading_are_right():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgesim.assembly.subject import Subject, subject_of
+from edgesim.assembly.studied_scenario import StudiedScenario, studied_scenario
 from edgesim.errors import ScenarioError
 from edgesim.scenario import load_scenario
 from edgesim.study import notices as module
@@ -71,7 +71,7 @@ FREE = (
 
 def clock_says(*overrides: str, num_rounds: int = 690) -> list[str]:
     scenario = load_scenario(SCENARIOS / "quickstart.yaml", (*FREE, *overrides))
-    return clock_notices(subject_of(scenario), num_rounds)
+    return clock_notices(studied_scenario(scenario), num_rounds)
 
 
 def test_a_clock_limit_that_the_epochs_never_reach_is_said_with_what_follows():
@@ -91,14 +91,14 @@ def test_a_device_that_ends_before_the_others_is_named():
         "evaluation={every_virtual_s: 1}",
     )
     scenario = load_scenario(SCENARIOS / "quickstart.yaml", overrides)
-    (text,) = clock_notices(subject_of(scenario), 100)
+    (text,) = clock_notices(studied_scenario(scenario), 100)
     assert "but device 3 ends with training.epochs, 100 rounds, after about" in text
 
 
 def test_a_limit_that_is_reached_is_not_spoken_of():
     assert clock_says("training.virtual_time_s=0.2", "evaluation.every_virtual_s=0.1") == []
     lockstep = load_scenario(SCENARIOS / "quickstart.yaml", ("fleet.profile=gap9",))
-    assert clock_notices(subject_of(lockstep), 360) == []
+    assert clock_notices(studied_scenario(lockstep), 360) == []
 
 
 @pytest.mark.parametrize("jitter", ["0", "0.2"])
@@ -109,10 +109,10 @@ def test_what_is_reckoned_from_a_part_of_the_rounds_is_near_what_the_clocks_say(
     scenario = load_scenario(
         SCENARIOS / "quickstart.yaml", (*FREE, f"fleet.compute_jitter={jitter}")
     )
-    subject = subject_of(scenario)
-    exact = module._ends_s(subject, 300, 3600.0)
+    studied = studied_scenario(scenario)
+    exact = module._ends_s(studied, 300, 3600.0)
     monkeypatch.setattr(module, "MOST_ROUNDS", 240)
-    reckoned = module._ends_s(subject, 300, 3600.0)
+    reckoned = module._ends_s(studied, 300, 3600.0)
     assert exact.keys() == reckoned.keys() == {0, 1, 2, 3}
     for device, end_s in exact.items():
         assert reckoned[device] == pytest.approx(end_s, rel=0.05)
@@ -151,9 +151,9 @@ def test_evaluations_that_come_are_not_spoken_of(overrides):
 def test_the_clocks_and_evaluations_of_shipped_scenarios_come(path):
     needs = {"cifar10", "imagenette"} & set(path.read_text().split())
     scenario = load_scenario(path, ("data.path=x",) if needs else ())
-    subject = subject_of(scenario)
-    assert evaluation_notices(scenario, subject.num_rounds) == []
-    assert clock_notices(subject, subject.num_rounds) == []
+    studied = studied_scenario(scenario)
+    assert evaluation_notices(scenario, studied.num_rounds) == []
+    assert clock_notices(studied, studied.num_rounds) == []
 
 
 FLEET = "fleet={{devices: 4, profile: raspberry-pi-4b, pace: free, churn: {{{}}}}}"
@@ -211,9 +211,9 @@ def test_a_battery_that_cannot_pay_for_the_first_round_is_said(pace, table):
 
     def says(battery_wh: str) -> list[str]:
         fleet = f"fleet={{pace: {pace}, devices: {devices % battery_wh}}}"
-        subject = first_rounds(fleet, table_key)
-        check_batteries(subject)  # the other three go on
-        return battery_notices(subject)
+        studied = first_rounds(fleet, table_key)
+        check_batteries(studied)  # the other three go on
+        return battery_notices(studied)
 
     (text,) = says("1.0e-6")
     assert text.startswith("device 3: its battery holds 0.0036 J, and its first round takes")
@@ -240,7 +240,7 @@ def test_a_fleet_of_which_no_battery_pays_for_the_first_round_is_refused(pace):
     check("1.0e-6", "plugged_in")
 
 
-def first_rounds(*overrides: str) -> Subject:
+def first_rounds(*overrides: str) -> StudiedScenario:
     """Of a scenario whose rounds have large batches."""
     scenario = load_scenario(SCENARIOS / "quickstart.yaml", (*overrides, "data.batch_size=256"))
-    return subject_of(scenario)
+    return studied_scenario(scenario)

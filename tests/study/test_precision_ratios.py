@@ -6,7 +6,7 @@ import re
 import pytest
 from study_scenarios import CIFAR10_RING8
 
-from edgesim.assembly.subject import subject_of
+from edgesim.assembly.studied_scenario import studied_scenario
 from edgesim.compression.wire import HEADER
 from edgesim.scenario import load_scenario
 from edgesim.study.comparison import compare_precisions, setting_of
@@ -20,7 +20,7 @@ MIB = 2**20
 
 @pytest.fixture(scope="module")
 def comparison():
-    return compare_precisions(setting_of(subject_of(load_scenario(CIFAR10_RING8))))
+    return compare_precisions(setting_of(studied_scenario(load_scenario(CIFAR10_RING8))))
 
 
 @pytest.fixture(scope="module")

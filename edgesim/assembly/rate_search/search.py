@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from edgesim.assembly.gossip import make_compressor, where_devices_disagree, with_rate
 from edgesim.assembly.rate_search.search_fleet import search_fleet
 from edgesim.assembly.rate_search.trial import Trials
-from edgesim.assembly.subject import subject_of
+from edgesim.assembly.studied_scenario import studied_scenario
 from edgesim.data.shape import DataShape
 from edgesim.errors import ScenarioError
 from edgesim.learning.parameters import ParameterLayout
@@ -134,13 +134,13 @@ def find_rate(
         ScenarioError: no smaller graph can represent that of the scenario, or no rate brings the
             devices together.
     """
-    subject = subject_of(scenario, shape, schedule)
-    entries = _num_entries(scenario, max(subject.algorithm.layout.sizes))
+    studied = studied_scenario(scenario, shape, schedule)
+    entries = _num_entries(scenario, max(studied.algorithm.layout.sizes))
     load = max(1.0, entries / FEW_ENTRIES)
     fleet = search_fleet(scenario, max(int(MOST_MESSAGES / load), LEAST_MESSAGES))
     num_rounds = int(COMPRESSIONS / load / fleet.messages)
     trials = Trials(
-        subject,
+        studied,
         fleet,
         ParameterLayout.from_shapes([(entries,)]),
         num_rounds=min(max(num_rounds, LEAST_ROUNDS), MOST_ROUNDS),
@@ -158,7 +158,7 @@ def find_rate(
         devices=fleet.schedule.num_devices,
         fleet_devices=scenario.fleet.num_devices,
         entries=entries,
-        floor=_floor(scenario, subject.schedule),
+        floor=_floor(scenario, studied.schedule),
     )
 
 

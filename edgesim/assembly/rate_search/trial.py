@@ -17,7 +17,7 @@ import torch
 from edgesim.assembly.free_clocks import EndOfRound, clocks_of
 from edgesim.assembly.gossip import make_algorithm, with_rate
 from edgesim.assembly.rate_search.search_fleet import SearchFleet
-from edgesim.assembly.subject import Subject
+from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.gossip.algorithm import Algorithm, GossipState, OutEdge, Share
 from edgesim.hardware.free_clock import MessageKey
 from edgesim.learning.parameters import ParameterLayout
@@ -34,25 +34,30 @@ class Trials:
     """Trials of one fleet.
 
     Args:
-        subject: the scenario, as objects.
+        studied: the scenario, as objects.
         fleet: fleet that gossips.
         layout: layout of the vectors.
         num_rounds: largest number of rounds of a trial.
     """
 
     def __init__(
-        self, subject: Subject, fleet: SearchFleet, layout: ParameterLayout, *, num_rounds: int
+        self,
+        studied: StudiedScenario,
+        fleet: SearchFleet,
+        layout: ParameterLayout,
+        *,
+        num_rounds: int,
     ) -> None:
-        self._subject = subject
+        self._studied = studied
         self._fleet = fleet
         self._layout = layout
         self._num_rounds = num_rounds
         self._clocks: Iterator[EndOfRound] = iter(())
-        if subject.scenario.fleet.rules.goes_by_clock:
-            self._clocks = clocks_of(subject, fleet.hardware, fleet.schedule).run()
+        if studied.scenario.fleet.rules.goes_by_clock:
+            self._clocks = clocks_of(studied, fleet.hardware, fleet.schedule).run()
         self._ended: list[EndOfRound] = []
         generator = torch.Generator()
-        generator.manual_seed(torch_seed(subject.scenario.seed, StreamPurpose.AVERAGING_RATE))
+        generator.manual_seed(torch_seed(studied.scenario.seed, StreamPurpose.AVERAGING_RATE))
         n = fleet.schedule.num_devices
         # The vectors have a common part, as models have; compressed gossip must transmit it first.
         common_D = torch.randn(layout.numel, generator=generator)
@@ -64,7 +69,7 @@ class Trials:
         In lockstep a round is one round of every device. At free pace it is as many rounds of any
         devices as there are devices. Rounds without messages do not count.
         """
-        scenario, schedule = self._subject.scenario, self._fleet.schedule
+        scenario, schedule = self._studied.scenario, self._fleet.schedule
         algorithm = make_algorithm(with_rate(scenario, rate), self._layout, schedule)
         gossip = _Gossip(algorithm, schedule, self._start_ND, scenario.seed)
         by_clocks = scenario.fleet.rules.goes_by_clock

@@ -42,7 +42,7 @@ def fleet_picture(costs: IterationCosts) -> Picture:
         ]
         write_behind(axes, ends, waits)
         pace = "at free pace" if is_free else "in lockstep"
-        axes.set_title(f"A round {pace}: {costs.subject.scenario.name}")
+        axes.set_title(f"A round {pace}: {costs.studied.scenario.name}")
         axes.set_xlabel(unit)
         legend_below(figure, axes, 3)
         return as_picture(

@@ -104,12 +104,12 @@ def _change_lines(table: Table) -> list[str]:
 
 
 def _title(answer: Answer) -> str:
-    subject = answer.costs.subject
-    scenario = subject.scenario
+    studied = answer.costs.studied
+    scenario = studied.scenario
     name = scenario.model.name
     model = name.name if isinstance(name, OwnPart) else name
     epochs = scenario.training.epochs
-    length = f"{epochs:,} epochs" if epochs else f"{subject.num_rounds:,} rounds"
+    length = f"{epochs:,} epochs" if epochs else f"{studied.num_rounds:,} rounds"
     devices = scenario.fleet.num_devices
     who = "1 device trains" if devices == 1 else f"{devices:,} devices train"
     return f"{scenario.name}: {who} {model} in {scenario.model.precision} for {length}"
@@ -160,10 +160,10 @@ def _shortage(names: Names, need: Need) -> str:
 
 
 def _time(answer: Answer) -> str:
-    subject, state, training = answer.costs.subject, answer.costs.steady_state, answer.training
-    rounds = f"{subject.num_rounds:,} rounds"
+    studied, state, training = answer.costs.studied, answer.costs.steady_state, answer.training
+    rounds = f"{studied.num_rounds:,} rounds"
     if state is None or training.seconds is None or training.epoch_s is None:
-        epoch = f"{subject.rounds_per_epoch:,} an epoch"
+        epoch = f"{studied.rounds_per_epoch:,} an epoch"
         return f"not known without fleet.profile; {rounds}, {epoch}"
     total, epoch = brief(training.seconds, "s"), brief(training.epoch_s, "s")
     if not state.is_free:

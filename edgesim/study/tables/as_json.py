@@ -25,19 +25,19 @@ FORMAT = 1
 
 def scenario_record(costs: IterationCosts) -> dict[str, Any]:
     """One scenario: its description, message, devices and fleet."""
-    subject = costs.subject
-    scenario, form = subject.scenario, subject.model.form
+    studied = costs.studied
+    scenario, form = studied.scenario, studied.model.form
     return {
         "name": scenario.name,
         "model": form.name,
         "precision": scenario.model.precision,
         "norm": form.norm,
-        "measured_layers": list(subject.model.measured_layers),
-        "parameters": subject.model.num_trainable,
+        "measured_layers": list(studied.model.measured_layers),
+        "parameters": studied.model.num_trainable,
         "image_shape": list(form.image_shape),
         "num_classes": form.num_classes,
-        "batch_size": subject.model.batch_size,
-        "algorithm": subject.algorithm.name,
+        "batch_size": studied.model.batch_size,
+        "algorithm": studied.algorithm.name,
         "topology": scenario.topology.kind,
         "energy_table": costs.energy_table,
         "message": _message(costs.message),
@@ -48,7 +48,7 @@ def scenario_record(costs: IterationCosts) -> dict[str, Any]:
 
 def answer_record(answer: Answer) -> dict[str, Any]:
     """What is asked first: memory, time, limits, batteries, and settings that help."""
-    names = answer.costs.subject.scenario.fleet.names
+    names = answer.costs.studied.scenario.fleet.names
     training, advice = answer.training, answer.advice
     state = answer.costs.steady_state
 
@@ -62,7 +62,7 @@ def answer_record(answer: Answer) -> dict[str, Any]:
             for need in answer.needs
         ],
         "round_s": state.period_s if state else None,
-        "rounds_per_epoch": answer.costs.subject.rounds_per_epoch,
+        "rounds_per_epoch": answer.costs.studied.rounds_per_epoch,
         "training": _training(training),
         "limit": answer.limit,
         "limits": [
@@ -149,7 +149,7 @@ def _change(change: Change) -> dict[str, Any]:
 
 def _device(costs: IterationCosts, device: DeviceCosts) -> dict[str, Any]:
     parts = {**device.work.by_part, "total": device.work.total}
-    names = costs.subject.scenario.fleet.names
+    names = costs.studied.scenario.fleet.names
     profile = device.profile
     return {
         "device": device.device,
@@ -202,7 +202,7 @@ def _fleet(costs: IterationCosts) -> dict[str, Any]:
         "energy_j": costs.energy_j,
         "rhythm": timed,  # format 1 has this name
         "training": {
-            "rounds": costs.subject.num_rounds,
+            "rounds": costs.studied.num_rounds,
             "sent_bytes": sum(training.sent_bytes),
             "energy_j": sum(training.energy_j),
             "virtual_time_s": training.seconds,

@@ -25,7 +25,7 @@ class Names:
     @classmethod
     def of(cls, costs: IterationCosts) -> Names:
         """Names of the devices of a scenario."""
-        return cls(costs.subject.scenario.fleet.names)
+        return cls(costs.studied.scenario.fleet.names)
 
     def one(self, device: int) -> str:
         """One device: `barn`, or `device 3`."""

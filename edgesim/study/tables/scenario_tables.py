@@ -45,8 +45,8 @@ def scenario_tables(costs: IterationCosts) -> tuple[Table, ...]:
 
 def overview_table(costs: IterationCosts) -> Table:
     """The scenario: model, data, algorithm, message."""
-    subject, message = costs.subject, costs.message
-    scenario, form = subject.scenario, subject.model.form
+    studied, message = costs.studied, costs.message
+    scenario, form = studied.scenario, studied.model.form
     inputs = "x".join(map(str, form.image_shape))
     what = "images" if len(form.image_shape) == 3 else "inputs"
     sent = f"{message.num_kept:,} of {message.num_entries:,} entries"
@@ -59,9 +59,9 @@ def overview_table(costs: IterationCosts) -> Table:
         ("", ""),
         (
             ("fleet", f"{scenario.fleet.num_devices} devices, {scenario.topology.kind}"),
-            ("model", f"{arithmetic}, {subject.model.num_trainable:,} parameters"),
-            ("batch", f"{subject.model.batch_size} {what} of {inputs}"),
-            ("gossip", f"{subject.algorithm.name}, {message.compressor}: {sent}{rate}"),
+            ("model", f"{arithmetic}, {studied.model.num_trainable:,} parameters"),
+            ("batch", f"{studied.model.batch_size} {what} of {inputs}"),
+            ("gossip", f"{studied.algorithm.name}, {message.compressor}: {sent}{rate}"),
         ),
     )
 
@@ -217,7 +217,7 @@ def fleet_table(costs: IterationCosts) -> Table:
 
 
 def _is_free(costs: IterationCosts) -> bool:
-    return costs.subject.scenario.fleet.rules.goes_by_clock
+    return costs.studied.scenario.fleet.rules.goes_by_clock
 
 
 def _count(value: float) -> str:
@@ -226,7 +226,7 @@ def _count(value: float) -> str:
 
 def measured_notes(costs: IterationCosts, what: str) -> tuple[str, ...]:
     """A note on measured numbers, without closed form, in a table."""
-    layers = costs.subject.model.measured_layers
+    layers = costs.studied.model.measured_layers
     return (f"Measured, no closed form: {what} {', '.join(layers)}.",) if layers else ()
 
 

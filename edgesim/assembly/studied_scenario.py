@@ -1,4 +1,4 @@
-"""The subject of a study of costs: the objects that a scenario names, without training."""
+"""What a study of costs needs: the objects that a scenario names, without training."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from topologies import Schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class StudiedScenario:
     """A scenario with model, algorithm and optimizer of its devices.
 
     Attributes:
@@ -70,10 +70,10 @@ class Subject:
 
 
 @own_code("while its costs are counted")
-def subject_of(
+def studied_scenario(
     scenario: Scenario, shape: DataShape | None = None, schedule: Schedule | None = None
-) -> Subject:
-    """Make the subject of a scenario.
+) -> StudiedScenario:
+    """Make the objects that a study needs of a scenario.
 
     Args:
         scenario: what is studied.
@@ -103,7 +103,7 @@ def subject_of(
     algorithm = make_algorithm(with_rate(scenario, 1.0), layout, schedule)
     optimizer = make_optimizer(scenario)
     check_declarations(scenario, algorithm, optimizer)
-    return Subject(
+    return StudiedScenario(
         scenario=scenario,
         schedule=schedule,
         model=model,
