@@ -24,10 +24,10 @@ from edgesim.models.kind import ImageShape, ModelSize
 from edgesim.models.layers import Layers
 from edgesim.quant.backends import BackendName, choose_backend, make_backend
 from edgesim.quant.settings import QuantizationSettings
-from edgesim.scenario.attendance import make_presence
 from edgesim.scenario.catalog import OPTIMIZERS, SCHEDULES
 from edgesim.scenario.model import QuantizationSection
 from edgesim.scenario.own_parts import OwnPart
+from edgesim.scenario.presence import make_presence
 from edgesim.scenario.schema import Scenario
 from edgesim.streams import StreamPurpose, torch_seed
 from topologies import (

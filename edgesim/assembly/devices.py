@@ -21,8 +21,8 @@ from edgesim.hardware.free_clock import FreeClock
 from edgesim.hardware.meter import ClockT, Meter
 from edgesim.hardware.timeline import Hardware, Timeline
 from edgesim.learning.flat_model import FlatModel
-from edgesim.scenario.attendance import make_attendance
 from edgesim.scenario.pace import PaceName
+from edgesim.scenario.presence import make_timed_churn
 from edgesim.scenario.schema import Scenario
 from topologies import Schedule
 
@@ -113,7 +113,7 @@ def _device_at_free_pace(
         participant,
         meter,
         horizon_s=scenario.training.virtual_time_s or inf,
-        attendance=make_attendance(scenario),
+        timed_churn=make_timed_churn(scenario),
     )
     return Device(participant, pace)
 

@@ -14,7 +14,6 @@ from edgesim.hardware.duty_cycle import ALWAYS_AWAKE, DutyCycle
 from edgesim.hardware.links import Link
 from edgesim.hardware.profiles import DeviceProfile, Radio
 from edgesim.hardware.timeline import Hardware
-from edgesim.scenario.attendance import check_attendance, make_attendance
 from edgesim.scenario.hardware import (
     HIGHEST_LOSS,
     SLOWEST_MBPS,
@@ -24,6 +23,7 @@ from edgesim.scenario.hardware import (
     ProfileSection,
     given,
 )
+from edgesim.scenario.presence import check_timed_leaves, make_timed_churn
 from edgesim.scenario.schema import Scenario
 from edgesim.scenario.section import LARGEST
 from topologies import Schedule, TimedChurn, possible_receivers
@@ -64,7 +64,7 @@ def device_profiles(scenario: Scenario) -> tuple[DeviceProfile, ...]:
 def device_hardware(scenario: Scenario, schedule: Schedule) -> tuple[Hardware, ...]:
     """Hardware of each device for its clock; empty if the scenario names no profiles."""
     profiles, groups = device_profiles(scenario), _group_of_devices(scenario)
-    attendance = make_attendance(scenario)
+    timed_churn = make_timed_churn(scenario)
     listening = tuple(
         _duty_cycle(scenario, group).awake_part
         if _is_half_duplex(scenario.network, profile)
@@ -80,14 +80,14 @@ def device_hardware(scenario: Scenario, schedule: Schedule) -> tuple[Hardware, .
                 schedule,
                 device,
                 listening,
-                attendance,
+                timed_churn,
                 hands_over=scenario.fleet.rules.hands_over,
             ),
             is_half_duplex=_is_half_duplex(scenario.network, profile),
             compute_jitter=_first(group.compute_jitter, scenario.fleet.compute_jitter),
-            duty_cycle=_awake_times(scenario, group, device, attendance),
+            duty_cycle=_awake_times(scenario, group, device, timed_churn),
             worst_loss=_worst_loss(scenario, schedule, device),
-            leaves_s=attendance.leave_s(device),
+            leaves_s=timed_churn.leave_s(device),
         )
         for device, (profile, group) in enumerate(zip(profiles, groups, strict=True))
     )
@@ -95,9 +95,9 @@ def device_hardware(scenario: Scenario, schedule: Schedule) -> tuple[Hardware, .
 
 def awake_times(scenario: Scenario) -> tuple[DutyCycle | AwakeTimes, ...]:
     """When each device is awake, as its clock has it; it needs no graph."""
-    attendance = make_attendance(scenario)
+    timed_churn = make_timed_churn(scenario)
     return tuple(
-        _awake_times(scenario, group, device, attendance)
+        _awake_times(scenario, group, device, timed_churn)
         for device, group in enumerate(_group_of_devices(scenario))
     )
 
@@ -129,7 +129,7 @@ class Links(Mapping[int, Link]):
     schedule: Schedule
     sender: int
     listening: tuple[float | None, ...]  # `Link.listens` by receiver
-    attendance: TimedChurn
+    timed_churn: TimedChurn
     hands_over: bool
     _made: dict[int, Link] = field(default_factory=dict)
 
@@ -159,7 +159,7 @@ class Links(Mapping[int, Link]):
             loss=own.get("loss", network.loss),
             packet_bytes=network.packet_bytes,
             listens=self.listening[receiver],
-            leaves_s=self.attendance.leave_s(receiver),
+            leaves_s=self.timed_churn.leave_s(receiver),
             is_mortal=not self.hands_over and self.profiles[receiver].battery_j is not None,
         )
 
@@ -170,7 +170,7 @@ def check_hardware(scenario: Scenario, schedule: Schedule) -> None:
     Raises:
         ScenarioError: a figure or a choice is impossible.
     """
-    check_attendance(scenario, schedule)
+    check_timed_leaves(scenario, schedule)
     if (rounds := scenario.evaluation.gossip_rounds) and has_batteries(scenario):
         raise ScenarioError(
             f"evaluation.gossip_rounds is {rounds}; must be 0 where devices have batteries: "
@@ -246,13 +246,13 @@ def _duty_cycle(scenario: Scenario, group: DeviceGroup) -> DutyCycle:
 
 
 def _awake_times(
-    scenario: Scenario, group: DeviceGroup, device: int, attendance: TimedChurn
+    scenario: Scenario, group: DeviceGroup, device: int, timed_churn: TimedChurn
 ) -> DutyCycle | AwakeTimes:
     """Times at which a device is awake, by its duty cycle and, at free pace, its presence."""
     cycle, churn = _duty_cycle(scenario, group), scenario.fleet.churn
     if churn is None or not scenario.fleet.rules.goes_by_clock:
         return cycle
-    return AwakeTimes(cycle=cycle, next_absence=partial(attendance.next_absence, device))
+    return AwakeTimes(cycle=cycle, next_absence=partial(timed_churn.next_absence, device))
 
 
 def _own_profile(section: ProfileSection) -> DeviceProfile:

@@ -11,7 +11,7 @@ from edgesim.report.ends import rounds_missed
 from edgesim.report.frames import Frame
 from edgesim.report.runs import ReportedRun
 from edgesim.report.units import count, data_size, duration, energy, listed, percent
-from edgesim.scenario.attendance import make_attendance
+from edgesim.scenario.presence import make_timed_churn
 
 _NAMED = 5  # devices that get a sentence of their own
 _LOW_CHARGE = 0.1  # of a battery
@@ -134,13 +134,13 @@ def _absent_seconds(run: ReportedRun) -> dict[int, tuple[int, float]]:
     if run.scenario is None or not run.is_free or run.scenario.fleet.churn is None:
         return {}
     ends = run.rounds.groupby("device")["virtual_time_s"].max()
-    attendance = make_attendance(run.scenario)
+    timed_churn = make_timed_churn(run.scenario)
     found: dict[int, tuple[int, float]] = {}
     for device, end_s in ends.items():
         times, total_s, now_s = 0, 0.0, 0.0
         while times < _MOST_ABSENCES:
             try:
-                from_s, until_s = attendance.next_absence(int(str(device)), now_s)
+                from_s, until_s = timed_churn.next_absence(int(str(device)), now_s)
             except ScenarioError:
                 break
             if from_s >= end_s or until_s == inf:

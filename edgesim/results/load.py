@@ -221,8 +221,8 @@ def _presence(files: RunFiles, scenario: Mapping[str, Any]) -> Presence:
     if not fleet.get("churn"):
         return EVERYONE
     from edgesim.results.own_sources import source_reader
-    from edgesim.scenario.attendance import make_presence
     from edgesim.scenario.files import parse_scenario
+    from edgesim.scenario.presence import make_presence
 
     name = "scenario.yaml"
     text, read_source = files.read_text(name), source_reader(files, unchanged=False)

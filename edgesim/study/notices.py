@@ -15,8 +15,8 @@ from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.costs.measured_model import MeasuredModel
 from edgesim.errors import device_label
 from edgesim.models.norms import NORMS
-from edgesim.scenario.attendance import make_attendance
 from edgesim.scenario.own_parts import OwnPart
+from edgesim.scenario.presence import make_timed_churn
 from edgesim.scenario.schema import Scenario
 from edgesim.study.batteries import NAMED_NOTICES, battery_notices
 from topologies import TimedChurn
@@ -122,29 +122,29 @@ def clock_notices(studied: StudiedScenario, num_rounds: int) -> list[str]:
     scenario = studied.scenario
     if not scenario.fleet.rules.goes_by_clock:
         return []
-    limit_s, attendance = scenario.training.virtual_time_s, make_attendance(scenario)
-    has_churn = bool(attendance.absences or attendance.joins or attendance.leaves)
+    limit_s, timed_churn = scenario.training.virtual_time_s, make_timed_churn(scenario)
+    has_churn = bool(timed_churn.absences or timed_churn.joins or timed_churn.leaves)
     ends_s: dict[int, float] = {}
     if scenario.fleet.num_devices <= MOST_DEVICES and (limit_s is not None or has_churn):
         ends_s = _ends_s(studied, num_rounds, inf if limit_s is None else limit_s)
     early = [] if limit_s is None else _early_notices(scenario, num_rounds, ends_s, limit_s)
-    return early + _churn_notices(studied, attendance, ends_s)
+    return early + _churn_notices(studied, timed_churn, ends_s)
 
 
 def _churn_notices(
-    studied: StudiedScenario, attendance: TimedChurn, ends_s: Mapping[int, float]
+    studied: StudiedScenario, timed_churn: TimedChurn, ends_s: Mapping[int, float]
 ) -> list[str]:
     """Joins, leaves and absences at a time that the run or the device never reaches.
 
     Args:
         studied: the scenario, as objects.
-        attendance: the scenario's churn.
+        timed_churn: the scenario's churn.
         ends_s: time at which a device ends its last round, for devices where it is known.
     """
     scenario = studied.scenario
     limit_s, label = scenario.training.virtual_time_s, scenario.fleet.label
     found = []
-    absences, joins, leaves = attendance.absences, attendance.joins, attendance.leaves
+    absences, joins, leaves = timed_churn.absences, timed_churn.joins, timed_churn.leaves
     entries = (
         *(("absent", n, one.device, str(one), one.from_s) for n, one in enumerate(absences)),
         *(("joins", n, one.device, str(one), one.at_s) for n, one in enumerate(joins)),

@@ -11,7 +11,7 @@ from edgesim.assembly.build import make_schedule
 from edgesim.assembly.equipment import device_hardware
 from edgesim.errors import ScenarioError
 from edgesim.scenario import Scenario, dump_scenario, load_scenario
-from edgesim.scenario.attendance import check_attendance, make_attendance
+from edgesim.scenario.presence import check_timed_leaves, make_timed_churn
 from topologies import WithPresence
 
 CHURN = {
@@ -225,7 +225,7 @@ def test_churn_is_in_the_unit_of_the_pace(fleet: dict, churn: dict, problem: str
     assert problem in problem_of(fleet={**fleet, "churn": churn})
 
 
-def test_at_free_pace_it_becomes_attendance_by_time():
+def test_at_free_pace_it_becomes_churn_by_time():
     churn = {
         "absent": [{"device": 3, "from_s": 10, "until_s": 20}],
         "joins": [{"device": 1, "at_s": 30}],
@@ -234,15 +234,15 @@ def test_at_free_pace_it_becomes_attendance_by_time():
     scenario = Scenario.model_validate(
         least(fleet={**FREE, "churn": churn}, topology={"kind": "complete"})
     )
-    schedule, attendance = make_schedule(scenario), make_attendance(scenario)
+    schedule, timed_churn = make_schedule(scenario), make_timed_churn(scenario)
     assert not isinstance(schedule, WithPresence)
-    assert [attendance.is_present(3, t) for t in (9.9, 10, 19.9, 20)] == [True, False, False, True]
-    assert (attendance.join_s(1), attendance.leave_s(2)) == (30, 50)
+    assert [timed_churn.is_present(3, t) for t in (9.9, 10, 19.9, 20)] == [True, False, False, True]
+    assert (timed_churn.join_s(1), timed_churn.leave_s(2)) == (30, 50)
     hardware = device_hardware(scenario, schedule)
     assert hardware[3].duty_cycle.awakening(12.0) == 20.0
     assert hardware[1].duty_cycle.awakening(0.0) == 30.0
     assert hardware[0].links[2].leaves_s == hardware[2].leaves_s == 50
-    check_attendance(scenario, schedule)
+    check_timed_leaves(scenario, schedule)
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def test_who_stays_must_reach_each_other(topology: str, leaves: list[int], error
         least(fleet={**FREE, "churn": churn}, topology={"kind": topology})
     )
     if error is None:
-        check_attendance(scenario, make_schedule(scenario))
+        check_timed_leaves(scenario, make_schedule(scenario))
     else:
         with pytest.raises(ScenarioError, match=error):
-            check_attendance(scenario, make_schedule(scenario))
+            check_timed_leaves(scenario, make_schedule(scenario))

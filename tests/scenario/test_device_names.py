@@ -11,8 +11,8 @@ import pytest
 from edgesim.assembly.build import make_schedule, name_devices
 from edgesim.assembly.equipment import device_hardware, device_profiles
 from edgesim.errors import ScenarioError
-from edgesim.scenario.attendance import make_attendance
 from edgesim.scenario.files import dump_scenario, load_scenario, parse_scenario
+from edgesim.scenario.presence import make_timed_churn
 
 HEADER = (
     '<?xml version="1.0" encoding="UTF-8"?>'
@@ -278,7 +278,7 @@ class TestChurn:
     def test_is_of_devices_by_name_at_free_pace_too(self, scenario_of):
         fleet = f"{LIST}pace: free\nchurn: {{leaves: [{{device: sensor-9, at_s: 5}}]}}"
         named, _ = name_devices(scenario_of(fleet))
-        leaving = [make_attendance(named).leave_s(device) for device in range(4)]
+        leaving = [make_timed_churn(named).leave_s(device) for device in range(4)]
         assert leaving == [inf, inf, inf, 5], NAMES
 
     @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ class Free:
         meter: of the device.
         horizon_s: the first step that ends at this virtual time or later is the last; infinity for
             no limit.
-        attendance: presence of all devices by virtual time.
+        timed_churn: presence of all devices by virtual time.
 
     Attributes:
         has_died: the device's battery is empty.
@@ -71,16 +71,16 @@ class Free:
         meter: Meter[FreeClock],
         *,
         horizon_s: float,
-        attendance: TimedChurn,
+        timed_churn: TimedChurn,
     ) -> None:
         self.has_died = False
         self._participant = participant
         self._meter = meter
         self._clock = meter.timeline
         self._horizon_s = horizon_s
-        self._attendance = attendance
-        self._leave_s = attendance.leave_s(participant.index)
-        if attendance.join_s(participant.index) > 0:
+        self._timed_churn = timed_churn
+        self._leave_s = timed_churn.leave_s(participant.index)
+        if timed_churn.join_s(participant.index) > 0:
             participant.drop_mass_()
         self._receivers = possible_receivers(participant.schedule, participant.index)
         self._presumed_dead: frozenset[int] = frozenset()
@@ -207,7 +207,7 @@ class Free:
         alive = [edge for edge in edges if edge.receiver not in self._presumed_dead]
         all_work = work + participant.gossip_work(len(alive), 0)
         end_s = self._clock.end_of_step_s(all_work, participant.round_index)
-        return [edge for edge in alive if self._attendance.is_present(edge.receiver, end_s)]
+        return [edge for edge in alive if self._timed_churn.is_present(edge.receiver, end_s)]
 
     def spend(self, model: MeteredModel) -> None:
         """Advance the clock by the time of the step, also if the device had no mass to take it."""
@@ -296,7 +296,7 @@ class Free:
         if not successors or state.u <= 0:
             return []
         participant.has_successor = True
-        links, there = clock.hardware.links, self._attendance.is_present
+        links, there = clock.hardware.links, self._timed_churn.is_present
         successor = min(successors, key=lambda i: (links[i].is_mortal, not there(i, self.now_s)))
         return [
             participant.outbox.write(

@@ -7,7 +7,7 @@ from typing import Any
 
 from edgesim.errors import device_label
 from edgesim.results.snapshot import Snapshot
-from edgesim.scenario.attendance import make_attendance
+from edgesim.scenario.presence import make_timed_churn
 from edgesim.scenario.schema import Scenario
 
 NAMED_DEVICES = 8  # in words; the summary has all
@@ -24,8 +24,8 @@ def departures(
         num_sent: messages of the whole run.
         num_absorbed: of these; all others were lost on their way to devices that had died.
     """
-    attendance = make_attendance(scenario)
-    began = sum(attendance.join_s(device) == 0 for device in range(scenario.fleet.num_devices))
+    timed_churn = make_timed_churn(scenario)
+    began = sum(timed_churn.join_s(device) == 0 for device in range(scenario.fleet.num_devices))
     lost = num_sent - num_absorbed
     left = {str(end.device): end.rounds_done - 1 for end in ends if end.gone == "left"}
     return {

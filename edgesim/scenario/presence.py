@@ -38,7 +38,7 @@ def make_presence(scenario: Scenario) -> Presence:
         raise ScenarioError(f"fleet.churn: {error}") from error
 
 
-def make_attendance(scenario: Scenario) -> TimedChurn:
+def make_timed_churn(scenario: Scenario) -> TimedChurn:
     """Presence by virtual time; all devices at all times without churn or in lockstep.
 
     Raises:
@@ -69,7 +69,7 @@ class _Chance(TimedRandomAbsence):
             raise ScenarioError(f"fleet.churn.random: {error}") from error
 
 
-def check_attendance(scenario: Scenario, schedule: Schedule) -> None:
+def check_timed_leaves(scenario: Scenario, schedule: Schedule) -> None:
     """Check that the remaining fleet is strongly connected after all planned leaves.
 
     Args:
@@ -79,15 +79,15 @@ def check_attendance(scenario: Scenario, schedule: Schedule) -> None:
     Raises:
         ScenarioError: it does not; says what can't reach what.
     """
-    attendance, label = make_attendance(scenario), scenario.fleet.label
-    stay = [d for d in range(schedule.num_devices) if attendance.leave_s(d) == inf]
+    timed_churn, label = make_timed_churn(scenario), scenario.fleet.label
+    stay = [d for d in range(schedule.num_devices) if timed_churn.leave_s(d) == inf]
     if len(stay) == schedule.num_devices:
         return
     remaining = set(stay)
     for device in range(schedule.num_devices):
         if device not in remaining and remaining.isdisjoint(schedule.possible_receivers(device)):
             raise ScenarioError(
-                f"fleet.churn.leaves: {label(device)} leaves at {attendance.leave_s(device):g} s, "
+                f"fleet.churn.leaves: {label(device)} leaves at {timed_churn.leave_s(device):g} s, "
                 "and so do all that it sends to: nobody can take over what it has; let one of them "
                 "stay"
             )
