@@ -7,6 +7,7 @@ from topologies.catalog import KINDS, TopologyKind, build_schedule
 from topologies.errors import TopologyError
 from topologies.files import load_graph
 from topologies.graphs import (
+    chain,
     chordal_grid,
     complete,
     directed_ring,
@@ -98,6 +99,7 @@ __all__ = [
     "build_churn",
     "build_schedule",
     "build_timed_churn",
+    "chain",
     "check_schedule",
     "chordal_grid",
     "column_stochastic",

@@ -209,6 +209,7 @@ KINDS: dict[str, TopologyKind] = {
     "star": TopologyKind(
         _static(graphs.star), "device 0 exchanges with all others, which know only it"
     ),
+    "chain": TopologyKind(_static(graphs.chain), "a ring without the link that closes it"),
     "random_regular": TopologyKind(
         _static(graphs.random_regular, is_random=True),
         "random links, the same number at each device",

@@ -134,6 +134,18 @@ def star(n: int) -> nx.DiGraph[int]:
     return _digraph(n, [*((0, leaf) for leaf in leaves), *((leaf, 0) for leaf in leaves)])
 
 
+def chain(n: int) -> nx.DiGraph[int]:
+    """Each device exchanges with the one before it and the one after it: a ring without one link.
+
+    Raises:
+        TopologyError: n is less than 1.
+    """
+    _require_devices("a chain", n, 1)
+    check_number_of_links(2 * n)
+    steps = [(device, device + 1) for device in range(n - 1)]
+    return _digraph(n, [*steps, *((after, before) for before, after in steps)])
+
+
 def random_regular(n: int, degree: int, seed: int) -> nx.DiGraph[int]:
     """Random graph in which each device exchanges with the same number of others.
 

@@ -7,6 +7,7 @@ from inspect import Parameter
 from typing import Any, Literal
 
 from edgesim.assembly.equipment import has_batteries, may_leave
+from edgesim.assembly.gossip_limits import check_limits
 from edgesim.assembly.options import parameters_of
 from edgesim.assembly.own_parts import load_part, make_part, needs, part_and_options
 from edgesim.compression.compressors import Compressor
@@ -61,6 +62,7 @@ def make_algorithm(
         lambda named: form_for(named, exchanges),
         **given,
     )
+    check_limits(scenario, algorithm_named(scenario), made, schedule, exchanges)
     return made
 
 
@@ -123,6 +125,13 @@ def with_rate(scenario: Scenario, rate: float) -> Scenario:
         return scenario
     gossip = scenario.gossip.model_copy(update={"averaging_rate": rate})
     return scenario.model_copy(update={"gossip": gossip})
+
+
+def with_some_rate(scenario: Scenario) -> Scenario:
+    """The scenario with a number in the place of `auto`, where results do not depend on it."""
+    if getattr(scenario.gossip, "averaging_rate", None) == "auto":
+        return with_rate(scenario, 0.5)
+    return scenario
 
 
 def check_one_graph(scenario: Scenario) -> None:

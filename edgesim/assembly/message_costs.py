@@ -13,7 +13,7 @@ from torch import Tensor
 from edgesim.compression.compressors import Compressor
 from edgesim.compression.payload import Payload
 from edgesim.compression.wire import ByteCounts, Message, encode
-from edgesim.gossip.algorithm import Algorithm
+from edgesim.gossip.algorithm import Algorithm, message_layouts
 from edgesim.learning.parameters import ParameterLayout
 
 _SEED = 0  # of the vector that is sent
@@ -81,8 +81,9 @@ def random_message_bytes(algorithm: Algorithm[Any], rng: np.random.Generator) ->
 
     All dense messages have this length; indices of sparse ones take a few bytes more or less.
     """
-    x = torch.from_numpy(rng.standard_normal(algorithm.layout.numel, np.float32))
-    payload = algorithm.compressor.compress(x, algorithm.layout, rng)
+    layout = message_layouts(algorithm)[0]
+    x = torch.from_numpy(rng.standard_normal(layout.numel, np.float32))
+    payload = algorithm.compressor.compress(x, layout, rng)
     return len(encode(_message(payload, algorithm.name)))
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from edgesim.assembly.build import make_learning_rates, make_optimizer
-from edgesim.assembly.gossip import make_algorithm, with_rate
+from edgesim.assembly.gossip import make_algorithm, with_some_rate
 from edgesim.assembly.own_data import batch_transform
 from edgesim.assembly.own_errors import failure, own_code, with_frames
 from edgesim.compression.compressors import Compressor
@@ -72,9 +72,7 @@ def rehearse(
         ScenarioError: one of them fails, or gives what can't be used.
     """
     gossip, training = scenario.gossip, scenario.training
-    if getattr(gossip, "averaging_rate", None) == "auto":
-        scenario = with_rate(scenario, 0.5)
-    algorithm = make_algorithm(scenario, flat.layout, schedule)
+    algorithm = make_algorithm(with_some_rate(scenario), flat.layout, schedule)
     optimizer, rates = make_optimizer(scenario), make_learning_rates(scenario)
     check_declarations(scenario, algorithm, None)
     x = flat.parameters.cpu()

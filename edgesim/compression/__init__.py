@@ -13,7 +13,7 @@ from edgesim.compression.errors import CompressionError, NonFiniteEntryError, Wi
 from edgesim.compression.index_code import entropy_bytes
 from edgesim.compression.payload import Payload
 from edgesim.compression.value_codes import ValueFormat
-from edgesim.compression.wire import ByteCounts, Message, decode, encode
+from edgesim.compression.wire import ByteCounts, Message, decode, decode_one_of, encode
 
 __all__ = [
     "QSGD",
@@ -31,6 +31,7 @@ __all__ = [
     "ValueFormat",
     "WireError",
     "decode",
+    "decode_one_of",
     "encode",
     "entropy_bytes",
 ]

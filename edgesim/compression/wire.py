@@ -22,7 +22,7 @@ import math
 import re
 import struct
 import zlib
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
@@ -271,6 +271,28 @@ def decode(
         notes=tuple(np.frombuffer(view[notes_at:body_at], "<u4")[1:].tolist()),
         arrived_bytes=len(view),
     )
+
+
+def decode_one_of(
+    data: bytes | bytearray | memoryview | NDArray[np.uint8],
+    layouts: Mapping[int, ParameterLayout],
+    cache: MutableMapping[bytes, Payload] | None = None,
+) -> Message:
+    """Read a message whose vector has one of several layouts; as `decode` otherwise.
+
+    Args:
+        data: the message.
+        layouts: by their digests, at least one.
+        cache: as for `decode`.
+
+    Raises:
+        WireError: `data` is no intact message with one of these layouts.
+    """
+    first = next(iter(layouts.values()))
+    if len(layouts) == 1 or len(data) < HEADER.size:
+        return decode(data, first, cache)
+    header = _Header._make(HEADER.unpack_from(data))
+    return decode(data, layouts.get(header.layout_digest, first), cache)
 
 
 def _encoded_notes(message: Message) -> bytes:

@@ -18,10 +18,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from edgesim.compression.message_form import MessageForm
 from edgesim.costs.counted_model import CountedModel
 from edgesim.costs.errors import CostError
 from edgesim.costs.memory_table import Component, MemoryTable
-from edgesim.gossip.algorithm import Algorithm, Buffers
+from edgesim.gossip.algorithm import Algorithm, Buffers, message_layouts
 from edgesim.hardware.widths import FLOAT_BYTES
 from edgesim.learning.optimizers import Optimizer
 from edgesim.quant.backends import BackendName
@@ -82,7 +83,7 @@ class MemoryModel:
 
     def in_sending(self) -> MemoryTable:
         """Memory while new messages are made and older ones may not have left yet."""
-        form = self.algorithm.compressor.form(self.algorithm.layout)
+        form = self._message_form()
         buffers = self._buffers()
         payloads = buffers.payloads
         operand = FLOAT_BYTES * self._numel * buffers.operands if payloads else 0
@@ -106,7 +107,7 @@ class MemoryModel:
     def _always(self) -> Counter[Component]:
         vector = FLOAT_BYTES * self._numel
         is_fp32 = self.model.form.settings is None
-        form = self.algorithm.compressor.form(self.algorithm.layout)
+        form = self._message_form()
         return Counter(
             {
                 "weights": self.model.statistics_bytes + (vector if is_fp32 else 0),
@@ -128,6 +129,10 @@ class MemoryModel:
     def _trained_bytes(self) -> int:
         """Bytes of a vector of the trained parameters."""
         return FLOAT_BYTES * self.model.num_trainable
+
+    def _message_form(self) -> MessageForm:
+        """Form of the algorithm's messages, of the longest ones if they differ."""
+        return self.algorithm.compressor.form(message_layouts(self.algorithm)[0])
 
     def _buffers(self) -> Buffers:
         """Memory of the algorithm beside x."""

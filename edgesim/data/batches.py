@@ -73,6 +73,11 @@ class BatchStream:
         self._order_of_epoch = (-1, np.empty(0, np.int64))  # epoch last asked for, its order
 
     @property
+    def num_samples(self) -> int:
+        """Samples of the shard."""
+        return len(self._shard)
+
+    @property
     def batches_per_epoch(self) -> int:
         """Rounds in which the device sees each of its samples once."""
         return -(-len(self._shard) // self._batch_size)

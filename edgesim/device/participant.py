@@ -22,7 +22,7 @@ from edgesim.device.succession import (
     inherited_sequences,
 )
 from edgesim.device.trainer import DivergedError, Trainer
-from edgesim.gossip.algorithm import Algorithm, OutEdge, Share
+from edgesim.gossip.algorithm import Algorithm, OutEdge, Place, Share, starting_state
 from edgesim.hardware.meter import Meter
 from edgesim.hardware.work import Work
 from edgesim.results.columns import RoundReport
@@ -77,7 +77,12 @@ class Participant:
         self.meter = meter
         self.round_index = 0
         self.membership = Membership(index, schedule)
-        self.gossip_state = algorithm.init(x, _in_weights(schedule, index))
+        place = Place(
+            index=index,
+            num_devices=schedule.num_devices,
+            num_samples=trainer.num_samples,
+        )
+        self.gossip_state = starting_state(algorithm, x, _in_weights(schedule, index), place)
         self.outbox = Outbox(index, algorithm.name, meter)
         self.figures: RoundFigures | None = None
         self.has_left = False

@@ -90,6 +90,11 @@ class Trainer:
         self._push_weight = 1.0  # at the newest step
         self._works: dict[int, Work] = {}  # of a step, by the size of its batch
 
+    @property
+    def num_samples(self) -> int:
+        """Training samples of the device."""
+        return self._batches.num_samples
+
     def epoch(self, round_index: int) -> int:
         """Epoch of a round."""
         return round_index // self._rounds_per_epoch
@@ -122,6 +127,7 @@ class Trainer:
         moved = x / u if self._steps_on_model else x
         rate = self.learning_rate(round_index)
         self._optimizer.step_(self._optimizer_state, moved, gradient[:trainable], rate)
+        state.take_rate_(rate)
         if self._steps_on_model:
             torch.mul(moved, u, out=x)
         state.x[trainable:] = flat.parameters[trainable:] * state.u

@@ -18,6 +18,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
+import networkx as nx
 import numpy as np
 from torch import Tensor
 
@@ -95,6 +96,9 @@ class GossipState:
         """
         return {}, {}
 
+    def take_rate_(self, gamma: float) -> None:
+        """Note the learning rate of the local step that has just changed x; by default ignored."""
+
     def debiased(self) -> Tensor:
         """Model z = x/u, which is trained and evaluated; shares memory with x while u is 1."""
         return self.x if self.u == 1.0 else self.x / self.u
@@ -138,14 +142,32 @@ class Exchanges:
     are_balanced: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Facts about one device of a fleet that some algorithms need.
+
+    Attributes:
+        index: number of the device, from 0.
+        num_devices: of the fleet.
+        num_samples: training samples of the device.
+        steps_first: whether it takes a step in round 0.
+    """
+
+    index: int
+    num_devices: int
+    num_samples: int
+    steps_first: bool = True
+
+
 State = TypeVar("State", bound=GossipState)
 
 
 class Algorithm(Hashable, Protocol[State]):
     """Gossip algorithm in edge form (docs/gossip.md): a frozen object.
 
-    Its class may also have `needs_one_graph`, `disagrees` and `for_exchanges`, which the functions
-    below read.
+    Its class may also have the members that the functions below read: `needs_one_graph`,
+    `needs_exchanges`, `needs_exact_messages`, `disagrees`, `for_exchanges`, `graph_problem`,
+    `message_layouts` and `init_at`.
     """
 
     @property
@@ -214,6 +236,8 @@ Form: TypeAlias = Callable[..., Algorithm[Any]]
 
 Disagreement: TypeAlias = Literal["", "everywhere", "where push weights move"]
 
+NeededExchanges: TypeAlias = Literal["any", "fixed", "balanced"]
+
 
 def needs_one_graph(algorithm: Form) -> bool:
     """Whether it needs the same graph in every exchange, with equal weights both ways.
@@ -221,6 +245,52 @@ def needs_one_graph(algorithm: Form) -> bool:
     `needs_one_graph` of the class; by default it does not.
     """
     return bool(getattr(algorithm, "needs_one_graph", False))
+
+
+def needed_exchanges(algorithm: Form) -> NeededExchanges:
+    """Property of a fleet's exchanges (`Exchanges`) without which its formulas are wrong.
+
+    `needs_exchanges` of the class; by default none.
+    """
+    needed: NeededExchanges = getattr(algorithm, "needs_exchanges", "any")
+    return needed
+
+
+def needs_exact_messages(algorithm: Form) -> bool:
+    """Whether its messages must hold vectors of fp32 without loss.
+
+    `needs_exact_messages` of the class; by default not.
+    """
+    return bool(getattr(algorithm, "needs_exact_messages", False))
+
+
+def graph_problem(algorithm: Algorithm[Any], graph: nx.DiGraph[int]) -> str:
+    """Reason why an algorithm can't work on a fixed graph, and a remedy; empty if it can.
+
+    As its method `graph_problem` says; by default empty.
+    """
+    find: Callable[[nx.DiGraph[int]], str] | None = getattr(algorithm, "graph_problem", None)
+    return "" if find is None else find(graph)
+
+
+def message_layouts(algorithm: Algorithm[Any]) -> tuple[ParameterLayout, ...]:
+    """Layouts of the vectors in its messages, the longest first.
+
+    Its attribute `message_layouts`; by default the layout of x alone.
+    """
+    layouts: tuple[ParameterLayout, ...] | None = getattr(algorithm, "message_layouts", None)
+    return (algorithm.layout,) if layouts is None else layouts
+
+
+def starting_state(
+    algorithm: Algorithm[State], x: Tensor, in_weights: Mapping[int, float], place: Place
+) -> State:
+    """State of a device at the start: by `init_at(x, in_weights, place)` if there is such a method.
+
+    By default by `init`.
+    """
+    init_at: Callable[..., State] | None = getattr(algorithm, "init_at", None)
+    return algorithm.init(x, in_weights) if init_at is None else init_at(x, in_weights, place)
 
 
 def disagreement(algorithm: Form) -> Disagreement:

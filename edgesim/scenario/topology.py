@@ -81,6 +81,12 @@ class Star(TopologyKind):
     kind: Literal["star"]
 
 
+class Chain(TopologyKind):
+    """A ring without the link that closes it."""
+
+    kind: Literal["chain"]
+
+
 class RandomRegular(TopologyKind):
     """Undirected random graph in which all devices have the same number of neighbours."""
 
@@ -140,7 +146,7 @@ class ContactTrace(TopologyKind):
 
 # These graphs are symmetric; on the regular ones so are column-stochastic weights.
 REGULAR_KINDS = frozenset({"ring", "torus", "chordal_grid", "complete", "random_regular"})
-SYMMETRIC_KINDS = REGULAR_KINDS | {"star", "file"}
+SYMMETRIC_KINDS = REGULAR_KINDS | {"star", "chain", "file"}
 
 StaticTopology = Annotated[
     DirectedRing
@@ -150,6 +156,7 @@ StaticTopology = Annotated[
     | Exponential
     | Complete
     | Star
+    | Chain
     | RandomRegular
     | ErdosRenyi
     | GraphFile,
@@ -181,6 +188,7 @@ Topology = Annotated[
     | OnePeerExponential
     | Complete
     | Star
+    | Chain
     | RandomRegular
     | ErdosRenyi
     | RandomMatching

@@ -22,7 +22,7 @@ from edgesim.costs.memory import MemoryModel, paper_memory
 from edgesim.costs.memory_table import MemoryTable
 from edgesim.costs.model_form import ModelForm
 from edgesim.costs.round_work import gossip_work
-from edgesim.gossip.algorithm import Algorithm, Form, form_for
+from edgesim.gossip.algorithm import Algorithm, Form, form_for, message_layouts
 from edgesim.gossip.choco import Choco
 from edgesim.gossip.choco_numerator import ChocoNumerator
 from edgesim.gossip.dcd import Dcd
@@ -261,7 +261,8 @@ def _own_row(
         layout = ParameterLayout.from_shapes(model.flat_shapes)
         algorithm = setting.own.algorithm(precision, layout)
         name = algorithm.name
-        message = messages.costs(algorithm.compressor, layout, [name])[name]
+        longest = message_layouts(algorithm)[0]
+        message = messages.costs(algorithm.compressor, longest, [name])[name]
         step = model.step_work.total + setting.optimizer.work(model.num_trainable)
         sides[precision] = _side(setting, model, algorithm, message, step)
     return OwnRow(

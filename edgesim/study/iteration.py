@@ -16,6 +16,7 @@ from edgesim.assembly.message_costs import MessageCosts, NoiseMessages
 from edgesim.assembly.neighbours import neighbours_of_devices
 from edgesim.assembly.studied_scenario import StudiedScenario, studied_scenario
 from edgesim.costs.memory_table import MemoryTable
+from edgesim.gossip.algorithm import message_layouts
 from edgesim.hardware.energy import Activity
 from edgesim.hardware.profiles import DeviceProfile
 from edgesim.hardware.work import Work
@@ -154,7 +155,7 @@ def iteration_costs(
     studied = studied_scenario(scenario)
     scenario = studied.scenario  # its devices have numbers now, in place of names
     algorithm = studied.algorithm
-    name, layout = algorithm.name, algorithm.layout
+    name, layout = algorithm.name, message_layouts(algorithm)[0]
     message = NoiseMessages().costs(algorithm.compressor, layout, [name])[name]
     neighbours = neighbours_of_devices(studied)
     hardware = device_hardware(scenario, studied.schedule)

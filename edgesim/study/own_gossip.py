@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from edgesim.assembly.gossip import make_algorithm, with_rate
+from edgesim.assembly.gossip import make_algorithm, with_some_rate
 from edgesim.gossip.algorithm import Algorithm
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.scenario.gossip import IdentityCompressor, RandomKCompressor, TopKCompressor
@@ -33,7 +33,7 @@ class OwnGossip:
         """The algorithm with its compressor, for a model in a precision."""
         model = self.scenario.model.model_copy(update={"precision": precision})
         # No cost depends on the averaging rate.
-        changed = with_rate(self.scenario.model_copy(update={"model": model}), 1.0)
+        changed = with_some_rate(self.scenario.model_copy(update={"model": model}))
         return make_algorithm(changed, layout, self.schedule)
 
     @property

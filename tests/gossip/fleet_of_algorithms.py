@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from edgesim.compression import Message, decode, encode
-from edgesim.gossip import OutEdge, Share
+from edgesim.compression import Message, decode_one_of, encode
+from edgesim.gossip import OutEdge, Place, Share
+from edgesim.gossip.algorithm import message_layouts, starting_state
 from edgesim.learning.parameters import ParameterLayout
 
 
@@ -19,13 +20,23 @@ class AlgorithmFleet:
     Messages really are encoded and decoded, so both ends work with what was on the wire.
     """
 
-    def __init__(self, algorithm: Any, X: np.ndarray, W0: np.ndarray, layout: ParameterLayout):
+    def __init__(
+        self,
+        algorithm: Any,
+        X: np.ndarray,
+        W0: np.ndarray,
+        layout: ParameterLayout,
+        samples: list[int] | None = None,
+    ):
         n = len(X)
         self.algorithm, self.layout = algorithm, layout
+        self.layouts = {of.digest: of for of in message_layouts(algorithm)}
         self.states = [
-            algorithm.init(
+            starting_state(
+                algorithm,
                 torch.from_numpy(X[i].copy()),
                 {j: W0[i, j] for j in range(n) if j != i and W0[i, j] > 0},
+                Place(index=i, num_devices=n, num_samples=samples[i] if samples else 1),
             )
             for i in range(n)
         ]
@@ -48,6 +59,7 @@ class AlgorithmFleet:
         G = gradient(self.Z)
         for state, g in zip(self.states, G, strict=True):
             state.x.sub_(torch.from_numpy(gamma * g))
+            state.take_rate_(gamma)
 
     def send(self, W: np.ndarray, seed: int = 0) -> list[bytes]:
         """What all devices send in this round."""
@@ -61,7 +73,7 @@ class AlgorithmFleet:
 
     def absorb(self, envelopes: list[bytes]) -> None:
         """Deliver envelopes; each device sorts its own by sender and sequence."""
-        messages = [decode(envelope, self.layout) for envelope in envelopes]
+        messages = [decode_one_of(envelope, self.layouts) for envelope in envelopes]
         messages.sort(key=lambda m: (m.receiver, m.sender, m.sequence))
         for i, state in enumerate(self.states):
             shares = [

@@ -26,7 +26,7 @@ from weakref import WeakValueDictionary
 
 from edgesim.compression.errors import WireError
 from edgesim.compression.payload import Payload
-from edgesim.compression.wire import decode, encode
+from edgesim.compression.wire import decode_one_of, encode
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.device.device import Device
 from edgesim.device.mail import Announcement, Arrival, Envelope
@@ -47,6 +47,7 @@ from edgesim.fleet.transport.network import (
     Request,
 )
 from edgesim.fleet.transport.progress import Progress, Waiting
+from edgesim.gossip.algorithm import message_layouts
 from edgesim.storage.space import WaitForSpace
 
 Parameters = ParamSpec("Parameters")
@@ -92,7 +93,8 @@ class Host:
     ) -> None:
         self._space = space or WaitForSpace()
         self._devices = {device.index: device for device in devices}
-        self._layout = models[0].flat.layout
+        layouts = message_layouts(devices[0].participant.algorithm)
+        self._layouts = {layout.digest: layout for layout in layouts}
         # While a device holds a payload, other receivers of the same payload need not decode it
         # again.
         self._payloads: WeakValueDictionary[bytes, Payload] | None = (
@@ -191,7 +193,7 @@ class Host:
         parts of the message are checked.
         """
         try:
-            message = decode(envelope.data, self._layout, self._payloads)
+            message = decode_one_of(envelope.data, self._layouts, self._payloads)
         except WireError as error:
             _log.warning("refused a message of %d bytes: %s", len(envelope.data), error)
             return Acknowledgement(accepted=False)

@@ -1,0 +1,84 @@
+"""Checks that a scenario's graph, pace and compressor are those that its algorithm is right for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgesim.assembly.equipment import has_batteries
+from edgesim.errors import ScenarioError
+from edgesim.gossip.algorithm import (
+    Algorithm,
+    Exchanges,
+    Form,
+    graph_problem,
+    message_layouts,
+    needed_exchanges,
+    needs_exact_messages,
+)
+from edgesim.scenario.schema import Scenario
+from topologies import Schedule, first_exchange
+
+
+def check_limits(
+    scenario: Scenario,
+    named: Form,
+    algorithm: Algorithm[Any],
+    schedule: Schedule,
+    exchanges: Exchanges,
+) -> None:
+    """Refuse what an algorithm is not made for.
+
+    Args:
+        scenario: of the fleet.
+        named: class that the scenario names.
+        algorithm: made of it.
+        schedule: graphs of the fleet.
+        exchanges: properties of its exchanges.
+
+    Raises:
+        ScenarioError: the algorithm would be wrong here; says for which key, and the remedy.
+    """
+    name, needed = f"gossip.algorithm: {scenario.gossip.algorithm}", needed_exchanges(named)
+    if needed != "any" and not exchanges.are_fixed:
+        raise ScenarioError(_why_not_fixed(scenario, name))
+    if needed == "balanced" and not exchanges.are_balanced:
+        raise ScenarioError(
+            f"topology.kind is {scenario.topology.kind}, with weights that are not doubly "
+            f"stochastic; {name} needs such weights: set topology.weights: metropolis, or choose a "
+            "graph whose devices have equally many neighbours"
+        )
+    if needs_exact_messages(named):
+        form = algorithm.compressor.form(message_layouts(algorithm)[0])
+        if not form.is_exact:
+            wrong = f"kind is {algorithm.compressor.name}"
+            if algorithm.compressor.name == "identity":
+                wrong = f"values is {form.code.label}"
+            raise ScenarioError(
+                f"gossip.compressor.{wrong}; {name} sends whole vectors in fp32, since rounding "
+                "errors would add up: remove gossip.compressor"
+            )
+    if exchanges.are_fixed:
+        graph = schedule.graph(first_exchange(schedule))
+        if problem := graph_problem(algorithm, graph):
+            raise ScenarioError(f"topology.kind is {scenario.topology.kind}; {name}: {problem}")
+
+
+def _why_not_fixed(scenario: Scenario, name: str) -> str:
+    """The key because of which exchanges differ, and the remedy."""
+    fleet = scenario.fleet
+    if not fleet.rules.waits_for_all:
+        return (
+            f"fleet.pace is {fleet.pace}; {name} needs every message in its round: set lockstep, "
+            "or choose choco or gradient_push"
+        )
+    if fleet.churn is not None:
+        return f"fleet.churn is set; {name} needs the same devices in every exchange: remove it"
+    if has_batteries(scenario):
+        return (
+            f"a device has a battery and leaves when it is empty; {name} needs the same devices in "
+            "every exchange: set battery_wh: plugged_in"
+        )
+    return (
+        f"topology.kind is {scenario.topology.kind}, whose graph changes; {name} needs the same "
+        "graph in every exchange: choose a fixed one"
+    )

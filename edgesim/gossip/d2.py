@@ -1,0 +1,120 @@
+"""D2: a correction keeps devices with unlike data at the common minimum.
+
+Source: reference.md, section 13; Tang et al. 2018 (arXiv 1803.07068); `d2` of RelaySGD's code.
+
+Symbols:
+    x: model (u is 1 throughout)   x~: x after the local step   x+: after gossip
+    c: correction   eta: averaging rate   w_e: mixing weight of an edge
+    W: mixing matrix of the weights eta w_e
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import networkx as nx
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgesim.compression.compressors import Compressor
+from edgesim.gossip.algorithm import Buffers, GossipState, NeededExchanges, OutEdge, Share
+from edgesim.hardware.work import Work, vector_work
+from edgesim.learning.parameters import ParameterLayout
+
+LEAST_EIGENVALUE = -1 / 3
+"""Of W; at it and below, differences of devices do not vanish (Tang et al. 2018, assumption 1)."""
+
+_MARGIN = 1e-9  # of an eigenvalue, for rounding
+_MOST_DEVICES = 3000  # whose eigenvalues are computed
+
+
+@dataclass(slots=True)
+class D2State(GossipState):
+    """Adds the correction c, shape (D,); over all devices it sums to zero."""
+
+    c: Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class D2:
+    """D2: each device corrects its next model by what gossip changed in the last.
+
+    Source: docs/reference.md, section 13. It needs a fixed graph with symmetric weights whose
+    least eigenvalue is above -1/3; an averaging rate below 1 raises it. It sends whole vectors, as
+    rounding errors would add up in c. It keeps the mean of x.
+
+    Attributes:
+        averaging_rate: eta; 1 is D2 as published.
+        compressor: an `Identity` that rounds nothing.
+    """
+
+    keeps_edges: ClassVar[bool] = False
+    needs_one_graph: ClassVar[bool] = True
+    needs_exchanges: ClassVar[NeededExchanges] = "balanced"
+    needs_exact_messages: ClassVar[bool] = True
+
+    compressor: Compressor
+    layout: ParameterLayout
+    averaging_rate: float = 1.0
+    name: str = "d2"
+
+    def graph_problem(self, graph: nx.DiGraph[int]) -> str:
+        """Reason why the weights of a graph do not let devices come together."""
+        if len(graph) > _MOST_DEVICES:
+            return (
+                f"its eigenvalues are computed for {_MOST_DEVICES:,} devices at most; "
+                "use fewer devices, or gradient_tracking"
+            )
+        W = nx.to_numpy_array(graph, nodelist=range(len(graph)), weight="weight")
+        W += np.diag(1 - W.sum(1))
+        least = float(np.linalg.eigvalsh((W + W.T) / 2)[0])
+        eta = self.averaging_rate
+        if 1 - eta * (1 - least) > LEAST_EIGENVALUE + _MARGIN:
+            return ""
+        return (
+            f"the least eigenvalue of the weights must be above -1/3, and is "
+            f"{1 - eta * (1 - least):.4g}; set gossip.averaging_rate below "
+            f"{(1 - LEAST_EIGENVALUE) / (1 - least):.3g}"
+        )
+
+    def init(self, x: Tensor, in_weights: Mapping[int, float]) -> D2State:  # noqa: ARG002
+        """State with c = 0."""
+        return D2State(x, 1.0, torch.zeros_like(x))
+
+    def send_(
+        self, state: D2State, out_edges: Sequence[OutEdge], rng: np.random.Generator
+    ) -> list[Share]:
+        """Send v = x~ + c; set c = -x~ and x = (1 - eta (1 - w_self)) v."""
+        if not out_edges:
+            return []
+        x, c = state.x, state.c
+        message = self.compressor.compress(c.add_(x), self.layout, rng)
+        v, leaving = c, self.averaging_rate * sum(edge.weight for edge in out_edges)
+        kept = v * (1 - leaving)
+        torch.neg(x, out=c)
+        x.copy_(kept)
+        return [Share(edge.receiver, edge.weight, state.u, message) for edge in out_edges]
+
+    def absorb_(self, state: D2State, received: Sequence[Share]) -> None:
+        """Set x+ = x + sum_e eta w_e v; then c = x+ - x~, which is x+ - x + gamma d."""
+        if not received:
+            return
+        for share in received:
+            share.payload.add_to_(state.x, scale=self.averaging_rate * share.weight)
+        state.c.add_(state.x)
+
+    def work(self, out_degree: int, in_degree: int) -> Work:
+        """Work of one round's gossip, as defined by `Algorithm.work`."""
+        n, message = self.layout.numel, self.compressor.form(self.layout)
+        send = vector_work(n, ops=1, passes=3) + message.compress_work()  # v = x~ + c
+        send += vector_work(n, ops=1, passes=2) * 2  # x = (1 - ...) v, c = -x~
+        correct = vector_work(n, ops=1, passes=3)  # c += x+
+        absorb = message.add_times_work() * in_degree + correct * min(in_degree, 1)
+        return send * min(out_degree, 1) + absorb
+
+    def buffers(self, out_degree: int, in_degree: int) -> Buffers:  # noqa: ARG002
+        """One vector, c, one message, and (1 - ...) v while c changes."""
+        return Buffers(kept=1, payloads=min(out_degree, 1), operands=1, models=0)

@@ -1,0 +1,114 @@
+"""Momentum Tracking: gradient tracking of the local momentum, mixing x before the step.
+
+Source: reference.md, section 13; Takezawa et al. 2023 (arXiv 2209.15505); `MTOptimizer` of their
+code. The momentum m is that of the optimizer: heavy ball as published, training.optimizer.nesterov
+false.
+
+Symbols:
+    x: model (u is 1 throughout), after the last exchange   x~: x - gamma m   c: correction
+    s: x~ - x, -gamma m for one step   x+, c+: after gossip   C: gamma c
+    eta: averaging rate   w_e: mixing weight of an edge
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgesim.compression.compressors import Compressor
+from edgesim.gossip.algorithm import Buffers, NeededExchanges, OutEdge, Share
+from edgesim.gossip.gradient_tracking import TrackingState
+from edgesim.gossip.two_vectors import add_both_, compress_both, form_of_both, twice
+from edgesim.hardware.work import Work, vector_work
+from edgesim.learning.parameters import ParameterLayout
+
+
+@dataclass(slots=True)
+class MomentumTrackingState(TrackingState):
+    """The correction is C = gamma c, so that it adds to x; it follows the learning rate.
+
+    Attributes:
+        gamma: learning rate that C belongs to; 0 before the first step.
+    """
+
+    gamma: float = 0.0
+
+    def take_rate_(self, gamma: float) -> None:
+        """Rescale C to a learning rate."""
+        if self.gamma not in {0.0, gamma}:
+            self.c.mul_(gamma / self.gamma)
+        self.gamma = gamma
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MomentumTracking:
+    """Momentum Tracking: two vectors a message, the model and the corrected momentum.
+
+    Source: docs/reference.md, section 13. It needs a fixed graph in lockstep with doubly stochastic
+    weights, one-way links included, and sends whole vectors. The mean of x moves by the mean
+    momentum. Differs from the authors' code: c and m start at zero, since their start takes an
+    average over all devices.
+
+    Attributes:
+        averaging_rate: eta; 1 is the published method.
+        compressor: an `Identity` that rounds nothing.
+    """
+
+    keeps_edges: ClassVar[bool] = False
+    needs_exchanges: ClassVar[NeededExchanges] = "balanced"
+    needs_exact_messages: ClassVar[bool] = True
+
+    compressor: Compressor
+    layout: ParameterLayout
+    averaging_rate: float = 1.0
+    name: str = "momentum_tracking"
+
+    @property
+    def message_layouts(self) -> tuple[ParameterLayout, ...]:
+        """Of the two vectors of a message."""
+        return (twice(self.layout),)
+
+    def init(self, x: Tensor, in_weights: Mapping[int, float]) -> MomentumTrackingState:  # noqa: ARG002
+        """State with c = 0."""
+        return MomentumTrackingState(x, 1.0, torch.zeros_like(x), x.clone())
+
+    def send_(
+        self, state: MomentumTrackingState, out_edges: Sequence[OutEdge], rng: np.random.Generator
+    ) -> list[Share]:
+        """Send x and C + s; keep the own weight of both, add s + C to x, take s from C."""
+        if not out_edges:
+            return []
+        x, C, before = state.x, state.c, state.before
+        s = x.sub_(before)  # x becomes s
+        C.add_(s)
+        message = compress_both(self.compressor, self.layout, before, C, rng)
+        kept = 1 - self.averaging_rate * sum(edge.weight for edge in out_edges)
+        before.mul_(kept).add_(C)  # x+ without what arrives
+        C.mul_(kept).sub_(s)
+        x.copy_(before)
+        return [Share(edge.receiver, edge.weight, state.u, message) for edge in out_edges]
+
+    def absorb_(self, state: MomentumTrackingState, received: Sequence[Share]) -> None:
+        """Set x+ += eta w_e x and C+ += eta w_e (C + s) for each share."""
+        if not received:
+            return
+        add_both_(state.x, state.c, received, self.averaging_rate)
+        state.before.copy_(state.x)
+
+    def work(self, out_degree: int, in_degree: int) -> Work:
+        """Work of one round's gossip, as defined by `Algorithm.work`."""
+        n, message = self.layout.numel, form_of_both(self.compressor, self.layout)
+        send = vector_work(n, ops=1, passes=3) * 2 + message.compress_work()  # s, C + s
+        send += vector_work(n, ops=2, passes=3) * 2 + vector_work(n, ops=0, passes=2)
+        copy = vector_work(n, ops=0, passes=2)
+        absorb = message.add_times_work() * in_degree + copy * min(in_degree, 1)
+        return send * min(out_degree, 1) + absorb
+
+    def buffers(self, out_degree: int, in_degree: int) -> Buffers:  # noqa: ARG002
+        """Two vectors, c and x before the step, and two that are sent."""
+        return Buffers(kept=2, payloads=min(out_degree, 1), operands=2, models=0)

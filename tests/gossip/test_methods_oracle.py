@@ -1,0 +1,279 @@
+"""The methods for skewed data against dense recursions, in float64, to 1e-12 (reference.md, 13)."""
+
+from __future__ import annotations
+
+import gossip_oracle
+import methods_oracle as oracle
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from fleet_of_algorithms import AlgorithmFleet
+
+from edgesim.compression import Identity, TopK
+from edgesim.gossip import (
+    D2,
+    ChocoIclr,
+    GlobalUpdateTracking,
+    GradientTracking,
+    MomentumTracking,
+    RelaySgd,
+)
+from edgesim.learning.parameters import ParameterLayout
+
+LAYOUT = ParameterLayout.from_shapes([(4, 5), (7,), (3, 3)])
+D = LAYOUT.numel
+IDENTITY = Identity(values="fp64")
+TOLERANCE = 1e-12
+SEEDS = range(6)
+RATES = [0.05] * 12 + [0.005] * 12  # a milestone
+CONSTANT = [0.05] * 24
+
+
+def problem(n, seed):
+    """Quadratic losses with different minima and curvatures: start, gradient."""
+    rng = np.random.default_rng(seed)
+    minima, curvatures = rng.normal(size=(n, D)), rng.uniform(0.5, 1.5, size=(n, D))
+    start = np.repeat(rng.normal(size=(1, D)), n, axis=0)
+    return start, lambda Z: curvatures * (Z - minima)
+
+
+def graph(seed, *, symmetric=True):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 9))
+    make = oracle.metropolis_weights if symmetric else oracle.doubly_stochastic
+    return n, make(n, rng)
+
+
+def made(kind, **options):
+    return kind(**{"compressor": IDENTITY, "layout": LAYOUT, **options})
+
+
+def assert_follows(algorithm, X, W, rates, gradient, expected):
+    fleet = AlgorithmFleet(algorithm, X, W, LAYOUT)
+    for gamma, want in zip(rates, expected, strict=True):
+        fleet.step(gradient, gamma)
+        fleet.absorb(fleet.send(W))
+        np.testing.assert_allclose(fleet.X, want, rtol=0, atol=TOLERANCE)
+    return fleet
+
+
+@pytest.mark.parametrize("keep", [None, 0.3])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_choco_iclr(seed, keep):
+    n, W = graph(seed, symmetric=seed % 2 == 0)
+    X, gradient = problem(n, seed)
+    C = gossip_oracle.identity if keep is None else gossip_oracle.top_k(LAYOUT.sizes, keep)
+    compressor = IDENTITY if keep is None else TopK(keep=keep, values="fp64")
+    eta = 0.8 if keep is None else 0.1
+    algorithm = made(ChocoIclr, compressor=compressor, averaging_rate=eta)
+    expected = oracle.choco_iclr(X, W, RATES, gradient, eta, C)
+    fleet = assert_follows(algorithm, X, W, RATES, gradient, expected)
+    S = gossip_oracle.off_diagonal(W) @ np.stack([state.h.numpy() for state in fleet.states])
+    np.testing.assert_allclose([state.S.numpy() for state in fleet.states], S, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("eta", [1.0, 0.6])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_d2(seed, eta):
+    n, W = graph(seed)
+    X, gradient = problem(n, seed)
+    expected = oracle.d2(X, oracle.lazy(W, eta), RATES, gradient)
+    assert_follows(made(D2, averaging_rate=eta), X, W, RATES, gradient, expected)
+
+
+@pytest.mark.parametrize("eta", [1.0, 0.6])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_gradient_tracking(seed, eta):
+    n, W = graph(seed, symmetric=seed % 2 == 0)
+    X, gradient = problem(n, seed)
+    expected = oracle.gradient_tracking(X, oracle.lazy(W, eta), RATES, gradient)
+    assert_follows(made(GradientTracking, averaging_rate=eta), X, W, RATES, gradient, expected)
+
+
+class HeavyBall:
+    """Steps with a momentum of each device's own, as an optimizer takes them."""
+
+    def __init__(self, gradient, beta):
+        self.gradient, self.beta, self.m = gradient, beta, 0.0
+
+    def __call__(self, Z):
+        self.m = self.beta * self.m + self.gradient(Z)
+        return self.m
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.9])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_momentum_tracking(seed, beta):
+    n, W = graph(seed, symmetric=seed % 2 == 0)
+    X, gradient = problem(n, seed)
+    eta = 1.0 if seed < 3 else 0.6
+    expected = oracle.momentum_tracking(X, oracle.lazy(W, eta), RATES, gradient, beta)
+    algorithm = made(MomentumTracking, averaging_rate=eta)
+    assert_follows(algorithm, X, W, RATES, HeavyBall(gradient, beta), expected)
+
+
+@pytest.mark.parametrize(("mu", "beta"), [(0.0, 0.0), (0.9, 0.0), (0.06, 0.9), (0.0, 0.9)])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_global_update_tracking(seed, mu, beta):
+    n, W = graph(seed)
+    X, gradient = problem(n, seed)
+    eta = 1.0 if seed < 3 else 0.6
+    expected = oracle.gut(X, oracle.lazy(W, eta), RATES, gradient, mu, beta)
+    algorithm = made(GlobalUpdateTracking, mu=mu, momentum=beta, averaging_rate=eta)
+    assert_follows(algorithm, X, W, RATES, gradient, expected)
+
+
+def weights_of(tree):
+    """Weights of a tree, which RelaySGD ignores."""
+    A = nx.to_numpy_array(tree, nodelist=range(len(tree)))
+    return A / (A.sum(0) + 1) + np.diag(1 / (A.sum(0) + 1))
+
+
+def random_tree(seed):
+    n = int(np.random.default_rng(seed).integers(2, 10))
+    return nx.random_labeled_tree(n, seed=seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_relay_sgd(seed):
+    tree = random_tree(seed)
+    X, gradient = problem(len(tree), seed)
+    expected = oracle.relay_sum(X, tree, RATES, gradient)
+    assert_follows(made(RelaySgd), X, weights_of(tree), RATES, gradient, expected)
+
+
+# --- Limit cases: where a method is a simpler one, or a published form of itself.
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_d2_and_gradient_tracking_equal_their_published_forms(seed):
+    n, W = graph(seed)
+    X, gradient = problem(n, seed)
+    d2 = oracle.d2_as_published(X, W, CONSTANT, gradient)
+    assert_follows(made(D2), X, W, CONSTANT, gradient, d2)
+    tracking = oracle.tracking_as_published(X, W, CONSTANT, gradient)
+    assert_follows(made(GradientTracking), X, W, CONSTANT, gradient, tracking)
+
+
+def test_with_complete_information_d2_and_gradient_tracking_are_the_plain_average():
+    """W = 1/n: every model is the mean, and the corrections have no effect on it."""
+    n, W = 6, np.full((6, 6), 1 / 6)
+    X, gradient = problem(n, 1)
+    for kind in (D2, GradientTracking):
+        mean = oracle.local_sgd(X, CONSTANT, gradient, every=1)
+        assert_follows(made(kind), X, W, CONSTANT, gradient, mean)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_without_skew_corrections_vanish(seed):
+    """Equal data: D2 and gradient tracking adapt then combine, all others combine then adapt."""
+    n, W = graph(seed)
+    X, _ = problem(n, seed)
+
+    def gradient(Z):
+        return 0.7 * (Z - 1)
+
+    for kind, options in (
+        (D2, {}),
+        (GradientTracking, {}),
+        (MomentumTracking, {}),
+        (GlobalUpdateTracking, {"mu": 0.5}),
+    ):
+        one = oracle.d_psgd(X, W, CONSTANT, gradient, steps_first=True)
+        if kind is GlobalUpdateTracking:
+            # All models stay equal, and tracking repeats nothing: y = delta.
+            one = oracle.d_psgd(X, W, CONSTANT, gradient, steps_first=False)
+        assert_follows(made(kind, **options), X, W, CONSTANT, gradient, one)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_without_compression_choco_iclr_and_untracked_gut_combine_then_adapt(seed):
+    n, W = graph(seed)
+    X, gradient = problem(n, seed)
+    for algorithm in (made(GlobalUpdateTracking, mu=0.0),):
+        one = oracle.d_psgd(X, W, RATES, gradient, steps_first=False)
+        assert_follows(algorithm, X, W, RATES, gradient, one)
+    # CHOCO's public copies start at zero, so the first exchange makes them known and mixes nothing.
+    fleet = AlgorithmFleet(made(ChocoIclr, averaging_rate=1.0), X, W, LAYOUT)
+    want = X
+    for t, gamma in enumerate(RATES):
+        want = (W if t else np.eye(n)) @ want - gamma * gradient(want)
+        fleet.step(gradient, gamma)
+        fleet.absorb(fleet.send(W))
+        np.testing.assert_allclose(fleet.X, want, rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_relay_sgd_gives_the_exact_mean_after_as_many_rounds_as_the_tree_is_wide(seed):
+    tree, rng = random_tree(seed), np.random.default_rng(seed)
+    n, W = len(tree), weights_of(tree)
+    fleet = AlgorithmFleet(made(RelaySgd), np.zeros((n, D)), W, LAYOUT)
+    X = rng.normal(size=(n, D))
+    diameter = nx.diameter(tree)
+    for t in range(diameter):
+        is_exact = np.allclose(fleet.X, X.mean(0), atol=TOLERANCE)
+        assert t == 0 or not is_exact
+        for state, row in zip(fleet.states, X, strict=True):
+            state.x.copy_(torch.from_numpy(row))
+        fleet.absorb(fleet.send(W))
+    np.testing.assert_allclose(fleet.X, np.repeat(X.mean(0)[None], n, 0), rtol=0, atol=TOLERANCE)
+
+
+def test_relay_sgd_of_two_devices_is_all_reduce():
+    tree = nx.path_graph(2)
+    X, gradient = problem(2, 3)
+    mean = oracle.local_sgd(X, RATES, gradient, every=1)
+    assert_follows(made(RelaySgd), X, weights_of(tree), RATES, gradient, mean)
+
+
+@pytest.mark.parametrize(
+    "kind", [ChocoIclr, D2, GradientTracking, MomentumTracking, GlobalUpdateTracking]
+)
+def test_the_mean_moves_by_the_mean_step_alone(kind):
+    """What gossip must not change: the mean of the models."""
+    n, W = graph(5)
+    X, gradient = problem(n, 5)
+    options = {"averaging_rate": 1.0} if kind is ChocoIclr else {}
+    fleet = AlgorithmFleet(made(kind, **options), X, W, LAYOUT)
+    for gamma in RATES:
+        before = fleet.X
+        fleet.step(gradient, gamma)
+        fleet.absorb(fleet.send(W))
+        moved = -gamma * gradient(before).mean(0)
+        np.testing.assert_allclose(fleet.X.mean(0) - before.mean(0), moved, atol=TOLERANCE)
+
+
+def test_corrections_bring_devices_with_unlike_data_to_one_point():
+    """Quadratic losses, constant rate: D-PSGD keeps devices apart, these recursions do not."""
+    n, W = graph(5)
+    X, gradient = problem(n, 5)
+    W, rates = oracle.lazy(W, 0.9), [0.05] * 1000
+
+    def spread(recursion):
+        *_, last = recursion
+        return np.abs(last - last.mean(0)).max()
+
+    assert spread(oracle.d_psgd(X, W, rates, gradient, steps_first=True)) > 1e-3
+    assert spread(oracle.d2(X, W, rates, gradient)) < 1e-8
+    assert spread(oracle.gradient_tracking(X, W, rates, gradient)) < 1e-8
+    assert spread(oracle.momentum_tracking(X, W, rates, gradient, 0.5)) < 1e-8
+
+
+def ring(n):
+    return (np.eye(n) + np.roll(np.eye(n), 1, axis=0) + np.roll(np.eye(n), -1, axis=0)) / 3
+
+
+@pytest.mark.parametrize(("n", "fits"), [(8, False), (5, True)])
+def test_d2_names_graphs_on_which_it_does_not_converge(n, fits):
+    """The ring of 8 has the eigenvalue -1/3, that of 5 has -0.206."""
+    W = nx.from_numpy_array(ring(n) - np.eye(n) / 3, create_using=nx.DiGraph)
+    problem_found = made(D2).graph_problem(W)
+    assert ("set gossip.averaging_rate below 1" in problem_found) is not fits
+    assert made(D2, averaging_rate=0.9).graph_problem(W) == ""
+
+
+def test_relay_sgd_names_graphs_that_are_no_tree():
+    assert "tree" in made(RelaySgd).graph_problem(nx.path_graph(4, create_using=nx.DiGraph))
+    assert "tree" in made(RelaySgd).graph_problem(nx.cycle_graph(4).to_directed())
+    assert made(RelaySgd).graph_problem(nx.path_graph(4).to_directed()) == ""
