@@ -291,7 +291,7 @@ def decode_one_of(
     first = next(iter(layouts.values()))
     if len(layouts) == 1 or len(data) < HEADER.size:
         return decode(data, first, cache)
-    header = _Header._make(HEADER.unpack_from(data))
+    header = _Header._make(HEADER.unpack_from(bytes(data[: HEADER.size])))
     return decode(data, layouts.get(header.layout_digest, first), cache)
 
 
