@@ -35,6 +35,7 @@ from edgesim.assembly.rate_search.search import FoundRate, with_found_rate
 from edgesim.assembly.rehearsal import TASK, rehearse, rehearse_task
 from edgesim.data.arrays import ArrayDataset, Shard
 from edgesim.data.images import Dataset
+from edgesim.data.photographs import Photographs, middle_squares, photographs_of
 from edgesim.data.shape import DataShape
 from edgesim.device.membership import turns_to_leave
 from edgesim.errors import ScenarioError, with_notes
@@ -89,10 +90,19 @@ class PreparedRun:
         used = self._train_samples
         return [used.take(np.searchsorted(self._used, indices)) for indices in self.indices]
 
+    def shard_bytes(self) -> list[int]:
+        """Bytes of each device's inputs and targets."""
+        used = self._train_samples if self._has_photographs else None
+        if not isinstance(used, Photographs):
+            return [len(indices) * self.dataset.bytes_per_sample for indices in self.indices]
+        of_image = used.sizes_N2.prod(axis=1) * used.channels + used.labels.itemsize
+        places = (np.searchsorted(self._used, indices) for indices in self.indices)
+        return [int(of_image[chosen].sum()) for chosen in places]
+
     def digest(self, compute: Compute) -> str:
         """Digest of all that determines the result: scenario, samples, accelerator and back end."""
         digest = blake2b(digest_size=16)
-        no_part = {"recovery": RecoverySection(), "metrics": MetricsSection()}
+        no_part = {"recovery": RecoverySection(), "metrics": MetricsSection(), "paper": None}
         scenario = self.scenario.model_copy(update=no_part)
         digest.update(scenario.model_dump_json().encode())
         digest.update(repr((compute, self.data)).encode())
@@ -171,16 +181,29 @@ class PreparedRun:
 
     @cached_property
     def _train_samples(self) -> Shard:
+        if self._has_photographs and isinstance(self.dataset, Dataset):
+            return photographs_of(self.dataset.train, self._used)
         return self.dataset.train.take(self._used)
 
     @cached_property
     def _test_samples(self) -> Shard:
-        return self.dataset.test.take(self._tested)
+        return self._of_test(self._tested)
+
+    @property
+    def _has_photographs(self) -> bool:
+        """Whether images keep their aspect ratio until crops are taken of them."""
+        return self.scenario.data.augment == "resized_crop_flip"
+
+    def _of_test(self, indices: NDArray[np.int64]) -> Shard:
+        """Some test samples."""
+        if self._has_photographs and isinstance(self.dataset, Dataset):
+            return middle_squares(self.dataset.test, indices)
+        return self.dataset.test.take(indices)
 
     @cached_property
     def _held_out_samples(self) -> Shard:
         """Test samples that are some device's own, in the order of the split."""
-        return self.dataset.test.take(np.unique(np.concatenate(self.held_out)))
+        return self._of_test(np.unique(np.concatenate(self.held_out)))
 
 
 def _paths_in(options: object) -> Iterator[Path]:
@@ -223,6 +246,7 @@ def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = T
     scenario, schedule = name_devices(scenario)
     check_hardware(scenario, schedule)
     _check_targets(scenario, dataset)
+    _check_augmentation(scenario, dataset)
     model, batch = _check_model(scenario, dataset), example_batch(dataset)
     num_epochs = ceil(training.num_rounds / training.rounds_per_epoch)
     rehearse(scenario, schedule, model, batch, num_epochs)
@@ -258,6 +282,18 @@ def _check_targets(scenario: Scenario, dataset: Dataset | ArrayDataset) -> None:
             f"training.task is {scenario.training.task}: a target must be {wanted.description}; "
             f"those of {dataset.name} are {labels.dtype} of shape {labels.shape[1:]}: choose "
             "another task, or data.source"
+        )
+
+
+def _check_augmentation(scenario: Scenario, dataset: Dataset | ArrayDataset) -> None:
+    """Refuse crops of what is no image, or no square."""
+    if scenario.data.augment != "resized_crop_flip":
+        return
+    shape = dataset.image_shape
+    if isinstance(dataset, ArrayDataset) or shape[1] != shape[2]:
+        raise ScenarioError(
+            f"data.augment is resized_crop_flip, which takes square crops of images; inputs of "
+            f"{dataset.name} have shape {shape}: choose another, or give data.image_size"
         )
 
 

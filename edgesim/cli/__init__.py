@@ -16,6 +16,7 @@ import typer
 
 from edgesim.assembly.own_errors import has_own_code
 from edgesim.cli.catalog_names import What
+from edgesim.cli.data import data_commands
 from edgesim.cli.output import OutputError, refuse_more_output
 from edgesim.cli.output import err as _err
 from edgesim.cli.output import out as _out
@@ -36,6 +37,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # its boxes cut long names
     add_completion=False,
 )
+app.add_typer(data_commands, name="data", short_help="Fetch datasets.")
 # Error of a command line that cannot be parsed; typer has no public name for the base class.
 _UsageError: type[typer.BadParameter] = typer.BadParameter.__mro__[1]
 
@@ -50,6 +52,10 @@ Overrides = Annotated[
 ]
 
 
+Scale = Annotated[
+    float | None,
+    typer.Option(help="Shorten training, schedule and evaluations to this share, above 0 to 1."),
+]
 Address = Annotated[str | None, typer.Option(help="Ray cluster to use; default: start one here.")]
 Dashboard = Annotated[bool, typer.Option(help="Start the Ray dashboard with a new cluster.")]
 
@@ -86,10 +92,11 @@ def run(
     ] = False,
     address: Address = None,
     dashboard: Dashboard = True,
+    scale: Scale = None,
 ) -> None:
     """Train the fleet of a scenario."""
     with _shown(f"reading {scenario}") as view:
-        checked = _check(scenario, overrides or (), reads_images=True)
+        checked = _check(scenario, overrides or (), reads_images=True, scale=scale)
         from edgesim.api.runs import train
         from edgesim.cli.answers import result_table
 
@@ -222,14 +229,21 @@ def report(
             help="Page to write; default: report.html in the run, or here of several.",
         ),
     ] = None,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="Print what the paper reports beside what was measured.")
+    ] = False,
 ) -> None:
     """Write what happened in a run, or in several side by side, as one HTML page.
 
     The page opens in a browser without a network. Runs that are not finished are reported, too.
     """
-    from edgesim.report.report import write_report
+    from edgesim.report.report import write_paper_report, write_report
 
-    place, num_bytes = write_report(runs, out)
+    if paper:
+        targets, (place, num_bytes) = write_paper_report(runs, out)
+        show(targets, _out)
+    else:
+        place, num_bytes = write_report(runs, out)
     _out.print(f"report: {place} ({num_bytes / 1e6:.1f} MB)")
 
 
@@ -247,11 +261,12 @@ def sweep(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Cells at once; default: one for each core.")
     ] = None,
+    scale: Scale = None,
 ) -> int:
     """Run a scenario with many settings; the same command goes on with what is not finished."""
     from edgesim.cli.sweep import show_sweep
 
-    is_whole = show_sweep(file, overrides or (), out, workers, _out, _err.print)
+    is_whole = show_sweep(file, overrides or (), out, workers, _out, _err.print, scale)
     return 0 if is_whole else FAILED
 
 
@@ -305,7 +320,9 @@ def _shown(stage: str) -> Iterator[View]:
         yield view
 
 
-def _check(path: Path, overrides: Sequence[str], *, reads_images: bool) -> Checked:
+def _check(
+    path: Path, overrides: Sequence[str], *, reads_images: bool, scale: float | None = None
+) -> Checked:
     """Read and check a scenario, and print its notices.
 
     Every error and notice names the scenario's file. Images are read last: a run reads all images
@@ -314,6 +331,11 @@ def _check(path: Path, overrides: Sequence[str], *, reads_images: bool) -> Check
     from edgesim.scenario.files import load_scenario
 
     scenario = load_scenario(path, overrides)
+    if scale is not None:
+        from edgesim.scenario.scale import scaled
+
+        scenario = scaled(scenario, scale)
+        _err.print(f"{path}: --scale {scale:g}: {scenario.training.said}")
     from edgesim.api.checks import (
         check,  # imported late: it loads torch, which is not needed to refuse a file
     )

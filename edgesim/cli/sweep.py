@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from edgesim.cli.tables import show
-from edgesim.scenario.sweep import Sweep
+from edgesim.scenario.sweep import Sweep, scaled_sweep
 from edgesim.storage.store import Store
 from edgesim.study.tables.table import Table
 
@@ -30,6 +30,7 @@ def show_sweep(
     workers: int | None,
     console: Console,
     warn: Callable[[str], None],
+    scale: float | None = None,
 ) -> bool:
     """Run a sweep, print its table; False if cells failed.
 
@@ -40,6 +41,7 @@ def show_sweep(
         workers: cells at once; None: one for each core.
         console: to print on.
         warn: prints notices and errors.
+        scale: shortens the training of all cells to this share; None: does not.
 
     Raises:
         ScenarioError: a key, a value or a cell can't be used.
@@ -49,6 +51,9 @@ def show_sweep(
     from edgesim.sweeps.run import check_cells, default_place, read_sweep, run_sweep
 
     planned = read_sweep(file, overrides=overrides)
+    if scale is not None:
+        planned = scaled_sweep(planned, scale)
+        warn(f"{file}: --scale {scale:g}: {planned.cells[0].scenario.training.said}")
     place = str(out or default_place(planned))
     for notice in check_cells(planned, place, str(file)):
         warn(f"{file}: {notice}")

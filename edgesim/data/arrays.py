@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from edgesim.data.errors import DataError
 from edgesim.data.images import Dataset, LabelledImages
+from edgesim.data.photographs import Photographs
 
-Shard: TypeAlias = "LabelledImages | LabelledArrays"
+Shard: TypeAlias = "LabelledImages | LabelledArrays | Photographs"
 """Samples in memory, images or other arrays."""
 
 Transform = Callable[[NDArray[Any], np.random.Generator], NDArray[Any]]

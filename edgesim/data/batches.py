@@ -17,9 +17,10 @@ from torch import Tensor
 from edgesim.data.arrays import LabelledArrays, Shard, Transform
 from edgesim.data.errors import DataError
 from edgesim.data.images import LabelledImages
+from edgesim.data.photographs import Photographs
 from edgesim.streams import StreamPurpose, stream
 
-Augmentation = Literal["none", "flip", "crop_flip"]
+Augmentation = Literal["none", "flip", "crop_flip", "resized_crop_flip"]
 CROP_PADDING = 4  # pixels on each side: reference.md, section 5
 
 
@@ -35,7 +36,8 @@ class BatchStream:
         shard: the device's samples, at least one; never written to.
         batch_size: samples of a batch, at least 1.
         augment: "none"; "flip", mirrored left to right at random; "crop_flip", also shifted by up
-            to four pixels, with black borders.
+            to four pixels, with black borders; "resized_crop_flip", cropped at a random scale and
+            mirrored, of a shard of `Photographs`.
         mean: of each channel, pixels scaled to [0, 1].
         std: likewise.
         seed: of the scenario.
@@ -100,8 +102,12 @@ class BatchStream:
         rng = stream(self._seed, StreamPurpose.AUGMENT, self._device, round_index)
         if isinstance(self._shard, LabelledArrays):
             return _array_batch(self._shard, chosen, self._transform, rng)
-        images_NCHW = np.moveaxis(self._shard.images_NHWC[chosen], 3, 1)
-        augmented_NCHW = augment_images(images_NCHW, self._augment, rng)
+        if isinstance(self._shard, Photographs):
+            crops_NCHW = np.moveaxis(self._shard.random_crops(chosen, rng), 3, 1)
+            augmented_NCHW = _flipped(crops_NCHW, rng)
+        else:
+            images_NCHW = np.moveaxis(self._shard.images_NHWC[chosen], 3, 1)
+            augmented_NCHW = augment_images(images_NCHW, self._augment, rng)
         labels_N = torch.from_numpy(self._shard.labels[chosen])
         inputs_NCHW = normalise(augmented_NCHW, self._mean, self._std)
         if self._transform is not None:
@@ -137,6 +143,8 @@ def passes_over(
     std: tuple[float, ...],
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """One pass over all samples, images or arrays, in order and without augmentation."""
+    if isinstance(samples, Photographs):
+        samples = samples.centres()
     if isinstance(samples, LabelledImages):
         yield from evaluation_batches(samples.images_NHWC, samples.labels, batch_size, mean, std)
         return
@@ -192,6 +200,8 @@ def augment_images(
             return _flipped(images_NCHW, rng)
         case "crop_flip":
             return _cropped(_flipped(images_NCHW, rng), rng)
+        case "resized_crop_flip":
+            raise ValueError("random crops at random scales are taken of Photographs")
     assert_never(augment)
 
 

@@ -19,6 +19,7 @@ from edgesim.data.decoding import resized_samples
 from edgesim.data.errors import DataError
 from edgesim.data.images import Samples, Splits
 from edgesim.data.parquet import read_parquet_of
+from edgesim.data.published import fetcher
 from edgesim.data.shape import DataShape
 from edgesim.data.source import NamedSource
 from edgesim.data.torchvision_compat import torchvision_datasets
@@ -48,15 +49,6 @@ def read_cifar(variant: Variant) -> Callable[[Path, int | None], Splits | None]:
     return read
 
 
-def fetch_cifar(variant: Variant) -> Callable[[Path, int | None], None]:
-    """Downloader of a variant's original files."""
-
-    def fetch(folder: Path, _image_size: int | None) -> None:
-        getattr(torchvision_datasets(), variant)(folder, download=True)
-
-    return fetch
-
-
 def _open(variant: Variant, root: Path, *, train: bool) -> _TorchvisionCifar:
     try:
         dataset = getattr(torchvision_datasets(), variant)(root, train=train)
@@ -77,7 +69,8 @@ CIFAR10 = NamedSource(
     expects="cifar-10-batches-py/",
     read_original=read_cifar("CIFAR10"),
     read_parquet=read_parquet_of(num_classes=10),
-    fetch=fetch_cifar("CIFAR10"),
+    fetch=fetcher("cifar10"),
+    published="cifar10",
     # reference.md, section 5
     statistics=((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
     published_shape=DataShape((3, 32, 32), 10, 50_000),
@@ -88,6 +81,7 @@ CIFAR100 = NamedSource(
     expects="cifar-100-python/",
     read_original=read_cifar("CIFAR100"),
     read_parquet=read_parquet_of(num_classes=100),
-    fetch=fetch_cifar("CIFAR100"),
+    fetch=fetcher("cifar100"),
+    published="cifar100",
     published_shape=DataShape((3, 32, 32), 100, 50_000),
 )

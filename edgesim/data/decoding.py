@@ -122,6 +122,43 @@ def decode_images(
     return np.ascontiguousarray(images_NHWC[..., :1]) if all_grey else images_NHWC
 
 
+def decode_whole(
+    encoded: Iterable[EncodedImage], num_images: int, side: int, channels: int
+) -> list[NDArray[np.uint8]]:
+    """Decode images that keep their aspect ratio; they are scaled bilinearly and antialiased.
+
+    Args:
+        encoded: the images.
+        num_images: how many there are, at least 1.
+        side: of the shorter side, pixels; the longer one is rounded down.
+        channels: 1 for grey, 3 for colours.
+
+    Returns:
+        arrays of shape (height, width, channels).
+
+    Raises:
+        DataError: a file is no image, has an unknown format, or is too large; or all images
+            together take too much memory.
+    """
+    images = iter(encoded)
+    first = next(images)
+    check_split(first.where, num_images, side, side, channels)
+    num_threads = min(os.cpu_count() or 1, MAX_THREADS)
+    with ThreadPoolExecutor(num_threads, thread_name_prefix="decode") as pool:
+        return list(pool.map(lambda one: _whole(one, side, channels), chain([first], images)))
+
+
+def _whole(encoded: EncodedImage, side: int, channels: int) -> NDArray[np.uint8]:
+    with _naming(encoded):
+        data = encoded.read()
+        with _opened(data, encoded.where) as stored, _turn(stored.size):
+            image = _plain(stored).convert("L" if channels == 1 else "RGB")
+            shorter = min(image.size)
+            size = (image.width * side // shorter, image.height * side // shorter)
+            image = image.resize(size, Image.Resampling.BILINEAR)
+            return np.asarray(image).reshape(size[1], size[0], channels)
+
+
 def size_of(encoded: EncodedImage, image_size: int | None) -> tuple[int, int]:
     """Width and height that an image will have, from its header.
 

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgesim.data.decoding import EncodedImage, decode_images, is_coloured, size_of
+from edgesim.data.decoding import (
+    EncodedImage,
+    decode_images,
+    decode_whole,
+    is_coloured,
+    size_of,
+)
 from edgesim.data.images import Splits, StoredImages
 
 
@@ -40,7 +46,10 @@ class EncodedSplit:
             missing = channels // images_NHWC.shape[3]
             return images_NHWC if missing == 1 else np.repeat(images_NHWC, missing, axis=3)
 
-        return StoredImages(self.labels, (height, width, channels), read)
+        def read_whole(positions: NDArray[np.int64], side: int) -> list[NDArray[np.uint8]]:
+            return decode_whole(self.images(positions), len(positions), side, channels)
+
+        return StoredImages(self.labels, (height, width, channels), read, read_whole)
 
     def _first(self) -> Iterator[EncodedImage]:
         return self.images(np.zeros(1, np.int64))

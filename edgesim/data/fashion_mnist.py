@@ -21,9 +21,9 @@ from edgesim.data.decoding import resized_samples
 from edgesim.data.errors import DataError
 from edgesim.data.images import Samples, Splits, first_label_outside
 from edgesim.data.parquet import read_parquet_of
+from edgesim.data.published import fetcher
 from edgesim.data.shape import DataShape
 from edgesim.data.source import NamedSource
-from edgesim.data.torchvision_compat import torchvision_datasets
 
 DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")  # of Debian's dataset-fashion-mnist
 CLASS_NAMES = (
@@ -55,11 +55,6 @@ def read_fashion_mnist(folder: Path, image_size: int | None) -> Splits | None:
             train, test = (_read_split(raw, split, image_size) for split in ("train", "t10k"))
             return Splits(train, test, CLASS_NAMES)
     return None
-
-
-def fetch_fashion_mnist(folder: Path, _image_size: int | None) -> None:
-    """Download the original files, below `folder`."""
-    torchvision_datasets().FashionMNIST(folder, download=True)
 
 
 def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
@@ -122,7 +117,8 @@ FASHION_MNIST = NamedSource(
     expects="the four IDX files (Debian's package dataset-fashion-mnist has them)",
     read_original=read_fashion_mnist,
     read_parquet=read_parquet_of(num_classes=10),
-    fetch=fetch_fashion_mnist,
+    fetch=fetcher("fashion_mnist"),
+    published="fashion_mnist",
     default_path=DEBIAN_FOLDER,
     published_shape=DataShape((1, 28, 28), 10, 60_000),
 )

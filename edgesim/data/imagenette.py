@@ -1,7 +1,7 @@
 """Imagenette: ten classes of ImageNet, in the folders of its original archives.
 
-Differs from reference.md, section 5: each image is resized once, by scaling and taking the middle
-square; the paper's code takes a random crop at a random scale in each epoch.
+Each image is scaled once, and its middle square is taken. With `data.augment: resized_crop_flip`
+it is cropped at random in each epoch, as in reference.md, section 5 (photographs.py).
 
 Source: J. Howard, https://github.com/fastai/imagenette
 """
@@ -14,9 +14,9 @@ from edgesim.data.errors import DataError
 from edgesim.data.image_folder import read_image_folder
 from edgesim.data.images import Splits
 from edgesim.data.parquet import read_parquet_of
+from edgesim.data.published import fetch_published
 from edgesim.data.shape import DataShape
 from edgesim.data.source import NamedSource
-from edgesim.data.torchvision_compat import torchvision_datasets
 
 FOLDERS = {"160px": "imagenette2-160", "320px": "imagenette2-320", "full": "imagenette2"}
 SHORTER_SIDE = {"160px": 160, "320px": 320}  # pixels; "full" is as photographed
@@ -71,9 +71,7 @@ def fetch_imagenette(folder: Path, image_size: int | None) -> None:
     Raises:
         DataError: no image size is given.
     """
-    size = _smallest_sufficient(image_size)
-    for split in ("train", "val"):
-        torchvision_datasets().Imagenette(folder, split, size, download=True)
+    fetch_published("imagenette", folder, _smallest_sufficient(image_size))
 
 
 def _smallest_sufficient(image_size: int | None) -> str:
@@ -88,6 +86,7 @@ IMAGENETTE = NamedSource(
     read_original=read_imagenette,
     read_parquet=read_parquet_of(num_classes=10),
     fetch=fetch_imagenette,
+    published="imagenette",
     # reference.md, section 5; those of torchvision.models.
     statistics=((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     published_shape=DataShape((3, 160, 160), 10, 9_469),

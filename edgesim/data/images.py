@@ -92,11 +92,14 @@ class StoredImages:
         image_shape_HWC: height, width, channels of every image.
         read: gives the images at increasing positions, shape (positions, H, W, C); raises a
             DataError for one that can't be read.
+        read_whole: the same of images that keep their aspect ratio, scaled so that the shorter side
+            has so many pixels; None where there are none.
     """
 
     labels: NDArray[np.int64]
     image_shape_HWC: tuple[int, int, int]  # noqa: N815  # shape suffix
     read: Callable[[NDArray[np.int64]], NDArray[np.uint8]]
+    read_whole: Callable[[NDArray[np.int64], int], list[NDArray[np.uint8]]] | None = None
 
     @cached_property
     def images_NHWC(self) -> NDArray[np.uint8]:  # noqa: N802  # shape suffix

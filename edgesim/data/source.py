@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from edgesim.data.errors import DataError
+from edgesim.data.errors import DataError, MissingFilesError
 from edgesim.data.images import Splits, Statistics
+from edgesim.data.published import fetch_hint
 from edgesim.data.shape import DataShape
 
 Reader = Callable[[Path, int | None], Splits | None]
@@ -95,6 +96,7 @@ class NamedSource:
         statistics: published mean and deviation of the channels.
         published_shape: sizes as published.
         sizes_differ: images differ in size.
+        published: its name in `edgesim.data.published`; None where it has none.
     """
 
     description: str
@@ -106,9 +108,19 @@ class NamedSource:
     statistics: Statistics | None = None
     published_shape: DataShape | None = None
     sizes_differ: bool = False
+    published: str | None = None
 
     def load(self, path: Path | None, *, image_size: int | None, download: bool) -> Splits:
         """Read both splits; see `Source.load`."""
+        try:
+            return self._load(path, image_size=image_size, download=download)
+        except MissingFilesError as error:
+            if self.published is None:
+                raise
+            hint = fetch_hint(self.published, str(path or "a folder"))
+            raise MissingFilesError(f"{error}\n{hint}") from error
+
+    def _load(self, path: Path | None, *, image_size: int | None, download: bool) -> Splits:
         expects = f"{self.expects}, or train*.parquet and test*.parquet"
         folder = path or self._default_folder()
         if folder is None or not download:
@@ -140,16 +152,16 @@ def existing_folder(path: Path | None, expects: str) -> Path:
     """The folder to read.
 
     Raises:
-        DataError: none is given, or it is no folder.
+        MissingFilesError: none is given, or it is no folder.
     """
     if path is None:
-        raise DataError(f"data.path is missing; give a folder with {expects}")
+        raise MissingFilesError(f"data.path is missing; give a folder with {expects}")
     if not path.exists():
-        raise DataError(f"data.path: {path} does not exist; give a folder with {expects}")
+        raise MissingFilesError(f"data.path: {path} does not exist; give a folder with {expects}")
     if not path.is_dir():
-        raise DataError(f"data.path: {path} is not a folder; give a folder with {expects}")
+        raise MissingFilesError(f"data.path: {path} is not a folder; give a folder with {expects}")
     return path
 
 
 def _refuse(folder: Path, expects: str) -> Splits:
-    raise DataError(f"data.path: {folder} lacks what this data.source needs: {expects}")
+    raise MissingFilesError(f"data.path: {folder} lacks what this data.source needs: {expects}")

@@ -23,13 +23,15 @@ from edgesim.report.figure import Figure
 from edgesim.report.frames import Frame
 from edgesim.report.graph_figure import graph_figure
 from edgesim.report.page import Notes, Part, Section, page
-from edgesim.report.runs import ReportedRun, load_runs
+from edgesim.report.paper import paper_table, required_paper_table
+from edgesim.report.runs import ReportedRun, check_comparable, load_runs
 from edgesim.report.spending import charge_figure
 from edgesim.report.summary import device_rows, in_short, results_table, settings_table, turned
 from edgesim.report.time_figures import time_figures
 from edgesim.report.training_loss import training_loss_figure
 from edgesim.report.troubles import troubles
 from edgesim.storage.store import Store
+from edgesim.study.tables.table import Table
 
 FILE = "report.html"
 _MOST_LINES = 30  # of the box at the top
@@ -51,8 +53,37 @@ def write_report(places: Sequence[str | Path], out: Path | None = None) -> tuple
         EdgesimError: a place is no run, or holds no round yet; the page cannot be written.
         ReportError: the runs cannot be compared.
     """
-    runs = load_runs(places)
-    data = report_page(runs).encode()
+    return _write(report_page(load_runs(places)), places, out)
+
+
+def write_paper_report(
+    places: Sequence[str | Path], out: Path | None = None
+) -> tuple[Table, tuple[str, int]]:
+    """Write a report with what the paper says beside what was measured.
+
+    Runs of several tables cannot be compared in everything; then the page has this table alone.
+
+    Returns:
+        The table, and what `write_report` returns.
+
+    Raises:
+        EdgesimError: see `write_report`.
+        ReportError: no scenario of the runs has a target.
+    """
+    runs = load_runs(places, are_compared=False)
+    targets = required_paper_table(runs)
+    try:
+        check_comparable(runs)
+    except ReportError:
+        text = page("The paper and what was measured", "", [Section("", [targets])])
+    else:
+        text = report_page(runs)
+    return targets, _write(text, places, out)
+
+
+def _write(text: str, places: Sequence[str | Path], out: Path | None) -> tuple[str, int]:
+    """Write a page; `write_report` has the arguments."""
+    data = text.encode()
     if out is None and len(places) == 1:
         store = Store.at(places[0])
         store.write(FILE, data)
@@ -111,6 +142,8 @@ def _top(runs: Sequence[ReportedRun], devices: Sequence[Frame]) -> list[Part]:
         parts.append(settings if len(runs) <= MOST_PARTS else turned(settings))
     if several and (groups := groups_table(runs, devices)) is not None:
         parts.append(groups)
+    if (targets := paper_table(runs)) is not None:
+        parts.append(targets)
     results = results_table(runs, devices)
     parts.append(results if len(runs) <= MOST_PARTS else turned(results))
     return parts

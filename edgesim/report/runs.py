@@ -122,19 +122,21 @@ class ReportedRun:
         return self.run.rounds.sort_values(["device", "round"], ignore_index=True)
 
 
-def load_runs(places: Sequence[str | Path]) -> list[ReportedRun]:
+def load_runs(places: Sequence[str | Path], *, are_compared: bool = True) -> list[ReportedRun]:
     """Load runs, check that they can be compared, and give each a label.
 
     Args:
         places: run directories, paths or URIs; or folders of this machine with runs in them, of
             which those are left out that have recorded nothing yet.
+        are_compared: refuse runs of which accuracies measure different things.
 
     Raises:
         EdgesimError: a place is no run, holds no round yet, or its files are damaged.
         ReportError: two runs cannot be compared.
     """
     found = [run for place in places for run in _load_all(place)]
-    _check_comparable(found)
+    if are_compared:
+        check_comparable(found)
     groups, labels = _groups(found), _labels(found)
     return [
         replace(run, label=label, group=group)
@@ -200,7 +202,7 @@ def _load(place: str | Path) -> ReportedRun:
     return ReportedRun(run, settings, environment, scenario, run.place, "", tuple(missing))
 
 
-def _check_comparable(runs: Sequence[ReportedRun]) -> None:
+def check_comparable(runs: Sequence[ReportedRun]) -> None:
     """Refuse runs of which accuracies and losses measure different things."""
     first = runs[0]
     for other in runs[1:]:
@@ -211,6 +213,12 @@ def _check_comparable(runs: Sequence[ReportedRun]) -> None:
                     f"{first.run.place} and {other.run.place} can't be compared: {key} is "
                     f"{_word(one)} in the first and {_word(two)} in the second; report them apart"
                 )
+
+
+def settings_but_seed(settings: Mapping[str, Any]) -> str:
+    """All settings that runs over several seeds have in common, as a text that can be compared."""
+    kept = {key: value for key, value in settings.items() if key not in _NO_SETTINGS}
+    return "\n".join(f"{key}: {_word(value)}" for key, value in sorted(_flat(kept).items()))
 
 
 def differing_settings(runs: Sequence[ReportedRun]) -> dict[str, list[str]]:

@@ -202,6 +202,8 @@ ARRAYS = Catalog(
     {
         "ag_news": "edgesim.data.text.ag_news:AgNews",
         "sent_len": "edgesim.data.text.sent_len:SentLen",
+        "femnist": "edgesim.data.leaf:femnist",
+        "shakespeare": "edgesim.data.leaf:shakespeare",
     },
     "edgesim.datasets",
     frozenset({"path"}),

@@ -121,8 +121,11 @@ class DataSection(Section):
     )
     partition: Partition = Field(description="how the training samples are dealt to devices")
     batch_size: Count = Field(description="samples per device and round")
-    augment: Literal["none", "flip", "crop_flip"] = Field(
-        default="none", description="random changes of each training image"
+    augment: Literal["none", "flip", "crop_flip", "resized_crop_flip"] = Field(
+        default="none",
+        description="random changes of each training image: flip mirrors it, crop_flip also shifts "
+        "it by up to 4 pixels, resized_crop_flip takes a crop of random size and shape; then tests "
+        "are on middle squares of images of 8/7 of image_size, as the paper's of Imagenette",
     )
 
     @model_validator(mode="after")

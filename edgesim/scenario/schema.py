@@ -29,6 +29,7 @@ from edgesim.scenario.hardware import (
 from edgesim.scenario.metrics import MetricsSection
 from edgesim.scenario.model import ModelSection
 from edgesim.scenario.pace import PACES, PaceName, PaceRules
+from edgesim.scenario.paper import PaperSection
 from edgesim.scenario.recovery import RecoverySection
 from edgesim.scenario.section import (
     MOST_DEVICES,
@@ -253,6 +254,9 @@ class Scenario(Section):
     evaluation: EvaluationSection = EvaluationSection()
     recovery: RecoverySection = RecoverySection()
     metrics: MetricsSection = MetricsSection()
+    paper: PaperSection | None = Field(
+        default=None, description="what the paper reports for the scenario; null: nothing"
+    )
 
     @model_validator(mode="after")
     def _integers_are_the_processors(self) -> Self:

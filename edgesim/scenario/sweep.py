@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import product
 from math import prod
@@ -22,6 +22,7 @@ from edgesim.scenario.overrides import apply_overrides
 from edgesim.scenario.own_parts import KEYS, absolute_reference
 from edgesim.scenario.plain import in_yaml, plain_value
 from edgesim.scenario.problems import nearest
+from edgesim.scenario.scale import scaled
 from edgesim.scenario.schema import Scenario
 from edgesim.scenario.section import MustBe, Section
 from edgesim.scenario.shipped import scenario_file
@@ -107,12 +108,22 @@ def parse_sweep(
     base = apply_overrides(base, overrides, origin)
     settings = list(_settings(section, place(pair[0].start_mark)))
     keys = tuple(dict.fromkeys(key for cell in settings for key in cell))
-    names = _names(settings, keys)
+    names = _names([_trained(cell) for cell in settings], keys)
     cells = tuple(
         Cell(cell_name, _written(cell), _scenario(base, folder, cell_name, cell, name))
         for cell_name, cell in zip(names, settings, strict=True)
     )
     return Sweep(cells[0].scenario.name, keys, cells)
+
+
+def scaled_sweep(sweep: Sweep, scale: float) -> Sweep:
+    """The sweep with cells of shorter training; `scale.scaled` has the arguments.
+
+    Raises:
+        ScenarioError: a cell cannot be shortened so much.
+    """
+    cells = (replace(cell, scenario=scaled(cell.scenario, scale)) for cell in sweep.cells)
+    return replace(sweep, cells=tuple(cells))
 
 
 def sweep_guide() -> list[KeyGuide]:
@@ -170,14 +181,13 @@ def _check_keys(section: SweepSection, node: Node) -> None:
     """Refuse keys that are none of a scenario's, with the nearest one."""
     axes = [("grid", key) for key in section.grid] + [("zip", key) for key in section.zip]
     axes += [("list", key) for cell in section.list for key in cell]
-    known = [entry.key for entry in guide()]
-    for part, key in axes:
+    for part, key in dict.fromkeys(axes):
         if guide(key) or _is_inside_options(key):
             continue
         inner = find(node, part)
         named = find(inner[1], key) if inner is not None else None
         where = place((named or inner or (node, node))[0].start_mark)
-        guesses = " or ".join(nearest(key, known))
+        guesses = " or ".join(nearest(key, [entry.key for entry in guide()]))
         remedy = f"did you mean {guesses}?" if guesses else "`edgesim list keys` has all keys"
         raise ScenarioError(f"{where}: sweep.{part}: {key} is no key of a scenario; {remedy}")
 
@@ -249,6 +259,11 @@ def _absolute(key: str, value: object, folder: Path) -> object:
     if last == "path":
         return str((folder / Path(value).expanduser()).resolve())
     return absolute_reference(value, folder) if last in KEYS else value
+
+
+def _trained(cell: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a cell without what only stands beside its result."""
+    return {key: value for key, value in cell.items() if not key.startswith("paper.")}
 
 
 def _names(settings: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[str]:

@@ -13,10 +13,13 @@ from edgesim.errors import ScenarioError
 from edgesim.scenario import load_scenario
 from edgesim.scenario.guide import guide
 from edgesim.scenario.shipped import scenario_file, shipped_scenarios
+from edgesim.scenario.sweep import has_sweep
 from edgesim.scenario.template import new_scenario
 
 
-@pytest.mark.parametrize("name", [n for n in shipped_scenarios() if not n.startswith("sweeps/")])
+@pytest.mark.parametrize(
+    "name", [n for n, path in shipped_scenarios().items() if not has_sweep(path)]
+)
 def test_a_new_scenario_is_its_source_under_another_name(name, tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(new_scenario("mine", name))

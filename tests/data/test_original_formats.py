@@ -17,7 +17,7 @@ from data_files import (
     write_parquet,
 )
 
-from edgesim.data import cifar, fashion_mnist, imagenette
+from edgesim.data import fashion_mnist, imagenette
 from edgesim.data.errors import DataError
 from edgesim.data.imagenette import CLASS_NAME_BY_WORDNET_ID, FOLDERS
 from edgesim.data.torchvision_compat import torchvision_datasets
@@ -143,38 +143,11 @@ def test_files_longer_than_what_is_read_at_a_time_are_read_whole(tmp_path, monke
     assert (dataset.train.images_NHWC[..., 0] == images).all()
 
 
-class Torchvision:
-    """Its datasets, which only tell what they were asked to fetch."""
-
-    def __init__(self):
-        self.fetched = []
-
-    def __getattr__(self, name):
-        return lambda *args, **options: self.fetched.append((name, *args, options))
-
-
-@pytest.mark.parametrize(
-    ("module", "fetch", "expected"),
-    [
-        (cifar, cifar.fetch_cifar("CIFAR100"), [("CIFAR100",)]),
-        (fashion_mnist, fashion_mnist.fetch_fashion_mnist, [("FashionMNIST",)]),
-        (
-            imagenette,
-            imagenette.fetch_imagenette,
-            [("Imagenette", "train", "320px"), ("Imagenette", "val", "320px")],
-        ),
-    ],
-    ids=["cifar", "fashion_mnist", "imagenette"],
-)
-def test_originals_are_fetched_into_the_folder_in_the_size_asked_for(
-    monkeypatch, module, fetch, expected
-):
-    torchvision = Torchvision()
-    monkeypatch.setattr(module, "torchvision_datasets", lambda: torchvision)
-    fetch(Path("folder"), 224)
-    assert torchvision.fetched == [
-        (name, Path("folder"), *rest, {"download": True}) for name, *rest in expected
-    ]
+def test_imagenette_is_fetched_in_the_size_asked_for(monkeypatch):
+    fetched = []
+    monkeypatch.setattr(imagenette, "fetch_published", lambda *asked: fetched.append(asked))
+    imagenette.fetch_imagenette(Path("folder"), 224)
+    assert fetched == [("imagenette", Path("folder"), "320px")]
 
 
 def flat(value: int, height: int, width: int) -> np.ndarray:

@@ -68,9 +68,11 @@ def write_devices(prepared: PreparedRun, directory: RunDirectory) -> None:
             "samples": len(indices),
             "label_counts": _label_counts(labels[indices], data.num_classes),
             "parameters": prepared.layout.numel,
-            "shard_bytes": len(indices) * dataset.bytes_per_sample,
+            "shard_bytes": shard_bytes,
         }
-        for device, indices in enumerate(prepared.indices)
+        for device, (indices, shard_bytes) in enumerate(
+            zip(prepared.indices, prepared.shard_bytes(), strict=True)
+        )
     ]
     profiles = device_profiles(prepared.scenario)
     # From the known shape of the data: a finished run must not fail because files have moved.

@@ -1,0 +1,147 @@
+"""What the paper reports beside what was measured, for runs whose scenarios have a target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from edgesim.report.errors import ReportError
+from edgesim.report.runs import ReportedRun, settings_but_seed
+from edgesim.study.tables.table import Table
+
+_HEADS = (
+    *("paper's", "algorithm", "model", "skew", "left out", "paper", "as the authors"),
+    *("difference", "averaged model", "runs", "epochs"),
+)
+_NAMES = {"choco": "CHOCO", "deepsqueeze": "DeepSqueeze"}
+_NONE = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """The last evaluation of a finished run, in percent; None where it is not there."""
+
+    as_authors: float | None
+    averaged: float | None
+    epochs: float
+
+
+def paper_table(runs: Sequence[ReportedRun]) -> Table | None:
+    """Targets and measured accuracies; None if no scenario has a target.
+
+    Runs that differ in the seed alone are one row: their mean, and their standard deviation.
+    """
+    groups: dict[str, list[ReportedRun]] = {}
+    for run in runs:
+        if run.settings.get("paper"):
+            groups.setdefault(settings_but_seed(run.settings), []).append(run)
+    if not groups:
+        return None
+    rows = sorted((_row(members) for members in groups.values()), key=lambda row: row[0])
+    unfinished = sum(not run.is_finished for members in groups.values() for run in members)
+    what = (
+        "Accuracies in percent. As the authors: mean over the devices' models after further rounds "
+        "of gossip (evaluation.gossip_rounds); the averaged model is evaluated as it is. "
+        "Difference: as the authors, less the paper's, in points."
+    )
+    spread = (
+        "Behind +-: the standard deviation over runs (n - 1). The paper gives none; the same "
+        "algorithm under two names differs there by up to 3.3 points (docs/reference.md, section "
+        "0.2)."
+    )
+    notes = [what, spread]
+    if unfinished:
+        notes.append(f"{unfinished} runs are not finished and not counted.")
+    return Table("The paper and what was measured", _HEADS, tuple(rows), tuple(notes))
+
+
+def required_paper_table(runs: Sequence[ReportedRun]) -> Table:
+    """The same.
+
+    Raises:
+        ReportError: no scenario has a target.
+    """
+    if (table := paper_table(runs)) is None:
+        raise ReportError(
+            f"{runs[0].place}: its scenario has no section paper, which names what the paper "
+            "reports; run one of scenarios/paper, or leave out --paper"
+        )
+    return table
+
+
+def _row(runs: Sequence[ReportedRun]) -> tuple[str, ...]:
+    """A row of the table, of runs that differ in the seed alone."""
+    settings = runs[0].settings
+    target = settings["paper"]
+    wanted = target.get("accuracy")
+    found = [_measured(run) for run in runs if run.is_finished and len(run.consensus)]
+    as_authors = [each.as_authors for each in found if each.as_authors is not None]
+    difference = _NONE
+    if wanted is not None and as_authors:
+        difference = f"{float(np.mean(as_authors)) - wanted:+.2f}"
+    return (
+        str(target["place"]),
+        _algorithm(settings),
+        str(settings["model"]["name"]),
+        _skew(settings["data"]["partition"]),
+        _left_out(settings["gossip"].get("compressor") or {}),
+        _NONE if wanted is None else f"{wanted:.2f}",
+        _spread(as_authors),
+        difference,
+        _spread(each.averaged for each in found if each.averaged is not None),
+        str(len(found)),
+        _epochs(found, target.get("epochs")),
+    )
+
+
+def _measured(run: ReportedRun) -> _Measured:
+    last = run.consensus.iloc[-1]
+    figures = [last.get(name) for name in ("after_gossip_accuracy", "accuracy")]
+    as_authors, averaged = (
+        None if value is None or value != value else 100 * float(value) for value in figures
+    )
+    return _Measured(as_authors, averaged, float(last["epoch"]))
+
+
+def _algorithm(settings: Mapping[str, Any]) -> str:
+    """The paper's name of algorithm and precision, and the norm where the scenario names one."""
+    name = str(settings["gossip"]["algorithm"])
+    words = _NAMES.get(name, name)
+    model, optimizer = settings["model"], settings["training"]["optimizer"]
+    if model.get("precision") == "int8":
+        words = f"LP-{words}"
+    if optimizer.get("momentum_kind") == "quasi_global":
+        words += " + QGM"
+    if model.get("norm"):
+        words += f", {model['norm']}"
+    if model.get("gate"):
+        words += f", {model['gate']}"
+    return words
+
+
+def _skew(partition: Mapping[str, Any]) -> str:
+    return f"{partition['skew']:g}" if "skew" in partition else _NONE
+
+
+def _left_out(compressor: Mapping[str, Any]) -> str:
+    """Share of the entries that messages leave out, as the paper gives it."""
+    return f"{100 * (1 - compressor.get('keep', 1.0)):.4g} %"
+
+
+def _epochs(found: Sequence[_Measured], wanted: int | None) -> str:
+    done = " to ".join(f"{epochs:.4g}" for epochs in sorted({each.epochs for each in found}))
+    if not found or wanted is None:
+        return done or _NONE
+    return f"{done} of {wanted}"
+
+
+def _spread(values: Iterable[float]) -> str:
+    """Mean and, of several values, their standard deviation."""
+    numbers = list(values)
+    if not numbers:
+        return _NONE
+    mean = f"{float(np.mean(numbers)):.2f}"
+    return mean if len(numbers) == 1 else f"{mean} +- {float(np.std(numbers, ddof=1)):.2f}"
