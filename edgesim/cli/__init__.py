@@ -238,12 +238,19 @@ def report(
     The page opens in a browser without a network. Runs that are not finished are reported, too.
     """
     from edgesim.report.report import write_paper_report, write_report
+    from edgesim.storage.store import Store
+    from edgesim.sweeps.directory import missing_cells
 
     if paper:
         targets, (place, num_bytes) = write_paper_report(runs, out)
         show(targets, _out)
     else:
-        place, num_bytes = write_report(runs, out)
+        troubles = [
+            f"Cell {name} of the sweep has no result: {reason}."
+            for run in runs
+            for name, reason in missing_cells(Store.at(run)).items()
+        ]
+        place, num_bytes = write_report(runs, out, troubles)
     _out.print(f"report: {place} ({num_bytes / 1e6:.1f} MB)")
 
 

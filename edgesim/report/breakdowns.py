@@ -23,6 +23,7 @@ from edgesim.report.figure import (
     Figure,
     View,
     as_spec,
+    channels,
     rounded,
     source,
 )
@@ -108,10 +109,14 @@ def label_figure(run: ReportedRun, labels: Frame, devices: Frame) -> Figure:
         .transform_filter(shown)
         .mark_circle(color=BLUE, opacity=0.85)
         .encode(
-            x=alt.X("label:O", title="label", axis=alt.Axis(grid=True, labelAngle=0)),
-            y=device_axis(run, rows),
-            size=alt.Size("samples:Q", scale=alt.Scale(range=[0, 320], zero=True), title="samples"),
-            tooltip=["name:N", "label:O", "samples:Q"],
+            **channels(
+                x=alt.X("label:O", title="label", axis=alt.Axis(grid=True, labelAngle=0)),
+                y=device_axis(run, rows),
+                size=alt.Size(
+                    "samples:Q", scale=alt.Scale(range=[0, 320], zero=True), title="samples"
+                ),
+                tooltip=["name:N", "label:O", "samples:Q"],
+            )
         )
         .properties(width="container", height=tall)
     )
@@ -152,15 +157,19 @@ def stacked_rows(
         )
         .mark_bar()
         .encode(
-            y=alt.Y("name:N", title=None, sort=list(order)),
-            x=alt.X("amount:Q", title=axis.title, stack="zero", axis=alt.Axis(tickCount=6)),
-            color=alt.Color("part:N", title=None, scale=alt.Scale(domain=present, range=colors)),
-            order=alt.Order("rank:Q"),
-            tooltip=[
-                "name:N",
-                "part:N",
-                alt.Tooltip("amount:Q", title=axis.title, format=".4~g"),
-            ],
+            **channels(
+                y=alt.Y("name:N", title=None, sort=list(order)),
+                x=alt.X("amount:Q", title=axis.title, stack="zero", axis=alt.Axis(tickCount=6)),
+                color=alt.Color(
+                    "part:N", title=None, scale=alt.Scale(domain=present, range=colors)
+                ),
+                order=alt.Order("rank:Q"),
+                tooltip=[
+                    "name:N",
+                    "part:N",
+                    alt.Tooltip("amount:Q", title=axis.title, format=".4~g"),
+                ],
+            )
         )
         .properties(width="container", height=max(len(order), 2) * ROW_HEIGHT)
     )
@@ -256,7 +265,7 @@ def memory_figure(run: ReportedRun) -> Figure | None:
             .transform_filter(f"datum.board_bytes <= {4 * most!r}")
             .transform_calculate(amount=f"datum.board_bytes / {_MIB}")
             .mark_tick(color=BLACK, thickness=3, height=ROW_HEIGHT)
-            .encode(y=alt.Y("name:N", title=None, sort=bars), x="amount:Q")
+            .encode(**channels(y=alt.Y("name:N", title=None, sort=bars), x="amount:Q"))
         )
         chart = alt.layer(chart, ticks).properties(
             width="container", height=max(len(bars), 2) * ROW_HEIGHT

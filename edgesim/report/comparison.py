@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgesim.report.figure import COLORS, Figure, View, as_spec, rounded, source
+from edgesim.report.figure import COLORS, Figure, View, as_spec, channels, rounded, source
 from edgesim.report.frames import Chart, Frame
 from edgesim.report.runs import CONSENSUS, ReportedRun
 from edgesim.report.units import Axis, data_size, duration, energy, percent
@@ -84,12 +84,14 @@ def _chart(tables: dict[str, Frame], measure: str, title: str, axis: Axis) -> Ch
     ]
     layers = [
         base.mark_line(strokeWidth=2, point={"filled": True, "size": 24}).encode(
-            x=x, y=y, color=color, tooltip=tooltip
+            **channels(x=x, y=y, color=color, tooltip=tooltip)
         )
     ]
     if name == "means":
         y_low = alt.Y("lowest:Q", title=title.lower(), scale=scale)
-        band = base.mark_area(opacity=0.18).encode(x=x, y=y_low, y2="highest:Q", color=color)
+        band = base.mark_area(opacity=0.18).encode(
+            **channels(x=x, y=y_low, y2="highest:Q", color=color)
+        )
         layers.insert(0, band)
     return alt.layer(*layers).properties(width="container", height=_HEIGHT)
 

@@ -24,11 +24,13 @@ from edgesim.report.figure import (
     Figure,
     View,
     as_spec,
+    channels,
     source,
 )
 from edgesim.report.frames import Chart, Frame
 from edgesim.report.runs import CONSENSUS, ReportedRun
 from edgesim.report.units import Axis, bytes_axis, energy_axis, time_axis
+from edgesim.results.columns import GOSSIPED_PREFIX, OWN_PREFIX
 
 if TYPE_CHECKING:
     import altair as alt
@@ -41,6 +43,14 @@ _CAPTIONS = {
     "loss": "Mean loss on the test samples.",
     "consensus_distance": "How far devices' models are from their average: the root of the mean "
     "squared distance. It falls while gossip makes models agree, and grows while they move apart.",
+}
+
+
+_PREFIXES = {OWN_PREFIX: "on devices' own samples", GOSSIPED_PREFIX: "after further gossip"}
+_OF_SAMPLES = {
+    OWN_PREFIX: "Of each device on its own held-out samples; of the averaged model, the mean over "
+    "devices.",
+    GOSSIPED_PREFIX: "Of devices' models after further rounds of gossip without training.",
 }
 
 
@@ -94,11 +104,17 @@ def _metrics(runs: Sequence[ReportedRun]) -> list[str]:
 
 def caption_of(measure: str) -> str:
     """What a measure says."""
+    for prefix, caption in _OF_SAMPLES.items():
+        if measure.startswith(prefix):
+            return f"{caption_of(measure.removeprefix(prefix))} {caption}"
     return _CAPTIONS.get(measure, "A measure of the task.")
 
 
 def title_of(measure: str) -> str:
     """What a measure is called."""
+    for prefix, words in _PREFIXES.items():
+        if measure.startswith(prefix):
+            return f"{title_of(measure.removeprefix(prefix))} {words}"
     return _TITLES.get(measure, measure.replace("_", " ").capitalize())
 
 
@@ -187,11 +203,11 @@ def _chart(tables: dict[str, Frame], measure: str, axis: Axis) -> Chart:
     base = (
         alt.Chart(data).transform_filter(f"isValid(datum.{measure})").transform_calculate(x=x_value)
     )
-    lines = base.encode(x=_x(axis), y=_y(measure, title), color=color, tooltip=tooltip)
+    lines = base.encode(**channels(x=_x(axis), y=_y(measure, title), color=color, tooltip=tooltip))
     dots = {"filled": True, "size": 28}
     of_devices = lines.transform_filter("datum.model != 'consensus'")
     layers.append(
-        of_devices.encode(detail="device:N").mark_line(
+        of_devices.encode(**channels(detail="device:N")).mark_line(
             strokeWidth=1.2, opacity=0.75, point={**dots, "size": 18}
         )
     )
@@ -213,7 +229,7 @@ def _bands(bands: Frame, measure: str, axis: Axis, title: str) -> list[Chart]:
         ("p10", "p90", 0.2),
         ("p25", "p75", 0.3),
     ):
-        chart = base.encode(x=_x(axis), y=_y(measure, title, field=low), y2=f"{high}:Q")
+        chart = base.encode(**channels(x=_x(axis), y=_y(measure, title, field=low), y2=f"{high}:Q"))
         layers.append(
             chart.mark_rule(strokeWidth=14, opacity=opacity, color=GREY)
             if single

@@ -10,6 +10,7 @@ from edgesim.assembly.equipment import device_profiles
 from edgesim.report.evaluations import last_of_devices
 from edgesim.report.frames import Frame
 from edgesim.report.runs import ReportedRun
+from edgesim.results.columns import OWN_EVALUATIONS
 
 _SUMS = (
     "sent_bytes",
@@ -32,7 +33,8 @@ def device_table(run: ReportedRun) -> Frame:
     The columns are `device`, `name`, `profile` where devices have one, `rounds`, `first_round`,
     `last_round`, sums of columns of rounds.parquet, `radio_busy_s`, `virtual_time_s` of its last
     round, `asleep_s`, `battery_j` and `charge_left_j` where there are batteries, `accuracy` and
-    `loss` of its own model in the last evaluation of devices, and `end`: `there`, `left` or `died`.
+    `loss` of its own model in the last evaluation of devices, `own_accuracy` and `own_loss` where
+    devices have held-out samples of their own, and `end`: `there`, `left` or `died`.
     """
     import pandas as pd
 
@@ -62,6 +64,8 @@ def device_table(run: ReportedRun) -> Frame:
         table["charge_left_j"] = grouped["charge_left_j"].last()
     own = last_of_devices(run).set_index("device")
     table["accuracy"], table["loss"] = own["accuracy"], own["loss"]
+    for column in (column.name for column in OWN_EVALUATIONS if column.name in own):
+        table[column] = own[column]
     table["end"] = [_end(run, device) for device in table.index]
     counts = [
         "rounds",

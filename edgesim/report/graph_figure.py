@@ -9,8 +9,19 @@ from typing import TYPE_CHECKING
 import networkx as nx
 import numpy as np
 
-from edgesim.report.figure import BLACK, GREEN, GREY, Figure, View, as_spec, rounded, source
+from edgesim.report.figure import (
+    BLACK,
+    GREEN,
+    GREY,
+    Figure,
+    View,
+    as_spec,
+    channels,
+    rounded,
+    source,
+)
 from edgesim.report.frames import Chart, Frame
+from edgesim.report.layout import Places, even_layout, spring_layout
 from edgesim.report.runs import ReportedRun
 from edgesim.report.units import duration
 
@@ -142,17 +153,14 @@ def _edges(run: ReportedRun) -> _Edges:
     return _Edges(kept.assign(step=kept["step"].map(numbers)), [labels[step] for step in changed])
 
 
-def _layout(run: ReportedRun, edges: Frame) -> np.ndarray:
+def _layout(run: ReportedRun, edges: Frame) -> Places:
     """Places of devices in the drawing, shape (devices, 2)."""
     graph: nx.Graph[int] = nx.Graph()
     graph.add_nodes_from(range(run.num_devices))
     graph.add_edges_from(zip(edges["sender"].tolist(), edges["receiver"].tolist(), strict=True))
-    places: Mapping[int, np.ndarray]
     if run.num_devices <= _EVEN_LAYOUT and nx.is_connected(graph):
-        places = nx.kamada_kawai_layout(graph)
-    else:
-        places = nx.spring_layout(graph, seed=1, iterations=60)
-    return np.array([places[device] for device in range(run.num_devices)])
+        return even_layout(graph)
+    return spring_layout(graph)
 
 
 def _chart(
@@ -194,7 +202,7 @@ def _chart(
     many = len(tables["links"]) / len(labels) > 300
     width = alt.Size("bytes:Q", scale=alt.Scale(range=[0.6, 3.5], zero=True), legend=None)
     lines = links.mark_rule(color=GREY, opacity=0.35 if many else 0.8).encode(
-        **position("from_"), **position("to_", "2"), size=width, tooltip=tooltip
+        **channels(**position("from_"), **position("to_", "2"), size=width, tooltip=tooltip)
     )
     layers = [lines]
     if not many:
@@ -204,7 +212,7 @@ def _chart(
                 end_y="datum.from_y + 0.86 * (datum.to_y - datum.from_y)",
             )
             .mark_point(filled=True, size=26, color="#666", opacity=1)
-            .encode(**position("end_"), tooltip=tooltip)
+            .encode(**channels(**position("end_"), tooltip=tooltip))
         )
     devices = alt.Chart(source("devices", tables["devices"])).transform_calculate(
         shade=f"datum.{column} / {per_unit!r}"
@@ -212,7 +220,7 @@ def _chart(
     unknown = devices.transform_filter(f"!isValid(datum.{column})")
     layers.append(
         unknown.mark_point(size=200 if with_names else 60, stroke="#777", strokeDash=[3, 2]).encode(
-            **position(), tooltip=["name:N"]
+            **channels(**position(), tooltip=["name:N"])
         )
     )
     known = devices.transform_filter(f"isValid(datum.{column})")
@@ -220,19 +228,21 @@ def _chart(
         known.mark_point(
             filled=True, size=300 if with_names else 60, stroke="#333", strokeWidth=0.8, opacity=1
         ).encode(
-            **position(),
-            color=alt.Color(
-                "shade:Q",
-                title=title,
-                scale=alt.Scale(scheme="viridis", reverse=column != "accuracy"),
-            ),
-            tooltip=["name:N", alt.Tooltip("shade:Q", title=title, format=".4~g")],
+            **channels(
+                **position(),
+                color=alt.Color(
+                    "shade:Q",
+                    title=title,
+                    scale=alt.Scale(scheme="viridis", reverse=column != "accuracy"),
+                ),
+                tooltip=["name:N", alt.Tooltip("shade:Q", title=title, format=".4~g")],
+            )
         )
     )
     if with_names:
         layers.append(
             devices.mark_text(dy=-17, fontSize=12, color=BLACK, fontWeight="bold").encode(
-                **position(), text="name:N"
+                **channels(**position(), text="name:N")
             )
         )
     if changes:
@@ -240,7 +250,7 @@ def _chart(
             links.transform_window(place="row_number()")
             .transform_filter("datum.place == 1")
             .mark_text(align="left", fontSize=13, color=GREEN, fontWeight="bold")
-            .encode(x=alt.value(4), y=alt.value(8), text="graph:N")
+            .encode(**channels(x=alt.value(4), y=alt.value(8), text="graph:N"))
         )
     chart = alt.layer(*layers).properties(width="container", height=_HEIGHT)
     return chart.add_params(*params) if params else chart

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from html import escape
 from importlib.resources import files
 from typing import Any, TypeAlias
 
 from edgesim.report.figure import Figure, csv_text
 from edgesim.report.frames import Frame
+from edgesim.report.libraries import libraries
 from edgesim.study.tables.table import Table, is_heading
 
 _FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, sans-serif'
@@ -101,7 +101,7 @@ def page(title: str, subtitle: str, sections: Sequence[Section]) -> str:
         "<noscript><p>The figures need JavaScript, which is switched off here; text and tables "
         "do not.</p></noscript>\n"
         f'<script type="application/json" id="report-content">{content.as_json()}</script>\n'
-        f"<script>{_libraries()}</script>\n<script>\n{_resource('page.js')}</script>\n"
+        f"<script>{libraries()}</script>\n<script>\n{_resource('page.js')}</script>\n"
         "</body>\n</html>\n"
     )
 
@@ -152,19 +152,6 @@ class _Content:
         }
         text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         return text.replace("<", "\\u003c")
-
-
-@cache
-def _libraries() -> str:
-    """Vega, Vega-Lite and Vega-Embed, as the installed package has them."""
-    import altair as alt
-    import vl_convert
-
-    major, minor, *_ = alt.SCHEMA_VERSION.removeprefix("v").split(".")
-    bundle: str = vl_convert.javascript_bundle(
-        "window.vegaEmbed = vegaEmbed;", vl_version=f"{major}.{minor}"
-    )
-    return bundle.replace("</script", "<\\/script")
 
 
 def _resource(name: str) -> str:

@@ -38,13 +38,16 @@ _MOST_LINES = 30  # of the box at the top
 MOST_PARTS = 6  # runs that have a part each and a column each; of more there are curves and rows
 
 
-def write_report(places: Sequence[str | Path], out: Path | None = None) -> tuple[str, int]:
+def write_report(
+    places: Sequence[str | Path], out: Path | None = None, troubles: Sequence[str] = ()
+) -> tuple[str, int]:
     """Write the report of runs, as one HTML page that opens without a network.
 
     Args:
         places: run directories; paths or URIs.
         out: file to write; None for `report.html` in the run or folder of runs, or of several
             places in this folder.
+        troubles: what else went wrong, such as runs that are not there; a sentence each.
 
     Returns:
         Path or URI of the page, and its bytes.
@@ -53,7 +56,7 @@ def write_report(places: Sequence[str | Path], out: Path | None = None) -> tuple
         EdgesimError: a place is no run, or holds no round yet; the page cannot be written.
         ReportError: the runs cannot be compared.
     """
-    return _write(report_page(load_runs(places)), places, out)
+    return _write(report_page(load_runs(places), troubles), places, out)
 
 
 def write_paper_report(
@@ -98,10 +101,17 @@ def _write(text: str, places: Sequence[str | Path], out: Path | None) -> tuple[s
     return str(path), len(data)
 
 
-def report_page(runs: Sequence[ReportedRun]) -> str:
-    """HTML of the report of runs that can be compared."""
+def report_page(runs: Sequence[ReportedRun], troubles: Sequence[str] = ()) -> str:
+    """HTML of the report of runs that can be compared; `write_report` has the arguments."""
+    from altair.utils.schemapi import debug_mode
+
+    with debug_mode(False):  # else each part of a drawing is checked when it is made: tests do that
+        return _page(runs, troubles)
+
+
+def _page(runs: Sequence[ReportedRun], others: Sequence[str]) -> str:
     devices = [device_table(run) for run in runs]
-    sections = [Section("", _top(runs, devices))]
+    sections = [Section("", _top(runs, devices, others))]
     curves = curve_figures(runs)
     if len(runs) == 1:
         curves.append(training_loss_figure(runs[0]))
@@ -122,17 +132,20 @@ def _subtitle(runs: Sequence[ReportedRun]) -> str:
     return str(settings.get("description") or f"seed {settings['seed']}")
 
 
-def _top(runs: Sequence[ReportedRun], devices: Sequence[Frame]) -> list[Part]:
+def _top(
+    runs: Sequence[ReportedRun], devices: Sequence[Frame], others: Sequence[str]
+) -> list[Part]:
     parts: list[Part] = []
     several = len(runs) > 1
     wrong = [troubles(run, table) for run, table in zip(runs, devices, strict=True)]
     if not several:
+        wrong[0] = [*others, *wrong[0]]
         if wrong[0]:
             parts.append(Notes("What went wrong", tuple(wrong[0])))
         calm = "In short" if wrong[0] else "In short; nothing went wrong"
         parts.append(Notes(calm, tuple(in_short(runs[0], devices[0])), is_calm=True))
-    elif any(wrong):
-        lines = [
+    elif others or any(wrong):
+        lines = [*others] + [
             f"{run.label}: {line}" for run, own in zip(runs, wrong, strict=True) for line in own
         ]
         more = len(lines) - _MOST_LINES

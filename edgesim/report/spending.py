@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgesim.report.figure import COLORS, Figure, View, as_spec, rounded, source
+from edgesim.report.figure import COLORS, Figure, View, as_spec, channels, rounded, source
 from edgesim.report.runs import ReportedRun
 from edgesim.report.units import energy_axis, time_axis
 
@@ -40,20 +40,22 @@ def charge_figure(run: ReportedRun) -> Figure | None:
     chart = (
         base.mark_line(strokeWidth=2)
         .encode(
-            x=alt.X("x:Q", title=axis.title, scale=alt.Scale(domain=limits, nice=False)),
-            y=alt.Y("y:Q", title=energies.title, scale=alt.Scale(zero=True)),
-            color=alt.Color(
-                "name:N",
-                title=None,
-                sort=names,
-                scale=alt.Scale(domain=names, range=list(COLORS[: len(names)])),
-            ),
-            tooltip=[
-                "name:N",
-                "round:Q",
-                alt.Tooltip("x:Q", title=axis.title, format=".4~g"),
-                alt.Tooltip("y:Q", title=energies.title, format=".4~g"),
-            ],
+            **channels(
+                x=alt.X("x:Q", title=axis.title, scale=alt.Scale(domain=limits, nice=False)),
+                y=alt.Y("y:Q", title=energies.title, scale=alt.Scale(zero=True)),
+                color=alt.Color(
+                    "name:N",
+                    title=None,
+                    sort=names,
+                    scale=alt.Scale(domain=names, range=list(COLORS[: len(names)])),
+                ),
+                tooltip=[
+                    "name:N",
+                    "round:Q",
+                    alt.Tooltip("x:Q", title=axis.title, format=".4~g"),
+                    alt.Tooltip("y:Q", title=energies.title, format=".4~g"),
+                ],
+            )
         )
         .properties(width="container", height=220)
     )
@@ -65,7 +67,7 @@ def charge_figure(run: ReportedRun) -> Figure | None:
         ends.transform_joinaggregate(last="max(round)", groupby=["name"])
         .transform_filter("datum.round == datum.last")
         .mark_point(filled=True, size=60)
-        .encode(x="x:Q", y="y:Q", color=alt.Color("name:N", title=None))
+        .encode(**channels(x="x:Q", y="y:Q", color=alt.Color("name:N", title=None)))
     )
     more = (
         "" if len(last) == len(shown) else f" Shown are the {len(shown)} emptiest of {len(last)}."

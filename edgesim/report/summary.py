@@ -63,6 +63,31 @@ def _quality(run: ReportedRun, devices: Frame) -> Iterator[str]:
         yield f"{text}."
     else:
         yield f"The loss of the averaged model is {last['loss']:.4g}."
+    yield from _own_samples(run, devices)
+
+
+def _own_samples(run: ReportedRun, devices: Frame) -> Iterator[str]:
+    """How good models are on devices' own held-out samples, where there are such."""
+    last = run.consensus.iloc[-1]
+    for name in ("own_accuracy", "own_loss"):
+        if name not in devices or last[name] != last[name]:
+            continue
+        text = (
+            f"On devices' own held-out samples the averaged model has {_figure(name, last[name])}"
+        )
+        own = devices.dropna(subset=[name]).sort_values([name, "device"])
+        if len(own):
+            low, high = (
+                f"{_figure(name, row[name])} ({run.device(int(row['device']))})"
+                for row in (own.iloc[0], own.iloc[-1])
+            )
+            text += f", devices' own models from {low} to {high}"
+        yield f"{text}."
+        return
+
+
+def _figure(name: str, value: float) -> str:
+    return f"{percent(value)} right" if name == "own_accuracy" else f"a loss of {value:.4g}"
 
 
 def _traffic(run: ReportedRun, devices: Frame) -> Iterator[str]:
@@ -169,6 +194,15 @@ def _figures(run: ReportedRun, devices: Frame) -> dict[str, str]:
         if len(own):
             found["accuracy of devices, mean"] = percent(own.mean())
             found["  worst to best"] = f"{percent(own.min())} to {percent(own.max())}"
+        for name, form in (("own_accuracy", percent), ("own_loss", lambda value: f"{value:.4g}")):
+            if name in last and last[name] == last[name]:
+                label = f"{name.removeprefix('own_')} on devices' own samples"
+                found[label] = form(last[name])
+                values = devices[name].dropna().astype(float)
+                if len(values):
+                    found[f"  of single devices, {label}"] = (
+                        f"{form(values.min())} to {form(values.max())}"
+                    )
         found["consensus distance"] = f"{last['consensus_distance']:.4g}"
     if (rate := run.run.summary.get("averaging_rate")) is not None:
         found["averaging rate"] = f"{rate:g}"
@@ -204,7 +238,8 @@ def device_rows(run: ReportedRun, devices: Frame) -> Table:
             "waiting, bytes, energy and accuracy. The data of the figures have all."
         )
     empty = {"asleep_s"} if not shown.get("asleep_s", shown["rounds"]).any() else set()
-    empty |= {"loss"} if shown["accuracy"].notna().any() else set()
+    empty |= {"loss", "own_loss"} if shown["accuracy"].notna().any() else set()
+    empty |= {column for column in ("own_accuracy", "own_loss") if not _has(shown, column)}
     columns = [column for column in _COLUMNS if column[1] in shown and column[1] not in empty]
     rows = tuple(
         (run.labels[int(row["device"])], *(_cell(form, row[name]) for _, name, form in columns))
@@ -227,8 +262,14 @@ _COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("charge left", "charge_left_j", lambda value: energy(max(value, 0.0))),
     ("accuracy", "accuracy", percent),
     ("loss", "loss", lambda value: f"{value:.4g}"),
+    ("accuracy on own samples", "own_accuracy", percent),
+    ("loss on own samples", "own_loss", lambda value: f"{value:.4g}"),
     ("at the end", "end", str),
 )
+
+
+def _has(table: Frame, column: str) -> bool:
+    return column in table and bool(table[column].notna().any())
 
 
 def _cell(form: Callable[[Any], str], value: Any) -> str:  # noqa: ANN401 (a cell of any column)

@@ -27,6 +27,7 @@ from edgesim.report.figure import (
     Figure,
     View,
     as_spec,
+    channels,
     rounded,
     source,
 )
@@ -133,15 +134,17 @@ def _time_of_devices(run: ReportedRun, devices: Frame) -> Figure:
         .transform_calculate(amount=f"datum.seconds / {axis.per_unit!r}")
         .mark_bar()
         .encode(
-            y=device_axis(run, rows),
-            x=alt.X("amount:Q", title=axis.title, stack="zero"),
-            color=color_of(list(table["activity"]), _COLOR),
-            order=alt.Order("activity:N", sort="ascending"),
-            tooltip=[
-                "name:N",
-                "activity:N",
-                alt.Tooltip("amount:Q", title=axis.title, format=".4~g"),
-            ],
+            **channels(
+                y=device_axis(run, rows),
+                x=alt.X("amount:Q", title=axis.title, stack="zero"),
+                color=color_of(list(table["activity"]), _COLOR),
+                order=alt.Order("activity:N", sort="ascending"),
+                tooltip=[
+                    "name:N",
+                    "activity:N",
+                    alt.Tooltip("amount:Q", title=axis.title, format=".4~g"),
+                ],
+            )
         )
     )
     layers: list[Any] = [bars]
@@ -157,12 +160,14 @@ def _time_of_devices(run: ReportedRun, devices: Frame) -> Figure:
             .transform_calculate(amount=f"datum.radio_busy_s / {axis.per_unit!r}")
             .mark_tick(color=BLACK, thickness=2, height=ROW_HEIGHT - 4)
             .encode(
-                y=device_axis(run, rows),
-                x="amount:Q",
-                tooltip=[
-                    "name:N",
-                    alt.Tooltip("amount:Q", title=f"radio sends, {axis.title}", format=".4~g"),
-                ],
+                **channels(
+                    y=device_axis(run, rows),
+                    x="amount:Q",
+                    tooltip=[
+                        "name:N",
+                        alt.Tooltip("amount:Q", title=f"radio sends, {axis.title}", format=".4~g"),
+                    ],
+                )
             )
         )
         caption += " The black tick is how long its radio sent, beside all that."
@@ -187,20 +192,22 @@ def _time_of_fleet(run: ReportedRun, spans: Frame) -> Figure:
         .transform_calculate(x=f"datum.time_s / {axis.per_unit!r}")
         .mark_area(interpolate="step")
         .encode(
-            x=alt.X("x:Q", title=axis.title, scale=alt.Scale(nice=False)),
-            y=alt.Y(
-                "share:Q",
-                stack="zero",
-                title="share of devices",
-                scale=alt.Scale(domain=[0, 1]),
-                axis=alt.Axis(format="%"),
-            ),
-            color=color_of(list(table["activity"]), _COLOR),
-            tooltip=[
-                "activity:N",
-                alt.Tooltip("x:Q", title=axis.title, format=".4~g"),
-                alt.Tooltip("share:Q", format=".1%"),
-            ],
+            **channels(
+                x=alt.X("x:Q", title=axis.title, scale=alt.Scale(nice=False)),
+                y=alt.Y(
+                    "share:Q",
+                    stack="zero",
+                    title="share of devices",
+                    scale=alt.Scale(domain=[0, 1]),
+                    axis=alt.Axis(format="%"),
+                ),
+                color=color_of(list(table["activity"]), _COLOR),
+                tooltip=[
+                    "activity:N",
+                    alt.Tooltip("x:Q", title=axis.title, format=".4~g"),
+                    alt.Tooltip("share:Q", format=".1%"),
+                ],
+            )
         )
         .properties(width="container", height=180)
     )
@@ -300,9 +307,9 @@ def _timeline_chart(run: ReportedRun, table: Frame, part: str, rows: Sequence[in
     radio = base.transform_filter("datum.activity == 'sending'").mark_bar(
         height=5, yOffset=6, stroke="white", strokeWidth=0.5
     )
-    return alt.layer(processor.encode(**shared), radio.encode(**shared)).properties(
-        width="container", height=(ROW_HEIGHT + 6) * len(rows)
-    )
+    return alt.layer(
+        processor.encode(**channels(**shared)), radio.encode(**channels(**shared))
+    ).properties(width="container", height=(ROW_HEIGHT + 6) * len(rows))
 
 
 def _waits(run: ReportedRun) -> list[Figure]:
@@ -340,14 +347,18 @@ def _wait_matrix(run: ReportedRun, table: Frame, caption: str) -> Figure:
         alt.Tooltip("times:Q", title="rounds"),
     ]
     shade = alt.Color("amount:Q", title=axis.title, scale=alt.Scale(scheme="oranges", domainMin=0))
-    cells = base.mark_rect(stroke="white").encode(**position, color=shade, tooltip=tooltip)
+    cells = base.mark_rect(stroke="white").encode(
+        **channels(**position, color=shade, tooltip=tooltip)
+    )
     most = float(table["waited_s"].max()) / axis.per_unit
     texts = base.mark_text(fontSize=11).encode(
-        **position,
-        text=alt.Text("amount:Q", format=".3~g"),
-        color=alt.condition(
-            f"datum.amount > {0.6 * most!r}", alt.value("white"), alt.value("#222")
-        ),
+        **channels(
+            **position,
+            text=alt.Text("amount:Q", format=".3~g"),
+            color=alt.condition(
+                f"datum.amount > {0.6 * most!r}", alt.value("white"), alt.value("#222")
+            ),
+        )
     )
     layers = [cells, texts] if run.num_devices <= 12 else [cells]
     chart = alt.layer(*layers).properties(width="container", height=(ROW_HEIGHT + 4) * len(rows))
@@ -376,13 +387,15 @@ def _most_waited_for(table: Frame, caption: str) -> Figure:
         .transform_filter(f"datum.waited_s >= {float(first['waited_s'].min())!r}")
         .mark_bar(color=ORANGE)
         .encode(
-            y=alt.Y("waited_for_name:N", title=None, sort=list(first["waited_for_name"])),
-            x=alt.X("amount:Q", title=axis.title),
-            tooltip=[
-                alt.Tooltip("waited_for_name:N", title="device"),
-                alt.Tooltip("amount:Q", title=axis.title, format=".4~g"),
-                alt.Tooltip("by_devices:Q", title="by so many devices"),
-            ],
+            **channels(
+                y=alt.Y("waited_for_name:N", title=None, sort=list(first["waited_for_name"])),
+                x=alt.X("amount:Q", title=axis.title),
+                tooltip=[
+                    alt.Tooltip("waited_for_name:N", title="device"),
+                    alt.Tooltip("amount:Q", title=axis.title, format=".4~g"),
+                    alt.Tooltip("by_devices:Q", title="by so many devices"),
+                ],
+            )
         )
         .properties(width="container", height=ROW_HEIGHT * len(first))
     )

@@ -5,7 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from edgesim.report.evaluations import MOST_LINES, quantile_bands
-from edgesim.report.figure import BLUE, COLORS, GREY, Figure, View, as_spec, rounded, source
+from edgesim.report.figure import (
+    BLUE,
+    COLORS,
+    GREY,
+    Figure,
+    View,
+    as_spec,
+    channels,
+    rounded,
+    source,
+)
 from edgesim.report.frames import Chart, Frame
 from edgesim.report.runs import ReportedRun
 from edgesim.report.units import Axis, time_axis
@@ -85,11 +95,15 @@ def _chart(run: ReportedRun, tables: dict[str, Frame], axis: Axis) -> Chart:
         lines = base("devices").mark_line(strokeWidth=1, opacity=0.75)
         layers.append(
             lines.encode(
-                x=x,
-                y=y("loss"),
-                detail="name:N",
-                color=alt.Color("name:N", title=None, scale=scale) if names else alt.value(GREY),
-                tooltip=["name:N", "round:Q", alt.Tooltip("loss:Q", format=".4~g")],
+                **channels(
+                    x=x,
+                    y=y("loss"),
+                    detail="name:N",
+                    color=alt.Color("name:N", title=None, scale=scale)
+                    if names
+                    else alt.value(GREY),
+                    tooltip=["name:N", "round:Q", alt.Tooltip("loss:Q", format=".4~g")],
+                )
             )
         )
     else:
@@ -99,14 +113,16 @@ def _chart(run: ReportedRun, tables: dict[str, Frame], axis: Axis) -> Chart:
             ("p25", "p75", 0.3),
         ):
             band = base("bands").mark_area(opacity=opacity, color=GREY)
-            layers.append(band.encode(x=x, y=y(low), y2=f"{high}:Q"))
+            layers.append(band.encode(**channels(x=x, y=y(low), y2=f"{high}:Q")))
     fleet = base("fleet").transform_calculate(series=repr(_FLEET)).mark_line(strokeWidth=2.4)
     layers.append(
         fleet.encode(
-            x=x,
-            y=y("loss"),
-            color=alt.Color("series:N", title=None, scale=scale),
-            tooltip=["round:Q", alt.Tooltip("loss:Q", format=".4~g")],
+            **channels(
+                x=x,
+                y=y("loss"),
+                color=alt.Color("series:N", title=None, scale=scale),
+                tooltip=["round:Q", alt.Tooltip("loss:Q", format=".4~g")],
+            )
         )
     )
     return alt.layer(*layers).properties(width="container", height=_HEIGHT)

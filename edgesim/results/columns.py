@@ -154,6 +154,9 @@ OWN_EVALUATIONS: tuple[Column, ...] = (
 A further measure NAME of a task is there as own_NAME too.
 """
 
+OWN_PREFIX, GOSSIPED_PREFIX = "own_", "after_gossip_"
+"""What the names of such columns begin with."""
+
 GOSSIPED_EVALUATIONS: tuple[Column, ...] = (
     Column(
         "after_gossip_accuracy",

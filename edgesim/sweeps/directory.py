@@ -16,6 +16,9 @@ from edgesim.scenario.own_parts import own_parts
 from edgesim.scenario.sweep import Sweep
 from edgesim.storage.store import Store
 
+NOT_FINISHED = "not finished"
+"""Reason of a cell that did not fail."""
+
 FORMAT = 1
 PLAN, FAILURES = "sweep.json", "failures.json"
 _SHOWN = 3  # differences that a message names
@@ -65,7 +68,7 @@ def read_plan(store: Store) -> dict[str, Any]:
     try:
         plan = json.loads(store.read(PLAN))
         version = plan["format"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise SweepError(f"{store.url}/{PLAN}: damaged; bring it back from a copy") from error
     if version != FORMAT:
         raise SweepError(
@@ -77,11 +80,37 @@ def read_plan(store: Store) -> dict[str, Any]:
 
 
 def read_failures(store: Store) -> dict[str, str]:
-    """Reasons of the cells that failed when the sweep was last run."""
+    """Reasons of the cells that failed when the sweep was last run.
+
+    Raises:
+        SweepError: failures.json is damaged, or of another program.
+    """
     if not store.exists(FAILURES):
         return {}
-    failures: dict[str, str] = json.loads(store.read(FAILURES))
+    try:
+        failures = json.loads(store.read(FAILURES))
+    except (ValueError, RecursionError):
+        failures = None
+    if not isinstance(failures, dict) or not all(isinstance(w, str) for w in failures.values()):
+        raise SweepError(
+            f"{store.url}/{FAILURES}: damaged, or of another program; remove it: `edgesim sweep` "
+            "writes it anew"
+        )
     return failures
+
+
+def missing_cells(store: Store) -> dict[str, str]:
+    """Cells that are not finished, each with its reason; none of a folder that is no sweep's.
+
+    Raises:
+        SweepError: a file of the sweep is damaged.
+    """
+    if not store.exists(PLAN):
+        return {}
+    cells, failures = read_plan(store)["cells"], read_failures(store)
+    return {
+        name: failures.get(name, NOT_FINISHED) for name in cells if not is_finished(store, name)
+    }
 
 
 def write_failures(store: Store, failures: Mapping[str, str]) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from edgesim.results.load import UnfinishedRunWarning, load_run
 from edgesim.results.run import Run
 from edgesim.storage.store import Store
-from edgesim.sweeps.directory import is_finished, read_failures, read_plan
+from edgesim.sweeps.directory import NOT_FINISHED, is_finished, read_failures, read_plan
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -130,7 +130,7 @@ def load_sweep(place: str | Path) -> SweepResults:
     keys, tables, missing = tuple(plan["keys"]), [], {}
     for name, cell in plan["cells"].items():
         if not is_finished(store, name):
-            missing[name] = failures.get(name, "not finished")
+            missing[name] = failures.get(name, NOT_FINISHED)
             continue
         rows = load_run(f"{store.url}/{name}").consensus
         settings: dict[str, Any] = {key: cell["settings"].get(key) for key in keys}

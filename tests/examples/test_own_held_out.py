@@ -15,6 +15,8 @@ from edgesim.assembly.build import PLAIN, make_flat_model
 from edgesim.assembly.preparation import prepare
 from edgesim.cli.answers import result_table
 from edgesim.errors import EdgesimError
+from edgesim.report.report import report_page
+from edgesim.report.runs import load_runs
 from edgesim.scenario import load_scenario
 
 NAME = "sensors.yaml"
@@ -225,3 +227,13 @@ def _png():
     file = BytesIO()
     Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8)).save(file, "PNG")
     return file.getvalue()
+
+
+def test_the_report_shows_them(run):
+    page = report_page(load_runs([run.place]))
+    last = run.evaluations[run.evaluations["round"] == 4].set_index("device")
+    averaged = f"{100 * last.loc[-1, 'own_accuracy']:.3g} %"
+    assert f"On devices&#x27; own held-out samples the averaged model has {averaged}" in page
+    assert '<th scope="col">accuracy on own samples</th>' in page
+    assert "Accuracy on devices&#x27; own samples</h3>" in page
+    assert "Of each device on its own held-out samples" in page

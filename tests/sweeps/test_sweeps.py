@@ -16,10 +16,12 @@ import psutil
 import pytest
 
 import edgesim
+from edgesim.cli import app
 from edgesim.results.columns import WALL_COLUMNS
 from edgesim.results.run_directory import RunDirectory
 from edgesim.results.run_files import RunDirectoryError
 from edgesim.storage.store import Store
+from edgesim.sweeps.directory import missing_cells, write_failures
 from edgesim.sweeps.worker import clear_start, has_begun
 
 SMALL = {
@@ -251,3 +253,28 @@ def test_a_cell_that_another_process_starts_is_not_removed(tmp_path):
     with RunDirectory(tmp_path).held(), pytest.raises(RunDirectoryError, match="still going on"):
         clear_start(Store.at(tmp_path))
     assert (tmp_path / "run.json").is_file()
+
+
+def test_a_report_names_cells_without_results(copied):
+    (copied / CELLS[0] / "summary.json").unlink()
+    store = Store.at(copied)
+    write_failures(store, {CELLS[0]: "the averaged model ended with a loss of inf"})
+    (copied / CELLS[1] / "summary.json").unlink()
+    assert missing_cells(store) == {
+        CELLS[0]: "the averaged model ended with a loss of inf",
+        CELLS[1]: "not finished",
+    }
+    shutil.rmtree(copied / CELLS[0])
+    shutil.rmtree(copied / CELLS[1])
+    app(["report", str(copied)], standalone_mode=False)
+    page = (copied / "report.html").read_text()
+    said = f"<li>Cell {CELLS[0]} of the sweep has no result: the averaged model ended with a loss"
+    assert said in page
+    assert f"<li>Cell {CELLS[1]} of the sweep has no result: not finished.</li>" in page
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"a": 1}', "[" * 100_000])
+def test_a_foreign_or_damaged_list_of_failures_gets_one_line(copied, content):
+    (copied / "failures.json").write_text(content)
+    with pytest.raises(edgesim.SweepError, match=r"failures\.json: damaged, or of another program"):
+        edgesim.load_sweep(copied)

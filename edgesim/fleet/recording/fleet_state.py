@@ -14,7 +14,13 @@ from types import MappingProxyType
 from typing import Any
 
 from edgesim.fleet.transport.progress import DeviceProgress
-from edgesim.results.columns import Column
+from edgesim.results.columns import (
+    GOSSIPED_EVALUATIONS,
+    GOSSIPED_PREFIX,
+    OWN_EVALUATIONS,
+    OWN_PREFIX,
+    Column,
+)
 from edgesim.results.metrics import (
     DEVICE_METRICS,
     EVALUATION_METRICS,
@@ -187,14 +193,22 @@ def samples(fleet: FleetState, most_devices: int) -> Iterator[Sample]:
         for device, progress in fleet.devices.items():
             for other in progress.waits_for:
                 yield Sample(WAITS_FOR, (fleet.facts.label(device), fleet.facts.label(other)), 1.0)
-    of_task = tuple(
-        evaluation_metric(Column(name, "float64", meaning))
-        for name, meaning in fleet.facts.measures.items()
-    )
-    for metric in (*EVALUATION_METRICS, *of_task):
+    for metric in (*EVALUATION_METRICS, *map(evaluation_metric, _further(fleet.facts.measures))):
         value = fleet.evaluation.get(metric.name.removeprefix("evaluation_"))
         if value is not None and not isnan(value):
             yield Sample(metric, (), float(value))
+
+
+def _further(measures: Mapping[str, str]) -> Iterator[Column]:
+    """Columns of evaluations that some runs have: a task's measures, those of own samples, ..."""
+    for of_all, prefix in (
+        ((), ""),
+        (OWN_EVALUATIONS, OWN_PREFIX),
+        (GOSSIPED_EVALUATIONS, GOSSIPED_PREFIX),
+    ):
+        yield from of_all
+        for name, meaning in measures.items():
+            yield Column(f"{prefix}{name}", "float64", meaning)
 
 
 def _of_fleet(metric: Metric, values: Sequence[float]) -> Iterator[Sample]:
