@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,18 @@ Int64 = npt.NDArray[np.int64]
 Float32 = npt.NDArray[np.float32]
 
 _LINE = 64  # bytes of a cache line
+
+
+class Codes(NamedTuple):
+    """8-bit codes, and the grid that says what number a code stands for.
+
+    Attributes:
+        values: of any shape.
+        grid: scale and zero point (`edgesim.quant.kernels.rounding.quantize`).
+    """
+
+    values: UInt8
+    grid: Float32
 
 
 def aligned(size: int, dtype: type[np.generic]) -> npt.NDArray[Any]:

@@ -19,12 +19,13 @@ is that of the codes, exact before it is rounded to float32 and multiplied by `s
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from edgesim.quant.kernels.arrays import Float32, Int32, Int64, UInt8
+from edgesim.quant.kernels.arrays import Codes, Float32, Int32, Int64, UInt8
 from edgesim.quant.kernels.checks import require
 from edgesim.quant.kernels.intrinsics import larger
 from edgesim.quant.kernels.norms.chunk_extremes import (
@@ -81,6 +82,15 @@ class Gradients:
     beta: Float32
 
 
+class _Channels(NamedTuple):
+    """Numbers of each channel, shape (C,), or repeated to the length of a row."""
+
+    mean: Float32
+    s_hat: Float32
+    gamma: Float32
+    beta: Float32
+
+
 def batch_moments(codes_NHWC: UInt8, grid: Float32, settings: Settings) -> Moments:
     """Moments of a batch.
 
@@ -129,8 +139,8 @@ def range_batch_norm(
     _check(codes_NHWC, moments, gamma, beta)
     y = np.empty(codes_NHWC.shape, np.float32)
     rows = _rows(codes_NHWC)
-    per_channel = moments.mean, moments.s_hat, gamma, beta
-    _normalize(codes_NHWC.reshape(rows), grid, *per_channel, y.reshape(rows))
+    channels = _Channels(moments.mean, moments.s_hat, gamma, beta)
+    _normalize(Codes(codes_NHWC.reshape(rows), grid), channels, y.reshape(rows))
     return y
 
 
@@ -168,9 +178,10 @@ def range_batch_norm_backward(
     entries = codes_NHWC.size // C
     rows = _rows(codes_NHWC)
     sums_2C = np.zeros((2, C))
-    per_channel = moments.mean, moments.s_hat, gamma, beta
+    channels = _Channels(moments.mean, moments.s_hat, gamma, beta)
     g_rows = g_codes_NHWC.reshape(rows)
-    _mask_and_sum(codes_NHWC.reshape(rows), grid, *per_channel, g_rows, g_grid, sums_2C)
+    x, g = Codes(codes_NHWC.reshape(rows), grid), Codes(g_rows, g_grid)
+    _mask_and_sum(x, channels, g, sums_2C)
     g_beta, g_y_x = sums_2C * g_grid[0]
     slope = gamma * moments.s_hat
     shift = (g_beta * slope / entries).astype(np.float32)
@@ -261,18 +272,11 @@ def _row(by_channel: Float32, R: int) -> Float32:
 
 
 @njit(nogil=True, cache=True)
-def _normalize(
-    codes_rR: UInt8,
-    grid: Float32,
-    mean: Float32,
-    s_hat: Float32,
-    gamma: Float32,
-    beta: Float32,
-    y_rR: Float32,
-) -> None:
+def _normalize(codes: Codes, channels: _Channels, y_rR: Float32) -> None:
+    scale, z, codes_rR = codes.grid[0], codes.grid[1], codes.values
     R = codes_rR.shape[1]
-    mean_R, s_hat_R, gamma_R, beta_R = _row(mean, R), _row(s_hat, R), _row(gamma, R), _row(beta, R)
-    scale, z = grid[0], grid[1]
+    mean_R, s_hat_R = _row(channels.mean, R), _row(channels.s_hat, R)
+    gamma_R, beta_R = _row(channels.gamma, R), _row(channels.beta, R)
     for r in range(codes_rR.shape[0]):
         for i in range(R):
             x = (np.float32(codes_rR[r, i]) - z) * scale
@@ -281,39 +285,18 @@ def _normalize(
 
 
 @njit(nogil=True, cache=True)
-def _mask_and_sum(
-    codes_rR: UInt8,
-    grid: Float32,
-    mean: Float32,
-    s_hat: Float32,
-    gamma: Float32,
-    beta: Float32,
-    g_codes_rR: UInt8,
-    g_grid: Float32,
-    sums_2C: Float64,
-) -> None:
+def _mask_and_sum(x: Codes, channels: _Channels, g: Codes, sums_2C: Float64) -> None:
     """Set g to zero where y is zero; sum g and g (x - mean) by channel, in units of g's scale."""
-    num_rows, R = codes_rR.shape
-    C = len(mean)
-    mean_R, s_hat_R, gamma_R, beta_R = _row(mean, R), _row(s_hat, R), _row(gamma, R), _row(beta, R)
+    num_rows, R = x.values.shape
+    C = len(channels.mean)
+    mean_R, s_hat_R = _row(channels.mean, R), _row(channels.s_hat, R)
+    lanes = _Channels(mean_R, s_hat_R, _row(channels.gamma, R), _row(channels.beta, R))
     sum_g_R, sum_gx_R = np.empty(R, np.float32), np.empty(R, np.float32)
     for start in range(0, num_rows, _MOST_ROWS):
         for i in range(R):
             sum_g_R[i] = sum_gx_R[i] = _ZERO
-        _mask_and_sum_rows(
-            codes_rR,
-            g_codes_rR,
-            start,
-            min(start + _MOST_ROWS, num_rows),
-            grid,
-            g_grid[1],
-            mean_R,
-            s_hat_R,
-            gamma_R,
-            beta_R,
-            sum_g_R,
-            sum_gx_R,
-        )
+        stop = min(start + _MOST_ROWS, num_rows)
+        _mask_and_sum_rows(x, g, start, stop, lanes, sum_g_R, sum_gx_R)
         for first in range(0, R, C):
             for c in range(C):
                 sums_2C[0, c] += sum_g_R[first + c]
@@ -322,20 +305,18 @@ def _mask_and_sum(
 
 @njit(nogil=True, cache=True)
 def _mask_and_sum_rows(
-    codes_rR: UInt8,
-    g_codes_rR: UInt8,
+    of_x: Codes,
+    of_g: Codes,
     start: int,
     stop: int,
-    grid: Float32,
-    g_z: np.float32,
-    mean_R: Float32,
-    s_hat_R: Float32,
-    gamma_R: Float32,
-    beta_R: Float32,
+    lanes: _Channels,
     sum_g_R: Float32,
     sum_gx_R: Float32,
 ) -> None:
-    scale, z, zero_code = grid[0], grid[1], np.uint8(g_z)
+    scale, z, g_z = of_x.grid[0], of_x.grid[1], of_g.grid[1]
+    zero_code = np.uint8(g_z)
+    codes_rR, g_codes_rR = of_x.values, of_g.values
+    mean_R, s_hat_R, gamma_R, beta_R = lanes.mean, lanes.s_hat, lanes.gamma, lanes.beta
     for r in range(start, stop):
         for i in range(codes_rR.shape[1]):
             x = (np.float32(codes_rR[r, i]) - z) * scale - mean_R[i]

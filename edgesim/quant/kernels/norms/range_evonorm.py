@@ -16,15 +16,16 @@ Forward results are those of float32 operations one by one, in the order of the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
-from edgesim.quant.kernels.arrays import Float32, Int64, UInt8
+from edgesim.quant.kernels.arrays import Codes, Float32, Int64, UInt8
 from edgesim.quant.kernels.checks import require
 from edgesim.quant.kernels.norms.chunk_extremes import pixels_of_a_row, write_chunk_extremes
 from edgesim.quant.kernels.norms.range_evonorm_passes import (
+    Factors,
     add_range_gradients,
     backward_but_ranges,
     normalize,
@@ -35,8 +36,7 @@ from edgesim.quant.kernels.rounding.quantize import requantize_found
 _MOST_LANES = 128  # of a row: with its sums and parameters it stays in the first-level cache
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(NamedTuple):
     """Constants of a layer.
 
     Attributes:
@@ -52,16 +52,14 @@ class Settings:
     epsilon: float
 
 
-@dataclass(frozen=True, slots=True)
-class Scales:
+class Scales(NamedTuple):
     """s and s_hat, float32, shape (N, G): what the backward pass needs beside the codes."""
 
     s: Float32
     s_hat: Float32
 
 
-@dataclass(frozen=True, slots=True)
-class Gradients:
+class Gradients(NamedTuple):
     """At the input, shape (N, H, W, C), and at the parameters, shape (C,); float32."""
 
     x: Float32
@@ -95,9 +93,9 @@ def range_evonorm(
     require("beta", beta, np.float32, v.shape)
     s = np.empty((len(codes_NHWC), settings.groups), np.float32)
     s_hat, y = np.empty_like(s), np.empty(codes_NHWC.shape, np.float32)
-    constants = settings.kappa, settings.epsilon
-    _forward(codes_NHWC, grid, v, gamma, beta, settings.chunks, *constants, s, s_hat, y)
-    return y, Scales(s, s_hat)
+    scales = Scales(s, s_hat)
+    _forward(Codes(codes_NHWC, grid), v, gamma, beta, settings, scales, y)
+    return y, scales
 
 
 def range_evonorm_backward(
@@ -129,25 +127,11 @@ def range_evonorm_backward(
     """
     _check(codes_NHWC, v, gamma)
     require("codes of g", g_codes_NHWC, np.uint8, codes_NHWC.shape)
-    g_x = np.empty(codes_NHWC.shape, np.float32)
     g_v, g_gamma, g_beta = np.empty((3, len(v)), np.float32)
-    _backward(
-        codes_NHWC,
-        grid,
-        g_codes_NHWC,
-        g_grid,
-        v,
-        gamma,
-        settings.chunks,
-        settings.kappa,
-        scales.s,
-        scales.s_hat,
-        g_x,
-        g_v,
-        g_gamma,
-        g_beta,
-    )
-    return Gradients(g_x, g_v, g_gamma, g_beta)
+    gradients = Gradients(np.empty(codes_NHWC.shape, np.float32), g_v, g_gamma, g_beta)
+    x, g = Codes(codes_NHWC, grid), Codes(g_codes_NHWC, g_grid)
+    _backward(x, g, v, gamma, settings, scales, gradients)
+    return gradients
 
 
 def _check(codes_NHWC: UInt8, v: Float32, gamma: Float32) -> None:
@@ -175,61 +159,50 @@ def _extremes(codes_NHWC: UInt8, groups: int, chunks: int) -> tuple[Int64, Int64
 
 @njit(nogil=True, cache=True)
 def _forward(
-    codes_NHWC: UInt8,
-    grid: Float32,
+    x: Codes,
     v: Float32,
     gamma: Float32,
     beta: Float32,
-    chunks: int,
-    kappa: float,
-    epsilon: float,
-    s_NG: Float32,
-    s_hat_NG: Float32,
+    settings: Settings,
+    scales: Scales,
     y_NHWC: Float32,
 ) -> None:
-    lowest, highest = _extremes(codes_NHWC, s_NG.shape[1], chunks)
-    write_scales(lowest, highest, grid, np.float32(kappa), np.float32(epsilon), s_NG)
+    lowest, highest = _extremes(x.values, settings.groups, settings.chunks)
+    kappa, epsilon = np.float32(settings.kappa), np.float32(settings.epsilon)
+    write_scales(lowest, highest, x.grid, kappa, epsilon, scales.s)
     found = np.empty(4, np.float32)
-    requantize_found(s_NG.reshape(-1), False, np.uint64(0), found, s_hat_NG.reshape(-1))
-    rows = _rows(codes_NHWC)
-    normalize(codes_NHWC.reshape(rows), grid, v, gamma, beta, s_hat_NG, y_NHWC.reshape(rows))
+    s, s_hat = scales.s.reshape(-1), scales.s_hat.reshape(-1)
+    requantize_found(s, False, np.uint64(0), found, s_hat)
+    rows = _rows(x.values)
+    of_rows = Codes(x.values.reshape(rows), x.grid)
+    normalize(of_rows, v, gamma, beta, scales.s_hat, y_NHWC.reshape(rows))
 
 
 @njit(nogil=True, cache=True)
 def _backward(
-    codes_NHWC: UInt8,
-    grid: Float32,
-    g_codes_NHWC: UInt8,
-    g_grid: Float32,
+    x: Codes,
+    g: Codes,
     v: Float32,
     gamma: Float32,
-    chunks: int,
-    kappa: float,
-    s_NG: Float32,
-    s_hat_NG: Float32,
-    g_x_NHWC: Float32,
-    g_v: Float32,
-    g_gamma: Float32,
-    g_beta: Float32,
+    settings: Settings,
+    scales: Scales,
+    gradients: Gradients,
 ) -> None:
-    (N, G), C = s_NG.shape, len(v)
+    (N, G), C = scales.s.shape, len(v)
     g_s_hat, g_parameters = np.empty((N, G)), np.zeros((3, C))
-    rows = _rows(codes_NHWC)
+    rows = _rows(x.values)
     backward_but_ranges(
-        codes_NHWC.reshape(rows),
-        grid,
-        g_codes_NHWC.reshape(rows),
-        g_grid,
-        v,
-        gamma,
-        gamma * g_grid[0],
-        s_hat_NG,
-        g_x_NHWC.reshape(rows),
+        Codes(x.values.reshape(rows), x.grid),
+        Codes(g.values.reshape(rows), g.grid),
+        Factors(v, gamma, gamma * g.grid[0], scales.s_hat),
+        gradients.x.reshape(rows),
         g_parameters,
         g_s_hat,
     )
-    g_R = g_s_hat * s_NG * s_NG * (-kappa / chunks)
-    lowest, highest = _extremes(codes_NHWC, G, chunks)
-    add_range_gradients(g_R, lowest, highest, g_x_NHWC.reshape(N, -1), C)
+    g_R = g_s_hat * scales.s * scales.s * (-settings.kappa / settings.chunks)
+    lowest, highest = _extremes(x.values, G, settings.chunks)
+    add_range_gradients(g_R, lowest, highest, gradients.x.reshape(N, -1), C)
     for c in range(C):
-        g_v[c], g_gamma[c], g_beta[c] = g_parameters[0, c], g_parameters[1, c], g_parameters[2, c]
+        gradients.v[c] = g_parameters[0, c]
+        gradients.gamma[c] = g_parameters[1, c]
+        gradients.beta[c] = g_parameters[2, c]

@@ -8,13 +8,13 @@ Shapes:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from edgesim.quant.kernels.arrays import Float32, Int64, UInt8
+from edgesim.quant.kernels.arrays import Codes, Float32, Int64
 from edgesim.quant.kernels.intrinsics import larger, smaller
 from edgesim.quant.kernels.norms.chunk_extremes import (
     CHANNEL_SHIFT,
@@ -30,6 +30,36 @@ _ZERO = np.float32(0)
 _HALF = np.float32(0.5)
 _ONE = np.float32(1)
 _SIXTH = np.float32(1 / 6)
+
+
+class Factors(NamedTuple):
+    """Factors of the backward pass.
+
+    Attributes:
+        v: as used, shape (C,), like `gamma`.
+        gamma: as used.
+        slopes: gamma times the scale of g's codes.
+        s_hat: of each group, shape (N, G).
+    """
+
+    v: Float32
+    gamma: Float32
+    slopes: Float32
+    s_hat: Float32
+
+
+class _Sums(NamedTuple):
+    """Sums over the rows of a sample, by lane, in units of g's scale.
+
+    Attributes:
+        gn: of g n.
+        gxx: of g x^2 inside the gate.
+        g: of g.
+    """
+
+    gn: Float32
+    gxx: Float32
+    g: Float32
 
 
 @njit(nogil=True, cache=True)
@@ -67,38 +97,37 @@ def _repeat(of_groups: Float32, factors: Float32, row_R: Float32) -> None:
 
 @njit(nogil=True, cache=True)
 def normalize(
-    codes_NrR: UInt8,
-    grid: Float32,
+    x: Codes,
     v: Float32,
     gamma: Float32,
     beta: Float32,
     s_hat_NG: Float32,
     y_NrR: Float32,
 ) -> None:
-    """Write y; `s_hat_NG` are the scales as they are used."""
-    R, C = codes_NrR.shape[2], len(v)
+    """Write y of codes as rows of each sample; `s_hat_NG` are the scales as they are used."""
+    R, C = x.values.shape[2], len(v)
     one, ones = np.ones(1, np.float32), np.ones(C, np.float32)
     v_R, gamma_R = np.empty(R, np.float32), np.empty(R, np.float32)
     beta_R, s_hat_R = np.empty(R, np.float32), np.empty(R, np.float32)
     _repeat(one, v, v_R)
     _repeat(one, gamma, gamma_R)
     _repeat(one, beta, beta_R)
-    for n in range(len(codes_NrR)):
+    for n in range(len(x.values)):
         _repeat(s_hat_NG[n], ones, s_hat_R)
-        _normalize_sample(codes_NrR[n], grid, v_R, gamma_R, beta_R, s_hat_R, y_NrR[n])
+        sample = Codes(x.values[n], x.grid)
+        _normalize_sample(sample, v_R, gamma_R, beta_R, s_hat_R, y_NrR[n])
 
 
 @njit(nogil=True, cache=True)
 def _normalize_sample(
-    codes_rR: UInt8,
-    grid: Float32,
+    codes: Codes,
     v_R: Float32,
     gamma_R: Float32,
     beta_R: Float32,
     s_hat_R: Float32,
     y_rR: Float32,
 ) -> None:
-    scale, z = grid[0], grid[1]
+    scale, z, codes_rR = codes.grid[0], codes.grid[1], codes.values
     for r in range(codes_rR.shape[0]):
         for i in range(codes_rR.shape[1]):
             x = (np.float32(codes_rR[r, i]) - z) * scale
@@ -113,67 +142,54 @@ def _gate(t: np.float32) -> np.float32:
 
 @njit(nogil=True, cache=True)
 def backward_but_ranges(
-    codes_NrR: UInt8,
-    grid: Float32,
-    g_codes_NrR: UInt8,
-    g_grid: Float32,
-    v: Float32,
-    gamma: Float32,
-    slopes: Float32,
-    s_hat_NG: Float32,
+    x: Codes,
+    g: Codes,
+    factors: Factors,
     g_x_NrR: Float32,
     g_parameters_3C: Float64,
     g_s_hat_NG: Float64,
 ) -> None:
-    """All gradients, except the part of the gradients at x that passes through the ranges."""
-    num_rows, R, C = codes_NrR.shape[1], codes_NrR.shape[2], len(v)
+    """All gradients, except the part of the gradients at x that passes through the ranges.
+
+    Codes and gradients at x have the form of rows of each sample.
+    """
+    num_rows, R, C = x.values.shape[1], x.values.shape[2], len(factors.v)
     v_R, slope_R = np.empty(R, np.float32), np.empty(R, np.float32)
-    _repeat(np.ones(1, np.float32), v, v_R)
+    _repeat(np.ones(1, np.float32), factors.v, v_R)
     sums_3R = np.empty((3, R), np.float32)
     sums_3C = np.empty((3, C), np.float64)
-    for n in range(len(codes_NrR)):
-        _repeat(s_hat_NG[n], slopes, slope_R)
+    sums = _Sums(sums_3R[0], sums_3R[1], sums_3R[2])
+    for n in range(len(x.values)):
+        s_hat_G = factors.s_hat[n]
+        _repeat(s_hat_G, factors.slopes, slope_R)
         _clear(sums_3C)
+        of_x, of_g = Codes(x.values[n], x.grid), Codes(g.values[n], g.grid)
         for start in range(0, num_rows, _MOST_ROWS):
             _clear(sums_3R)
-            _backward_rows(
-                codes_NrR[n],
-                g_codes_NrR[n],
-                start,
-                min(start + _MOST_ROWS, num_rows),
-                grid,
-                g_grid[1],
-                v_R,
-                slope_R,
-                g_x_NrR[n],
-                sums_3R[0],
-                sums_3R[1],
-                sums_3R[2],
-            )
-            _add_lanes(sums_3R, g_grid[0], sums_3C)
-        _add_parameter_gradients(sums_3C, gamma, s_hat_NG[n], g_parameters_3C, g_s_hat_NG[n])
+            stop = min(start + _MOST_ROWS, num_rows)
+            _backward_rows(of_x, of_g, start, stop, v_R, slope_R, g_x_NrR[n], sums)
+            _add_lanes(sums_3R, g.grid[0], sums_3C)
+        _add_parameter_gradients(sums_3C, factors.gamma, s_hat_G, g_parameters_3C, g_s_hat_NG[n])
 
 
 @njit(nogil=True, cache=True)
 def _backward_rows(
-    codes_rR: UInt8,
-    g_codes_rR: UInt8,
+    of_x: Codes,
+    of_g: Codes,
     start: int,
     stop: int,
-    grid: Float32,
-    g_z: np.float32,
     v_R: Float32,
     slope_R: Float32,
     g_x_rR: Float32,
-    sum_gn_R: Float32,
-    sum_gxx_R: Float32,
-    sum_g_R: Float32,
+    sums: _Sums,
 ) -> None:
     """Gradients of some rows without the part of the ranges; sums by lane in units of g's scale.
 
     Inside the gate, n = x (x v / 6 + 1/2), and dn/dx = h + x v / 6; outside, dn/dx = h.
     """
-    scale, z = grid[0], grid[1]
+    scale, z, g_z = of_x.grid[0], of_x.grid[1], of_g.grid[1]
+    codes_rR, g_codes_rR = of_x.values, of_g.values
+    sum_gn_R, sum_gxx_R, sum_g_R = sums.gn, sums.gxx, sums.g
     for r in range(start, stop):
         for i in range(codes_rR.shape[1]):
             x = (np.float32(codes_rR[r, i]) - z) * scale
