@@ -9,7 +9,7 @@ SCHEDULES ?= 500
 SEED ?= 1
 CASES ?= 1000
 
-.PHONY: help demo test check bench faults fuzz mutants golden dashboards
+.PHONY: help demo test check docs bench faults fuzz mutants golden dashboards
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/:/' | column -t -s ':'
@@ -25,6 +25,9 @@ check: $(DEVELOPING)  ## style, types and the order of layers
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(DEVELOPING)  ## the site, site/index.html, from docs/ and docstrings; a broken link or name fails
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet --doctree-dir build/doctrees docs site
 
 faults: $(DEVELOPING)  ## fleets under SCHEDULES seeded schedules of faults, from SEED on
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/faults/run_schedules.py --schedules $(SCHEDULES) --seed $(SEED)

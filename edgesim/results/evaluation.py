@@ -21,8 +21,8 @@ class Evaluation:
         epoch: the same in epochs.
         accuracy: fraction of test samples classified correctly; None in a task without.
         loss: mean loss on the test samples.
-        consensus_distance: sqrt(mean over devices of |z_i - z_bar|^2).
-        model_norm: |z_bar|, Euclidean.
+        consensus_distance: sqrt(mean over devices of `|z_i - z_bar|^2`).
+        model_norm: `|z_bar|`, Euclidean.
         virtual_time_s: the fleet's clock; None where devices have no profile.
         metrics: measures of the task beside loss and accuracy, by name.
         devices: the same of single devices' own models, where they were evaluated: rows of

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = ("python", "sweeps")
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ("README", "docs/python", "docs/sweeps")
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SINKS = {"edgesim.TensorBoard": "tensorboard", "edgesim.MLflow": "mlflow"}
 BLOCKS = {
     f"{page}-{number}": block
     for page in PAGES
-    for number, block in enumerate(PYTHON.findall((DOCS / f"{page}.md").read_text()))
+    for number, block in enumerate(PYTHON.findall((ROOT / f"{page}.md").read_text()))
 }
 
 
