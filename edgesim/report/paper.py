@@ -84,7 +84,7 @@ def _row(runs: Sequence[ReportedRun]) -> tuple[str, ...]:
         difference = f"{float(np.mean(as_authors)) - wanted:+.2f}"
     return (
         str(target["place"]),
-        _algorithm(settings),
+        _algorithm(settings, runs[0].num_devices),
         str(settings["model"]["name"]),
         _skew(settings["data"]["partition"]),
         _left_out(settings["gossip"].get("compressor") or {}),
@@ -106,10 +106,10 @@ def _measured(run: ReportedRun) -> _Measured:
     return _Measured(as_authors, averaged, float(last["epoch"]))
 
 
-def _algorithm(settings: Mapping[str, Any]) -> str:
+def _algorithm(settings: Mapping[str, Any], num_devices: int) -> str:
     """The paper's name of algorithm and precision, and the norm where the scenario names one."""
     name = str(settings["gossip"]["algorithm"])
-    words = _NAMES.get(name, name)
+    words = _NAMES.get(name, name) if num_devices > 1 else "single device"
     model, optimizer = settings["model"], settings["training"]["optimizer"]
     if model.get("precision") == "int8":
         words = f"LP-{words}"

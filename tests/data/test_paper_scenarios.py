@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from data_files import encode, random_images, write_folders, write_parquet
 from rich.console import Console
+from small_texts import write_ag_news
 
 from edgesim.assembly.build import choose_compute, make_flat_model
 from edgesim.assembly.preparation import prepare
@@ -128,6 +129,53 @@ def test_settings_are_those_of_the_reference(stem):
             assert s.model.initialization == "low_precision"
 
 
+SPLITS = ("tr", "va", "te")
+TEXTS = {"ag_news": "AGNews", "sent_len": "SentLen"}
+
+
+@pytest.mark.parametrize("source", TEXTS)
+@pytest.mark.parametrize("place", [0, 1])
+def test_targets_of_texts_are_those_of_the_reference(source, place):
+    """Table 5: four numbers for each of two shares and three skews; Table 1: fp32/int8."""
+    lines = REFERENCE[REFERENCE.index("Targets (test acc") :].splitlines()
+    (line,) = (line for line in lines if line.startswith(f"5 {TEXTS[source]}"))
+    numbers = [float(n) for n in re.findall(r"\d\d\.\d\d", line)]
+    assert len(numbers) == 24
+    precision = ("fp32", "int8")[place]
+    *cells, single = sweep(f"table5_{source}_{precision}").cells
+    found = {}
+    for cell in cells:
+        s = cell.scenario
+        keep = getattr(s.gossip.compressor, "keep", 1.0)
+        group = 3 * (keep < 1) + (0, 0.5, 0.9).index(s.data.partition.skew)
+        found[4 * group + place_in_row("2", s.gossip.algorithm, precision)] = s.paper.accuracy
+        assert (s.training.epochs, s.training.optimizer.lr, s.fleet.num_devices) == (5, 3e-5, 4)
+        options = s.training.optimizer.options
+        assert options == {"beta1": 0.9, "beta2": 0.9, "weight_decay": 1e-4}
+        assert s.gossip.averaging_rate == (1 if keep == 1 else 0.01)
+    assert found == {k: numbers[k] for k in range(24) if k % 2 == place}
+    (line,) = (line for line in lines if line.startswith("1 (FP/LP)"))
+    of_table_1 = line.partition(f"{TEXTS[source]} ")[2].split()[0].split("/")
+    assert single.scenario.paper.place == "Table 1"
+    assert single.scenario.fleet.num_devices == 1
+    assert single.scenario.paper.accuracy == float(of_table_1[place])
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_targets_of_a_single_device_are_those_of_the_reference(place):
+    lines = REFERENCE[REFERENCE.index("Targets (test acc") :].splitlines()
+    (line,) = (line for line in lines if line.startswith("1 (FP/LP)"))
+    pairs = re.findall(r"(\d\d\.\d\d)/(\d\d\.\d\d)", line)
+    found = []
+    for data in ("cifar10", "imagenette"):
+        for cell in sweep(f"table1_{data}_{('fp32', 'int8')[place]}").cells:
+            s = cell.scenario
+            assert s.fleet.num_devices == 1
+            assert (s.model.precision, s.paper.place) == (("fp32", "int8")[place], "Table 1")
+            found.append(s.paper.accuracy)
+    assert found == [float(pair[place]) for pair in pairs[:5]]
+
+
 def test_every_file_of_the_folder_is_read_and_says_what_of_the_paper_it_is():
     places = set()
     for path in sorted(FOLDER.glob("*.yaml")):
@@ -138,7 +186,8 @@ def test_every_file_of_the_folder_is_read_and_says_what_of_the_paper_it_is():
             scenarios = [load_scenario(path)]
         assert all(scenario.paper for scenario in scenarios), path
         places |= {scenario.paper.place for scenario in scenarios}
-    assert places >= {*(f"Table {table}" for table in TABLES), "Fig. 1", "Fig. 2", "Fig. 3"}
+    tables = {f"Table {table}" for table in ("1", "5", *TABLES)}
+    assert places == tables | {"Fig. 1", "Fig. 2", "Fig. 3"}
 
 
 @pytest.fixture(scope="module")
@@ -163,8 +212,9 @@ def datasets(tmp_path_factory):
 def prepared(datasets, stem, *overrides):
     """The last cell of a file: the most compressed one, at the largest skew."""
     source = "imagenette" if stem.startswith("table4") else "cifar10"
+    path = [] if stem.startswith("table5") else [f"data.path={datasets / source}"]
     small = (
-        f"data.path={datasets / source}",
+        *path,
         "data.batch_size=1",
         "training.epochs=null",
         "training.rounds=2",
@@ -172,23 +222,58 @@ def prepared(datasets, stem, *overrides):
         "evaluation.gossip_rounds=2",
         "evaluation.device_sample=1",
     )
-    path = FOLDER / f"{stem}.yaml"
-    text = path.read_text()
+    file = FOLDER / f"{stem}.yaml"
+    text = file.read_text()
     cells = text.index("  list:\n")
-    last = text.rindex("    - gossip")
+    last = text.rindex("\n    - ") + 1
     text = text[:cells] + "  list:\n" + text[last:]  # one cell: a sweep checks all of its cells
-    (cell,) = parse_sweep(text, str(path), path.parent, (*small, *overrides)).cells
+    (cell,) = parse_sweep(text, str(file), file.parent, (*small, *overrides)).cells
     return prepare(cell.scenario)
 
 
 @pytest.mark.parametrize("stem", [s for s in FILES if s[5:7] in ("2a", "2b", "3_")])
 def test_each_small_model_trains_for_two_rounds(datasets, tmp_path, stem):
-    console = Console(file=StringIO())
     fewer = ("fleet.devices=4",) if stem.startswith("table2b") else ()  # 16 take longer
-    plan = prepared(datasets, stem, *fewer)
+    trained_for_two_rounds(prepared(datasets, stem, *fewer), tmp_path)
+
+
+def trained_for_two_rounds(plan, tmp_path):
+    console = Console(file=StringIO())
     result = run_scenario(plan, tmp_path / "run", inline=True, console=console)
     assert result.summary["rounds"] == 2
     assert 0 <= result.summary["after_gossip_accuracy"] <= 1
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_a_single_device_trains_for_two_rounds(datasets, tmp_path, precision):
+    """ResNet-20 in place of VGG-11 of the last cell."""
+    plan = prepared(datasets, f"table1_cifar10_{precision}")
+    scenario = plan.scenario
+    model = scenario.model.model_copy(update={"name": "resnet20"})
+    trained_for_two_rounds(prepare(scenario.model_copy(update={"model": model})), tmp_path)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("source", TEXTS)
+def test_texts_train_for_two_rounds(tmp_path, source, precision):
+    """A tiny DistilBERT in place of the pretrained one, on a corpus of a few words."""
+    pytest.importorskip("transformers")
+    if source == "ag_news":
+        write_ag_news(tmp_path)
+    else:  # SentEval's file: split, class, sentence; class k has 5 + 4 k words or a few more
+        lines = [
+            f"{s}\t{k % 6}\t{'a b c d e' + ' f g h i' * (k % 6)}" for s in SPLITS for k in range(24)
+        ]
+        (tmp_path / "sentence_length.txt").write_text("\n".join(lines))
+    tiny = "{vocabulary: 64, layers: 1, width: 16, heads: 2, hidden: 24, positions: 14}"
+    overrides = (
+        f"data.path={tmp_path}",
+        f"data.options={{max_length: 14, vocabulary: 64, cache: {tmp_path / 'cache'}}}",
+        "model.name=distilbert",
+        f"model.options={tiny}",
+    )
+    plan = prepared(tmp_path, f"table5_{source}_{precision}", *overrides)
+    trained_for_two_rounds(plan, tmp_path)
 
 
 LARGE = [s for s in FILES if s[5:7] not in ("2a", "2b", "3_")]
