@@ -55,6 +55,15 @@ from topologies.schedules import (
     possible_receivers,
     possible_senders,
 )
+from topologies.several_exchanges import (
+    RingReduction,
+    ServerRounds,
+    SeveralExchanges,
+    ring_exchanges,
+    step_share,
+    steps_before,
+    takes_step,
+)
 from topologies.spans import FOREVER
 from topologies.timed_presence import (
     TimedAbsence,
@@ -85,8 +94,11 @@ __all__ = [
     "Presence",
     "RandomAbsence",
     "RandomMatching",
+    "RingReduction",
     "RotatingPermutations",
     "Schedule",
+    "ServerRounds",
+    "SeveralExchanges",
     "Static",
     "TimedAbsence",
     "TimedChurn",
@@ -120,7 +132,11 @@ __all__ = [
     "possible_senders",
     "random_regular",
     "ring",
+    "ring_exchanges",
     "spectral_gap",
     "star",
+    "step_share",
+    "steps_before",
+    "takes_step",
     "torus",
 ]

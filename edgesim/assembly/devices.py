@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import inf
 from typing import Any, Protocol, TypeAlias
 
@@ -24,7 +25,7 @@ from edgesim.learning.flat_model import FlatModel
 from edgesim.scenario.pace import PaceName
 from edgesim.scenario.presence import make_timed_churn
 from edgesim.scenario.schema import Scenario
-from topologies import Schedule
+from topologies import Schedule, steps_before
 
 
 class DevicePlan(Protocol):
@@ -153,6 +154,7 @@ def _make_trainer(
         x=initial.parameters.cpu(),
         num_trainable=initial.num_trainable,
         buffers=initial.buffers.cpu().clone(),
+        step_of=partial(steps_before, plan.schedule),
         steps_on_model=(scenario.training.optimizer.step_on or steps_on) == "model",
     )
 

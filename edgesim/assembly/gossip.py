@@ -12,7 +12,14 @@ from edgesim.assembly.options import parameters_of
 from edgesim.assembly.own_parts import load_part, make_part, needs, part_and_options
 from edgesim.compression.compressors import Compressor
 from edgesim.errors import ScenarioError
-from edgesim.gossip.algorithm import Algorithm, Exchanges, disagreement, form_for, needs_one_graph
+from edgesim.gossip.algorithm import (
+    Algorithm,
+    Exchanges,
+    disagreement,
+    exchanges_of_average,
+    form_for,
+    needs_one_graph,
+)
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.scenario.catalog import ALGORITHMS, COMPRESSORS
 from edgesim.scenario.schema import Scenario
@@ -49,6 +56,8 @@ def make_algorithm(
     given: dict[str, Any] = {"compressor": make_compressor(scenario), "layout": layout}
     if (rate := averaging_rate(scenario)) is not None:
         given["averaging_rate"] = rate
+    if "num_devices" in parameters_of(algorithm_named(scenario)):
+        given["num_devices"] = schedule.num_devices
     _check_rate(scenario, rate)
     part, options = part_and_options(
         scenario.gossip, "algorithm", ALGORITHMS, type(scenario.gossip).model_fields
@@ -132,6 +141,22 @@ def with_some_rate(scenario: Scenario) -> Scenario:
     if getattr(scenario.gossip, "averaging_rate", None) == "auto":
         return with_rate(scenario, 0.5)
     return scenario
+
+
+def cycle_of(scenario: Scenario) -> tuple[int, int]:
+    """Steps and rounds of a cycle, after which the models of all devices are whole.
+
+    One each, unless an average takes several exchanges (topologies/several_exchanges.py).
+    """
+    exchanges = exchanges_of_average(algorithm_named(scenario), scenario.fleet.num_devices)
+    steps = scenario.gossip.local_steps
+    return (1, 1) if exchanges <= 1 else (steps, steps + exchanges - 1)
+
+
+def rounds_of_epoch(scenario: Scenario, steps: int) -> int:
+    """Rounds in which a device takes so many steps, or a few more so that cycles are whole."""
+    cycle_steps, cycle_rounds = cycle_of(scenario)
+    return -(-steps // cycle_steps) * cycle_rounds
 
 
 def check_one_graph(scenario: Scenario) -> None:

@@ -63,6 +63,23 @@ def check_limits(
             raise ScenarioError(f"topology.kind is {scenario.topology.kind}; {name}: {problem}")
 
 
+def check_in_step(scenario: Scenario) -> None:
+    """Refuse paces, churn, batteries and optimizers that can't do with rounds without a step.
+
+    Raises:
+        ScenarioError: says for which key, and the remedy.
+    """
+    name = f"gossip.algorithm: {scenario.gossip.algorithm}"
+    fleet = scenario.fleet
+    if not fleet.rules.waits_for_all or fleet.churn is not None or has_batteries(scenario):
+        raise ScenarioError(_why_not_fixed(scenario, name))
+    if getattr(scenario.training.optimizer, "momentum_kind", "") == "quasi_global":
+        raise ScenarioError(
+            f"training.optimizer.momentum_kind is quasi_global; {name} averages in several rounds, "
+            "in which such momentum would take sums for models: set local"
+        )
+
+
 def _why_not_fixed(scenario: Scenario, name: str) -> str:
     """The key because of which exchanges differ, and the remedy."""
     fleet = scenario.fleet

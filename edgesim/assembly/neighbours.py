@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from edgesim.assembly.studied_scenario import StudiedScenario
-from topologies import ContactTrace, Schedule, possible_receivers
+from topologies import ContactTrace, Schedule, SeveralExchanges, possible_receivers
 
 _APERIODIC_GRAPHS = 32  # graphs that count as the period of a schedule without one
 
@@ -88,6 +88,8 @@ def _exchanges_of_period(schedule: Schedule) -> list[int] | None:
     """One round for each graph of a period in which devices exchange; None for a trace."""
     if isinstance(schedule, ContactTrace) and schedule.period is not None:
         return None
+    if isinstance(schedule, SeveralExchanges):
+        return rounds_of_period(schedule)
     period = schedule.period or _APERIODIC_GRAPHS * schedule.hold
     last = schedule.exchange_every - 1
     return [start + last for start in range(0, period, schedule.hold)]

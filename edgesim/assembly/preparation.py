@@ -27,6 +27,7 @@ from edgesim.assembly.build import (
     name_devices,
 )
 from edgesim.assembly.equipment import check_hardware
+from edgesim.assembly.gossip import cycle_of, rounds_of_epoch
 from edgesim.assembly.known_data import open_data
 from edgesim.assembly.own_errors import own_code
 from edgesim.assembly.own_model import check_own_model, example_batch, files_digest_of
@@ -386,6 +387,21 @@ def _check_sizes(scenario: Scenario, dataset: Dataset | ArrayDataset) -> None:
             )
 
 
+def _check_cycles(scenario: Scenario) -> None:
+    """Refuse an end or an evaluation in the middle of an average that takes several rounds."""
+    _, rounds = cycle_of(scenario)
+    wanted = {
+        "training.rounds": scenario.training.rounds,
+        "evaluation.every_rounds": scenario.evaluation.every_rounds,
+    }
+    for key, value in wanted.items():
+        if value is not None and value % rounds:
+            raise ScenarioError(
+                f"{key} is {value}; gossip.algorithm: {scenario.gossip.algorithm} takes {rounds} "
+                f"rounds for an average: must be a multiple of {rounds}, or use epochs"
+            )
+
+
 def _plan_training(scenario: Scenario, shard_sizes: Sequence[int]) -> TrainingPlan:
     """Rounds, epochs and evaluations.
 
@@ -395,7 +411,8 @@ def _plan_training(scenario: Scenario, shard_sizes: Sequence[int]) -> TrainingPl
     """
     section, evaluation = scenario.training, scenario.evaluation
     mean_size = sum(shard_sizes) / len(shard_sizes)
-    rounds_per_epoch = ceil(mean_size / scenario.data.batch_size)
+    rounds_per_epoch = rounds_of_epoch(scenario, ceil(mean_size / scenario.data.batch_size))
+    _check_cycles(scenario)
     if section.rounds is not None:
         num_rounds = section.rounds
     else:

@@ -16,7 +16,7 @@ from edgesim.assembly.build import (
     name_devices,
 )
 from edgesim.assembly.equipment import check_hardware
-from edgesim.assembly.gossip import make_algorithm, with_some_rate
+from edgesim.assembly.gossip import make_algorithm, rounds_of_epoch, with_some_rate
 from edgesim.assembly.known_data import data_shape
 from edgesim.assembly.own_errors import own_code
 from edgesim.assembly.own_model import measured_form
@@ -99,7 +99,8 @@ def studied_scenario(
     layout = ParameterLayout.from_shapes(model.flat_shapes)
     # No cost depends on the averaging rate, which may not have been found yet.
     # Shards are taken to be of equal size.
-    rounds_per_epoch = ceil(shape.num_train / num_devices / scenario.data.batch_size)
+    steps = ceil(shape.num_train / num_devices / scenario.data.batch_size)
+    rounds_per_epoch = rounds_of_epoch(scenario, steps)
     algorithm = make_algorithm(with_some_rate(scenario), layout, schedule)
     optimizer = make_optimizer(scenario)
     check_declarations(scenario, algorithm, optimizer)

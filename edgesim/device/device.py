@@ -102,7 +102,7 @@ class Device:
         if any(map(own.is_present, own.membership.addresses)):
             loss, rate, work = nan, 0.0, Work()
             # A successor sends in the name of leavers even in rounds in which it is absent itself.
-            if own.gossip_state.u > 0 and own.is_present(own.index):
+            if own.gossip_state.u > 0 and own.takes_step:
                 rate = own.trainer.learning_rate(own.round_index)
                 loss, work = own.trainer.step_(own.gossip_state, model, own.round_index)
             out_degree, in_degree = self.pace.degrees(work)

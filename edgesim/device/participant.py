@@ -28,7 +28,7 @@ from edgesim.hardware.work import Work
 from edgesim.results.columns import RoundReport
 from edgesim.storage.state_tree import Arrays, pack, restore_, unpack
 from edgesim.streams import StreamPurpose, stream
-from topologies import Schedule, first_exchange
+from topologies import Schedule, first_exchange, takes_step
 
 
 class Participant:
@@ -81,6 +81,7 @@ class Participant:
             index=index,
             num_devices=schedule.num_devices,
             num_samples=trainer.num_samples,
+            steps_first=takes_step(schedule, index, 0),
         )
         self.gossip_state = starting_state(algorithm, x, _in_weights(schedule, index), place)
         self.outbox = Outbox(index, algorithm.name, meter)
@@ -111,6 +112,12 @@ class Participant:
     def is_present(self, address: int) -> bool:
         """Whether the schedule has a device in the round under way."""
         return self.schedule.presence.is_present(address, self.round_index)
+
+    @property
+    def takes_step(self) -> bool:
+        """Whether the device is present and has a step in the round under way."""
+        is_due = takes_step(self.schedule, self.index, self.round_index)
+        return is_due and self.is_present(self.index)
 
     def drop_mass_(self) -> None:
         """Begin without mass: a device that joins gets its first mass in a message."""

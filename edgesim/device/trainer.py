@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import isfinite
 from typing import Any
 
@@ -55,6 +55,7 @@ class Trainer:
             z moves sum(x) by gamma u d; as a device takes steps at a rate proportional to 1/u, all
             devices have the same influence.
         label: of the device in messages; None: its number.
+        step_of: number of the step of a round; by default each round has one.
 
     Attributes:
         buffers: the model's local statistics, flat.
@@ -75,6 +76,7 @@ class Trainer:
         buffers: Tensor,
         steps_on_model: bool,
         label: str | None = None,
+        step_of: Callable[[int], int] = int,
     ) -> None:
         self.buffers = buffers
         self.label = label or f"device {device}"
@@ -87,6 +89,7 @@ class Trainer:
         self._rounds_per_epoch = rounds_per_epoch
         self._num_trainable = num_trainable
         self._steps_on_model = steps_on_model
+        self._step_of = step_of
         self._push_weight = 1.0  # at the newest step
         self._works: dict[int, Work] = {}  # of a step, by the size of its batch
 
@@ -113,7 +116,7 @@ class Trainer:
         """
         flat, trainable = model.flat, self._num_trainable
         self._seed_layers_(flat, round_index)
-        images_NCHW, labels_N = self._batches.batch(round_index)
+        images_NCHW, labels_N = self._batches.batch(self._step_of(round_index))
         flat.load_(state.debiased(), self.buffers)
         try:
             loss, gradient, work = model.loss_and_gradient(images_NCHW, labels_N)
@@ -140,6 +143,8 @@ class Trainer:
 
         A change of u alone is not a movement: x is rescaled to the u of the step.
         """
+        if state.u == 0:  # the device has given its model away
+            return
         x, u = state.x[: self._num_trainable], self._push_weight
         if self._steps_on_model:
             x, u = x / state.u, 1.0
@@ -150,9 +155,9 @@ class Trainer:
 
     def step_work(self, model: MeteredModel, round_index: int) -> Work:
         """Work of a round's step; if it is unknown, a step is computed and its result dropped."""
-        size = self._batches.size(round_index)
+        size = self._batches.size(self._step_of(round_index))
         if size not in self._works:
-            images_NCHW, labels_N = self._batches.batch(round_index)
+            images_NCHW, labels_N = self._batches.batch(self._step_of(round_index))
             self._seed_layers_(model.flat, round_index)
             _, _, work = model.loss_and_gradient(images_NCHW, labels_N)
             self._works[size] = work + self._optimizer.work(self._num_trainable)
@@ -160,7 +165,7 @@ class Trainer:
 
     def known_work(self, round_index: int) -> Work:
         """Work of a round's step, or zero if no step of its batch size was taken yet."""
-        return self._works.get(self._batches.size(round_index), Work())
+        return self._works.get(self._batches.size(self._step_of(round_index)), Work())
 
     def state(self, arrays: Arrays) -> dict[str, Any]:
         """State of the trainer between two rounds; vectors go into `arrays`."""

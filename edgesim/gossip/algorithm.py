@@ -26,6 +26,7 @@ from edgesim.compression.compressors import Compressor
 from edgesim.compression.payload import Payload
 from edgesim.hardware.work import Work
 from edgesim.learning.parameters import ParameterLayout
+from topologies import Schedule
 
 LEAST_PUSH_WEIGHT = 1e-12
 """A device with a smaller push weight keeps its mass until it has received more.
@@ -167,7 +168,7 @@ class Algorithm(Hashable, Protocol[State]):
 
     Its class may also have the members that the functions below read: `needs_one_graph`,
     `needs_exchanges`, `needs_exact_messages`, `disagrees`, `for_exchanges`, `graph_problem`,
-    `message_layouts` and `init_at`.
+    `message_layouts`, `exchanges`, `own_schedule` and `init_at`.
     """
 
     @property
@@ -280,6 +281,25 @@ def message_layouts(algorithm: Algorithm[Any]) -> tuple[ParameterLayout, ...]:
     """
     layouts: tuple[ParameterLayout, ...] | None = getattr(algorithm, "message_layouts", None)
     return (algorithm.layout,) if layouts is None else layouts
+
+
+def exchanges_of_average(algorithm: Form, num_devices: int) -> int:
+    """Exchanges without a step between them that an average takes.
+
+    As the static method `exchanges` of the class says; by default 1.
+    """
+    count: Callable[[int], int] | None = getattr(algorithm, "exchanges", None)
+    return 1 if count is None else count(num_devices)
+
+
+def own_schedule(algorithm: Form) -> Callable[..., Schedule] | None:
+    """Maker of the schedule of an algorithm that chooses who sends in which exchange.
+
+    The static method `own_schedule` of the class, called with the schedule of the scenario's links,
+    `local_steps`, `participation` and `seed`; None for the scenario's schedule.
+    """
+    make: Callable[..., Schedule] | None = getattr(algorithm, "own_schedule", None)
+    return make
 
 
 def starting_state(

@@ -64,6 +64,8 @@ ALGORITHMS = Catalog(
         "deepsqueeze": "edgesim.gossip.deep_squeeze:DeepSqueeze",
         "gradient_push": "edgesim.gossip.gradient_push:GradientPush",
         "dcd": "edgesim.gossip.dcd:Dcd",
+        "all_reduce": "edgesim.gossip.all_reduce:AllReduce",
+        "fedavg": "edgesim.gossip.fed_avg:FedAvg",
         "choco_iclr": "edgesim.gossip.choco_iclr:ChocoIclr",
         "d2": "edgesim.gossip.d2:D2",
         "gradient_tracking": "edgesim.gossip.gradient_tracking:GradientTracking",
@@ -72,7 +74,7 @@ ALGORITHMS = Catalog(
         "relay_sgd": "edgesim.gossip.relay_sgd:RelaySgd",
     },
     "edgesim.algorithms",
-    frozenset({"compressor", "layout", "averaging_rate"}),
+    frozenset({"compressor", "layout", "averaging_rate", "num_devices"}),
 )
 
 COMPRESSORS = Catalog(

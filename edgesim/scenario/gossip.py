@@ -164,6 +164,20 @@ class DcdGossip(GossipSection):
     )
 
 
+class FedAvgGossip(GossipSection):
+    """FedAvg: device 0 averages what others made of its model (docs/reference.md, section 13)."""
+
+    algorithm: Literal["fedavg"]
+    participation: Rate = Field(
+        default=1.0, description="share of the devices that train in a cycle, drawn anew for each"
+    )
+
+    @property
+    def compressor(self) -> IdentityCompressor:
+        """Everything is sent."""
+        return IdentityCompressor(kind="identity")
+
+
 class OtherGossip(GossipSection):
     """An algorithm of the catalog without a section of its own, or your own (docs/own-parts.md)."""
 
@@ -183,6 +197,7 @@ Gossip = Annotated[
     | DeepSqueezeGossip
     | GradientPushGossip
     | DcdGossip
+    | FedAvgGossip
     | OtherGossip,
     ChosenBy("algorithm", ALGORITHMS),
 ]

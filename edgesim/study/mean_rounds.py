@@ -13,6 +13,7 @@ from edgesim.costs.memory import MemoryModel, paper_memory
 from edgesim.costs.memory_table import MemoryTable
 from edgesim.costs.round_work import gossip_work
 from edgesim.hardware.work import Work
+from topologies import step_share, takes_step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,16 +51,19 @@ class Works:
         self._step: StepWork = studied.model.step_work
         self._optimizer = studied.optimizer.work(studied.model.num_trainable)
         self._means: dict[object, IterationWork] = {}
-        self._rounds: dict[tuple[int, int], Work] = {}
+        self._rounds: dict[tuple[int, int, bool], Work] = {}
 
     def in_round(self, device: int, round_index: int) -> Work:
         """Work of a device in a round: step, optimizer and gossip."""
         schedule = self._studied.schedule
         sent = len(schedule.out_edges(device, round_index))
         degrees = sent, len(schedule.in_neighbors(device, round_index))
-        if degrees not in self._rounds:
-            self._rounds[degrees] = self._step.total + self._optimizer + self._of_gossip(degrees)
-        return self._rounds[degrees]
+        has_step = takes_step(schedule, device, round_index)
+        key = *degrees, has_step
+        if key not in self._rounds:
+            step = self._step.total + self._optimizer if has_step else Work()
+            self._rounds[key] = step + self._of_gossip(degrees)
+        return self._rounds[key]
 
     def mean(self, degrees: tuple[tuple[int, int], ...]) -> IterationWork:
         """Mean work of a round, by part.
@@ -89,14 +93,22 @@ class Works:
         return self._means[key]
 
     def _iteration(self, gossip: Work) -> IterationWork:
+        measured = self._in_mean(self._step.measured)
         return IterationWork(
-            forward=self._step.forward,
-            input_gradient=self._step.input_gradient,
-            weight_gradient=self._step.weight_gradient,
-            optimizer=self._optimizer,
+            forward=self._in_mean(self._step.forward),
+            input_gradient=self._in_mean(self._step.input_gradient),
+            weight_gradient=self._in_mean(self._step.weight_gradient),
+            optimizer=self._in_mean(self._optimizer),
             gossip=gossip,
-            measured=self._step.measured if self._studied.model.measured_layers else None,
+            measured=measured if self._studied.model.measured_layers else None,
         )
+
+    def _in_mean(self, work: Work) -> Work:
+        """Work of a step in the mean of all rounds, of which some may have none."""
+        share = step_share(self._studied.schedule)
+        if share == 1:
+            return work
+        return Work(**{name: round(count * share) for name, count in asdict(work).items()})
 
     def _of_gossip(self, degrees: tuple[int, int]) -> Work:
         algorithm = self._studied.algorithm

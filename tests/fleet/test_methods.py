@@ -29,6 +29,20 @@ METHODS = {
     ),
     "relay_sgd": (CHAIN, "gossip={algorithm: relay_sgd}"),
 }
+WHOLE_CYCLES = ("training.rounds=12", "evaluation={every_rounds: 6, samples: 50}")
+METHODS |= {
+    "all_reduce": (*WHOLE_CYCLES, "gossip={algorithm: all_reduce}"),
+    "local_sgd": (
+        "training.rounds=16",
+        "evaluation={every_rounds: 8, samples: 50}",
+        "gossip={algorithm: all_reduce, local_steps: 3}",
+    ),
+    "fedavg": (
+        *WHOLE_CYCLES,
+        "topology={kind: star}",
+        "gossip={algorithm: fedavg, local_steps: 2, participation: 0.5}",
+    ),
+}
 MESSAGES = {  # of 4 devices in 6 rounds, and vectors in each
     "d2": (4 * 2 * 6, 1),
     "gradient_tracking": (4 * 6, 2),
@@ -36,6 +50,10 @@ MESSAGES = {  # of 4 devices in 6 rounds, and vectors in each
     "gut": (4 * 2 * 6, 1),
     "relay_sgd": (2 * 3 * 6, 1),
 }
+
+
+def message_bytes(name, entries):
+    return 4 * entries + HEADER.size + len(name)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -57,10 +75,40 @@ def test_killed_and_resumed_the_bits_are_those_of_an_undisturbed_run(tmp_path, r
 def test_bytes_are_those_of_the_closed_form(runs, method):
     rounds, _, models = outcome(runs.calm(*METHODS[method]))
     messages, vectors = MESSAGES[method]
-    size = 4 * vectors * len(models["device-000000/x"]) + HEADER.size + len(method)
+    size = message_bytes(method, vectors * len(models["device-000000/x"]))
     assert rounds["messages_sent"].sum() == messages
     assert rounds["sent_bytes"].sum() == messages * size
     assert rounds["received_bytes"].sum() == messages * size
+
+
+@pytest.mark.parametrize("method", ["all_reduce", "local_sgd"])
+def test_an_all_reduce_sends_two_models_less_two_chunks_a_device_and_leaves_equal_bits(
+    runs, method
+):
+    """In 2 (n - 1) messages; the figures of 4 devices and two averages."""
+    rounds, _, models = outcome(runs.calm(*METHODS[method]))
+    x = models["device-000000/x"]
+    ends = [(c + 1) * len(x) // 4 for c in range(4)]
+    chunks = [end - start for start, end in zip([0, *ends], ends, strict=False)]
+    one_average = 2 * 3 * sum(message_bytes("all_reduce", chunk) for chunk in chunks)
+    assert rounds["sent_bytes"].sum() == 2 * one_average
+    assert all(models[f"device-{d:06d}/x"].tobytes() == x.tobytes() for d in range(4))
+
+
+def test_fedavg_sends_a_model_up_and_one_down_for_each_device_that_trains(tmp_path, runs):
+    """Two of four train in each cycle of three rounds; the others hold no model and step not."""
+    rounds, _, models = outcome(runs.calm(*METHODS["fedavg"]))
+    star = prepared(tmp_path, *METHODS["fedavg"]).schedule
+    messages = sum(len(star.drawn(c) - {0}) + len(star.drawn(c + 1) - {0}) for c in range(4))
+    assert messages > 0
+    x = models["device-000000/x"]
+    assert rounds["sent_bytes"].sum() == messages * message_bytes("fedavg", len(x))
+    for (device, r), row in rounds.set_index(["device", "round"]).iterrows():
+        assert (row["loss"] == row["loss"]) == (r % 3 < 2 and device in star.drawn(r // 3))
+    for device in range(1, 4):
+        has_model = device in star.drawn(4)
+        assert models[f"device-{device:06d}/u"] == has_model
+        assert not has_model or models[f"device-{device:06d}/x"].tobytes() == x.tobytes()
 
 
 @pytest.mark.parametrize(
@@ -102,6 +150,26 @@ def test_bytes_are_those_of_the_closed_form(runs, method):
             "fleet.churn is set; gossip.algorithm: gradient_tracking",
         ),
         ((RING, "gossip={algorithm: gut, options: {mu: 2}}"), r"options.mu is 2; must be"),
+        ((RING, *WHOLE_CYCLES, "gossip={algorithm: all_reduce}"), "use kind: directed_ring"),
+        ((*WHOLE_CYCLES, "gossip={algorithm: fedavg}"), "use kind: star"),
+        (("gossip={algorithm: all_reduce}", "training.rounds=7"), "training.rounds is 7"),
+        (
+            (
+                *WHOLE_CYCLES,
+                "gossip={algorithm: all_reduce}",
+                "training.optimizer.momentum_kind=quasi_global",
+            ),
+            "momentum_kind is quasi_global",
+        ),
+        (
+            (
+                "fleet={devices: [{profile: raspberry-pi-4b, count: 4}], pace: free}",
+                *WHOLE_CYCLES,
+                "topology={kind: star}",
+                "gossip={algorithm: fedavg}",
+            ),
+            "fleet.pace is free; gossip.algorithm: fedavg",
+        ),
     ],
 )
 def test_what_a_method_is_not_made_for_is_refused_by_name(tmp_path, overrides, said):
