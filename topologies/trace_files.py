@@ -12,6 +12,7 @@ from pathlib import Path
 
 from topologies.errors import TopologyError
 from topologies.file_size import check_file
+from topologies.files import LINK_FIGURES
 from topologies.mixing import Weights
 from topologies.traces import ContactTrace
 
@@ -38,6 +39,9 @@ def load_trace(
     seconds with decimals; lines are sorted by time. Empty lines, and lines that start with #, are
     skipped. Times are read as exact decimals: with 0.1 seconds per round, 0.3 is the begin of round
     3.
+
+    Further columns may be those of `LINK_FIGURES`, such as `bandwidth_mbps`: figures of the link
+    from `source` to `target`, the same in all of its contacts. An empty cell says nothing.
 
     If all of `source` and `target` are whole numbers, they are the devices' numbers, from 0.
     Otherwise they are names, one of each device, numbered in their sorted order as in graph files.
@@ -71,12 +75,17 @@ def load_trace(
         raise TopologyError(f"{path}: is no comma-separated text: {error}") from error
     names = reader.names()
     number = {name: device for device, name in enumerate(names)}
-    contacts = {
-        (number[source], number[target]) if names else (int(source), int(target)): changes
-        for (source, target), changes in reader.changes.items()
-    }
+
+    def numbered(edge: tuple[str, str]) -> tuple[int, int]:
+        source, target = edge
+        return (number[source], number[target]) if names else (int(source), int(target))
+
+    contacts = {numbered(edge): changes for edge, changes in reader.changes.items()}
+    figures = {numbered(edge): own for edge, own in reader.figures.items()}
     try:
-        return ContactTrace(num_devices, contacts, seconds_per_round, repeat, weights, names)
+        return ContactTrace(
+            num_devices, contacts, seconds_per_round, repeat, weights, names, figures
+        )
     except TopologyError as error:
         raise TopologyError(f"{path}: {error}") from error
 
@@ -88,6 +97,7 @@ class _Reader:
     Attributes:
         changes: rounds in which each edge becomes active and inactive, by the names in the file
             (numbers without leading zeros).
+        figures: of the links that have some, by the same names.
     """
 
     path: Path
@@ -95,6 +105,8 @@ class _Reader:
     seconds_per_round: Decimal
     undirected: bool
     changes: dict[tuple[str, str], array[int]] = field(default_factory=dict)
+    figures: dict[tuple[str, str], dict[str, float]] = field(default_factory=dict)
+    _line_of_figures: dict[tuple[str, str], int] = field(default_factory=dict)
     _first_line_by_device: dict[str, int] = field(default_factory=dict)
     _latest: tuple[Decimal, int] | None = None  # time and line of the last contact
 
@@ -112,9 +124,16 @@ class _Reader:
                     f"{self.path}: is empty; must begin with the line {','.join(_COLUMNS)}"
                 )
             columns = [cell.lower() for cell in header]
-            if sorted(columns) != sorted(_COLUMNS):
+            further = [column for column in columns if column not in _COLUMNS]
+            if (
+                not set(_COLUMNS) <= set(columns)
+                or len(set(columns)) < len(columns)
+                or not set(further) <= set(LINK_FIGURES)
+            ):
                 raise self._error(
-                    line, f"has the columns {', '.join(header)}; must be {', '.join(_COLUMNS)}"
+                    line,
+                    f"has the columns {', '.join(header)}; must be {', '.join(_COLUMNS)}, and of "
+                    f"links maybe {', '.join(LINK_FIGURES)}",
                 )
             for line, cells in lines:
                 if len(cells) != len(columns):
@@ -151,9 +170,27 @@ class _Reader:
         # Even the shortest contact is active in a round; the rounded sum of its times may hide
         # that.
         first_round, end_round = int(first), max(int(end) + bool(rest_s), int(first) + 1)
-        self._join(source, target, first_round, end_round)
-        if self.undirected:
-            self._join(target, source, first_round, end_round)
+        figures = {
+            name: self._number(line, name, cells[name]) for name in LINK_FIGURES if cells.get(name)
+        }
+        edges = [(source, target), (target, source)] if self.undirected else [(source, target)]
+        for edge in edges:
+            self._join(edge, first_round, end_round)
+            self._note_figures(line, edge, {name: float(f) for name, f in figures.items()})
+
+    def _note_figures(self, line: int, edge: tuple[str, str], figures: dict[str, float]) -> None:
+        """Keep figures of a link; contacts without any have those of the others."""
+        known = self.figures.get(edge)
+        if not figures:
+            return
+        if known is not None and known != figures:
+            raise self._error(
+                line,
+                f"the link {' -> '.join(edge)} has other figures than in line "
+                f"{self._line_of_figures[edge]}; a link has the same ones in all of its contacts",
+            )
+        self.figures[edge] = figures
+        self._line_of_figures.setdefault(edge, line)
 
     def _times(self, line: int, cells: dict[str, str]) -> tuple[Decimal, Decimal]:
         """Begin and end of a contact."""
@@ -180,7 +217,8 @@ class _Reader:
         except InvalidOperation:
             number = Decimal("NaN")
         if not number.is_finite():
-            raise self._error(line, f"{column} is {cell!r}; must be a number of seconds")
+            unit = "" if column in LINK_FIGURES else " of seconds"
+            raise self._error(line, f"{column} is {cell!r}; must be a number{unit}")
         return number
 
     def _device(self, line: int, cell: str) -> str:
@@ -216,9 +254,9 @@ class _Reader:
                 f"beside {_some(known)}",
             )
 
-    def _join(self, source: str, target: str, first_round: int, end_round: int) -> None:
+    def _join(self, edge: tuple[str, str], first_round: int, end_round: int) -> None:
         """Add a contact to the contacts of an edge; contacts may overlap."""
-        changes = self.changes.setdefault((source, target), array("q"))
+        changes = self.changes.setdefault(edge, array("q"))
         # Lines are sorted by time, so it begins in the last of the edge's contacts or after it.
         if changes and first_round <= changes[-1]:
             changes[-1] = max(changes[-1], end_round)

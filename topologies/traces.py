@@ -40,6 +40,7 @@ class ContactTrace:
         weights: `column_stochastic`, 1/(d + 1), or `metropolis`, 1/(1 + the larger d of both ends),
             which needs every contact in both directions.
         names: names of the devices, by number; empty where the trace uses numbers.
+        link_figures: rate, latency, jitter and loss by link (`LINK_FIGURES`), where they are given.
 
     Raises:
         TopologyError: no contacts, impossible contacts, or contacts that the weights do not allow.
@@ -51,6 +52,7 @@ class ContactTrace:
     repeat: bool = False
     weights: Weights = "column_stochastic"
     names: tuple[str, ...] = ()
+    link_figures: Mapping[tuple[int, int], Mapping[str, float]] = field(default_factory=dict)
     _histories: dict[tuple[int, bool], _PeerHistory] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -140,9 +142,9 @@ class ContactTrace:
             changes, 0, start + length - self.num_rounds
         )
 
-    def link_attributes(self, sender: int, receiver: int) -> Mapping[str, object]:  # noqa: ARG002
-        """No attributes: a trace has only times."""
-        return {}
+    def link_attributes(self, sender: int, receiver: int) -> Mapping[str, object]:
+        """Figures of a link that the trace has, the same in all of its contacts."""
+        return self.link_figures.get((sender, receiver), {})
 
     def _receivers(self, device: int, round_index: int) -> tuple[int, ...]:
         return self._history(device, of_senders=False).at(self._round_of_trace(round_index))

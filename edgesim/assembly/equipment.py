@@ -121,7 +121,7 @@ def _group_of_devices(scenario: Scenario) -> list[DeviceGroup]:
 class Links(Mapping[int, Link]):
     """Links of one device to every other, each made when it is first asked for.
 
-    Figures are those of the network section, or of the graph file if it has them.
+    Figures are those of the network section, or of the graph file or trace if it has them.
     """
 
     network: NetworkSection
@@ -189,7 +189,7 @@ def check_hardware(scenario: Scenario, schedule: Schedule) -> None:
 
 
 def _link_of_file(schedule: Schedule, sender: int, receiver: int) -> dict[str, float]:
-    """Figures that a graph file has for a link.
+    """Figures that a graph file or a trace has for a link.
 
     Raises:
         ScenarioError: one of them can't be.
@@ -223,8 +223,8 @@ def _link(schedule: Schedule, sender: int, receiver: int) -> str:
 
 
 def _reads_files(scenario: Scenario) -> bool:
-    """Whether a graph file may have figures of links."""
-    return scenario.topology.kind in ("file", "cycle")
+    """Whether a graph file or a trace may have figures of links."""
+    return scenario.topology.kind in ("file", "trace", "cycle")
 
 
 def _worst_loss(scenario: Scenario, schedule: Schedule, device: int) -> float:

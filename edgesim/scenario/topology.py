@@ -127,8 +127,9 @@ class ContactTrace(TopologyKind):
 
     kind: Literal["trace"]
     path: PathText = Field(
-        description="CSV file with the columns time, source, target, duration, times in seconds; "
-        "relative to the scenario file's folder"
+        description="CSV file with the columns time, source, target, duration, times in seconds, "
+        "and maybe bandwidth_mbps, latency_ms, jitter_ms, loss of the link; relative to the "
+        "scenario file's folder"
     )
     seconds_per_round: Quantity = Field(
         description="seconds of the trace that a round stands for; a contact is active in every "

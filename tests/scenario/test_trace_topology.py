@@ -6,6 +6,7 @@ import pytest
 from test_scenario_files import LEAST, error_of, write
 
 from edgesim.assembly.build import make_schedule
+from edgesim.assembly.equipment import check_hardware, device_hardware
 from edgesim.errors import ScenarioError
 from edgesim.scenario import load_scenario
 from topologies import possible_receivers
@@ -112,3 +113,15 @@ def test_local_steps_would_miss_contacts(tmp_path: Path):
         "gossip.local_steps: an exchange every 2 rounds would miss contacts of a trace, which says "
         "when devices meet; must be 1"
     )
+
+
+def test_figures_of_links_are_those_of_the_trace_and_checked(tmp_path: Path):
+    text = RING.replace("duration\n", "duration,bandwidth_mbps\n").replace(",5\n", ",5,2\n")
+    scenario = scenario_of(tmp_path, "", "fleet.profile=raspberry-pi-4b")
+    (tmp_path / "contacts.csv").write_text(text)
+    hardware = device_hardware(scenario, make_schedule(scenario))
+    assert hardware[0].links[1].bandwidth_bps == 2e6
+    assert hardware[1].links[0].bandwidth_bps > 2e6, "no contact of that link is in the trace"
+    (tmp_path / "contacts.csv").write_text(text.replace(",2\n", ",-2\n"))
+    with pytest.raises(ScenarioError, match=r"bandwidth_mbps of the link 0 -> 1 is -2.0; must be"):
+        check_hardware(scenario, make_schedule(scenario))

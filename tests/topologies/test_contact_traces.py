@@ -348,3 +348,42 @@ class TestRefusals:
     def test_contacts_that_cannot_be_are_refused(self, contacts, complaint):
         with pytest.raises(TopologyError, match=complaint):
             ContactTrace(3, contacts, 1.0)
+
+
+class TestFiguresOfLinks:
+    HEADER = "time,source,target,duration,bandwidth_mbps,loss\n"
+
+    def load(self, tmp_path, lines, **options):
+        path = write(tmp_path, self.HEADER + lines)
+        return load_trace(path, 3, seconds_per_round=10.0, **options)
+
+    def test_are_those_of_a_link_in_all_of_its_contacts(self, tmp_path):
+        trace = self.load(tmp_path, "0,0,1,10,5,0.1\n20,0,1,10,,\n30,1,2,10,,0.2\n40,2,0,10,,\n")
+        assert trace.link_attributes(0, 1) == {"bandwidth_mbps": 5.0, "loss": 0.1}
+        assert trace.link_attributes(1, 2) == {"loss": 0.2}
+        assert trace.link_attributes(2, 0) == trace.link_attributes(1, 0) == {}
+
+    def test_go_both_ways_if_contacts_do_and_follow_names(self, tmp_path):
+        trace = self.load(tmp_path, "0,bob,cid,10,5,\n0,ann,bob,10,7,\n", undirected=True)
+        figures = [trace.link_attributes(*edge) for edge in ((1, 2), (2, 1), (0, 1), (1, 0))]
+        assert figures == [{"bandwidth_mbps": rate} for rate in (5.0, 5.0, 7.0, 7.0)]
+
+    @pytest.mark.parametrize(
+        ("lines", "said"),
+        [
+            (
+                "0,0,1,10,5,\n20,0,1,10,6,\n",
+                "line 3: the link 0 -> 1 has other figures than in line 2",
+            ),
+            ("0,0,1,10,fast,\n", "line 2: bandwidth_mbps is 'fast'; must be a number$"),
+        ],
+    )
+    def test_that_contradict_each_other_or_are_no_numbers_are_refused(self, tmp_path, lines, said):
+        with pytest.raises(TopologyError, match=said):
+            self.load(tmp_path, lines)
+
+    @pytest.mark.parametrize("column", ["speed", "bandwidth_mbps,bandwidth_mbps"])
+    def test_with_a_foreign_or_a_second_column_are_refused(self, tmp_path, column):
+        path = write(tmp_path, f"time,source,target,duration,{column}\n0,0,1,10,5,5\n")
+        with pytest.raises(TopologyError, match=r"of links maybe bandwidth_mbps, latency_ms"):
+            load_trace(path, 3, seconds_per_round=10.0)
