@@ -19,12 +19,18 @@ from edgesim.models.classifier import ImageClassifier
 from edgesim.models.dropout import SeededDropout
 from edgesim.models.evonorm import EvoNormS0
 from edgesim.models.layers import RepeatableMaxPool2d, ResidualSum
+from edgesim.models.matrix_product import MatrixProduct
 from edgesim.models.norms import BatchNormReLU, GroupNormReLU
 from edgesim.models.own import OwnModel
 from edgesim.models.range_norms import RangeBatchNormReLU, RangeEvoNorm
 from edgesim.quant.arithmetic import Gate
 from edgesim.quant.compact_max_pool import CompactMaxPool2d
-from edgesim.quant.layers import InputQuantizer, QuantizedConv2d, QuantizedLinear, QuantizedSum
+from edgesim.quant.encoder_layers import (
+    QuantizedEmbedding,
+    QuantizedLayerNorm,
+    QuantizedMatrixProduct,
+)
+from edgesim.quant.layers import QuantizedConv2d, QuantizedLinear, QuantizedPlace, QuantizedSum
 from edgesim.quant.norms import QuantizedRangeBatchNorm, QuantizedRangeEvoNorm
 
 _KINDS: dict[type[nn.Module], Kind] = {
@@ -39,6 +45,12 @@ _KINDS: dict[type[nn.Module], Kind] = {
     QuantizedRangeEvoNorm: "range_evonorm",
     RangeBatchNormReLU: "range_batch_norm",
     QuantizedRangeBatchNorm: "range_batch_norm",
+    nn.LayerNorm: "layer_norm",
+    QuantizedLayerNorm: "layer_norm",
+    MatrixProduct: "product",
+    QuantizedMatrixProduct: "product",
+    nn.Embedding: "embedding",
+    QuantizedEmbedding: "embedding",
     ResidualSum: "residual_sum",
     QuantizedSum: "residual_sum",
     RepeatableMaxPool2d: "max_pool",
@@ -177,14 +189,15 @@ def layer_of(name: str, module: nn.Module, x: Tensor, y: Tensor) -> Layer:
             groups = module.groups
         case SeededDropout(p=0):
             kind = "view"
-    quantizer = getattr(module, "input", None)
-    own = module.parameters(recurse=False)
+    quantizer = getattr(module, "input", getattr(module, "rows", None))
+    # Of an embedding, rows in use are counted alone.
+    own = () if isinstance(module, nn.Embedding) else module.parameters(recurse=False)
     return Layer(
         name=name,
         kind=kind,
         input_shape=tuple(x.shape),
         output_shape=tuple(y.shape),
-        settings=quantizer.settings if isinstance(quantizer, InputQuantizer) else None,
+        settings=quantizer.settings if isinstance(quantizer, QuantizedPlace) else None,
         kernel=kernel,
         groups=groups,
         gate=gate,

@@ -21,6 +21,9 @@ Kind = Literal[
     "evonorm_s0",
     "range_evonorm",
     "range_batch_norm",
+    "layer_norm",
+    "product",
+    "embedding",
     "residual_sum",
     "fork",
     "max_pool",
@@ -33,14 +36,15 @@ Kind = Literal[
     "loss",
 ]
 """A `fork` is the start of the two branches of a residual block. A `copy` copies the images into
-the memory layout of the convolutions. A `view` computes nothing.
+the memory layout of the convolutions. A `view` computes nothing. A `product` is that of two
+activations, of which a `Layer` has the first as input.
 """
 
 PRODUCT_KINDS: frozenset[Kind] = frozenset({"convolution", "linear"})
 """The kinds whose work is multiply-accumulates."""
 
 NORM_KINDS: frozenset[Kind] = frozenset(
-    {"batch_norm", "group_norm", "evonorm_s0", "range_evonorm", "range_batch_norm"}
+    {"batch_norm", "group_norm", "evonorm_s0", "range_evonorm", "range_batch_norm", "layer_norm"}
 )
 
 

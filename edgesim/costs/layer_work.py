@@ -118,6 +118,10 @@ _FLOAT_OPS: dict[Kind, _ByPass] = {
     # maximum. Backward: the sign of y anew 5, masked g 1, g (x - mu) and its sum 2, sum of g 1;
     # then the product with gamma s, its mean, the difference.
     "range_batch_norm": _ByPass(8, 3, 9),
+    # y = (x - mu) r gamma + beta. Forward: mean 1, variance 3, x - mu, two products, sum. Backward:
+    # x - mu, its product with r, with g, its sum, sum of g for the weights; then h = g gamma, its
+    # sum, its product with x - mu and sum; h less its mean, product, product, difference.
+    "layer_norm": _ByPass(8, 8, 5),
     "residual_sum": _ByPass(1, 0, 0),  # both branches get the same gradient
     "fork": _ByPass(0, 1, 0),  # the branches' gradients are added
     "dropout": _ByPass(NOISE_OPS + 3, 1, 0),  # draw, comparison, mask by 1 / (1 - p), product
@@ -150,6 +154,10 @@ def work_of_layer(layer: Layer) -> LayerWork:
         if layer.settings is None:
             return _float_product(layer)
         return _code_product(layer, layer.settings)
+    if layer.kind == "product":
+        return _product_of_activations(layer)
+    if layer.kind == "embedding":
+        return _embedding(layer)
     ops, traffic = _operations(layer), _traffic(layer)
     passes = (
         Work(elementwise_ops=ops.forward, traffic_bytes=traffic.forward),
@@ -216,6 +224,45 @@ def _code_product(layer: Layer, settings: QuantizationSettings) -> LayerWork:
     return LayerWork(layer, forward, input_gradient, weight_gradient)
 
 
+def _product_of_activations(layer: Layer) -> LayerWork:
+    """Both gradients are input gradients, of which each takes as many MACs as the forward pass."""
+    macs, y = layer.output_entries * layer.input_shape[-1], layer.output_entries
+    rows, columns = layer.output_shape[-2:]
+    x = layer.input_entries + layer.input_entries // rows * columns  # of both factors
+    settings = layer.settings
+    if settings is None:
+        return LayerWork(
+            layer,
+            Work(macs_fp32=macs, traffic_bytes=FLOAT_BYTES * (x + y)),
+            Work(macs_fp32=2 * macs, traffic_bytes=2 * FLOAT_BYTES * (x + y)),
+            Work(),
+        )
+    both = FLOAT_BYTES + CODE_BYTES
+    forward = Work(
+        macs_int8=macs,
+        elementwise_ops=x * quantize_ops(settings.activation_rounding) + y * _RESCALE_OPS,
+        traffic_bytes=both * x + FLOAT_BYTES * y,
+    )
+    gradients = Work(
+        macs_int8=2 * macs,
+        elementwise_ops=y * quantize_ops(settings.gradient_rounding) + x * _RESCALE_OPS,
+        # The codes of the gradient are read a second time.
+        traffic_bytes=both * (x + y) + CODE_BYTES * y,
+    )
+    return LayerWork(layer, forward, gradients, Work())
+
+
+def _embedding(layer: Layer) -> LayerWork:
+    """Only rows in use count, each as often as it is used; tokens are read in both passes."""
+    y, tokens = layer.output_entries, INDEX_BYTES * layer.input_entries
+    # A row is read, quantized on its own scale, and written as numbers.
+    ops = 0 if layer.settings is None else WEIGHT_CODE_OPS + 1
+    forward = Work(elementwise_ops=y * ops, traffic_bytes=2 * FLOAT_BYTES * y + tokens)
+    # The gradient is added to that of its row.
+    gradient = Work(elementwise_ops=y, traffic_bytes=3 * FLOAT_BYTES * y + tokens)
+    return LayerWork(layer, forward, Work(), gradient)
+
+
 def _gradient_for_weights(layer: Layer, settings: QuantizationSettings) -> tuple[int, int]:
     """Operations and bytes per entry of the layer gradient, to round it for the weight gradient.
 
@@ -269,6 +316,7 @@ _FLOAT_TRAFFIC: dict[Kind, _ByPass] = {
     "evonorm_s0": _ByPass(12, 16, 0),  # x, y and gate; g, x, gate, result
     "range_evonorm": _ByPass(8, 12, 0),  # x, y; g, x, result
     "range_batch_norm": _ByPass(8, 12, 0),
+    "layer_norm": _ByPass(8, 12, 0),
     "residual_sum": _ByPass(12, 0, 0),
     "fork": _ByPass(0, 12, 0),
     "dropout": _ByPass(12, 12, 0),  # x, mask and y; g, mask, result
@@ -280,6 +328,7 @@ _FLOAT_TRAFFIC: dict[Kind, _ByPass] = {
 _CODE_TRAFFIC: dict[Kind, _ByPass] = {
     "range_evonorm": _ByPass(9, 10, 0),  # x, its codes and y; g, its codes, those of x, result
     "range_batch_norm": _ByPass(9, 10, 0),
+    "layer_norm": _ByPass(9, 10, 0),
     "residual_sum": _ByPass(12, 8, 0),  # both inputs, y; g, its rounded numbers
 }
 

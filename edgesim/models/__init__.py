@@ -7,6 +7,7 @@ from edgesim.models.errors import ModelError
 from edgesim.models.evonorm import EvoNormS0, evonorm_s0
 from edgesim.models.kind import ModelKind
 from edgesim.models.layers import FullPrecision, Layers, ResidualSum
+from edgesim.models.matrix_product import MatrixProduct
 from edgesim.models.norms import NORMS, BatchNormReLU, NormKind
 from edgesim.models.range_norms import RangeBatchNormReLU, RangeEvoNorm
 
@@ -18,6 +19,7 @@ __all__ = [
     "EvoNormS0",
     "FullPrecision",
     "Layers",
+    "MatrixProduct",
     "ModelError",
     "ModelKind",
     "NormKind",

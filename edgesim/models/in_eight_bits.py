@@ -18,9 +18,15 @@ from torch import nn
 from edgesim.models.eight_bit import EightBit
 from edgesim.models.evonorm import EvoNormS0
 from edgesim.models.layers import RepeatableMaxPool2d, ResidualSum
+from edgesim.models.matrix_product import MatrixProduct
 from edgesim.models.norms import BatchNormReLU
 from edgesim.models.range_norms import RangeBatchNormReLU, RangeEvoNorm
 from edgesim.quant.compact_max_pool import CompactMaxPool2d
+from edgesim.quant.encoder_layers import (
+    QuantizedEmbedding,
+    QuantizedLayerNorm,
+    QuantizedMatrixProduct,
+)
 from edgesim.quant.layers import QuantizedConv2d, QuantizedLinear, QuantizedSum
 from edgesim.quant.norms import QuantizedRangeBatchNorm, QuantizedRangeEvoNorm
 
@@ -120,6 +126,14 @@ def _counterpart(module: nn.Module, layers: EightBit) -> nn.Module | None:
         )
         linear.weight, linear.bias = module.weight, module.bias
         return linear
+    if type(module) is MatrixProduct:
+        return QuantizedMatrixProduct(
+            transposed=module.transposed, arithmetic=layers.arithmetic, settings=layers.settings
+        )
+    if type(module) is nn.LayerNorm:
+        return _layer_norm(module, layers)
+    if type(module) is nn.Embedding:
+        return _embedding(module, layers)
     if type(module) is BatchNormReLU:
         return _range_batch_norm(module.weight, module.bias, layers)
     if type(module) is RangeBatchNormReLU:
@@ -168,6 +182,35 @@ def _convolution(conv: nn.Conv2d, layers: EightBit) -> nn.Module | None:
         settings=layers.settings,
     )
     new.weight, new.bias = conv.weight, conv.bias
+    return new
+
+
+def _layer_norm(norm: nn.LayerNorm, layers: EightBit) -> nn.Module | None:
+    """The 8-bit layer norm; None unless over the last axis, with both parameters."""
+    if len(norm.normalized_shape) != 1 or not norm.elementwise_affine or norm.bias is None:
+        return None
+    new = QuantizedLayerNorm(
+        norm.normalized_shape[0],
+        norm.eps,
+        arithmetic=layers.arithmetic,
+        settings=layers.settings,
+    )
+    new.weight, new.bias = norm.weight, norm.bias
+    return new
+
+
+def _embedding(table: nn.Embedding, layers: EightBit) -> nn.Module | None:
+    """The 8-bit embedding; None if it renormalises or has sparse or scaled gradients."""
+    if table.max_norm is not None or table.sparse or table.scale_grad_by_freq:
+        return None
+    new = QuantizedEmbedding(
+        table.num_embeddings,
+        table.embedding_dim,
+        table.padding_idx,
+        arithmetic=layers.arithmetic,
+        settings=layers.settings,
+    )
+    new.weight = table.weight
     return new
 
 

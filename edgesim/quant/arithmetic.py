@@ -20,6 +20,8 @@ from edgesim.quant.affine import Grid, Quantized, QuantizedWeight
 
 Gate = Literal["sigmoid", "hard_sigmoid"]
 Range = tuple[float, float]
+Form = Literal["plain", "rows", "columns"]
+"""Of a product of matrices: a b; a b^T, rows with rows; a^T b, columns with columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +217,32 @@ class Arithmetic(Protocol):
         g: Quantized,
     ) -> RangeEvoNormBackward:
         """Gradients for g."""
+        ...
+
+    def multiply(self, a: Quantized, b: Quantized, form: Form) -> Tensor:
+        """Product of matrices of numbers of codes, float32, shape (..., M, N).
+
+        Args:
+            a: shape (..., M, K); (..., K, M) for the form `columns`.
+            b: shape (..., K, N); (..., N, K) for the form `rows`.
+            form: a b, a b^T or a^T b.
+        """
+        ...
+
+    def layer_norm(
+        self, x: Quantized, gamma: Tensor, beta: Tensor, epsilon: float
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Layer norm over the last axis with quantized scale (`layer_norm_formulas.py`).
+
+        Returns:
+            the result, float32, shape of x, and values of the back end, opaque to callers.
+        """
+        ...
+
+    def layer_norm_backward(
+        self, x: Quantized, gamma: Tensor, saved: tuple[Tensor, ...], g: Quantized
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Gradients for g, at the input and at the parameters as they were used."""
         ...
 
     def range_batch_norm(

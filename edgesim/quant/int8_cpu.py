@@ -12,6 +12,7 @@ from torch import Tensor
 
 from edgesim.quant.affine import Grid, Quantized, QuantizedWeight
 from edgesim.quant.arithmetic import (
+    Form,
     Geometry,
     Range,
     RangeBatchNormBackward,
@@ -23,14 +24,15 @@ from edgesim.quant.arithmetic import (
 from edgesim.quant.kernels.arrays import Float32, UInt8
 from edgesim.quant.kernels.convolution.convolution import Convolution
 from edgesim.quant.kernels.geometry import ConvolutionShape
-from edgesim.quant.kernels.norms import range_batch_norm, range_evonorm
+from edgesim.quant.kernels.norms import layer_norm, range_batch_norm, range_evonorm
+from edgesim.quant.kernels.products import matrix_product
 from edgesim.quant.kernels.products.native import dot_product_is_native
 from edgesim.quant.kernels.rounding import quantize
 from edgesim.quant.kernels.rounding.quantize_weights import quantize_weights
 from edgesim.quant.kernels.weight_gradient.weight_gradient import WeightGradient
 from edgesim.quant.range_batch_norm_formulas import chunking
 from edgesim.quant.range_evonorm_formulas import EPSILON, kappa
-from edgesim.quant.reference import weight_gradient
+from edgesim.quant.reference import is_linear, weight_gradient
 
 _EvoNormSettings = range_evonorm.Settings
 _ONE = np.ones(1, np.float32)
@@ -173,7 +175,8 @@ class Int8Cpu:
         layer = (codes_NHWC.shape[1], codes_NHWC.shape[2]), weight.shape, geometry
         if layer not in self._weight_gradients:
             shape = _shape(*layer)
-            kernel = WeightGradient(shape) if WeightGradient.suits(shape) else None
+            suits = WeightGradient.suits(shape) and not is_linear(codes_NHWC, geometry)
+            kernel = WeightGradient(shape) if suits else None
             self._weight_gradients[layer] = kernel
         kernel = self._weight_gradients[layer]
         if kernel is None:
@@ -279,6 +282,42 @@ class Int8Cpu:
             gamma=torch.from_numpy(gradients.gamma),
             beta=torch.from_numpy(gradients.beta),
         )
+
+    def multiply(self, a: Quantized, b: Quantized, form: Form) -> Tensor:
+        """Product of matrices of numbers of codes."""
+        outer = a.codes.shape[:-2]
+        p, q = (x.codes.numpy().reshape(-1, *x.codes.shape[-2:]) for x in (a, b))
+        rows = p.shape[2] if form == "columns" else p.shape[1]
+        columns = q.shape[1] if form == "rows" else q.shape[2]
+        out = np.empty((len(p), rows, columns), np.float32)
+        zero_points = int(a.grid.zero_point), int(b.grid.zero_point)
+        scale = np.float32(a.grid.scale) * np.float32(b.grid.scale)
+        matrix_product.multiply(p, q, zero_points, scale, form, out)
+        return torch.from_numpy(out).view(*outer, rows, columns)
+
+    def layer_norm(
+        self, x: Quantized, gamma: Tensor, beta: Tensor, epsilon: float
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Layer norm over the last axis with quantized scale."""
+        codes, grid = x.codes.numpy().reshape(-1, x.codes.shape[-1]), _array(x.grid)
+        mean, r = layer_norm.moments(codes, grid, epsilon)
+        r_hat = np.empty_like(r)
+        quantize.requantize_whole(r, None, r_hat)
+        y = layer_norm.layer_norm(codes, grid, (mean, r_hat), (gamma.numpy(), beta.numpy()))
+        saved = tuple(torch.from_numpy(row) for row in (mean, r, r_hat))
+        return torch.from_numpy(y).view(x.codes.shape), saved
+
+    def layer_norm_backward(
+        self, x: Quantized, gamma: Tensor, saved: tuple[Tensor, ...], g: Quantized
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Gradients for g."""
+        codes, g_codes = (c.codes.numpy().reshape(-1, x.codes.shape[-1]) for c in (x, g))
+        mean, r, r_hat = (row.numpy() for row in saved)
+        gradients = layer_norm.layer_norm_backward(
+            codes, _array(x.grid), gamma.numpy(), (mean, r, r_hat), g_codes, _array(g.grid)
+        )
+        g_x, g_gamma, g_beta = map(torch.from_numpy, gradients)
+        return g_x.view(x.codes.shape), g_gamma, g_beta
 
     def _convolution(
         self, input_size: tuple[int, ...], weight: QuantizedWeight, geometry: Geometry

@@ -111,6 +111,18 @@ class LayerStep:
         self.require_finite((0.0, sum(weight.scales.tolist())), "weights")
         return weight
 
+    def quantize_rows(self, rows_RC: Tensor) -> Tensor:
+        """Rows of a table by way of 8 bits, each on a scale of its own, float32.
+
+        Raises:
+            NonFiniteError: a row holds NaN or infinity.
+        """
+        if not self.settings.has_integer_zero:  # one grid for all, which does not show NaN
+            self.require_finite(self.arithmetic.full_range(rows_RC), "weights")
+        rows = self.arithmetic.quantize_weight(rows_RC[:, :, None, None], per_out_channel=True)
+        self.require_finite((0.0, float(rows.scales.sum())), "weights")
+        return rows.dequantize()[:, :, 0, 0]
+
     def requantize_parameters(self, *parameters: Tensor) -> tuple[Tensor, ...]:
         """Parameters of one shape, rounded to 8 bits to nearest, each on its own grid.
 

@@ -26,7 +26,29 @@ class Noise:
         self.seed = 0
 
 
-class InputQuantizer(nn.Module):
+class QuantizedPlace(nn.Module):
+    """A place of a model that rounds, with a name and noise of its own.
+
+    Args:
+        arithmetic: back end.
+        settings: of quantization.
+    """
+
+    def __init__(self, arithmetic: Arithmetic, settings: QuantizationSettings) -> None:
+        super().__init__()
+        self.arithmetic = arithmetic
+        self.settings = settings
+        self.layer = "?"
+        self.place = 0
+        self.noise = Noise()
+
+    def layer_step(self) -> LayerStep:
+        """The `LayerStep` of the layer in the current step."""
+        seed = derive(self.noise.seed, self.place)
+        return LayerStep(self.arithmetic, self.settings, self.layer, seed, self.training)
+
+
+class InputQuantizer(QuantizedPlace):
     """Quantizes one input of one layer.
 
     In training the grid is that of the batch, from the mean of its samples' minima to the mean of
@@ -43,12 +65,7 @@ class InputQuantizer(nn.Module):
     high: Tensor
 
     def __init__(self, arithmetic: Arithmetic, settings: QuantizationSettings) -> None:
-        super().__init__()
-        self.arithmetic = arithmetic
-        self.settings = settings
-        self.layer = "?"
-        self.place = 0
-        self.noise = Noise()
+        super().__init__(arithmetic, settings)
         for name in ("low", "high"):
             if settings.ranges == "gossiped":
                 self.register_parameter(name, nn.Parameter(torch.zeros(1), requires_grad=False))
@@ -60,11 +77,6 @@ class InputQuantizer(nn.Module):
         self.low.zero_()
         self.high.zero_()
 
-    def layer_step(self) -> LayerStep:
-        """The `LayerStep` of the layer in the current step."""
-        seed = derive(self.noise.seed, self.place)
-        return LayerStep(self.arithmetic, self.settings, self.layer, seed, self.training)
-
     def forward(self, x_NCHW: Tensor, step: LayerStep) -> Quantized:
         """An input in 8 bits, NHWC; in training, its range updates the running range.
 
@@ -75,18 +87,24 @@ class InputQuantizer(nn.Module):
         Raises:
             NonFiniteError: the input holds NaN or infinity.
         """
-        x_NHWC = autograd.rows(x_NCHW.detach())
+        return self.codes(autograd.rows(x_NCHW.detach()), step)
+
+    def codes(self, x: Tensor, step: LayerStep) -> Quantized:
+        """As `forward`, for a contiguous input whose first axis is the sample's; of its shape."""
         if not self.training:
-            grid = self.grid(x_NCHW, step)
-            return Quantized(self.arithmetic.quantize(x_NHWC, grid, step.activation_seed), grid)
-        x, extremes = self.arithmetic.quantize_by_samples(x_NHWC, step.activation_seed)
+            grid = self._grid_of(x, step)
+            return Quantized(self.arithmetic.quantize(x, grid, step.activation_seed), grid)
+        quantized, extremes = self.arithmetic.quantize_by_samples(x, step.activation_seed)
         step.require_finite(extremes, "activations")
         self._remember(extremes)
-        return x
+        return quantized
 
     def grid(self, x_NCHW: Tensor, step: LayerStep) -> Grid:
         """The grid that `forward` uses; in training, updates the running range."""
-        extremes = self.arithmetic.sample_range(autograd.rows(x_NCHW.detach()))
+        return self._grid_of(autograd.rows(x_NCHW.detach()), step)
+
+    def _grid_of(self, x: Tensor, step: LayerStep) -> Grid:
+        extremes = self.arithmetic.sample_range(x)
         grid = step.grid(extremes, "activations")
         if self.training:
             self._remember(extremes)
@@ -218,7 +236,7 @@ def name_layers_(model: nn.Module) -> None:
     """
     noise, place = Noise(), 0
     for name, module in model.named_modules():
-        if isinstance(module, InputQuantizer):
+        if isinstance(module, QuantizedPlace):
             module.layer, module.place, module.noise = name.rpartition(".")[0] or name, place, noise
             place += 1
 
@@ -231,5 +249,5 @@ def seed_rounding_(model: nn.Module, seed: int) -> None:
         seed: in [0, 2**64).
     """
     for module in model.modules():
-        if isinstance(module, InputQuantizer):
+        if isinstance(module, QuantizedPlace):
             module.noise.seed = seed

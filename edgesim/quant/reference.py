@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.grad import conv2d_input, conv2d_weight
 
+from edgesim.quant import layer_norm_formulas as layer_norm
 from edgesim.quant import range_batch_norm_formulas as range_batch_norm
 from edgesim.quant import range_evonorm_formulas as range_evonorm
 from edgesim.quant.affine import (
@@ -26,6 +27,7 @@ from edgesim.quant.affine import (
     quantize_weight,
 )
 from edgesim.quant.arithmetic import (
+    Form,
     Geometry,
     Range,
     RangeBatchNormBackward,
@@ -221,6 +223,35 @@ class Reference:
             g.grid.dequantize(g.codes),
         )
 
+    def multiply(self, a: Quantized, b: Quantized, form: Form) -> Tensor:
+        """Product of matrices of numbers of codes."""
+        left, right = a.grid.centered(a.codes), b.grid.centered(b.codes)
+        left = left.transpose(-1, -2) if form == "columns" else left
+        right = right.transpose(-1, -2) if form == "rows" else right
+        factor = np.float32(a.grid.factor) * np.float32(b.grid.factor)
+        return (left @ right).mul_(float(factor))
+
+    def layer_norm(
+        self, x: Quantized, gamma: Tensor, beta: Tensor, epsilon: float
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Layer norm over the last axis with quantized scale."""
+        q_RC = x.grid.centered(x.codes).flatten(0, -2)
+        y_RC, saved = layer_norm.forward(
+            q_RC, x.grid.factor, gamma, beta, epsilon, self._quantize_scale
+        )
+        return y_RC.view(x.codes.shape), (saved.mean, saved.r, saved.r_hat)
+
+    def layer_norm_backward(
+        self, x: Quantized, gamma: Tensor, saved: tuple[Tensor, ...], g: Quantized
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Gradients for g."""
+        q_RC = x.grid.centered(x.codes).flatten(0, -2)
+        g_RC = g.grid.dequantize(g.codes).flatten(0, -2)
+        g_x, g_gamma, g_beta = layer_norm.backward(
+            q_RC, x.grid.factor, gamma, layer_norm.Saved(*saved), g_RC
+        )
+        return g_x.view(x.codes.shape), g_gamma, g_beta
+
     def _quantize_scale(self, s: Tensor) -> Tensor:
         return self.requantize_whole(s, None)[0]
 
@@ -237,9 +268,8 @@ def weight_gradient(
     x_NHWC: Tensor, g_NHWO: Tensor, shape_OIhw: torch.Size, geometry: Geometry
 ) -> Tensor:
     """Gradient at the weights of a convolution in float32, contiguous."""
-    is_dense = geometry.kernel == geometry.groups == 1 and not geometry.padding
-    if is_dense and x_NHWC.shape[1:3] == (1, 1):  # a fully connected layer
-        return (g_NHWO.flatten(1).T @ x_NHWC.flatten(1)).view(shape_OIhw)
+    if is_linear(x_NHWC, geometry):
+        return (g_NHWO.flatten(0, 2).T @ x_NHWC.flatten(0, 2)).view(shape_OIhw)
     g_OIhw: Tensor = conv2d_weight(
         _images(x_NHWC),
         shape_OIhw,
@@ -250,6 +280,12 @@ def weight_gradient(
         geometry.groups,
     )
     return g_OIhw
+
+
+def is_linear(x_NHWC: Tensor, geometry: Geometry) -> bool:
+    """Whether a convolution is a fully connected layer, of one place or of the places of a text."""
+    is_dense = geometry.kernel == geometry.groups == 1 and not geometry.padding
+    return is_dense and geometry.stride == 1 and x_NHWC.shape[2] == 1
 
 
 def _images(x_NHWC: Tensor) -> Tensor:

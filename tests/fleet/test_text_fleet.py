@@ -15,7 +15,7 @@ from edgesim.errors import ScenarioError
 
 pytest.importorskip("transformers", reason="pip install 'edgesim[text]'")
 
-PRECISIONS = ["fp32"]
+PRECISIONS = ["fp32", "int8"]
 
 
 @pytest.fixture(scope="module")

@@ -78,6 +78,7 @@ def encoder(
     *,
     encoder: Annotated[str, Field(min_length=1)],
     pretrained: bool = True,
+    layers: Positive | None = None,
     dropout: Dropout | None = None,
     download: bool = False,
 ) -> TextClassifier:
@@ -88,6 +89,7 @@ def encoder(
         num_classes: of the texts.
         encoder: a name of the hub, or a folder written ./folder.
         pretrained: begin with its weights; false: with random ones.
+        layers: take so many of its first blocks alone; null: all.
         dropout: all its probabilities; null: those of its configuration.
         download: fetch it from the Hugging Face hub if it is not on disk.
 
@@ -98,6 +100,10 @@ def encoder(
     library, folder = transformers(), folder_of(encoder, download=download)
     config = _read(folder, lambda: library.AutoConfig.from_pretrained(folder))
     config.num_labels = num_classes
+    if layers is not None:
+        if layers > config.num_hidden_layers:
+            raise ModelError(f"layers is {layers}; the encoder has {config.num_hidden_layers}")
+        config.num_hidden_layers = layers
     _set_dropout(config, dropout)
     register_attention()
     make = library.AutoModelForSequenceClassification
