@@ -105,6 +105,24 @@ def test_pretrained_weights_are_those_of_the_folder_and_others_are_random(folder
         assert equal == (common if pretrained else set())
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_head_behind_the_mean_sees_tokens_before_the_mask_alone(folders, kind):
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        model = encoder((2, 8), 3, encoder=str(folders[kind]), head="mean", layers=1).eval()
+    inputs = rows()
+    other = inputs.clone()
+    other[:, 0] = torch.where(inputs[:, 1] == 1, inputs[:, 0], 7)
+    torch.testing.assert_close(model(inputs), model(other))
+    tokens, mask = inputs[:, 0], inputs[:, 1]
+    hidden = model.model.base(input_ids=tokens, attention_mask=mask)[0]
+    means = torch.stack([h[m == 1].mean(0) for h, m in zip(hidden, mask, strict=True)])
+    torch.testing.assert_close(model(inputs), model.model.classifier(means))
+    assert len([m for m in model.modules() if isinstance(m, AttentionProducts)]) == 1
+    with pytest.raises(ModelError, match="layers is 3; the encoder has 2"):
+        encoder((2, 8), 3, encoder=str(folders[kind]), layers=3)
+
+
 def test_inputs_that_are_no_texts_and_sizes_that_do_not_fit_are_refused(folders):
     for options, remedy in (
         ({"input_shape": (1, 8, 8)}, "choose data.source: ag_news or sent_len"),

@@ -28,7 +28,8 @@ def keys_of(value, prefix=""):
     if isinstance(value, dict):
         for key, inner in value.items():
             yield f"{prefix}{key}"
-            yield from keys_of(inner, f"{prefix}{key}.")
+            if key != "options":  # keys of a part, which it says itself
+                yield from keys_of(inner, f"{prefix}{key}.")
     elif isinstance(value, list):
         for item in value:
             yield from keys_of(item, f"{prefix}0.")

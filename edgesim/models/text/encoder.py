@@ -5,8 +5,9 @@ Source of the architecture: V. Sanh and others, arXiv 1910.01108; docs/reference
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
@@ -72,6 +73,35 @@ class TextClassifier(nn.Module):
         return logits
 
 
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What models of transformers give: logits, shape (N, classes)."""
+
+    logits: Tensor
+
+
+class MeanClassifier(nn.Module):
+    """An encoder with a linear layer behind the mean of its tokens, as sentence encoders are used.
+
+    Args:
+        base: of transformers, without a head.
+        num_classes: of the texts.
+    """
+
+    def __init__(self, base: nn.Module, num_classes: int) -> None:
+        super().__init__()
+        self.config: Any = base.config
+        self.base = base
+        self.classifier = nn.Linear(self.config.hidden_size, num_classes)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Output:
+        """Logits; tokens behind the end of a text have no weight."""
+        hidden_NTC = self.base(input_ids=input_ids, attention_mask=attention_mask)[0]
+        weights_NT1 = attention_mask.to(hidden_NTC)[:, :, None]
+        total_N1 = weights_NT1.sum(1).clamp(min=1)
+        return Output(self.classifier((hidden_NTC * weights_NT1).sum(1) / total_N1))
+
+
 def encoder(
     input_shape: tuple[int, ...],
     num_classes: int,
@@ -79,6 +109,7 @@ def encoder(
     encoder: Annotated[str, Field(min_length=1)],
     pretrained: bool = True,
     layers: Positive | None = None,
+    head: Literal["own", "mean"] = "own",
     dropout: Dropout | None = None,
     download: bool = False,
 ) -> TextClassifier:
@@ -90,6 +121,7 @@ def encoder(
         encoder: a name of the hub, or a folder written ./folder.
         pretrained: begin with its weights; false: with random ones.
         layers: take so many of its first blocks alone; null: all.
+        head: own: of its kind in transformers; mean: a linear layer behind the mean of all tokens.
         dropout: all its probabilities; null: those of its configuration.
         download: fetch it from the Hugging Face hub if it is not on disk.
 
@@ -106,7 +138,8 @@ def encoder(
         config.num_hidden_layers = layers
     _set_dropout(config, dropout)
     register_attention()
-    make = library.AutoModelForSequenceClassification
+    has_mean = head == "mean"
+    make = library.AutoModel if has_mean else library.AutoModelForSequenceClassification
 
     def made(attention: str) -> nn.Module:
         options = {"attn_implementation": attention}
@@ -126,7 +159,9 @@ def encoder(
             return made("eager")
 
     files = ("config.json", *sorted(path.name for path in folder.glob("*.safetensors")))
-    return TextClassifier(_read(folder, of_any_attention), length, digest_of(folder, files))
+    model = _read(folder, of_any_attention)
+    model = MeanClassifier(model, num_classes) if has_mean else model
+    return TextClassifier(model, length, digest_of(folder, files))
 
 
 def distilbert(
