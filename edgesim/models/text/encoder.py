@@ -90,9 +90,10 @@ class MeanClassifier(nn.Module):
 
     def __init__(self, base: nn.Module, num_classes: int) -> None:
         super().__init__()
-        self.config: Any = base.config
+        config: Any = base.config
+        self.config = config
         self.base = base
-        self.classifier = nn.Linear(self.config.hidden_size, num_classes)
+        self.classifier = nn.Linear(config.hidden_size, num_classes)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Output:
         """Logits; tokens behind the end of a text have no weight."""
