@@ -9,7 +9,7 @@ from typing import Protocol, overload
 import torch
 
 from edgesim.assembly.gossip import algorithm_named, check_one_graph
-from edgesim.assembly.gossip_limits import check_in_step
+from edgesim.assembly.gossip_limits import check_further_gossip, check_in_step
 from edgesim.assembly.naming import with_names
 from edgesim.assembly.own_model import make_own_model
 from edgesim.assembly.own_parts import make_part, needs, part_and_options
@@ -167,6 +167,7 @@ def name_devices(scenario: Scenario) -> tuple[Scenario, Schedule]:
         ScenarioError: the graph or the churn can't work, or devices could be meant in two ways.
     """
     check_one_graph(scenario)
+    check_further_gossip(scenario, algorithm_named(scenario))
     kind, options = scenario.topology.builder_options()
     num_devices = scenario.fleet.num_devices
     seed = torch_seed(scenario.seed, StreamPurpose.TOPOLOGY)

@@ -171,11 +171,6 @@ def check_hardware(scenario: Scenario, schedule: Schedule) -> None:
         ScenarioError: a figure or a choice is impossible.
     """
     check_timed_leaves(scenario, schedule)
-    if (rounds := scenario.evaluation.gossip_rounds) and has_batteries(scenario):
-        raise ScenarioError(
-            f"evaluation.gossip_rounds is {rounds}; must be 0 where devices have batteries: "
-            "one that is empty has left, and further rounds need the whole fleet"
-        )
     for sender in range(schedule.num_devices if _reads_files(scenario) else 0):
         for receiver in possible_receivers(schedule, sender):
             _link_of_file(schedule, sender, receiver)

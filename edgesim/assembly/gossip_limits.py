@@ -10,6 +10,8 @@ from edgesim.gossip.algorithm import (
     Algorithm,
     Exchanges,
     Form,
+    carries_steps,
+    exchanges_of_average,
     graph_problem,
     message_layouts,
     needed_exchanges,
@@ -77,6 +79,37 @@ def check_in_step(scenario: Scenario) -> None:
         raise ScenarioError(
             f"training.optimizer.momentum_kind is quasi_global; {name} averages in several rounds, "
             "in which such momentum would take sums for models: set local"
+        )
+
+
+def check_further_gossip(scenario: Scenario, named: Form) -> None:
+    """Refuse further gossip before evaluations where it would do more, or less, than mix models.
+
+    Args:
+        scenario: of the fleet.
+        named: class that the scenario names.
+
+    Raises:
+        ScenarioError: the algorithm goes on with earlier steps or averages in several rounds, or
+            devices may leave.
+    """
+    if not (rounds := scenario.evaluation.gossip_rounds):
+        return
+    where, name = f"evaluation.gossip_rounds is {rounds}; must be 0", scenario.gossip.algorithm
+    if carries_steps(named):
+        raise ScenarioError(
+            f"{where} for gossip.algorithm: {name}, which goes on with earlier steps in rounds "
+            "without steps"
+        )
+    if exchanges_of_average(named, scenario.fleet.num_devices) > 1:
+        raise ScenarioError(
+            f"{where} for gossip.algorithm: {name}, whose averages take several rounds and leave "
+            "devices with equal models"
+        )
+    if has_batteries(scenario):
+        raise ScenarioError(
+            f"{where} where devices have batteries: one that is empty has left, and further rounds "
+            "need the whole fleet"
         )
 
 

@@ -167,8 +167,8 @@ class Algorithm(Hashable, Protocol[State]):
     """Gossip algorithm in edge form (docs/gossip.md): a frozen object.
 
     Its class may also have the members that the functions below read: `needs_one_graph`,
-    `needs_exchanges`, `needs_exact_messages`, `disagrees`, `for_exchanges`, `graph_problem`,
-    `message_layouts`, `exchanges`, `own_schedule` and `init_at`.
+    `needs_exchanges`, `needs_exact_messages`, `carries_steps`, `disagrees`, `for_exchanges`,
+    `graph_problem`, `message_layouts`, `exchanges`, `own_schedule` and `init_at`.
     """
 
     @property
@@ -263,6 +263,14 @@ def needs_exact_messages(algorithm: Form) -> bool:
     `needs_exact_messages` of the class; by default not.
     """
     return bool(getattr(algorithm, "needs_exact_messages", False))
+
+
+def carries_steps(algorithm: Form) -> bool:
+    """Whether earlier local steps still move models in rounds without steps.
+
+    `carries_steps` of the class; by default not: gossip alone mixes models.
+    """
+    return bool(getattr(algorithm, "carries_steps", False))
 
 
 def graph_problem(algorithm: Algorithm[Any], graph: nx.DiGraph[int]) -> str:

@@ -79,6 +79,7 @@ class GlobalUpdateTracking:
     keeps_edges: ClassVar[bool] = False
     needs_one_graph: ClassVar[bool] = True
     needs_exchanges: ClassVar[NeededExchanges] = "balanced"
+    carries_steps: ClassVar[bool] = True
     needs_exact_messages: ClassVar[bool] = True
 
     compressor: Compressor

@@ -53,6 +53,7 @@ class GradientTracking:
 
     keeps_edges: ClassVar[bool] = False
     needs_exchanges: ClassVar[NeededExchanges] = "balanced"
+    carries_steps: ClassVar[bool] = True
     needs_exact_messages: ClassVar[bool] = True
 
     compressor: Compressor

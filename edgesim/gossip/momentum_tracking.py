@@ -61,6 +61,7 @@ class MomentumTracking:
 
     keeps_edges: ClassVar[bool] = False
     needs_exchanges: ClassVar[NeededExchanges] = "balanced"
+    carries_steps: ClassVar[bool] = True
     needs_exact_messages: ClassVar[bool] = True
 
     compressor: Compressor

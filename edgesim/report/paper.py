@@ -40,7 +40,7 @@ def paper_table(runs: Sequence[ReportedRun]) -> Table | None:
             groups.setdefault(settings_but_seed(run.settings), []).append(run)
     if not groups:
         return None
-    rows = sorted((_row(members) for members in groups.values()), key=lambda row: row[0])
+    rows = sorted(map(_row, groups.values()), key=_place_of_row)
     unfinished = sum(not run.is_finished for members in groups.values() for run in members)
     what = (
         "Accuracies in percent. As the authors: mean over the devices' models after further rounds "
@@ -95,6 +95,12 @@ def _row(runs: Sequence[ReportedRun]) -> tuple[str, ...]:
         str(len(found)),
         _epochs(found, target.get("epochs")),
     )
+
+
+def _place_of_row(row: tuple[str, ...]) -> tuple[str, str, str, float, str]:
+    """Order of rows: as in the paper's tables, by what messages leave out, then by skew."""
+    place, algorithm, model, skew, left_out, *_ = row
+    return place, model, algorithm, float(left_out.removesuffix(" %")), skew
 
 
 def _measured(run: ReportedRun) -> _Measured:

@@ -229,7 +229,7 @@ def differing_settings(runs: Sequence[ReportedRun]) -> dict[str, list[str]]:
     return {
         key: values
         for key, values in table.items()
-        if len(set(values)) > 1 and key != "description"
+        if len(set(values)) > 1 and key != "description" and not key.startswith("paper.")
     }
 
 

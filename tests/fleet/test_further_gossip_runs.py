@@ -68,6 +68,24 @@ def test_uncompressed_gossip_ends_in_the_averaged_model(tmp_path):
     assert (averages["after_gossip_consensus_distance"] < 1e-4 * averages["model_norm"]).all()
 
 
+@pytest.mark.parametrize(
+    "gossip",
+    [
+        "{algorithm: choco_iclr, averaging_rate: 0.1, compressor: {kind: top_k, keep: 0.2}}",
+        "{algorithm: relay_sgd}",
+        "{algorithm: dcd, compressor: {kind: min_max_uint8}}",
+    ],
+)
+def test_other_algorithms_bring_devices_together_too(tmp_path, gossip):
+    result = train(
+        tmp_path, "run", ROUNDS, "topology={kind: chain, weights: metropolis}", f"gossip={gossip}",
+        "training.rounds=3", inline=True,
+    )  # fmt: skip
+    evaluations = pd.read_parquet(result.path / "evaluations.parquet")
+    average = evaluations[evaluations["device"] < 0].iloc[-1]
+    assert average["after_gossip_consensus_distance"] < 0.9 * average["consensus_distance"]
+
+
 @pytest.mark.ray
 @pytest.mark.parametrize("per_actor", [1, 3])
 def test_as_actors_and_packed_it_has_the_same_bits(tmp_path, runs, started_ray, per_actor):
@@ -93,6 +111,22 @@ def test_resumed_it_has_the_same_bits(tmp_path, runs):
         (
             ["fleet={devices: [{profile: raspberry-pi-5, count: 4, battery_wh: 1}]}"],
             "must be 0 where devices have batteries",
+        ),
+        *(
+            (
+                ["topology.kind=ring", f"gossip={{algorithm: {name}}}"],
+                f"must be 0 for gossip.algorithm: {name}, which goes on with earlier steps",
+            )
+            for name in ("d2", "gradient_tracking", "momentum_tracking", "gut")
+        ),
+        (
+            [
+                "topology.kind=ring",
+                "gossip={algorithm: all_reduce}",
+                "training={epochs: 1, optimizer: {lr: 0.05}}",
+                "evaluation={gossip_rounds: 50}",
+            ],
+            "must be 0 for gossip.algorithm: all_reduce, whose averages take several rounds",
         ),
     ],
 )

@@ -15,7 +15,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from edgesim.gossip.algorithm import Algorithm, GossipState, OutEdge, Share
+from edgesim.gossip.algorithm import (
+    Algorithm,
+    GossipState,
+    OutEdge,
+    Place,
+    Share,
+    starting_state,
+)
 from edgesim.results.snapshot import Snapshot
 from edgesim.storage.state_tree import restore_
 from edgesim.streams import StreamPurpose, stream
@@ -65,7 +72,8 @@ class FurtherGossip:
             sender: dict(self.schedule.out_edges(sender, first))[device]
             for sender in self.schedule.in_neighbors(device, first)
         }
-        state: GossipState = self.algorithm.init(snapshot.x.clone(), in_weights)
+        place = Place(index=device, num_devices=self.schedule.num_devices, num_samples=1)
+        state: GossipState = starting_state(self.algorithm, snapshot.x.clone(), in_weights, place)
         assert snapshot.gossip is not None, "kept where further gossip is asked for"
         restore_(state, snapshot.gossip.content, snapshot.gossip.arrays)
         return state
