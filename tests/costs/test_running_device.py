@@ -5,17 +5,18 @@ import asyncio
 import pandas as pd
 import pytest
 import yaml
+from small_fleets import small_scenario
 from step_watch import watch_step
 from storage_ledger import StorageLedger
 
 from edgesim.assembly.build import PLAIN, make_flat_model
-from edgesim.assembly.devices import make_devices
 from edgesim.assembly.preparation import prepare
 from edgesim.compression import TopK
 from edgesim.costs.closed_form import closed_form
 from edgesim.costs.memory import MemoryModel
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.costs.model_form import ModelForm
+from edgesim.fleet.host.devices import make_devices
 from edgesim.fleet.host.host import Host
 from edgesim.fleet.host.recorder import EvaluationSchedule
 from edgesim.fleet.plan import FleetPlan
@@ -24,26 +25,12 @@ from edgesim.learning.optimizers import Sgd
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.scenario import load_scenario
 
-SCENARIO = {
-    "name": "held",
-    "seed": 3,
-    "fleet": {"devices": 2},
-    "topology": {"kind": "directed_ring"},
-    "data": {
-        "source": "digits",
-        "train_samples": 96,
-        "partition": {"kind": "iid"},
-        "batch_size": 16,
-    },
-    "model": {"name": "small_cnn"},
-    "training": {"rounds": 3, "optimizer": {"lr": 0.05}},
-    "gossip": {
-        "algorithm": "choco",
-        "averaging_rate": 0.2,
-        "compressor": {"kind": "top_k", "keep": 0.2},
-    },
-    "evaluation": {"every_rounds": 3, "samples": 50},
-}
+SCENARIO = small_scenario(
+    name="held",
+    fleet={"devices": 2},
+    data={"train_samples": 96, "partition": {"kind": "iid"}},
+    training={"rounds": 3},
+)
 OF_MESSAGES = {"send_buffers", "receive_buffers", "mailbox"}
 
 

@@ -8,7 +8,8 @@ import subprocess
 import sys
 
 import pytest
-from runs_of_examples import EXAMPLES, INT8, assert_same_bits, resume, train
+from runs_of_examples import EXAMPLES, INT8, resume, train
+from small_fleets import assert_same_bits
 
 from edgesim import cli, load_run
 from edgesim.errors import EdgesimError

@@ -7,7 +7,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from runs_of_examples import EXAMPLES, INT8, assert_same_bits, resume, train, train_and_kill
+from runs_of_examples import EXAMPLES, INT8, resume, train, train_and_kill
+from small_fleets import assert_same_bits
 
 from edgesim import load_run
 from edgesim.api.checks import prepared_table

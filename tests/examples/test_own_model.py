@@ -2,15 +2,8 @@
 
 import pandas as pd
 import pytest
-from runs_of_examples import (
-    EXAMPLES,
-    FREE,
-    INT8,
-    assert_same_bits,
-    resume,
-    train,
-    train_and_kill,
-)
+from runs_of_examples import EXAMPLES, FREE, INT8, resume, train, train_and_kill
+from small_fleets import assert_same_bits
 
 from edgesim.errors import ScenarioError
 from edgesim.scenario import load_scenario

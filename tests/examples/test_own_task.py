@@ -6,15 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from runs_of_examples import (
-    EXAMPLES,
-    FREE,
-    INT8,
-    assert_same_bits,
-    resume,
-    train,
-    train_and_kill,
-)
+from runs_of_examples import EXAMPLES, FREE, INT8, resume, train, train_and_kill
+from small_fleets import assert_same_bits
 
 from edgesim import load_run
 from edgesim.assembly.preparation import prepare

@@ -5,27 +5,22 @@ from __future__ import annotations
 import shutil
 import signal
 import sys
-from io import StringIO
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
+import runs_of_examples
 import yaml
-from rich.console import Console
+from runs_of_examples import EXAMPLES, resume
+from small_fleets import assert_same_bits, killed_at_its_end
 
 from edgesim import cli, load_run
 from edgesim.assembly.preparation import prepare
 from edgesim.errors import ScenarioError
-from edgesim.fleet import run as run_module
-from edgesim.fleet.run import resume_run, run_scenario
 from edgesim.hardware.work import Work
-from edgesim.results.columns import WALL_COLUMNS
 from edgesim.scenario import load_scenario
 from edgesim.scenario.own_parts import own_parts
 from edgesim.study.iteration import iteration_costs
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 NAMES = {
     "ecq_gossip": "gossip.algorithm",
     "block_compressor": "gossip.compressor.kind",
@@ -58,25 +53,7 @@ def everything(tmp_path):
 
 
 def train(path, out, *overrides, **options):
-    prepared = prepare(load_scenario(path, [*SHORT, *overrides]))
-    return run_scenario(prepared, out, console=Console(file=StringIO()), **options)
-
-
-def outcome(result):
-    rounds = pd.read_parquet(result.path / "rounds.parquet").drop(columns=list(WALL_COLUMNS))
-    models = sorted((result.path / "models").glob("*.npz"))
-    return rounds, {
-        f"{model.stem}/{name}": array.tobytes()
-        for model in models
-        for name, array in np.load(model, allow_pickle=False).items()
-    }
-
-
-def assert_same_bits(first, second):
-    (rounds_a, models_a), (rounds_b, models_b) = outcome(first), outcome(second)
-    pd.testing.assert_frame_equal(rounds_a, rounds_b, check_exact=True)
-    assert models_a
-    assert models_a == models_b
+    return runs_of_examples.train(path, out, *SHORT, *overrides, **options)
 
 
 @pytest.mark.parametrize(("name", "key"), NAMES.items())
@@ -144,22 +121,16 @@ def test_a_killed_run_goes_on_to_the_same_bits_unless_a_file_has_changed(
 ):
     often = "recovery.checkpoint_every_rounds=2"
     whole = train(everything, tmp_path / "whole", often, inline=True)
-    with monkeypatch.context() as patched:
-        patched.setattr(run_module, "check_rounds", _die)
-        with pytest.raises(KeyboardInterrupt):
-            train(everything, tmp_path / "killed", often, inline=True)
+    with killed_at_its_end(monkeypatch):
+        train(everything, tmp_path / "killed", often, inline=True)
     adam = tmp_path / "adam.py"
     before = adam.read_text()
     adam.write_text(before.replace("0.999", "0.9"))
     with pytest.raises(ScenarioError, match=r"training.optimizer.kind names .*/adam.py, which has"):
-        resume_run(tmp_path / "killed", console=Console(file=StringIO()))
+        resume(tmp_path / "killed")
     adam.write_text(before)
-    resumed = resume_run(tmp_path / "killed", console=Console(file=StringIO()))
+    resumed = resume(tmp_path / "killed")
     assert_same_bits(whole, resumed)
-
-
-def _die(*_, **__):
-    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from simulated_loop import InlineExecutor, run_simulated
 from tiny_model import HeavyModel, tiny_model
 
 from edgesim.assembly.build import PLAIN
-from edgesim.assembly.devices import make_devices
 from edgesim.assembly.preparation import prepare
+from edgesim.fleet.host.devices import make_devices
 from edgesim.fleet.host.host import Host
 from edgesim.fleet.host.recorder import EvaluationSchedule
 from edgesim.fleet.plan import FleetPlan

@@ -10,11 +10,11 @@ from faulty_hosts import run_hosts
 from small_fleets import assert_same_bits, outcome, prepared, train
 
 from edgesim.assembly.build import PLAIN, DataSpec, make_flat_model
-from edgesim.assembly.devices import make_devices
 from edgesim.assembly.gossip import make_compressor
 from edgesim.compression import TopK, decode
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.device.trainer import DivergedError
+from edgesim.fleet.host.devices import make_devices
 from edgesim.fleet.plan import FleetPlan
 from edgesim.fleet.recording.evaluation import Evaluator
 from edgesim.models import NORMS

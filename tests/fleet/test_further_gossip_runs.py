@@ -9,8 +9,8 @@ from interrupted_runs import resumed
 from small_fleets import assert_same_bits, outcome, prepared, train
 
 from edgesim.assembly.build import PLAIN, make_flat_model
-from edgesim.assembly.devices import make_devices
 from edgesim.errors import ScenarioError
+from edgesim.fleet.host.devices import make_devices
 from edgesim.results.columns import GOSSIPED_EVALUATIONS
 
 ROUNDS = "evaluation.gossip_rounds=50"

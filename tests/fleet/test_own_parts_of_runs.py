@@ -6,13 +6,12 @@ from io import StringIO
 import pandas as pd
 import pytest
 from rich.console import Console
-from small_fleets import assert_same_bits, prepared, train
+from small_fleets import assert_same_bits, killed_at_its_end, prepared, train
 
 from edgesim import UnfinishedRunWarning, load_run
 from edgesim.api.checks import prepared_table
 from edgesim.assembly.build import PLAIN
 from edgesim.errors import EdgesimError, ScenarioError
-from edgesim.fleet import run as run_module
 from edgesim.fleet.run import resume_run
 
 SOURCE = """
@@ -40,15 +39,9 @@ def own(tmp_path):
 @pytest.fixture
 def killed(tmp_path, own, monkeypatch):
     """A run that was killed at its end, before its summary was written."""
-    with monkeypatch.context() as patched:
-        patched.setattr(run_module, "check_rounds", _die)
-        with pytest.raises(KeyboardInterrupt):
-            train(tmp_path, "killed", *own, inline=True)
+    with killed_at_its_end(monkeypatch):
+        train(tmp_path, "killed", *own, inline=True)
     return tmp_path / "killed"
-
-
-def _die(*_, **__):
-    raise KeyboardInterrupt
 
 
 def resume(run):

@@ -19,10 +19,10 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from edgesim.assembly.build import PLAIN, make_flat_model
-from edgesim.assembly.devices import make_devices
 from edgesim.compression import Identity, TopK
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.data.batches import BatchStream
+from edgesim.fleet.host.devices import make_devices
 from edgesim.fleet.host.host import Host
 from edgesim.fleet.host.recorder import EvaluationSchedule
 from edgesim.fleet.plan import FleetPlan

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 from rich.console import Console
+from small_fleets import small_scenario
 
 from edgesim.assembly.preparation import prepare
 from edgesim.device.device import Device
@@ -32,27 +33,16 @@ from edgesim.results.columns import (
 from edgesim.results.run_directory import RunDirectory
 from edgesim.scenario.schema import Scenario
 
-BASE = {
-    "name": "tiny",
-    "seed": 5,
-    "fleet": {"devices": 3},
-    "topology": {"kind": "directed_ring"},
-    "data": {
-        "source": "digits",
-        "train_samples": 30,
-        "partition": {"kind": "iid"},
-        "batch_size": 2,
-    },
-    "model": {"name": "small_cnn"},
-    "training": {"rounds": 7, "optimizer": {"lr": 0.05}},
-    "gossip": {
-        "algorithm": "choco",
-        "averaging_rate": 0.2,
-        "compressor": {"kind": "top_k", "keep": 0.01},
-    },
-    "evaluation": {"every_rounds": 2, "samples": 4},
-    "recovery": {"checkpoint_every_rounds": 1, "stall_timeout_s": 60},
-}
+BASE = small_scenario(
+    name="tiny",
+    seed=5,
+    fleet={"devices": 3},
+    data={"train_samples": 30, "partition": {"kind": "iid"}, "batch_size": 2},
+    training={"rounds": 7},
+    gossip={"compressor": {"kind": "top_k", "keep": 0.01}},
+    evaluation={"every_rounds": 2, "samples": 4},
+    recovery={"checkpoint_every_rounds": 1, "stall_timeout_s": 60},
+)
 KINDS = {
     "lockstep": {},
     "leaving": {

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-import yaml
 from rich.console import Console
+from small_fleets import small_scenario, write_scenario
 
 from edgesim.assembly.build import PLAIN, make_flat_model, make_schedule
 from edgesim.assembly.gossip import make_algorithm
@@ -20,26 +20,13 @@ from edgesim.learning.optimizers import QuasiGlobalMomentum
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.scenario import load_scenario
 
-SCENARIO = {
-    "name": "forms",
-    "seed": 3,
-    "fleet": {"devices": 5},
-    "topology": {"kind": "directed_ring"},
-    "data": {
-        "source": "digits",
-        "train_samples": 100,
-        "partition": {"kind": "label_skew", "skew": 0.8},
-        "batch_size": 4,
-    },
-    "model": {"name": "small_cnn"},
-    "training": {"rounds": 30, "optimizer": {"lr": 0.05}},
-    "gossip": {
-        "algorithm": "choco",
-        "averaging_rate": 0.2,
-        "compressor": {"kind": "top_k", "keep": 0.2},
-    },
-    "evaluation": {"every_rounds": 30, "samples": 10},
-}
+SCENARIO = small_scenario(
+    name="forms",
+    fleet={"devices": 5},
+    data={"train_samples": 100, "batch_size": 4},
+    training={"rounds": 30},
+    evaluation={"every_rounds": 30, "samples": 10},
+)
 PUBLISHED = (
     "gossip={algorithm: choco_numerator, averaging_rate: 0.2, compressor: {kind: top_k, keep: 0.2}}"
 )
@@ -55,9 +42,7 @@ QUICK = "compressor: {kind: top_k, keep: 0.3}, averaging_rate: 0.3"
 
 
 def scenario(folder, *settings):
-    path = folder / "scenario.yaml"
-    path.write_text(yaml.safe_dump(SCENARIO))
-    return load_scenario(path, settings)
+    return load_scenario(write_scenario(folder, SCENARIO), settings)
 
 
 def train(folder, *settings):

@@ -8,48 +8,34 @@ from io import StringIO
 from pathlib import Path
 
 import pandas as pd
-import yaml
 from rich.console import Console
+from small_fleets import small_scenario, write_scenario
 
 from edgesim.assembly.preparation import prepare
 from edgesim.fleet import run as fleet_run
 from edgesim.scenario import load_scenario
 
-SCENARIO = {
-    "name": "four-boards",
-    "description": "a <small> fleet & its report",
-    "seed": 3,
-    "fleet": {
+SCENARIO = small_scenario(
+    name="four-boards",
+    description="a <small> fleet & its report",
+    fleet={
         "devices": [
             {"profile": "raspberry-pi-4b", "names": ["attic", "hall"]},
             {"profile": "raspberry-pi-zero-2w", "name": "cellar"},
             {"profile": "raspberry-pi-zero-2w", "name": "</script>", "battery_wh": 7.0e-5},
         ]
     },
-    "topology": {"kind": "ring"},
-    "network": {"bandwidth_mbps": 20, "latency_ms": 1, "loss": 0.1},
-    "data": {
-        "source": "digits",
-        "train_samples": 200,
-        "partition": {"kind": "label_skew", "skew": 0.8},
-        "batch_size": 16,
-    },
-    "model": {"name": "small_cnn"},
-    "training": {"rounds": 12, "optimizer": {"lr": 0.05}},
-    "gossip": {
-        "algorithm": "choco",
-        "averaging_rate": 0.2,
-        "compressor": {"kind": "top_k", "keep": 0.2},
-    },
-    "evaluation": {"every_rounds": 3, "samples": 50, "device_models": "every"},
-}
+    topology={"kind": "ring"},
+    network={"bandwidth_mbps": 20, "latency_ms": 1, "loss": 0.1},
+    training={"rounds": 12},
+    evaluation={"device_models": "every"},
+)
 
 
 def train(folder: Path, *overrides: str, scenario: dict | None = None) -> Path:
     """Run a scenario in this process; the folder of the run."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "scenario.yaml"
-    path.write_text(yaml.safe_dump(scenario or SCENARIO))
+    path = write_scenario(folder, scenario or SCENARIO)
     prepared = prepare(load_scenario(path, overrides))
     console = Console(file=StringIO())
     return fleet_run.run_scenario(prepared, folder / "run", inline=True, console=console).path

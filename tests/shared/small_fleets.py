@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 import yaml
 from rich.console import Console
 
 from edgesim.assembly.preparation import PreparedRun, prepare
+from edgesim.fleet import run as run_module
 from edgesim.fleet.run import RunResult, run_scenario
 from edgesim.results.columns import WALL_COLUMNS
 from edgesim.scenario import load_scenario
@@ -37,11 +42,41 @@ SCENARIO: dict[str, Any] = {
 }
 
 
+def small_scenario(**changes: Any) -> dict[str, Any]:
+    """The scenario above with other keys; those of a section are merged, and None removes one."""
+    scenario = deepcopy(SCENARIO)
+    for key, value in changes.items():
+        if isinstance(value, dict):
+            merged = scenario.get(key, {}) | value
+            scenario[key] = {name: each for name, each in merged.items() if each is not None}
+        else:
+            scenario[key] = value
+    return scenario
+
+
+def write_scenario(folder: Path, scenario: dict[str, Any] = SCENARIO) -> Path:
+    """A scenario as a file."""
+    path = folder / "scenario.yaml"
+    path.write_text(yaml.safe_dump(scenario))
+    return path
+
+
 def prepared(folder: Path, *overrides: str) -> PreparedRun:
     """The scenario above, with `--set` overrides."""
-    path = folder / "scenario.yaml"
-    path.write_text(yaml.safe_dump(SCENARIO))
-    return prepare(load_scenario(path, overrides))
+    return prepare(load_scenario(write_scenario(folder), overrides))
+
+
+@contextmanager
+def killed_at_its_end(patch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A run within it is killed after its last round, before its summary is written."""
+
+    def die(*_: object, **_named: object) -> None:
+        raise KeyboardInterrupt
+
+    with patch.context() as patched:
+        patched.setattr(run_module, "check_rounds", die)
+        with pytest.raises(KeyboardInterrupt):
+            yield
 
 
 def train(folder: Path, name: str, *overrides: str, **options: Any) -> RunResult:

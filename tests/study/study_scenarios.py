@@ -4,30 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import yaml
+import small_fleets
+from small_fleets import small_scenario
 
 from edgesim.scenario import load_scenario
 
-SCENARIO = {
-    "name": "small",
-    "seed": 3,
-    "fleet": {"devices": 4},
-    "topology": {"kind": "directed_ring"},
-    "data": {
-        "source": "digits",
-        "train_samples": 192,
-        "partition": {"kind": "iid"},
-        "batch_size": 16,
-    },
-    "model": {"name": "small_cnn"},
-    "training": {"epochs": 4, "optimizer": {"lr": 0.05}},
-    "gossip": {
-        "algorithm": "choco",
-        "averaging_rate": 0.2,
-        "compressor": {"kind": "top_k", "keep": 0.1},
-    },
-    "evaluation": {"samples": 20},
-}
+SCENARIO = small_scenario(
+    data={"train_samples": 192, "partition": {"kind": "iid"}},
+    training={"rounds": None, "epochs": 4},
+    gossip={"compressor": {"kind": "top_k", "keep": 0.1}},
+    evaluation={"every_rounds": None, "samples": 20},
+)
 INT8 = ("model.precision=int8", "model.quantization={backend: reference}")
 MIXED = (
     "fleet.devices=[{profile: raspberry-pi-4b, count: 3}, {profile: raspberry-pi-zero-2w}]",
@@ -39,9 +26,7 @@ CIFAR10_RING8 = ROOT / "scenarios" / "cifar10_ring8.yaml"
 
 def write_scenario(folder: Path) -> Path:
     """The scenario above as a file."""
-    path = folder / "scenario.yaml"
-    path.write_text(yaml.safe_dump(SCENARIO))
-    return path
+    return small_fleets.write_scenario(folder, SCENARIO)
 
 
 def small(folder: Path, *overrides: str):

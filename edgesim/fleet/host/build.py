@@ -7,10 +7,10 @@ from concurrent.futures import Executor
 from contextlib import nullcontext
 
 from edgesim.assembly.build import make_flat_model
-from edgesim.assembly.devices import make_devices
 from edgesim.assembly.own_errors import own_code
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.data.arrays import Shard
+from edgesim.fleet.host.devices import make_devices
 from edgesim.fleet.host.host import Host
 from edgesim.fleet.host.recorder import EvaluationSchedule
 from edgesim.fleet.host.turns import Core

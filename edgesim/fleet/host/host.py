@@ -33,7 +33,8 @@ from edgesim.device.mail import Announcement, Arrival, Envelope
 from edgesim.device.membership import Edge
 from edgesim.errors import EdgesimError
 from edgesim.fleet.host.device_progress import device_progress
-from edgesim.fleet.host.intake import Intake, make_intake
+from edgesim.fleet.host.intake import Intake
+from edgesim.fleet.host.paces import PACES
 from edgesim.fleet.host.recorder import Archive, EvaluationSchedule, Recorder
 from edgesim.fleet.host.reliable_sender import LONGEST_PAUSE_S, ReliableSender
 from edgesim.fleet.host.turns import Core, Turns
@@ -137,7 +138,7 @@ class Host:
             )
 
         timeout_s = self._presumed_dead_after_s
-        return make_intake(device, on_inheritance=inherit, presumed_dead_after_s=timeout_s)
+        return PACES[device.pace.name].make_intake(device.pace, inherit, timeout_s)
 
     async def run(self) -> None:
         """Run all devices to their last round; all records are written when it returns.

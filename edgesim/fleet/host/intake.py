@@ -1,19 +1,14 @@
-"""The seam between a host and the intake of messages of a device; each pace has an intake."""
+"""The seam between a host and the intake of messages of a device; paces.py names both intakes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
-from edgesim.device.device import Device
 from edgesim.device.mail import Announcement, Arrival
 from edgesim.device.membership import Edge
-from edgesim.fleet.host.free_intake import FreeIntake
-from edgesim.fleet.host.lockstep_intake import LockstepIntake
 from edgesim.fleet.transport.mailbox import Mailbox
 from edgesim.fleet.transport.time_bounds import Inbox
 from edgesim.hardware.timeline import Stamp
-from edgesim.scenario.pace import PaceName
 
 
 class Intake(Protocol):
@@ -68,20 +63,3 @@ class Intake(Protocol):
     def leave(self) -> list[Arrival]:
         """Return all messages, to be forwarded to the successor of the device."""
         ...
-
-
-def make_intake(
-    device: Device, *, on_inheritance: Callable[[], None], presumed_dead_after_s: float
-) -> Intake:
-    """The intake that fits a device's pace.
-
-    Args:
-        device: whose messages come in.
-        on_inheritance: called when the device has taken the place of others; in lockstep.
-        presumed_dead_after_s: time-out of life signs; at free pace.
-    """
-    made: Mapping[PaceName, Callable[[Any], Intake]] = {
-        "lockstep": lambda pace: LockstepIntake(pace, on_inheritance),
-        "free": lambda pace: FreeIntake(pace, presumed_dead_after_s),
-    }
-    return made[device.pace.name](device.pace)

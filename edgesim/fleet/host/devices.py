@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
-from math import inf
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from edgesim.assembly.build import DataSpec, TrainingPlan, make_learning_rates, make_optimizer
 from edgesim.assembly.equipment import device_hardware
@@ -14,16 +13,11 @@ from edgesim.assembly.own_data import batch_transform
 from edgesim.data.arrays import Shard
 from edgesim.data.batches import BatchStream
 from edgesim.device.device import Device
-from edgesim.device.pace import Free, Lockstep, Pace
 from edgesim.device.participant import Participant
 from edgesim.device.trainer import Trainer
-from edgesim.hardware.energy_tables import ENERGY_TABLES
-from edgesim.hardware.free_clock import FreeClock
-from edgesim.hardware.meter import ClockT, Meter
-from edgesim.hardware.timeline import Hardware, Timeline
+from edgesim.fleet.host.paces import PACES
+from edgesim.hardware.meter import Meter
 from edgesim.learning.flat_model import FlatModel
-from edgesim.scenario.pace import PaceName
-from edgesim.scenario.presence import make_timed_churn
 from edgesim.scenario.schema import Scenario
 from topologies import Schedule, steps_before
 
@@ -52,10 +46,6 @@ class DevicePlan(Protocol):
         ...
 
 
-_MakeParticipant: TypeAlias = Callable[[Meter[Any] | None, str], Participant]
-"""Makes a device's participant from its meter and the default of `optimizer.step_on`."""
-
-
 def make_devices(plan: DevicePlan, shards: Mapping[int, Shard], initial: FlatModel) -> list[Device]:
     """The devices of one host, with their shards.
 
@@ -67,7 +57,7 @@ def make_devices(plan: DevicePlan, shards: Mapping[int, Shard], initial: FlatMod
     scenario, schedule = plan.scenario, plan.schedule
     hardware = device_hardware(scenario, schedule)
     algorithm = make_algorithm(scenario, initial.layout, schedule)
-    make_device = _DEVICES[scenario.fleet.pace]
+    make_device = PACES[scenario.fleet.pace].make_device
 
     def device_of(index: int, shard: Shard) -> Device:
         def participant_of(meter: Meter[Any] | None, steps_on: str) -> Participant:
@@ -86,42 +76,6 @@ def make_devices(plan: DevicePlan, shards: Mapping[int, Shard], initial: FlatMod
         return make_device(scenario, hardware, index, participant_of)
 
     return [device_of(index, shard) for index, shard in shards.items()]
-
-
-def _device_in_lockstep(
-    scenario: Scenario,
-    hardware: Sequence[Hardware],
-    index: int,
-    participant_of: _MakeParticipant,
-) -> Device:
-    meter = None
-    if hardware:
-        meter = _meter(Timeline(hardware[index], scenario.seed, index), scenario, hardware)
-    participant = participant_of(meter, "numerator")
-    return Device(participant, Lockstep(participant, meter))
-
-
-def _device_at_free_pace(
-    scenario: Scenario,
-    hardware: Sequence[Hardware],
-    index: int,
-    participant_of: _MakeParticipant,
-) -> Device:
-    clock = FreeClock(Timeline(hardware[index], scenario.seed, index))
-    meter = _meter(clock, scenario, hardware)
-    participant = participant_of(meter, "model")
-    pace: Pace = Free(
-        participant,
-        meter,
-        horizon_s=scenario.training.virtual_time_s or inf,
-        timed_churn=make_timed_churn(scenario),
-    )
-    return Device(participant, pace)
-
-
-_DEVICES: Mapping[
-    PaceName, Callable[[Scenario, Sequence[Hardware], int, _MakeParticipant], Device]
-] = {"lockstep": _device_in_lockstep, "free": _device_at_free_pace}
 
 
 def _streams_of(scenario: Scenario, device: int) -> int:
@@ -156,13 +110,4 @@ def _make_trainer(
         buffers=initial.buffers.cpu().clone(),
         step_of=partial(steps_before, plan.schedule),
         steps_on_model=(scenario.training.optimizer.step_on or steps_on) == "model",
-    )
-
-
-def _meter(clock: ClockT, scenario: Scenario, hardware: Sequence[Hardware]) -> Meter[ClockT]:
-    """Clock and energy of a device; `hardware` is of all devices."""
-    return Meter(
-        clock,
-        ENERGY_TABLES.get(scenario.hardware.energy_table),
-        with_charge=any(own.profile.battery_j is not None for own in hardware),
     )
