@@ -73,7 +73,7 @@ def test_every_device_round_and_layer_has_noise_of_its_own(tmp_path):
         for device in devices:
             device.participant.round_index = round_index
             device.step(MeteredModel(model))
-            seeds += [quantizer.site().seed for quantizer in quantizers]
+            seeds += [quantizer.layer_step().seed for quantizer in quantizers]
     assert len(seeds) == 2 * 4 * 7
     assert len(set(seeds)) == len(seeds)
 
