@@ -268,12 +268,16 @@ def sweep(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Cells at once; default: one for each core.")
     ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(help="Ray cluster that runs the cells; default: cores of this machine."),
+    ] = None,
     scale: Scale = None,
 ) -> int:
     """Run a scenario with many settings; the same command goes on with what is not finished."""
     from edgesim.cli.sweep import show_sweep
 
-    is_whole = show_sweep(file, overrides or (), out, workers, _out, _err.print, scale)
+    is_whole = show_sweep(file, overrides or (), out, workers, address, _out, _err.print, scale)
     return 0 if is_whole else FAILED
 
 

@@ -28,6 +28,7 @@ def show_sweep(
     overrides: Sequence[str],
     out: str | None,
     workers: int | None,
+    address: str | None,
     console: Console,
     warn: Callable[[str], None],
     scale: float | None = None,
@@ -39,6 +40,7 @@ def show_sweep(
         overrides: each `key.path=value`.
         out: folder of the sweep; None: runs/<name>.
         workers: cells at once; None: one for each core.
+        address: of a Ray cluster that runs the cells; None: this machine does.
         console: to print on.
         warn: prints notices and errors.
         scale: shortens the training of all cells to this share; None: does not.
@@ -58,7 +60,7 @@ def show_sweep(
     for notice in check_cells(planned, place, str(file)):
         warn(f"{file}: {notice}")
     with _display(planned, console, place) as tell:
-        failures = run_sweep(planned, place, tell, workers)
+        failures = run_sweep(planned, place, tell, workers, address)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what is missing is said below
         results = load_sweep(place)

@@ -20,11 +20,12 @@ from edgesim.scenario.shipped import scenario_file
 from edgesim.scenario.strict_yaml import ARGUMENT, GIVEN, OVERRIDE
 from edgesim.scenario.sweep import KEY, Sweep, parse_sweep
 from edgesim.storage.space import WaitForSpace
+from edgesim.sweeps.cluster import run_tasks_on_cluster
 from edgesim.sweeps.directory import is_finished, open_directory, write_failures
 from edgesim.sweeps.load import SweepResults, load_sweep
 from edgesim.sweeps.pool import Event, Task, run_tasks
 
-_OPTIONS = ("sweep", "out", "workers", "on_event")
+_OPTIONS = ("sweep", "out", "workers", "address", "on_event")
 
 
 class SweepWarning(UserWarning):
@@ -37,6 +38,7 @@ def sweep(
     *,
     out: Path | str | None = None,
     workers: int | None = None,
+    address: str | None = None,
     on_event: Callable[[Event], None] | None = None,
     **overrides: object,
 ) -> SweepResults:
@@ -44,14 +46,16 @@ def sweep(
 
         edgesim.sweep("quickstart", {"grid": {"gossip.averaging_rate": [0.1, 0.2], "seed": [1, 2]}})
 
-    Each cell runs inline, on cores of its own, and gives the bits of the same scenario run alone.
-    Finished cells are not run again. A cell that fails does not stop the others.
+    Each cell runs inline, on cores of this machine or on a CPU of a Ray cluster, and gives the bits
+    of the same scenario run alone. Finished cells are not run again. A cell that fails does not
+    stop the others.
 
     Args:
         scenario: a file, the name of a shipped scenario, a mapping, or a scenario.
         sweep: the block `sweep`, with the keys `grid`, `zip`, `list`; None: that of the scenario.
         out: folder of the sweep; the same one goes on. Default: runs/<name>.
-        workers: cells at once; None: one for each core.
+        workers: cells at once; None: one for each core, of the cluster if there is one.
+        address: of a running Ray cluster whose nodes all reach `out`; None: this machine.
         on_event: called with what happens to cells.
         **overrides: values of all cells by key, as in `edgesim.run`.
 
@@ -68,7 +72,7 @@ def sweep(
     notices = check_cells(planned, place, name_of(scenario))
     for notice in notices:
         warnings.warn(f"{name_of(scenario)}: {notice}", ScenarioWarning, stacklevel=2)
-    failures = run_sweep(planned, place, on_event or (lambda _: None), workers)
+    failures = run_sweep(planned, place, on_event or (lambda _: None), workers, address)
     if failures:
         said = "; ".join(f"{name}: {why}" for name, why in failures.items())
         warnings.warn(f"{len(failures)} cells failed: {said}", SweepWarning, stacklevel=2)
@@ -136,6 +140,7 @@ def run_sweep(
     place: str,
     tell: Callable[[Event], None],
     num_workers: int | None = None,
+    address: str | None = None,
 ) -> dict[str, str]:
     """Run all cells that are not finished.
 
@@ -144,6 +149,7 @@ def run_sweep(
         place: its folder, a path or a URI.
         tell: called with what happens to cells.
         num_workers: cells at once; None: one for each core.
+        address: of a Ray cluster that runs the cells; None: this machine does.
 
     Returns:
         Cells that failed, each with its reason.
@@ -151,6 +157,7 @@ def run_sweep(
     Raises:
         SweepError: the folder holds something else.
         PoolError: no process can be started.
+        FleetError: there is no cluster at the address, or a node lacks what cells need.
     """
     full_disk = FullDisk("sweep", "edgesim sweep")
     store = open_directory(place, planned).patient(WaitForSpace(full_disk.told_by("sweep")))
@@ -168,5 +175,8 @@ def run_sweep(
         for cell in planned.cells
         if not is_finished(store, cell.name)
     ]
-    run_tasks(tasks, note, num_workers)
+    if address is None:
+        run_tasks(tasks, note, num_workers)
+    else:
+        run_tasks_on_cluster(tasks, store, note, address, num_workers)
     return failures
