@@ -37,46 +37,39 @@ def pytest_collection_modifyitems(items):
     items.sort(key=place)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item, nextitem):
+    """The Ray of tests ends with the last of them: its processes are busy while it waits."""
+    result = yield
+    if item.get_closest_marker("ray") and not (nextitem and nextitem.get_closest_marker("ray")):
+        ray_of_tests.end()
+    return result
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread():
     """As in every process of a fleet."""
     torch.set_num_threads(1)
 
 
-@pytest.fixture(scope="session")
-def ray_address():
-    """A cluster without dashboard, for tests of what joins one."""
-    from ray.cluster_utils import Cluster
-
-    head = {"num_cpus": 2, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    yield cluster.address
-    cluster.shutdown()
-
-
-@pytest.fixture(scope="session")
-def _ray_of_tests():
-    """Ray as `edgesim run` starts it, with its fork server, for all tests of a process."""
-    ray = RayOfTests()
-    yield ray
-    ray.end()
-
-
 @pytest.fixture
-def started_ray(_ray_of_tests, monkeypatch):
+def started_ray(monkeypatch):
     """Fleets of this process run on a Ray that is started once for all tests."""
-    _ray_of_tests.start()
+    ray_of_tests.start()
     monkeypatch.setattr("edgesim.fleet.on_ray.launch.ray_session", lambda *_, **__: nullcontext())
 
 
 @pytest.fixture
-def no_ray(_ray_of_tests):
+def no_ray():
     """For a test that joins or starts a Ray of its own in this process, which can have one."""
-    _ray_of_tests.end()
+    ray_of_tests.end()
 
 
 class RayOfTests:
-    """A Ray that is started when a test first needs it, and again after it was ended."""
+    """Ray as `edgesim run` starts it, with its fork server.
+
+    It is started when a test first needs it, and again after it was ended.
+    """
 
     def __init__(self):
         self._stack = ExitStack()
@@ -101,3 +94,6 @@ class RayOfTests:
     def end(self):
         self._stack.close()
         self._is_started = False
+
+
+ray_of_tests = RayOfTests()

@@ -11,19 +11,16 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import yaml
-from process_trees import MARK, marked, wait_for
-from small_fleets import assert_same_bits
+from process_trees import MARK, marked, wait_for, with_interrupts
 
 from edgesim import load_run
 from edgesim.cli import main
 from edgesim.errors import EdgesimError
-from edgesim.fleet.run import RunResult
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICKSTART = ROOT / "scenarios" / "quickstart.yaml"
@@ -235,38 +232,13 @@ def test_list_knows_every_catalog(called, what):
     assert len(entries) >= 4
 
 
-def with_interrupts(disposition, *command):
-    """A command line that runs another one, which ignores SIGINT or ends by it.
-
-    A process inherits that from its parent: under `nohup make test &`, pytest ignores SIGINT.
-    """
-    program = (
-        "import os, signal, sys;"
-        f"signal.signal(signal.SIGINT, signal.{disposition.name});"
-        "os.execv(sys.argv[1], sys.argv[1:])"
-    )
-    return [sys.executable, "-I", "-S", "-c", program, *map(str, command)]
-
-
-@pytest.fixture
-def common():
-    """In place of /tmp, with a short path, so that nothing of others is in it."""
-    with tempfile.TemporaryDirectory(
-        prefix="es-", dir="/tmp", ignore_cleanup_errors=True
-    ) as folder:
-        yield Path(folder)
-
-
-@pytest.mark.ray
-@pytest.mark.parametrize("how", ["--inline", "--no-dashboard"])
-def test_an_interrupted_run_leaves_no_process_and_no_folder(tmp_path, common, how):
-    """A terminal's Ctrl-C reaches every process of the group."""
-    command = [sys.executable, "-m", "edgesim", "run", QUICKSTART, "--out", "r", how]
-    environment = {**os.environ, MARK: str(tmp_path), "TMPDIR": str(common)}
+def test_an_interrupted_run_leaves_no_process(tmp_path):
+    """A terminal's Ctrl-C reaches every process of the group; one with actors: test_own_ray.py."""
+    command = [sys.executable, "-m", "edgesim", "run", QUICKSTART, "--out", "r", "--inline"]
     process = subprocess.Popen(
         with_interrupts(signal.SIG_DFL, *command, *sets(*ENDLESS)),
         cwd=tmp_path,
-        env=environment,
+        env={**os.environ, MARK: str(tmp_path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -281,7 +253,6 @@ def test_an_interrupted_run_leaves_no_process_and_no_folder(tmp_path, common, ho
         assert "go on with: edgesim resume" in output
         wait_for(lambda: not marked(str(tmp_path)), None)
         assert (tmp_path / "r" / "rounds.parquet").is_file()
-        assert list(common.iterdir()) == []
     finally:
         for left in [process, *marked(str(tmp_path))]:
             left.kill()
@@ -314,28 +285,16 @@ def test_a_run_in_the_background_ignores_interrupts_and_ends_by_sigterm(tmp_path
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("where", ["own", "shared"])
-def test_the_quickstart_gives_the_bits_of_one_process_with_actors(
-    tmp_path, ray_address, inline_run, where
-):
-    options = {
-        "own": ["--no-dashboard", *sets("fleet.devices_per_actor=1")],
-        "shared": ["--address", ray_address, *sets("fleet.devices_per_actor=4")],
-    }[where]
-    command = ["run", QUICKSTART, "--out", "r", *sets(*SHORT), *options]
-    done = edgesim(*command, cwd=tmp_path, env=USERS)
-    assert done.returncode == 0, done.stderr
-    assert_same_bits(RunResult(str(inline_run[1]), {}), RunResult(str(tmp_path / "r"), {}))
-
-
-@pytest.mark.ray
-def test_a_terminated_run_leaves_no_actor_on_a_shared_cluster(tmp_path, ray_address, no_ray):
+def test_a_terminated_run_leaves_no_actor_on_a_shared_cluster(tmp_path, no_ray):
     """Ray has a handler of its own for SIGTERM, which would end the driver on the spot."""
     import ray
+    from ray.cluster_utils import Cluster
 
-    command = ["-m", "edgesim", "run", QUICKSTART, "--out", "r", "--address", ray_address]
+    head = {"num_cpus": 2, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    command = ["-m", "edgesim", "run", QUICKSTART, "--out", "r", "--address", cluster.address]
     process = subprocess.Popen(
-        [sys.executable, *command, *sets(*ENDLESS, "fleet.devices_per_actor=2")],
+        [sys.executable, *command, *sets(*ENDLESS, "fleet.devices_per_actor=4")],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -347,13 +306,12 @@ def test_a_terminated_run_leaves_no_actor_on_a_shared_cluster(tmp_path, ray_addr
         output, _ = process.communicate(timeout=60)
         assert process.returncode == 130, output
         assert "go on with: edgesim resume" in output
-    finally:
-        process.kill()
-    ray.init(ray_address, namespace="edgesim", logging_level="ERROR")
-    try:
+        ray.init(cluster.address, namespace="edgesim", logging_level="ERROR")
         assert ray.util.list_named_actors(all_namespaces=True) == []
     finally:
+        process.kill()
         ray.shutdown()
+        cluster.shutdown()
 
 
 @pytest.mark.parametrize("kind", [EdgesimError, RuntimeError])

@@ -85,9 +85,9 @@ def test_four_parts_are_loaded_from_files(beside):
     [("lockstep", 1), ("lockstep", 2), ("free pace in 8 bits", 2)],
     ids=["an actor each", "packed", "packed, at free pace in 8 bits"],
 )
-def test_actors_have_the_bits_of_one_process(beside, inline, ray_address, tmp_path, way, packing):
+def test_actors_have_the_bits_of_one_process(beside, inline, started_ray, tmp_path, way, packing):
     settings = (*SETTINGS, *WAYS[way], f"fleet.devices_per_actor={packing}")
-    actors = train(beside / NAME, tmp_path / "run", *settings, address=ray_address)
+    actors = train(beside / NAME, tmp_path / "run", *settings)
     assert_same_bits(inline[way], actors)
 
 

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -307,40 +308,41 @@ def test_where_no_program_may_be_run_there_is_none(
         assert program is None
 
 
-OWN_RAY = """
-import io, os, psutil, ray, sys, time
-from rich.console import Console
-from edgesim.fleet.on_ray.cluster import ray_session
+@pytest.mark.ray
+def test_workers_of_a_ray_of_our_own_are_forks_and_there_are_no_others(started_ray: None) -> None:
+    import ray  # its import takes long
 
-def is_loaded():
-    # In a worker that has imported Ray itself, the program of workers is no module.
-    loaded = __import__("sys").modules.keys() >= {
-        "edgesim.fleet.host.build", "ray._private.workers.default_worker"
-    }
-    return loaded and os.environ["RAY_JOB_ID"] == ray.get_runtime_context().get_job_id()
+    def is_loaded() -> bool:
+        # In a worker that has imported Ray itself, the program of workers is no module.
+        loaded = sys.modules.keys() >= {
+            "edgesim.fleet.host.build",
+            "ray._private.workers.default_worker",
+        }
+        return loaded and os.environ["RAY_JOB_ID"] == ray.get_runtime_context().get_job_id()
 
-@ray.remote(num_cpus=0.1, max_restarts=1, max_task_retries=1)
-class Actor:
-    def pid(self):
-        return os.getpid()
+    class Actor:
+        def pid(self) -> int:
+            return os.getpid()
 
-with ray_session(None, dashboard=False, console=Console(file=io.StringIO())):
     assert "RAY_prestart_worker_first_driver" not in os.environ
-    assert os.path.basename(sys.executable).startswith("python"), "of an environment, not ours"
+    assert Path(sys.executable).name.startswith("python"), "of an environment, not ours"
     assert "edgesim-fork" not in sys.executable
     assert ray.get(ray.remote(is_loaded).remote())
     me = psutil.Process()
     below = me.children(recursive=True)
     workers = [p for p in below if p.name() in ("ray::IDLE", "ray::is_loaded")]
     servers = {worker.parent() for worker in workers}
-    assert workers and len(servers) == 1 and servers <= set(me.children())
+    assert workers
+    assert len(servers) == 1
+    assert servers <= set(me.children())
     (raylet,) = (p for p in below if p.name() == "raylet")
     assert raylet.environ()["RAY_enable_metrics_collection"] == "0", "without a dashboard"
     assert "RAY_enable_metrics_collection" not in os.environ
     assert raylet.environ()["RAY_event_stats"] == "0"
     (carrier,) = (p for p in below if any(part.endswith("log_monitor.py") for part in p.cmdline()))
     assert carrier.environ()["RAY_LOG_MONITOR_MANY_FILES_THRESHOLD"] == "0"
-    killed, other = Actor.remote(), Actor.remote()
+    actor = ray.remote(num_cpus=0.1, max_restarts=1, max_task_retries=1)(Actor)
+    killed, other = actor.remote(), actor.remote()
     first_pids = ray.get([killed.pid.remote(), other.pid.remote()])
     psutil.Process(first_pids[0]).kill()
     while (new_pid := ray.get(killed.pid.remote())) == first_pids[0]:
@@ -348,16 +350,6 @@ with ray_session(None, dashboard=False, console=Console(file=io.StringIO())):
     time.sleep(2)  # Ray may take that to sweep up after a worker
     assert ray.get(other.pid.remote()) == first_pids[1], "one that is killed takes no other along"
     assert {psutil.Process(new_pid).parent()} == servers, "nor the server"
-"""
-
-
-@pytest.mark.ray
-def test_workers_of_a_ray_of_our_own_are_forks_and_there_are_no_others() -> None:
-    # Not in this process, which joins a cluster that other tests share: Ray keeps things of both.
-    done = subprocess.run(
-        [sys.executable, "-c", OWN_RAY], capture_output=True, text=True, check=False, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("agent", ["dashboard/agent.py", "runtime_env/agent/main.py"])

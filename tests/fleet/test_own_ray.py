@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import signal
 import stat
 import subprocess
 import sys
@@ -13,7 +14,6 @@ import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -28,21 +28,21 @@ from process_trees import (
     tree,
     wait_for,
     wait_until_round,
+    with_interrupts,
 )
 from rich.console import Console
 from small_fleets import assert_same_bits, train
 
 from edgesim.cli.answers import result_table
 from edgesim.fleet.on_ray import own_ray
-from edgesim.fleet.run import RunResult
+from edgesim.fleet.run import resume_run
 
 LONG = (
-    "training.rounds=80",
+    "training.rounds=60",
     "recovery.checkpoint_every_rounds=2",
-    "evaluation.every_rounds=40",
+    "evaluation.every_rounds=30",
     "fleet.devices_per_actor=2",
 )
-ENDLESS = ("training.rounds=100000", "evaluation.every_rounds=5", "fleet.devices_per_actor=4")
 
 
 @pytest.fixture
@@ -57,21 +57,26 @@ def common() -> Iterator[Path]:
 
 @pytest.fixture
 def start(common: Path, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Start a run of a user who has no token of Ray's; all that is left of it is killed."""
+    """Start a run of a user who has set nothing; all that is left of it is killed.
+
+    The user's terminal is the leader of a group of processes, which an interrupt reaches.
+    """
     home = tmp_path / "home"
     home.mkdir()
-    own = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    set_here = ("RAY_", "OMP_NUM_THREADS")
+    own = {k: v for k, v in os.environ.items() if not k.startswith(set_here)}
     own |= {"TMPDIR": str(common), "HOME": str(home), MARK: str(tmp_path)}
     processes = []
 
     def run(*words: str | Path) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "edgesim", *map(str, words)],
+            with_interrupts(signal.SIG_DFL, sys.executable, "-m", "edgesim", *words),
             env=own,
             cwd=tmp_path,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=True,
         )
         processes.append(process)
         return process
@@ -93,27 +98,24 @@ def sets(overrides: Sequence[str]) -> list[str]:
 
 
 @pytest.mark.ray
-@pytest.mark.timeout(600)  # three drivers, one after the other
+@pytest.mark.timeout(600)  # two drivers, one after the other
 def test_a_ray_of_our_own_is_closed_to_others_and_leaves_nothing_however_its_run_ends(
-    tmp_path: Path, common: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    common: Path,
+    start: Start,
+    started_ray: None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The driver of one of two runs is killed and the run goes on; then all of the other at once.
+    """A run whose driver is killed goes on, is interrupted, goes on again, and has the same bits.
 
-    Nobody sees the other one move meanwhile: its processes are suspended. It may still be alive.
+    It goes on in the end with the Ray of this process. What is left where all processes are killed
+    at once is held by test_private_folder.py.
     """
     calm = train(tmp_path, "calm", *LONG, inline=True)
     scenario, run = tmp_path / "scenario.yaml", tmp_path / "run"
-    other = start("run", scenario, *sets(ENDLESS), "--out", tmp_path / "other", "--no-dashboard")
-    wait_for((tmp_path / "other" / "evaluations.parquet").is_file, other)
-    (folder_of_other,) = common.iterdir()
-    all_of_other = tree(other)
-    for process in all_of_other:
-        with suppress(psutil.NoSuchProcess):
-            process.suspend()  # none may clean up after another, either
-
     first = start("run", scenario, *sets(LONG), "--out", run)
     wait_until_round(run, 4, first)
-    (folder,) = set(common.iterdir()) - {folder_of_other}
+    (folder,) = common.iterdir()
     processes = tree(first)
     actors = actors_below(processes[0])
     for actor in actors:
@@ -124,28 +126,32 @@ def test_a_ray_of_our_own_is_closed_to_others_and_leaves_nothing_however_its_run
     for actor in actors:
         actor.resume()
     first.kill()
-    resumed = start("resume", run, "--no-dashboard")
-    output, _ = resumed.communicate(timeout=250)
-    assert resumed.returncode == 0, output
-    assert_same_bits(calm, RunResult(str(run), {}))
-    summary = json.loads((run / "summary.json").read_text())
-    assert (summary["resumes"], summary["actor_restarts"]) == (1, 0)
-    assert dict(result_table(summary, "").rows)["times resumed"] == "1"
     first.wait()
     wait_for(lambda: not alive(processes), None)
-    assert list(common.iterdir()) == [folder_of_other], "nothing of a living run is removed"
+    wait_for(lambda: list(common.iterdir()) == [], None)
 
-    for process in all_of_other:
-        with suppress(psutil.NoSuchProcess):  # agents end together with their raylet
-            process.kill()
-    other.wait()
-    wait_for(lambda: not alive(all_of_other), None)
-    assert marked(str(tmp_path)) == []
-    assert list(common.iterdir()) == [folder_of_other]
+    newest = max(int(path.stem.rpartition("-")[2]) for path in run.glob("checkpoints/*/*.ckpt"))
+    second = start("resume", run, "--no-dashboard")
+    wait_until_round(run, newest + 4, second)
+    (folder,) = common.iterdir()
     monkeypatch.delenv("RAY_TMPDIR", raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(common))
     with own_ray._folder_of_session(Console(file=io.StringIO())) as mine:
-        assert list(common.iterdir()) == [mine], "the next run removes what a killed one left"
+        assert set(common.iterdir()) == {folder, mine}, "nothing of a living run is removed"
+    os.killpg(second.pid, signal.SIGINT)
+    output, _ = second.communicate(timeout=250)
+    assert second.returncode == 130, output
+    assert "Traceback" not in output
+    assert "go on with: edgesim resume" in output
+    wait_for(lambda: not marked(str(tmp_path)), None)
+    assert list(common.iterdir()) == []
+
+    with (tmp_path / "log").open("w") as log:
+        resumed = resume_run(run, console=Console(file=log))
+    assert_same_bits(calm, resumed)
+    summary = json.loads((run / "summary.json").read_text())
+    assert (summary["resumes"], summary["actor_restarts"]) == (2, 0)
+    assert dict(result_table(summary, "").rows)["times resumed"] == "2"
 
 
 def check_doors(processes: list[psutil.Process]) -> None:

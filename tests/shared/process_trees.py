@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
+import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,6 +27,19 @@ def marked(mark: str) -> list[psutil.Process]:
         except (psutil.AccessDenied, psutil.NoSuchProcess):
             continue
     return found
+
+
+def with_interrupts(disposition: signal.Handlers, *command: object) -> list[str]:
+    """A command line that runs another one, which ignores SIGINT or ends by it.
+
+    A process inherits that from its parent: under `nohup make test &`, pytest ignores SIGINT.
+    """
+    program = (
+        "import os, signal, sys;"
+        f"signal.signal(signal.SIGINT, signal.{disposition.name});"
+        "os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    return [sys.executable, "-I", "-S", "-c", program, *map(str, command)]
 
 
 def tree(process: subprocess.Popen[str]) -> list[psutil.Process]:
