@@ -8,15 +8,14 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pandas as pd
-import psutil
 import pytest
+from process_trees import MARK, marked, wait_for, with_interrupts
 
 import edgesim
-from edgesim.cli import app
+from edgesim.cli import app, main
 from edgesim.results.columns import WALL_COLUMNS
 from edgesim.results.run_directory import RunDirectory
 from edgesim.results.run_files import RunDirectoryError
@@ -104,7 +103,9 @@ def test_finished_cells_are_not_run_again_and_new_ones_are(copied, swept):
     more = {"grid": {**GRID["grid"], "seed": [1, 2, 3]}}
     done = copied / CELLS[0] / "summary.json"
     before = done.stat().st_mtime_ns
-    results = edgesim.sweep("quickstart", more, out=copied, on_event=begun.append, **SMALL)
+    results = edgesim.sweep(
+        "quickstart", more, out=copied, workers=1, on_event=begun.append, **SMALL
+    )
     assert {event.cell for event in begun} == {
         f"averaging_rate={rate},seed=3" for rate in (0.1, 0.2)
     }
@@ -140,7 +141,7 @@ def test_nothing_runs_if_one_cell_cant(tmp_path):
 def test_a_failed_cell_is_named_and_the_rest_is_done(tmp_path):
     block = {"list": [{"training.optimizer.lr": 1.0e20}, {"training.optimizer.lr": 0.05}]}
     with pytest.warns(edgesim.SweepWarning, match=r"1 cells failed: lr=1.0e.20: .*diverged"):
-        results = edgesim.sweep("quickstart", block, out=tmp_path / "s", **SMALL)
+        results = edgesim.sweep("quickstart", block, out=tmp_path / "s", workers=1, **SMALL)
     assert list(results.missing) == ["lr=1.0e+20"]
     assert "diverged" in results.missing["lr=1.0e+20"]
     assert results.final["cell"].tolist() == ["lr=0.05"]
@@ -156,64 +157,50 @@ def test_what_a_run_left_that_was_killed_at_its_first_moment_is_no_obstacle(copi
     shutil.rmtree(copied / CELLS[2])
     (copied / CELLS[2] / "models").mkdir(parents=True)
     (copied / CELLS[2] / "run.json").write_bytes(about)
-    results = edgesim.sweep("quickstart", GRID, out=copied, **SMALL)
+    results = edgesim.sweep("quickstart", GRID, out=copied, workers=1, **SMALL)
     pd.testing.assert_frame_equal(results.evaluations, swept.evaluations)
 
 
-def workers_of(mark):
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get("EDGESIM_TEST_MARK") == mark:
-                found.append(process)
-        except (psutil.AccessDenied, psutil.NoSuchProcess):
-            continue
-    return [process for process in found if process.status() != psutil.STATUS_ZOMBIE]
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
 def test_after_a_kill_in_the_middle_nothing_is_left_and_the_same_command_goes_on(
-    tmp_path, swept, number
+    tmp_path, swept, capsys, monkeypatch
 ):
+    """Interrupted once its first cell is done, killed once its second is; in the end in here."""
     words = [f"{key.replace('__', '.')}={json.dumps(value)}" for key, value in SMALL.items()]
-    scenario = tmp_path / "s.yaml"
+    scenario, place = tmp_path / "s.yaml", tmp_path / "s"
     text = edgesim.dump_scenario(edgesim.load_scenario("quickstart"))
     scenario.write_text(f"{text}sweep: {json.dumps(GRID)}\n")
-    command = [sys.executable, "-m", "edgesim", "sweep", str(scenario), "--out", "s"]
-    command += [word for override in words for word in ("--set", override)]
+    arguments = ["sweep", str(scenario), "--out", str(place), "--workers", "1"]
+    arguments += [word for override in words for word in ("--set", override)]
     mark = str(tmp_path)
-    process = subprocess.Popen(
-        [*command, "--workers", "1"],
-        cwd=tmp_path,
-        env={**os.environ, "EDGESIM_TEST_MARK": mark},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-        text=True,
-    )
-    first = tmp_path / "s" / CELLS[0] / "summary.json"
-    wait_for(first.is_file, process)
-    process.send_signal(number)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL), output
-    assert "Traceback" not in output
-    wait_for(lambda: not workers_of(mark))
-    assert not (tmp_path / "s" / CELLS[3] / "summary.json").exists()
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "cells are finished already" in done.stdout
-    assert "+-" in done.stdout
-    found = edgesim.load_sweep(tmp_path / "s").evaluations
-    pd.testing.assert_frame_equal(found, swept.evaluations)
-
-
-def wait_for(condition, process=None, seconds=200):
-    """Wait until a condition holds; the limit only ends a test that hangs."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert process is None or process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < end, "gave up waiting"
-        time.sleep(0.05)
+    for cell, number, status in (
+        (CELLS[0], signal.SIGINT, 130),
+        (CELLS[1], signal.SIGKILL, -signal.SIGKILL),
+    ):
+        process = subprocess.Popen(
+            with_interrupts(signal.SIG_DFL, sys.executable, "-m", "edgesim", *arguments),
+            cwd=tmp_path,
+            env={**os.environ, MARK: mark},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        wait_for((place / cell / "summary.json").is_file, process, look_s=0.05)
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == status, output
+        assert "Traceback" not in output
+        wait_for(lambda: not marked(mark), None)
+        assert not (place / CELLS[3] / "summary.json").exists()
+    monkeypatch.setattr(sys, "argv", ["edgesim", *arguments])
+    handler = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    signal.signal(signal.SIGTERM, handler)
+    assert not ended.value.code
+    said = capsys.readouterr().out
+    assert "cells are finished already" in said
+    assert "+-" in said
+    pd.testing.assert_frame_equal(edgesim.load_sweep(place).evaluations, swept.evaluations)
 
 
 KILLED_WRITER = """
