@@ -51,6 +51,7 @@ python_use_unqualified_type_names = True
 
 html_theme = "pydata_sphinx_theme"
 html_title = "edgesim"
+html_context = {"default_mode": "auto"}  # light or dark as the reader's system is
 html_sidebars = {page: [] for page in ("index", "tutorial", "results")}  # with nothing below them
 html_static_path = ["static"]
 html_css_files = ["site.css"]

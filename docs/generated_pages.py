@@ -29,6 +29,7 @@ from edgesim.scenario.sweep import sweep_guide
 from edgesim.study.tables.table import Table
 
 _PARTS = [what for what in get_args(What) if what not in ("keys", "schema")]
+_FORMULAS = "Formulas of the paper and its code <../reference>"
 _TABLES = ("rounds", "messages", "evaluations", "devices")
 _EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 _LANGUAGES = {".py": "python", ".yaml": "yaml"}
@@ -94,11 +95,11 @@ def _reference() -> str:
         "python": "functions and classes of `import edgesim`",
         "protocols": "what parts of your own implement",
         "examples": "files with parts of your own, whole",
-        "../reference": "formulas, constants and known mistakes of the paper and its code",
         "../glossary": "terms",
     }
     rows = [f"- {{doc}}`{page}`: {meaning}" for page, meaning in pages.items()]
-    return _page("Reference", "\n".join(rows), _toctree(pages))
+    rows.append(f"- {{doc}}`{_FORMULAS}`, their constants and known mistakes")
+    return _page("Reference", "\n".join(rows), _toctree([*pages, _FORMULAS]))
 
 
 def _keys(sections: list[tuple[str, list[KeyGuide]]]) -> str:
