@@ -203,7 +203,8 @@ class QuantizedLinear(nn.Linear):
             geometry=self.geometry,
             step=step,
         )
-        return y_NOP1[..., 0].transpose(1, 2).reshape(*x.shape[:-1], self.out_features)
+        # Not `[..., 0]`, whose gradient is written in another layout and copied.
+        return y_NOP1.squeeze(3).transpose(1, 2).reshape(*x.shape[:-1], self.out_features)
 
 
 class QuantizedSum(nn.Module):

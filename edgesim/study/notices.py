@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from math import inf
 
@@ -25,6 +26,8 @@ from topologies import TimedChurn
 # rounds of a device are assumed to take the mean of its rounds so far.
 MOST_ROUNDS = 5000
 MOST_DEVICES = 1000  # of larger fleets no clock is run
+MOST_NAMED_PARTS = 8  # of a model, in a notice
+_OPERATORS = "operators in the forward pass of "
 SURELY_BEFORE = 0.95  # of the limit: an extrapolated end below this share counts as early
 
 
@@ -69,13 +72,33 @@ def _own_model_notices(studied: StudiedScenario) -> list[str]:
     if not isinstance(model, MeasuredModel):
         return []
     if model.form.settings is not None and model.stays_fp32:
-        lines.append(f"model.precision is int8; in fp32 stay {', '.join(model.stays_fp32)}")
+        lines.append(f"model.precision is int8; in fp32 stay {listed(model.stays_fp32)}")
     if model.measured_layers:
         lines.append(
             f"work and memory are measured, for there is no closed form, of "
-            f"{', '.join(model.measured_layers)}"
+            f"{listed(model.measured_layers)}"
         )
     return lines
+
+
+def listed(parts: Sequence[str]) -> str:
+    """Parts of a model in one line: each by its name, or if they are many, how many of each type.
+
+    Args:
+        parts: each ends with its type in brackets.
+    """
+    if len(parts) <= MOST_NAMED_PARTS:
+        return ", ".join(parts)
+    kinds = Counter(
+        (_OPERATORS if part.startswith(_OPERATORS) else "") + part.rpartition("(")[2].rstrip(")")
+        for part in parts
+    )
+    return ", ".join(kind if n == 1 else f"{n} {kind}" for kind, n in _plainest_first(kinds))
+
+
+def _plainest_first(kinds: Counter[str]) -> list[tuple[str, int]]:
+    """Layers, then operators of modules, each in the order of the model."""
+    return sorted(kinds.items(), key=lambda kind: kind[0].startswith(_OPERATORS))
 
 
 def _values_follow_the_model(scenario: Scenario) -> bool:

@@ -11,6 +11,7 @@ from edgesim.learning.flat_model import FlatModel
 from edgesim.models.dropout import seed_dropout_
 from edgesim.models.own import OwnModelKind, build_own_model
 from edgesim.scenario.files import scenario_of
+from edgesim.study.notices import listed
 
 pytest.importorskip("transformers", reason="pip install 'edgesim[text]'")
 
@@ -85,3 +86,11 @@ def test_what_stays_in_fp32_is_named():
     kinds = {said.rpartition("(")[2].rstrip(")") for said in model.stays_fp32}
     assert kinds.isdisjoint({"Linear", "LayerNorm", "Embedding", "MatrixProduct"})
     assert "GELUActivation" in kinds
+
+
+def test_many_parts_of_a_model_are_told_by_their_types():
+    parts = [f"block.{i}.act (GELU)" for i in range(6)]
+    parts += [f"operators in the forward pass of block.{i} (Block)" for i in range(6)]
+    parts.append("last (Tanh)")
+    assert listed(parts) == "6 GELU, Tanh, 6 operators in the forward pass of Block"
+    assert listed(parts[:2]) == "block.0.act (GELU), block.1.act (GELU)"

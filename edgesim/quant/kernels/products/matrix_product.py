@@ -117,7 +117,7 @@ def _multiply(
         for row in range(rows):
             total = np.int32(0)
             for entry in image[row * width : row * width + terms]:
-                total += np.int32(entry)
+                total = np.int32(total + entry)
             of_rows[row] = (total - zero_points[0] * terms) * (_MIDDLE - zero_points[1])
         _pack(b[product * columns * terms :], b_steps, columns, terms, at_a_time, width, packed)
         for panel in range(panels):
@@ -130,7 +130,7 @@ def _multiply(
                     row = first + pixel
                     to = (product * rows + row) * columns + panel * LANES
                     for lane in range(lanes):
-                        total = sums[pixel * LANES + lane] + of_rows[row]
+                        total = np.int32(sums[pixel * LANES + lane] + of_rows[row])
                         out[to + lane] = np.float32(total) * scale
 
 
