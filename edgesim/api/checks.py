@@ -151,8 +151,10 @@ def _evaluation_rows(prepared: PreparedRun) -> list[tuple[str, str]]:
     most = devices if section.device_sample == "all" else min(section.device_sample, devices)
     which = "all devices" if most == devices else f"{most:,} of {devices:,} devices"
     when = "in each" if section.device_models == "every" else "in the last"
-    seen, noun = (most + 1) * prepared.num_test_samples, prepared.dataset.noun
-    return [*rows, (f"  {when}", f"also of {which}: {seen:,} {noun}")]
+    times, rounds = 1 + bool(section.gossip_rounds), section.gossip_rounds
+    seen, noun = (times * most + 1) * prepared.num_test_samples, prepared.dataset.noun
+    once_more = f", and once more after {rounds:,} rounds of gossip" if rounds else ""
+    return [*rows, (f"  {when}", f"also of {which}{once_more}: {seen:,} {noun}")]
 
 
 def _held_out_rows(prepared: PreparedRun) -> list[tuple[str, str]]:

@@ -68,6 +68,12 @@ def test_uncompressed_gossip_ends_in_the_averaged_model(tmp_path):
     assert (averages["after_gossip_consensus_distance"] < 1e-4 * averages["model_norm"]).all()
 
 
+def test_what_comes_is_said(runs):
+    said = (runs.calm(ROUNDS).path.parent / "run.log").read_text()
+    wanted = "those of 4 devices on 50 images each, and once more after 50 rounds of gossip"
+    assert wanted in said
+
+
 @pytest.mark.parametrize(
     "gossip",
     [

@@ -18,15 +18,22 @@ class EvaluationProgress:
         num_devices: of the fleet.
         num_samples: that each model is evaluated on.
         noun: what samples are called.
+        gossip_rounds: of further gossip, after which devices' models are evaluated once more.
     """
 
     def __init__(
-        self, console: Console, num_devices: int, num_samples: int, noun: str = "images"
+        self,
+        console: Console,
+        num_devices: int,
+        num_samples: int,
+        noun: str = "images",
+        gossip_rounds: int = 0,
     ) -> None:
         self._console = console
         self._num_devices = num_devices
         self._num_samples = num_samples
         self._noun = noun
+        self._gossip_rounds = gossip_rounds
         self._start_s = self._next_line_s = 0.0
         self._is_estimated = False
 
@@ -46,11 +53,15 @@ class EvaluationProgress:
         if done == 0:
             self._start_s, self._next_line_s = now_s, now_s + LINE_INTERVAL_S
             self._is_estimated = False
-            devices, all_devices = f"{total - 1:,}", f"{self._num_devices:,}"
+            num_devices, once_more = total - 1, ""
+            if self._gossip_rounds:
+                num_devices //= 2
+                once_more = f", and once more after {self._gossip_rounds:,} rounds of gossip"
+            devices, all_devices = f"{num_devices:,}", f"{self._num_devices:,}"
             of_all = "" if devices == all_devices else f" of {all_devices}"
             self._say(
                 f"evaluating the averaged model and those of {devices}{of_all} devices on "
-                f"{self._num_samples:,} {self._noun} each"
+                f"{self._num_samples:,} {self._noun} each{once_more}"
             )
             return f"evaluated 0/{total} models"
         left_s = (now_s - self._start_s) / done * (total - done)

@@ -46,6 +46,7 @@ class FleetFacts:
         names: of the devices, where they have some.
         capacities_j: of each device's battery, None without one; empty where no device has one.
         measures: meanings of what a task of one's own measures, by name.
+        gossip_rounds: of further gossip, after which devices' models are evaluated once more.
     """
 
     title: str = ""
@@ -55,6 +56,7 @@ class FleetFacts:
     names: Sequence[str] = ()
     capacities_j: Sequence[float | None] = ()
     measures: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    gossip_rounds: int = 0
 
     def label(self, device: int) -> str:
         """The name of a device, or its number where devices have no names."""

@@ -91,7 +91,9 @@ class Monitor:
         self._warn = warn
         self._tell_full = tell_full
         self._has_warned = False
-        self._shown = EvaluationProgress(view.console, facts.num_devices, num_test_samples, noun)
+        self._shown = EvaluationProgress(
+            view.console, facts.num_devices, num_test_samples, noun, facts.gossip_rounds
+        )
         self._fleet = FleetState(facts)
         self._restarts: dict[int, int] = {}
         self._slowest_round: int | None = 0

@@ -90,4 +90,5 @@ def fleet_facts(prepared: PreparedRun) -> FleetFacts:
         names=scenario.fleet.names,
         capacities_j=capacities_j if any(c is not None for c in capacities_j) else (),
         measures=make_task(scenario).metrics,
+        gossip_rounds=scenario.evaluation.gossip_rounds,
     )
