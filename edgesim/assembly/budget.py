@@ -78,7 +78,7 @@ def check_memory(
 def _memory_of_devices(studied: StudiedScenario) -> list[MemoryTable]:
     message_bytes = _message_bytes(studied)
     copies = copies_of_devices(studied)
-    by_copies = {own: _memory(studied, own, message_bytes) for own in set(copies)}
+    by_copies = {own: memory_of_device(studied, own, message_bytes) for own in set(copies)}
     return [by_copies[own] for own in copies]
 
 
@@ -87,7 +87,16 @@ def _message_bytes(studied: StudiedScenario) -> int:
     return random_message_bytes(studied.algorithm, rng)
 
 
-def _memory(studied: StudiedScenario, copies: tuple[int, int], message_bytes: int) -> MemoryTable:
+def memory_of_device(
+    studied: StudiedScenario, copies: tuple[int, int], message_bytes: int
+) -> MemoryTable:
+    """Memory that a device holds at the peak of a round.
+
+    Args:
+        studied: the scenario.
+        copies: out-edges and in-edges whose copies it keeps.
+        message_bytes: of one message.
+    """
     return MemoryModel(
         model=studied.model,
         backend=studied.backend,
@@ -179,7 +188,8 @@ def _largest_batch(scenario: Scenario, original: StudiedScenario) -> int | None:
         changed = scenario.model_copy(update={"data": data})
         studied = studied_scenario(changed, shape, original.schedule)
         return all(
-            _memory(studied, copies, message_bytes).total <= there for there, copies in needy
+            memory_of_device(studied, copies, message_bytes).total <= there
+            for there, copies in needy
         )
 
     if fits(scenario.data.batch_size):

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 
+from edgesim.assembly.budget import memory_of_device
 from edgesim.assembly.neighbours import Neighbours
 from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.costs.layer_work import StepWork
-from edgesim.costs.memory import MemoryModel, paper_memory
+from edgesim.costs.memory import paper_memory
 from edgesim.costs.memory_table import MemoryTable
 from edgesim.costs.round_work import gossip_work
 from edgesim.hardware.work import Work
@@ -161,14 +162,6 @@ class Memories:
         """Memory that a device holds at the peak of a round."""
         copies = neighbours.out_copies, neighbours.in_copies
         if copies not in self._faithful:
-            studied = self._studied
-            self._faithful[copies] = MemoryModel(
-                model=studied.model,
-                backend=studied.backend,
-                optimizer=studied.optimizer,
-                algorithm=studied.algorithm,
-                out_degree=copies[0],
-                in_degree=copies[1],
-                message_bytes=self._message_bytes,
-            ).faithful()
+            found = memory_of_device(self._studied, copies, self._message_bytes)
+            self._faithful[copies] = found
         return self._faithful[copies]

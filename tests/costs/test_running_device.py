@@ -1,10 +1,9 @@
 """Devices of a fleet that really runs hold what the formulas say, and count what they say."""
 
-import asyncio
-
 import pandas as pd
 import pytest
 import yaml
+from loopback import run_in_one_host
 from small_fleets import small_scenario
 from step_watch import watch_step
 from storage_ledger import StorageLedger
@@ -17,8 +16,6 @@ from edgesim.costs.memory import MemoryModel
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.costs.model_form import ModelForm
 from edgesim.fleet.host.devices import make_devices
-from edgesim.fleet.host.host import Host
-from edgesim.fleet.host.recorder import EvaluationSchedule
 from edgesim.fleet.plan import FleetPlan
 from edgesim.gossip import FixedGraphChoco
 from edgesim.learning.optimizers import Sgd
@@ -32,13 +29,6 @@ SCENARIO = small_scenario(
     training={"rounds": 3},
 )
 OF_MESSAGES = {"send_buffers", "receive_buffers", "mailbox"}
-
-
-class Loopback:
-    """A network that hands everything to one host at once."""
-
-    async def deliver(self, envelope):
-        return await self.host.deliver(envelope)
 
 
 class Reports:
@@ -55,7 +45,7 @@ class Reports:
 
 
 def run(ready, folder, peaks):
-    """A fleet in which each device's last training step is hooked."""
+    """A fleet in which each device's last training step is watched."""
     plan = FleetPlan(ready.scenario, ready.schedule, ready.data, ready.training, PLAIN, folder)
     model = MeteredModel(make_flat_model(ready.scenario, ready.data, PLAIN))
     devices = make_devices(plan, dict(enumerate(ready.shards())), model.flat)
@@ -83,20 +73,7 @@ def run(ready, folder, peaks):
     for device in devices:
         watch(device)
 
-    async def conduct():
-        network = Loopback()
-        host = Host(
-            devices,
-            [model],
-            network=network,
-            archive=archive,
-            num_rounds=ready.training.num_rounds,
-            evaluation_schedule=EvaluationSchedule(()),
-        )
-        network.host = host
-        await host.run()
-
-    asyncio.run(asyncio.wait_for(conduct(), 200))
+    run_in_one_host(devices, model, archive, ready.training.num_rounds)
     return archive.rounds
 
 

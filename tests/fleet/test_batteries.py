@@ -8,13 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from faulty_hosts import run_hosts
-from small_fleets import assert_same_bits, prepared, train
+from small_fleets import assert_same_bits, prepared, snapshots_of_evaluations, train
 
 from edgesim.assembly.build import PLAIN, make_flat_model
 from edgesim.assembly.studied_scenario import studied_scenario
 from edgesim.cli.answers import result_table
 from edgesim.errors import ScenarioError
-from edgesim.fleet.recording.evaluation import Evaluator
 from edgesim.results.columns import WALL_COLUMNS
 from edgesim.results.run_directory import RunDirectory
 from edgesim.study.batteries import battery_notices
@@ -59,14 +58,7 @@ CASES = [  # each fleet and each graph with each algorithm
 @pytest.mark.parametrize(("devices", "graph", "gossip"), CASES)
 def test_no_mass_is_lost_whoever_leaves(tmp_path, monkeypatch, devices, graph, gossip):
     """Without learning, sum(x) and sum(u) stay those of the start, after every round."""
-    taken = {}
-    evaluate = Evaluator.evaluate
-
-    def watch(self, snapshots, **options):
-        taken[snapshots[0].round_index] = snapshots
-        return evaluate(self, snapshots, **options)
-
-    monkeypatch.setattr(Evaluator, "evaluate", watch)
+    taken = snapshots_of_evaluations(monkeypatch)
     ready = prepared(tmp_path)
     x_0 = make_flat_model(ready.scenario, ready.data, PLAIN).parameters.double().numpy()
     settings = (*STILL, FLEETS[devices], GOSSIPS[gossip], f"topology.kind={graph}")

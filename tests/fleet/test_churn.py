@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from small_fleets import assert_same_bits, prepared, train
+from small_fleets import assert_same_bits, prepared, snapshots_of_evaluations, train
 
 from edgesim.assembly.build import PLAIN, make_flat_model
 from edgesim.assembly.preparation import prepare
 from edgesim.cli.answers import result_table
 from edgesim.errors import ScenarioError
-from edgesim.fleet.recording.evaluation import Evaluator
 from edgesim.scenario import load_scenario
 
 STILL = (
@@ -50,14 +49,7 @@ GOSSIPS = {
 @pytest.mark.parametrize("churn", CHURNS)
 def test_no_mass_is_lost_or_made_whoever_comes_and_goes(tmp_path, monkeypatch, churn, gossip):
     """Without learning sum(x) and sum(u) stay those of the devices that began."""
-    taken = {}
-    evaluate = Evaluator.evaluate
-
-    def watch(self, snapshots, **options):
-        taken[snapshots[0].round_index] = snapshots
-        return evaluate(self, snapshots, **options)
-
-    monkeypatch.setattr(Evaluator, "evaluate", watch)
+    taken = snapshots_of_evaluations(monkeypatch)
     ready = prepared(tmp_path)
     x_0 = make_flat_model(ready.scenario, ready.data, PLAIN).parameters.double().numpy()
     began = 4 - LATE.get(churn, 0)

@@ -7,13 +7,11 @@ sides run in double precision, so that equal means equal and not close.
 
 from __future__ import annotations
 
-import asyncio
-
 import networkx as nx
 import numpy as np
 import pytest
 import torch
-from loopback import Loopback
+from loopback import run_in_one_host
 from small_fleets import prepared
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
@@ -23,8 +21,6 @@ from edgesim.compression import Identity, TopK
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.data.batches import BatchStream
 from edgesim.fleet.host.devices import make_devices
-from edgesim.fleet.host.host import Host
-from edgesim.fleet.host.recorder import EvaluationSchedule
 from edgesim.fleet.plan import FleetPlan
 from edgesim.gossip import FixedGraphChoco
 from edgesim.learning.flat_model import FlatModel
@@ -156,20 +152,7 @@ def fleet_in_double(ready, folder, eta, keep):
         trainer.buffers = model.buffers.clone()
     archive = Losses()
 
-    async def conduct():
-        network = Loopback()
-        host = Host(
-            devices,
-            [MeteredModel(model)],
-            network=network,
-            archive=archive,
-            num_rounds=ready.training.num_rounds,
-            evaluation_schedule=EvaluationSchedule(()),
-        )
-        network.host = host
-        await host.run()
-
-    asyncio.run(asyncio.wait_for(conduct(), 200))
+    run_in_one_host(devices, MeteredModel(model), archive, ready.training.num_rounds)
     ends = [device.snapshot() for device in devices]
     return archive.table(), torch.stack([end.x for end in ends]), [end.u for end in ends]
 

@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import pytest
+from convolution_shapes import shape_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,19 +28,6 @@ from edgesim.quant.kernels.products.tile import PAIRS, QUADS
 
 Int64 = npt.NDArray[np.int64]
 Choice = Method | Literal["with bytes", "without bytes"] | None
-
-
-def shape_of(C, out, H, W, k, s, p, groups=1) -> ConvolutionShape:
-    return ConvolutionShape(
-        channels=C,
-        out_channels=out,
-        height=H,
-        width=W,
-        kernel=k,
-        stride=s,
-        padding=p,
-        groups=groups,
-    )
 
 
 def convolved(x_NHWC: Int64, w_OIkk: Int64, shape: ConvolutionShape) -> Int64:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+from convolution_shapes import shape_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,19 +25,6 @@ from edgesim.quant.kernels.weight_gradient.weight_gradient import (
 # Of the largest entry. Of a direct sum in float32, taken in blocks, about 1e-6 is to be expected;
 # tiles of 4 x 4 multiply that by about 4 (`weight_gradient_transforms.py`).
 TOLERANCE = 1e-5
-
-
-def shape_of(C, out, H, W, k, s, p, groups=1) -> ConvolutionShape:
-    return ConvolutionShape(
-        channels=C,
-        out_channels=out,
-        height=H,
-        width=W,
-        kernel=k,
-        stride=s,
-        padding=p,
-        groups=groups,
-    )
 
 
 def exact(x_NHWC, g_NHWO, shape: ConvolutionShape) -> npt.NDArray[np.float64]:

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from edgesim.assembly.preparation import PreparedRun, prepare
 from edgesim.fleet import run as run_module
+from edgesim.fleet.recording.evaluation import Evaluator
 from edgesim.fleet.run import RunResult, run_scenario
 from edgesim.results.columns import WALL_COLUMNS
 from edgesim.scenario import load_scenario
@@ -86,6 +87,19 @@ def train(folder: Path, name: str, *overrides: str, **options: Any) -> RunResult
         return run_scenario(prepared(folder, *overrides), folder / name, console=console, **options)
     finally:
         console.file.close()
+
+
+def snapshots_of_evaluations(patch: pytest.MonkeyPatch) -> dict[int, Any]:
+    """What is evaluated from now on in this process, by round: snapshots of all devices."""
+    taken: dict[int, Any] = {}
+    evaluate = Evaluator.evaluate
+
+    def watch(self: Evaluator, snapshots: Any, **options: Any) -> Any:
+        taken[snapshots[0].round_index] = snapshots
+        return evaluate(self, snapshots, **options)
+
+    patch.setattr(Evaluator, "evaluate", watch)
+    return taken
 
 
 def outcome(result: RunResult) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, np.ndarray]]:
