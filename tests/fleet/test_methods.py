@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from faulty_hosts import run_hosts
 from interrupted_runs import resumed
-from small_fleets import assert_same_bits, outcome, prepared
+from small_fleets import assert_same_bits, outcome, prepared, train
 
 from edgesim.compression.wire import HEADER
 from edgesim.errors import ScenarioError
@@ -63,6 +63,14 @@ def test_packed_and_over_a_faulty_network_the_bits_are_those_of_one_process(tmp_
     _, _, models = outcome(calm)
     for device, x in enumerate(xs):
         assert models[f"device-{device:06d}/x"].tobytes() == x.tobytes()
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("method", ["all_reduce", "gradient_tracking"])
+def test_as_actors_the_bits_are_those_of_one_process(tmp_path, runs, started_ray, method):
+    """Messages of chunks, and of two vectors, between processes."""
+    packed = train(tmp_path, "run", *METHODS[method], "fleet.devices_per_actor=2")
+    assert_same_bits(runs.calm(*METHODS[method]), packed)
 
 
 @pytest.mark.parametrize("method", METHODS)
