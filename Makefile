@@ -9,7 +9,7 @@ SCHEDULES ?= 500
 SEED ?= 1
 CASES ?= 1000
 
-.PHONY: help demo test check docs bench faults fuzz mutants golden dashboards
+.PHONY: help demo test thorough check docs bench faults fuzz mutants golden dashboards
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/:/' | column -t -s ':'
@@ -19,6 +19,9 @@ demo: $(INSTALLED)  ## install, train the quickstart fleet, print its results
 
 test: $(DEVELOPING)  ## install and run all tests
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses=2 --dist=worksteal
+
+thorough: $(DEVELOPING)  ## all tests, with all cases of which `make test` takes a few
+	EDGESIM_TESTS=thorough PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses=2 --dist=worksteal
 
 check: $(DEVELOPING)  ## style, types and the order of layers
 	$(BIN)/ruff check .

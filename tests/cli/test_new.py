@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from thorough import some
 
 from edgesim.cli.listing import catalog_table
 from edgesim.cli.new import write_new
@@ -16,10 +17,10 @@ from edgesim.scenario.shipped import scenario_file, shipped_scenarios
 from edgesim.scenario.sweep import has_sweep
 from edgesim.scenario.template import new_scenario
 
+NAMES = [name for name, path in shipped_scenarios().items() if not has_sweep(path)]
 
-@pytest.mark.parametrize(
-    "name", [n for n, path in shipped_scenarios().items() if not has_sweep(path)]
-)
+
+@pytest.mark.parametrize("name", some(NAMES, 10))
 def test_a_new_scenario_is_its_source_under_another_name(name, tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(new_scenario("mine", name))

@@ -9,6 +9,7 @@ from cost_models import SETTINGS, batch_of, flat_model, fp32, int8
 from memory_meter import measure_device_memory
 from step_watch import watch_step
 from storage_ledger import StorageLedger
+from thorough import each_once
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -115,8 +116,7 @@ def assert_equal(predicted, measured):
         assert held == pytest.approx(expected, rel=1e-3, abs=2e-4 * measured.total), component
 
 
-@pytest.mark.parametrize("arithmetic", ARITHMETICS)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("name", "arithmetic"), each_once(MODELS, ARITHMETICS))
 def test_predicted_memory_is_measured_for_every_model(name, arithmetic):
     gossip = {"kind": DeepSqueeze, "compressor": Identity(values="int8")}
     assert_equal(*both(name, 32, 2, arithmetic, **gossip))

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from small_fleets import assert_same_bits, prepared, snapshots_of_evaluations, train
+from thorough import each_once
 
 from edgesim.assembly.build import PLAIN, make_flat_model
 from edgesim.assembly.preparation import prepare
@@ -45,8 +46,7 @@ GOSSIPS = {
 }
 
 
-@pytest.mark.parametrize("gossip", GOSSIPS)
-@pytest.mark.parametrize("churn", CHURNS)
+@pytest.mark.parametrize(("churn", "gossip"), each_once(CHURNS, GOSSIPS))
 def test_no_mass_is_lost_or_made_whoever_comes_and_goes(tmp_path, monkeypatch, churn, gossip):
     """Without learning sum(x) and sum(u) stay those of the devices that began."""
     taken = snapshots_of_evaluations(monkeypatch)

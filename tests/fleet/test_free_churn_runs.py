@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from small_fleets import assert_same_bits, prepared, train
+from thorough import each_once
 
 from edgesim.assembly.build import PLAIN, make_flat_model
 from edgesim.cli.answers import result_table
@@ -59,8 +60,7 @@ def tables_of(run):
 
 CASES = [  # half-duplex or not in turn: thousands of random fleets are in test_free_churn.py
     (churn, gossip, ("false", "true")[(row + column) % 2])
-    for row, churn in enumerate(CHURNS)
-    for column, gossip in enumerate(GOSSIPS)
+    for (row, churn), (column, gossip) in each_once(enumerate(CHURNS), enumerate(GOSSIPS))
 ]
 
 
@@ -235,8 +235,7 @@ def test_a_fleet_whose_devices_all_die_ends_calmly_and_says_so(tmp_path):
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("per_actor", ["1", "3"])
-def test_churn_and_batteries_are_the_same_inline_and_with_actors(tmp_path, started_ray, per_actor):
+def test_churn_and_batteries_are_the_same_inline_and_with_actors(tmp_path, started_ray):
     battery = f"battery_wh: {ROUND_WH * 20.5:.9f}"
     board = f"{{profile: raspberry-pi-5, {RADIO}"
     devices = f"{board}, count: 2}}, {board}, {battery}}}, {{profile: raspberry-pi-4b}}"
@@ -244,5 +243,6 @@ def test_churn_and_batteries_are_the_same_inline_and_with_actors(tmp_path, start
     settings = (fleet, "fleet.presumed_dead_after_s=0.002", *COMPLETE, "training.rounds=40")
     inline = train(tmp_path, "inline", *settings, inline=True)
     assert list(inline.summary["dead_devices"]) == ["2"]
-    packed = train(tmp_path, "run", *settings, f"fleet.devices_per_actor={per_actor}")
-    assert_same_bits(inline, packed)
+    for per_actor in ("1", "3"):
+        packing = f"fleet.devices_per_actor={per_actor}"
+        assert_same_bits(inline, train(tmp_path, f"by-{per_actor}", *settings, packing))

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from small_fleets import assert_same_bits, prepared, train
+from thorough import each_once
 
 from edgesim.errors import ScenarioError
 
@@ -42,8 +43,7 @@ def test_packing_does_not_change_a_bit_at_free_pace(tmp_path, inline_run, starte
     assert_same_bits(inline_run, packed)
 
 
-@pytest.mark.parametrize("half_duplex", ["false", "true"])
-@pytest.mark.parametrize("gossip", GOSSIPS)
+@pytest.mark.parametrize(("gossip", "half_duplex"), each_once(GOSSIPS, ["false", "true"]))
 def test_no_mass_stays_on_the_road(tmp_path, gossip, half_duplex):
     """After the last step all that was sent is taken in: sum(u) is the number of devices."""
     settings = (GOSSIPS[gossip], f"network={{half_duplex: {half_duplex}, latency_ms: 30}}")
@@ -119,6 +119,7 @@ def test_messages_do_not_queue_up_at_a_radio_that_does_one_thing_at_a_time(tmp_p
         "topology.kind=ring",
         "network={half_duplex: true, latency_ms: 4, jitter_ms: 3, loss: 0.05}",
         "training={rounds: 2000, virtual_time_s: 0.15, optimizer: {lr: 0.02}}",
+        "data={source: digits, train_samples: 1000, partition: {kind: iid}, batch_size: 64}",
         "evaluation={every_virtual_s: 0.05, samples: 20}",
         inline=True,
     )

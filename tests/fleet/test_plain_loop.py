@@ -183,9 +183,9 @@ def on_irregular_digraph(folder, momentum_kind):
 
 @pytest.mark.parametrize(("eta", "keep"), [(1.0, None), (0.1, 0.1)])
 def test_rounds_on_a_ring_equal_those_of_a_plain_loop(tmp_path, eta, keep):
-    ready = prepared(tmp_path, f"training.optimizer.weight_decay={DECAY}", "training.rounds=30")
+    ready = prepared(tmp_path, f"training.optimizer.weight_decay={DECAY}", "training.rounds=12")
     ours, X, _ = fleet_in_double(ready, tmp_path, eta, keep)
-    expected, X_expected, _ = plain_loop(ready, directed_ring(4), [0.05] * 30, eta, keep)
+    expected, X_expected, _ = plain_loop(ready, directed_ring(4), [0.05] * 12, eta, keep)
     np.testing.assert_allclose(ours, expected, rtol=1e-10)
     torch.testing.assert_close(X, X_expected, rtol=0, atol=1e-11)
 
@@ -198,11 +198,11 @@ def test_rounds_on_an_irregular_digraph_equal_those_of_a_plain_loop(tmp_path, mo
         tmp_path,
         *settings,
         "data.augment=flip",
-        "training.epochs=12",  # 200 samples on 8 devices in batches of 16: two rounds an epoch
-        "training.schedule={milestones: [6], warmup_epochs: 1}",
+        "training.epochs=6",  # 200 samples on 8 devices in batches of 16: two rounds an epoch
+        "training.schedule={milestones: [3], warmup_epochs: 1}",
     )
     assert ready.training.rounds_per_epoch == 2
-    rates = [0.005] * 2 + [0.05] * 10 + [0.005] * 12
+    rates = [0.005] * 2 + [0.05] * 4 + [0.005] * 6
     ours, X, u = fleet_in_double(ready, tmp_path, 0.3, 0.3)
     expected, X_expected, u_expected = plain_loop(
         ready, W, rates, 0.3, 0.3, quasi_global=momentum_kind == "quasi_global"
@@ -219,13 +219,13 @@ def test_local_steps_between_exchanges_equal_those_of_a_plain_loop(tmp_path, mom
     ready = prepared(
         tmp_path,
         *settings,
-        "training.rounds=20",  # the last two are local steps
+        "training.rounds=11",  # the last two are local steps
         "gossip.local_steps=3",
     )
     ours, X, u = fleet_in_double(ready, tmp_path, 0.3, 0.3)
     is_quasi_global = momentum_kind == "quasi_global"
     expected, X_expected, u_expected = plain_loop(
-        ready, W, [0.05] * 20, 0.3, 0.3, quasi_global=is_quasi_global, local_steps=3
+        ready, W, [0.05] * 11, 0.3, 0.3, quasi_global=is_quasi_global, local_steps=3
     )
     np.testing.assert_allclose(u, u_expected, rtol=0, atol=1e-13)
     np.testing.assert_allclose(ours, expected, rtol=1e-9)

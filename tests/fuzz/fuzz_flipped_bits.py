@@ -22,7 +22,7 @@ from edgesim.results.run_files import number_of
 from edgesim.storage.lease import Lease, LeaseError
 from edgesim.storage.store import Store
 
-NUM_IN_TESTS = 1000
+NUM_IN_TESTS = 300
 
 
 def _load(place, name):

@@ -33,7 +33,7 @@ from edgesim.compression.value_codes import FloatCode, MinMaxByte, ScaledInteger
 from edgesim.compression.wire import HEADER, message_checksum
 from edgesim.learning.parameters import ParameterLayout
 
-NUM_IN_TESTS = 2000
+NUM_IN_TESTS = 800
 
 LAYOUTS = [
     ParameterLayout.from_shapes(shapes)

@@ -13,7 +13,7 @@ import tiny_runs
 
 from edgesim.errors import EdgesimError
 
-NUM_IN_TESTS = 40
+NUM_IN_TESTS = 14
 
 
 def _remove(path, chance):

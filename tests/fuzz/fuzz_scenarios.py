@@ -32,7 +32,7 @@ from edgesim.scenario import load_scenario
 from edgesim.scenario.files import dump_scenario
 from edgesim.scenario.schema import Scenario
 
-NUM_IN_TESTS = 60
+NUM_IN_TESTS = 24
 ROOT = Path(__file__).resolve().parents[2]
 MOST_CPU_S = 10.0  # of this process: however busy the machine is
 MOST_BYTES = 700 * 2**20  # that a check may add to the 300 MB of a process that has loaded torch

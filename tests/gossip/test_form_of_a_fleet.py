@@ -90,7 +90,7 @@ def test_both_forms_send_the_same_bytes(tmp_path, settings):
     parts = []
     for name, gossip in (("ours", ()), ("published", (PUBLISHED,))):
         (tmp_path / name).mkdir()
-        run, _, _ = train(tmp_path / name, *gossip, *settings)
+        run, _, _ = train(tmp_path / name, *gossip, *settings, "training.rounds=12")
         rounds = pd.read_parquet(run.path / "rounds.parquet")
         parts.append(
             rounds[["sent_value_bytes", "sent_overhead_bytes", "messages_sent"]].sum().tolist()

@@ -1,0 +1,29 @@
+"""How many of its cases a test tries: `make test` a few, `make thorough` all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from itertools import product
+from typing import Any, TypeVar
+
+Case = TypeVar("Case")
+
+THOROUGH = os.environ.get("EDGESIM_TESTS") == "thorough"
+
+
+def some(cases: Iterable[Case], few: int) -> list[Case]:
+    """So many of the cases, evenly spread and with the first; all in a thorough run."""
+    every = list(cases)
+    if THOROUGH or few >= len(every):
+        return every
+    return [every[place * len(every) // few] for place in range(few)]
+
+
+def each_once(*axes: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """Combinations in which each value of each axis is there; all of them in a thorough run."""
+    every = [list(axis) for axis in axes]
+    if THOROUGH:
+        return list(product(*every))
+    longest = max(map(len, every))
+    return [tuple(axis[place % len(axis)] for axis in every) for place in range(longest)]
