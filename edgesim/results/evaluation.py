@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from edgesim.results.columns import EVALUATIONS, VIRTUAL_EVALUATIONS
+from edgesim.results.columns import EVALUATIONS, TOTALS, VIRTUAL_EVALUATIONS
 
-_COLUMNS = {column.name for column in EVALUATIONS + VIRTUAL_EVALUATIONS}
+_COLUMNS = {column.name for column in EVALUATIONS + VIRTUAL_EVALUATIONS + TOTALS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,9 +24,12 @@ class Evaluation:
         consensus_distance: sqrt(mean over devices of `|z_i - z_bar|^2`).
         model_norm: `|z_bar|`, Euclidean.
         virtual_time_s: the fleet's clock; None where devices have no profile.
+        total_sent_bytes: of all messages of the fleet until then; None if a run that an earlier
+            version began does not know it.
+        total_energy_j: of the fleet until then; None where devices have no profile.
         metrics: measures of the task beside loss and accuracy, by name.
         devices: the same of single devices' own models, where they were evaluated: rows of
-            evaluations.parquet.
+            evaluations.parquet, with `total_sent_bytes` and `total_energy_j`.
     """
 
     place: str
@@ -37,6 +40,8 @@ class Evaluation:
     consensus_distance: float
     model_norm: float
     virtual_time_s: float | None
+    total_sent_bytes: int | None
+    total_energy_j: float | None
     metrics: Mapping[str, float]
     devices: tuple[Mapping[str, Any], ...]
 
@@ -58,6 +63,8 @@ class Evaluation:
             consensus_distance=consensus["consensus_distance"],
             model_norm=consensus["model_norm"],
             virtual_time_s=consensus["virtual_time_s"],
+            total_sent_bytes=consensus.get("total_sent_bytes"),
+            total_energy_j=consensus.get("total_energy_j"),
             metrics={name: value for name, value in consensus.items() if name not in _COLUMNS},
             devices=tuple(devices),
         )

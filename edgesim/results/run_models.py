@@ -36,6 +36,8 @@ class RunModels(RunFiles):
             "buffers": snapshot.buffers.cpu().numpy(),
             "virtual_time_s": time_s,
             "gone": snapshot.gone or "",
+            "sent_bytes": -1 if snapshot.sent_bytes is None else snapshot.sent_bytes,
+            "energy_j": nan if snapshot.energy_j is None else snapshot.energy_j,
         }
         if snapshot.gossip is not None:
             arrays |= {_GOSSIP: json.dumps(snapshot.gossip.content), **snapshot.gossip.arrays}
@@ -110,6 +112,8 @@ class RunModels(RunFiles):
     def _read_model(self, name: str, first_name: str) -> Snapshot:
         arrays = self.read_arrays(name, first_name)
         virtual_time_s = float(arrays["virtual_time_s"])
+        # Earlier versions lack what the device had sent and spent.
+        sent_bytes, energy_j = int(arrays.get("sent_bytes", -1)), float(arrays.get("energy_j", nan))
         return Snapshot(
             device=int(arrays["device"]),
             round_index=int(arrays["round_index"]),
@@ -120,6 +124,8 @@ class RunModels(RunFiles):
             virtual_time_s=None if isnan(virtual_time_s) else virtual_time_s,
             gone=_gone(str(arrays["gone"])),
             gossip=_gossip(arrays),
+            sent_bytes=None if sent_bytes < 0 else sent_bytes,
+            energy_j=None if isnan(energy_j) else energy_j,
         )
 
     def drop_snapshots(self, round_index: int) -> None:

@@ -25,6 +25,8 @@ class Snapshot:
         gone: why the device no longer takes part in the fleet; None if it does.
         gossip: state of its gossip algorithm, for evaluations after further rounds of gossip; None
             where there are none.
+        sent_bytes: of all messages of the device until then; None if that is not known.
+        energy_j: of the device until then; None without a profile, or if it is not known.
     """
 
     device: int
@@ -36,3 +38,5 @@ class Snapshot:
     virtual_time_s: float | None
     gone: Literal["died", "left"] | None = None
     gossip: Packed | None = None
+    sent_bytes: int | None = None
+    energy_j: float | None = None

@@ -109,8 +109,25 @@ class Recorder:
         """The newest round of a device, with the loss of its newest step; None before the first."""
         return self._newest.get(device)
 
-    def record(self, report: RoundReport | None, snapshots: Sequence[Snapshot]) -> None:
-        """Keep a round, if there was one, and models."""
+    def record(
+        self,
+        report: RoundReport | None,
+        snapshots: Sequence[Snapshot],
+        sent_bytes: int,
+        spent_j: float | None,
+    ) -> None:
+        """Keep a round, if there was one, and models.
+
+        Args:
+            report: of the round.
+            snapshots: that `end_round` gave.
+            sent_bytes: of the device until now, with this round.
+            spent_j: energy of the device until now, with this round; None without a profile.
+        """
+        if report is not None and self._schedule.interval_s is not None:  # models from before it
+            sent_bytes -= report.round.sent_bytes
+            if spent_j is not None:
+                spent_j -= report.round.energy_j or 0.0
         if report is not None:
             index = report.round.device
             reports = self._unwritten.setdefault(index, [])
@@ -122,7 +139,7 @@ class Recorder:
                 newest = replace(newest, loss=before.loss)
             self._newest[index] = newest
         for snapshot in snapshots:
-            self._archive.write_snapshot(snapshot)
+            self._archive.write_snapshot(replace(snapshot, sent_bytes=sent_bytes, energy_j=spent_j))
 
     def save_if_due(self, device: Device, records: DeviceRecords) -> None:
         """Write a checkpoint of a device between two rounds, if one is due."""
@@ -135,12 +152,14 @@ class Recorder:
             self._write_rounds(device.index)  # a restored device does not repeat them
             self._checkpoints.write(device, records)
 
-    def close(self, device: Device) -> None:
-        """Write the remaining records of a device after its last round."""
+    def close(self, device: Device, sent_bytes: int) -> None:
+        """Write the remaining records of a device, which has sent so much, after its last round."""
         num_past = len(self._schedule.until(device.round_index, device.now_s))
         with_gossip = self._schedule.gossip_states != "never"
         for number in self._schedule.numbers[num_past:]:
-            self._archive.write_snapshot(device.final_snapshot(number, with_gossip=with_gossip))
+            final = device.final_snapshot(number, with_gossip=with_gossip)
+            spent = replace(final, sent_bytes=sent_bytes, energy_j=device.spent_j)
+            self._archive.write_snapshot(spent)
         self._write_rounds(device.index)
 
     def flush(self) -> None:

@@ -87,7 +87,7 @@ class Turns:
                 break
             envelopes = self._round(device, records, [], 0.0)
         if device.is_done:
-            self._recorder.close(device)
+            self._recorder.close(device, records.sent_bytes)
             records.last_evaluation = self._recorder.last_evaluation
         return envelopes
 
@@ -106,7 +106,7 @@ class Turns:
             records.sent_bytes += report.round.sent_bytes
             records.received_bytes += report.round.received_bytes
             records.num_rows += 1
-        self._recorder.record(report, snapshots)
+        self._recorder.record(report, snapshots, records.sent_bytes, device.spent_j)
         if snapshots:
             records.last_evaluation = snapshots[-1].round_index
         if not device.is_done:

@@ -102,6 +102,28 @@ def evaluated_devices(num_devices: int, most: int | None, seed: int) -> list[int
     return order
 
 
+def with_totals(
+    rows: Sequence[Mapping[str, Any]], snapshots: Sequence[Snapshot]
+) -> list[dict[str, Any]]:
+    """Rows of an evaluation with the columns `TOTALS`, as `load_run` adds them.
+
+    Args:
+        rows: the averaged model's and those of devices.
+        snapshots: of all devices. A total is left out where one of them does not know it.
+    """
+    found = [dict(row) for row in rows]
+    figures: dict[str, dict[int, float | None]] = {
+        "total_sent_bytes": {snapshot.device: snapshot.sent_bytes for snapshot in snapshots},
+        "total_energy_j": {snapshot.device: snapshot.energy_j for snapshot in snapshots},
+    }
+    for name, by_device in figures.items():
+        known = [value for value in by_device.values() if value is not None]
+        if len(known) == len(by_device):
+            for row in found:
+                row[name] = sum(known) if row["device"] == CONSENSUS else by_device[row["device"]]
+    return found
+
+
 class EvaluationStoppedError(EdgesimError):
     """The evaluator was closed before it was done."""
 

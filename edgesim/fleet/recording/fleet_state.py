@@ -147,7 +147,7 @@ class Sink:
         """
 
     def evaluated(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Take the rows of one evaluation, as in evaluations.parquet, the averaged model's first.
+        """Take the rows of one evaluation as in `Run.evaluations`, the averaged model's first.
 
         Called before the update with that evaluation, in the order of evaluations.
         """

@@ -17,7 +17,12 @@ from time import thread_time
 from typing import Any, Literal
 
 from edgesim.errors import EdgesimError, RunStoppedError
-from edgesim.fleet.recording.evaluation import CONSENSUS, EvaluationStoppedError, Evaluator
+from edgesim.fleet.recording.evaluation import (
+    CONSENSUS,
+    EvaluationStoppedError,
+    Evaluator,
+    with_totals,
+)
 from edgesim.fleet.recording.evaluation_progress import EvaluationProgress
 from edgesim.fleet.recording.fleet_state import FleetFacts, FleetState, Sink
 from edgesim.fleet.recording.sinks import Sinks
@@ -290,7 +295,7 @@ class Monitor:
             self._directory.drop_snapshots(round_index)
         with self._lock:
             self._fleet = replace(self._with_rows(rows), distances=self._evaluator.distances)
-            self._tell("evaluated", rows)
+            self._tell("evaluated", with_totals(rows, snapshots))
             self._update_sinks()
         if not self._has_warned and (warning := self._warn(self.rows)):
             self._has_warned = True
