@@ -37,7 +37,11 @@ PARTS = {
     for page, text in BLOCKS
     if "name" not in yaml.safe_load(text)
 }
-FILES = [yaml.safe_load(path.read_text()) for path in (ROOT / "examples").glob("*.yaml")]
+FILES = [  # scenarios of texts need files and a network; test_scenario_files.py loads them
+    yaml.safe_load(path.read_text())
+    for folder in ("examples", "scenarios/text")
+    for path in (ROOT / folder).glob("*.yaml")
+]
 SHELL = "\n".join(text for _, language, text in FENCES if language in ("", "sh"))
 COMMANDS = re.findall(r"^(?:\.venv/bin/)?edgesim (.*)$", SHELL.replace("\\\n", ""), re.MULTILINE)
 OWN = re.compile(r"[A-Z]{3,}|\b[A-Z]\.yaml|://|/shared/|\.\.\.")
