@@ -16,8 +16,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
+from process_trees import actors_below
 from test_dashboards import DASHBOARDS, queries_of_panels
 
 from edgesim.fleet.on_ray.access import Access, choose, show_in_browser
@@ -53,7 +55,7 @@ class Running:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory) -> Iterator[Running]:
-    """The fleet of watched.yaml, whose metrics are exported each five seconds."""
+    """The fleet of watched.yaml, whose metrics are exported every two seconds."""
     folder = tmp_path_factory.mktemp("watched")
     with (
         tempfile.TemporaryDirectory(prefix="es-", dir="/tmp", ignore_cleanup_errors=True) as common,
@@ -61,7 +63,7 @@ def running(tmp_path_factory) -> Iterator[Running]:
     ):
         Path(common).chmod(0o1777)
         own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-        own |= {"TMPDIR": common, "RAY_metrics_report_interval_ms": "5000"}
+        own |= {"TMPDIR": common, "RAY_metrics_report_interval_ms": "2000"}
         command = [sys.executable, "-m", "edgesim", "run", str(WATCHED)]
         process = subprocess.Popen(
             [*command, "--out", str(folder / "run")], env=own, stdout=log, stderr=log
@@ -83,7 +85,7 @@ def test_every_query_of_every_panel_returns_data(running, tmp_path):
     settings = yaml.safe_load((DASHBOARDS / "prometheus.yml").read_text())
     (scrape,) = settings["scrape_configs"]
     (found,) = scrape["http_sd_configs"]
-    settings["global"]["scrape_interval"] = found["refresh_interval"] = "5s"
+    settings["global"]["scrape_interval"] = found["refresh_interval"] = "2s"
     found["url"] = found["url"].replace("http://127.0.0.1:8265", running.access.url)
     found["authorization"]["credentials_file"] = str(running.access.token_path)
     (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(settings))
@@ -157,8 +159,16 @@ def test_a_browser_shows_the_fleets_actors_by_name_and_is_not_asked_for_the_toke
         return True
 
     browsers: list[subprocess.Popen[bytes]] = []
-    assert show_in_browser(running.access, tmp_path, 120, browse)
-    output, _ = browsers[0].communicate(timeout=200)
+    actors = actors_below(psutil.Process(running.process.pid))
+    assert actors
+    for actor in actors:
+        actor.suspend()  # it would train meanwhile
+    try:
+        assert show_in_browser(running.access, tmp_path, 120, browse)
+        output, _ = browsers[0].communicate(timeout=200)
+    finally:
+        for actor in actors:
+            actor.resume()
     shown.append(output.decode())
     assert "Authentication Token Required" not in shown[0]
     for device, name in enumerate(NAMES):
