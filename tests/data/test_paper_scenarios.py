@@ -12,6 +12,7 @@ import pytest
 from data_files import encode, random_images, write_folders, write_parquet
 from rich.console import Console
 from small_texts import write_ag_news
+from thorough import some
 
 from edgesim.assembly.build import choose_compute, make_flat_model
 from edgesim.assembly.preparation import prepare
@@ -231,7 +232,10 @@ def prepared(datasets, stem, *overrides):
     return prepare(cell.scenario)
 
 
-@pytest.mark.parametrize("stem", [s for s in FILES if s[5:7] in ("2a", "2b", "3_")])
+SMALL = [stem for stem in FILES if stem[5:7] in ("2a", "2b", "3_")]
+
+
+@pytest.mark.parametrize("stem", some(SMALL, 4))
 def test_each_small_model_trains_for_two_rounds(datasets, tmp_path, stem):
     fewer = ("fleet.devices=4",) if stem.startswith("table2b") else ()  # 16 take longer
     trained_for_two_rounds(prepared(datasets, stem, *fewer), tmp_path)
