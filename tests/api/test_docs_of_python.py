@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from edgesim.sweeps.run import check_cells, read_sweep
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("README", "docs/python", "docs/sweeps")
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -30,3 +32,14 @@ def test_an_example_runs(block, tmp_path, monkeypatch):
 
 def test_there_are_examples():
     assert len(BLOCKS) >= 3
+
+
+YAML = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def test_the_file_of_a_sweep_is_whole_and_its_cells_can_run(tmp_path):
+    (block,) = YAML.findall((ROOT / "docs" / "sweeps.md").read_text())
+    (tmp_path / "rates.yaml").write_text(block)
+    planned = read_sweep(tmp_path / "rates.yaml")
+    assert len(planned.cells) == 2 * 2 * 2, "two rates, two seeds, two sizes of the fleet"
+    assert check_cells(planned, str(tmp_path / "out"), "rates.yaml") is not None
