@@ -10,7 +10,8 @@ from edgesim.api.display import table_text, tables_html
 from edgesim.api.scenarios import ScenarioLike, errors_named, name_of, read_scenario
 from edgesim.assembly.budget import check_memory
 from edgesim.assembly.gossip import averaging_rate
-from edgesim.assembly.preparation import PreparedRun, prepare
+from edgesim.assembly.preparation import prepare
+from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.assembly.studied_scenario import studied_scenario
 from edgesim.data.shape import DataShape
 from edgesim.scenario.data import OwnerPartition

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from hashlib import blake2b
+from collections.abc import Sequence
 from math import ceil
-from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
 
 from edgesim.assembly.build import (
     PLAIN,
-    Compute,
-    DataSpec,
     EvaluationRounds,
     TrainingPlan,
     check_length,
@@ -32,193 +23,27 @@ from edgesim.assembly.known_data import open_data
 from edgesim.assembly.own_errors import own_code
 from edgesim.assembly.own_model import check_own_model, example_batch, files_digest_of
 from edgesim.assembly.partitions import deal
-from edgesim.assembly.rate_search.search import FoundRate, with_found_rate
+from edgesim.assembly.prepared_run import PreparedRun
+from edgesim.assembly.rate_search.search import with_found_rate
 from edgesim.assembly.rehearsal import TASK, rehearse, rehearse_task
-from edgesim.data.arrays import ArrayDataset, Shard
+from edgesim.data.arrays import ArrayDataset
 from edgesim.data.images import Dataset
-from edgesim.data.photographs import Photographs, middle_squares, photographs_of
 from edgesim.data.shape import DataShape
 from edgesim.device.membership import turns_to_leave
 from edgesim.errors import ScenarioError, with_notes
 from edgesim.learning.flat_model import FlatModel
-from edgesim.learning.parameters import ParameterLayout
 from edgesim.learning.tasks import Targets
 from edgesim.models.catalog import check_model
 from edgesim.models.errors import ModelError
 from edgesim.models.kind import ModelSize
-from edgesim.scenario.metrics import MetricsSection
 from edgesim.scenario.own_parts import OwnPart, own_parts
-from edgesim.scenario.recovery import RecoverySection
 from edgesim.scenario.schema import FleetSection, Scenario
 from edgesim.scenario.section import MOST_ROUNDS
 from edgesim.scenario.training import MOST_EVALUATIONS
-from edgesim.streams import StreamPurpose, stream
 from topologies import Schedule
 
 MOST_RANDOM_ROUNDS = 1_000_000  # with absences by chance, which are drawn from the first round on
 MOST_RANDOM_CHANGES = 5_000_000  # of presence by chance, over all devices; tens of bytes each
-SAMPLE_OF_IMAGES = 64  # of each split, read by `validate`
-
-
-@dataclass(frozen=True)
-class PreparedRun:
-    """A scenario that has passed every check, with its data; nothing is started or written yet.
-
-    Only images in use are read, when they are needed. The averaging rate is a number; if the file
-    has `auto`, `found_rate` says how it was found. `held_out` has the positions of each device's
-    own test samples; it is empty if no device has any. `files_digest` is that of the files that the
-    model was read from; empty if there are none.
-    """
-
-    scenario: Scenario
-    schedule: Schedule
-    dataset: Dataset | ArrayDataset
-    indices: tuple[NDArray[np.int64], ...]
-    training: TrainingPlan
-    layout: ParameterLayout
-    found_rate: FoundRate | None = None
-    held_out: tuple[NDArray[np.int64], ...] = ()
-    files_digest: str = ""
-
-    @cached_property
-    def data(self) -> DataSpec:
-        """What devices know of the dataset."""
-        data = self.dataset
-        return DataSpec(data.image_shape, data.num_classes, data.mean, data.std, data.input_dtype)
-
-    def shards(self) -> list[Shard]:
-        """Each device's own samples, in the order of devices."""
-        used = self._train_samples
-        return [used.take(np.searchsorted(self._used, indices)) for indices in self.indices]
-
-    def shard_bytes(self) -> list[int]:
-        """Bytes of each device's inputs and targets."""
-        used = self._train_samples if self._has_photographs else None
-        if not isinstance(used, Photographs):
-            return [len(indices) * self.dataset.bytes_per_sample for indices in self.indices]
-        of_image = used.sizes_N2.prod(axis=1) * used.channels + used.labels.itemsize
-        places = (np.searchsorted(self._used, indices) for indices in self.indices)
-        return [int(of_image[chosen].sum()) for chosen in places]
-
-    def digest(self, compute: Compute) -> str:
-        """Digest of all that determines the result: scenario, samples, accelerator and back end."""
-        digest = blake2b(digest_size=16)
-        no_part = {"recovery": RecoverySection(), "metrics": MetricsSection(), "paper": None}
-        scenario = self.scenario.model_copy(update=no_part)
-        digest.update(scenario.model_dump_json().encode())
-        digest.update(repr((compute, self.data)).encode())
-        digest.update(self.files_digest.encode())
-        for key, part in own_parts(scenario):
-            digest.update(f"{key} {part.digest}".encode())
-        for indices in self.indices:  # a partition may read files and columns
-            digest.update(np.array([len(indices), *indices], np.int64).data)
-        for path in _paths_in(scenario.topology.model_dump()):
-            digest.update(path.read_bytes())
-        digest.update(self._used.data)
-        for samples in (self._train_samples, self.test_samples()):
-            for array in samples.contents:
-                digest.update(np.ascontiguousarray(array).data)
-        for indices in self.held_out:
-            digest.update(np.array([len(indices), *indices], np.int64).data)
-        for array in self._held_out_samples.contents if self.held_out else ():
-            digest.update(np.ascontiguousarray(array).data)
-        return digest.hexdigest()
-
-    @property
-    def num_test_samples(self) -> int:
-        """Samples that models are evaluated on."""
-        there, wanted = len(self.dataset.test), self.scenario.evaluation.samples
-        return there if wanted is None else min(wanted, there)
-
-    def test_samples(self) -> Shard:
-        """The samples that models are evaluated on."""
-        return self._test_samples
-
-    def own_test_samples(self) -> dict[int, Shard]:
-        """Each device's own test samples, by device; of those that have some."""
-        if not self.held_out:
-            return {}
-        used = np.unique(np.concatenate(self.held_out))
-        return {
-            device: self._held_out_samples.take(np.searchsorted(used, indices))
-            for device, indices in enumerate(self.held_out)
-            if len(indices)
-        }
-
-    def read_images(self) -> None:
-        """Read all images that a run uses.
-
-        Raises:
-            DataError: one of them can't be read.
-        """
-        _ = self._train_samples, self._test_samples, self.data
-        if self.held_out:
-            _ = self._held_out_samples
-
-    def read_some_images(self) -> None:
-        """Read a few of the images that a run uses, evenly from all of them.
-
-        Raises:
-            DataError: one of them can't be read.
-        """
-        for samples, used in ((self.dataset.train, self._used), (self.dataset.test, self._tested)):
-            step = max(len(used) // SAMPLE_OF_IMAGES, 1)
-            samples.take(used[::step][:SAMPLE_OF_IMAGES])
-
-    @cached_property
-    def _used(self) -> NDArray[np.int64]:
-        """Positions of the training samples that some device has, increasing."""
-        return np.unique(np.concatenate(self.indices))
-
-    @cached_property
-    def _tested(self) -> NDArray[np.int64]:
-        """Positions of the test samples, in the order in which models see them."""
-        there = len(self.dataset.test)
-        if self.num_test_samples == there:
-            return np.arange(there)
-        # The same for every seed: accuracies of several seeds are compared with each other.
-        rng = stream(0, StreamPurpose.PARTITION, device=1)
-        return rng.permutation(there)[: self.num_test_samples]
-
-    @cached_property
-    def _train_samples(self) -> Shard:
-        if self._has_photographs and isinstance(self.dataset, Dataset):
-            return photographs_of(self.dataset.train, self._used)
-        return self.dataset.train.take(self._used)
-
-    @cached_property
-    def _test_samples(self) -> Shard:
-        return self._of_test(self._tested)
-
-    @property
-    def _has_photographs(self) -> bool:
-        """Whether images keep their aspect ratio until crops are taken of them."""
-        return self.scenario.data.augment == "resized_crop_flip"
-
-    def _of_test(self, indices: NDArray[np.int64]) -> Shard:
-        """Some test samples."""
-        if self._has_photographs and isinstance(self.dataset, Dataset):
-            return middle_squares(self.dataset.test, indices)
-        return self.dataset.test.take(indices)
-
-    @cached_property
-    def _held_out_samples(self) -> Shard:
-        """Test samples that are some device's own, in the order of the split."""
-        return self._of_test(np.unique(np.concatenate(self.held_out)))
-
-
-def _paths_in(options: object) -> Iterator[Path]:
-    """Files that a topology is read from."""
-    match options:
-        case {**keys}:
-            for key, value in keys.items():
-                if key == "path" and isinstance(value, str):
-                    yield Path(value)
-                else:
-                    yield from _paths_in(value)
-        case list() | tuple():
-            for option in options:
-                yield from _paths_in(option)
 
 
 @own_code("before the run")

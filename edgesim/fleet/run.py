@@ -15,7 +15,8 @@ from rich.console import Console
 
 from edgesim.assembly.build import Compute
 from edgesim.assembly.own_errors import own_code
-from edgesim.assembly.preparation import PreparedRun, prepare
+from edgesim.assembly.preparation import prepare
+from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.errors import EdgesimError, OwnCodeError
 from edgesim.fleet.arithmetic import choose_arithmetic, prepare_arithmetic
 from edgesim.fleet.conduct import Fleet, conduct, run_to_its_end

@@ -14,7 +14,8 @@ import pytest
 import yaml
 from rich.console import Console
 
-from edgesim.assembly.preparation import PreparedRun, prepare
+from edgesim.assembly.preparation import prepare
+from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.fleet import run as run_module
 from edgesim.fleet.recording.evaluation import Evaluator
 from edgesim.fleet.run import RunResult, run_scenario

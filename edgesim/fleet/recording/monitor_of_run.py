@@ -9,7 +9,7 @@ from functools import partial
 from edgesim.assembly.build import Compute, make_flat_model, make_task
 from edgesim.assembly.equipment import device_profiles
 from edgesim.assembly.gossip import make_algorithm
-from edgesim.assembly.preparation import PreparedRun
+from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.data.batches import passes_over
 from edgesim.fleet.recording.divergence import growth_warning
 from edgesim.fleet.recording.evaluation import Evaluator

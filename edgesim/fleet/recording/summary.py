@@ -15,7 +15,7 @@ from edgesim.assembly.budget import memory_of_devices
 from edgesim.assembly.build import make_task
 from edgesim.assembly.equipment import device_profiles
 from edgesim.assembly.gossip import averaging_rate, make_compressor
-from edgesim.assembly.preparation import PreparedRun
+from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.data.shape import DataShape
 from edgesim.device.trainer import DivergedError
 from edgesim.fleet.recording.departures import departures
