@@ -177,6 +177,14 @@ def guide(prefix: str = "") -> list[KeyGuide]:
     return [entry for entry in every if entry.key == wanted or entry.key.startswith(f"{wanted}.")]
 
 
+def is_key(key: str) -> bool:
+    """Whether a scenario has a key, told without listing all keys; False for keys inside lists."""
+    slot: Slot | None = SCENARIO
+    for part in key.split("."):
+        slot = slot.key(part) if slot is not None else None
+    return slot is not None
+
+
 def guide_of_kind(holder: str, name: str) -> list[KeyGuide]:
     """Keys of the section that `name` chooses at a key."""
     choosing = [entry for entry in guide(holder) if entry.key == holder]

@@ -16,7 +16,7 @@ from yaml.nodes import MappingNode, Node
 
 from edgesim.errors import ScenarioError, did_you_mean
 from edgesim.scenario.files import checked_scenario, compose_scenario, read_scenario_text
-from edgesim.scenario.guide import KeyGuide, guide
+from edgesim.scenario.guide import KeyGuide, guide, is_key
 from edgesim.scenario.outline import Slot
 from edgesim.scenario.overrides import apply_overrides
 from edgesim.scenario.own_parts import KEYS, absolute_reference
@@ -182,7 +182,7 @@ def _check_keys(section: SweepSection, node: Node) -> None:
     axes = [("grid", key) for key in section.grid] + [("zip", key) for key in section.zip]
     axes += [("list", key) for cell in section.list for key in cell]
     for part, key in dict.fromkeys(axes):
-        if guide(key) or _is_inside_options(key):
+        if is_key(key) or guide(key) or _is_inside_options(key):
             continue
         inner = find(node, part)
         named = find(inner[1], key) if inner is not None else None

@@ -13,6 +13,7 @@ from edgesim.scenario import Scenario, ScenarioError, dump_scenario, load_scenar
 from edgesim.scenario.outline import SCENARIO
 from edgesim.scenario.section import LARGEST_FACTOR, LARGEST_SEED, SMALLEST_FACTOR
 from edgesim.scenario.strict_yaml import compose, to_value
+from edgesim.sweeps.run import read_sweep
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = [
@@ -57,8 +58,11 @@ def test_shipped_scenarios_load(path: Path):
     )
 
 
-def test_smoke_scenarios_use_every_choice_of_algorithm_graph_partition_and_compressor():
+def test_small_scenarios_use_every_choice_of_algorithm_graph_partition_and_compressor():
+    """Scenarios of smoke, and cells of the sweep of methods for skewed data."""
+    methods = read_sweep("sweeps/skewed_methods")
     scenarios = [load_scenario(path) for path in SMOKE]
+    scenarios += [cell.scenario for cell in methods.cells]
 
     def choices(*path: str) -> set[str]:
         slot = SCENARIO
