@@ -72,7 +72,8 @@ def test_small_scenarios_use_every_choice_of_algorithm_graph_partition_and_compr
             slot = found
         return set(slot.names)
 
-    assert {s.gossip.algorithm for s in scenarios} == choices("gossip")
+    algorithms = {s.gossip.algorithm for s in scenarios}
+    assert {getattr(of, "shipped_as", of) for of in algorithms} == choices("gossip")
     assert {s.topology.kind for s in scenarios} == choices("topology")
     natural = {"by_owner", "file"}  # these need data with owners: tests/examples
     assert {s.data.partition.kind for s in scenarios} == choices("data", "partition") - natural
