@@ -26,7 +26,7 @@ nitpick_ignore_regex = [("py:.*", r"(?!edgesim\.|topologies\.).*")]
 nitpick_ignore = [
     ("py:class", f"edgesim.{name}")
     for name in (
-        "assembly.preparation.PreparedRun",
+        "assembly.prepared_run.PreparedRun",
         "compression.payload.Sections",
         "compression.value_codes.ValueCode",
         "fleet.transport.progress.DeviceProgress",
