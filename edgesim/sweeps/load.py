@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgesim.results.load import UnfinishedRunWarning, load_run
 from edgesim.results.run import Run
+from edgesim.scenario.plain import in_yaml
 from edgesim.storage.store import Store
 from edgesim.sweeps.directory import NOT_FINISHED, is_finished, read_failures, read_plan
 
@@ -30,7 +31,8 @@ class SweepResults:
     Attributes:
         place: path or URI of the sweep's folder.
         name: of the scenario that the cells vary.
-        keys: in which cells differ; they are columns of `evaluations`.
+        keys: in which cells differ; they are columns of `evaluations`. Where an entry of a list
+            lacks a key, its cells have the value of the scenario.
         evaluations: a row for each cell and evaluation of its averaged model: `cell`, its name; the
             keys; and the columns of `Run.evaluations`.
         missing: cells that are not finished, each with its reason.
@@ -133,7 +135,7 @@ def load_sweep(place: str | Path) -> SweepResults:
             missing[name] = failures.get(name, NOT_FINISHED)
             continue
         rows = load_run(f"{store.url}/{name}").consensus
-        settings: dict[str, Any] = {key: cell["settings"].get(key) for key in keys}
+        settings = {key: _setting(cell, key) for key in keys}
         front = pd.DataFrame({"cell": name, **settings}, index=rows.index)
         tables.append(pd.concat([front, rows.drop(columns=_OF_DEVICES, errors="ignore")], axis=1))
     columns = ["cell", *keys, "round", "epoch", *_FIGURES]
@@ -146,3 +148,13 @@ def load_sweep(place: str | Path) -> SweepResults:
             stacklevel=2,
         )
     return SweepResults(store.url, plan["name"], keys, found, missing)
+
+
+def _setting(cell: Mapping[str, Any], key: str) -> Any:  # noqa: ANN401 (of any type)
+    """What the sweep gave a cell; where its entry of a list lacks the key, its scenario's value."""
+    if key in cell["settings"]:
+        return cell["settings"][key]
+    value = cell["scenario"]
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return in_yaml(value) if isinstance(value, dict | list) else value

@@ -80,6 +80,17 @@ def test_results_are_one_tidy_table(swept):
     assert row["total_sent_bytes"] == run.summary["sent_bytes"]
 
 
+def test_a_key_that_an_entry_lacks_has_the_scenarios_value(copied):
+    """Entries of a list may set different keys; no cell of the table is empty then."""
+    plan = json.loads((copied / "sweep.json").read_text())
+    plan["keys"].append("topology")
+    del plan["cells"][CELLS[2]]["settings"]["gossip.averaging_rate"]
+    (copied / "sweep.json").write_text(json.dumps(plan))
+    found = edgesim.load_sweep(copied).final
+    assert found["gossip.averaging_rate"].tolist() == [0.1, 0.1, 0.2, 0.2]
+    assert set(found["topology"]) == {"{kind: directed_ring, weights: column_stochastic}"}
+
+
 def test_means_and_deviations_are_over_seeds(swept):
     means = swept.means()
     assert len(means) == 2 * 2
