@@ -105,15 +105,15 @@ def keys_of_gossip(scenario: Scenario, names: Collection[str]) -> dict[str, Any]
 def sites_of(scenario: Scenario) -> tuple[int, ...] | None:
     """Number of the site of each device; None without sites.
 
-    Sites that are nodes are found when the run begins (fleet/sites_of_nodes.py); until then, all
-    devices are of one site, as they are on one machine.
+    Sites that are nodes are found when the run begins (fleet/sites_of_nodes.py). Until then two
+    halves of the fleet stand for them.
 
     Raises:
         ScenarioError: the devices can't be divided among the sites.
     """
     sites, num_devices = getattr(scenario.gossip, "sites", None), scenario.fleet.num_devices
     if sites == "nodes":
-        return (0,) * num_devices
+        return tuple(int(2 * device >= num_devices) for device in range(num_devices))
     try:
         if isinstance(sites, int):
             sites = even_sites(num_devices, sites)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,12 @@ from torch import Tensor
 from edgesim.compression.compressors import Compressor
 from edgesim.compression.payload import Payload
 from edgesim.compression.wire import ByteCounts, Message, encode
-from edgesim.gossip.algorithm import Algorithm, longest_message, message_between
+from edgesim.gossip.algorithm import (
+    Algorithm,
+    has_several_messages,
+    longest_message,
+    message_between,
+)
 from edgesim.learning.parameters import ParameterLayout
 
 _SEED = 0  # of the vector that is sent
@@ -68,10 +73,22 @@ class NoiseMessages:
             found.update({name: _message_costs(compressor, payload, name) for name in missing})
         return found
 
-    def bytes_between(self, algorithm: Algorithm[Any], sender: int, receiver: int) -> int:
-        """Bytes of a message on an edge."""
-        kind = message_between(algorithm, sender, receiver)
-        return self.costs(*kind, [algorithm.name])[algorithm.name].encoded.total
+    def bytes_between(self, algorithm: Algorithm[Any]) -> Callable[[int, int], int]:
+        """Function that gives the bytes of a message from a device to another."""
+        name = algorithm.name
+        if not has_several_messages(algorithm):
+            length = self.costs(*longest_message(algorithm), [name])[name].encoded.total
+            return lambda _sender, _receiver: length
+        found: dict[tuple[int, int], int] = {}
+
+        def between(sender: int, receiver: int) -> int:
+            edge = sender, receiver
+            if edge not in found:
+                kind = message_between(algorithm, sender, receiver)
+                found[edge] = self.costs(*kind, [name])[name].encoded.total
+            return found[edge]
+
+        return between
 
     def _vector(self, num_entries: int) -> Tensor:
         """Noise of any length; a shorter vector is the beginning of a longer one."""

@@ -301,6 +301,11 @@ def longest_message(algorithm: Algorithm[Any]) -> tuple[Compressor, ParameterLay
     return (algorithm.compressor, message_layouts(algorithm)[0]) if longest is None else longest
 
 
+def has_several_messages(algorithm: Algorithm[Any]) -> bool:
+    """Whether its messages differ in compressor or layout from edge to edge."""
+    return hasattr(algorithm, "message_between")
+
+
 def message_between(
     algorithm: Algorithm[Any], sender: int, receiver: int
 ) -> tuple[Compressor, ParameterLayout]:
