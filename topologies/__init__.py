@@ -64,6 +64,14 @@ from topologies.several_exchanges import (
     steps_before,
     takes_step,
 )
+from topologies.site_rounds import (
+    SITE_EXCHANGES,
+    Peers,
+    SiteRounds,
+    even_sites,
+    members_of,
+    peer_ranks,
+)
 from topologies.spans import FOREVER
 from topologies.timed_presence import (
     TimedAbsence,
@@ -82,6 +90,7 @@ __all__ = [
     "FOREVER",
     "KINDS",
     "ROTATING_PERMUTATIONS",
+    "SITE_EXCHANGES",
     "Absence",
     "Churn",
     "ContactTrace",
@@ -91,6 +100,7 @@ __all__ = [
     "Leaving",
     "OnePeerExponential",
     "OutEdges",
+    "Peers",
     "Presence",
     "RandomAbsence",
     "RandomMatching",
@@ -99,6 +109,7 @@ __all__ = [
     "Schedule",
     "ServerRounds",
     "SeveralExchanges",
+    "SiteRounds",
     "Static",
     "TimedAbsence",
     "TimedChurn",
@@ -119,6 +130,7 @@ __all__ = [
     "device_attributes",
     "directed_ring",
     "erdos_renyi",
+    "even_sites",
     "exchange_of",
     "exponential",
     "first_exchange",
@@ -126,8 +138,10 @@ __all__ = [
     "is_column_stochastic",
     "load_graph",
     "load_trace",
+    "members_of",
     "metropolis",
     "mixing_matrix",
+    "peer_ranks",
     "possible_receivers",
     "possible_senders",
     "random_regular",

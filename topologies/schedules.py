@@ -267,8 +267,12 @@ class Cycle:
 
 
 def first_exchange(schedule: Schedule) -> int:
-    """The first round in which devices exchange."""
-    return schedule.exchange_every - 1
+    """The first round in which devices exchange.
+
+    The attribute `first_exchange` of the schedule; by default the last round of the first cycle.
+    """
+    first: int = getattr(schedule, "first_exchange", schedule.exchange_every - 1)
+    return first
 
 
 def exchange_of(every: int, round_index: int) -> tuple[int, bool]:

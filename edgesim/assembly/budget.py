@@ -14,6 +14,7 @@ from edgesim.costs.memory import MemoryModel
 from edgesim.costs.memory_table import MemoryTable
 from edgesim.data.shape import DataShape
 from edgesim.errors import ScenarioError
+from edgesim.gossip.algorithm import for_device
 from edgesim.hardware.profiles import DeviceProfile
 from edgesim.scenario.model import ModelSection
 from edgesim.scenario.schema import Scenario
@@ -77,9 +78,14 @@ def check_memory(
 
 def _memory_of_devices(studied: StudiedScenario) -> list[MemoryTable]:
     message_bytes = _message_bytes(studied)
-    copies = copies_of_devices(studied)
-    by_copies = {own: memory_of_device(studied, own, message_bytes) for own in set(copies)}
-    return [by_copies[own] for own in copies]
+    found: dict[object, MemoryTable] = {}
+    tables = []
+    for device, copies in enumerate(copies_of_devices(studied)):
+        key = for_device(studied.algorithm, device), copies
+        if key not in found:
+            found[key] = memory_of_device(studied, copies, message_bytes, device)
+        tables.append(found[key])
+    return tables
 
 
 def _message_bytes(studied: StudiedScenario) -> int:
@@ -88,20 +94,21 @@ def _message_bytes(studied: StudiedScenario) -> int:
 
 
 def memory_of_device(
-    studied: StudiedScenario, copies: tuple[int, int], message_bytes: int
+    studied: StudiedScenario, copies: tuple[int, int], message_bytes: int, device: int
 ) -> MemoryTable:
     """Memory that a device holds at the peak of a round.
 
     Args:
         studied: the scenario.
         copies: out-edges and in-edges whose copies it keeps.
-        message_bytes: of one message.
+        message_bytes: of one message, of the longest ones if they differ.
+        device: number of the device.
     """
     return MemoryModel(
         model=studied.model,
         backend=studied.backend,
         optimizer=studied.optimizer,
-        algorithm=studied.algorithm,
+        algorithm=for_device(studied.algorithm, device),
         out_degree=copies[0],
         in_degree=copies[1],
         message_bytes=message_bytes,
@@ -188,8 +195,8 @@ def _largest_batch(scenario: Scenario, original: StudiedScenario) -> int | None:
         changed = scenario.model_copy(update={"data": data})
         studied = studied_scenario(changed, shape, original.schedule)
         return all(
-            memory_of_device(studied, copies, message_bytes).total <= there
-            for there, copies in needy
+            memory_of_device(studied, copies, message_bytes, device).total <= there
+            for there, copies, device in needy
         )
 
     if fits(scenario.data.batch_size):
@@ -203,18 +210,21 @@ def _largest_batch(scenario: Scenario, original: StudiedScenario) -> int | None:
 
 def _neediest(
     studied: StudiedScenario, profiles: tuple[DeviceProfile, ...]
-) -> list[tuple[float, tuple[int, int]]]:
-    """Memory and copies of the neediest devices: if these fit, all devices fit.
+) -> list[tuple[float, tuple[int, int], int]]:
+    """Memory, copies and number of the neediest devices: if these fit, all devices fit.
 
-    More copies take more memory. So, among devices with the same memory, a device matters only if
-    no other has more copies of both kinds.
+    More copies take more memory. So, among devices with the same memory and part, a device matters
+    only if no other has more copies of both kinds.
     """
-    copies = copies_of_devices(studied)
-    pairs = {(p.memory_bytes, own) for p, own in zip(profiles, copies, strict=True)}
-    needy: list[tuple[float, tuple[int, int]]] = []
-    most_taken: dict[float, int] = {}
-    for there, (sent, taken) in sorted(pairs, reverse=True):  # devices that send most come first
-        if taken > most_taken.get(there, -1):
-            most_taken[there] = taken
-            needy.append((there, (sent, taken)))
+    devices = enumerate(zip(profiles, copies_of_devices(studied), strict=True))
+    ordered = sorted(  # devices that send most come first
+        ((p.memory_bytes, copies, -device) for device, (p, copies) in devices), reverse=True
+    )
+    needy: list[tuple[float, tuple[int, int], int]] = []
+    most_taken: dict[object, int] = {}
+    for there, copies, minus_device in ordered:
+        key = there, for_device(studied.algorithm, -minus_device)
+        if copies[1] > most_taken.get(key, -1):
+            most_taken[key] = copies[1]
+            needy.append((there, copies, -minus_device))
     return needy

@@ -8,13 +8,12 @@ from typing import Protocol, overload
 
 import torch
 
-from edgesim.assembly.gossip import algorithm_named, check_one_graph
-from edgesim.assembly.gossip_limits import check_further_gossip, check_in_step
+from edgesim.assembly.gossip import algorithm_named, check_one_graph, schedule_of_algorithm
+from edgesim.assembly.gossip_limits import check_further_gossip
 from edgesim.assembly.naming import with_names
 from edgesim.assembly.own_model import make_own_model
 from edgesim.assembly.own_parts import make_part, needs, part_and_options
 from edgesim.errors import ScenarioError
-from edgesim.gossip.algorithm import own_schedule
 from edgesim.learning.accelerator import Accelerator, choose_accelerator, open_device
 from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.optimizers import LearningRates, Optimizer
@@ -175,14 +174,8 @@ def name_devices(scenario: Scenario) -> tuple[Scenario, Schedule]:
     try:
         schedule = build_schedule(kind, num_devices, seed=seed, **options)
         scenario = with_names(scenario, device_attributes(schedule))
-        if (make := own_schedule(algorithm_named(scenario))) is not None:
-            check_in_step(scenario)
-            schedule = make(
-                schedule,
-                local_steps=scenario.gossip.local_steps,
-                participation=getattr(scenario.gossip, "participation", 1.0),
-                seed=seed,
-            )
+        if (own := schedule_of_algorithm(scenario, schedule, seed)) is not None:
+            schedule = own
         elif scenario.gossip.local_steps > 1:
             key = "gossip.local_steps"
             schedule = Intermittent(schedule, scenario.gossip.local_steps)

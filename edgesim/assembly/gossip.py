@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from inspect import Parameter
 from typing import Any, Literal
 
 from edgesim.assembly.equipment import has_batteries, may_leave
-from edgesim.assembly.gossip_limits import check_limits
+from edgesim.assembly.gossip_limits import (
+    check_in_step,
+    check_limits,
+    check_pairs,
+    num_exchanges,
+)
 from edgesim.assembly.options import parameters_of
 from edgesim.assembly.own_parts import load_part, make_part, needs, part_and_options
 from edgesim.compression.compressors import Compressor
@@ -16,15 +21,23 @@ from edgesim.gossip.algorithm import (
     Algorithm,
     Exchanges,
     disagreement,
-    exchanges_of_average,
     form_for,
     needs_one_graph,
+    own_schedule,
 )
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.scenario.catalog import ALGORITHMS, COMPRESSORS
+from edgesim.scenario.gossip import OtherGossip
 from edgesim.scenario.schema import Scenario
 from edgesim.scenario.topology import REGULAR_KINDS, SYMMETRIC_KINDS, Cycle
-from topologies import Schedule, first_exchange, is_balanced
+from topologies import (
+    Schedule,
+    TopologyError,
+    even_sites,
+    first_exchange,
+    is_balanced,
+    members_of,
+)
 
 _ALGORITHM = "gossip.algorithm"
 _COMPRESSOR = "gossip.compressor.kind"
@@ -56,8 +69,11 @@ def make_algorithm(
     given: dict[str, Any] = {"compressor": make_compressor(scenario), "layout": layout}
     if (rate := averaging_rate(scenario)) is not None:
         given["averaging_rate"] = rate
-    if "num_devices" in parameters_of(algorithm_named(scenario)):
+    names = parameters_of(algorithm_named(scenario))
+    if "num_devices" in names:
         given["num_devices"] = schedule.num_devices
+    if not isinstance(scenario.gossip, OtherGossip):
+        given = keys_of_gossip(scenario, names) | given
     _check_rate(scenario, rate)
     part, options = part_and_options(
         scenario.gossip, "algorithm", ALGORITHMS, type(scenario.gossip).model_fields
@@ -73,6 +89,60 @@ def make_algorithm(
     )
     check_limits(scenario, algorithm_named(scenario), made, schedule, exchanges)
     return made
+
+
+def keys_of_gossip(scenario: Scenario, names: Collection[str]) -> dict[str, Any]:
+    """Those keys of the section `gossip` that have these names; `sites` as that of each device.
+
+    Raises:
+        ScenarioError: the devices can't be divided among the sites.
+    """
+    section = scenario.gossip
+    keys = {name: getattr(section, name) for name in type(section).model_fields if name in names}
+    return keys | {"sites": sites_of(scenario)} if "sites" in keys else keys
+
+
+def sites_of(scenario: Scenario) -> tuple[int, ...] | None:
+    """Number of the site of each device; None without sites.
+
+    Sites that are nodes are found when the run begins (fleet/sites_of_nodes.py). Until then two
+    halves of the fleet stand for them.
+
+    Raises:
+        ScenarioError: the devices can't be divided among the sites.
+    """
+    sites, num_devices = getattr(scenario.gossip, "sites", None), scenario.fleet.num_devices
+    if sites == "nodes":
+        return tuple(int(2 * device >= num_devices) for device in range(num_devices))
+    try:
+        if isinstance(sites, int):
+            sites = even_sites(num_devices, sites)
+        members_of(sites, num_devices)
+    except TopologyError as error:
+        raise ScenarioError(f"gossip.sites: {error}") from error
+    return sites
+
+
+def schedule_of_algorithm(scenario: Scenario, links: Schedule, seed: int) -> Schedule | None:
+    """The schedule of an algorithm that chooses who sends in which exchange; None for others.
+
+    Args:
+        scenario: of the fleet.
+        links: the scenario's graph.
+        seed: of random choices.
+
+    Raises:
+        ScenarioError: the pace, churn, batteries, optimizer or sites don't fit.
+        TopologyError: the links don't fit.
+    """
+    named = algorithm_named(scenario)
+    if (make := own_schedule(named)) is None:
+        return None
+    check_in_step(scenario, named)
+    names = parameters_of(make)
+    given = {"seed": seed, "participation": 1.0} | keys_of_gossip(scenario, names)
+    check_pairs(scenario, given.get("sites"))
+    return make(links, **{name: value for name, value in given.items() if name in names})
 
 
 def _check_rate(scenario: Scenario, rate: float | None) -> None:
@@ -148,7 +218,7 @@ def cycle_of(scenario: Scenario) -> tuple[int, int]:
 
     One each, unless an average takes several exchanges (topologies/several_exchanges.py).
     """
-    exchanges = exchanges_of_average(algorithm_named(scenario), scenario.fleet.num_devices)
+    exchanges = num_exchanges(scenario, algorithm_named(scenario))
     steps = scenario.gossip.local_steps
     return (1, 1) if exchanges <= 1 else (steps, steps + exchanges - 1)
 

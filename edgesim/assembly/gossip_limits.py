@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from edgesim.assembly.equipment import has_batteries
@@ -65,8 +66,46 @@ def check_limits(
             raise ScenarioError(f"topology.kind is {scenario.topology.kind}; {name}: {problem}")
 
 
-def check_in_step(scenario: Scenario) -> None:
+def num_exchanges(scenario: Scenario, named: Form) -> int:
+    """Exchanges without a step between them that an average takes.
+
+    Args:
+        scenario: of the fleet.
+        named: class that the scenario names.
+    """
+    sites = getattr(scenario.gossip, "sites", None)
+    options = {} if sites is None else {"sites": sites}
+    return exchanges_of_average(named, scenario.fleet.num_devices, **options)
+
+
+def check_pairs(scenario: Scenario, sites: Sequence[int] | None) -> None:
+    """Refuse to pair an odd number of devices, or of leaders.
+
+    Args:
+        scenario: of the fleet.
+        sites: number of the site of each device; None without sites.
+
+    Raises:
+        ScenarioError: they are odd.
+    """
+    if getattr(scenario.gossip, "peers", "") != "shift_one":
+        return
+    what, count = "devices", scenario.fleet.num_devices
+    if sites is not None:
+        what, count = "sites", len(set(sites))
+    if count % 2:
+        raise ScenarioError(
+            f"gossip.peers is shift_one, which pairs {what}; there are {count}, must be even: "
+            "set all"
+        )
+
+
+def check_in_step(scenario: Scenario, named: Form) -> None:
     """Refuse paces, churn, batteries and optimizers that can't do with rounds without a step.
+
+    Args:
+        scenario: of the fleet.
+        named: class that the scenario names.
 
     Raises:
         ScenarioError: says for which key, and the remedy.
@@ -75,7 +114,8 @@ def check_in_step(scenario: Scenario) -> None:
     fleet = scenario.fleet
     if not fleet.rules.waits_for_all or fleet.churn is not None or has_batteries(scenario):
         raise ScenarioError(_why_not_fixed(scenario, name))
-    if getattr(scenario.training.optimizer, "momentum_kind", "") == "quasi_global":
+    is_quasi_global = getattr(scenario.training.optimizer, "momentum_kind", "") == "quasi_global"
+    if is_quasi_global and num_exchanges(scenario, named) > 1:
         raise ScenarioError(
             f"training.optimizer.momentum_kind is quasi_global; {name} averages in several rounds, "
             "in which such momentum would take sums for models: set local"
@@ -101,7 +141,7 @@ def check_further_gossip(scenario: Scenario, named: Form) -> None:
             f"{where} for gossip.algorithm: {name}, which goes on with earlier steps in rounds "
             "without steps"
         )
-    if exchanges_of_average(named, scenario.fleet.num_devices) > 1:
+    if num_exchanges(scenario, named) > 1:
         raise ScenarioError(
             f"{where} for gossip.algorithm: {name}, whose averages take several rounds and leave "
             "devices with equal models"

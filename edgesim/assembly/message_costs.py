@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,12 @@ from torch import Tensor
 from edgesim.compression.compressors import Compressor
 from edgesim.compression.payload import Payload
 from edgesim.compression.wire import ByteCounts, Message, encode
-from edgesim.gossip.algorithm import Algorithm, message_layouts
+from edgesim.gossip.algorithm import (
+    Algorithm,
+    has_several_messages,
+    longest_message,
+    message_between,
+)
 from edgesim.learning.parameters import ParameterLayout
 
 _SEED = 0  # of the vector that is sent
@@ -68,6 +73,23 @@ class NoiseMessages:
             found.update({name: _message_costs(compressor, payload, name) for name in missing})
         return found
 
+    def bytes_between(self, algorithm: Algorithm[Any]) -> Callable[[int, int], int]:
+        """Function that gives the bytes of a message from a device to another."""
+        name = algorithm.name
+        if not has_several_messages(algorithm):
+            length = self.costs(*longest_message(algorithm), [name])[name].encoded.total
+            return lambda _sender, _receiver: length
+        found: dict[tuple[int, int], int] = {}
+
+        def between(sender: int, receiver: int) -> int:
+            edge = sender, receiver
+            if edge not in found:
+                kind = message_between(algorithm, sender, receiver)
+                found[edge] = self.costs(*kind, [name])[name].encoded.total
+            return found[edge]
+
+        return between
+
     def _vector(self, num_entries: int) -> Tensor:
         """Noise of any length; a shorter vector is the beginning of a longer one."""
         if len(self._noise) < num_entries:
@@ -77,13 +99,13 @@ class NoiseMessages:
 
 
 def random_message_bytes(algorithm: Algorithm[Any], rng: np.random.Generator) -> int:
-    """Length of an encoded message that carries a vector of Gaussian noise.
+    """Length of an encoded message that carries a vector of Gaussian noise, of the longest ones.
 
     All dense messages have this length; indices of sparse ones take a few bytes more or less.
     """
-    layout = message_layouts(algorithm)[0]
+    compressor, layout = longest_message(algorithm)
     x = torch.from_numpy(rng.standard_normal(layout.numel, np.float32))
-    payload = algorithm.compressor.compress(x, layout, rng)
+    payload = compressor.compress(x, layout, rng)
     return len(encode(_message(payload, algorithm.name)))
 
 

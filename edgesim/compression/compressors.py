@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from edgesim.compression.conventions import (
+    bagua_bytes,
     dense_conventions,
     dense_levels_conventions,
     sparse_conventions,
@@ -269,8 +270,7 @@ class MinMaxUInt8:
 
     def conventions(self, layout: ParameterLayout) -> Mapping[str, int]:
         """Bytes of a message by published conventions (`Compressor.conventions`)."""
-        del layout
-        return {}
+        return {"bagua": bagua_bytes(layout)}
 
     def compress(self, x: Tensor, layout: ParameterLayout, rng: np.random.Generator) -> Payload:
         """Compress a vector (`Compressor.compress`)."""

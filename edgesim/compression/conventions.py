@@ -3,6 +3,7 @@
 `reference` is the reference code's count (reference.md, section 3.6), `paper_8bit` the paper's
 (section 6). Neither is a real format: the reference code sends 8 bytes for each entry that it
 counts as 6 bytes, and no code encodes the 8-bit messages of the paper (sections 0 and 3.6).
+`bagua` is the length of Bagua's buffers (section 7), which it sends as they are.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgesim.learning.parameters import ParameterLayout
+
+_BAGUA_UNIT = 32  # bytes: of a header, and of what codes are filled up to
 
 
 def dense_conventions(layout: ParameterLayout) -> dict[str, int]:
@@ -64,3 +67,14 @@ def paper_sparse8_bytes(num_kept: int, num_tensors: int) -> int:
     Source: reference.md, section 6.
     """
     return 3 * num_kept + 8 * num_tensors + 4
+
+
+def bagua_bytes(layout: ParameterLayout) -> int:
+    """Bagua's MinMaxUInt8: a header of 32 bytes and the codes, filled up to 32, for each bucket.
+
+    Source: reference.md, section 7.
+
+    Args:
+        layout: of the vector; each of its tensors is a bucket.
+    """
+    return sum(_BAGUA_UNIT + -(-size // _BAGUA_UNIT) * _BAGUA_UNIT for size in layout.sizes)

@@ -22,7 +22,7 @@ from edgesim.compression.message_form import MessageForm
 from edgesim.costs.counted_model import CountedModel
 from edgesim.costs.errors import CostError
 from edgesim.costs.memory_table import Component, MemoryTable
-from edgesim.gossip.algorithm import Algorithm, Buffers, message_layouts
+from edgesim.gossip.algorithm import Algorithm, Buffers, longest_message
 from edgesim.hardware.widths import FLOAT_BYTES
 from edgesim.learning.optimizers import Optimizer
 from edgesim.quant.backends import BackendName
@@ -132,7 +132,8 @@ class MemoryModel:
 
     def _message_form(self) -> MessageForm:
         """Form of the algorithm's messages, of the longest ones if they differ."""
-        return self.algorithm.compressor.form(message_layouts(self.algorithm)[0])
+        compressor, layout = longest_message(self.algorithm)
+        return compressor.form(layout)
 
     def _buffers(self) -> Buffers:
         """Memory of the algorithm beside x."""

@@ -22,7 +22,14 @@ from edgesim.device.succession import (
     inherited_sequences,
 )
 from edgesim.device.trainer import DivergedError, Trainer
-from edgesim.gossip.algorithm import Algorithm, OutEdge, Place, Share, starting_state
+from edgesim.gossip.algorithm import (
+    Algorithm,
+    OutEdge,
+    Place,
+    Share,
+    for_device,
+    starting_state,
+)
 from edgesim.hardware.meter import Meter
 from edgesim.hardware.work import Work
 from edgesim.results.columns import RoundReport
@@ -84,6 +91,7 @@ class Participant:
             steps_first=takes_step(schedule, index, 0),
         )
         self.gossip_state = starting_state(algorithm, x, _in_weights(schedule, index), place)
+        self._with_costs_of_device = for_device(algorithm, index)
         self.outbox = Outbox(index, algorithm.name, meter)
         self.figures: RoundFigures | None = None
         self.has_left = False
@@ -131,7 +139,8 @@ class Participant:
 
     def gossip_work(self, out_degree: int, in_degree: int) -> Work:
         """Work of sending and absorbing so many messages."""
-        return gossip_work(self.algorithm, len(self.gossip_state.x), out_degree, in_degree)
+        numel = len(self.gossip_state.x)
+        return gossip_work(self._with_costs_of_device, numel, out_degree, in_degree)
 
     def work_more(self, work: Work) -> None:
         """Add work that is known only after the step of the round."""

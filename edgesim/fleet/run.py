@@ -35,6 +35,7 @@ from edgesim.fleet.recording.view import View, say
 from edgesim.fleet.recovery.checkpoints import NoSoundCheckpointError
 from edgesim.fleet.recovery.completeness import check_evaluations, check_finished, check_rounds
 from edgesim.fleet.session import session
+from edgesim.fleet.sites_of_nodes import with_sites_of_nodes
 from edgesim.fleet.transport.network import EnvelopesLostError
 from edgesim.results.own_sources import source_reader, write_sources
 from edgesim.results.run_directory import RunDirectory
@@ -99,6 +100,7 @@ def run_scenario(
         closing(view or make_view(console)) as view,
         session(address, out, inline=inline, dashboard=dashboard, view=view) as mode,
     ):
+        prepared = with_sites_of_nodes(prepared, mode, console)
         compute = choose_arithmetic(prepared, mode, console)
         digest = prepared.digest(compute)
         with RunDirectory.create(out, digest).held() as directory:

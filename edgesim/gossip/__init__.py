@@ -2,6 +2,8 @@
 
 from edgesim.gossip.algorithm import Algorithm, GossipState, OutEdge, Place, Share
 from edgesim.gossip.all_reduce import AllReduce
+from edgesim.gossip.bagua_decentralized import BaguaDecentralized
+from edgesim.gossip.bagua_low_precision import BaguaLowPrecision
 from edgesim.gossip.choco import Choco
 from edgesim.gossip.choco_iclr import ChocoIclr
 from edgesim.gossip.choco_numerator import ChocoNumerator
@@ -20,6 +22,8 @@ __all__ = [
     "D2",
     "Algorithm",
     "AllReduce",
+    "BaguaDecentralized",
+    "BaguaLowPrecision",
     "Choco",
     "ChocoIclr",
     "ChocoNumerator",

@@ -168,7 +168,8 @@ class Algorithm(Hashable, Protocol[State]):
 
     Its class may also have the members that the functions below read: `needs_one_graph`,
     `needs_exchanges`, `needs_exact_messages`, `carries_steps`, `disagrees`, `for_exchanges`,
-    `graph_problem`, `message_layouts`, `exchanges`, `own_schedule` and `init_at`.
+    `graph_problem`, `message_layouts`, `longest_message`, `message_between`, `for_device`,
+    `exchanges`, `own_schedule` and `init_at`.
     """
 
     @property
@@ -291,20 +292,61 @@ def message_layouts(algorithm: Algorithm[Any]) -> tuple[ParameterLayout, ...]:
     return (algorithm.layout,) if layouts is None else layouts
 
 
-def exchanges_of_average(algorithm: Form, num_devices: int) -> int:
+def longest_message(algorithm: Algorithm[Any]) -> tuple[Compressor, ParameterLayout]:
+    """Compressor and layout of its longest messages.
+
+    Its attribute `longest_message`; by default its compressor and the first of its layouts.
+    """
+    longest: tuple[Compressor, ParameterLayout] | None = getattr(algorithm, "longest_message", None)
+    return (algorithm.compressor, message_layouts(algorithm)[0]) if longest is None else longest
+
+
+def has_several_messages(algorithm: Algorithm[Any]) -> bool:
+    """Whether its messages differ in compressor or layout from edge to edge."""
+    return hasattr(algorithm, "message_between")
+
+
+def message_between(
+    algorithm: Algorithm[Any], sender: int, receiver: int
+) -> tuple[Compressor, ParameterLayout]:
+    """Compressor and layout of the messages on an edge.
+
+    As its method `message_between` says; by default the longest ones.
+    """
+    find: Callable[[int, int], tuple[Compressor, ParameterLayout]] | None
+    find = getattr(algorithm, "message_between", None)
+    return longest_message(algorithm) if find is None else find(sender, receiver)
+
+
+def for_device(algorithm: Algorithm[State], device: int) -> Algorithm[State]:
+    """The algorithm whose `work` and `buffers` are those of a device.
+
+    As its method `for_device` says; by default all devices have the same.
+    """
+    choose: Callable[[int], Algorithm[State]] | None = getattr(algorithm, "for_device", None)
+    return algorithm if choose is None else choose(device)
+
+
+def exchanges_of_average(algorithm: Form, num_devices: int, **options: object) -> int:
     """Exchanges without a step between them that an average takes.
 
     As the static method `exchanges` of the class says; by default 1.
+
+    Args:
+        algorithm: class.
+        num_devices: of the fleet.
+        options: of the algorithm, those that the method names.
     """
-    count: Callable[[int], int] | None = getattr(algorithm, "exchanges", None)
-    return 1 if count is None else count(num_devices)
+    count: Callable[..., int] | None = getattr(algorithm, "exchanges", None)
+    return 1 if count is None else count(num_devices, **options)
 
 
 def own_schedule(algorithm: Form) -> Callable[..., Schedule] | None:
     """Maker of the schedule of an algorithm that chooses who sends in which exchange.
 
     The static method `own_schedule` of the class, called with the schedule of the scenario's links,
-    `local_steps`, `participation` and `seed`; None for the scenario's schedule.
+    and with those of `seed` and the keys of the section `gossip` that it names; None for the
+    scenario's schedule.
     """
     make: Callable[..., Schedule] | None = getattr(algorithm, "own_schedule", None)
     return make

@@ -74,13 +74,7 @@ class AllReduce:
         return ring_exchanges(num_devices)
 
     @staticmethod
-    def own_schedule(
-        links: Schedule,
-        *,
-        local_steps: int,
-        participation: float,  # noqa: ARG004
-        seed: int,  # noqa: ARG004
-    ) -> Schedule:
+    def own_schedule(links: Schedule, *, local_steps: int) -> Schedule:
         """Its exchanges over the scenario's links."""
         return RingReduction(links, local_steps)
 

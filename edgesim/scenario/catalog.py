@@ -72,6 +72,8 @@ ALGORITHMS = Catalog(
         "momentum_tracking": "edgesim.gossip.momentum_tracking:MomentumTracking",
         "gut": "edgesim.gossip.global_update_tracking:GlobalUpdateTracking",
         "relay_sgd": "edgesim.gossip.relay_sgd:RelaySgd",
+        "bagua_low_precision": "edgesim.gossip.bagua_low_precision:BaguaLowPrecision",
+        "bagua_decentralized": "edgesim.gossip.bagua_decentralized:BaguaDecentralized",
     },
     "edgesim.algorithms",
     frozenset({"compressor", "layout", "averaging_rate", "num_devices"}),

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from edgesim.scenario.catalog import ALGORITHMS, COMPRESSORS
 from edgesim.scenario.own_parts import OPTIONS, ChosenBy, NamedIn, Options, OwnPart
-from edgesim.scenario.section import Count, Rate, Section
+from edgesim.scenario.section import Count, MustBe, Natural, Rate, Section
 
 Values = Literal["fp32", "fp16", "int8"]
 
@@ -178,6 +178,65 @@ class FedAvgGossip(GossipSection):
         return IdentityCompressor(kind="identity")
 
 
+Sites = Annotated[
+    Count | Annotated[tuple[Natural, ...], Field(strict=False, min_length=2)] | Literal["nodes"],
+    MustBe("a number of sites, the site of each device such as [0, 0, 1, 1], or nodes"),
+]
+
+_SITES = (
+    "groups of devices that average with their leader, before leaders gossip and send them the "
+    "result (Bagua's hierarchical mode): the site of each device, from 0, or a number of equal "
+    "sites of consecutive devices, or nodes: a site is what fleet.placement: by_node starts on a "
+    "node of the cluster, and the run keeps the sites that were found; null: no sites"
+)
+
+
+class BaguaGossip(GossipSection):
+    """Keys of both of Bagua's algorithms."""
+
+    local_steps: Count = Field(
+        default=1,
+        description=(
+            "rounds with a step from one exchange to the next, Bagua's communication interval: "
+            "devices exchange messages after the first of these steps"
+        ),
+    )
+    sites: Sites | None = Field(default=None, description=_SITES)
+
+
+class BaguaLowPrecisionGossip(BaguaGossip):
+    """Bagua's low-precision decentralized SGD to the letter: a ring, min-max uint8 (docs/reference.md, section 7)."""  # noqa: E501
+
+    algorithm: Literal["bagua_low_precision"]
+    bucket_bytes: Count = Field(
+        default=10 * 2**20,
+        description=(
+            "bytes in fp32 with which a bucket of parameters is full; parameters are taken in "
+            "reverse order, and each bucket has one minimum and maximum"
+        ),
+    )
+
+    @property
+    def compressor(self) -> MinMaxUint8Compressor:
+        """Bagua's 8 bits."""
+        return MinMaxUint8Compressor(kind="min_max_uint8")
+
+
+class BaguaDecentralizedGossip(BaguaGossip):
+    """Bagua's decentralized SGD in fp32 (docs/reference.md, section 7)."""
+
+    algorithm: Literal["bagua_decentralized"]
+    peers: Literal["all", "shift_one"] = Field(
+        default="all",
+        description="all devices average, or each with one other, a new one in each exchange",
+    )
+
+    @property
+    def compressor(self) -> IdentityCompressor:
+        """Everything is sent."""
+        return IdentityCompressor(kind="identity")
+
+
 class OtherGossip(GossipSection):
     """An algorithm of the catalog without a section of its own, or your own (docs/own-parts.md)."""
 
@@ -198,6 +257,8 @@ Gossip = Annotated[
     | GradientPushGossip
     | DcdGossip
     | FedAvgGossip
+    | BaguaLowPrecisionGossip
+    | BaguaDecentralizedGossip
     | OtherGossip,
     ChosenBy("algorithm", ALGORITHMS),
 ]

@@ -259,6 +259,23 @@ class Scenario(Section):
     )
 
     @model_validator(mode="after")
+    def _sites_are_of_all_devices(self) -> Self:
+        sites, fleet = getattr(self.gossip, "sites", None), self.fleet
+        if sites == "nodes" and fleet.placement != "by_node":
+            raise ContradictionError(
+                "gossip.sites",
+                f"is nodes; must be a number or a list for fleet.placement: {fleet.placement}, or "
+                "set by_node, with which consecutive devices share a node",
+            )
+        if isinstance(sites, tuple) and len(sites) != fleet.num_devices:
+            raise ContradictionError(
+                "gossip.sites",
+                f"has {len(sites)} items; must have one for each of the {fleet.num_devices} "
+                "devices",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _integers_are_the_processors(self) -> Self:
         switches = self.model.quantization
         if switches and switches.backend == "int8_cpu" and self.fleet.accelerator == "cuda":

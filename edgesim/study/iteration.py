@@ -16,14 +16,14 @@ from edgesim.assembly.message_costs import MessageCosts, NoiseMessages
 from edgesim.assembly.neighbours import neighbours_of_devices
 from edgesim.assembly.studied_scenario import StudiedScenario, studied_scenario
 from edgesim.costs.memory_table import MemoryTable
-from edgesim.gossip.algorithm import message_layouts
+from edgesim.gossip.algorithm import longest_message, message_layouts
 from edgesim.hardware.energy import Activity
 from edgesim.hardware.profiles import DeviceProfile
 from edgesim.hardware.work import Work
 from edgesim.scenario.schema import Scenario
 from edgesim.study.energy_costs import IterationEnergy, energies_of_activity, energies_of_work
 from edgesim.study.free_pace import find_free_pace
-from edgesim.study.mean_rounds import IterationWork, MeanRound, Memories, Works
+from edgesim.study.mean_rounds import IterationWork, MeanRound, Memories, Works, mean_bytes
 from edgesim.study.steady_state import DeviceCycle, SteadyState, find_steady_state
 from edgesim.study.wider_link import with_wider_link
 
@@ -64,6 +64,8 @@ class DeviceCosts:
         degrees: mean numbers of messages that its graphs have it send and receive in a round.
         messages_sent: mean number of messages that the device sends in a round.
         messages_received: mean number of messages that the device receives in a round.
+        sent_bytes: mean bytes that the device sends in a round, without packets sent again.
+        received_bytes: mean bytes that the device receives in a round.
         work: work of an iteration.
         paper_memory: memory by the paper's convention.
         faithful_memory: memory that is held at the peak of a round.
@@ -76,6 +78,8 @@ class DeviceCosts:
     degrees: tuple[float, float]
     messages_sent: float
     messages_received: float
+    sent_bytes: float
+    received_bytes: float
     work: IterationWork
     paper_memory: MemoryTable
     faithful_memory: MemoryTable
@@ -101,7 +105,8 @@ class IterationCosts:
 
     Attributes:
         studied: the scenario that is studied, as objects.
-        message: costs of one message; all devices send messages of the same form.
+        message: costs of one message; if an algorithm has messages of several forms, of those that
+            its compressor makes.
         devices: costs of each device, in the order of their numbers.
         steady_state: times of the fleet once it has settled; None without profiles.
     """
@@ -126,7 +131,7 @@ class IterationCosts:
     @property
     def sent_bytes(self) -> float:
         """Bytes that the fleet sends in an iteration, without packets that are sent again."""
-        return sum(d.messages_sent for d in self.devices) * self.message.encoded.total
+        return sum(device.sent_bytes for device in self.devices)
 
     @property
     def energy_j(self) -> float:
@@ -156,14 +161,16 @@ def iteration_costs(
     scenario = studied.scenario  # its devices have numbers now, in place of names
     algorithm = studied.algorithm
     name, layout = algorithm.name, message_layouts(algorithm)[0]
-    message = NoiseMessages().costs(algorithm.compressor, layout, [name])[name]
+    messages = NoiseMessages()
+    message = messages.costs(algorithm.compressor, layout, [name])[name]
+    bytes_between = messages.bytes_between(algorithm)
     neighbours = neighbours_of_devices(studied)
     hardware = device_hardware(scenario, studied.schedule)
     if wider is not None and hardware:
         hardware = with_wider_link(hardware, *wider)
     works = Works(studied)
     steady_state: SteadyState | None = None
-    rounds = [MeanRound.of_schedule(own, works) for own in neighbours]
+    rounds = [MeanRound.of_schedule(own, works, i) for i, own in enumerate(neighbours)]
     if hardware and scenario.fleet.rules.goes_by_clock:
         found = find_free_pace(studied, hardware, most_events)
         steady_state = found.steady_state
@@ -174,18 +181,19 @@ def iteration_costs(
             hardware,
             studied.schedule,
             works.in_round,
-            message.encoded.total,
+            bytes_between,
             scenario.seed,
             most_events,
         )
-    memories = Memories(studied, message.encoded.total)
+    longest = messages.costs(*longest_message(algorithm), [name])[name]
+    memories = Memories(studied, longest.encoded.total)
     profiles = device_profiles(scenario)
     devices = tuple(
         _device_costs(
             device,
             rounds[device],
-            memories.faithful(own),
-            message.encoded.total,
+            memories.faithful(own, device),
+            mean_bytes(studied, device, rounds[device], bytes_between),
             degrees=(own.messages_sent, own.messages_received),
             paper=memories.paper,
             profile=profiles[device] if profiles else None,
@@ -202,7 +210,7 @@ def _device_costs(
     device: int,
     rounds: MeanRound,
     faithful: MemoryTable,
-    message_bytes: int,
+    both_bytes: tuple[float, float],
     *,
     degrees: tuple[float, float],
     paper: MemoryTable,
@@ -216,8 +224,8 @@ def _device_costs(
         time = _device_time(total, profile, cycle)
         activity = Activity(
             work=total,
-            sent_bytes=round(rounds.messages_sent * message_bytes + cycle.lost_bytes),
-            received_bytes=round(rounds.messages_received * message_bytes),
+            sent_bytes=round(both_bytes[0] + cycle.lost_bytes),
+            received_bytes=round(both_bytes[1]),
             compute_s=cycle.compute_s,
             wait_s=cycle.wait_s,
         )
@@ -228,6 +236,8 @@ def _device_costs(
         degrees=degrees,
         messages_sent=rounds.messages_sent,
         messages_received=rounds.messages_received,
+        sent_bytes=both_bytes[0],
+        received_bytes=both_bytes[1],
         work=rounds.work,
         paper_memory=paper,
         faithful_memory=faithful,

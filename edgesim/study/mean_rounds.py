@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 from edgesim.assembly.budget import memory_of_device
-from edgesim.assembly.neighbours import Neighbours
+from edgesim.assembly.neighbours import Neighbours, rounds_of_period
 from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.costs.layer_work import StepWork
 from edgesim.costs.memory import paper_memory
 from edgesim.costs.memory_table import MemoryTable
 from edgesim.costs.round_work import gossip_work
+from edgesim.gossip.algorithm import Algorithm, for_device
 from edgesim.hardware.work import Work
-from topologies import step_share, takes_step
+from edgesim.study.steady_state import BytesBetween
+from topologies import possible_receivers, possible_senders, step_share, takes_step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +48,17 @@ class IterationWork:
 
 
 class Works:
-    """Work of rounds; it depends on the number of messages in a round alone."""
+    """Work of rounds; it depends on the number of messages, and on the part of the device if any.
+
+    Devices without parts (`for_device`) share one algorithm.
+    """
 
     def __init__(self, studied: StudiedScenario) -> None:
         self._studied = studied
         self._step: StepWork = studied.model.step_work
         self._optimizer = studied.optimizer.work(studied.model.num_trainable)
         self._means: dict[object, IterationWork] = {}
-        self._rounds: dict[tuple[int, int, bool], Work] = {}
+        self._rounds: dict[object, Work] = {}
 
     def in_round(self, device: int, round_index: int) -> Work:
         """Work of a device in a round: step, optimizer and gossip."""
@@ -60,21 +66,26 @@ class Works:
         sent = len(schedule.out_edges(device, round_index))
         degrees = sent, len(schedule.in_neighbors(device, round_index))
         has_step = takes_step(schedule, device, round_index)
-        key = *degrees, has_step
+        own = for_device(self._studied.algorithm, device)
+        key = own, degrees, has_step
         if key not in self._rounds:
             step = self._step.total + self._optimizer if has_step else Work()
-            self._rounds[key] = step + self._of_gossip(degrees)
+            self._rounds[key] = step + self._of_gossip(degrees, own)
         return self._rounds[key]
 
-    def mean(self, degrees: tuple[tuple[int, int], ...]) -> IterationWork:
+    def mean(self, degrees: tuple[tuple[int, int], ...], device: int) -> IterationWork:
         """Mean work of a round, by part.
 
         Args:
             degrees: numbers of messages sent and received in each round.
+            device: number of the device.
         """
-        if degrees not in self._means:
-            self._means[degrees] = self._iteration(_mean(Counter(map(self._of_gossip, degrees))))
-        return self._means[degrees]
+        own = for_device(self._studied.algorithm, device)
+        key = own, degrees
+        if key not in self._means:
+            works = Counter(self._of_gossip(pair, own) for pair in degrees)
+            self._means[key] = self._iteration(_mean(works))
+        return self._means[key]
 
     def mean_of_parts(self, sent: Mapping[int, int], absorbed: Mapping[int, int]) -> IterationWork:
         """Mean work of a round, by part, where sending and absorbing are counted apart.
@@ -111,8 +122,8 @@ class Works:
             return work
         return Work(**{name: round(count * share) for name, count in asdict(work).items()})
 
-    def _of_gossip(self, degrees: tuple[int, int]) -> Work:
-        algorithm = self._studied.algorithm
+    def _of_gossip(self, degrees: tuple[int, int], own: Algorithm[Any] | None = None) -> Work:
+        algorithm = own or self._studied.algorithm
         return gossip_work(algorithm, algorithm.layout.numel, *degrees)
 
 
@@ -125,9 +136,9 @@ class MeanRound:
     messages_received: float
 
     @classmethod
-    def of_schedule(cls, own: Neighbours, works: Works) -> MeanRound:
+    def of_schedule(cls, own: Neighbours, works: Works, device: int) -> MeanRound:
         """All messages of the schedule are sent."""
-        return cls(works.mean(own.degrees), own.messages_sent, own.messages_received)
+        return cls(works.mean(own.degrees, device), own.messages_sent, own.messages_received)
 
     @classmethod
     def of_clocks(
@@ -149,19 +160,47 @@ def _mean(rounds_by_work: Mapping[Work, int]) -> Work:
     return Work(**{name: round(count / num_rounds) for name, count in total.items()})
 
 
+def mean_bytes(
+    studied: StudiedScenario, device: int, mean: MeanRound, bytes_between: BytesBetween
+) -> tuple[float, float]:
+    """Bytes that a device sends and receives in the mean of its rounds.
+
+    Args:
+        studied: the scenario.
+        device: number of the device.
+        mean: of its rounds.
+        bytes_between: length of each message.
+    """
+    schedule = studied.schedule
+    receivers = possible_receivers(schedule, device)
+    senders = possible_senders(schedule, device)
+    lengths = {bytes_between(device, peer) for peer in receivers}
+    lengths |= {bytes_between(peer, device) for peer in senders}
+    if len(lengths) <= 1:
+        (length,) = lengths or {0}
+        return mean.messages_sent * length, mean.messages_received * length
+    sent = received = 0
+    rounds = rounds_of_period(schedule)
+    for r in rounds:
+        sent += sum(bytes_between(device, peer) for peer, _ in schedule.out_edges(device, r))
+        received += sum(bytes_between(peer, device) for peer in schedule.in_neighbors(device, r))
+    return sent / len(rounds), received / len(rounds)
+
+
 class Memories:
-    """Memory of devices; it depends on their numbers of neighbours alone."""
+    """Memory of devices; it depends on their numbers of neighbours, and on their parts if any."""
 
     def __init__(self, studied: StudiedScenario, message_bytes: int) -> None:
         self.paper = paper_memory(studied.model)
         self._studied = studied
         self._message_bytes = message_bytes
-        self._faithful: dict[tuple[int, int], MemoryTable] = {}
+        self._faithful: dict[object, MemoryTable] = {}
 
-    def faithful(self, neighbours: Neighbours) -> MemoryTable:
+    def faithful(self, neighbours: Neighbours, device: int) -> MemoryTable:
         """Memory that a device holds at the peak of a round."""
         copies = neighbours.out_copies, neighbours.in_copies
-        if copies not in self._faithful:
-            found = memory_of_device(self._studied, copies, self._message_bytes)
-            self._faithful[copies] = found
-        return self._faithful[copies]
+        key = for_device(self._studied.algorithm, device), copies
+        if key not in self._faithful:
+            found = memory_of_device(self._studied, copies, self._message_bytes, device)
+            self._faithful[key] = found
+        return self._faithful[key]

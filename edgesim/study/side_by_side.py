@@ -115,8 +115,7 @@ def _of_messages(costs: IterationCosts, device: DeviceCosts) -> Iterator[_Quanti
     overhead = counts.scales + counts.header
     yield "communication", "overhead", "message, overhead", overhead, "B"
     yield "communication", "encoded", "message", counts.total, "B"
-    sent = device.messages_sent * counts.total
-    yield "communication", "sent_bytes", "sent in an iteration", sent, "B"
+    yield "communication", "sent_bytes", "sent in an iteration", device.sent_bytes, "B"
 
 
 def _of_time(device: DeviceCosts) -> Iterator[_Quantity]:

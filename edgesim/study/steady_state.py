@@ -32,6 +32,9 @@ _SETTLED = 0.01  # largest difference between cycle times of a settled fleet, re
 WorkInRound = Callable[[int, int], Work]
 """Work of a device (first) in a round (second)."""
 
+BytesBetween = Callable[[int, int], int]
+"""Length of a message from a device (first) to another (second)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceCycle:
@@ -114,7 +117,7 @@ def find_steady_state(
     hardware: Sequence[Hardware],
     schedule: Schedule,
     work: WorkInRound,
-    message_bytes: int,
+    message_bytes: BytesBetween,
     seed: int,
     most_events: int | None = None,
 ) -> SteadyState:
@@ -124,7 +127,7 @@ def find_steady_state(
         hardware: hardware of each device; planned absences in seconds are left out.
         schedule: the graphs that say which device sends to which.
         work: work of each step.
-        message_bytes: length of every message.
+        message_bytes: length of each message.
         seed: seed of the scenario, so that jitter and losses are those of a run.
         most_events: largest number of steps and messages; None for the usual number.
     """
@@ -197,7 +200,7 @@ class _Fleet:
     clocks: list[Timeline]
     schedule: Schedule
     work: WorkInRound
-    message_bytes: int
+    message_bytes: BytesBetween
     _sums: list[_Sums] = field(default_factory=list)
     _next_sequence: Counter[tuple[int, int]] = field(default_factory=Counter)
     _clock_events: list[Event | None] = field(default_factory=list)  # which the clock stands after
@@ -266,7 +269,7 @@ class _Fleet:
         is_busy = clock.radio_free_s > clock.now_s
         cause = self._radio_events[sender] if is_busy else self._clock_events[sender]
         begin_s = max(clock.now_s, clock.radio_free_s)
-        stamp = clock.send(edge, self.message_bytes, self._next_sequence[edge])
+        stamp = clock.send(edge, self.message_bytes(*edge), self._next_sequence[edge])
         self._next_sequence[edge] += 1
         self._sums[sender].air_s += stamp.air_s
         self._sums[sender].lost_bytes += stamp.lost_bytes

@@ -77,11 +77,7 @@ def training_of(costs: IterationCosts) -> Training:
     rounds = tuple(_rounds(costs, device) for device in costs.devices)
     energies = [device.energy_by(table).total_j for device in costs.devices]
     needed = tuple(n * energy_j for n, energy_j in zip(rounds, energies, strict=True))
-    message_bytes = costs.message.encoded.total
-    sent = tuple(
-        n * device.messages_sent * message_bytes
-        for n, device in zip(rounds, costs.devices, strict=True)
-    )
+    sent = tuple(n * device.sent_bytes for n, device in zip(rounds, costs.devices, strict=True))
     return Training(
         rounds=rounds,
         seconds=_seconds_of(costs, rounds),

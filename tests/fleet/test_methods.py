@@ -43,6 +43,28 @@ METHODS |= {
         "gossip={algorithm: fedavg, local_steps: 2, participation: 0.5}",
     ),
 }
+COMPLETE = "topology={kind: complete}"
+METHODS |= {
+    "bagua": (COMPLETE, "gossip={algorithm: bagua_low_precision, local_steps: 2}"),
+    "bagua_sites": (
+        COMPLETE,
+        "training.rounds=16",
+        "evaluation={every_rounds: 8, samples: 50}",
+        "gossip={algorithm: bagua_low_precision, sites: 2, local_steps: 2, bucket_bytes: 20000}",
+    ),
+    "bagua_one_site": (
+        *WHOLE_CYCLES,
+        COMPLETE,
+        "gossip={algorithm: bagua_low_precision, sites: 1}",
+    ),
+    "bagua_all": (COMPLETE, "gossip={algorithm: bagua_decentralized, local_steps: 2}"),
+    "bagua_pairs": (COMPLETE, "gossip={algorithm: bagua_decentralized, peers: shift_one}"),
+    "bagua_pairs_of_sites": (
+        *WHOLE_CYCLES,
+        COMPLETE,
+        "gossip={algorithm: bagua_decentralized, peers: shift_one, sites: [0, 1, 1, 0]}",
+    ),
+}
 MESSAGES = {  # of 4 devices in 6 rounds, and vectors in each
     "d2": (4 * 2 * 6, 1),
     "gradient_tracking": (4 * 6, 2),
@@ -66,9 +88,9 @@ def test_packed_and_over_a_faulty_network_the_bits_are_those_of_one_process(tmp_
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("method", ["all_reduce", "gradient_tracking"])
+@pytest.mark.parametrize("method", ["all_reduce", "gradient_tracking", "bagua_sites"])
 def test_as_actors_the_bits_are_those_of_one_process(tmp_path, runs, started_ray, method):
-    """Messages of chunks, and of two vectors, between processes."""
+    """Messages of chunks, of two vectors, and of two layouts, between processes."""
     packed = train(tmp_path, "run", *METHODS[method], "fleet.devices_per_actor=2")
     assert_same_bits(runs.calm(*METHODS[method]), packed)
 
@@ -117,6 +139,42 @@ def test_fedavg_sends_a_model_up_and_one_down_for_each_device_that_trains(tmp_pa
         has_model = device in star.drawn(4)
         assert models[f"device-{device:06d}/u"] == has_model
         assert not has_model or models[f"device-{device:06d}/x"].tobytes() == x.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("method", "steps", "sent"),
+    [  # of 4 devices: exchanges, and messages of differences and of vectors in each
+        ("bagua", 3, (8, 0)),  # left and right
+        ("bagua_sites", 4, (2, 4)),  # one member up and one down in each of two sites
+        ("bagua_one_site", 4, (0, 6)),
+        ("bagua_all", 3, (0, 12)),
+        ("bagua_pairs", 6, (0, 4)),
+        ("bagua_pairs_of_sites", 4, (0, 6)),
+    ],
+)
+def test_bagua_sends_a_difference_of_bytes_among_leaders_and_fp32_within_sites(
+    tmp_path, runs, method, steps, sent
+):
+    rounds, _, models = outcome(runs.calm(*METHODS[method]))
+    entries = len(models["device-000000/x"])
+    run = prepared(tmp_path, *METHODS[method])
+    num_buckets = 1
+    if method == "bagua_sites":  # filled from the last parameter on
+        num_buckets, filled = 0, 0
+        for size in reversed(run.layout.sizes):
+            filled += 4 * size
+            if filled >= 20_000:
+                num_buckets, filled = num_buckets + 1, 0
+        num_buckets += filled > 0
+        assert num_buckets > 1
+    header = HEADER.size + len(run.scenario.gossip.algorithm)
+    of_differences, of_vectors = header + 8 * num_buckets + entries, header + 4 * entries
+    size = sent[0] * of_differences + sent[1] * of_vectors
+    assert rounds["messages_sent"].sum() == steps * sum(sent)
+    assert rounds["sent_bytes"].sum() == rounds["received_bytes"].sum() == steps * size
+    equal = [models[f"device-{d:06d}/x"].tobytes() for d in range(4)]
+    if method == "bagua_one_site":
+        assert len(set(equal)) == 1
 
 
 @pytest.mark.parametrize(
@@ -177,6 +235,92 @@ def test_fedavg_sends_a_model_up_and_one_down_for_each_device_that_trains(tmp_pa
                 "gossip={algorithm: fedavg}",
             ),
             "fleet.pace is free; gossip.algorithm: fedavg",
+        ),
+        (
+            ("gossip={algorithm: bagua_low_precision, sites: 2}",),
+            "no such link; use kind: complete",
+        ),
+        (
+            (COMPLETE, "gossip={algorithm: bagua_low_precision, sites: 3}"),
+            "gossip.sites: 4 devices can't be divided among 3 equal sites",
+        ),
+        (
+            (COMPLETE, "gossip={algorithm: bagua_decentralized, sites: [0, 0, 2, 2]}"),
+            "gossip.sites: the sites have the numbers 0, 2; must be 0, 1, 2",
+        ),
+        (
+            (COMPLETE, "gossip={algorithm: bagua_decentralized, sites: [0, 0, 1]}"),
+            "gossip.sites has 3 items; must have one for each of the 4 devices",
+        ),
+        (
+            (COMPLETE, "gossip={algorithm: bagua_decentralized, sites: nodes}"),
+            "gossip.sites is nodes; .* fleet.placement: auto, or set by_node",
+        ),
+        (
+            (
+                COMPLETE,
+                "training.rounds=12",
+                "gossip={algorithm: bagua_decentralized, sites: [0, 0, 1, 2], peers: shift_one}",
+            ),
+            "gossip.peers is shift_one, which pairs sites; there are 3",
+        ),
+        (
+            (
+                COMPLETE,
+                "fleet.devices=3",
+                "gossip={algorithm: bagua_decentralized, peers: shift_one}",
+            ),
+            "gossip.peers is shift_one, which pairs devices; there are 3",
+        ),
+        (
+            ("topology={kind: random_matching}", "gossip={algorithm: bagua_low_precision}"),
+            "choose a fixed graph",
+        ),
+        (
+            (
+                COMPLETE,
+                "fleet={devices: [{profile: raspberry-pi-4b, count: 4}], pace: free}",
+                "gossip={algorithm: bagua_low_precision}",
+            ),
+            "fleet.pace is free; gossip.algorithm: bagua_low_precision",
+        ),
+        (
+            (
+                COMPLETE,
+                "fleet.churn={absent: [{device: 1, from_round: 2, until_round: 4}]}",
+                "gossip={algorithm: bagua_low_precision}",
+            ),
+            "fleet.churn is set; gossip.algorithm: bagua_low_precision",
+        ),
+        (
+            (
+                COMPLETE,
+                "fleet={devices: [{profile: raspberry-pi-4b, count: 4, battery_wh: 1}]}",
+                "gossip={algorithm: bagua_low_precision}",
+            ),
+            "battery",
+        ),
+        (
+            (
+                *WHOLE_CYCLES,
+                COMPLETE,
+                "gossip={algorithm: bagua_low_precision, sites: 2}",
+                "training.optimizer.momentum_kind=quasi_global",
+            ),
+            "momentum_kind is quasi_global",
+        ),
+        (
+            (
+                *WHOLE_CYCLES,
+                COMPLETE,
+                "evaluation.gossip_rounds=2",
+                "gossip={algorithm: bagua_low_precision, sites: 2}",
+            ),
+            "whose averages take several rounds",
+        ),
+        (
+            (COMPLETE, "training.rounds=7", "gossip={algorithm: bagua_low_precision, sites: 2}"),
+            "training.rounds is 7; .* takes 3 rounds",
         ),
     ],
 )

@@ -32,7 +32,7 @@ def test_a_run_leaves_the_recorded_bits(name, tmp_path):
     for key, value in figures(run).items():  # also where floats have other bits
         near = {"abs": 0.1} if "accuracy" in key else {"rel": 0.02}
         assert value == pytest.approx(recorded["figures"][key], **near)
-    if machine() == RECORDED["machine"]:
+    if machine() == recorded.get("machine", RECORDED["machine"]):  # some were recorded elsewhere
         assert digests(run) == recorded["digests"]
 
 

@@ -68,6 +68,42 @@ def test_local_steps_are_foretold_in_the_mean(tmp_path):
             assert own[column].mean() == pytest.approx(mean, abs=1), column
 
 
+@pytest.mark.parametrize(
+    "gossip",
+    [
+        "{algorithm: bagua_low_precision}",
+        "{algorithm: bagua_low_precision, sites: [0, 0, 1, 1], bucket_bytes: 20000}",
+        "{algorithm: bagua_low_precision, sites: 1, local_steps: 2}",
+        "{algorithm: bagua_decentralized, sites: [0, 0, 0, 1], peers: shift_one}",
+        "{algorithm: bagua_decentralized, local_steps: 2}",
+    ],
+)
+def test_parts_of_devices_in_sites_and_their_messages_are_foretold(tmp_path, gossip):
+    """Leaders and members differ in work and bytes, and messages in length."""
+    twelve = ("training.epochs=null", "training.rounds=12", "topology={kind: complete}")
+    fleet = "fleet={devices: 4, profile: raspberry-pi-4b}"
+    scenario = small(tmp_path, *twelve, f"gossip={gossip}", fleet)
+    foretold = iteration_costs(scenario)
+    with (tmp_path / "log").open("w") as log:
+        console = Console(file=log)
+        run = run_scenario(prepare(scenario), tmp_path / "run", inline=True, console=console)
+    rounds = pd.read_parquet(run.path / "rounds.parquet")
+    for device in foretold.devices:
+        own = rounds[rounds["device"] == device.device]
+        assert own["sent_bytes"].mean() == device.sent_bytes
+        assert own["received_bytes"].mean() == device.received_bytes
+        assert own["messages_sent"].mean() == device.messages_sent
+        for column in ("macs_fp32", "elementwise_ops", "traffic_bytes"):
+            mean = getattr(device.work.total, column)
+            assert own[column].mean() == pytest.approx(mean, abs=3), column  # rounded by part
+    ends = rounds.pivot_table(index="round", columns="device", values="virtual_time_s")
+    period_s = (ends.loc[11] - ends.loc[5]).mean() / 6  # whole cycles of 1, 2, 3 or 4 rounds
+    if not (11 - 5) % foretold.studied.schedule.period:
+        assert period_s == pytest.approx(foretold.steady_state.period_s, rel=1e-6)
+    by_convention = run.summary["message_bytes_by_convention"]
+    assert by_convention == dict(foretold.message.by_convention)
+
+
 def test_a_fleet_works_and_sends_as_was_foretold(both):
     foretold, rounds, _ = both
     for device in foretold.devices:

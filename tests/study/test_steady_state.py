@@ -54,7 +54,9 @@ def device(num_devices, compute_s, *, air_s=0.1, latency_s=0.05, half_duplex=Fal
 
 def run(hardware, kind="directed_ring"):
     schedule = build_schedule(kind, len(hardware), seed=1)
-    return find_steady_state(hardware, schedule, lambda device, r: WORK, MESSAGE_BYTES, seed=1)
+    return find_steady_state(
+        hardware, schedule, lambda device, r: WORK, lambda *_: MESSAGE_BYTES, seed=1
+    )
 
 
 def test_equal_devices_take_step_air_and_latency():
@@ -127,7 +129,9 @@ def test_a_fleet_that_could_not_settle_says_so(monkeypatch):
 def test_with_local_steps_messages_count_as_often_as_they_are_sent(kind, every):
     hardware = [device(6, 1.0)] * 6
     schedule = Intermittent(build_schedule(kind, 6, seed=1), every)
-    found = find_steady_state(hardware, schedule, lambda device, r: WORK, MESSAGE_BYTES, seed=1)
+    found = find_steady_state(
+        hardware, schedule, lambda device, r: WORK, lambda *_: MESSAGE_BYTES, seed=1
+    )
     air_s = 0.1 * (2 if kind == "ring" else 1)  # of an exchange
     assert found.is_settled
     assert found.num_rounds % every == 0
@@ -139,7 +143,9 @@ def test_a_large_fleet_with_many_local_steps_is_seen_for_whole_exchanges(monkeyp
     monkeypatch.setattr(steady_state, "_MOST_EVENTS", 4 * 60 * 10)
     hardware = [device(10, 1.0)] * 10
     schedule = Intermittent(build_schedule("directed_ring", 10, seed=1), 60)
-    found = find_steady_state(hardware, schedule, lambda device, r: WORK, MESSAGE_BYTES, seed=1)
+    found = find_steady_state(
+        hardware, schedule, lambda device, r: WORK, lambda *_: MESSAGE_BYTES, seed=1
+    )
     assert found.num_rounds % 60 == found.warm_up_rounds % 60 == 0
     assert found.devices[0].air_s == pytest.approx(0.1 / 60)
 
@@ -158,7 +164,7 @@ def test_absences_by_a_plan_are_no_part_of_the_steady_state():
     absent = [device(2, 1.0, cycle=away), device(2, 2.0)]
     schedule = build_schedule("ring", 2, seed=0)
     first, second = (
-        find_steady_state(fleet, schedule, lambda *_: WORK, MESSAGE_BYTES, 1)
+        find_steady_state(fleet, schedule, lambda *_: WORK, lambda *_: MESSAGE_BYTES, 1)
         for fleet in (plain, absent)
     )
     assert first == second

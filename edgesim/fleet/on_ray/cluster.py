@@ -13,7 +13,13 @@ from ray.exceptions import RayError
 from rich.console import Console
 
 from edgesim.fleet.on_ray.own_ray import NAMESPACE, RAY_FAILURES, first_line, own_ray
-from edgesim.fleet.on_ray.placement import CPU_STEP, FleetError, Node
+from edgesim.fleet.on_ray.placement import (
+    CPU_STEP,
+    FleetError,
+    Node,
+    NoRoomError,
+    devices_by_node,
+)
 from edgesim.fleet.on_ray.shipping import (
     NEEDED,
     PACKAGES,
@@ -161,6 +167,18 @@ def cluster_nodes() -> list[Node]:
             )
         )
     return sorted(nodes, key=lambda node: node.node_id)
+
+
+def devices_of_nodes(num_devices: int) -> list[range]:
+    """Devices that fleet.placement: by_node starts on each node; nodes without any are left out.
+
+    Raises:
+        NoRoomError: no node offers a CPU.
+    """
+    nodes = [node for node in cluster_nodes() if node.num_cpus > 0]
+    if not nodes:
+        raise NoRoomError("no node of the cluster offers a CPU; add nodes")
+    return [devices for devices in devices_by_node(num_devices, nodes) if devices]
 
 
 def num_cluster_gpus() -> int:

@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from edgesim.assembly.budget import memory_of_devices
 from edgesim.assembly.build import make_task
 from edgesim.assembly.equipment import device_profiles
-from edgesim.assembly.gossip import averaging_rate, make_compressor
+from edgesim.assembly.gossip import averaging_rate, make_algorithm, make_compressor
 from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.data.shape import DataShape
 from edgesim.device.trainer import DivergedError
 from edgesim.fleet.recording.departures import departures
 from edgesim.fleet.recording.divergence import growth_warning
 from edgesim.fleet.recording.evaluation import CONSENSUS
+from edgesim.gossip.algorithm import message_layouts
 from edgesim.results.columns import (
     BATTERY_DEVICES,
     DEVICES,
@@ -167,7 +168,7 @@ def summarise(
         "device_accuracy_mean": sum(accuracies) / len(accuracies) if accuracies else None,
         "device_accuracy_max": max(accuracies, default=None),
         **totals,
-        "message_bytes_by_convention": dict(make_compressor(scenario).conventions(prepared.layout)),
+        "message_bytes_by_convention": _conventions(prepared),
         "index_entropy_bytes": num_shares * _index_entropy_bytes(prepared),
         "left_after_round": left,
         "left_because": _left_because(prepared, left),
@@ -252,6 +253,12 @@ def _left_because(prepared: PreparedRun, left: Mapping[str, int]) -> dict[str, s
         device: "plan" if (end := ends[device]) is not None and last + 1 >= end else "battery"
         for device, last in left.items()
     }
+
+
+def _conventions(prepared: PreparedRun) -> dict[str, int]:
+    """Bytes of a message by published conventions, of those that the compressor makes."""
+    algorithm = make_algorithm(prepared.scenario, prepared.layout, prepared.schedule)
+    return dict(algorithm.compressor.conventions(message_layouts(algorithm)[0]))
 
 
 def _index_entropy_bytes(prepared: PreparedRun) -> float:

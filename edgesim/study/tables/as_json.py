@@ -157,8 +157,8 @@ def _device(costs: IterationCosts, device: DeviceCosts) -> dict[str, Any]:
         "profile": profile.name if profile else None,
         "messages_sent": device.messages_sent,
         "messages_received": device.messages_received,
-        "sent_bytes": device.messages_sent * costs.message.encoded.total,
-        "received_bytes": device.messages_received * costs.message.encoded.total,
+        "sent_bytes": device.sent_bytes,
+        "received_bytes": device.received_bytes,
         "work": {name: asdict(work) for name, work in parts.items()},
         "memory": {
             "faithful": _memory(device.faithful_memory),

@@ -26,6 +26,7 @@ _PARTS = {
 _CONVENTIONS = {
     "reference": "reference code's convention",
     "paper_8bit": "paper's 8-bit convention",
+    "bagua": "Bagua's convention",
 }
 
 
@@ -129,7 +130,15 @@ def message_table(costs: IterationCosts) -> Table:
         ("encoded, total", counts.total),
         *((_CONVENTIONS[name], size) for name, size in message.by_convention.items()),
     ]
-    notes = ["Conventions: docs/reference.md, sections 3.6 and 6."] if message.by_convention else []
+    notes = []
+    if message.by_convention:
+        notes.append("Conventions: docs/reference.md, sections 3.6, 6 and 7.")
+    is_only_kind = device.sent_bytes == times * counts.total
+    if not is_only_kind:
+        notes.append(
+            f"The device sends {plain(times)} messages in an iteration, some of them within its "
+            f"site in fp32: {with_unit(device.sent_bytes, 'B')} in all."
+        )
     if not message.is_exact:
         notes.append(
             "Encoded was Gaussian noise: other vectors of this size take some bytes more or less. "
@@ -138,8 +147,11 @@ def message_table(costs: IterationCosts) -> Table:
         )
     return Table(
         f"messages, {_whose(costs, device)}",
-        ("", "one, on one edge", f"an iteration, {plain(times)} sent"),
-        tuple((name, with_unit(size, "B"), with_unit(size * times, "B")) for name, size in lines),
+        ("", "one, on one edge", *((f"an iteration, {plain(times)} sent",) * is_only_kind)),
+        tuple(
+            (name, with_unit(size, "B"), *((with_unit(size * times, "B"),) * is_only_kind))
+            for name, size in lines
+        ),
         tuple(notes),
     )
 
