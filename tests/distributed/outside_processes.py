@@ -15,12 +15,15 @@ import sys
 from pathlib import Path
 
 import torch
+import torch._dynamo
 from torch import distributed as dist
 from torch import multiprocessing as mp
 from torch import nn
 
 import edgesim
-import edgesim.distributed.around  # before the processes part
+
+# As torch._dynamo, which optimizers import at their first step: once, before the processes part.
+import edgesim.distributed.around
 
 NUM_PROCESSES = 4
 

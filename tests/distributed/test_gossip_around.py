@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import yaml
 from outside_processes import NUM_PROCESSES
 from rich.console import Console
 from small_fleets import outcome, prepared
@@ -76,7 +75,7 @@ def case_of(run, model):
     for parameter in model.parameters():  # tensors of their own, like any module's
         parameter.data = parameter.data.clone()
     return {
-        "scenario": yaml.safe_load(yaml.safe_dump(scenario.model_dump(mode="json"))),
+        "scenario": scenario.model_dump(mode="json", exclude_unset=True),
         "model": model,
         "batches": [
             [
