@@ -274,7 +274,10 @@ def _protocols() -> str:
 
 def _examples() -> str:
     """Each file of examples/, with a link to it."""
-    intro = "Each file is a whole part, with a scenario of the same name: `edgesim run adam.yaml`."
+    intro = (
+        "Each file is a whole part, with a scenario of the same name: `edgesim run adam.yaml`; "
+        "`outside.py` is a program, of {doc}`/outside`."
+    )
     parts = [intro]
     for path in sorted(_EXAMPLES.glob("*.*")):
         if path.suffix in _LANGUAGES:

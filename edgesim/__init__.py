@@ -8,6 +8,7 @@
     run.evaluations                                # tables of a run, with pandas
     run = edgesim.load_run("runs/quickstart-...")  # the same of a run that was made before
     results = edgesim.sweep("quickstart", {"grid": {"seed": [1, 2]}})  # many runs, compared
+    edgesim.gossip_around(model, optimizer, "quickstart")  # the same gossip in real processes
 
 A name is imported when it is first used: importing edgesim itself takes no time.
 """
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from edgesim.api.checks import Checked, validate
     from edgesim.api.costs import Costs, cost
     from edgesim.api.runs import resume, run
+    from edgesim.distributed.around import gossip_around
+    from edgesim.distributed.errors import GossipError
+    from edgesim.distributed.gossip import Gossip
     from edgesim.errors import EdgesimError, ScenarioError, ScenarioWarning
     from edgesim.fleet.recording.fleet_state import Sink
     from edgesim.results.evaluation import Evaluation
@@ -35,6 +39,9 @@ _HOMES = {
     "edgesim.api.checks": ("Checked", "validate"),
     "edgesim.api.costs": ("Costs", "cost"),
     "edgesim.api.runs": ("resume", "run"),
+    "edgesim.distributed.around": ("gossip_around",),
+    "edgesim.distributed.errors": ("GossipError",),
+    "edgesim.distributed.gossip": ("Gossip",),
     "edgesim.errors": ("EdgesimError", "ScenarioError", "ScenarioWarning"),
     "edgesim.fleet.recording.fleet_state": ("Sink",),
     "edgesim.results.evaluation": ("Evaluation",),
@@ -54,6 +61,8 @@ __all__ = [
     "Costs",
     "EdgesimError",
     "Evaluation",
+    "Gossip",
+    "GossipError",
     "MLflow",
     "Run",
     "Scenario",
@@ -67,6 +76,7 @@ __all__ = [
     "UnfinishedRunWarning",
     "cost",
     "dump_scenario",
+    "gossip_around",
     "load_run",
     "load_scenario",
     "load_sweep",

@@ -54,6 +54,7 @@ from topologies.schedules import (
     first_exchange,
     possible_receivers,
     possible_senders,
+    weight_by_sender,
 )
 from topologies.several_exchanges import (
     RingReduction,
@@ -153,4 +154,5 @@ __all__ = [
     "steps_before",
     "takes_step",
     "torus",
+    "weight_by_sender",
 ]

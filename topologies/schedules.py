@@ -275,6 +275,14 @@ def first_exchange(schedule: Schedule) -> int:
     return first
 
 
+def weight_by_sender(schedule: Schedule, device: int, round_index: int) -> dict[int, float]:
+    """Weights of the edges on which a device receives in a round, by sender."""
+    return {
+        sender: dict(schedule.out_edges(sender, round_index))[device]
+        for sender in schedule.in_neighbors(device, round_index)
+    }
+
+
 def exchange_of(every: int, round_index: int) -> tuple[int, bool]:
     """The exchange that a round leads up to, and whether it is in this very round.
 

@@ -226,6 +226,11 @@ def make_optimizer(scenario: Scenario) -> Optimizer:
     return made
 
 
+def streams_of(scenario: Scenario, device: int) -> int:
+    """Number of the device whose random streams of training and gossip a device uses."""
+    return 0 if scenario.training.device_seeds == "shared" else device
+
+
 def make_learning_rates(scenario: Scenario) -> LearningRates:
     """Learning rate by epoch.
 

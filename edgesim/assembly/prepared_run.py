@@ -79,7 +79,7 @@ class PreparedRun:
             digest.update(f"{key} {part.digest}".encode())
         for indices in self.indices:  # a partition may read files and columns
             digest.update(np.array([len(indices), *indices], np.int64).data)
-        for path in _paths_in(scenario.topology.model_dump()):
+        for path in paths_in(scenario.topology.model_dump()):
             digest.update(path.read_bytes())
         digest.update(self._used.data)
         for samples in (self._train_samples, self.test_samples()):
@@ -174,7 +174,7 @@ class PreparedRun:
         return self._of_test(np.unique(np.concatenate(self.held_out)))
 
 
-def _paths_in(options: object) -> Iterator[Path]:
+def paths_in(options: object) -> Iterator[Path]:
     """Files that a topology is read from."""
     match options:
         case {**keys}:
@@ -182,7 +182,7 @@ def _paths_in(options: object) -> Iterator[Path]:
                 if key == "path" and isinstance(value, str):
                     yield Path(value)
                 else:
-                    yield from _paths_in(value)
+                    yield from paths_in(value)
         case list() | tuple():
             for option in options:
-                yield from _paths_in(option)
+                yield from paths_in(option)

@@ -227,6 +227,20 @@ def message_checksum(data: bytes | bytearray | memoryview) -> int:
     return zlib.crc32(view[HEADER.size : body_at], checksum)
 
 
+def announced_bytes(head: bytes | bytearray | memoryview | NDArray[np.uint8]) -> int:
+    """Length of a message that begins with `head`, of `HEADER.size` bytes, as it says itself.
+
+    For a receiver of a stream of bytes; `decode` checks the message.
+
+    Raises:
+        WireError: no message begins so.
+    """
+    header = _Header._make(HEADER.unpack(bytes(head)))
+    if header.magic != MAGIC or header.message_bytes <= HEADER.size:
+        raise WireError(f"no message begins with {bytes(head[:8])!r}")
+    return header.message_bytes
+
+
 def decode(
     data: bytes | bytearray | memoryview | NDArray[np.uint8],
     layout: ParameterLayout,

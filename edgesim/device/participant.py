@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -27,6 +26,7 @@ from edgesim.gossip.algorithm import (
     OutEdge,
     Place,
     Share,
+    finite_shares_,
     for_device,
     starting_state,
 )
@@ -35,7 +35,7 @@ from edgesim.hardware.work import Work
 from edgesim.results.columns import RoundReport
 from edgesim.storage.state_tree import Arrays, pack, restore_, unpack
 from edgesim.streams import StreamPurpose, stream
-from topologies import Schedule, first_exchange, takes_step
+from topologies import Schedule, first_exchange, takes_step, weight_by_sender
 
 
 class Participant:
@@ -90,7 +90,8 @@ class Participant:
             num_samples=trainer.num_samples,
             steps_first=takes_step(schedule, index, 0),
         )
-        self.gossip_state = starting_state(algorithm, x, _in_weights(schedule, index), place)
+        in_weights = weight_by_sender(schedule, index, first_exchange(schedule))
+        self.gossip_state = starting_state(algorithm, x, in_weights, place)
         self._with_costs_of_device = for_device(algorithm, index)
         self.outbox = Outbox(index, algorithm.name, meter)
         self.figures: RoundFigures | None = None
@@ -160,11 +161,9 @@ class Participant:
         ]
         rng = stream(self.seed, StreamPurpose.COMPRESS, self._streams_of, round_index)
         try:
-            shares = self.algorithm.send_(self.gossip_state, out_edges, rng)
+            shares = finite_shares_(self.algorithm, self.gossip_state, out_edges, rng)
         except NonFiniteEntryError as error:
-            raise self._diverged(str(error)) from error
-        if not all(np.isfinite(share.payload.values).all() for share in shares):
-            raise self._diverged("a value to be sent is not finite")
+            raise DivergedError.of(self.trainer.label, self.round_index, str(error)) from error
         return [
             self.outbox.write(
                 (own if share.address is None else share.address, share.peer),
@@ -177,9 +176,6 @@ class Participant:
             )
             for share in shares
         ]
-
-    def _diverged(self, what: str) -> DivergedError:
-        return DivergedError.of(self.trainer.label, self.round_index, what)
 
     def mix_in(self, messages: Sequence[Message]) -> None:
         """Absorb messages in the given order."""
@@ -245,12 +241,3 @@ class Participant:
         self.trainer.restore(state["trainer"], arrays)
         if self.meter is not None:
             self.meter.restore(state["meter"])
-
-
-def _in_weights(schedule: Schedule, device: int) -> dict[int, float]:
-    """Weight of each in-edge of the first exchange, by sender."""
-    first = first_exchange(schedule)
-    return {
-        sender: dict(schedule.out_edges(sender, first))[device]
-        for sender in schedule.in_neighbors(device, first)
-    }

@@ -23,6 +23,7 @@ import numpy as np
 from torch import Tensor
 
 from edgesim.compression.compressors import Compressor
+from edgesim.compression.errors import NonFiniteEntryError
 from edgesim.compression.payload import Payload
 from edgesim.hardware.work import Work
 from edgesim.learning.parameters import ParameterLayout
@@ -361,6 +362,23 @@ def starting_state(
     """
     init_at: Callable[..., State] | None = getattr(algorithm, "init_at", None)
     return algorithm.init(x, in_weights) if init_at is None else init_at(x, in_weights, place)
+
+
+def finite_shares_(
+    algorithm: Algorithm[State],
+    state: State,
+    out_edges: Sequence[OutEdge],
+    rng: np.random.Generator,
+) -> list[Share]:
+    """Shares that an algorithm sends, as `Algorithm.send_` makes them.
+
+    Raises:
+        NonFiniteEntryError: a value to be sent is not finite: the training has diverged.
+    """
+    shares = algorithm.send_(state, out_edges, rng)
+    if not all(np.isfinite(share.payload.values).all() for share in shares):
+        raise NonFiniteEntryError("a value to be sent is not finite")
+    return shares
 
 
 def disagreement(algorithm: Form) -> Disagreement:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from edgesim.learning.parameters import ParameterLayout
+from edgesim.learning.parameters import ParameterLayout, trainable_first
 from edgesim.learning.tasks import CLASSIFICATION, Task
 
 CPU = torch.device("cpu")
@@ -73,7 +73,7 @@ class FlatModel:
         self.around_step = around_step
         self.leaf_modules = nn.ModuleList(m for m in model.modules() if not any(m.children()))
         self._device = device
-        named = sorted(model.named_parameters(), key=lambda pair: not pair[1].requires_grad)
+        named = trainable_first(model)
         self.layout = ParameterLayout.of(named)
         self.num_trainable = sum(p.numel() for _, p in named if p.requires_grad)
         self.parameters = torch.cat([p.detach().reshape(-1) for _, p in named])

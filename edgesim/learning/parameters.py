@@ -14,7 +14,15 @@ from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
+
+
+def trainable_first(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """Parameters of a model in the order of its flat vector, each with its name.
+
+    Those that have a gradient come first; the others are statistics that devices mix, too.
+    """
+    return sorted(model.named_parameters(), key=lambda pair: not pair[1].requires_grad)
 
 
 @dataclass(frozen=True)

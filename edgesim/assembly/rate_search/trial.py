@@ -22,7 +22,7 @@ from edgesim.gossip.algorithm import Algorithm, GossipState, OutEdge, Share
 from edgesim.hardware.free_clock import MessageKey
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.streams import StreamPurpose, stream, torch_seed
-from topologies import OutEdges, Schedule, first_exchange
+from topologies import OutEdges, Schedule, first_exchange, weight_by_sender
 
 TOGETHER = 1e-3  # distance at which devices count as together; float32 reaches 1e-6
 APART = 30.0  # distance at which they count as diverging: the first messages add some
@@ -113,10 +113,7 @@ class _Gossip:
         self._states: list[GossipState] = [
             algorithm.init(
                 start_ND[device].clone(),
-                {
-                    sender: dict(schedule.out_edges(sender, first))[device]
-                    for sender in schedule.in_neighbors(device, first)
-                },
+                weight_by_sender(schedule, device, first),
             )
             for device in range(schedule.num_devices)
         ]

@@ -6,7 +6,13 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Protocol
 
-from edgesim.assembly.build import DataSpec, TrainingPlan, make_learning_rates, make_optimizer
+from edgesim.assembly.build import (
+    DataSpec,
+    TrainingPlan,
+    make_learning_rates,
+    make_optimizer,
+    streams_of,
+)
 from edgesim.assembly.equipment import device_hardware
 from edgesim.assembly.gossip import make_algorithm
 from edgesim.assembly.own_data import batch_transform
@@ -70,7 +76,7 @@ def make_devices(plan: DevicePlan, shards: Mapping[int, Shard], initial: FlatMod
                 num_rounds=plan.training.num_rounds,
                 x=initial.parameters.cpu().clone(),
                 meter=meter,
-                streams_of=_streams_of(scenario, index),
+                streams_of=streams_of(scenario, index),
             )
 
         return make_device(scenario, hardware, index, participant_of)
@@ -78,18 +84,13 @@ def make_devices(plan: DevicePlan, shards: Mapping[int, Shard], initial: FlatMod
     return [device_of(index, shard) for index, shard in shards.items()]
 
 
-def _streams_of(scenario: Scenario, device: int) -> int:
-    """Number of the device whose random streams of training this one uses."""
-    return 0 if scenario.training.device_seeds == "shared" else device
-
-
 def _make_trainer(
     plan: DevicePlan, shard: Shard, initial: FlatModel, device: int, steps_on: str
 ) -> Trainer:
     scenario = plan.scenario
-    streams_of = _streams_of(scenario, device)
+    streams = streams_of(scenario, device)
     return Trainer(
-        device=streams_of,
+        device=streams,
         label=scenario.fleet.label(device),
         seed=scenario.seed,
         batches=BatchStream(
@@ -99,7 +100,7 @@ def _make_trainer(
             plan.data.mean,
             plan.data.std,
             scenario.seed,
-            streams_of,
+            streams,
             batch_transform(scenario.data),
         ),
         optimizer=make_optimizer(scenario),

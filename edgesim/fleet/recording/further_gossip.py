@@ -26,7 +26,7 @@ from edgesim.gossip.algorithm import (
 from edgesim.results.snapshot import Snapshot
 from edgesim.storage.state_tree import restore_
 from edgesim.streams import StreamPurpose, stream
-from topologies import Schedule, first_exchange
+from topologies import Schedule, first_exchange, weight_by_sender
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +68,7 @@ class FurtherGossip:
     def _state_of(self, snapshot: Snapshot) -> GossipState:
         """State of a device in tensors of its own."""
         first, device = first_exchange(self.schedule), snapshot.device
-        in_weights = {
-            sender: dict(self.schedule.out_edges(sender, first))[device]
-            for sender in self.schedule.in_neighbors(device, first)
-        }
+        in_weights = weight_by_sender(self.schedule, device, first)
         place = Place(index=device, num_devices=self.schedule.num_devices, num_samples=1)
         state: GossipState = starting_state(self.algorithm, snapshot.x.clone(), in_weights, place)
         assert snapshot.gossip is not None, "kept where further gossip is asked for"

@@ -1,0 +1,1 @@
+"""Gossip outside the emulator: among processes of `torch.distributed`, around any training."""

@@ -1,0 +1,151 @@
+"""What the processes of a group agree on: a scenario's graphs, algorithm and random streams."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+from edgesim.api.scenarios import ScenarioLike, read_scenario
+from edgesim.assembly.build import make_optimizer, name_devices
+from edgesim.assembly.equipment import has_batteries
+from edgesim.assembly.gossip import make_algorithm
+from edgesim.assembly.prepared_run import paths_in
+from edgesim.assembly.rate_search.search import needs_search
+from edgesim.errors import ScenarioError
+from edgesim.gossip.algorithm import Algorithm, message_layouts
+from edgesim.learning.parameters import ParameterLayout
+from edgesim.scenario.own_parts import own_parts
+from edgesim.scenario.schema import Scenario
+from topologies import Schedule
+
+DIGEST_BYTES = 16
+
+_OF_GOSSIP = ("seed", "topology", "gossip")
+# Of a mapping without them. No result depends on them: data, model and training are the caller's.
+_PLACEHOLDERS: Mapping[str, object] = {
+    "name": "outside",
+    "data": {"source": "digits", "partition": {"kind": "iid"}, "batch_size": 1},
+    "model": {"name": "small_cnn"},
+    "training": {"epochs": 1, "optimizer": {"lr": 1.0}},
+}
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What is the same in all processes.
+
+    Attributes:
+        scenario: whose sections topology and gossip hold.
+        schedule: which graph holds in which round.
+        algorithm: of gossip.
+    """
+
+    scenario: Scenario
+    schedule: Schedule
+    algorithm: Algorithm[Any]
+
+    @property
+    def steps_on_model(self) -> bool:
+        """Whether a step of the optimizer moves z = x/u, and not x."""
+        return self.scenario.training.optimizer.step_on == "model"
+
+    @property
+    def message_layouts(self) -> dict[int, ParameterLayout]:
+        """Layouts of the vectors in messages, by their digests."""
+        return {layout.digest: layout for layout in message_layouts(self.algorithm)}
+
+    def digest(self) -> bytes:
+        """Digest of all that the processes must agree on; folders of files may differ."""
+        scenario = self.scenario
+        sections = scenario.model_dump(mode="json", include=set(_OF_GOSSIP))
+        digest = blake2b(digest_size=DIGEST_BYTES)
+        digest.update(json.dumps(_without_folders(sections)).encode())
+        digest.update(repr((scenario.training.device_seeds, self.steps_on_model)).encode())
+        digest.update(repr((self.algorithm.layout.names, self.algorithm.layout.shapes)).encode())
+        for key, part in own_parts(scenario.gossip):
+            digest.update(f"{key} {part.digest}".encode())
+        for path in paths_in(scenario.topology.model_dump()):
+            digest.update(path.read_bytes())
+        return digest.digest()
+
+
+def read_rules(
+    given: ScenarioLike,
+    overrides: Mapping[str, object],
+    layout: ParameterLayout,
+    num_processes: int,
+) -> Rules:
+    """Rules of a scenario, for a group of processes that train a model of this layout.
+
+    Args:
+        given: as `edgesim.run` takes it; a mapping needs `topology` and `gossip` alone.
+        overrides: as `edgesim.run` takes them.
+        layout: of the model.
+        num_processes: of the group.
+
+    Raises:
+        ScenarioError: the scenario can't be used, or not by processes.
+    """
+    if isinstance(given, Mapping):
+        given = {**_PLACEHOLDERS, "fleet": {"devices": num_processes}, **given}
+    scenario = read_scenario(given, overrides, ("group", "num_samples"))
+    _check(scenario, num_processes)
+    scenario, schedule = name_devices(scenario)
+    return Rules(scenario, schedule, make_algorithm(scenario, layout, schedule))
+
+
+def _check(scenario: Scenario, num_processes: int) -> None:
+    """Refuse what processes that train in lockstep can't do.
+
+    Raises:
+        ScenarioError: says for which key, and the remedy.
+    """
+    fleet = scenario.fleet
+    if fleet.num_devices != num_processes:
+        raise ScenarioError(
+            f"fleet.devices is {fleet.num_devices}, but the group has {num_processes} processes; "
+            f"start {fleet.num_devices}, or override it: fleet__devices={num_processes}"
+        )
+    if not fleet.rules.waits_for_all:
+        raise ScenarioError(
+            f"fleet.pace is {fleet.pace}; processes exchange messages in lockstep: set lockstep"
+        )
+    if fleet.churn is not None:
+        raise ScenarioError(
+            "fleet.churn is set; every process takes part in every round: remove it"
+        )
+    if has_batteries(scenario):
+        raise ScenarioError(
+            "a device has a battery and leaves when it is empty, which a process can't; set "
+            "battery_wh: plugged_in"
+        )
+    if needs_search(scenario):
+        raise ScenarioError(
+            "gossip.averaging_rate is auto, which is found for the scenario's own data and model; "
+            "give a number, such as the one that `edgesim validate` prints"
+        )
+    if (participation := getattr(scenario.gossip, "participation", 1.0)) < 1:
+        raise ScenarioError(
+            f"gossip.participation is {participation:g}; every process has a model and "
+            "takes every step: set 1"
+        )
+    if make_optimizer(scenario).kept_in_gossip:
+        raise ScenarioError(
+            "training.optimizer follows how gossip moves the model, which no optimizer of torch "
+            "does; choose a kind without, such as sgd with momentum_kind: local"
+        )
+
+
+def _without_folders(value: object) -> object:
+    """A JSON value in which paths are the names of their files."""
+    match value:
+        case str():
+            return value.rpartition("/")[2]
+        case dict():
+            return {key: _without_folders(inner) for key, inner in value.items()}
+        case list():
+            return [_without_folders(inner) for inner in value]
+    return value
