@@ -23,12 +23,14 @@ from edgesim.quant.rounding_noise import rounding_noise
 
 CODES = 255  # the largest code of 8 bits
 LARGEST_WEIGHT_CODE = 127  # symmetric codes: -128 is not used
-SMALLEST_SCALE = 1e-8  # reference.md, section 1.1: a constant tensor has no range
+SMALLEST_SCALE = 1e-8  # of weights; of grids with offset: reference.md, section 1.1
+SMALLEST_INTEGER_SCALE = 1e-30  # of grids with a zero point: keeps 1 / s finite where all is zero
 LARGEST_RANGE = 3.4e38  # about the largest float32 number
 
 # Operations on float32 scalars round to float32, as those of all back ends do.
 _ZERO, _ONE, _STEPS = np.float32(0), np.float32(1), np.float32(CODES)
 _SMALLEST_SCALE = np.float32(SMALLEST_SCALE)
+_SMALLEST_INTEGER_SCALE = np.float32(SMALLEST_INTEGER_SCALE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,9 @@ class Grid:
 def grid_of(low: float, high: float, *, has_integer_zero: bool) -> Grid:
     """The grid of a range of numbers.
 
+    With an integer zero the scale follows the range however small it is: gradients of single tokens
+    are below 1e-6. The reference code's grid has steps of 1e-8 or more.
+
     Args:
         low: smallest number of the range, finite, float32.
         high: largest number.
@@ -98,7 +103,8 @@ def grid_of(low: float, high: float, *, has_integer_zero: bool) -> Grid:
     lowest, highest = np.float32(low), np.float32(high)
     if has_integer_zero:
         lowest, highest = min(lowest, _ZERO), max(highest, _ZERO)
-    scale = max((highest - lowest) / _STEPS, _SMALLEST_SCALE)
+    smallest = _SMALLEST_INTEGER_SCALE if has_integer_zero else _SMALLEST_SCALE
+    scale = max((highest - lowest) / _STEPS, smallest)
     if not has_integer_zero and lowest:
         return Grid(float(scale), 0.0, float(lowest))
     zero_point = round(float(-lowest * (_ONE / scale)))
@@ -116,6 +122,49 @@ class Quantized:
 
     codes: Tensor
     grid: Grid
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedRows:
+    """An 8-bit tensor whose rows, along the last axis, have grids of their own.
+
+    Attributes:
+        codes: uint8, shape (R, C), contiguous.
+        grids: of the R rows: scale, zero point and offset, as in `Grid`; float32, shape (R, 3).
+    """
+
+    codes: Tensor
+    grids: Tensor
+
+    def dequantize(self) -> Tensor:
+        """The numbers that the codes stand for, float32, shape (R, C)."""
+        scale, zero_point, offset = self.grids.split(1, dim=1)
+        return (self.codes - zero_point).mul_(scale).add_(offset)
+
+
+def quantize_rows(x_RC: Tensor, seed: int | None, *, has_integer_zero: bool) -> QuantizedRows:
+    """Codes of each row on the grid of its extremes, as `Grid.quantize` gives them.
+
+    Args:
+        x_RC: contiguous, float32, finite.
+        seed: of stochastic rounding; noise is that of an entry's place in the whole tensor.
+        has_integer_zero: as of `grid_of`.
+    """
+    lowest, highest = torch.aminmax(x_RC, dim=1, keepdim=True)
+    if has_integer_zero:
+        lowest, highest = lowest.clamp(max=0), highest.clamp(min=0)
+    smallest = SMALLEST_INTEGER_SCALE if has_integer_zero else SMALLEST_SCALE
+    scale = ((highest - lowest) / CODES).clamp_(min=smallest)
+    inverse, zero = scale.reciprocal(), torch.zeros_like(scale)
+    zero_point = (-lowest * inverse).round_().clamp_(0, CODES) if has_integer_zero else zero
+    offset = zero if has_integer_zero else lowest
+    steps = (x_RC - offset).mul_(inverse).add_(zero_point)
+    if seed is None:
+        steps.round_()
+    else:
+        steps.add_(rounding_noise(x_RC.numel(), seed, x_RC.device).view(x_RC.shape)).floor_()
+    codes = steps.clamp_(0, CODES).to(torch.uint8)
+    return QuantizedRows(codes, torch.cat([scale, zero_point, offset], dim=1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import Literal, Protocol
 
 from torch import Tensor
 
-from edgesim.quant.affine import Grid, Quantized, QuantizedWeight
+from edgesim.quant.affine import Grid, Quantized, QuantizedRows, QuantizedWeight
 
 Gate = Literal["sigmoid", "hard_sigmoid"]
 Range = tuple[float, float]
@@ -139,6 +139,13 @@ class Arithmetic(Protocol):
         """As `quantize_by_samples`, on the grid of the `full_range`."""
         ...
 
+    def quantize_by_rows(self, x: Tensor, seed: int | None) -> tuple[QuantizedRows, Range]:
+        """Codes as `affine.quantize_rows` gives them, of rows along the last axis; `full_range`.
+
+        If the range is not finite, codes and grids are undefined.
+        """
+        ...
+
     def requantize_whole(self, x: Tensor, seed: int | None) -> tuple[Tensor, Range]:
         """`x` rounded by `quantize_whole` and dequantized, and its range."""
         ...
@@ -240,7 +247,7 @@ class Arithmetic(Protocol):
         ...
 
     def layer_norm_backward(
-        self, x: Quantized, gamma: Tensor, saved: tuple[Tensor, ...], g: Quantized
+        self, x: Quantized, gamma: Tensor, saved: tuple[Tensor, ...], g: QuantizedRows
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients for g, at the input and at the parameters as they were used."""
         ...

@@ -115,7 +115,7 @@ class _LayerNorm(Function):
     @once_differentiable
     def backward(ctx: _LayerNormContext, g: Tensor) -> tuple[Tensor | None, ...]:
         codes, gamma_hat, *saved = ctx.saved_tensors
-        g_8 = ctx.step.quantize_gradient(g.contiguous())
+        g_8 = ctx.step.quantize_gradient_by_rows(g.contiguous())
         x = Quantized(codes, ctx.grid)
         gradients = ctx.step.arithmetic.layer_norm_backward(x, gamma_hat, tuple(saved), g_8)
         return *gradients, None, None, None

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgesim.quant.affine import Grid, Quantized, QuantizedWeight
+from edgesim.quant.affine import Grid, Quantized, QuantizedRows, QuantizedWeight
 from edgesim.quant.arithmetic import (
     Form,
     Geometry,
@@ -28,6 +28,7 @@ from edgesim.quant.kernels.norms import layer_norm, range_batch_norm, range_evon
 from edgesim.quant.kernels.products import matrix_product
 from edgesim.quant.kernels.products.native import dot_product_is_native
 from edgesim.quant.kernels.rounding import quantize
+from edgesim.quant.kernels.rounding.quantize_rows import quantize_rows
 from edgesim.quant.kernels.rounding.quantize_weights import quantize_weights
 from edgesim.quant.kernels.weight_gradient.weight_gradient import WeightGradient
 from edgesim.quant.range_batch_norm_formulas import chunking
@@ -86,6 +87,13 @@ class Int8Cpu:
         """Codes of x on the grid of its `full_range`, and that range."""
         codes = np.empty(x.shape, np.uint8)
         return _quantized(codes, quantize.quantize_whole(x.numpy(), seed, codes))
+
+    def quantize_by_rows(self, x: Tensor, seed: int | None) -> tuple[QuantizedRows, Range]:
+        """Codes of each row on the grid of its extremes, and the `full_range`."""
+        rows = x.flatten(0, -2).numpy()
+        codes, grids = np.empty(rows.shape, np.uint8), np.empty((len(rows), 3), np.float32)
+        low, high = quantize_rows(rows, seed, codes, grids)
+        return QuantizedRows(torch.from_numpy(codes), torch.from_numpy(grids)), (low, high)
 
     def requantize_whole(self, x: Tensor, seed: int | None) -> tuple[Tensor, Range]:
         """`x` rounded by `quantize_whole` and dequantized, and its range."""
@@ -308,13 +316,18 @@ class Int8Cpu:
         return torch.from_numpy(y).view(x.codes.shape), saved
 
     def layer_norm_backward(
-        self, x: Quantized, gamma: Tensor, saved: tuple[Tensor, ...], g: Quantized
+        self, x: Quantized, gamma: Tensor, saved: tuple[Tensor, ...], g: QuantizedRows
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients for g."""
-        codes, g_codes = (c.codes.numpy().reshape(-1, x.codes.shape[-1]) for c in (x, g))
+        codes = x.codes.numpy().reshape(-1, x.codes.shape[-1])
         mean, r, r_hat = (row.numpy() for row in saved)
         gradients = layer_norm.layer_norm_backward(
-            codes, _array(x.grid), gamma.numpy(), (mean, r, r_hat), g_codes, _array(g.grid)
+            codes,
+            _array(x.grid),
+            gamma.numpy(),
+            (mean, r, r_hat),
+            g.codes.numpy(),
+            g.grids.numpy(),
         )
         g_x, g_gamma, g_beta = map(torch.from_numpy, gradients)
         return g_x.view(x.codes.shape), g_gamma, g_beta

@@ -9,7 +9,14 @@ from typing import assert_never
 import torch
 from torch import Tensor
 
-from edgesim.quant.affine import LARGEST_RANGE, Grid, Quantized, QuantizedWeight, grid_of
+from edgesim.quant.affine import (
+    LARGEST_RANGE,
+    Grid,
+    Quantized,
+    QuantizedRows,
+    QuantizedWeight,
+    grid_of,
+)
 from edgesim.quant.arithmetic import Arithmetic, Range
 from edgesim.quant.errors import NonFiniteError
 from edgesim.quant.rounding_noise import derive
@@ -88,6 +95,19 @@ class LayerStep:
             NonFiniteError: the gradient holds NaN or infinity.
         """
         quantized, extremes = self.arithmetic.quantize_whole(g, self.gradient_seed)
+        self.require_finite(extremes, "gradients")
+        return quantized
+
+    def quantize_gradient_by_rows(self, g: Tensor) -> QuantizedRows:
+        """Quantize a gradient at the output, each row on the grid from its minimum to its maximum.
+
+        For operations on single rows, along the last axis: a row with large gradients, as that of
+        the token that a classifier reads, does not take the others' precision.
+
+        Raises:
+            NonFiniteError: the gradient holds NaN or infinity.
+        """
+        quantized, extremes = self.arithmetic.quantize_by_rows(g, self.gradient_seed)
         self.require_finite(extremes, "gradients")
         return quantized
 

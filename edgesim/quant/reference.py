@@ -22,8 +22,10 @@ from edgesim.quant.affine import (
     LARGEST_RANGE,
     Grid,
     Quantized,
+    QuantizedRows,
     QuantizedWeight,
     grid_of,
+    quantize_rows,
     quantize_weight,
 )
 from edgesim.quant.arithmetic import (
@@ -74,6 +76,11 @@ class Reference:
     def quantize_whole(self, x: Tensor, seed: int | None) -> tuple[Quantized, Range]:
         """Codes of x on the grid of its `full_range`, and that range."""
         return self._quantize_in(self.full_range(x), x, seed)
+
+    def quantize_by_rows(self, x: Tensor, seed: int | None) -> tuple[QuantizedRows, Range]:
+        """Codes of each row on the grid of its extremes, and the `full_range`."""
+        rows = quantize_rows(x.flatten(0, -2), seed, has_integer_zero=self._has_integer_zero)
+        return rows, self.full_range(x)
 
     def requantize_whole(self, x: Tensor, seed: int | None) -> tuple[Tensor, Range]:
         """`x` rounded by `quantize_whole` and dequantized, and its range."""
@@ -242,13 +249,12 @@ class Reference:
         return y_RC.view(x.codes.shape), (saved.mean, saved.r, saved.r_hat)
 
     def layer_norm_backward(
-        self, x: Quantized, gamma: Tensor, saved: tuple[Tensor, ...], g: Quantized
+        self, x: Quantized, gamma: Tensor, saved: tuple[Tensor, ...], g: QuantizedRows
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients for g."""
         q_RC = x.grid.centered(x.codes).flatten(0, -2)
-        g_RC = g.grid.dequantize(g.codes).flatten(0, -2)
         g_x, g_gamma, g_beta = layer_norm.backward(
-            q_RC, x.grid.factor, gamma, layer_norm.Saved(*saved), g_RC
+            q_RC, x.grid.factor, gamma, layer_norm.Saved(*saved), g.dequantize()
         )
         return g_x.view(x.codes.shape), g_gamma, g_beta
 

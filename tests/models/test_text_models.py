@@ -7,14 +7,29 @@ import torch
 from torch import nn
 
 from edgesim.data.errors import DataError
+from edgesim.models.eight_bit import EightBit
 from edgesim.models.errors import ModelError
+from edgesim.models.in_eight_bits import replace_layers_
 from edgesim.models.text.attention import AttentionProducts
 from edgesim.models.text.encoder import distilbert, encoder
+from edgesim.quant.backends import make_backend
+from edgesim.quant.layers import name_layers_, seed_rounding_
+from edgesim.quant.settings import QuantizationSettings
 
 transformers = pytest.importorskip("transformers", reason="pip install 'edgesim[text]'")
 
 TINY = {"vocabulary": 50, "layers": 2, "width": 16, "heads": 2, "hidden": 24, "positions": 12}
 KINDS = ["distilbert", "bert"]
+SETTINGS = QuantizationSettings(
+    zero_point="integer",
+    weight_range="per_tensor",
+    weight_gradient="fp32",
+    activation_rounding="nearest",
+    evaluation_rounding="nearest",
+    gradient_rounding="stochastic",
+    ranges="local",
+    range_momentum=0.1,
+)
 
 
 def rows(num_samples=3, length=8, seed=0):
@@ -148,3 +163,27 @@ def test_a_folder_without_an_encoder_is_refused_in_one_line(tmp_path, folders):
             encoder((2, 8), 4, encoder=str(tmp_path))
         assert "\n" not in str(caught.value)
         (tmp_path / name).write_bytes((folders["bert"] / name).read_bytes())
+
+
+def test_tokens_that_the_classifier_does_not_read_keep_their_gradients_in_8_bits():
+    """A classifier reads the first token; gradients of the others are tens of times smaller."""
+    tokens = torch.randint(4, 50, (16, 12), generator=torch.Generator().manual_seed(0))
+    tokens[:, 0] = 2  # the first mark of each text
+    inputs, labels = torch.stack([tokens, torch.ones_like(tokens)], dim=1), torch.arange(16) % 4
+    found = []
+    for precision in ("fp32", "int8"):
+        with torch.random.fork_rng():
+            torch.manual_seed(3)
+            model = distilbert((2, 12), 4, **TINY, dropout=0)
+        if precision == "int8":
+            arithmetic = make_backend("reference", SETTINGS)
+            layers = EightBit("range_evonorm", arithmetic, SETTINGS, conv_bias=True)
+            model, _ = replace_layers_(model, layers)
+            name_layers_(model)
+            seed_rounding_(model, 7)
+        nn.functional.cross_entropy(model(inputs), labels).backward()
+        found.append(model.model.distilbert.embeddings.word_embeddings.weight.grad)
+    exact, rounded = found
+    size = exact.norm(dim=1)
+    assert size[4:].max() < size[2] / 20
+    assert torch.cosine_similarity(exact[4:].flatten(), rounded[4:].flatten(), dim=0) > 0.95

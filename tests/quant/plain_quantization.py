@@ -58,7 +58,7 @@ def grid_of(low: float, high: float, *, has_integer_zero: bool = True) -> Grid:
     if not has_integer_zero:
         return Grid(float(max((hi - lo) / F(255), F(1e-8))), 0.0, float(lo))
     lo, hi = min(lo, F(0)), max(hi, F(0))
-    scale = max((hi - lo) / F(255), F(1e-8))
+    scale = max((hi - lo) / F(255), F(1e-30))
     return Grid(float(scale), float(np.clip(np.rint(-lo * (F(1) / scale)), 0, 255)), 0.0)
 
 

@@ -13,7 +13,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from edgesim.quant.affine import Grid, grid_of, quantize_weight
+from edgesim.quant.affine import Grid, grid_of, quantize_rows, quantize_weight
 
 EPS = 2.0**-23  # distance of neighbouring float32 numbers, relative
 NUMBERS = st.floats(-(2.0**100), 2.0**100, width=32, allow_subnormal=False)
@@ -168,16 +168,59 @@ def test_constant_tensors_are_exact_with_a_float_offset(constant):
 @given(NUMBERS)
 def test_constant_tensors_are_exact_to_rounding_with_an_integer_zero(constant):
     """They are an end of the range, the other one being zero."""
-    assume(abs(constant) > 255e-8 or constant == 0)
+    assume(abs(constant) > 255e-30 or constant == 0)
     grid = grid_of(constant, constant, has_integer_zero=True)
     back = grid.dequantize(grid.quantize(torch.full((5,), constant), None))
     np.testing.assert_allclose(back.numpy(), constant, rtol=2 * EPS)
 
 
-@ZERO_POINTS
 @pytest.mark.parametrize("extremes", [(0.0, 0.0), (-1e-12, 1e-12), (0.0, 255e-9)])
-def test_steps_are_never_smaller_than_the_smallest(integer_zero, extremes):
-    assert grid_of(*extremes, has_integer_zero=integer_zero).scale == np.float32(1e-8)
+def test_steps_with_a_float_offset_are_those_of_the_reference_code_also_where_they_are_coarse(
+    extremes,
+):
+    assert grid_of(*extremes, has_integer_zero=False).scale == np.float32(1e-8)
+
+
+def test_steps_with_an_integer_zero_are_finite_where_all_is_zero():
+    grid = grid_of(0.0, 0.0, has_integer_zero=True)
+    assert grid.scale == np.float32(1e-30)
+    assert np.isfinite(np.float32(1) / np.float32(grid.scale))
+
+
+@pytest.mark.parametrize("power", [-80, -40, -30, 20])
+@pytest.mark.parametrize("extremes", [(-0.75, 0.25), (0.0, 1.5), (-3.0, -1.0)])
+def test_an_integer_grid_scales_with_its_range_so_that_tiny_gradients_keep_their_digits(
+    extremes, power
+):
+    """A power of two changes no digit: codes are the same, numbers are multiplied."""
+    factor = 2.0**power
+    low, high = extremes
+    x = torch.linspace(low, high, 100)
+    grid = grid_of(low, high, has_integer_zero=True)
+    tiny = grid_of(low * factor, high * factor, has_integer_zero=True)
+    assert tiny == Grid(grid.scale * factor, grid.zero_point, 0.0)
+    for seed in (None, 1):
+        assert torch.equal(tiny.quantize(x * factor, seed), grid.quantize(x, seed))
+
+
+@ZERO_POINTS
+@pytest.mark.parametrize("seed", [None, 5])
+def test_rows_are_quantized_on_grids_of_their_own_with_the_noise_of_their_place(integer_zero, seed):
+    sizes = torch.tensor([1e-12, 1.0, 0.0, 1e6, -3.0])[:, None]
+    x = torch.randn(5, 7, generator=torch.Generator().manual_seed(2)) * sizes
+    rows = quantize_rows(x, seed, has_integer_zero=integer_zero)
+    assert rows.codes.dtype == torch.uint8
+    u = plain.noise(x.numel(), seed).reshape(x.shape) if seed is not None else None
+    for row, codes, numbers, i in zip(x, rows.codes, rows.dequantize(), range(5), strict=True):
+        low, high = float(row.min()), float(row.max())
+        grid = plain.grid_of(low, high, has_integer_zero=integer_zero)
+        expected = grid.scale, grid.zero_point, grid.offset
+        assert tuple(rows.grids[i].tolist()) == expected
+        steps = (row.numpy() - np.float32(grid.offset)) * (np.float32(1) / np.float32(grid.scale))
+        steps = steps + np.float32(grid.zero_point)
+        rounded = np.rint(steps) if u is None else np.floor(steps + u[i])
+        np.testing.assert_array_equal(codes.numpy(), np.clip(rounded, 0, 255))
+        np.testing.assert_array_equal(numbers.numpy(), plain.numbers_of(codes.numpy(), grid))
 
 
 @settings(max_examples=50)

@@ -154,6 +154,56 @@ def test_the_scale_of_a_layer_norm_is_in_8_bits_and_its_derivative_uses_the_true
     torch.testing.assert_close(r, true)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
+def test_a_token_keeps_its_gradient_beside_one_that_is_ten_thousand_times_larger(backend, rounding):
+    """A classifier reads one token; its gradient would take the 256 codes of all others.
+
+    Each entry of the gradient is off by a step of its own row at most. The gradient at the input is
+    linear in that at the output, row by row.
+    """
+    options = {
+        "arithmetic": BACKENDS[backend],
+        "settings": plain.settings(gradient_rounding=rounding),
+    }
+    layer = named(QuantizedLayerNorm(64, 1e-12, **options))
+    x, g = normal(2, 5, 64).requires_grad_(), normal(2, 5, 64, seed=2)
+    g[:, 0] *= 1e4
+    layer(x).backward(g)
+    exact = x.detach().clone().requires_grad_()
+    nn.functional.layer_norm(exact, (64,), layer.weight, layer.bias, layer.eps).backward(g)
+    error = (x.grad - exact.grad).norm(dim=-1)
+    # A row of 64 normal entries spans about 5 deviations: a step is 0.02 of one. Codes of x and of
+    # its scale add 1 %.
+    assert (error / exact.grad.norm(dim=-1)).max() < 0.05
+
+
+@pytest.mark.parametrize("seed", [None, 0, 2**64 - 1])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (7, 64), (40, 77), (2, 3, 700)])
+def test_rows_have_equal_codes_and_grids_in_both_back_ends(shape, seed):
+    """Rows of odd lengths end within a block of the noise."""
+    x = normal(*shape) * torch.logspace(-12, 3, shape[0]).view(-1, *[1] * (len(shape) - 1))
+    (ours, extremes), (theirs, expected) = (
+        arithmetic.quantize_by_rows(x, seed) for arithmetic in (INT8, REFERENCE)
+    )
+    assert extremes == expected == (float(x.min()), float(x.max()))
+    assert torch.equal(ours.codes, theirs.codes)
+    assert torch.equal(ours.grids, theirs.grids)
+    assert torch.equal(ours.dequantize(), theirs.dequantize())
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("row", [0, 2])
+def test_a_gradient_of_a_layer_norm_that_is_not_finite_is_told_with_the_layer(bad, row):
+    for arithmetic in BACKENDS.values():
+        layer = make("layer_norm", arithmetic)
+        y = layer(normal(3, 24).requires_grad_())
+        g = torch.ones_like(y)
+        g[row, 5] = bad
+        with pytest.raises(NonFiniteError, match="one"):
+            y.backward(g)
+
+
 # --- embeddings
 
 

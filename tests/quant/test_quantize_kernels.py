@@ -82,7 +82,7 @@ def test_grid_holds_zero_and_both_ends(a, b):
     range_ = np.array(sorted([a, b]), F)
     scale, z = kernels.make_grid(range_)
     low, high = min(range_[0], F(0)), max(range_[1], F(0))
-    assert scale == max((high - low) / F(255), F(1e-8))
+    assert scale == max((high - low) / F(255), F(1e-30))
     assert z == np.clip(np.rint(-low * (F(1) / scale)), 0, 255)
     # Zero is moved to a code by at most half a step; the rest is the rounding of float32.
     assert (0 - z) * scale <= low + 0.5001 * scale

@@ -66,7 +66,7 @@ class Case:
 
 def rounded(s):
     """On the 8-bit grid of all scales, in float32 operations; scales are above zero, so z = 0."""
-    scale = max(s.max() / F(255), F(1e-8))
+    scale = max(s.max() / F(255), F(1e-30))
     return np.clip(np.rint(s * (F(1) / scale)), 0, 255) * scale
 
 

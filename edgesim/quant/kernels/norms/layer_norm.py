@@ -47,13 +47,14 @@ def layer_norm_backward(
     gamma: Float32,
     rows: tuple[Float32, Float32, Float32],
     g_codes_RC: UInt8,
-    g_grid: Float32,
+    g_grids_R3: Float32,
 ) -> tuple[Float32, Float32, Float32]:
-    """Gradients at x, gamma and beta; `rows` has mean, r and r^."""
+    """Gradients at x, gamma and beta; `rows` has mean, r and r^, a row of grids that of g's row."""
     require("the gradient", g_codes_RC, np.uint8, codes_RC.shape)
+    require("grids", g_grids_R3, np.float32, (len(codes_RC), 3))
     g_x = np.empty(codes_RC.shape, np.float32)
     g_gamma, g_beta = np.zeros((2, codes_RC.shape[1]), np.float32)
-    _backward(codes_RC, grid, gamma, *rows, g_codes_RC, g_grid, g_x, g_gamma, g_beta)
+    _backward(codes_RC, grid, gamma, *rows, g_codes_RC, g_grids_R3, g_x, g_gamma, g_beta)
     return g_x, g_gamma, g_beta
 
 
@@ -100,16 +101,16 @@ def _backward(
     r: Float32,
     r_hat: Float32,
     g_codes_RC: UInt8,
-    g_grid: Float32,
+    g_grids_R3: Float32,
     g_x: Float32,
     g_gamma: Float32,
     g_beta: Float32,
 ) -> None:
     scale, zero_point = grid[0], grid[1]
-    g_scale, g_zero_point = g_grid[0], g_grid[1]
     count = codes_RC.shape[1]
     for row in range(len(codes_RC)):
         offset = zero_point + mean[row]
+        g_scale, g_zero_point = g_grids_R3[row, 0], g_grids_R3[row, 1]
         h_sum = h_x_sum = np.float32(0)
         for i in range(count):
             g = (np.float32(g_codes_RC[row, i]) - g_zero_point) * g_scale

@@ -32,7 +32,7 @@ Found = tuple[float, float, float, float]  # range and grid: lowest, highest, s,
 _ZERO = np.float32(0)
 _ONE = np.float32(1)
 _LARGEST_CODE = np.float32(255)
-_SMALLEST_SCALE = np.float32(1e-8)  # docs/reference.md, section 1.1: a constant tensor has no range
+_SMALLEST_SCALE = np.float32(1e-30)  # keeps 1 / s finite where all is zero
 
 _ALL_BUT_SIGN = np.int32(0x7FFFFFFF)
 _INFINITY = np.int32(0x7F800000)  # bits of +infinity; those of NaN are larger still
@@ -53,7 +53,7 @@ def sample_range(x: Float32) -> Float32:
     """
     require("x", x, np.float32, x.shape)
     range_ = np.empty(2, np.float32)
-    _sample_range(x.view(np.int32).reshape(len(x), -1), range_)
+    write_sample_range(x.view(np.int32).reshape(len(x), -1), range_)
     return range_
 
 
@@ -61,7 +61,7 @@ def full_range(x: Float32) -> Float32:
     """Minimum and maximum, shape (2,), of an array that is contiguous and not empty."""
     require("x", x, np.float32, x.shape)
     range_ = np.empty(2, np.float32)
-    _sample_range(x.view(np.int32).reshape(1, -1), range_)
+    write_sample_range(x.view(np.int32).reshape(1, -1), range_)
     return range_
 
 
@@ -71,7 +71,7 @@ def make_grid(range_: Float32) -> Float32:
     NaN if the range is.
     """
     grid = np.empty(2, np.float32)
-    _make_grid(range_, grid)
+    write_grid(range_, grid)
     return grid
 
 
@@ -108,7 +108,7 @@ def quantize_nearest(x: Float32, grid: Float32, out: UInt8) -> None:
         KernelError: an array is of another kind, here and in the functions below.
     """
     _require_same_shape(x, np.float32, out, np.uint8)
-    _quantize_nearest(x.reshape(-1), grid, out.reshape(-1))
+    write_nearest_codes(x.reshape(-1), grid, out.reshape(-1))
 
 
 def quantize_stochastic(x: Float32, grid: Float32, seed: int, out: UInt8) -> None:
@@ -190,8 +190,11 @@ def _ordered(bits: np.int32) -> np.int32:
 
 
 @njit(nogil=True, cache=True)
-def _sample_range(bits_NL: Int32, range_: Float32) -> None:
-    """Range of the bits as integers, so that the loop vectorises and NaN is not lost."""
+def write_sample_range(bits_NL: Int32, range_: Float32) -> None:
+    """As `sample_range`, for compiled functions, of the bits of each sample's entries.
+
+    Bits are compared as integers, so that the loop vectorises and NaN is not lost.
+    """
     extremes = np.empty(2, np.int32)
     values = extremes.view(np.float32)
     lows, highs = 0.0, 0.0
@@ -212,7 +215,8 @@ def _sample_range(bits_NL: Int32, range_: Float32) -> None:
 
 
 @njit(nogil=True, cache=True)
-def _make_grid(range_: Float32, grid: Float32) -> None:
+def write_grid(range_: Float32, grid: Float32) -> None:
+    """As `make_grid`, for compiled functions: the first two entries of `grid`."""
     # Comparisons are false for NaN, which stays what it is.
     low = min(range_[0], _ZERO)
     high = max(range_[1], _ZERO)
@@ -244,7 +248,8 @@ def _stochastic(x: np.float32, u: np.float32, inverse: np.float32, z: np.float32
 
 
 @njit(nogil=True, cache=True)
-def _quantize_nearest(x: Float32, grid: Float32, out: UInt8) -> None:
+def write_nearest_codes(x: Float32, grid: Float32, out: UInt8) -> None:
+    """As `quantize_nearest`, for compiled functions: arrays are flat."""
     inverse, z = _ONE / grid[0], grid[1]
     for i in range(len(x)):
         out[i] = np.uint8(np.int32(_nearest(x[i], inverse, z)))
@@ -274,7 +279,8 @@ def _residual_sum(a: Float32, b: Float32, a_grid: Float32, b_grid: Float32, out:
 
 
 @njit(nogil=True, cache=True)
-def _stochastic_codes(x: Float32, u: Float32, grid: Float32, out: UInt8) -> None:
+def write_stochastic_codes(x: Float32, u: Float32, grid: Float32, out: UInt8) -> None:
+    """Codes of flat x with the noise u, as many as x has or more."""
     inverse, z = _ONE / grid[0], grid[1]
     for i in range(len(x)):
         out[i] = np.uint8(_stochastic(x[i], u[i], inverse, z))
@@ -302,8 +308,8 @@ def _quantize_stochastic(x: Float32, grid: Float32, seed: np.uint64, out: UInt8)
     for i in range(0, half, BLOCK):
         write_noise(i, seed, multiples, low, high)
         stop = min(i + BLOCK, half)
-        _stochastic_codes(x[i:stop], low, grid, out[i:stop])
-        _stochastic_codes(x[half + i : half + stop], high, grid, out[half + i : half + stop])
+        write_stochastic_codes(x[i:stop], low, grid, out[i:stop])
+        write_stochastic_codes(x[half + i : half + stop], high, grid, out[half + i : half + stop])
 
 
 @njit(nogil=True, cache=True)
@@ -346,13 +352,13 @@ def _residual_sum_stochastic(
 def _quantize_found(x: Float32, samples: int, is_noisy: bool, seed: np.uint64, out: UInt8) -> Found:
     found = np.empty(4, np.float32)
     range_, grid, flat = found[:2], found[2:], x.reshape(-1)
-    _sample_range(flat.view(np.int32).reshape(samples, -1), range_)
-    _make_grid(range_, grid)
+    write_sample_range(flat.view(np.int32).reshape(samples, -1), range_)
+    write_grid(range_, grid)
     if np.isfinite(grid[0]):
         if is_noisy:
             _quantize_stochastic(flat, grid, seed, out.reshape(-1))
         else:
-            _quantize_nearest(flat, grid, out.reshape(-1))
+            write_nearest_codes(flat, grid, out.reshape(-1))
     return found[0], found[1], found[2], found[3]
 
 
@@ -369,8 +375,8 @@ def requantize_found(
 ) -> None:
     """As `requantize_whole`, for compiled functions: arrays are flat."""
     range_, grid = found_4[:2], found_4[2:]
-    _sample_range(x.view(np.int32).reshape(1, -1), range_)
-    _make_grid(range_, grid)
+    write_sample_range(x.view(np.int32).reshape(1, -1), range_)
+    write_grid(range_, grid)
     if is_noisy:
         _requantize_stochastic(x, grid, seed, out)
     else:
