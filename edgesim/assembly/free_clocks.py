@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from heapq import heapify, heapreplace
 
 from edgesim.assembly.message_costs import random_message_bytes
@@ -171,11 +172,16 @@ def clocks_of(
     """
     own, numel, seed = studied.algorithm, studied.algorithm.layout.numel, studied.scenario.seed
     step = step_work(studied)
+
+    @cache  # by numbers of messages alone; the shared cache compares whole algorithms
+    def gossip(sent: int, taken: int) -> Work:
+        return gossip_work(own, numel, sent, taken)
+
     return FreeClocks(
         hardware,
         schedule,
         step_work=lambda _: step,
-        gossip_work=lambda sent, taken: gossip_work(own, numel, sent, taken),
+        gossip_work=gossip,
         message_bytes=random_message_bytes(own, stream(seed, StreamPurpose.COMPRESS)),
         seed=seed,
     )
