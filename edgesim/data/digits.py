@@ -7,6 +7,7 @@ Repository, 1998 (its test set).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from edgesim.data.errors import DataError
 from edgesim.data.images import Splits
 from edgesim.data.shape import DataShape
 
+FILE = Path("data", "digits.csv.gz")  # in the folder `datasets` of scikit-learn
 CLASS_NAMES = tuple("0123456789")
 BRIGHTEST = 16  # pixels are 0 to 16: number of black dots in a 4x4 field
 TEST_EVERY = 5  # of each class, every fifth sample is for testing
@@ -45,17 +47,27 @@ class Digits:
             raise DataError("data.path: digits come with scikit-learn; remove it")
         if download:
             raise DataError("data.download: digits come with scikit-learn; remove it")
-        from sklearn.datasets import load_digits  # slow to import, and only needed here
-
-        digits = load_digits()
-        pixels_NHW = np.rint(digits.images * (255 / BRIGHTEST)).astype(np.uint8)
-        labels = digits.target.astype(np.int64)
+        table = _table()
+        pixels_NHW = np.rint(table[:, :-1].reshape(-1, 8, 8) * (255 / BRIGHTEST)).astype(np.uint8)
+        labels = table[:, -1].astype(np.int64)
         is_test = _rank_within_class(labels) % TEST_EVERY == TEST_EVERY - 1
         train, test = (
             resized_samples(pixels_NHW[mask][..., None], labels[mask], image_size)
             for mask in (~is_test, is_test)
         )
         return Splits(train, test, CLASS_NAMES)
+
+
+def _table() -> NDArray[np.float64]:
+    """One row for each image: its 64 pixels, line by line, and its label.
+
+    Read from scikit-learn's file without importing scikit-learn: that takes longer than a short
+    run, and each process of a fleet reads the data.
+    """
+    package = find_spec("sklearn")
+    assert package is not None, "edgesim depends on it"
+    assert package.origin is not None
+    return np.loadtxt(Path(package.origin).with_name("datasets") / FILE, delimiter=",")
 
 
 def _rank_within_class(labels: NDArray[np.int64]) -> NDArray[np.int64]:
