@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from edgesim.hardware.widths import FLOAT_BYTES
 
@@ -38,12 +38,22 @@ class Work:
     def __add__(self, other: Work) -> Work:
         """Work of both."""
         return Work(
-            **{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(Work)}
+            macs_int8=self.macs_int8 + other.macs_int8,
+            macs_16bit=self.macs_16bit + other.macs_16bit,
+            macs_fp32=self.macs_fp32 + other.macs_fp32,
+            elementwise_ops=self.elementwise_ops + other.elementwise_ops,
+            traffic_bytes=self.traffic_bytes + other.traffic_bytes,
         )
 
     def __mul__(self, times: int) -> Work:
         """The same work several times."""
-        return Work(**{f.name: getattr(self, f.name) * times for f in fields(Work)})
+        return Work(
+            macs_int8=self.macs_int8 * times,
+            macs_16bit=self.macs_16bit * times,
+            macs_fp32=self.macs_fp32 * times,
+            elementwise_ops=self.elementwise_ops * times,
+            traffic_bytes=self.traffic_bytes * times,
+        )
 
 
 def vector_work(numel: int, *, ops: int, passes: int) -> Work:
