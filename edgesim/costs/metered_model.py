@@ -7,6 +7,8 @@ from torch import Tensor
 from edgesim.costs.work_meter import WorkMeter
 from edgesim.hardware.work import Work
 from edgesim.learning.flat_model import FlatModel
+from edgesim.models.dropout import dropout_layers
+from edgesim.quant.layers import rounding_layers
 
 
 class MeteredModel:
@@ -14,10 +16,14 @@ class MeteredModel:
 
     Attributes:
         flat: the model.
+        dropout_layers: its modules whose masks a step needs a seed for.
+        rounding_layers: its modules whose rounding noise a step needs a seed for.
     """
 
     def __init__(self, flat: FlatModel) -> None:
         self.flat = flat
+        self.dropout_layers = dropout_layers(flat.leaf_modules)
+        self.rounding_layers = rounding_layers(flat.leaf_modules)
         self._meter = WorkMeter(flat)
 
     def loss_and_gradient(

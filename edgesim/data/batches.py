@@ -44,6 +44,8 @@ class BatchStream:
         device: number of the device.
         transform: changes the inputs of a batch, those of images after normalisation, as float32
             of shape (N, C, H, W); None for no change.
+        keep_inputs: keep the normalised images of the shard, if each epoch has the same ones: four
+            bytes beside each of the shard's.
 
     Raises:
         ValueError: the shard is empty, the batch size is below 1, or `augment` is unknown.
@@ -59,6 +61,8 @@ class BatchStream:
         seed: int,
         device: int,
         transform: Transform | None = None,
+        *,
+        keep_inputs: bool = False,
     ) -> None:
         if not len(shard) or batch_size < 1:
             raise ValueError(f"no batches of {batch_size} can be made of {len(shard)} samples")
@@ -72,6 +76,10 @@ class BatchStream:
         self._seed = seed
         self._device = device
         self._transform = transform
+        arrays, images = isinstance(shard, LabelledArrays), isinstance(shard, LabelledImages)
+        self._is_fixed = transform is None and (arrays or (images and augment == "none"))
+        self._keep_inputs = keep_inputs
+        self._inputs = shard.inputs if isinstance(shard, LabelledArrays) else None
         self._order_of_epoch = (-1, np.empty(0, np.int64))  # epoch last asked for, its order
 
     @property
@@ -99,6 +107,9 @@ class BatchStream:
         epoch, position = divmod(round_index, self.batches_per_epoch)
         start = position * self._batch_size
         chosen = self._order(epoch)[start : start + self._batch_size]
+        if self._is_fixed:
+            labels_N = torch.from_numpy(self._shard.labels[chosen])
+            return torch.from_numpy(self._fixed_inputs(chosen)), labels_N
         rng = stream(self._seed, StreamPurpose.AUGMENT, self._device, round_index)
         if isinstance(self._shard, LabelledArrays):
             return _array_batch(self._shard, chosen, self._transform, rng)
@@ -115,11 +126,29 @@ class BatchStream:
             inputs_NCHW = torch.from_numpy(changed)
         return inputs_NCHW, labels_N
 
+    def _fixed_inputs(self, chosen: NDArray[np.int64]) -> NDArray[Any]:
+        """Inputs of some samples, which are the same in each epoch."""
+        if self._inputs is not None:
+            return self._inputs.take(chosen, axis=0)
+        assert isinstance(self._shard, LabelledImages), "others are kept as they are"
+        images_NHWC = self._shard.images_NHWC
+        if self._keep_inputs:
+            images_NCHW = np.moveaxis(images_NHWC, 3, 1)
+            self._inputs = normalise(images_NCHW, self._mean, self._std).numpy()
+            return self._inputs.take(chosen, axis=0)
+        images_NCHW = np.moveaxis(images_NHWC[chosen], 3, 1)
+        return normalise(images_NCHW, self._mean, self._std).numpy()
+
     def _order(self, epoch: int) -> NDArray[np.int64]:
         if self._order_of_epoch[0] != epoch:
             rng = stream(self._seed, StreamPurpose.BATCH, self._device, epoch)
             self._order_of_epoch = (epoch, rng.permutation(len(self._shard)))
         return self._order_of_epoch[1]
+
+
+def normalised_bytes(shard: Shard) -> int:
+    """Bytes of a shard's normalised images; 0 of samples that are no images of one size."""
+    return 4 * shard.images_NHWC.nbytes if isinstance(shard, LabelledImages) else 0
 
 
 def evaluation_batches(

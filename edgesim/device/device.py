@@ -129,9 +129,13 @@ class Device:
         self.pace.absorb(arrivals)
         self.participant.figures.stopwatch += start.stop()
 
-    def report(self) -> RoundReport | None:
-        """End the round and return its report; None if the device was absent."""
-        report = self.participant.report()
+    def report(self, wait_wall_s: float = 0.0) -> RoundReport | None:
+        """End the round and return its report; None if the device was absent.
+
+        Args:
+            wait_wall_s: seconds of this machine for which the round waited.
+        """
+        report = self.participant.report(wait_wall_s)
         self.pace.end_round()
         return report
 

@@ -14,6 +14,14 @@ from edgesim.results.columns import MessageRecord
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """A message and its encoding, in the process that encoded it."""
+
+    message: Message
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Envelope:
     """An encoded message on its way.
 
@@ -23,6 +31,7 @@ class Envelope:
         data: the encoded message, whose bytes are counted.
         stamp: when it travels in virtual time; None where devices have no clock.
         to: device that gets the envelope: the addressed device, or its successor.
+        origin: of the data; stays in the process that made the envelope.
     """
 
     edge: Edge
@@ -30,6 +39,24 @@ class Envelope:
     data: bytes
     stamp: Stamp | None
     to: int
+    origin: Origin | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def message(self) -> Message | None:
+        """The message that the data was encoded from, where that is known without decoding.
+
+        The data is then the very object that the encoder gave, so it can't have been damaged.
+        """
+        origin = self.origin
+        return origin.message if origin is not None and origin.data is self.data else None
+
+    def without_data(self) -> Envelope:
+        """All that is beside the data."""
+        return Envelope(self.edge, self.sequence, b"", self.stamp, self.to)
+
+    def __reduce__(self) -> tuple[type[Envelope], tuple[Any, ...]]:
+        """To another process goes only what is on the wire."""
+        return Envelope, (self.edge, self.sequence, self.data, self.stamp, self.to)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +182,7 @@ class Outbox:
                 arrival_time_s=stamp.arrival_s if stamp else None,
             )
         )
-        return Envelope(edge, sequence, data, stamp, edge[1])
+        return Envelope(edge, sequence, data, stamp, edge[1], Origin(message, data))
 
     def clear(self) -> None:
         """Begin to count anew."""

@@ -28,6 +28,7 @@ from edgesim.gossip.algorithm import (
     Share,
     finite_shares_,
     for_device,
+    is_idle_without_edges,
     starting_state,
 )
 from edgesim.hardware.meter import Meter
@@ -97,6 +98,7 @@ class Participant:
         self.figures: RoundFigures | None = None
         self.has_left = False
         self.has_successor = False
+        self._gossip_works: dict[tuple[int, int], Work] = {}
 
     @property
     def schedule(self) -> Schedule:
@@ -140,8 +142,11 @@ class Participant:
 
     def gossip_work(self, out_degree: int, in_degree: int) -> Work:
         """Work of sending and absorbing so many messages."""
-        numel = len(self.gossip_state.x)
-        return gossip_work(self._with_costs_of_device, numel, out_degree, in_degree)
+        degrees = out_degree, in_degree
+        if degrees not in self._gossip_works:  # a hash of the algorithm takes as long as a message
+            numel = len(self.gossip_state.x)
+            self._gossip_works[degrees] = gossip_work(self._with_costs_of_device, numel, *degrees)
+        return self._gossip_works[degrees]
 
     def work_more(self, work: Work) -> None:
         """Add work that is known only after the step of the round."""
@@ -155,6 +160,8 @@ class Participant:
         Raises:
             DivergedError: a value to be sent is not finite.
         """
+        if not edges and is_idle_without_edges(self.algorithm):
+            return []
         own = self.index
         out_edges = [
             OutEdge(e.receiver, e.weight, None if e.sender == own else e.sender) for e in edges
@@ -197,8 +204,12 @@ class Participant:
         drop_internal_copies_(state, self.membership)
         figures.received_bytes = sum(m.wire_bytes for m in messages)
 
-    def report(self) -> RoundReport | None:
-        """End the round and return its report; None if the device was absent."""
+    def report(self, wait_wall_s: float) -> RoundReport | None:
+        """End the round and return its report; None if the device was absent.
+
+        Args:
+            wait_wall_s: seconds of this machine for which the round waited.
+        """
         figures, sent = self.figures, self.outbox.sent
         self.round_index += 1
         if figures is None:
@@ -212,6 +223,7 @@ class Participant:
             sent=sent,
             messages_sent=len(self.outbox.records),
             costs=costs,
+            wait_wall_s=wait_wall_s,
         )
         report = RoundReport(record, tuple(self.outbox.records))
         self.figures = None

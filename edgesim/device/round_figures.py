@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import isnan, nan
 from statistics import fmean
 from time import perf_counter, thread_time
@@ -104,6 +104,7 @@ class RoundFigures:
         sent: ByteCounts,
         messages_sent: int,
         costs: RoundCosts | None,
+        wait_wall_s: float,
     ) -> RoundRecord:
         """Row of rounds.parquet; `costs` is given if the device has a clock."""
         return RoundRecord(
@@ -119,9 +120,14 @@ class RoundFigures:
             sent_overhead_bytes=sent.scales + sent.header,
             received_bytes=self.received_bytes,
             messages_sent=messages_sent,
-            **asdict(self.work),
+            macs_int8=self.work.macs_int8,
+            macs_16bit=self.work.macs_16bit,
+            macs_fp32=self.work.macs_fp32,
+            elementwise_ops=self.work.elementwise_ops,
+            traffic_bytes=self.work.traffic_bytes,
             **(costs.columns if costs else {}),
             **(self.staleness.columns if self.staleness else {}),
             compute_wall_s=self.stopwatch.wall_s,
             compute_cpu_s=self.stopwatch.cpu_s,
+            wait_wall_s=wait_wall_s,
         )

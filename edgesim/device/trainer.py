@@ -15,7 +15,6 @@ from edgesim.data.batches import BatchStream
 from edgesim.errors import EdgesimError
 from edgesim.gossip.algorithm import GossipState
 from edgesim.hardware.work import Work
-from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.optimizers import LearningRates, Optimizer
 from edgesim.models.dropout import seed_dropout_
 from edgesim.quant.errors import NonFiniteError
@@ -115,7 +114,7 @@ class Trainer:
             DivergedError: the loss, an activation, a gradient or a parameter is not finite.
         """
         flat, trainable = model.flat, self._num_trainable
-        self._seed_layers_(flat, round_index)
+        self._seed_layers_(model, round_index)
         images_NCHW, labels_N = self._batches.batch(self._step_of(round_index))
         flat.load_(state.debiased(), self.buffers)
         try:
@@ -133,7 +132,8 @@ class Trainer:
         state.take_rate_(rate)
         if self._steps_on_model:
             torch.mul(moved, u, out=x)
-        state.x[trainable:] = flat.parameters[trainable:] * state.u
+        if trainable < len(state.x):
+            state.x[trainable:] = flat.parameters[trainable:] * state.u
         work += self._optimizer.work(trainable)
         self._works[len(labels_N)] = work
         return loss, work
@@ -158,7 +158,7 @@ class Trainer:
         size = self._batches.size(self._step_of(round_index))
         if size not in self._works:
             images_NCHW, labels_N = self._batches.batch(self._step_of(round_index))
-            self._seed_layers_(model.flat, round_index)
+            self._seed_layers_(model, round_index)
             _, _, work = model.loss_and_gradient(images_NCHW, labels_N)
             self._works[size] = work + self._optimizer.work(self._num_trainable)
         return self._works[size]
@@ -179,11 +179,14 @@ class Trainer:
         restore_(self._optimizer_state, state["optimizer"], arrays)
         self.buffers = unpack(state["buffers"], arrays)
 
-    def _seed_layers_(self, flat: FlatModel, round_index: int) -> None:
-        """Give layers that draw random numbers the seeds of a round."""
-        modules = flat.leaf_modules
-        seed_dropout_(modules, self._seed_of(StreamPurpose.DROPOUT, round_index))
-        seed_rounding_(modules, self._seed_of(StreamPurpose.ROUNDING, round_index))
+    def _seed_layers_(self, model: MeteredModel, round_index: int) -> None:
+        """Give layers that draw random numbers, if there are any, the seeds of a round."""
+        if model.dropout_layers:
+            seed = self._seed_of(StreamPurpose.DROPOUT, round_index)
+            seed_dropout_(model.dropout_layers, seed)
+        if model.rounding_layers:
+            seed = self._seed_of(StreamPurpose.ROUNDING, round_index)
+            seed_rounding_(model.rounding_layers, seed)
 
     def _seed_of(self, purpose: StreamPurpose, round_index: int) -> int:
         return torch_seed(self._seed, purpose, self._device, round_index)

@@ -168,9 +168,9 @@ class Algorithm(Hashable, Protocol[State]):
     """Gossip algorithm in edge form (docs/gossip.md): a frozen object.
 
     Its class may also have the members that the functions below read: `needs_one_graph`,
-    `needs_exchanges`, `needs_exact_messages`, `carries_steps`, `disagrees`, `for_exchanges`,
-    `graph_problem`, `message_layouts`, `longest_message`, `message_between`, `for_device`,
-    `exchanges`, `own_schedule` and `init_at`.
+    `needs_exchanges`, `needs_exact_messages`, `carries_steps`, `is_idle_without_edges`,
+    `disagrees`, `for_exchanges`, `graph_problem`, `message_layouts`, `longest_message`,
+    `message_between`, `for_device`, `exchanges`, `own_schedule` and `init_at`.
     """
 
     @property
@@ -273,6 +273,14 @@ def carries_steps(algorithm: Form) -> bool:
     `carries_steps` of the class; by default not: gossip alone mixes models.
     """
     return bool(getattr(algorithm, "carries_steps", False))
+
+
+def is_idle_without_edges(algorithm: Algorithm[Any]) -> bool:
+    """Whether `send_` does nothing in a round without out-edges, so that it need not be called.
+
+    `is_idle_without_edges` of the class; by default not.
+    """
+    return bool(getattr(algorithm, "is_idle_without_edges", False))
 
 
 def graph_problem(algorithm: Algorithm[Any], graph: nx.DiGraph[int]) -> str:

@@ -60,6 +60,7 @@ class AllReduce:
     """
 
     keeps_edges: ClassVar[bool] = False
+    is_idle_without_edges: ClassVar[bool] = True
     needs_exchanges: ClassVar[NeededExchanges] = "fixed"
     needs_exact_messages: ClassVar[bool] = True
 

@@ -67,6 +67,7 @@ class Choco:
     """
 
     keeps_edges: ClassVar[bool] = True
+    is_idle_without_edges: ClassVar[bool] = True
 
     @staticmethod
     def for_exchanges(exchanges: Exchanges) -> Form:

@@ -36,6 +36,7 @@ class ChocoIclr:
     """
 
     keeps_edges: ClassVar[bool] = False
+    is_idle_without_edges: ClassVar[bool] = True
     needs_exchanges: ClassVar[NeededExchanges] = "balanced"
 
     averaging_rate: float

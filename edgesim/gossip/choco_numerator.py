@@ -51,6 +51,7 @@ class ChocoNumerator:
     """
 
     keeps_edges: ClassVar[bool] = True
+    is_idle_without_edges: ClassVar[bool] = True
     disagrees: ClassVar[Disagreement] = "where push weights move"
 
     @staticmethod

@@ -48,6 +48,7 @@ class DeepSqueeze:
     """
 
     keeps_edges: ClassVar[bool] = False
+    is_idle_without_edges: ClassVar[bool] = True
     disagrees: ClassVar[Disagreement] = "everywhere"
 
     averaging_rate: float

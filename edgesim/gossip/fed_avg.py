@@ -58,6 +58,7 @@ class FedAvg:
     """
 
     keeps_edges: ClassVar[bool] = False
+    is_idle_without_edges: ClassVar[bool] = True
     needs_exact_messages: ClassVar[bool] = True
 
     compressor: Compressor

@@ -50,6 +50,7 @@ class FixedGraphChoco:
     """
 
     keeps_edges: ClassVar[bool] = False
+    is_idle_without_edges: ClassVar[bool] = True
 
     averaging_rate: float
     compressor: Compressor

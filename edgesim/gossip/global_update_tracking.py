@@ -77,6 +77,7 @@ class GlobalUpdateTracking:
     """
 
     keeps_edges: ClassVar[bool] = False
+    is_idle_without_edges: ClassVar[bool] = True
     needs_one_graph: ClassVar[bool] = True
     needs_exchanges: ClassVar[NeededExchanges] = "balanced"
     carries_steps: ClassVar[bool] = True

@@ -37,6 +37,7 @@ class GradientPush:
     """
 
     keeps_edges: ClassVar[bool] = False
+    is_idle_without_edges: ClassVar[bool] = True
 
     averaging_rate: float
     compressor: Compressor

@@ -60,6 +60,7 @@ class MomentumTracking:
     """
 
     keeps_edges: ClassVar[bool] = False
+    is_idle_without_edges: ClassVar[bool] = True
     needs_exchanges: ClassVar[NeededExchanges] = "balanced"
     carries_steps: ClassVar[bool] = True
     needs_exact_messages: ClassVar[bool] = True

@@ -61,6 +61,7 @@ class RelaySgd:
     """
 
     keeps_edges: ClassVar[bool] = True
+    is_idle_without_edges: ClassVar[bool] = True
     needs_exchanges: ClassVar[NeededExchanges] = "fixed"
     needs_exact_messages: ClassVar[bool] = True
 

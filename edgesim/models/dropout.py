@@ -46,6 +46,11 @@ class SeededDropout(nn.Module):
         return f"p={self.p}"
 
 
+def dropout_layers(model: nn.Module) -> nn.ModuleList:
+    """The modules of a model that `seed_dropout_` changes; often there are none."""
+    return nn.ModuleList(m for m in model.modules() if isinstance(m, (SeededDropout, StepSeed)))
+
+
 def seed_dropout_(model: nn.Module, seed: int) -> None:
     """Seed the dropout of a model: its layers draw their next masks from one stream, in order.
 

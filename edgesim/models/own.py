@@ -96,12 +96,12 @@ class OwnModel(nn.Module):
         self.make_plain = make_plain
         self.stays_fp32 = stays_fp32
         self.input_dtype = example.dtype
-        self.step_seed = global_random.StepSeed()
-        self._draws = _is_drawing(kind.name, make_plain(), example)
+        draws = _is_drawing(kind.name, make_plain(), example)
+        self.step_seed = global_random.StepSeed() if draws else None
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Output of the module for a batch."""
-        if self._draws and not self.training:  # training steps are seeded as a whole
+        if self.step_seed is not None and not self.training:  # training is seeded by whole steps
             with global_random.seeded(self.step_seed.seed):
                 return self._called(inputs)
         return self._called(inputs)
@@ -113,7 +113,7 @@ class OwnModel(nn.Module):
         Raises:
             ModelError: the step draws random numbers, which the example did not.
         """
-        if self._draws:
+        if self.step_seed is not None:
             with global_random.seeded(self.step_seed.seed):
                 yield
             return

@@ -242,6 +242,11 @@ def name_layers_(model: nn.Module) -> None:
             place += 1
 
 
+def rounding_layers(model: nn.Module) -> nn.ModuleList:
+    """The modules of a model that `seed_rounding_` changes; none in a model of fp32."""
+    return nn.ModuleList(m for m in model.modules() if isinstance(m, QuantizedPlace))
+
+
 def seed_rounding_(model: nn.Module, seed: int) -> None:
     """Give each quantized input, and the gradients of its layer, noise of its own for one step.
 

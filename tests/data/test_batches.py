@@ -11,7 +11,13 @@ from data_files import random_images
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgesim.data.batches import BatchStream, augment_images, evaluation_batches, normalise
+from edgesim.data.batches import (
+    BatchStream,
+    augment_images,
+    evaluation_batches,
+    normalise,
+    normalised_bytes,
+)
 from edgesim.data.images import LabelledImages
 
 MEAN, STD = (0.25, 0.5, 0.75), (0.5, 0.25, 2.0)
@@ -55,6 +61,25 @@ def test_batch_is_a_pure_function_of_the_round(augment):
     for r in reversed(range(7)):
         for got, wanted in zip(backwards.batch(r), expected[r], strict=True):
             assert torch.equal(got, wanted)
+
+
+@given(num_samples=st.integers(1, 20), batch_size=st.integers(1, 6))
+def test_kept_inputs_are_the_bits_that_a_batch_makes_anew_and_a_batch_may_be_changed(
+    num_samples, batch_size
+):
+    images = random_images(np.random.default_rng(num_samples), num_samples, 4, 5, 3)
+    shard = LabelledImages(images, np.arange(num_samples))
+    kept = BatchStream(shard, batch_size, "none", MEAN, STD, 1, 0, keep_inputs=True)
+    anew = BatchStream(shard, batch_size, "none", MEAN, STD, 1, 0)
+    for round_index in range(2 * kept.batches_per_epoch):
+        inputs, labels = kept.batch(round_index)
+        expected, expected_labels = anew.batch(round_index)
+        assert torch.equal(inputs, expected)
+        assert inputs.stride() == expected.stride()
+        assert torch.equal(labels, expected_labels)
+        inputs.zero_()
+        labels.zero_()
+    assert normalised_bytes(shard) == sum(anew.batch(r)[0].nbytes for r in range(anew.batches_per_epoch))
 
 
 def test_an_epochs_order_is_drawn_by_seed_device_and_epoch():

@@ -153,8 +153,10 @@ def test_push_weights_stay_one_on_regular_graphs_and_always_sum_to_the_devices(k
 
 
 def test_a_device_without_active_edges_sends_nothing_and_keeps_its_state():
+    """So devices need not call `send_` then."""
     X = np.random.default_rng(0).normal(size=(1, D))
-    for kind in (Choco, ChocoNumerator, DeepSqueeze, GradientPush):
+    for kind in (Choco, ChocoNumerator, DeepSqueeze, FixedGraphChoco, GradientPush):
+        assert kind.is_idle_without_edges
         fleet = AlgorithmFleet(make(kind, TopK(keep=0.1, values="fp32")), X, np.eye(1), LAYOUT)
         assert fleet.send(np.eye(1)) == []
         fleet.absorb([])

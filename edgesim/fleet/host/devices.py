@@ -17,7 +17,7 @@ from edgesim.assembly.equipment import device_hardware
 from edgesim.assembly.gossip import make_algorithm
 from edgesim.assembly.own_data import batch_transform
 from edgesim.data.arrays import Shard
-from edgesim.data.batches import BatchStream
+from edgesim.data.batches import BatchStream, normalised_bytes
 from edgesim.device.device import Device
 from edgesim.device.participant import Participant
 from edgesim.device.trainer import Trainer
@@ -26,6 +26,10 @@ from edgesim.hardware.meter import Meter
 from edgesim.learning.flat_model import FlatModel
 from edgesim.scenario.schema import Scenario
 from topologies import Schedule, steps_before
+
+
+KEPT_INPUTS_BYTES = 64 * 2**20
+"""Most memory of a host that normalised images may take; if all take more, none are kept."""
 
 
 class DevicePlan(Protocol):
@@ -64,6 +68,7 @@ def make_devices(plan: DevicePlan, shards: Mapping[int, Shard], initial: FlatMod
     hardware = device_hardware(scenario, schedule)
     algorithm = make_algorithm(scenario, initial.layout, schedule)
     make_device = PACES[scenario.fleet.pace].make_device
+    keep_inputs = sum(map(normalised_bytes, shards.values())) <= KEPT_INPUTS_BYTES
 
     def device_of(index: int, shard: Shard) -> Device:
         def participant_of(meter: Meter[Any] | None, steps_on: str) -> Participant:
@@ -72,7 +77,7 @@ def make_devices(plan: DevicePlan, shards: Mapping[int, Shard], initial: FlatMod
                 seed=scenario.seed,
                 schedule=schedule,
                 algorithm=algorithm,
-                trainer=_make_trainer(plan, shard, initial, index, steps_on),
+                trainer=_make_trainer(plan, shard, initial, index, steps_on, keep_inputs=keep_inputs),
                 num_rounds=plan.training.num_rounds,
                 x=initial.parameters.cpu().clone(),
                 meter=meter,
@@ -85,7 +90,13 @@ def make_devices(plan: DevicePlan, shards: Mapping[int, Shard], initial: FlatMod
 
 
 def _make_trainer(
-    plan: DevicePlan, shard: Shard, initial: FlatModel, device: int, steps_on: str
+    plan: DevicePlan,
+    shard: Shard,
+    initial: FlatModel,
+    device: int,
+    steps_on: str,
+    *,
+    keep_inputs: bool,
 ) -> Trainer:
     scenario = plan.scenario
     streams = streams_of(scenario, device)
@@ -102,6 +113,7 @@ def _make_trainer(
             scenario.seed,
             streams,
             batch_transform(scenario.data),
+            keep_inputs=keep_inputs,
         ),
         optimizer=make_optimizer(scenario),
         learning_rates=make_learning_rates(scenario),

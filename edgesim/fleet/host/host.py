@@ -191,10 +191,12 @@ class Host:
 
         The acknowledgement may request the envelope again. Envelopes to a device that has left are
         forwarded to its successor, whose host then answers. Repeated delivery does no harm. All
-        parts of the message are checked.
+        parts of a message are checked, unless it was encoded in this very process.
         """
         try:
-            message = decode_one_of(envelope.data, self._layouts, self._payloads)
+            message = envelope.message or decode_one_of(
+                envelope.data, self._layouts, self._payloads
+            )
         except WireError as error:
             _log.warning("refused a message of %d bytes: %s", len(envelope.data), error)
             return Acknowledgement(accepted=False)

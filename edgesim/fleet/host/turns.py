@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
 from threading import Event
@@ -100,9 +99,8 @@ class Turns:
         if device.pace.must_leave:
             envelopes = device.pace.leave(records.mailbox.next_sequences)
             records.log.add(envelopes)
-        report = device.report()
+        report = device.report(waited_s)
         if report is not None:
-            report = replace(report, round=replace(report.round, wait_wall_s=waited_s))
             records.sent_bytes += report.round.sent_bytes
             records.received_bytes += report.round.received_bytes
             records.num_rows += 1

@@ -118,7 +118,7 @@ class MessageLog:
             if own_tail != tail:
                 tail = own_tail
                 self._fresh_bytes += len(tail)
-            self._fresh.append(_Kept(replace(envelope, data=b""), head, tail))
+            self._fresh.append(_Kept(envelope.without_data(), head, tail))
 
     def cover(self, edge: Edge, sequence: int) -> None:
         """Note that envelopes of an edge below a sequence will not be requested any more."""
