@@ -9,7 +9,7 @@ import numpy as np
 from edgesim.api.display import table_text, tables_html
 from edgesim.api.scenarios import ScenarioLike, errors_named, name_of, read_scenario
 from edgesim.assembly.budget import check_memory
-from edgesim.assembly.gossip import averaging_rate
+from edgesim.assembly.gossip import averaging_rate, is_of_nodes, sites_of
 from edgesim.assembly.preparation import prepare
 from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.assembly.studied_scenario import studied_scenario
@@ -121,6 +121,9 @@ def prepared_table(prepared: PreparedRun) -> Table:
         rows.append(("spectral gap", f"{gap:.4f}"))
     elif prepared.schedule.is_static:
         rows.append(("spectral gap", f"computed for up to {LARGEST_GAP} devices"))
+    if (sites := sites_of(scenario)) is not None:
+        found = "; two halves, until a run finds its nodes" if is_of_nodes(scenario) else ""
+        rows.append(("sites", f"{len(set(sites))}{found}"))
     if (rate := averaging_rate(scenario)) is not None:
         rows.append(("averaging rate", f"{rate:g}"))
     rows += [

@@ -14,7 +14,7 @@ from edgesim.costs.memory import MemoryModel
 from edgesim.costs.memory_table import MemoryTable
 from edgesim.data.shape import DataShape
 from edgesim.errors import ScenarioError
-from edgesim.gossip.algorithm import for_device
+from edgesim.gossip.algorithm import for_device, parts_of_devices
 from edgesim.hardware.profiles import DeviceProfile
 from edgesim.scenario.model import ModelSection
 from edgesim.scenario.schema import Scenario
@@ -78,10 +78,12 @@ def check_memory(
 
 def _memory_of_devices(studied: StudiedScenario) -> list[MemoryTable]:
     message_bytes = _message_bytes(studied)
+    copies_of = copies_of_devices(studied)
+    _, part_of = parts_of_devices(studied.algorithm, len(copies_of))
     found: dict[object, MemoryTable] = {}
     tables = []
-    for device, copies in enumerate(copies_of_devices(studied)):
-        key = for_device(studied.algorithm, device), copies
+    for device, copies in enumerate(copies_of):
+        key = part_of[device], copies
         if key not in found:
             found[key] = memory_of_device(studied, copies, message_bytes, device)
         tables.append(found[key])
@@ -216,6 +218,7 @@ def _neediest(
     More copies take more memory. So, among devices with the same memory and part, a device matters
     only if no other has more copies of both kinds.
     """
+    _, part_of = parts_of_devices(studied.algorithm, len(profiles))
     devices = enumerate(zip(profiles, copies_of_devices(studied), strict=True))
     ordered = sorted(  # devices that send most come first
         ((p.memory_bytes, copies, -device) for device, (p, copies) in devices), reverse=True
@@ -223,7 +226,7 @@ def _neediest(
     needy: list[tuple[float, tuple[int, int], int]] = []
     most_taken: dict[object, int] = {}
     for there, copies, minus_device in ordered:
-        key = there, for_device(studied.algorithm, -minus_device)
+        key = there, part_of[-minus_device]
         if copies[1] > most_taken.get(key, -1):
             most_taken[key] = copies[1]
             needy.append((there, copies, -minus_device))

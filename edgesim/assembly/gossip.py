@@ -112,7 +112,7 @@ def sites_of(scenario: Scenario) -> tuple[int, ...] | None:
         ScenarioError: the devices can't be divided among the sites.
     """
     sites, num_devices = getattr(scenario.gossip, "sites", None), scenario.fleet.num_devices
-    if sites == "nodes":
+    if is_of_nodes(scenario):
         return tuple(int(2 * device >= num_devices) for device in range(num_devices))
     try:
         if isinstance(sites, int):
@@ -121,6 +121,11 @@ def sites_of(scenario: Scenario) -> tuple[int, ...] | None:
     except TopologyError as error:
         raise ScenarioError(f"gossip.sites: {error}") from error
     return sites
+
+
+def is_of_nodes(scenario: Scenario) -> bool:
+    """Whether its sites are the nodes of a cluster, which are not known yet."""
+    return getattr(scenario.gossip, "sites", None) == "nodes"
 
 
 def schedule_of_algorithm(scenario: Scenario, links: Schedule, seed: int) -> Schedule | None:

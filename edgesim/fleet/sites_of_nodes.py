@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
+from edgesim.assembly.gossip import is_of_nodes
 from edgesim.assembly.preparation import prepare
 from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.fleet.recording.view import say
@@ -28,7 +29,7 @@ def with_sites_of_nodes(prepared: PreparedRun, mode: str, console: Console) -> P
         ScenarioError: the algorithm does not suit these sites.
     """
     scenario = prepared.scenario
-    if getattr(scenario.gossip, "sites", None) != "nodes":
+    if not is_of_nodes(scenario):
         return prepared
     num_devices = scenario.fleet.num_devices
     groups = [range(num_devices)]

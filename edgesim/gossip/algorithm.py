@@ -336,6 +336,25 @@ def for_device(algorithm: Algorithm[State], device: int) -> Algorithm[State]:
     return algorithm if choose is None else choose(device)
 
 
+def parts_of_devices(
+    algorithm: Algorithm[Any], num_devices: int
+) -> tuple[tuple[Algorithm[Any], ...], tuple[int, ...]]:
+    """Algorithms by which devices differ in work and memory, and the place of each device's.
+
+    Args:
+        algorithm: of the fleet.
+        num_devices: of the fleet.
+    """
+    if not hasattr(algorithm, "for_device"):
+        return (algorithm,), (0,) * num_devices
+    places: dict[Algorithm[Any], int] = {}
+    of_devices = [
+        places.setdefault(for_device(algorithm, device), len(places))
+        for device in range(num_devices)
+    ]
+    return tuple(places), tuple(of_devices)
+
+
 def exchanges_of_average(algorithm: Form, num_devices: int, **options: object) -> int:
     """Exchanges without a step between them that an average takes.
 

@@ -204,11 +204,11 @@ class BaguaLowPrecision:
         return send + vector.add_work() * in_degree + mean
 
     def buffers(self, out_degree: int, in_degree: int) -> Buffers:  # noqa: ARG002
-        """Public copies; t and a product while t is compressed."""
+        """Public copies, and t while it is compressed; a product before that is smaller."""
         payloads = min(out_degree, 1)
         if self.role == "member":
             return Buffers(kept=0, payloads=payloads, operands=0, models=0)
-        return Buffers(kept=1 + self.num_peers, payloads=payloads, operands=2, models=0)
+        return Buffers(kept=1 + self.num_peers, payloads=payloads, operands=1, models=0)
 
 
 @lru_cache(maxsize=64)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
 
 from edgesim.assembly.budget import memory_of_device
 from edgesim.assembly.neighbours import Neighbours, rounds_of_period
@@ -14,10 +13,10 @@ from edgesim.costs.layer_work import StepWork
 from edgesim.costs.memory import paper_memory
 from edgesim.costs.memory_table import MemoryTable
 from edgesim.costs.round_work import gossip_work
-from edgesim.gossip.algorithm import Algorithm, for_device
+from edgesim.gossip.algorithm import has_several_messages, parts_of_devices
 from edgesim.hardware.work import Work
 from edgesim.study.steady_state import BytesBetween
-from topologies import possible_receivers, possible_senders, step_share, takes_step
+from topologies import step_share, takes_step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +47,7 @@ class IterationWork:
 
 
 class Works:
-    """Work of rounds; it depends on the number of messages, and on the part of the device if any.
-
-    Devices without parts (`for_device`) share one algorithm.
-    """
+    """Work of rounds; it depends on the numbers of messages, and on the part of a device."""
 
     def __init__(self, studied: StudiedScenario) -> None:
         self._studied = studied
@@ -59,6 +55,9 @@ class Works:
         self._optimizer = studied.optimizer.work(studied.model.num_trainable)
         self._means: dict[object, IterationWork] = {}
         self._rounds: dict[object, Work] = {}
+        self._parts, self._part_of = parts_of_devices(
+            studied.algorithm, studied.schedule.num_devices
+        )
 
     def in_round(self, device: int, round_index: int) -> Work:
         """Work of a device in a round: step, optimizer and gossip."""
@@ -66,11 +65,11 @@ class Works:
         sent = len(schedule.out_edges(device, round_index))
         degrees = sent, len(schedule.in_neighbors(device, round_index))
         has_step = takes_step(schedule, device, round_index)
-        own = for_device(self._studied.algorithm, device)
-        key = own, degrees, has_step
+        part = self._part_of[device]
+        key = part, *degrees, has_step
         if key not in self._rounds:
             step = self._step.total + self._optimizer if has_step else Work()
-            self._rounds[key] = step + self._of_gossip(degrees, own)
+            self._rounds[key] = step + self._of_gossip(degrees, part)
         return self._rounds[key]
 
     def mean(self, degrees: tuple[tuple[int, int], ...], device: int) -> IterationWork:
@@ -80,10 +79,10 @@ class Works:
             degrees: numbers of messages sent and received in each round.
             device: number of the device.
         """
-        own = for_device(self._studied.algorithm, device)
-        key = own, degrees
+        part = self._part_of[device]
+        key = part, degrees
         if key not in self._means:
-            works = Counter(self._of_gossip(pair, own) for pair in degrees)
+            works = Counter(self._of_gossip(pair, part) for pair in degrees)
             self._means[key] = self._iteration(_mean(works))
         return self._means[key]
 
@@ -122,8 +121,8 @@ class Works:
             return work
         return Work(**{name: round(count * share) for name, count in asdict(work).items()})
 
-    def _of_gossip(self, degrees: tuple[int, int], own: Algorithm[Any] | None = None) -> Work:
-        algorithm = own or self._studied.algorithm
+    def _of_gossip(self, degrees: tuple[int, int], part: int = 0) -> Work:
+        algorithm = self._parts[part]
         return gossip_work(algorithm, algorithm.layout.numel, *degrees)
 
 
@@ -172,12 +171,8 @@ def mean_bytes(
         bytes_between: length of each message.
     """
     schedule = studied.schedule
-    receivers = possible_receivers(schedule, device)
-    senders = possible_senders(schedule, device)
-    lengths = {bytes_between(device, peer) for peer in receivers}
-    lengths |= {bytes_between(peer, device) for peer in senders}
-    if len(lengths) <= 1:
-        (length,) = lengths or {0}
+    if not has_several_messages(studied.algorithm):
+        length = bytes_between(device, device)
         return mean.messages_sent * length, mean.messages_received * length
     sent = received = 0
     rounds = rounds_of_period(schedule)
@@ -195,11 +190,12 @@ class Memories:
         self._studied = studied
         self._message_bytes = message_bytes
         self._faithful: dict[object, MemoryTable] = {}
+        _, self._part_of = parts_of_devices(studied.algorithm, studied.schedule.num_devices)
 
     def faithful(self, neighbours: Neighbours, device: int) -> MemoryTable:
         """Memory that a device holds at the peak of a round."""
         copies = neighbours.out_copies, neighbours.in_copies
-        key = for_device(self._studied.algorithm, device), copies
+        key = self._part_of[device], copies
         if key not in self._faithful:
             found = memory_of_device(self._studied, copies, self._message_bytes, device)
             self._faithful[key] = found

@@ -37,7 +37,8 @@ def test_paper_sparse8_of_resnet20_at_99_percent():
         # All 12: 4 x 13; 12 + 8 x 2 + 4.
         (Identity("fp16"), {"reference": 52, "paper_8bit": 32}),
         (QSGD(4), {"reference": 52}),
-        (MinMaxUInt8(), {}),
+        # Two buckets: each a header of 32, and 10 or 2 codes filled up to 32.
+        (MinMaxUInt8(), {"bagua": 128}),
         (SignScale(), {}),
     ],
 )

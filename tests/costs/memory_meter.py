@@ -26,7 +26,7 @@ from edgesim.compression.compressors import Compressor
 from edgesim.compression.payload import Payload
 from edgesim.compression.wire import Message, decode, encode
 from edgesim.costs.memory_table import MemoryTable
-from edgesim.gossip.algorithm import Algorithm, GossipState, OutEdge, Share
+from edgesim.gossip.algorithm import Algorithm, GossipState, OutEdge, Share, message_layouts
 from edgesim.gossip.dcd import Dcd
 from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.optimizers import Optimizer
@@ -163,7 +163,7 @@ class _Device:
 
     def messages_to_itself(self) -> list[Message]:
         """One for each in-edge, decoded, of the size of those that it sends."""
-        layout = self._model.layout
+        layout = message_layouts(self._algorithm)[0]
         rng = np.random.default_rng(_SEED)
         payload = self._algorithm.compressor.compress(self._gossip.x, layout, rng)
         return [

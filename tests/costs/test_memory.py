@@ -2,6 +2,7 @@
 
 import contextlib
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -22,6 +23,8 @@ from edgesim.costs.model_form import ModelForm
 from edgesim.costs.step_replay import peak_of_step
 from edgesim.costs.work_meter import WorkMeter
 from edgesim.gossip import (
+    BaguaDecentralized,
+    BaguaLowPrecision,
     Choco,
     ChocoNumerator,
     Dcd,
@@ -30,6 +33,7 @@ from edgesim.gossip import (
     GradientPush,
     OutEdge,
 )
+from edgesim.gossip.algorithm import for_device
 from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.optimizers import QuasiGlobalMomentum, Sgd
 from edgesim.learning.parameters import ParameterLayout
@@ -186,6 +190,39 @@ def test_predicted_memory_is_measured_for_every_algorithm_and_compressor(kind, c
     for degrees in ((2, 3), (0, 1), (1, 0)):
         options = {"kind": kind, "compressor": compressor, "degrees": degrees}
         assert_equal(*both("small_cnn", 8, 1, "fp32", **options))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        partial(BaguaLowPrecision, compressor=MinMaxUInt8(), bucket_bytes=10_000),
+        partial(BaguaDecentralized, compressor=Identity(values="fp32")),
+    ],
+    ids=["low precision", "decentralized"],
+)
+def test_predicted_memory_is_measured_for_algorithms_of_bagua(make):
+    """Device 0 of three, which sends to both others and takes from both."""
+    model = flat_model("small_cnn", (3, 8, 8), make_layers("fp32", SETTINGS, None))
+    measured = measure_device_memory(
+        model=model,
+        batch=batch_of((3, 8, 8), 1),
+        optimizer=SGD,
+        algorithm=make(layout=model.layout, num_devices=3),
+        out_edges=[OutEdge(1, 1 / 3), OutEdge(2, 1 / 3)],
+        in_weights={1: 1 / 3, 2: 1 / 3},
+    )
+    by_formula = formulas("small_cnn", 8, 1, "fp32", SETTINGS, None)
+    algorithm = make(layout=ParameterLayout.from_shapes(by_formula.flat_shapes), num_devices=3)
+    predicted = MemoryModel(
+        model=by_formula,
+        backend=None,
+        optimizer=SGD,
+        algorithm=for_device(algorithm, 0),
+        out_degree=2,
+        in_degree=2,
+        message_bytes=measured.message_bytes,
+    ).faithful()
+    assert_equal(predicted, measured.at_peak)
 
 
 def test_large_models_on_few_samples_peak_where_the_model_is_copied():

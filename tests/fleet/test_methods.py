@@ -177,6 +177,13 @@ def test_bagua_sends_a_difference_of_bytes_among_leaders_and_fp32_within_sites(
         assert len(set(equal)) == 1
 
 
+def test_a_further_average_of_all_models_leaves_them_equal(runs):
+    """Bagua's models differ by their last steps, here those of a second step without exchange."""
+    summary = runs.calm(*METHODS["bagua_all"], "evaluation.gossip_rounds=1").summary
+    assert summary["consensus_distance"] > 1e-3
+    assert summary["after_gossip_consensus_distance"] < 1e-6
+
+
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [

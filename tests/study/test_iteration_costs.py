@@ -199,7 +199,8 @@ def test_other_compressors_are_really_encoded_too(tmp_path, compressor):
     assert message.encoded.indices == 0
     bits = {"qsgd": 4, "min_max_uint8": 8, "sign_scale": 1}[message.compressor]
     assert message.encoded.values == -(-bits * PARAMETERS // 8)
-    assert set(message.by_convention) == ({"reference"} if message.compressor == "qsgd" else set())
+    known = {"qsgd": {"reference"}, "min_max_uint8": {"bagua"}}
+    assert set(message.by_convention) == known.get(message.compressor, set())
 
 
 def test_without_profiles_operations_have_prices_and_nothing_else(tmp_path):
