@@ -67,7 +67,10 @@ class Gossip:
 
     @property
     def sent(self) -> ByteCounts:
-        """Bytes of all messages that this process has sent, by part; `sent.total` is their sum."""
+        """Bytes of all messages that this process has sent: `total`, and by part.
+
+        The parts are `values`, `indices`, `scales` and `header`.
+        """
         return self._member.sent
 
     @property
