@@ -28,6 +28,7 @@ nitpick_ignore = [
     for name in (
         "assembly.prepared_run.PreparedRun",
         "compression.payload.Sections",
+        "compression.wire.ByteCounts",
         "compression.value_codes.ValueCode",
         "fleet.transport.progress.DeviceProgress",
         "study.answer.Answer",

@@ -57,7 +57,7 @@ class Gossip:
 
     @property
     def rounds(self) -> int:
-        """Rounds that are completed: one a step, and those without a step of `all_reduce`."""
+        """Rounds that are completed: one a step, more where an average takes several exchanges."""
         return self._member.round_index
 
     @property
@@ -67,7 +67,10 @@ class Gossip:
 
     @property
     def sent(self) -> ByteCounts:
-        """Bytes of all messages that this process has sent, by part; `sent.total` is their sum."""
+        """Bytes of all messages that this process has sent: `total`, and by part.
+
+        The parts are `values`, `indices`, `scales` and `header`.
+        """
         return self._member.sent
 
     @property
@@ -80,7 +83,8 @@ class Gossip:
 
         Returns:
             Parameters by name, float32, on the CPU, for `load_state_dict(..., strict=False)` of a
-            module. Buffers, such as the statistics of batch norm, are each process's own.
+            copy of the module: training goes on with each process's own z. Buffers, such as the
+            statistics of batch norm, are not averaged.
         """
         state, layout = self._member.state, self._vector.layout
         mass = torch.cat([state.x.double(), torch.tensor([state.u], dtype=torch.float64)])

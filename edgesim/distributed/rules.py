@@ -63,8 +63,14 @@ class Rules:
         sections = scenario.model_dump(mode="json", include=set(_OF_GOSSIP))
         digest = blake2b(digest_size=DIGEST_BYTES)
         digest.update(json.dumps(_without_folders(sections)).encode())
-        digest.update(repr((scenario.training.device_seeds, self.steps_on_model)).encode())
-        digest.update(repr((self.algorithm.layout.names, self.algorithm.layout.shapes)).encode())
+        others = (
+            scenario.fleet.num_devices,
+            scenario.model.precision,  # that of values, unless the compressor names another
+            scenario.training.device_seeds,
+            self.steps_on_model,
+            self.algorithm.layout,
+        )
+        digest.update(repr(others).encode())
         for key, part in own_parts(scenario.gossip):
             digest.update(f"{key} {part.digest}".encode())
         for path in paths_in(scenario.topology.model_dump()):

@@ -28,7 +28,7 @@ from edgesim.compression import (
     decode,
     encode,
 )
-from edgesim.compression.wire import HEADER
+from edgesim.compression.wire import HEADER, MAGIC, announced_bytes
 from edgesim.learning.parameters import ParameterLayout
 
 HEADER_FIELDS = ("algorithm", "sender", "receiver", "sequence", "round_index", "kind", "notes")
@@ -37,6 +37,24 @@ HEADER_FIELDS = ("algorithm", "sender", "receiver", "sequence", "round_index", "
 @given(messages)
 def test_length_on_the_wire_is_wire_bytes(message):
     assert len(encode(message)) == message.wire_bytes == message.byte_counts.total
+
+
+@given(messages)
+def test_the_header_says_how_long_the_message_is(message):
+    data = encode(message)
+    assert announced_bytes(data[: HEADER.size]) == len(data)
+
+
+@pytest.mark.parametrize("at", [0, HEADER.size - 8], ids=["magic", "length"])
+def test_a_length_is_read_from_nothing_but_a_header(at):
+    """It stands before the checksum, the last 4 bytes; a message of 0 bytes has no header."""
+    head = bytearray(HEADER.size)
+    head[:4] = MAGIC
+    head[-8:-4] = struct.pack("<I", 256)
+    assert announced_bytes(head) == 256
+    head[at : at + 4] = bytes(4)
+    with pytest.raises(WireError, match="no message begins with"):
+        announced_bytes(head)
 
 
 @given(messages)

@@ -19,9 +19,9 @@ RUN = f"{IMPORTS}; runpy.run_path({str(PROGRAM)!r}, run_name='__main__')"
 
 
 def test_each_process_learns_digits_that_it_has_not(tmp_path):
-    one_write_a_line = {"PYTHONUNBUFFERED": "", "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"PYTHONUNBUFFERED": "", "OMP_NUM_THREADS": "1"}  # whole lines
     command = [sys.executable, "-c", RUN]
-    options = {"capture_output": True, "text": True, "timeout": 200, "env": os.environ | one_write_a_line}
+    options = {"capture_output": True, "text": True, "timeout": 200, "env": environment}
     done = subprocess.run(command, cwd=tmp_path, **options)
     assert done.returncode == 0, done.stderr
     lines = sorted(done.stdout.splitlines())

@@ -28,6 +28,7 @@ from topologies import (
     ring,
     star,
     torus,
+    weight_by_sender,
 )
 
 HOLDS = st.integers(1, 4)
@@ -91,6 +92,8 @@ class TestEverySchedule:
         for device in graph:
             expected = sorted(graph.predecessors(device))
             assert list(schedule.in_neighbors(device, round_index)) == expected
+            weights = {sender: graph.edges[sender, device]["weight"] for sender in expected}
+            assert weight_by_sender(schedule, device, round_index) == weights
 
     @given(schedule=SCHEDULES, round_index=ROUNDS)
     def test_weights_conserve_mass(self, schedule, round_index):

@@ -1,0 +1,58 @@
+"""What processes compare before they begin."""
+
+from __future__ import annotations
+
+import pytest
+from small_fleets import small_scenario
+
+from edgesim.distributed.rules import read_rules
+from edgesim.learning.parameters import ParameterLayout
+
+LAYOUT = ParameterLayout.from_shapes([(3, 2), (2,)])
+RING = {"topology": {"kind": "ring"}, "gossip": {"algorithm": "gradient_push"}}
+
+
+def digest(scenario, size=4, layout=LAYOUT, **overrides):
+    return read_rules(scenario, overrides, layout, size).digest()
+
+
+def graph_file(folder, edges):
+    folder.mkdir()
+    path = folder / "graph.csv"
+    path.write_text("source,target\n" + "".join(f"{j},{i}\n" for j, i in edges))
+    return RING | {"topology": {"kind": "file", "path": str(path)}}
+
+
+def test_equal_files_in_other_folders_are_the_same(tmp_path):
+    """Machines keep their files where they like; what is in them must be the same."""
+    one_way = [(0, 1), (1, 2), (2, 3), (3, 0)]
+    here, there = (graph_file(tmp_path / name, one_way) for name in ("here", "there"))
+    other = graph_file(tmp_path / "other", [*one_way, (0, 2)])
+    assert digest(here) == digest(there) != digest(other)
+
+
+CHANGES = {
+    "seed": {"seed": 2},
+    "graph": {"topology__kind": "complete"},
+    "rate": {"gossip__averaging_rate": 0.5},
+    "local steps": {"gossip__local_steps": 2},
+    "streams": {"training__device_seeds": "shared"},
+    "step on": {"training__optimizer__step_on": "model"},
+    "precision": {"model__precision": "int8"},
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_whatever_changes_the_result_is_seen(what):
+    scenario = small_scenario()
+    assert digest(scenario) == digest(scenario) != digest(scenario, **CHANGES[what])
+
+
+def test_another_size_or_another_model_is_seen():
+    assert digest(RING) != digest(RING, size=5)
+    assert digest(RING) != digest(RING, layout=ParameterLayout.from_shapes([(2, 3), (2,)]))
+
+
+def test_what_is_of_the_callers_training_is_not_compared():
+    scenario = small_scenario()
+    assert digest(scenario) == digest(scenario, training__rounds=9, data__batch_size=8)
