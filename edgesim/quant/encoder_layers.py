@@ -31,8 +31,8 @@ class QuantizedMatrixProduct(nn.Module):
         """Shape (..., M, N) of a, (..., M, K), and b, (..., K, N) or transposed (..., N, K)."""
         step = self.input.layer_step()
         codes = (
-            self.input.codes(a.detach().contiguous(), step),
-            self.second.codes(b.detach().contiguous(), self.second.layer_step()),
+            self.input.codes(a.detach().contiguous(), step, of_texts=True),
+            self.second.codes(b.detach().contiguous(), self.second.layer_step(), of_texts=True),
         )
         return encoder_autograd.product(a, b, codes=codes, transposed=self.transposed, step=step)
 
@@ -57,7 +57,7 @@ class QuantizedLayerNorm(nn.LayerNorm):
             x,
             self.weight,
             self.bias,
-            codes=self.input.codes(x.detach().contiguous(), step),
+            codes=self.input.codes(x.detach().contiguous(), step, of_texts=True),
             epsilon=self.eps,
             step=step,
         )

@@ -52,8 +52,10 @@ class InputQuantizer(QuantizedPlace):
     """Quantizes one input of one layer.
 
     In training the grid is that of the batch, from the mean of its samples' minima to the mean of
-    their maxima (reference.md, section 1.2). In evaluation the grid is that of the running range;
-    before the first batch of training, that of the evaluated batch.
+    their maxima (reference.md, section 1.2); `of_texts`, from the batch's minimum to its maximum,
+    since a text's largest entry is that of a rare token, and clipping it keeps an encoder from
+    learning (docs/decisions/58-encoders-in-8-bits.md). In evaluation the grid is that of the
+    running range; before the first batch of training, that of the evaluated batch.
 
     Attributes:
         low: running minimum, shape (1,). It is a buffer; with `ranges: gossiped`, a parameter
@@ -77,24 +79,27 @@ class InputQuantizer(QuantizedPlace):
         self.low.zero_()
         self.high.zero_()
 
-    def forward(self, x_NCHW: Tensor, step: LayerStep) -> Quantized:
+    def forward(self, x_NCHW: Tensor, step: LayerStep, *, of_texts: bool = False) -> Quantized:
         """An input in 8 bits, NHWC; in training, its range updates the running range.
 
         Args:
             x_NCHW: float32, in any memory layout; fast if channels_last.
             step: as returned by `layer_step`.
+            of_texts: whether samples are texts, and the range that of the whole batch.
 
         Raises:
             NonFiniteError: the input holds NaN or infinity.
         """
-        return self.codes(autograd.rows(x_NCHW.detach()), step)
+        return self.codes(autograd.rows(x_NCHW.detach()), step, of_texts=of_texts)
 
-    def codes(self, x: Tensor, step: LayerStep) -> Quantized:
+    def codes(self, x: Tensor, step: LayerStep, *, of_texts: bool = False) -> Quantized:
         """As `forward`, for a contiguous input whose first axis is the sample's; of its shape."""
+        arithmetic = self.arithmetic
         if not self.training:
-            grid = self._grid_of(x, step)
-            return Quantized(self.arithmetic.quantize(x, grid, step.activation_seed), grid)
-        quantized, extremes = self.arithmetic.quantize_by_samples(x, step.activation_seed)
+            grid = self._grid_of(x, step, of_texts=of_texts)
+            return Quantized(arithmetic.quantize(x, grid, step.activation_seed), grid)
+        quantize = arithmetic.quantize_whole if of_texts else arithmetic.quantize_by_samples
+        quantized, extremes = quantize(x, step.activation_seed)
         step.require_finite(extremes, "activations")
         self._remember(extremes)
         return quantized
@@ -103,8 +108,9 @@ class InputQuantizer(QuantizedPlace):
         """The grid that `forward` uses; in training, updates the running range."""
         return self._grid_of(autograd.rows(x_NCHW.detach()), step)
 
-    def _grid_of(self, x: Tensor, step: LayerStep) -> Grid:
-        extremes = self.arithmetic.sample_range(x)
+    def _grid_of(self, x: Tensor, step: LayerStep, *, of_texts: bool = False) -> Grid:
+        arithmetic = self.arithmetic
+        extremes = arithmetic.full_range(x) if of_texts else arithmetic.sample_range(x)
         grid = step.grid(extremes, "activations")
         if self.training:
             self._remember(extremes)
@@ -177,8 +183,8 @@ class QuantizedLinear(nn.Linear):
     def forward(self, x_NC: Tensor) -> Tensor:
         """Product of quantized input and weights, shape (N, out_features), float32.
 
-        The input may have more axes, (N, ..., in_features). The middle axes are then the pixels of
-        a 1x1 convolution; the output is (N, ..., out_features).
+        The input may have more axes, (N, ..., in_features), as texts have. The middle axes are then
+        the pixels of a 1x1 convolution; the output is (N, ..., out_features).
         """
         if x_NC.dim() > 2:
             return self._at_each_place(x_NC)
@@ -199,7 +205,7 @@ class QuantizedLinear(nn.Linear):
             x_NCP1,
             self.weight[:, :, None, None],
             self.bias,
-            x=self.input(x_NCP1, step),
+            x=self.input(x_NCP1, step, of_texts=True),
             geometry=self.geometry,
             step=step,
         )

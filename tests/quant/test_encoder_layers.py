@@ -19,7 +19,12 @@ from edgesim.quant.encoder_layers import (
 from edgesim.quant.errors import NonFiniteError
 from edgesim.quant.kernels.products import native
 from edgesim.quant.layer_step import LayerStep
-from edgesim.quant.layers import name_layers_, seed_rounding_
+from edgesim.quant.layers import (
+    InputQuantizer,
+    QuantizedLinear,
+    name_layers_,
+    seed_rounding_,
+)
 
 SETTINGS = plain.settings()
 REFERENCE, INT8 = make_backend("reference", SETTINGS), make_backend("int8_cpu", SETTINGS)
@@ -202,6 +207,34 @@ def test_a_gradient_of_a_layer_norm_that_is_not_finite_is_told_with_the_layer(ba
         g[row, 5] = bad
         with pytest.raises(NonFiniteError, match="one"):
             y.backward(g)
+
+
+# --- ranges
+
+
+@pytest.mark.parametrize("kind", ["linear", "scores", "context", "layer_norm"])
+def test_the_range_of_texts_is_that_of_the_batch_so_that_no_activation_is_clipped(kind):
+    """One text has an entry far beyond those of the others; in evaluation its range is kept."""
+    options = {"arithmetic": INT8, "settings": SETTINGS}
+    layer = named(QuantizedLinear(24, 6, **options)) if kind == "linear" else make(kind, INT8)
+    xs = [normal(3, 10, 24)] if kind == "linear" else inputs_of(kind, 0)
+    for x in xs:
+        x[(1,) * x.dim()] = 50.0
+    layer(*xs)
+    quantizers = [m for m in layer.modules() if isinstance(m, InputQuantizer)]
+    for x, quantizer in zip(xs, quantizers, strict=True):
+        assert (quantizer.low.item(), quantizer.high.item()) == (float(x.min()), 50.0)
+    first = layer.eval()(*xs)
+    with_batch_alone = layer(*(x[:2] for x in xs))  # the text with the large entry is among them
+    torch.testing.assert_close(with_batch_alone, first[:2])
+
+
+def test_the_range_of_vectors_is_the_mean_of_their_extremes_as_in_the_reference_code():
+    layer = named(QuantizedLinear(24, 6, arithmetic=INT8, settings=SETTINGS))
+    x = normal(5, 24)
+    layer(x)
+    expected = x.amin(1).double().mean().float(), x.amax(1).double().mean().float()
+    assert (layer.input.low[0], layer.input.high[0]) == expected
 
 
 # --- embeddings
