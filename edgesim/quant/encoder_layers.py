@@ -31,8 +31,8 @@ class QuantizedMatrixProduct(nn.Module):
         """Shape (..., M, N) of a, (..., M, K), and b, (..., K, N) or transposed (..., N, K)."""
         step = self.input.layer_step()
         codes = (
-            self.input.codes(a.detach().contiguous(), step, of_texts=True),
-            self.second.codes(b.detach().contiguous(), self.second.layer_step(), of_texts=True),
+            self.input.codes(a.detach().contiguous(), step),
+            self.second.codes(b.detach().contiguous(), self.second.layer_step()),
         )
         return encoder_autograd.product(a, b, codes=codes, transposed=self.transposed, step=step)
 
@@ -42,13 +42,17 @@ class QuantizedMatrixProduct(nn.Module):
 
 
 class QuantizedLayerNorm(nn.LayerNorm):
-    """Layer norm over the last axis, with input, parameters, scale and gradient in 8 bits."""
+    """Layer norm over the last axis, with input, parameters, scale and gradient in 8 bits.
+
+    The range of the input is that of the whole batch, and each row of the gradient has a grid of
+    its own (docs/decisions/58-encoders-in-8-bits.md).
+    """
 
     def __init__(
         self, size: int, eps: float, *, arithmetic: Arithmetic, settings: QuantizationSettings
     ) -> None:
         super().__init__(size, eps)
-        self.input = InputQuantizer(arithmetic, settings)
+        self.input = InputQuantizer(arithmetic, settings, unclipped=True)
 
     def forward(self, x: Tensor) -> Tensor:
         """Shape of the input, (N, ..., size), float32."""
@@ -57,7 +61,7 @@ class QuantizedLayerNorm(nn.LayerNorm):
             x,
             self.weight,
             self.bias,
-            codes=self.input.codes(x.detach().contiguous(), step, of_texts=True),
+            codes=self.input.codes(x.detach().contiguous(), step),
             epsilon=self.eps,
             step=step,
         )

@@ -52,10 +52,14 @@ class InputQuantizer(QuantizedPlace):
     """Quantizes one input of one layer.
 
     In training the grid is that of the batch, from the mean of its samples' minima to the mean of
-    their maxima (reference.md, section 1.2); `of_texts`, from the batch's minimum to its maximum,
-    since a text's largest entry is that of a rare token, and clipping it keeps an encoder from
-    learning (docs/decisions/58-encoders-in-8-bits.md). In evaluation the grid is that of the
-    running range; before the first batch of training, that of the evaluated batch.
+    their maxima (reference.md, section 1.2), or with `unclipped` from the batch's minimum to its
+    maximum. In evaluation the grid is that of the running range; before the first batch of
+    training, that of the evaluated batch.
+
+    Args:
+        arithmetic: back end.
+        settings: of quantization.
+        unclipped: whether the range is the whole batch's, which clips nothing in training.
 
     Attributes:
         low: running minimum, shape (1,). It is a buffer; with `ranges: gossiped`, a parameter
@@ -66,8 +70,11 @@ class InputQuantizer(QuantizedPlace):
     low: Tensor
     high: Tensor
 
-    def __init__(self, arithmetic: Arithmetic, settings: QuantizationSettings) -> None:
+    def __init__(
+        self, arithmetic: Arithmetic, settings: QuantizationSettings, *, unclipped: bool = False
+    ) -> None:
         super().__init__(arithmetic, settings)
+        self.unclipped = unclipped
         for name in ("low", "high"):
             if settings.ranges == "gossiped":
                 self.register_parameter(name, nn.Parameter(torch.zeros(1), requires_grad=False))
@@ -79,26 +86,25 @@ class InputQuantizer(QuantizedPlace):
         self.low.zero_()
         self.high.zero_()
 
-    def forward(self, x_NCHW: Tensor, step: LayerStep, *, of_texts: bool = False) -> Quantized:
+    def forward(self, x_NCHW: Tensor, step: LayerStep) -> Quantized:
         """An input in 8 bits, NHWC; in training, its range updates the running range.
 
         Args:
             x_NCHW: float32, in any memory layout; fast if channels_last.
             step: as returned by `layer_step`.
-            of_texts: whether samples are texts, and the range that of the whole batch.
 
         Raises:
             NonFiniteError: the input holds NaN or infinity.
         """
-        return self.codes(autograd.rows(x_NCHW.detach()), step, of_texts=of_texts)
+        return self.codes(autograd.rows(x_NCHW.detach()), step)
 
-    def codes(self, x: Tensor, step: LayerStep, *, of_texts: bool = False) -> Quantized:
+    def codes(self, x: Tensor, step: LayerStep) -> Quantized:
         """As `forward`, for a contiguous input whose first axis is the sample's; of its shape."""
         arithmetic = self.arithmetic
         if not self.training:
-            grid = self._grid_of(x, step, of_texts=of_texts)
+            grid = self._grid_of(x, step)
             return Quantized(arithmetic.quantize(x, grid, step.activation_seed), grid)
-        quantize = arithmetic.quantize_whole if of_texts else arithmetic.quantize_by_samples
+        quantize = arithmetic.quantize_whole if self.unclipped else arithmetic.quantize_by_samples
         quantized, extremes = quantize(x, step.activation_seed)
         step.require_finite(extremes, "activations")
         self._remember(extremes)
@@ -108,9 +114,9 @@ class InputQuantizer(QuantizedPlace):
         """The grid that `forward` uses; in training, updates the running range."""
         return self._grid_of(autograd.rows(x_NCHW.detach()), step)
 
-    def _grid_of(self, x: Tensor, step: LayerStep, *, of_texts: bool = False) -> Grid:
+    def _grid_of(self, x: Tensor, step: LayerStep) -> Grid:
         arithmetic = self.arithmetic
-        extremes = arithmetic.full_range(x) if of_texts else arithmetic.sample_range(x)
+        extremes = arithmetic.full_range(x) if self.unclipped else arithmetic.sample_range(x)
         grid = step.grid(extremes, "activations")
         if self.training:
             self._remember(extremes)
@@ -183,8 +189,8 @@ class QuantizedLinear(nn.Linear):
     def forward(self, x_NC: Tensor) -> Tensor:
         """Product of quantized input and weights, shape (N, out_features), float32.
 
-        The input may have more axes, (N, ..., in_features), as texts have. The middle axes are then
-        the pixels of a 1x1 convolution; the output is (N, ..., out_features).
+        The input may have more axes, (N, ..., in_features). The middle axes are then the pixels of
+        a 1x1 convolution; the output is (N, ..., out_features).
         """
         if x_NC.dim() > 2:
             return self._at_each_place(x_NC)
@@ -205,7 +211,7 @@ class QuantizedLinear(nn.Linear):
             x_NCP1,
             self.weight[:, :, None, None],
             self.bias,
-            x=self.input(x_NCP1, step, of_texts=True),
+            x=self.input(x_NCP1, step),
             geometry=self.geometry,
             step=step,
         )
