@@ -139,7 +139,8 @@ class QuantizedRows:
     def dequantize(self) -> Tensor:
         """The numbers that the codes stand for, float32, shape (R, C)."""
         scale, zero_point, offset = self.grids.split(1, dim=1)
-        return (self.codes - zero_point).mul_(scale).add_(offset)
+        numbers: Tensor = (self.codes - zero_point).mul_(scale).add_(offset)
+        return numbers
 
 
 def quantize_rows(x_RC: Tensor, seed: int | None, *, has_integer_zero: bool) -> QuantizedRows:

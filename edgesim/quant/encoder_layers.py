@@ -42,13 +42,17 @@ class QuantizedMatrixProduct(nn.Module):
 
 
 class QuantizedLayerNorm(nn.LayerNorm):
-    """Layer norm over the last axis, with input, parameters, scale and gradient in 8 bits."""
+    """Layer norm over the last axis, with input, parameters, scale and gradient in 8 bits.
+
+    The range of the input is that of the whole batch, and each row of the gradient has a grid of
+    its own (docs/decisions/58-encoders-in-8-bits.md).
+    """
 
     def __init__(
         self, size: int, eps: float, *, arithmetic: Arithmetic, settings: QuantizationSettings
     ) -> None:
         super().__init__(size, eps)
-        self.input = InputQuantizer(arithmetic, settings)
+        self.input = InputQuantizer(arithmetic, settings, unclipped=True)
 
     def forward(self, x: Tensor) -> Tensor:
         """Shape of the input, (N, ..., size), float32."""

@@ -52,8 +52,14 @@ class InputQuantizer(QuantizedPlace):
     """Quantizes one input of one layer.
 
     In training the grid is that of the batch, from the mean of its samples' minima to the mean of
-    their maxima (reference.md, section 1.2). In evaluation the grid is that of the running range;
-    before the first batch of training, that of the evaluated batch.
+    their maxima (reference.md, section 1.2), or with `unclipped` from the batch's minimum to its
+    maximum. In evaluation the grid is that of the running range; before the first batch of
+    training, that of the evaluated batch.
+
+    Args:
+        arithmetic: back end.
+        settings: of quantization.
+        unclipped: whether the range is the whole batch's, which clips nothing in training.
 
     Attributes:
         low: running minimum, shape (1,). It is a buffer; with `ranges: gossiped`, a parameter
@@ -64,8 +70,11 @@ class InputQuantizer(QuantizedPlace):
     low: Tensor
     high: Tensor
 
-    def __init__(self, arithmetic: Arithmetic, settings: QuantizationSettings) -> None:
+    def __init__(
+        self, arithmetic: Arithmetic, settings: QuantizationSettings, *, unclipped: bool = False
+    ) -> None:
         super().__init__(arithmetic, settings)
+        self.unclipped = unclipped
         for name in ("low", "high"):
             if settings.ranges == "gossiped":
                 self.register_parameter(name, nn.Parameter(torch.zeros(1), requires_grad=False))
@@ -91,10 +100,12 @@ class InputQuantizer(QuantizedPlace):
 
     def codes(self, x: Tensor, step: LayerStep) -> Quantized:
         """As `forward`, for a contiguous input whose first axis is the sample's; of its shape."""
+        arithmetic = self.arithmetic
         if not self.training:
             grid = self._grid_of(x, step)
-            return Quantized(self.arithmetic.quantize(x, grid, step.activation_seed), grid)
-        quantized, extremes = self.arithmetic.quantize_by_samples(x, step.activation_seed)
+            return Quantized(arithmetic.quantize(x, grid, step.activation_seed), grid)
+        quantize = arithmetic.quantize_whole if self.unclipped else arithmetic.quantize_by_samples
+        quantized, extremes = quantize(x, step.activation_seed)
         step.require_finite(extremes, "activations")
         self._remember(extremes)
         return quantized
@@ -104,7 +115,8 @@ class InputQuantizer(QuantizedPlace):
         return self._grid_of(autograd.rows(x_NCHW.detach()), step)
 
     def _grid_of(self, x: Tensor, step: LayerStep) -> Grid:
-        extremes = self.arithmetic.sample_range(x)
+        arithmetic = self.arithmetic
+        extremes = arithmetic.full_range(x) if self.unclipped else arithmetic.sample_range(x)
         grid = step.grid(extremes, "activations")
         if self.training:
             self._remember(extremes)

@@ -178,6 +178,22 @@ def test_a_token_keeps_its_gradient_beside_one_that_is_ten_thousand_times_larger
     assert (error / exact.grad.norm(dim=-1)).max() < 0.05
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_range_of_a_layer_norm_is_that_of_the_batch_so_that_no_input_is_clipped(backend):
+    """One text has an entry far beyond those of the others, as a rare word's."""
+    layer = make("layer_norm", BACKENDS[backend])
+    x = normal(3, 10, 24)
+    x[1, 1, 1] = 20.0
+    y = layer(x)
+    quantizer = layer.input
+    assert (quantizer.low.item(), quantizer.high.item()) == (float(x.min()), 20.0)
+    exact = nn.functional.layer_norm(x, (24,), layer.weight, layer.bias, layer.eps)
+    # A step is 0.09 of a deviation of the other rows, and the scale is in 8 bits too.
+    assert (y - exact).abs().max() < 0.2
+    quantizer.reset_ranges()
+    assert torch.equal(layer.eval()(x), y)  # before the first batch: that of the evaluated batch
+
+
 @pytest.mark.parametrize("seed", [None, 0, 2**64 - 1])
 @pytest.mark.parametrize("shape", [(1, 1), (3, 5), (7, 64), (40, 77), (2, 3, 700)])
 def test_rows_have_equal_codes_and_grids_in_both_back_ends(shape, seed):

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from math import isfinite
+
 import numpy as np
 from numba import njit
 
@@ -42,7 +44,7 @@ def quantize_rows(
     require("out", out_RC, np.uint8, x_RC.shape)
     require("grids", grids_R3, np.float32, (len(x_RC), 3))
     low, high = _write_grids(x_RC, grids_R3)
-    if np.isfinite(low):
+    if isfinite(low):
         if seed is None:
             _quantize_nearest(x_RC, grids_R3, out_RC)
         else:
@@ -53,14 +55,14 @@ def quantize_rows(
 @njit(nogil=True, cache=True)
 def _write_grids(x_RC: Float32, grids_R3: Float32) -> tuple[float, float]:
     range_ = np.empty(2, np.float32)
-    low, high = np.float32(np.inf), np.float32(-np.inf)
-    is_finite = True
+    low, high, is_finite = np.inf, -np.inf, True
     for row in range(len(x_RC)):
         write_sample_range(x_RC[row].view(np.int32).reshape(1, -1), range_)
         write_grid(range_, grids_R3[row])
         grids_R3[row, 2] = 0
-        is_finite = is_finite and np.isfinite(range_[0])
-        low, high = min(low, range_[0]), max(high, range_[1])
+        lowest, highest = float(range_[0]), float(range_[1])
+        is_finite = is_finite and np.isfinite(lowest)
+        low, high = min(low, lowest), max(high, highest)
     if not is_finite:
         return np.nan, np.nan
     return low, high
