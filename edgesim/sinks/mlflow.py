@@ -16,7 +16,8 @@ class MLflow(Sink):
     """A sink that logs to one run of MLflow; steps are rounds of the slowest device.
 
     Args:
-        tracking_uri: of a server or a store; None: as MLflow is set up.
+        tracking_uri: of a server or a database, such as `sqlite:///mlflow.db`; None: as MLflow is
+            set up. Newer versions of MLflow refuse plain folders.
         experiment: name of the experiment; made if it is not there.
         run_name: name of the run in MLflow.
         most_devices: a larger fleet has no metrics of single devices, only those of the fleet.
@@ -36,7 +37,7 @@ class MLflow(Sink):
             from mlflow.tracking import MlflowClient
         except ImportError as error:
             raise MissingPackageError(
-                f"MLflow can't be imported ({error}); install it: pip install mlflow-skinny"
+                f"MLflow can't be imported ({error}); install it: pip install 'edgesim[mlflow]'"
             ) from error
         self._client: Any = MlflowClient(tracking_uri)
         self._most_devices = most_devices

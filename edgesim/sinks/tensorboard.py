@@ -26,7 +26,8 @@ class TensorBoard(Sink):
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise MissingPackageError(
-                f"TensorBoard can't be imported ({error}); install it: pip install tensorboard"
+                f"TensorBoard can't be imported ({error}); install it: "
+                "pip install 'edgesim[tensorboard]'"
             ) from error
         self._writer: Any = SummaryWriter(str(folder))  # untyped by torch
         self._most_devices = most_devices

@@ -20,12 +20,12 @@ BLOCKS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # MLflow's own use of SQLAlchemy
 @pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)
 def test_an_example_runs(block, tmp_path, monkeypatch):
     for sink, package in SINKS.items():
         if sink in block:
             pytest.importorskip(package, reason=f"{package} is not installed (an extra)")
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # a database needs all of MLflow
     monkeypatch.chdir(tmp_path)
     exec(compile(block, "example", "exec"), {"__name__": "__main__"})
 

@@ -52,12 +52,12 @@ def test_tensorboard_has_the_metrics(tmp_path):
     assert events.Scalars("fleet_sent_bytes")[-1].value == run.summary["sent_bytes"]
 
 
-def test_mlflow_has_the_metrics(tmp_path, monkeypatch):
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # MLflow's own use of SQLAlchemy
+def test_mlflow_has_the_metrics(tmp_path):
     pytest.importorskip("mlflow", reason="MLflow is not installed (extra mlflow)")
     from mlflow.tracking import MlflowClient
 
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # a database needs all of MLflow
-    uri = (tmp_path / "store").as_uri()
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     tracker = edgesim.MLflow(uri)
     run = edgesim.run("quickstart", out=tmp_path / "r", inline=True, sinks=[tracker], **SMALL)
     client = MlflowClient(uri)
