@@ -21,7 +21,7 @@ NORMS = {
 }
 
 
-LONG = ("quickstart", "free_churn_and_batteries", "int8_range_evonorm")  # the last one compiles
+LONG = ("quickstart", "free_churn_and_batteries")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from edgesim.models import build_model, full_precision
 
 def test_it_reads_digits_after_four_epochs():
     """SGD with momentum, every fifth image held out; chance is 0.10."""
-    from sklearn.datasets import load_digits  # slow to import, so only where this test runs
+    from sklearn.datasets import load_digits  # slow to import, so only if this test runs
 
     digits = load_digits()
     images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 8 - 1
