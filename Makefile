@@ -18,10 +18,10 @@ demo: $(INSTALLED)  ## install, train the quickstart fleet, print its results
 	$(BIN)/edgesim run $(SCENARIO)
 
 test: $(DEVELOPING)  ## install and run all tests
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses=2 --dist=worksteal
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses=3 --dist=worksteal
 
 thorough: $(DEVELOPING)  ## all tests, with all cases of which `make test` takes a few
-	EDGESIM_TESTS=thorough PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses=2 --dist=worksteal
+	EDGESIM_TESTS=thorough PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses=3 --dist=worksteal
 
 check: $(DEVELOPING)  ## style, types and the order of layers
 	$(BIN)/ruff check .

@@ -24,15 +24,16 @@ settings.load_profile("edgesim")
 
 
 def pytest_collection_modifyitems(items):
-    """Tests with Ray come first, so that one of the two processes of `make test` runs them all.
+    """Tests with Ray come first, so that one of the three processes of `make test` runs them all.
 
-    That process starts one Ray for them and waits a lot, while the other one is at work, which in
-    the end takes over what is left. Tests that need another Ray in the process come before it is
-    started.
+    That process starts one Ray for them and waits a lot, while the other two are at work, one on
+    each core, which in the end take over what is left. Tests that need another Ray in the process
+    come before it is started. Long tests follow, so that none is the last.
     """
 
     def place(item):
-        return item.get_closest_marker("ray") is None, "no_ray" not in item.fixturenames
+        is_ray, is_long = (item.get_closest_marker(name) is not None for name in ("ray", "long"))
+        return not is_ray, is_ray and "no_ray" not in item.fixturenames, not is_long
 
     items.sort(key=place)
 

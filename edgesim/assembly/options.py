@@ -8,8 +8,9 @@ annotation, or none, takes any value.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from inspect import Parameter, getdoc, isclass, signature
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -88,7 +89,8 @@ def options_of(make: Callable[..., Any], given: Collection[str]) -> dict[str, Op
         return None
     if any(p.kind is Parameter.VAR_KEYWORD for p in parameters):
         return None
-    hints, meanings = _hints(make), _meanings(make)
+    describe = _known if isinstance(make, Hashable) else _hints_and_meanings
+    hints, meanings = describe(make)
     return {
         p.name: Option(p.name, _plain(hints.get(p.name)), p.default, meanings.get(p.name, ""))
         for p in parameters
@@ -127,6 +129,15 @@ def check_options(
         if option.is_required and option.name not in options:
             must_be = f"; must be {option.must_be}" if option.must_be else ""
             raise ScenarioError(f"{key}.{option.name} is missing; {of} needs it{must_be}")
+
+
+def _hints_and_meanings(make: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Annotations of the arguments, and what the docstring says of them."""
+    return _hints(make), _meanings(make)
+
+
+# A run makes some thirty parts, each from one of a few classes.
+_known = lru_cache(maxsize=256)(_hints_and_meanings)
 
 
 def _hints(make: Callable[..., Any]) -> dict[str, Any]:

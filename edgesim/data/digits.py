@@ -7,6 +7,7 @@ Repository, 1998 (its test set).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -58,6 +59,7 @@ class Digits:
         return Splits(train, test, CLASS_NAMES)
 
 
+@cache
 def _table() -> NDArray[np.float64]:
     """One row for each image: its 64 pixels, line by line, and its label.
 
@@ -67,7 +69,9 @@ def _table() -> NDArray[np.float64]:
     package = find_spec("sklearn")
     assert package is not None, "edgesim depends on it"
     assert package.origin is not None
-    return np.loadtxt(Path(package.origin).with_name("datasets") / FILE, delimiter=",")
+    table = np.loadtxt(Path(package.origin).with_name("datasets") / FILE, delimiter=",")
+    table.flags.writeable = False  # all callers share it
+    return table
 
 
 def _rank_within_class(labels: NDArray[np.int64]) -> NDArray[np.int64]:

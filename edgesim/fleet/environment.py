@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -35,8 +36,14 @@ def describe_environment(mode: str, compute: Compute) -> dict[str, Any]:
         "cuda": torch.version.cuda,
         "eight_bit_backend": compute.backend and describe_backend(compute.backend),
         "torch_cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "packages": {package: version(package) for package in PACKAGES},
+        "packages": _versions(),
     }
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """Of installed packages; finding them takes longer than a round. The result is shared."""
+    return {package: version(package) for package in PACKAGES}
 
 
 def quiet_ray() -> None:

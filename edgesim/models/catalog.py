@@ -49,8 +49,7 @@ def build_model(
     """
     if num_classes < 1:
         raise ModelError(f"a model needs at least one class, got {num_classes}")
-    check_model(name, image_shape, layers, size)
-    kind = MODELS[name]
+    kind = _kind_for(name, image_shape, layers)
     model = construct(lambda: kind.make(layers, image_shape, num_classes, size), generator)
     if initialization == "low_precision" and kind.initialize_low_precision_ is not None:
         kind.initialize_low_precision_(model, generator)
@@ -66,6 +65,16 @@ def check_model(
     Raises:
         ModelError: no such model, an image too small for the model, channels that don't fit
             the norm's groups, or a batch norm whose batch has a single value per channel.
+    """
+    kind = _kind_for(name, image_shape, layers)
+    outline(lambda: kind.make(layers, image_shape, 1, size))
+
+
+def _kind_for(name: str, image_shape: ImageShape, layers: Layers) -> ModelKind:
+    """The model of a name, if it takes images of this shape.
+
+    Raises:
+        ModelError: see `check_model`.
     """
     if name not in MODELS:
         raise ModelError(f"no model is named {name!r}; there are {', '.join(MODELS)}")
@@ -84,7 +93,7 @@ def check_model(
             "take from a batch of one sample; use larger images (data.image_size) or norm: "
             "evonorm_s0"
         )
-    outline(lambda: kind.make(layers, image_shape, 1, size))
+    return kind
 
 
 def full_precision(norm: str, gate: Gate = "sigmoid", *, conv_bias: bool = True) -> FullPrecision:

@@ -109,6 +109,7 @@ def test_messages_do_not_queue_up_over_a_link_that_is_slower_than_the_steps(inli
     assert (sent["departure_time_s"] - begins < 2 * on_air_s.max()).all(), "a reception may end"
 
 
+@pytest.mark.long
 def test_messages_do_not_queue_up_at_a_radio_that_does_one_thing_at_a_time(tmp_path):
     """Nobody tells quick senders that a receiver's radio is busy; they leave it its time."""
     run = train(

@@ -21,6 +21,13 @@ OVERRIDES = (
     "fleet.placement=by_node",  # one actor on each node
 )
 
+# Ray takes a node for lost once this many checks in a row have failed: after 15 s unless told.
+NOTICES_QUICKLY = {
+    "health_check_initial_delay_ms": 0,
+    "health_check_period_ms": 500,
+    "health_check_failure_threshold": 3,
+}
+
 
 @pytest.mark.ray
 def test_a_killed_actor_and_a_lost_node_change_no_bit(tmp_path, caplog, no_ray):
@@ -33,9 +40,8 @@ def test_a_killed_actor_and_a_lost_node_change_no_bit(tmp_path, caplog, no_ray):
     from ray.cluster_utils import Cluster
 
     quiet = train(tmp_path, "quiet", *OVERRIDES, inline=True)
-    cluster = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
-    )
+    head = {"num_cpus": 1, "include_dashboard": False, "_system_config": NOTICES_QUICKLY}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
     done = []
 
     def disturb() -> None:

@@ -21,7 +21,13 @@ NORMS = {
 }
 
 
-@pytest.mark.parametrize("name", RUNS)
+LONG = ("quickstart", "free_churn_and_batteries")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in RUNS],
+)
 def test_a_run_leaves_the_recorded_bits(name, tmp_path):
     run = RUNS[name].train(tmp_path)
     if name in SMOKE:

@@ -11,7 +11,7 @@ import choco_forms_oracle as oracle
 import numpy as np
 import pytest
 import torch
-from thorough import some
+from thorough import each_once, some
 
 from edgesim.compression import (
     QSGD,
@@ -209,8 +209,7 @@ def assert_copies_are_equal(ours, owner):
     assert num > 2
 
 
-@pytest.mark.parametrize("compressor", COMPRESSORS, ids=str)
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("form", "compressor"), each_once(FORMS, COMPRESSORS), ids=str)
 @pytest.mark.parametrize("seed", some(range(3), 1))
 def test_a_free_fleet_follows_the_event_loop(form, compressor, seed):
     events, ours, theirs = both(form, compressor, seed)
@@ -218,8 +217,7 @@ def test_a_free_fleet_follows_the_event_loop(form, compressor, seed):
     assert_copies_are_equal(ours, theirs.owner)
 
 
-@pytest.mark.parametrize("compressor", COMPRESSORS, ids=str)
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("form", "compressor"), each_once(FORMS, COMPRESSORS[::-1]), ids=str)
 @pytest.mark.parametrize("seed", some(range(3), 1))
 def test_devices_that_begin_late_and_leave_follow_the_event_loop(form, compressor, seed):
     events, ours, theirs = both(form, compressor, 10 + seed, n=6, late=(1, 4), leavers=3)
@@ -295,8 +293,11 @@ def test_a_device_that_gives_without_receiving_keeps_its_model(kind):
     np.testing.assert_allclose(fleet.X.sum(axis=0), X.sum(axis=0), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("compressor", [c for c in COMPRESSORS if "fp64" not in str(c)], ids=str)
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("form", "compressor"),
+    each_once(FORMS, [each for each in COMPRESSORS if "fp64" not in str(each)]),
+    ids=str,
+)
 def test_mass_is_kept_in_float32_as_far_as_float32_can(form, compressor):
     """Each of some thousand sums of numbers of order one errs by half a unit of 6e-8 at most."""
     n = 6
@@ -406,7 +407,7 @@ def test_the_model_form_agrees_where_the_numerator_form_stalls():
     n = 6
     X = problem(n, 8)[0]
     mean = X.mean(axis=0)
-    events = oracle.free_events(n, 300, np.random.default_rng(8))
+    events = oracle.free_events(n, 220, np.random.default_rng(8))
     errors = {}
     for form, kind in FORMS.items():
         compressor = TopK(keep=0.5, values="fp64")

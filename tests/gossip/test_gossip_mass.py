@@ -9,6 +9,7 @@ import pytest
 from fleet_of_algorithms import AlgorithmFleet
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import each_once
 
 from edgesim.compression import (
     QSGD,
@@ -37,6 +38,7 @@ COMPRESSORS = [
     MinMaxUInt8(),
     SignScale(),
 ]
+KINDS = [Choco, ChocoNumerator, FixedGraphChoco, DeepSqueeze, GradientPush]
 ETA = 0.05
 
 
@@ -44,7 +46,7 @@ def make(kind, compressor):
     return kind(averaging_rate=ETA, compressor=compressor, layout=LAYOUT)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20)
 @given(
     st.integers(2, 7),
     st.integers(0, 10_000),
@@ -104,10 +106,7 @@ def test_choco_receivers_hold_bit_equal_public_copies(kind, compressor):
                 assert h.equal(fleet.states[i].received[j, None])
 
 
-@pytest.mark.parametrize("compressor", COMPRESSORS[1:], ids=str)
-@pytest.mark.parametrize(
-    "kind", [Choco, ChocoNumerator, FixedGraphChoco, DeepSqueeze, GradientPush]
-)
+@pytest.mark.parametrize(("kind", "compressor"), each_once(KINDS, COMPRESSORS[1:]), ids=str)
 def test_mass_is_conserved_in_float32_as_far_as_float32_can(kind, compressor):
     """As fleets run. A sum of n entries of size one errs by some units of 6e-8 each round."""
     n, rounds = 6, 40
@@ -134,9 +133,7 @@ def test_the_running_sum_of_choco_is_the_weighted_sum_of_the_senders_copies(comp
     np.testing.assert_allclose(S, oracle.off_diagonal(W) @ H, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "kind", [Choco, ChocoNumerator, FixedGraphChoco, DeepSqueeze, GradientPush]
-)
+@pytest.mark.parametrize("kind", KINDS)
 def test_push_weights_stay_one_on_regular_graphs_and_always_sum_to_the_devices(kind):
     n = 8
     X = np.random.default_rng(0).normal(size=(n, D))

@@ -1,7 +1,6 @@
 """The small CNN learns the digits that quickstart trains on."""
 
 import torch
-from sklearn.datasets import load_digits
 from torch.nn import functional
 
 from edgesim.models import build_model, full_precision
@@ -9,6 +8,8 @@ from edgesim.models import build_model, full_precision
 
 def test_it_reads_digits_after_four_epochs():
     """SGD with momentum, every fifth image held out; chance is 0.10."""
+    from sklearn.datasets import load_digits  # slow to import, so only if this test runs
+
     digits = load_digits()
     images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 8 - 1
     labels = torch.tensor(digits.target)

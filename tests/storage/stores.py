@@ -9,9 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import uuid4
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from edgesim.storage.store import Store
 
@@ -21,6 +19,9 @@ BUCKET = "edgesim-tests"
 @contextmanager
 def s3_server() -> Iterator[str]:
     """Endpoint of a store that speaks S3, with one bucket; credentials are in the environment."""
+    import boto3  # these two are slow to import, and not all processes of `make test` need them
+    from moto.server import ThreadedMotoServer
+
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
