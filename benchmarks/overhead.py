@@ -1,17 +1,19 @@
 """How much of the machine goes into training: fleets against plain loops, in one run.
 
-Two workloads, on images of CIFAR's size, in batches of 32, with CHOCO:
+Three workloads, on images of CIFAR's size, in batches of 32, with CHOCO:
     resnet20    8 devices on a directed ring
-    small_cnn   16 devices with 128 samples each on a ring, which exchange once an epoch: 4 steps
+    two_convolutions  16 devices with 128 samples each on a directed ring, which exchange once an
+                epoch: 4 steps; the measure is a loop of plain torch (two_convolutions.py)
+    small_cnn   the same on a ring, with images that are cropped and flipped
 
 The plain loop does the same steps and the same gossip arithmetic in one thread, without messages,
 actors or event loops. It is measured in three ways: one loop on one core ("serial"), one loop whose
 operations use as many threads as there are cores ("threaded", what torch does unless told), and one
 loop of one thread pinned to each core, all at once ("per core"), which is the best that these cores
-can do. Throughputs are compared with the last two; the time of a round of the small CNN, too small
-for threads, with the serial loop's. "In turns" is a bare process for each device that does its
-steps, and mixes with itself, as it gets a core: what one actor each could reach if messages cost
-nothing and no core was ever idle.
+can do. Throughputs are compared with the last two; the time of a round of small models, too small
+for threads, with the serial loop's, and so is the processor time of all their processes. "In turns"
+is a bare process for each device that does its steps, and mixes with itself, as it gets a core:
+what one actor each could reach if messages cost nothing and no core was ever idle.
 
 Those that are compared are started, then have the machine in turns (`time_slices.py`): a machine
 whose speed drifts is the same for all, and what counts are moments in which its host, if it is a
@@ -36,9 +38,10 @@ import numpy as np
 import pandas as pd
 import torch
 import yaml
-from fleet_contestant import MEASURED, fleet_of_actors
+from fleet_contestant import MEASURED, fleet_of_actors, inline_fleet
 from numpy.typing import NDArray
 from time_slices import Contestant, Reporter, ended, ratio_of_means, take_turns
+from two_convolutions import torch_loop
 
 from edgesim.assembly.build import (
     PLAIN,
@@ -59,8 +62,9 @@ from edgesim.learning.allocator import keep_freed_memory
 from edgesim.scenario import Scenario, load_scenario
 from edgesim.streams import StreamPurpose, stream
 
-FLEETS = ("one_each", "packed")
-PLAIN_LOOPS = ("plain_serial", "plain_per_core", "plain_threaded")
+FLEETS = ("one_each", "packed", "inline")
+PLAIN_LOOPS = ("plain_serial", "plain_per_core", "plain_threaded", "torch_serial")
+OWN_MODEL = f"{Path(__file__).with_name('two_convolutions.py').resolve()}:two_convolutions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,8 @@ class Workload:
         rounds: of each device.
         warm_up_rounds: of these, not measured.
         local_steps: rounds from one exchange to the next.
+        keep: share of the entries in a message of top-k.
+        augment: of its images.
         groups: ways to do it that are measured together; those that are plain loops are measures
             of those after them.
     """
@@ -86,6 +92,8 @@ class Workload:
     rounds: int
     warm_up_rounds: int
     local_steps: int
+    keep: float
+    augment: str
     groups: tuple[tuple[str, ...], ...]
 
 
@@ -98,10 +106,24 @@ WORKLOADS = (
         100,
         2,
         1,
+        0.01,
+        "crop_flip",
         (
             ("plain_per_core", "in_turns"),
             ("plain_per_core", "plain_threaded", "one_each", "packed"),
         ),
+    ),
+    Workload(
+        "two_convolutions",
+        16,
+        "directed_ring",
+        128,
+        2400,
+        8,
+        4,
+        0.1,
+        "none",
+        (("torch_serial", "packed", "inline", "one_each"),),
     ),
     Workload(
         "small_cnn",
@@ -111,6 +133,8 @@ WORKLOADS = (
         480,
         8,
         4,
+        0.01,
+        "crop_flip",
         (("plain_serial", "plain_per_core", "packed"),),
     ),
 )
@@ -120,13 +144,14 @@ def make_scenario(
     folder: Path, workload: Workload, compressor: str, per_actor: int | str
 ) -> Scenario:
     """The scenario that is measured."""
-    compressors = {"identity": {"kind": "identity"}, "top_k": {"kind": "top_k", "keep": 0.01}}
+    top_k = {"kind": "top_k", "keep": workload.keep}
+    compressors = {"identity": {"kind": "identity"}, "top_k": top_k}
     document = {
         "name": "overhead",
         "fleet": {"devices": workload.devices, "devices_per_actor": per_actor},
         "topology": {"kind": workload.topology},
-        "data": {"partition": {"kind": "iid"}, "batch_size": 32, "augment": "crop_flip"},
-        "model": {"name": workload.model},
+        "data": {"partition": {"kind": "iid"}, "batch_size": 32, "augment": workload.augment},
+        "model": {"name": OWN_MODEL if workload.model == "two_convolutions" else workload.model},
         "training": {"rounds": workload.rounds, "optimizer": {"lr": 0.01, "weight_decay": 0.0001}},
         "gossip": {
             "algorithm": "choco",
@@ -238,7 +263,11 @@ def make_contestant(kind: str, workload: Workload, compressor: str, folder: Path
         size = workload.devices
         last = int(MEASURED * workload.rounds)  # while all its devices have work
         contestant = Contestant(kind, warm_up * size, last * size)
-        contestant.start(fleet_of_actors, plan, shards)
+        contestant.start(inline_fleet if kind == "inline" else fleet_of_actors, plan, shards)
+        return contestant
+    if kind == "torch_serial":
+        contestant = Contestant(kind, warm_up * workload.devices, inf)
+        contestant.start(torch_loop, shards, workload.local_steps)
         return contestant
     contestant = Contestant(kind, warm_up * len(loops[kind][0].devices), inf)
     for loop in loops[kind]:
@@ -263,6 +292,8 @@ def describe(contestant: Contestant, rounds: pd.DataFrame | None) -> str:
     )
     if rounds is None:
         return f"{line}, {spent_s / whole:.3f} of wall x cores, taken by the host {stolen:.3f}"
+    if contestant.name == "inline":
+        return f"{line}, {spent_s / whole:.3f} of wall x cores, taken by the host {stolen:.3f}"
     step_s = rounds["compute_cpu_s"].mean()
     actors_s = sum(s for name, s in contestant.processor_s.items() if "DeviceActor" in name)
     shares = {
@@ -278,8 +309,8 @@ def describe(contestant: Contestant, rounds: pd.DataFrame | None) -> str:
 
 def measure_together(
     kinds: Sequence[str], workload: Workload, compressor: str, seconds: float, turns: int
-) -> dict[str, NDArray[np.float64]]:
-    """Steps per second in each slice, of some ways to do a workload; prints figures."""
+) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Steps per second, and per processor second, of some ways in each slice; prints figures."""
     contestants: dict[str, Contestant] = {}
     with tempfile.TemporaryDirectory() as parent, ended(contestants):
         for kind in kinds:
@@ -298,13 +329,13 @@ def measure_together(
                 assert len(rounds) == expected, "work was lost or repeated"
                 rounds = rounds[rounds["round"].between(workload.warm_up_rounds, measured - 1)]
             print(describe(contestant, rounds))
-        return {kind: contestant.rates() for kind, contestant in contestants.items()}
+        return {kind: (c.rates(), c.thrifts()) for kind, c in contestants.items()}
 
 
 def compare(workload: Workload, compressor: str, seconds: float, turns: int) -> dict[str, float]:
     """Measure a workload in all its ways; prints figures and returns ratios."""
     print(
-        f"{workload.model}, {workload.devices} devices, batch 32, {compressor}, "
+        f"{workload.model}, {workload.devices} devices, batch 32, {compressor} {workload.keep:g}, "
         f"an exchange every {workload.local_steps} steps"
     )
     ratios: dict[str, float] = {}
@@ -313,11 +344,14 @@ def compare(workload: Workload, compressor: str, seconds: float, turns: int) -> 
         for measure, kind in combinations(group, 2):
             if measure not in PLAIN_LOOPS:
                 continue
-            ratio, error = ratio_of_means(rates[kind], rates[measure])
+            ratio, error = ratio_of_means(rates[kind][0], rates[measure][0])
             ratios[f"{workload.model} {kind} / {measure}"] = ratio
             text = f"  {kind}: {ratio:.3f} +- {error:.3f} of {measure}"
-            if measure == "plain_serial":
+            if measure in {"plain_serial", "torch_serial"}:
                 text += f", a round in {1 / ratio:.3f} +- {error / ratio**2:.3f} of its time"
+                thrift, off = ratio_of_means(rates[kind][1], rates[measure][1])
+                ratios[f"{workload.model} {kind} / {measure}, processor time"] = 1 / thrift
+                text += f", {1 / thrift:.3f} +- {off / thrift**2:.3f} of its processor time"
             print(text)
     return ratios
 

@@ -274,6 +274,13 @@ class Contestant:
             rates += np.bincount(turns, done) / np.bincount(turns, took_s)
         return rates
 
+    def thrifts(self) -> NDArray[np.float64]:
+        """Steps per second of processor time in each turn, of all its processes together."""
+        spent_s = [sum(piece.processor_s().values()) for piece in self.pieces]
+        seconds = [piece.seconds for piece in self.pieces]
+        turns = [piece.turn for piece in self.pieces]
+        return self.rates() * np.bincount(turns, seconds) / np.bincount(turns, spent_s)
+
     def leave(self) -> None:
         """End processes that listen, before their work is done."""
         for pipe in self._pipes:

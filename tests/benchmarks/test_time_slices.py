@@ -41,6 +41,17 @@ def test_rates_of_several_processes_add_up() -> None:
     assert contestant.rates().tolist() == [10.0]
 
 
+def test_thrifts_are_steps_by_the_processor_time_of_all_processes_in_the_same_pieces() -> None:
+    contestant = _contestant_that_reported([(float(second), 4 * second) for second in range(30)])
+    one, other = psutil.Process(), psutil.Process(1)
+    for turn, start_s, spent_s in ((0, 1.0, 0.25), (0, 4.0, 0.75), (1, 9.0, 2.0)):
+        before = Look(start_s, 0.0, {one: 7.0, other: 1.0})
+        after = Look(start_s + 2.0, 0.0, {one: 7.0 + spent_s, other: 1.0 + 3 * spent_s})
+        contestant.pieces.append(Piece(turn, before, after))
+    # Two pieces of two seconds at 4 steps/s, with a second and three of the processes; then one.
+    assert contestant.thrifts().tolist() == [16 / 4, 8 / 8]
+
+
 def _count_steps(reporter: Reporter) -> None:
     for steps in count():
         reporter.report(steps)

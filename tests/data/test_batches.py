@@ -79,7 +79,9 @@ def test_kept_inputs_are_the_bits_that_a_batch_makes_anew_and_a_batch_may_be_cha
         assert torch.equal(labels, expected_labels)
         inputs.zero_()
         labels.zero_()
-    assert normalised_bytes(shard) == sum(anew.batch(r)[0].nbytes for r in range(anew.batches_per_epoch))
+    assert normalised_bytes(shard) == sum(
+        anew.batch(r)[0].nbytes for r in range(anew.batches_per_epoch)
+    )
 
 
 def test_an_epochs_order_is_drawn_by_seed_device_and_epoch():

@@ -27,7 +27,6 @@ from edgesim.learning.flat_model import FlatModel
 from edgesim.scenario.schema import Scenario
 from topologies import Schedule, steps_before
 
-
 KEPT_INPUTS_BYTES = 64 * 2**20
 """Most memory of a host that normalised images may take; if all take more, none are kept."""
 
@@ -70,6 +69,9 @@ def make_devices(plan: DevicePlan, shards: Mapping[int, Shard], initial: FlatMod
     make_device = PACES[scenario.fleet.pace].make_device
     keep_inputs = sum(map(normalised_bytes, shards.values())) <= KEPT_INPUTS_BYTES
 
+    def trainer_of(shard: Shard, index: int, steps_on: str) -> Trainer:
+        return _make_trainer(plan, shard, initial, index, steps_on, keep_inputs=keep_inputs)
+
     def device_of(index: int, shard: Shard) -> Device:
         def participant_of(meter: Meter[Any] | None, steps_on: str) -> Participant:
             return Participant(
@@ -77,7 +79,9 @@ def make_devices(plan: DevicePlan, shards: Mapping[int, Shard], initial: FlatMod
                 seed=scenario.seed,
                 schedule=schedule,
                 algorithm=algorithm,
-                trainer=_make_trainer(plan, shard, initial, index, steps_on, keep_inputs=keep_inputs),
+                trainer=_make_trainer(
+                    plan, shard, initial, index, steps_on, keep_inputs=keep_inputs
+                ),
                 num_rounds=plan.training.num_rounds,
                 x=initial.parameters.cpu().clone(),
                 meter=meter,
