@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import isnan, nan
 from statistics import fmean
 from time import perf_counter, thread_time
@@ -119,7 +119,7 @@ class RoundFigures:
             sent_overhead_bytes=sent.scales + sent.header,
             received_bytes=self.received_bytes,
             messages_sent=messages_sent,
-            **asdict(self.work),
+            **self.work.counts,
             **(costs.columns if costs else {}),
             **(self.staleness.columns if self.staleness else {}),
             compute_wall_s=self.stopwatch.wall_s,
