@@ -87,6 +87,12 @@ def measured_work(
     )
 
 
+def work_of(run: Callable[[], Tensor]) -> Work:
+    """Work of a forward pass and its backward pass, all of it measured."""
+    passes = _Passes.of(run)
+    return passes.forward.less(iter(())) + passes.backward.less(iter(()))
+
+
 class _Counter(TorchDispatchMode):
     """Context that counts the operations that torch runs in this thread."""
 

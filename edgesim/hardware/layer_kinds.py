@@ -1,36 +1,49 @@
-"""Kinds of layers whose time of a step differs, by the names that profiles give them.
+"""Kinds of layers whose times in a step differ, by the names that profiles give them.
 
-The precision of a layer ends its name: in 8 bits the same layer runs other code.
+The precision ends a name: in 8 bits the same layer runs other code. A `first_convolution` has no
+input gradient and few channels; a `pointwise_convolution` has a kernel of 1; a
+`depthwise_convolution` has groups; a `product` is that of two activations; a `residual_sum` counts
+with the fork of its branches; `ends` are the copy of the inputs, the average over images and the
+loss, once a step; an `operation` is one of torch's, outside of layers of known kinds.
 """
 
 from __future__ import annotations
 
-_EITHER = (
-    "first_convolution",  # has no input gradient, and few channels
-    "convolution",
-    "pointwise_convolution",  # kernel 1
-    "depthwise_convolution",  # groups: sees one channel, or a few
-    "linear",
-    "product",  # of two activations
-    "embedding",
-    "range_evonorm",
-    "range_batch_norm",
-    "layer_norm",
-    "residual_sum",  # with the fork before it
-    "max_pool",
-)
-_FLOAT = (
-    "evonorm_s0",
-    "batch_norm",
-    "group_norm",
-    "dropout",
-    "relu",
-    "ends",  # copy of the inputs, average over images, loss: once a step
-    "operation",  # of torch, outside of known layers
-)
+from typing import Literal, get_args
 
-LAYER_KINDS: tuple[str, ...] = (
-    *(f"{kind}_{precision}" for kind in _EITHER for precision in ("fp32", "int8")),
-    *(f"{kind}_fp32" for kind in _FLOAT),
-)
+LayerKind = Literal[
+    "first_convolution_fp32",
+    "convolution_fp32",
+    "pointwise_convolution_fp32",
+    "depthwise_convolution_fp32",
+    "linear_fp32",
+    "product_fp32",
+    "embedding_fp32",
+    "evonorm_s0_fp32",
+    "batch_norm_fp32",
+    "group_norm_fp32",
+    "range_evonorm_fp32",
+    "range_batch_norm_fp32",
+    "layer_norm_fp32",
+    "residual_sum_fp32",
+    "max_pool_fp32",
+    "dropout_fp32",
+    "relu_fp32",
+    "ends_fp32",
+    "operation_fp32",
+    "first_convolution_int8",
+    "convolution_int8",
+    "pointwise_convolution_int8",
+    "depthwise_convolution_int8",
+    "linear_int8",
+    "product_int8",
+    "embedding_int8",
+    "range_evonorm_int8",
+    "range_batch_norm_int8",
+    "layer_norm_int8",
+    "residual_sum_int8",
+    "max_pool_int8",
+]
+
+LAYER_KINDS: tuple[LayerKind, ...] = get_args(LayerKind)
 """All of them."""
