@@ -59,7 +59,8 @@ def fit_times(networks: Sequence[TimedNetwork]) -> tuple[Fit, ...]:
 def _own_kind(network: TimedNetwork) -> str:
     """The kind of layer, with its precision, that a network is there for."""
     wanted = network.network.kind
-    return next(tally.kind for tally in network.layers if tally.kind.startswith(f"{wanted}_"))
+    own = (tally for tally in network.layers if tally.calls)  # a fork's kind has no call
+    return next(tally.kind for tally in own if tally.kind.startswith(f"{wanted}_"))
 
 
 def _fit(kind: str, networks: Sequence[TimedNetwork], known: Mapping[str, LayerTime]) -> Fit:

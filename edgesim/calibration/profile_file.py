@@ -67,8 +67,8 @@ def write_profile(path: Path, text: str) -> None:
 def _head(found: Calibration, based_on: str) -> Iterator[str]:
     yield "# A device as `edgesim calibrate` measured it, on one thread:"
     yield f"# {found.machine}."
-    yield "# To use it elsewhere, copy the profile to hardware.profiles of your scenario, and name it"
-    yield "# in fleet.profile. Figures are of this machine with what else ran on it."
+    yield "# To use it elsewhere, copy the profile to hardware.profiles of your scenario, and"
+    yield "# name it in fleet.profile. Figures are of this machine with what else ran on it."
     yield f"# Not measured, and taken from {based_on}: {', '.join(_missing(found))}."
     yield "name: calibrated"
 
@@ -106,7 +106,7 @@ def _profile(found: Calibration, name: str, based_on: str) -> Iterator[str]:
     yield "      battery_wh: plugged_in"
     if found.peer is not None:
         mbps = found.peer.bandwidth_bps / 1e6
-        yield f"      radio: {{name: network, bandwidth_mbps: {mbps:.5g}}}  # measured: TCP to a peer"
+        yield f"      radio: {{name: network, bandwidth_mbps: {mbps:.5g}}}  # measured: TCP"
     yield f"      layer_times:  # measured: steps of small networks, {turns}, and least squares"
     for fit in found.fits:
         yield f"        - {{{_time(fit.time)}}}  # {_quality(fit)}"
@@ -127,7 +127,8 @@ def _quality(fit: Fit) -> str:
 
 def _rest(found: Calibration, name: str) -> Iterator[str]:
     if found.peer is not None:
-        yield f"network: {{latency_ms: {1e3 * found.peer.latency_s:.4g}}}  # measured: half a round trip"
+        latency_ms = 1e3 * found.peer.latency_s
+        yield f"network: {{latency_ms: {latency_ms:.4g}}}  # measured: half a round trip"
     yield f"fleet: {{devices: 4, profile: {name}}}"
     yield "topology: {kind: ring}"
     yield "data: {source: digits, partition: {kind: iid}, batch_size: 16}"
