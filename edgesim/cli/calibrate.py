@@ -108,6 +108,9 @@ def _progress(console: Console) -> Iterator[Callable[[int, int, str], None]]:
     columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=1)
-        yield lambda done, total, what: bar.update(
-            task, completed=done, total=total, description=what.replace("_", " ")
-        )
+
+        def move(done: int, total: int, what: str) -> None:
+            shown = what.replace("_", " ")
+            bar.update(task, completed=done, total=total, description=shown)
+
+        yield move
