@@ -105,7 +105,7 @@ def test_a_command_names_what_there_is(command, monkeypatch):
             load_scenario(path, [words[place] for place in places])
         case ["new", name]:
             assert new_scenario(name, "quickstart")
-        case ["dashboard" | "report" | "resume", *_]:
+        case ["calibrate" | "dashboard" | "report" | "resume", *_]:
             pass
         case _:
             pytest.fail(f"a page shows a command that nobody knows: {command}")

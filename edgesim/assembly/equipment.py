@@ -12,7 +12,7 @@ from edgesim.hardware.awake_times import AwakeTimes
 from edgesim.hardware.catalog import PROFILES
 from edgesim.hardware.duty_cycle import ALWAYS_AWAKE, DutyCycle
 from edgesim.hardware.links import Link
-from edgesim.hardware.profiles import DeviceProfile, Radio
+from edgesim.hardware.profiles import DeviceProfile, LayerTime, Radio
 from edgesim.hardware.timeline import Hardware
 from edgesim.scenario.hardware import (
     HIGHEST_LOSS,
@@ -36,6 +36,7 @@ _FIGURES: dict[str, tuple[str, float]] = {
     "int8_gmacs_per_s": ("int8_macs_per_s", 1e9),
     "bits16_gmacs_per_s": ("bits16_macs_per_s", 1e9),
     "fp32_gmacs_per_s": ("fp32_macs_per_s", 1e9),
+    "elementwise_gops_per_s": ("elementwise_ops_per_s", 1e9),
     "memory_mib": ("memory_bytes", MIB),
     "memory_gbytes_per_s": ("memory_bandwidth", 1e9),
     "idle_power_w": ("idle_power_w", 1.0),
@@ -267,6 +268,24 @@ def _own_profile(section: ProfileSection) -> DeviceProfile:
             **_in_si(radio.model_dump(exclude_none=True), _RADIO_FIGURES),
         ),
         **_in_si(given(section), _FIGURES),
+        layer_times=_layer_times(section) or (),
+    )
+
+
+def _layer_times(section: ProfileKeys) -> tuple[LayerTime, ...] | None:
+    """Times of kinds of layers that a section sets; None if it sets none."""
+    if section.layer_times is None:
+        return None
+    return tuple(
+        LayerTime(
+            kind=time.layer,
+            call_s=1e-6 * time.call_us,
+            s_per_mac=1e-12 * time.ps_per_mac,
+            s_per_entry=1e-9 * time.ns_per_entry,
+            s_per_far_entry=1e-9 * time.ns_per_far_entry,
+            s_per_weight=1e-9 * time.ns_per_weight,
+        )
+        for time in section.layer_times
     )
 
 
@@ -281,7 +300,10 @@ def _with_figures(base: DeviceProfile, section: ProfileKeys) -> DeviceProfile:
         if "name" in values:
             changes["name"] = values["name"]
         radio = replace(radio, **changes)
-    return replace(base, radio=radio, **_in_si(given(section), _FIGURES))
+    times = _layer_times(section)
+    layer_times = base.layer_times if times is None else times
+    figures = _in_si(given(section), _FIGURES)
+    return replace(base, radio=radio, layer_times=layer_times, **figures)
 
 
 def _in_si(values: Mapping[str, Any], figures: Mapping[str, tuple[str, float]]) -> dict[str, Any]:

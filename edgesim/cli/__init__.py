@@ -297,6 +297,50 @@ def new(
     _out.print(f"{path} is written; change it, then: edgesim validate {path}; edgesim run {path}")
 
 
+@app.command(short_help="Measure this machine and write it as the profile of a device.")
+def calibrate(
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Scenario to write; default: print it."),
+    ] = None,
+    name: Annotated[str, typer.Option(help="Name of the profile.")] = "this-machine",
+    based_on: Annotated[
+        str, typer.Option(help="Profile of `edgesim list devices` for what is not measured.")
+    ] = "raspberry-pi-5",
+    rounds: Annotated[
+        int,
+        typer.Option(min=1, max=100, help="Turns of each measurement; more on a busy machine."),
+    ] = 2,
+    peer: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Measure the network to a peer that serves."),
+    ] = None,
+    serve: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, metavar="PORT", help="Be such a peer, until Ctrl-C."),
+    ] = None,
+) -> None:
+    """Measure this machine and write it as the profile of a device.
+
+    It takes about a minute on a quiet machine. The file is a scenario; `edgesim validate` and
+    `edgesim cost` take it as it is.
+    """
+    from edgesim.cli.calibrate import calibrate_here, serve_peers
+
+    if serve is not None:
+        serve_peers(serve, _err)
+        return
+    calibrate_here(
+        out,
+        name=name,
+        based_on=based_on,
+        rounds=rounds,
+        peer=peer,
+        console=_out,
+        messages=_err,
+    )
+
+
 @app.command("list", short_help="List what scenarios can name.")
 def list_(
     what: Annotated[What, typer.Argument(help="What to list.")],

@@ -203,6 +203,7 @@ def layer_of(name: str, module: nn.Module, x: Tensor, y: Tensor) -> Layer:
         gate=gate,
         num_weights=num_weights,
         num_affine=sum(parameter.numel() for parameter in own) - num_weights,
+        table_entries=module.weight.numel() if isinstance(module, nn.Embedding) else 0,
         needs_input_gradient=x.requires_grad,
     )
 

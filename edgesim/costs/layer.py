@@ -63,6 +63,7 @@ class Layer:
         gate: of Range EvoNorm.
         num_weights: entries of the weight tensor of a convolution or a linear layer.
         num_affine: entries of its bias, or of all parameters of a norm.
+        table_entries: entries of the table of an embedding, of which a step uses a few.
         needs_input_gradient: whether a layer before it has parameters to train.
     """
 
@@ -76,6 +77,7 @@ class Layer:
     gate: Gate | None = None
     num_weights: int = 0
     num_affine: int = 0
+    table_entries: int = 0
     needs_input_gradient: bool = True
 
     @property

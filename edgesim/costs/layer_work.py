@@ -23,11 +23,12 @@ one number per channel, are not counted.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import assert_never
 
 from edgesim.costs.layer import PRODUCT_KINDS, Kind, Layer
+from edgesim.costs.layer_tallies import tally_of
 from edgesim.hardware.widths import CODE_BYTES, FLOAT_BYTES, INDEX_BYTES
 from edgesim.hardware.work import NOISE_OPS, Work
 from edgesim.quant.settings import QuantizationSettings, Rounding
@@ -149,7 +150,13 @@ def quantize_ops(rounding: Rounding) -> int:
 
 
 def work_of_layer(layer: Layer) -> LayerWork:
-    """Work of one layer in one step."""
+    """Work of one layer in one step; its forward pass carries the layer's sizes."""
+    counted = _counted(layer)
+    forward = replace(counted.forward, layers=(tally_of(layer, counted.total),))
+    return replace(counted, forward=forward)
+
+
+def _counted(layer: Layer) -> LayerWork:
     if layer.kind in PRODUCT_KINDS:
         if layer.settings is None:
             return _float_product(layer)

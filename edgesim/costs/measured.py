@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -26,7 +26,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import flop_registry
 
-from edgesim.hardware.work import Work
+from edgesim.hardware.widths import FLOAT_BYTES
+from edgesim.hardware.work import LayerTally, Work
 from edgesim.models import global_random
 from edgesim.models.dropout import seed_dropout_
 from edgesim.models.own import OwnModel
@@ -86,12 +87,18 @@ def measured_work(
     )
 
 
+def work_of(run: Callable[[], Tensor]) -> Work:
+    """Work of a forward pass and its backward pass, all of it measured."""
+    passes = _Passes.of(run)
+    return passes.forward.less(iter(())) + passes.backward.less(iter(()))
+
+
 class _Counter(TorchDispatchMode):
     """Context that counts the operations that torch runs in this thread."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.flops = self.elementwise_ops = self.traffic_bytes = 0
+        self.calls = self.flops = self.elementwise_ops = self.traffic_bytes = 0
 
     def __torch_dispatch__(
         self,
@@ -108,6 +115,7 @@ class _Counter(TorchDispatchMode):
             return result
         operands = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         results = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+        self.calls += 1
         self.traffic_bytes += sum(t.numel() * t.element_size() for t in operands + results)
         if packet in flop_registry:
             self.flops += int(flop_registry[packet](*args, **kwargs, out_val=result))
@@ -123,11 +131,21 @@ class _Counter(TorchDispatchMode):
             known = sum(int(getattr(part, name)) for part in others)
             return max(int(getattr(self, name)) - known, 0)
 
-        return Work(
+        work = Work(
             macs_fp32=rest("flops") // 2,
             elementwise_ops=rest("elementwise_ops"),
             traffic_bytes=rest("traffic_bytes"),
         )
+        operations = LayerTally(
+            kind="operation_fp32",
+            calls=rest("calls"),
+            macs=work.macs,
+            entries=work.traffic_bytes // FLOAT_BYTES,
+            far_entries=0,
+            weights=0,
+            work=work,
+        )
+        return replace(work, layers=(operations,))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgesim.hardware.work import Work
+from edgesim.hardware.work import LayerTally, Work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +30,37 @@ class Radio:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LayerTime:
+    """Time of one kind of layer in a training step: a sum over its calls and sizes.
+
+    Attributes:
+        kind: a key of `layer_kinds.LAYER_KINDS`.
+        call_s: seconds of a call of any size, both passes: Python, dispatch, preparation.
+        s_per_mac: seconds of a multiply-accumulate of any pass and precision.
+        s_per_entry: seconds of a number that goes into the layer or comes out of it.
+        s_per_far_entry: seconds that such a number takes in addition where caches can't hold them.
+        s_per_weight: seconds of a weight: its codes, its packing, its gradient.
+    """
+
+    kind: str
+    call_s: float = 0.0
+    s_per_mac: float = 0.0
+    s_per_entry: float = 0.0
+    s_per_far_entry: float = 0.0
+    s_per_weight: float = 0.0
+
+    def seconds(self, layers: LayerTally) -> float:
+        """Seconds of layers of the kind, forward and backward pass."""
+        return (
+            layers.calls * self.call_s
+            + layers.macs * self.s_per_mac
+            + layers.entries * self.s_per_entry
+            + layers.far_entries * self.s_per_far_entry
+            + layers.weights * self.s_per_weight
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceProfile:
     """One kind of device.
 
@@ -45,6 +76,9 @@ class DeviceProfile:
         active_power_w: drawn while it computes, idle power included.
         radio: how it reaches its neighbours.
         battery_j: energy it can spend; None where it is plugged in.
+        elementwise_ops_per_s: operations outside of multiply-accumulates; None: they take no longer
+            than their memory traffic.
+        layer_times: times of kinds of layers, where they were measured, one a kind.
     """
 
     name: str
@@ -58,15 +92,29 @@ class DeviceProfile:
     active_power_w: float
     radio: Radio
     battery_j: float | None = None
+    elementwise_ops_per_s: float | None = None
+    layer_times: tuple[LayerTime, ...] = ()
 
     def compute_s(self, work: Work) -> float:
-        """Seconds for some work: arithmetic or memory, whichever takes longer (roofline).
+        """Seconds for some work.
 
-        Element-wise operations are assumed to take no longer than their memory traffic.
+        Layers of a kind with a measured time take that time. All other work takes the longest of
+        arithmetic, memory traffic and, where its rate is known, element-wise operations (roofline).
         """
+        times = {time.kind: time for time in self.layer_times}
+        known = [layers for layers in work.layers if layers.kind in times]
+        if not known:
+            return self._roofline_s(work)
+        seconds = sum(times[layers.kind].seconds(layers) for layers in known)
+        return seconds + self._roofline_s(work.without(known))
+
+    def _roofline_s(self, work: Work) -> float:
         arithmetic_s = (
             work.macs_int8 / self.int8_macs_per_s
             + work.macs_16bit / self.bits16_macs_per_s
             + work.macs_fp32 / self.fp32_macs_per_s
         )
-        return max(arithmetic_s, work.traffic_bytes / self.memory_bandwidth)
+        roofline_s = max(arithmetic_s, work.traffic_bytes / self.memory_bandwidth)
+        if self.elementwise_ops_per_s is None:
+            return roofline_s
+        return max(roofline_s, work.elementwise_ops / self.elementwise_ops_per_s)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -305,7 +304,7 @@ def compute_figure(run: ReportedRun) -> Figure | None:
         (name, _WIDTHS[column], kind, amount)
         for name, work in works.items()
         for kind, (columns, _) in _WORK.items()
-        for column, amount in asdict(work).items()
+        for column, amount in work.counts.items()
         if column in columns and amount
     ]
     table = pd.DataFrame(rows, columns=["name", "part", "kind", "amount_of_round"])

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from edgesim.hardware.layer_kinds import LayerKind
 from edgesim.scenario.section import (
     LARGEST,
     ContradictionError,
@@ -29,9 +30,11 @@ NotNegative = Annotated[float, Field(ge=0, le=LARGEST)]
 Jitter = Annotated[float, Field(ge=0, le=3)]
 """Standard deviation of a logarithm."""
 
+PROFILE_NAME = r"^[a-z0-9][a-z0-9-]*$"
+
 ProfileName = Annotated[
     str,
-    Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=60),
+    Field(pattern=PROFILE_NAME, max_length=60),
     MustBe("lower-case letters, digits and '-', a letter or digit first, at most 60"),
 ]
 
@@ -52,6 +55,25 @@ class RadioSection(Section):
     half_duplex: bool | None = Field(default=None, description="the radio either sends or receives")
 
 
+class LayerTimeSection(Section):
+    """Time of one kind of layer in a training step, forward and backward pass: a sum of parts."""
+
+    layer: LayerKind = Field(description="kind of layer, with its precision")
+    call_us: NotNegative = Field(default=0.0, description="microseconds of a call of any size")
+    ps_per_mac: NotNegative = Field(
+        default=0.0,
+        description="picoseconds of a multiply-accumulate; in poolings of a comparison",
+    )
+    ns_per_entry: NotNegative = Field(
+        default=0.0, description="nanoseconds of a number that goes in or comes out"
+    )
+    ns_per_far_entry: NotNegative = Field(
+        default=0.0,
+        description="nanoseconds more of such a number beyond the first 2,097,152 of a layer",
+    )
+    ns_per_weight: NotNegative = Field(default=0.0, description="nanoseconds of a weight")
+
+
 class ProfileKeys(Section):
     """Figures of a device; absent keys have the values of the profile named in based_on."""
 
@@ -70,6 +92,15 @@ class ProfileKeys(Section):
     memory_gbytes_per_s: Quantity | None = Field(
         default=None, description="billion bytes per second between memory and processor"
     )
+    elementwise_gops_per_s: Quantity | None = Field(
+        default=None,
+        description="billions of operations per second outside of multiply-accumulates; null: they "
+        "take no longer than their memory traffic",
+    )
+    layer_times: Annotated[tuple[LayerTimeSection, ...], Field(strict=False)] | None = Field(
+        default=None,
+        description="measured times of kinds of layers, which replace the rates for these layers",
+    )
     idle_power_w: NotNegative | None = Field(default=None, description="watts while it waits")
     active_power_w: Quantity | None = Field(
         default=None, description="watts while it computes, idle power included"
@@ -78,6 +109,16 @@ class ProfileKeys(Section):
         default=None, description="energy of the battery in watt-hours, or plugged_in"
     )
     radio: RadioSection | None = Field(default=None, description="radio to the neighbours")
+
+    @model_validator(mode="after")
+    def _each_layer_has_one_time(self) -> Self:
+        kinds = [time.layer for time in self.layer_times or ()]
+        for place, kind in enumerate(kinds):
+            if kind in kinds[:place]:
+                raise ContradictionError(
+                    f"layer_times.{place}.layer", f"is {kind}, as an earlier one; drop one of them"
+                )
+        return self
 
 
 class ProfileSection(ProfileKeys):
@@ -94,7 +135,7 @@ class ProfileSection(ProfileKeys):
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
         if self.based_on is None:
-            optional = {"battery_wh", "radio"}
+            optional = {"battery_wh", "radio", "elementwise_gops_per_s", "layer_times"}
             figures = [key for key in ProfileKeys.model_fields if key not in optional]
             missing = [key for key in figures if getattr(self, key) is None]
             missing += [
@@ -227,6 +268,6 @@ class NetworkSection(Section):
 
 
 def given(section: ProfileKeys) -> dict[str, Any]:
-    """The figures of a profile that a section sets, without the radio's."""
-    keys = (key for key in ProfileKeys.model_fields if key != "radio")
+    """The figures of a profile that a section sets, without the radio's and the layers'."""
+    keys = (key for key in ProfileKeys.model_fields if key not in ("radio", "layer_times"))
     return {key: getattr(section, key) for key in keys if getattr(section, key) is not None}

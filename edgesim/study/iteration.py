@@ -37,8 +37,10 @@ class DeviceTime:
         bits16_s: time of the products of 16-bit floats, at the profile's rate.
         fp32_s: time of the products of 32-bit floats, at the profile's rate.
         memory_s: time of the memory traffic, at the profile's bandwidth.
-        roofline_s: time of a step: the longer of arithmetic and memory traffic.
+        roofline_s: time of a step: the longer of arithmetic and memory traffic, or the sum of the
+            times of its layers where the profile has these.
         cycle: times of the device among the others.
+        is_by_layers: whether the profile has times of layers.
     """
 
     int8_s: float
@@ -47,6 +49,7 @@ class DeviceTime:
     memory_s: float
     roofline_s: float
     cycle: DeviceCycle
+    is_by_layers: bool = False
 
     @property
     def arithmetic_s(self) -> float:
@@ -254,4 +257,5 @@ def _device_time(work: Work, profile: DeviceProfile, cycle: DeviceCycle) -> Devi
         memory_s=work.traffic_bytes / profile.memory_bandwidth,
         roofline_s=profile.compute_s(work),
         cycle=cycle,
+        is_by_layers=bool(profile.layer_times),
     )

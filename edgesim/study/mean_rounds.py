@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 
 from edgesim.assembly.budget import memory_of_device
 from edgesim.assembly.neighbours import Neighbours, rounds_of_period
@@ -119,7 +119,7 @@ class Works:
         share = step_share(self._studied.schedule)
         if share == 1:
             return work
-        return Work(**{name: round(count * share) for name, count in asdict(work).items()})
+        return work.each(lambda count: count * share)
 
     def _of_gossip(self, degrees: tuple[int, int], part: int = 0) -> Work:
         algorithm = self._parts[part]
@@ -154,9 +154,9 @@ def _mean_of(rounds_by_count: Mapping[int, int]) -> float:
 
 def _mean(rounds_by_work: Mapping[Work, int]) -> Work:
     """Mean of the works of several rounds, rounded to whole operations and bytes."""
-    total = asdict(sum((work * rounds for work, rounds in rounds_by_work.items()), Work()))
+    total = sum((work * rounds for work, rounds in rounds_by_work.items()), Work())
     num_rounds = sum(rounds_by_work.values())
-    return Work(**{name: round(count / num_rounds) for name, count in total.items()})
+    return total.each(lambda count: count / num_rounds)
 
 
 def mean_bytes(

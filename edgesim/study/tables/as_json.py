@@ -159,7 +159,7 @@ def _device(costs: IterationCosts, device: DeviceCosts) -> dict[str, Any]:
         "messages_received": device.messages_received,
         "sent_bytes": device.sent_bytes,
         "received_bytes": device.received_bytes,
-        "work": {name: asdict(work) for name, work in parts.items()},
+        "work": {name: work.counts for name, work in parts.items()},
         "memory": {
             "faithful": _memory(device.faithful_memory),
             "paper": _memory(device.paper_memory),
@@ -229,8 +229,8 @@ def _memory(table: MemoryTable) -> dict[str, int]:
 def _side(side: Side) -> dict[str, Any]:
     return {
         "message": _message(side.message),
-        "work": asdict(side.work),
-        "gossip_work": asdict(side.gossip),
+        "work": side.work.counts,
+        "gossip_work": side.gossip.counts,
         "memory": _memory(side.memory),
         "energy": {
             name: asdict(energy) | {"total_j": energy.total_j}

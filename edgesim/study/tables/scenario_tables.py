@@ -204,6 +204,7 @@ def time_table(costs: IterationCosts) -> Table:
                 "profile's rates). On air: a device's own messages, repetitions included. "
             )
             + how,
+            *_by_layers(all_kinds),
             *_left_out(all_kinds),
             *measured_notes(costs, "work of"),
         ),
@@ -287,6 +288,13 @@ def _joules(entry: IterationEnergy) -> tuple[str, ...]:
     )
 
 
+def _by_layers(all_kinds: Sequence[Kind]) -> tuple[str, ...]:
+    times = [kind.first.time for kind in all_kinds]
+    if not any(time.is_by_layers for time in times if time is not None):
+        return ()
+    return ("No *: a step takes the sum of its layers' times, which the profile has as measured.",)
+
+
 def _left_out(all_kinds: Sequence[Kind]) -> tuple[str, ...]:
     more = len(all_kinds) - MOST_KINDS
     return (f"{more} more kinds of devices are left out here; --json has all.",) if more > 0 else ()
@@ -300,8 +308,8 @@ def _time_row(kind: Kind, *, is_free: bool) -> tuple[str, ...]:
     by_memory = time.memory_s > time.arithmetic_s
     first = (
         kind.heading,
-        with_unit(time.arithmetic_s, "s") + ("" if by_memory else " *"),
-        with_unit(time.memory_s, "s") + (" *" if by_memory else ""),
+        with_unit(time.arithmetic_s, "s") + ("" if by_memory or time.is_by_layers else " *"),
+        with_unit(time.memory_s, "s") + (" *" if by_memory and not time.is_by_layers else ""),
         with_unit(time.cycle.air_s, "s"),
     )
     if is_free:

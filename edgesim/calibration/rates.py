@@ -1,0 +1,104 @@
+"""Rates of the machine without layers: products, memory, element-wise operations; free memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from edgesim.calibration.errors import CalibrationError
+from edgesim.calibration.micro_networks import Sizes
+from edgesim.calibration.timing import seconds_of
+from edgesim.hardware.widths import FLOAT_BYTES
+from edgesim.quant.kernels.convolution.convolution import Convolution
+from edgesim.quant.kernels.geometry import ConvolutionShape
+
+_REPEATS = 5  # of each measurement, in each of `rounds` turns
+_CHANNELS = 64
+
+
+def macs_per_s(dtype: torch.dtype, rounds: int, sizes: Sizes) -> float:
+    """Multiply-accumulates per second of a 3x3 convolution's forward pass in a float format.
+
+    Where the machine has no such arithmetic, torch emulates it, which is what training would do.
+    """
+    samples, side = (16, 16) if sizes == "full" else (1, 4)
+    images = torch.ones((samples, _CHANNELS, side, side), dtype=dtype)
+    images = images.contiguous(memory_format=torch.channels_last)
+    weights = torch.ones((_CHANNELS, _CHANNELS, 3, 3), dtype=dtype)
+
+    def convolve() -> None:
+        functional.conv2d(images, weights, padding=1)
+
+    return samples * side**2 * _CHANNELS**2 * 9 / _fastest_s(convolve, rounds)
+
+
+def int8_macs_per_s(rounds: int, sizes: Sizes) -> float:
+    """Multiply-accumulates per second of the same convolution on 8-bit codes."""
+    samples, side = (16, 16) if sizes == "full" else (1, 4)
+    convolution = Convolution(
+        ConvolutionShape(
+            channels=_CHANNELS,
+            out_channels=_CHANNELS,
+            height=side,
+            width=side,
+            kernel=3,
+            stride=1,
+            padding=1,
+            groups=1,
+        )
+    )
+    codes = np.ones((samples, side, side, _CHANNELS), np.uint8)
+    weights = np.ones((_CHANNELS, 3, 3, _CHANNELS), np.int8).transpose(0, 3, 1, 2)
+    scales, out = np.ones(_CHANNELS, np.float32), np.empty(codes.shape, np.float32)
+
+    def convolve() -> None:
+        convolution.convolve(codes, 128, 1.0, weights, scales, None, out)
+
+    return samples * side**2 * _CHANNELS**2 * 9 / _fastest_s(convolve, rounds)
+
+
+def memory_bytes_per_s(rounds: int, sizes: Sizes) -> float:
+    """Bytes per second that a sum of two long vectors reads and writes (STREAM's "add")."""
+    numel = 2**24 if sizes == "full" else 2**12
+    a, b, c = (torch.ones(numel) for _ in range(3))
+    return 3 * FLOAT_BYTES * numel / _fastest_s(lambda: torch.add(a, b, out=c), rounds)
+
+
+def elementwise_ops_per_s(rounds: int, sizes: Sizes) -> float:
+    """Sums per second on a vector that the first caches hold."""
+    numel, calls = (2**13, 50) if sizes == "full" else (2**8, 2)
+    a, b = torch.ones(numel), torch.ones(numel)
+
+    def add() -> None:
+        for _ in range(calls):
+            torch.add(a, b, out=a)
+
+    return calls * numel / _fastest_s(add, rounds)
+
+
+def available_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
+    """Memory that a new program can use without swapping, as the kernel estimates it.
+
+    Raises:
+        CalibrationError: the kernel does not say.
+    """
+    try:
+        lines = meminfo.read_text().splitlines()
+    except OSError as error:
+        raise CalibrationError(
+            f"{meminfo} can't be read ({error.strerror}); calibrations need Linux"
+        ) from error
+    for line in lines:
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    raise CalibrationError(f"{meminfo} has no MemAvailable; calibrations need Linux 3.14 or newer")
+
+
+def _fastest_s(run: Callable[[], object], rounds: int) -> float:
+    """Processor time of the fastest call."""
+    run()  # loads and compiles
+    return min(seconds_of(run) for _ in range(_REPEATS * rounds))

@@ -1,0 +1,164 @@
+"""Times steps of small networks: processor time of one thread, the fastest of several.
+
+Other work on the machine can only make a step longer, so the fastest step is the least disturbed.
+The networks take turns in several rounds, so that a disturbance of some seconds meets only one
+turn of a network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from time import perf_counter, thread_time
+
+import torch
+from torch import Tensor, nn
+
+from edgesim.calibration.micro_networks import MicroNetwork
+from edgesim.costs.describe import modules_to_hook
+from edgesim.costs.layer import Layer
+from edgesim.costs.layer_work import StepWork
+from edgesim.costs.measured import work_of
+from edgesim.costs.work_meter import hook
+from edgesim.hardware.work import LayerTally
+from edgesim.learning.flat_model import FlatModel
+from edgesim.learning.optimizers import Sgd
+from edgesim.models.dropout import seed_dropout_
+from edgesim.quant.layers import seed_rounding_
+
+_SEED = 1
+_TURN_S = 0.03  # wall time that steps of one turn fill
+_FEWEST = 2  # steps of a turn
+_OPTIMIZER = Sgd(momentum=0.9, nesterov=True, weight_decay=1e-4)
+
+Step = Callable[[], None]
+
+
+@dataclass(slots=True)
+class TimedNetwork:
+    """A small network, and the time of its fastest step so far.
+
+    Attributes:
+        network: what is timed.
+        layers: sizes of its layers, by kind.
+        best_s: seconds of the fastest step.
+    """
+
+    network: MicroNetwork
+    layers: tuple[LayerTally, ...] = ()
+    best_s: float = float("inf")
+
+    def take_turn(self) -> None:
+        """Make the network, do some steps, and drop it, so that one is alive at a time."""
+        step, self.layers = _made(self.network)
+        step()
+        end_s = perf_counter() + _TURN_S
+        done = 0
+        while done < _FEWEST or perf_counter() < end_s:
+            self.best_s = min(self.best_s, seconds_of(step))
+            done += 1
+
+
+def seconds_of(step: Step) -> float:
+    """Processor time of one call."""
+    start_s = thread_time()
+    step()
+    return thread_time() - start_s
+
+
+def _made(network: MicroNetwork) -> tuple[Step, tuple[LayerTally, ...]]:
+    """A step of a network, and the sizes of its layers."""
+    generator = torch.Generator().manual_seed(_SEED)
+    module = network.make().train()
+    inputs = _inputs(network, generator)
+    modules = nn.ModuleList(m for m in module.modules() if not any(m.children()))
+
+    def seed_() -> None:
+        seed_dropout_(modules, _SEED)
+        seed_rounding_(modules, _SEED)
+
+    seed_()
+    layers = _sizes_of(network, module, inputs)
+    if network.is_whole:
+        step = _whole_step(module, inputs)
+    else:
+        step = _bare_step(module, inputs, generator)
+
+    def seeded() -> None:
+        seed_()
+        step()
+
+    return seeded, layers
+
+
+def _inputs(network: MicroNetwork, generator: torch.Generator) -> Tensor:
+    shape = network.input_shape
+    if network.num_tokens:
+        return torch.randint(network.num_tokens, shape, generator=generator)
+    inputs = torch.randn(shape, generator=generator)
+    is_image = len(shape) == 4 and network.kind != "product"
+    if is_image and not network.is_whole:  # a whole model copies its images into this layout
+        inputs = inputs.contiguous(memory_format=torch.channels_last)
+    return inputs.requires_grad_(network.trains_input)
+
+
+def _bare_step(module: nn.Module, inputs: Tensor, generator: torch.Generator) -> Step:
+    """Forward and backward pass with a fixed gradient at the output, as within a model."""
+    gradient = torch.randn(module(inputs).shape, generator=generator)
+    if gradient.dim() == 4 and inputs.is_contiguous(memory_format=torch.channels_last):
+        gradient = gradient.contiguous(memory_format=torch.channels_last)
+    flat = FlatModel(module) if any(True for _ in module.parameters()) else None
+
+    def step() -> None:
+        inputs.grad = None
+        if flat is not None:
+            flat.gradient.zero_()
+        module(inputs).backward(gradient)
+
+    return step
+
+
+def _whole_step(module: nn.Module, inputs: Tensor) -> Step:
+    """A step of a model, as a device takes it."""
+    model, labels = FlatModel(module), torch.zeros(len(inputs), dtype=torch.int64)
+    x = model.parameters.clone()
+    state = _OPTIMIZER.init(x)
+
+    def step() -> None:
+        model.load_(x, model.buffers)
+        _, gradient = model.loss_and_gradient(inputs, labels)
+        _OPTIMIZER.step_(state, x, gradient, 0.001)
+
+    return step
+
+
+def _sizes_of(network: MicroNetwork, module: nn.Module, inputs: Tensor) -> tuple[LayerTally, ...]:
+    """Sizes of the layers of a step, by kind."""
+    if network.kind == "operation":
+        return work_of(lambda: module(inputs)).layers
+    layers: list[Layer] = []
+    handles = [hook(hooked, layers) for hooked in modules_to_hook(module)]
+    module(inputs)
+    for handle in handles:
+        handle.remove()
+    if not network.is_whole:  # a stack has no loss
+        layers = [layer for layer in layers if layer.kind != "loss"]
+    return StepWork.of(layers).total.layers
+
+
+def timed(
+    networks: Iterator[MicroNetwork], rounds: int, note: Callable[[str], None]
+) -> list[TimedNetwork]:
+    """Time the steps of networks, in turns.
+
+    Args:
+        networks: what to time.
+        rounds: number of turns of each.
+        note: is called before each turn, with the kind of the network.
+    """
+    found = [TimedNetwork(network) for network in networks]
+    for _ in range(rounds):
+        for one in found:
+            note(one.network.kind)
+            one.take_turn()
+    return found

@@ -1,0 +1,49 @@
+"""Kinds of layers whose times in a step differ, by the names that profiles give them.
+
+The precision ends a name: in 8 bits the same layer runs other code. A `first_convolution` has no
+input gradient and few channels; a `pointwise_convolution` has a kernel of 1; a
+`depthwise_convolution` has groups; a `product` is that of two activations; a `residual_sum` counts
+with the fork of its branches; `ends` are the copy of the inputs, the average over images and the
+loss, once a step; an `operation` is one of torch's, outside of layers of known kinds.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+LayerKind = Literal[
+    "first_convolution_fp32",
+    "convolution_fp32",
+    "pointwise_convolution_fp32",
+    "depthwise_convolution_fp32",
+    "linear_fp32",
+    "product_fp32",
+    "embedding_fp32",
+    "evonorm_s0_fp32",
+    "batch_norm_fp32",
+    "group_norm_fp32",
+    "range_evonorm_fp32",
+    "range_batch_norm_fp32",
+    "layer_norm_fp32",
+    "residual_sum_fp32",
+    "max_pool_fp32",
+    "dropout_fp32",
+    "relu_fp32",
+    "ends_fp32",
+    "operation_fp32",
+    "first_convolution_int8",
+    "convolution_int8",
+    "pointwise_convolution_int8",
+    "depthwise_convolution_int8",
+    "linear_int8",
+    "product_int8",
+    "embedding_int8",
+    "range_evonorm_int8",
+    "range_batch_norm_int8",
+    "layer_norm_int8",
+    "residual_sum_int8",
+    "max_pool_int8",
+]
+
+LAYER_KINDS: tuple[LayerKind, ...] = get_args(LayerKind)
+"""All of them."""

@@ -1,0 +1,67 @@
+"""`edgesim calibrate`, with tiny networks in place of its own."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from test_cli import called  # noqa: F401 (a fixture)
+
+import edgesim.calibration.calibrate
+import edgesim.cli.calibrate
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    whole = edgesim.cli.calibrate.calibrate_here
+    monkeypatch.setattr(edgesim.cli.calibrate, "calibrate_here", partial(whole, sizes="tiny"))
+
+
+def test_the_file_is_a_scenario(called, tiny, tmp_path):  # noqa: F811
+    done = called("calibrate", "--rounds", 1, "--out", "mine.yaml", "--name", "mine", cwd=tmp_path)
+    assert done.returncode == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
+    assert "0 %: " in done.stderr
+    assert "90 %: " in done.stderr
+    assert "mine.yaml is written" in done.stderr
+    assert called("validate", "mine.yaml", cwd=tmp_path).returncode == 0
+    cost = called("cost", "mine.yaml", "--short", cwd=tmp_path)
+    assert "a round" in cost.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--out", "there.yaml"], "--out there.yaml: exists; choose another name"),
+        (["--out", "no/x.yaml"], "--out no/x.yaml: there is no folder no; make it first"),
+        (["--name", "A board"], "--name A board: must be lower-case letters"),
+        (["--name", "raspberry-pi-5"], "is a profile of edgesim's; choose another name"),
+        (["--based-on", "abacus"], "--based-on abacus: no such profile"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line_before_anything_is_measured(
+    options,
+    message,
+    called,  # noqa: F811
+    tmp_path,
+    monkeypatch,
+):
+    (tmp_path / "there.yaml").write_text("mine")
+    monkeypatch.setattr(edgesim.calibration.calibrate, "calibrate", None)
+    done = called("calibrate", *options, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert (tmp_path / "there.yaml").read_text() == "mine"
+
+
+def test_an_interrupted_calibration_leaves_nothing(called, tmp_path, monkeypatch):  # noqa: F811
+    def interrupted(note, *_, **__):
+        note(3, 10, "linear")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(edgesim.calibration.calibrate, "calibrate", interrupted)
+    done = called("calibrate", "--out", "mine.yaml", cwd=tmp_path)
+    assert done.returncode == 130
+    assert done.stderr.splitlines()[-1] == "interrupted"
+    assert list(tmp_path.iterdir()) == []
