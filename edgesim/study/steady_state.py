@@ -149,7 +149,7 @@ def find_steady_state(
         schedule=schedule,
         work=work,
         message_bytes=message_bytes,
-        repetition=Repetition(schedule.period) if is_repeatable(hardware, schedule) else None,
+        repetition=Repetition(period) if is_repeatable(hardware, schedule) else None,
     )
     is_repeating = fleet.warm_up(warm_up)
     fleet.begin_to_count()
