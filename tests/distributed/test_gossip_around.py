@@ -61,6 +61,16 @@ CASES = {
         "evaluation.every_rounds=6",
     ),
     "relay": ("topology={kind: chain}", "gossip={algorithm: relay_sgd}"),
+    "bagua": (
+        "topology.kind=ring",
+        "gossip={algorithm: bagua_low_precision, local_steps: 2, bucket_bytes: 4096}",
+    ),
+    "bagua's sites": (
+        "topology.kind=complete",
+        "training.rounds=6",
+        "gossip={algorithm: bagua_low_precision, sites: 2}",
+        "evaluation.every_rounds=6",
+    ),
 }
 FURTHER = {"choco": {"is_resumed": True}, "deepsqueeze": {"is_resumed": True}}
 FURTHER["closure"] = {"uses_closure": True}
