@@ -11,7 +11,7 @@ from rich.console import Console
 from edgesim.fleet.recording.device_lines import device_lines, duration
 from edgesim.fleet.recording.fleet_state import FleetFacts, FleetState
 from edgesim.fleet.recording.make_view import make_view
-from edgesim.fleet.recording.terminal_view import TerminalView
+from edgesim.fleet.recording.terminal_view import TerminalView, _in_lines
 from edgesim.fleet.recording.view import PlainView
 from edgesim.fleet.transport.progress import DeviceProgress
 
@@ -156,9 +156,14 @@ def test_while_the_fleet_trains_it_shows_all_of_it(terminal):
     assert re.match(r". \[#{10}\.{20}\] 33 %  ", lines[1])
     figures = "round 2/6000  loss 0.5  accuracy 0.7500  sent 5.0 kB  energy 2 J  clock 250 ms"
     assert lines[2] == figures
-    assert lines[3] == "starting: 1 of 6 devices are not there yet"
+    assert lines[3:5] == ["restarts 2", "starting: 1 of 6 devices are not there yet"]
     assert len(lines) <= 24
     assert "epoch 1 (round 3): consensus accuracy 0.7500" in said.getvalue()
+
+
+def test_figures_that_do_not_fit_one_line_go_on_in_the_next():
+    figures = ["round 123/720", "loss 0.311", "accuracy 0.8958", "sent 11.0 MB", "energy 10.45 J"]
+    assert _in_lines([*figures, "clock 301 ms"], 80) == ["  ".join(figures), "clock 301 ms"]
 
 
 def test_an_evaluation_that_takes_long_is_shown(terminal):

@@ -38,7 +38,7 @@ class TerminalView(View):
         self._fleet: FleetState | None = None
         self._start_of_training_s = 0.0
         self._share_at_start = self._share = 0.0
-        self._figures = ""
+        self._figures: list[str] = []
         self._evaluating = ""
         self._lines: list[str] = []
         self._size = (0, 0)
@@ -94,13 +94,14 @@ class TerminalView(View):
         if fleet is None:
             sign = _SPINNER[int(REFRESHES_PER_S * now_s) % len(_SPINNER)]
             return [f"{sign} {self._stage} ({duration(now_s - self._start_s)})"]
-        if self._size != (width, height):
-            # Room for a head of three lines, an empty one, and the line of the cursor.
-            self._lines = ["", *device_lines(fleet, width, height - 5)]
-            self._size = (width, height)
-        return [*self._head(fleet, now_s), *self._lines]
+        figures = _in_lines(self._figures, width)
+        room = height - 4 - len(figures)  # two lines above them, an empty one, that of the cursor
+        if self._size != (width, room):
+            self._lines = ["", *device_lines(fleet, width, room)]
+            self._size = (width, room)
+        return [*self._head(fleet, figures, now_s), *self._lines]
 
-    def _head(self, fleet: FleetState, now_s: float) -> list[str]:
+    def _head(self, fleet: FleetState, figures: Sequence[str], now_s: float) -> list[str]:
         """What the fleet is, how far it is, its figures, and what else goes on."""
         passed_s = now_s - self._start_of_training_s
         filled = int(_BAR_WIDTH * self._share)
@@ -112,7 +113,7 @@ class TerminalView(View):
         return [
             fleet.facts.title,
             f"{sign} [{bar}] {int(100 * self._share)} %  {duration(passed_s)}{left}",
-            self._figures,
+            *figures,
             *([last] if last else []),
         ]
 
@@ -124,7 +125,18 @@ class TerminalView(View):
         return f"starting: {missing} of {num_devices} devices are not there yet" if missing else ""
 
 
-def _figures(fleet: FleetState) -> str:
+def _in_lines(figures: Sequence[str], width: int) -> list[str]:
+    """Figures side by side, in as many lines as they need; none is cut in two."""
+    lines: list[str] = []
+    for figure in figures:
+        if lines and len(lines[-1]) + 2 + len(figure) <= width:
+            lines[-1] += f"  {figure}"
+        else:
+            lines.append(figure)
+    return lines
+
+
+def _figures(fleet: FleetState) -> list[str]:
     """Figures of the whole fleet; of thousands of devices they take a while to add up."""
     devices = fleet.devices.values()
     slowest = "-" if fleet.slowest_round is None else fleet.slowest_round
@@ -139,4 +151,4 @@ def _figures(fleet: FleetState) -> str:
         figures.append(f"clock {duration(max(clocks))}")
     if restarts := sum(fleet.restarts.values()):
         figures.append(f"restarts {restarts}")
-    return "  ".join(figures)
+    return figures
