@@ -58,10 +58,10 @@ def encode_indices(indices: Ints, counts: Ints, layout: ParameterLayout) -> Byte
         layout: of the vector.
     """
     segments = Segments(counts)
-    modes = _shortest_modes(indices, segments, layout)
+    gaps = _gaps(indices, 0, segments, layout)
+    modes = _shortest_modes(indices, segments, layout, gaps)
     plan = _Plan.of(modes, segments, layout)
     positions = indices - segments.spread(layout.offsets[:-1])
-    gaps = _gaps(indices, 0, segments, layout)
     widths, entry_modes = segments.spread(plan.widths), segments.spread(modes)
     is_rice, in_bitmap = entry_modes >= RICE, entry_modes == BITMAP
     fields = pack_fields(
@@ -226,7 +226,9 @@ def _gaps(indices: Ints, start: int, segments: Segments, layout: ParameterLayout
     return gaps
 
 
-def _shortest_modes(indices: Ints, segments: Segments, layout: ParameterLayout) -> Ints:
+def _shortest_modes(
+    indices: Ints, segments: Segments, layout: ParameterLayout, known_gaps: Ints | None = None
+) -> Ints:
     """Mode byte of the shortest code of each tensor; the lowest one of equally short codes.
 
     Rice takes b + 1 + (gap >> b) bits an entry, which lies within one bit of b + 1 + gap / 2**b.
@@ -238,16 +240,18 @@ def _shortest_modes(indices: Ints, segments: Segments, layout: ParameterLayout) 
     lasts = indices[segments.bounds[1:] - 1] if len(indices) else np.zeros_like(k)
     mean_gaps = np.where(k > 0, lasts + 1 - layout.offsets[:-1] - k, 0) / np.maximum(k, 1)
     likely = np.frexp(mean_gaps * math.log(2))[1].astype(np.int64) - 1  # floor(log2), exactly
-    candidates = [np.clip(likely + step, 0, widths) for step in (-1, 0, 1)]
-    rice_bits = [k * (b + 1) for b in candidates]
+    b_3T = np.clip(likely + np.array([[-1], [0], [1]]), 0, widths)
+    bits_3T = k * (b_3T + 1)
     for start, within in segments.blocks(BLOCK):
-        gaps = _gaps(indices, start, within, layout)
-        for bits, b in zip(rice_bits, candidates, strict=True):
-            bits += within.sums(gaps >> within.spread(b))
-    modes = np.stack(
-        [np.full_like(k, BITMAP), np.full_like(k, FIXED), *(b + RICE for b in candidates)]
-    )
-    best = np.argmin(np.stack([n, k * widths, *rice_bits]), axis=0)
+        if known_gaps is None:
+            gaps = _gaps(indices, start, within, layout)
+        else:
+            gaps = known_gaps[start : start + within.num_entries]
+        there = np.flatnonzero(within.counts)
+        high_3K = gaps >> np.repeat(b_3T, within.counts, axis=1)
+        bits_3T[:, there] += np.add.reduceat(high_3K, within.bounds[there], axis=1)
+    modes = np.concatenate([np.full((1, len(k)), BITMAP), np.full((1, len(k)), FIXED), b_3T + RICE])
+    best = np.argmin(np.concatenate([[n, k * widths], bits_3T]), axis=0)
     shortest: Ints = np.take_along_axis(modes, best[None], axis=0)[0]
     return shortest
 

@@ -170,6 +170,8 @@ def in_parts(*vectors: Tensor) -> Iterator[tuple[Tensor, ...]]:
 
     The results do not depend on the size of the parts.
     """
+    if len(vectors[0]) <= _PART:
+        return iter((vectors,))
     return zip(*(vector.split(_PART) for vector in vectors), strict=True)
 
 

@@ -13,9 +13,10 @@ from edgesim.assembly.build import PLAIN
 from edgesim.device.mail import Envelope
 from edgesim.device.trainer import DivergedError
 from edgesim.fleet.host.build import build_host
-from edgesim.fleet.host.reliable_sender import DeliveryError
+from edgesim.fleet.host.reliable_sender import DeliveryError, ReliableSender
 from edgesim.fleet.host.turns import MOST_ROUNDS
 from edgesim.fleet.plan import FleetPlan
+from edgesim.fleet.recovery.message_log import MessageLog
 from edgesim.fleet.transport.network import Acknowledgement
 from edgesim.results.run_directory import RunDirectory
 
@@ -70,6 +71,49 @@ def test_a_host_refuses_what_is_no_message_and_what_is_not_for_it(tmp_path):
         assert await host.deliver(envelope) == Acknowledgement(accepted=False)
 
     asyncio.run(conduct())
+
+
+def test_devices_of_one_host_get_each_others_messages_without_the_network(tmp_path):
+    class Unused(Loopback):
+        async def deliver(self, envelope):
+            raise AssertionError(f"{envelope.edge} went by the network")
+
+    ready = prepared(tmp_path)
+    plan = plan_of(ready, RunDirectory.create(tmp_path / "run").place)
+
+    async def conduct():
+        shards = dict(enumerate(ready.shards()))
+        host = build_host(plan, shards, Unused(), num_threads=1, at_once=True)
+        await host.run()
+        return host.progress()
+
+    progress = asyncio.run(asyncio.wait_for(conduct(), 60))
+    assert progress.slowest_round == ready.training.num_rounds
+    assert all(device.received_bytes > 0 for device in progress.devices)
+
+
+def test_what_cannot_be_taken_at_once_goes_by_the_network():
+    """The others are acknowledged at once, and covered."""
+    came = []
+
+    class Noting(Loopback):
+        async def deliver(self, envelope):
+            came.append(envelope.sequence)
+            return Acknowledgement(accepted=True, covered=2)
+
+    def at_once(envelope):
+        return Acknowledgement(accepted=True, covered=1) if envelope.sequence == 0 else None
+
+    async def conduct():
+        log = MessageLog(lambda _: pytest.fail("nothing is sealed"))
+        envelopes = [Envelope((0, 1), sequence, bytes(200), None, 1) for sequence in range(3)]
+        async with asyncio.TaskGroup() as tasks:
+            under_way = await ReliableSender(Noting(), at_once).send(envelopes, log, tasks)
+        assert len(under_way) == 2
+        return log.state()["covered"]
+
+    assert asyncio.run(conduct()) == [[0, 1, 2]]
+    assert came == [1, 2]
 
 
 class CountedCores:

@@ -31,6 +31,7 @@ def build_host(
     recover: bool = False,
     core: Core = nullcontext,
     executor: Executor | None = None,
+    at_once: bool = False,
 ) -> Host:
     """Host for some of a fleet's devices.
 
@@ -42,6 +43,8 @@ def build_host(
         recover: restore devices from checkpoints if there are any.
         core: context manager around each turn, which holds a core.
         executor: runs steps; by default `num_threads` threads.
+        at_once: bring messages between devices of the host to them without the network; as it is
+            without a network.
     """
     space = WaitForSpace()
     directory = RunDirectory(plan.run_directory, plan.holder).patient(space)
@@ -71,4 +74,5 @@ def build_host(
         core=core,
         executor=executor,
         space=space,
+        at_once=at_once or network is None,
     )

@@ -43,10 +43,14 @@ class FreeIntake:
         """Edges on which receivers send life signs to the device."""
         return self._life_signs.edges
 
+    def has_room(self, edge: Edge, sequence: int, stamp: Stamp | None) -> bool:
+        """Whether there is room for a message."""
+        assert stamp is not None, "at free pace every message has a stamp"
+        return self._pace.has_died or self.mailbox.has_room(edge, sequence, stamp, WINDOW)
+
     async def room(self, edge: Edge, sequence: int, stamp: Stamp | None) -> None:
         """Wait until there is room for a message."""
-        assert stamp is not None, "at free pace every message has a stamp"
-        while not (self._pace.has_died or self.mailbox.has_room(edge, sequence, stamp, WINDOW)):
+        while not self.has_room(edge, sequence, stamp):
             await self._changed.wait()
 
     def put(self, arrival: Arrival) -> None:

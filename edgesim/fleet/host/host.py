@@ -26,7 +26,7 @@ from weakref import WeakValueDictionary
 
 from edgesim.compression.errors import WireError
 from edgesim.compression.payload import Payload
-from edgesim.compression.wire import decode_one_of, encode
+from edgesim.compression.wire import Message, decode_one_of, encode
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.device.device import Device
 from edgesim.device.mail import Announcement, Arrival, Envelope
@@ -49,6 +49,7 @@ from edgesim.fleet.transport.network import (
 )
 from edgesim.fleet.transport.progress import Progress, Waiting
 from edgesim.gossip.algorithm import message_layouts
+from edgesim.hardware.timeline import Stamp
 from edgesim.storage.space import WaitForSpace
 
 Parameters = ParamSpec("Parameters")
@@ -74,6 +75,7 @@ class Host:
         core: context manager around each turn, which holds a core; by default cores are not shared.
         executor: runs steps; by default as many threads as there are models.
         space: what the archive waits by while its file system is full.
+        at_once: bring messages between devices of this host to them without the network.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class Host:
         core: Core = nullcontext,
         executor: Executor | None = None,
         space: WaitForSpace | None = None,
+        at_once: bool = False,
     ) -> None:
         self._space = space or WaitForSpace()
         self._devices = {device.index: device for device in devices}
@@ -102,7 +105,7 @@ class Host:
             WeakValueDictionary() if len(devices) > 1 else None
         )
         self._network: Network = network or self
-        self._sender = ReliableSender(self._network)
+        self._sender = ReliableSender(self._network, *([self._take_at_once] if at_once else []))
         self._num_rounds = num_rounds
         self._recorder = Recorder(archive, evaluation_schedule, checkpoints)
         keeps_envelopes = checkpoints is not None
@@ -217,7 +220,25 @@ class Host:
             await self._intakes[index].room(edge, message.sequence, envelope.stamp)
         if records.successor is not None:
             return await self._sender.deliver(replace(envelope, to=records.successor))
-        self._intakes[index].put(Arrival(message, envelope.stamp))
+        return self._accept(index, message, envelope.stamp)
+
+    def _take_at_once(self, envelope: Envelope) -> Acknowledgement | None:
+        """Accept an envelope of a device of this host, where `deliver` would wait for nothing."""
+        message, index = envelope.message, envelope.to
+        device = self._devices.get(index)
+        if message is None or device is None or not self._is_ready[index].is_set():
+            return None
+        edge, stamp = (message.sender, message.receiver), envelope.stamp
+        if self._records[index].successor is not None or not device.pace.expects(message):
+            return None
+        if not self._intakes[index].has_room(edge, message.sequence, stamp):
+            return None
+        return self._accept(index, message, stamp)
+
+    def _accept(self, index: int, message: Message, stamp: Stamp | None) -> Acknowledgement:
+        """Put a message into the mailbox of a device, which has room for it."""
+        self._intakes[index].put(Arrival(message, stamp))
+        edge = message.sender, message.receiver
         covered = self._checkpoints.covered(index, edge) if self._checkpoints else 0
         return Acknowledgement(accepted=True, covered=covered)
 

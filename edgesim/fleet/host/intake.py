@@ -32,6 +32,10 @@ class Intake(Protocol):
         """Edges on which receivers of the device send it life signs."""
         ...
 
+    def has_room(self, edge: Edge, sequence: int, stamp: Stamp | None) -> bool:
+        """Whether there is room for a message, or it has to be forwarded."""
+        ...
+
     async def room(self, edge: Edge, sequence: int, stamp: Stamp | None) -> None:
         """Wait until there is room for a message, or until it has to be forwarded."""
         ...

@@ -47,9 +47,13 @@ class LockstepIntake:
         """Edges whose next message the device waits for."""
         return [edge for edge in self._wanted if not self.mailbox.has_next_of([edge])]
 
-    async def room(self, edge: Edge, sequence: int, stamp: Stamp | None) -> None:  # noqa: ARG002
+    def has_room(self, edge: Edge, sequence: int, stamp: Stamp | None) -> bool:  # noqa: ARG002
+        """Whether there is room for a message, or it has to be forwarded."""
+        return self._has_left or self.mailbox.has_room(edge, sequence)
+
+    async def room(self, edge: Edge, sequence: int, stamp: Stamp | None) -> None:
         """Wait until there is room for a message, or until it has to be forwarded."""
-        while not (self._has_left or self.mailbox.has_room(edge, sequence)):
+        while not self.has_room(edge, sequence, stamp):
             await self._taken.wait()
 
     def put(self, arrival: Arrival) -> None:

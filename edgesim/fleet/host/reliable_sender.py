@@ -1,7 +1,8 @@
 """Sends envelopes until their receivers accept them: again if refused, later without an answer.
 
 Each edge has few envelopes under way at a time. A receiver without room answers once it has room,
-so a slow device slows its senders, and no queue grows without bound.
+so a slow device slows its senders, and no queue grows without bound. What a device of the same
+process can take at once needs no task: a task takes longer than the message.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.0  # between attempts to reach a peer
 Spawn: TypeAlias = Callable[[Coroutine[None, None, None]], object]
 """Starts a coroutine in the background."""
 
+AtOnce: TypeAlias = Callable[[Envelope], Acknowledgement | None]
+"""Brings an envelope to its device and returns the answer, or None if that takes time."""
+
 _Topic: TypeAlias = tuple[type[TimeBound] | type[LifeSign], Edge]
 """Kind and edge of an announcement: a newer one replaces an older one."""
 
@@ -39,10 +43,13 @@ class ReliableSender:
 
     Args:
         network: that carries them.
+        at_once: brings an envelope to a device of this host without waiting; None as its result
+            if that is impossible, and then the network carries the envelope.
     """
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, at_once: AtOnce = lambda _: None) -> None:
         self._network = network
+        self._at_once = at_once
         self._slots: defaultdict[Edge, asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(MAX_IN_FLIGHT)
         )
@@ -58,6 +65,9 @@ class ReliableSender:
             envelopes: to be sent.
             log: gets the numbers up to which receivers no longer need envelopes.
             tasks: that run until the envelopes have arrived.
+
+        Returns:
+            Those tasks, of envelopes that have not arrived yet.
         """
 
         def begin(envelope: Envelope, slot: asyncio.Semaphore) -> asyncio.Task[Acknowledgement]:
@@ -72,6 +82,10 @@ class ReliableSender:
                 self._announced[TimeBound, envelope.edge] = TimeBound(
                     envelope.edge, envelope.sequence + 1, envelope.stamp.bound_s
                 )
+            acknowledgement = self._at_once(envelope)
+            if acknowledgement is not None:
+                log.cover(envelope.edge, acknowledgement.covered)
+                continue
             slot = self._slots[envelope.edge]
             if slot.locked():
                 late.append(envelope)  # the others must not wait for this one

@@ -123,6 +123,7 @@ class DeviceActor:
             num_threads=num_threads,
             recover=recover,
             core=cores.core,
+            at_once=True,
         )
         self._built.set_result(host)
 
