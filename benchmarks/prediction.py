@@ -97,7 +97,7 @@ class Cell:
         roofline_s: by the same profile without times of layers.
         measured_s: the fastest step.
         num_steps: steps that were timed.
-        parts_s: prediction by kind of layer; `rest` is the roofline of all else.
+        parts_s: seconds of the prediction by kind of layer; `rest` is the roofline of all else.
     """
 
     model: str

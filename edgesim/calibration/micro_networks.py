@@ -1,8 +1,7 @@
 """Small networks whose steps are timed: stacks of equal layers, one kind of layer each.
 
 The layers are those of models (models/layers.py), so a stack runs the code that training runs. The
-sizes span those of the catalog's models without repeating them: channels, images and batches are
-others.
+sizes span those of the catalog's models, and most are between them: no model is timed here.
 """
 
 from __future__ import annotations

@@ -322,7 +322,7 @@ def calibrate(
 ) -> None:
     """Measure this machine and write it as the profile of a device.
 
-    It takes about a minute on a quiet machine. The file is a scenario; `edgesim validate` and
+    It takes one to two minutes on a quiet machine. The file is a scenario; `edgesim validate` and
     `edgesim cost` take it as it is.
     """
     from edgesim.cli.calibrate import calibrate_here, serve_peers
