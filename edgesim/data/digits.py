@@ -7,6 +7,7 @@ Repository, 1998 (its test set).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from edgesim.data.images import Splits
 from edgesim.data.shape import DataShape
 
 CLASS_NAMES = tuple("0123456789")
+SIDE = 8  # of an image
 BRIGHTEST = 16  # pixels are 0 to 16: number of black dots in a 4x4 field
 TEST_EVERY = 5  # of each class, every fifth sample is for testing
 
@@ -39,23 +41,31 @@ class Digits:
         """Read both splits; the split is fixed and has the classes' proportions.
 
         Raises:
-            DataError: a path or a download is asked for.
+            DataError: a path or a download is asked for, or scikit-learn is not whole.
         """
         if path is not None:
             raise DataError("data.path: digits come with scikit-learn; remove it")
         if download:
             raise DataError("data.download: digits come with scikit-learn; remove it")
-        from sklearn.datasets import load_digits  # slow to import, and only needed here
-
-        digits = load_digits()
-        pixels_NHW = np.rint(digits.images * (255 / BRIGHTEST)).astype(np.uint8)
-        labels = digits.target.astype(np.int64)
+        rows = np.loadtxt(_file(), delimiter=",", dtype=np.uint8)  # the last column is the label
+        pixels_NHW = np.rint(rows[:, :-1].reshape(-1, SIDE, SIDE) * (255 / BRIGHTEST))
+        pixels_NHW, labels = pixels_NHW.astype(np.uint8), rows[:, -1].astype(np.int64)
         is_test = _rank_within_class(labels) % TEST_EVERY == TEST_EVERY - 1
         train, test = (
             resized_samples(pixels_NHW[mask][..., None], labels[mask], image_size)
             for mask in (~is_test, is_test)
         )
         return Splits(train, test, CLASS_NAMES)
+
+
+def _file() -> Path:
+    """The file that scikit-learn reads; to import scikit-learn takes as long as to import torch."""
+    sklearn = find_spec("sklearn")
+    for folder in (sklearn and sklearn.submodule_search_locations) or ():
+        path = Path(folder, "datasets", "data", "digits.csv.gz")
+        if path.is_file():
+            return path
+    raise DataError("data.source: digits come with scikit-learn, which has none here; reinstall it")
 
 
 def _rank_within_class(labels: NDArray[np.int64]) -> NDArray[np.int64]:
