@@ -1,11 +1,11 @@
 """What edgesim ships: for each kind of part its names, each with the place of its code.
 
 A new part is one file with its formulas and one entry here. A reference is `module:Name`. Its
-module is imported when the part is first asked for, so a scenario is read without torch. The first line of
-a part's docstring describes it in `edgesim list`. Parts whose modules import torch are described
-here too, so that they are listed without it. A scenario gives the keyword arguments of `Name`
-under `options`, as to one's own parts; parts whose keys have a section of the schema take them from
-there.
+module is imported when the part is first asked for, so a scenario is read without torch. The first
+line of a part's docstring describes it in `edgesim list`. Parts whose modules import torch are
+described here too, so that they are listed without it. A scenario gives the keyword arguments of
+`Name` under `options`, as to one's own parts; parts whose keys have a section of the schema take
+them from there.
 """
 
 from __future__ import annotations
