@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 from edgesim.assembly.options import parameters_of
 from edgesim.assembly.own_partition import checked_partition
 from edgesim.assembly.own_parts import load_part, make_part, part_and_options
-from edgesim.data import natural
 from edgesim.data.arrays import ArrayDataset
 from edgesim.data.errors import DataError
 from edgesim.data.images import Dataset
-from edgesim.data.parquet import read_column
 from edgesim.errors import ScenarioError
 from edgesim.scenario.catalog import PARTITIONS
 from edgesim.scenario.data import DataSection, FilePartition, OwnerPartition
@@ -105,16 +103,20 @@ def _held_out(
         DataError, PartitionError: the files can't be read, or say something else.
     """
     section = scenario.data.partition
+    if not isinstance(section, OwnerPartition | FilePartition):
+        return []
+    from edgesim.data import natural  # loads pyarrow, which other partitions do without
+
     if isinstance(section, OwnerPartition):
         test_owners = _column(scenario.data, dataset, section.column, "test")
         if test_owners is None:
             return []
         owners = owner_column(scenario.data, dataset, section.column, "train")
         return natural.held_out_by_owner(owners, indices, test_owners)
-    if isinstance(section, FilePartition) and section.test_path is not None:
-        devices = scenario.fleet.num_devices
-        return natural.held_out_by_file(section.test_path, len(dataset.test), devices)
-    return []
+    if section.test_path is None:
+        return []
+    devices = scenario.fleet.num_devices
+    return natural.held_out_by_file(section.test_path, len(dataset.test), devices)
 
 
 def _at_most(most: int | None, parts: list[NDArray[np.int64]]) -> tuple[NDArray[np.int64], ...]:
@@ -160,6 +162,8 @@ def _column(
         return columns[column]
     if section.path is None or isinstance(section.source, OwnPart):
         return None
+    from edgesim.data.parquet import read_column  # loads pyarrow
+
     values = read_column(Path(section.path), split, column)
     if values is None:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import sys
@@ -361,6 +362,21 @@ def list_(
 
 
 @contextmanager
+def _uncollected() -> Iterator[None]:
+    """Context without garbage collections, for imports: nearly all that they make stays.
+
+    Collections would look through it again and again, which takes a tenth of their time.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@contextmanager
 def _shown(stage: str) -> Iterator[View]:
     """Context that shows the progress of a run from its first second on.
 
@@ -383,17 +399,18 @@ def _check(
     Every error and notice names the scenario's file. Images are read last: a run reads all images
     that it uses before it starts anything.
     """
-    from edgesim.scenario.files import load_scenario
+    with _uncollected():
+        from edgesim.scenario.files import load_scenario
 
-    scenario = load_scenario(path, overrides)
-    if scale is not None:
-        from edgesim.scenario.scale import scaled
+        scenario = load_scenario(path, overrides)
+        if scale is not None:
+            from edgesim.scenario.scale import scaled
 
-        scenario = scaled(scenario, scale)
-        _err.print(f"{path}: --scale {scale:g}: {scenario.training.said}")
-    from edgesim.api.checks import (
-        check,  # imported late: it loads torch, which is not needed to refuse a file
-    )
+            scenario = scaled(scenario, scale)
+            _err.print(f"{path}: --scale {scale:g}: {scenario.training.said}")
+        from edgesim.api.checks import (
+            check,  # imported late: it loads torch, which is not needed to refuse a file
+        )
 
     checked = check(scenario, str(path), reads_images=reads_images)
     for notice in checked.notices:

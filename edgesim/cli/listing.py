@@ -8,7 +8,6 @@ from pathlib import Path
 from edgesim.assembly.options import Option, options_of, parameters_of
 from edgesim.cli.catalog_names import What
 from edgesim.cli.key_tables import ListingError, keys_table, kind_table, value_table
-from edgesim.data.source import NamedSource
 from edgesim.errors import ScenarioError, did_you_mean
 from edgesim.hardware.catalog import PROFILES
 from edgesim.scenario import catalog
@@ -129,6 +128,7 @@ def _notes_on_model(name: str) -> tuple[str, ...]:
 
 
 def _notes_on_dataset(name: str) -> tuple[str, ...]:
+    from edgesim.data.source import NamedSource  # loads numpy, which other lists do without
     from edgesim.data.sources import SOURCES
 
     source = SOURCES[name]

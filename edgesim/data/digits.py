@@ -21,6 +21,7 @@ from edgesim.data.shape import DataShape
 
 FILE = Path("data", "digits.csv.gz")  # in the folder `datasets` of scikit-learn
 CLASS_NAMES = tuple("0123456789")
+SIDE = 8  # of an image
 BRIGHTEST = 16  # pixels are 0 to 16: number of black dots in a 4x4 field
 TEST_EVERY = 5  # of each class, every fifth sample is for testing
 
@@ -42,15 +43,15 @@ class Digits:
         """Read both splits; the split is fixed and has the classes' proportions.
 
         Raises:
-            DataError: a path or a download is asked for.
+            DataError: a path or a download is asked for, or scikit-learn is not whole.
         """
         if path is not None:
             raise DataError("data.path: digits come with scikit-learn; remove it")
         if download:
             raise DataError("data.download: digits come with scikit-learn; remove it")
         table = _table()
-        pixels_NHW = np.rint(table[:, :-1].reshape(-1, 8, 8) * (255 / BRIGHTEST)).astype(np.uint8)
-        labels = table[:, -1].astype(np.int64)
+        pixels_NHW = np.rint(table[:, :-1].reshape(-1, SIDE, SIDE) * (255 / BRIGHTEST))
+        pixels_NHW, labels = pixels_NHW.astype(np.uint8), table[:, -1].astype(np.int64)
         is_test = _rank_within_class(labels) % TEST_EVERY == TEST_EVERY - 1
         train, test = (
             resized_samples(pixels_NHW[mask][..., None], labels[mask], image_size)
@@ -69,7 +70,12 @@ def _table() -> NDArray[np.float64]:
     package = find_spec("sklearn")
     assert package is not None, "edgesim depends on it"
     assert package.origin is not None
-    table = np.loadtxt(Path(package.origin).with_name("datasets") / FILE, delimiter=",")
+    file = Path(package.origin).with_name("datasets") / FILE
+    if not file.is_file():
+        raise DataError(
+            "data.source: digits come with scikit-learn, which has none here; reinstall it"
+        )
+    table = np.loadtxt(file, delimiter=",")
     table.flags.writeable = False  # all callers share it
     return table
 

@@ -194,6 +194,5 @@ class _EvoNormS0(Function):
 
 
 EVONORM_S0 = NormKind(
-    description="EvoNorm-S0 over 8 groups of channels: norm and nonlinearity in one",
     make=lambda channels, _: EvoNormS0(channels, GROUPS),
 )

@@ -55,8 +55,6 @@ class ModelKind:
     """How a model is made, and which images it takes.
 
     Attributes:
-        description: one line for people; parameter counts are those for 3 channels, 10 classes
-            and norm evonorm_s0 (reference.md, section 5).
         make: constructs it.
         min_side: least height and width in pixels.
         last_norm_stride: pixels of the image per pixel of the map that its last norm sees.
@@ -64,7 +62,6 @@ class ModelKind:
             low-precision model; None: it has no other.
     """
 
-    description: str
     make: MakeModel
     min_side: int
     last_norm_stride: int

@@ -88,8 +88,6 @@ class InvertedResidual(nn.Module):
 
 
 MOBILENET_V2 = ModelKind(
-    description=f"MobileNetV2, layout for large images from {LARGE_IMAGE_SIDE} pixels: "
-    "2,314,466 parameters below",
     make=lambda layers, image, classes, _: mobilenet_v2(
         layers, image[0], classes, large_images=min(image[1:]) >= LARGE_IMAGE_SIDE
     ),

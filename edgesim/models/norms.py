@@ -49,13 +49,11 @@ class NormKind:
     Its modules are those of torch, or a `Norm` each.
 
     Attributes:
-        description: one line for people.
         make: makes it in fp32, of the number of channels and the gate of Range EvoNorm.
         make_eight_bit: makes it in 8 bits; None: it stays in fp32 between 8-bit layers.
         is_over_batch: it takes statistics over the batch, of which a single value has none.
     """
 
-    description: str
     make: Callable[[int, Gate], nn.Module]
     make_eight_bit: MakeEightBit | None = None
     is_over_batch: bool = False
@@ -120,12 +118,10 @@ class GroupNormReLU(nn.GroupNorm):
 
 
 BATCH = NormKind(
-    description="batch normalisation, then ReLU; its running statistics stay on the device",
     make=lambda channels, _: BatchNormReLU(channels),
     is_over_batch=True,
 )
 
 GROUP = NormKind(
-    description="group normalisation over 2 groups of channels, then ReLU",
     make=lambda channels, _: GroupNormReLU(channels),
 )

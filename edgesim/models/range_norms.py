@@ -198,13 +198,11 @@ def _eight_bit_range_evonorm(
 
 
 RANGE_EVONORM = NormKind(
-    description="EvoNorm by ranges instead of deviations, the paper's in 8 bits",
     make=_range_evonorm,
     make_eight_bit=_eight_bit_range_evonorm,
 )
 
 RANGE_BATCH = NormKind(
-    description="batch normalisation by ranges, then ReLU; its statistics stay on the device",
     make=lambda channels, _: RangeBatchNormReLU(channels),
     make_eight_bit=lambda channels, arithmetic, settings: QuantizedRangeBatchNorm(
         channels, arithmetic=arithmetic, settings=settings

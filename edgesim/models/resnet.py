@@ -98,7 +98,6 @@ def initialize_resnet_(model: nn.Module, generator: torch.Generator) -> None:
 
 
 RESNET20 = ModelKind(
-    description="ResNet-20 for small images: 273,258 parameters, 40.8 M MAC at 32x32",
     make=lambda layers, image, classes, _: small_image_resnet(layers, 20, image[0], classes),
     min_side=4,
     last_norm_stride=4,
@@ -106,7 +105,6 @@ RESNET20 = ModelKind(
 )
 
 RESNET54 = ModelKind(
-    description='the paper\'s "ResNet-54", in truth 50 layers: 760,458 parameters',
     make=lambda layers, image, classes, _: small_image_resnet(layers, 54, image[0], classes),
     min_side=4,
     last_norm_stride=4,
@@ -114,7 +112,6 @@ RESNET54 = ModelKind(
 )
 
 RESNET18 = ModelKind(
-    description="ResNet-18 for large images: 11,186,442 parameters",
     make=lambda layers, image, classes, _: resnet18(layers, image[0], classes),
     min_side=32,
     last_norm_stride=32,
@@ -122,7 +119,6 @@ RESNET18 = ModelKind(
 )
 
 RESNET = ModelKind(
-    description="ResNet of any depth and width, by default as resnet20: 273,258 parameters",
     make=lambda layers, image, classes, size: small_image_resnet(
         layers, size.depth_used, image[0], classes, size.width_used
     ),

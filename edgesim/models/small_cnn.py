@@ -30,7 +30,6 @@ def small_cnn(layers: Layers, in_channels: int, num_classes: int) -> ImageClassi
 
 
 SMALL_CNN = ModelKind(
-    description="three convolutions: 24,458 parameters, 2.8 M MAC at 32x32",
     make=lambda layers, image, classes, _: small_cnn(layers, image[0], classes),
     min_side=4,
     last_norm_stride=4,

@@ -31,7 +31,6 @@ def vgg11(layers: Layers, in_channels: int, num_classes: int) -> ImageClassifier
 
 
 VGG11 = ModelKind(
-    description="VGG-11 with norms, dropout and a 512-wide head: 9,496,522 parameters",
     make=lambda layers, image, classes, _: vgg11(layers, image[0], classes),
     min_side=32,
     last_norm_stride=16,

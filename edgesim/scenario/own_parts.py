@@ -243,7 +243,7 @@ class NameOrReference:
 
 def shipped_part(catalog: Catalog, name: str) -> OwnPart:
     """The part that edgesim ships under a name."""
-    module, _, attribute = catalog.references[name].partition(":")
+    module, _, attribute = catalog.parts[name].reference.partition(":")
     return OwnPart(module, attribute, None, "", name)
 
 

@@ -15,6 +15,7 @@ from edgesim.cli.listing import catalog_table
 from edgesim.errors import ScenarioError
 from edgesim.fleet.run import run_scenario
 from edgesim.scenario import catalog, dump_scenario, load_scenario
+from edgesim.scenario.catalog import Shipped
 from edgesim.scenario.files import parse_scenario
 from edgesim.scenario.guide import guide
 from edgesim.scenario.own_parts import own_parts
@@ -96,10 +97,10 @@ KINDS = {
 
 @pytest.fixture
 def shipped(monkeypatch, request):
-    """One made-up entry: exactly one line in a catalog."""
+    """One made-up entry: exactly one entry of a catalog."""
     monkeypatch.syspath_prepend(ROOT / "examples")
     of, (name, reference), places, overrides = KINDS[request.param]
-    monkeypatch.setitem(of.references, name, reference)
+    monkeypatch.setitem(of.parts, name, Shipped(reference))
     return name, *places, [*SHORT, *overrides]
 
 
@@ -122,9 +123,9 @@ def test_a_new_entry_is_trained_and_counted(shipped, tmp_path):
 
 def test_a_task_and_arrays_are_trained(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(ROOT / "examples")
-    monkeypatch.setitem(catalog.TASKS.references, "huber", "power:Huber")
-    monkeypatch.setitem(catalog.ARRAYS.references, "houses", "power:Power")
-    monkeypatch.setitem(catalog.MODULES.references, "perceptron", "power:perceptron")
+    monkeypatch.setitem(catalog.TASKS.parts, "huber", Shipped("power:Huber"))
+    monkeypatch.setitem(catalog.ARRAYS.parts, "houses", Shipped("power:Power"))
+    monkeypatch.setitem(catalog.MODULES.parts, "perceptron", Shipped("power:perceptron"))
     overrides = [
         "data={source: houses, options: {samples: 90}, partition: {kind: iid}, batch_size: 4}",
         "model={name: perceptron}",

@@ -73,12 +73,3 @@ def test_no_channels_and_no_classes_are_refused():
             layers=full_precision("batch"),
             generator=torch.Generator(),
         )
-
-
-def test_descriptions_are_one_line():
-    for description in [
-        *(kind.description for kind in MODELS.values()),
-        *(norm.description for norm in NORMS.values()),
-    ]:
-        assert 0 < len(description) < 80
-        assert "\n" not in description

@@ -1,6 +1,6 @@
 """The schema and the catalogs name the same, and what a catalog names is there."""
 
-from inspect import signature
+from inspect import getdoc, isclass, isfunction, signature
 
 import pytest
 
@@ -29,6 +29,18 @@ def test_each_entry_is_there_and_described_in_one_line(of, name):
     assert of[name] is not None
     assert of.description(name)
     assert "\n" not in of.description(name)
+
+
+@pytest.mark.parametrize("of", CATALOGS, ids=lambda of: f"{of.kind}-{next(iter(of))}")
+def test_the_catalog_describes_a_part_as_its_docstring_does(of):
+    documented = {name: part for name, part in of.items() if isclass(part) or isfunction(part)}
+    for name, part in documented.items():
+        assert of.description(name) == getdoc(part).partition("\n")[0].removesuffix(".")
+
+
+@pytest.mark.parametrize("of", [catalog.MODELS, catalog.NORMS], ids=lambda of: of.kind)
+def test_descriptions_of_models_and_norms_are_short(of):
+    assert all(0 < len(of.description(name)) < 80 for name in of)
 
 
 @pytest.mark.parametrize(
