@@ -31,7 +31,6 @@ class InstanceNormReLU(nn.Module):
 
 
 INSTANCE = NormKind(
-    description="instance normalisation, then ReLU",
     make=lambda channels, _: InstanceNormReLU(channels),
 )
 
@@ -53,9 +52,7 @@ def _one_block(layers, image, num_classes, _size):
     return ImageClassifier(features, layers.linear(8, num_classes))
 
 
-ONE_BLOCK = ModelKind(
-    description="one block of eight channels", make=_one_block, min_side=4, last_norm_stride=1
-)
+ONE_BLOCK = ModelKind(make=_one_block, min_side=4, last_norm_stride=1)
 
 
 @dataclass(frozen=True)
