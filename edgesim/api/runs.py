@@ -16,6 +16,7 @@ from edgesim.api.callbacks import CallbackError, Callbacks
 from edgesim.api.checks import Checked, check
 from edgesim.api.scenarios import ScenarioLike, name_of, read_scenario
 from edgesim.errors import ScenarioWarning
+from edgesim.fleet.on_ray.workers import Workers
 from edgesim.fleet.recording.fleet_state import Sink
 from edgesim.fleet.recording.view import View
 from edgesim.fleet.run import RunResult, resume_run, run_scenario
@@ -137,6 +138,7 @@ def train(
     console: Console,
     view: View | None = None,
     sinks: Sequence[Sink] = (),
+    workers: Workers | None = None,
 ) -> RunResult:
     """Train the fleet of a checked scenario; `edgesim.fleet.run.run_scenario` has the arguments.
 
@@ -153,6 +155,7 @@ def train(
         console=console,
         view=view,
         sinks=sinks,
+        workers=workers,
     )
 
 

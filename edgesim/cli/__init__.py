@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,6 +16,7 @@ import typer
 
 from edgesim.assembly.own_errors import has_own_code
 from edgesim.cli.catalog_names import What
+from edgesim.cli.checking import check, read
 from edgesim.cli.data import data_commands
 from edgesim.cli.output import OutputError, refuse_more_output
 from edgesim.cli.output import err as _err
@@ -26,7 +26,6 @@ from edgesim.cli.tables import show
 from edgesim.errors import EdgesimError
 
 if TYPE_CHECKING:
-    from edgesim.api.checks import Checked
     from edgesim.fleet.recording.view import View
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
@@ -96,8 +95,13 @@ def run(
     scale: Scale = None,
 ) -> None:
     """Train the fleet of a scenario."""
-    with _shown(f"reading {scenario}") as view:
-        checked = _check(scenario, overrides or (), reads_images=True, scale=scale)
+    with _shown(f"reading {scenario}") as view, ExitStack() as stack:
+        unchecked, workers = read(scenario, overrides or (), scale), None
+        if not inline and address is None:
+            from edgesim.fleet.on_ray.workers import prepared_workers
+
+            workers = stack.enter_context(prepared_workers(_out))
+        checked = check(scenario, unchecked, reads_images=True)
         from edgesim.api.runs import train
         from edgesim.cli.answers import result_table
 
@@ -109,6 +113,7 @@ def run(
             dashboard=dashboard,
             console=_out,
             view=view,
+            workers=workers,
         )
         show(result_table(result.summary, result.place), _out)
 
@@ -164,7 +169,8 @@ def validate(scenario: ScenarioPath, overrides: Overrides = None) -> None:
 
         show(check_sweep(scenario, overrides or (), _err.print), _out)
     else:
-        show(_check(scenario, overrides or (), reads_images=False).table, _out)
+        unchecked = read(scenario, overrides or ())
+        show(check(scenario, unchecked, reads_images=False).table, _out)
 
 
 @app.command(short_help="Say what a scenario costs, without training.")
@@ -362,21 +368,6 @@ def list_(
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
-    """Context without garbage collections, for imports: nearly all that they make stays.
-
-    Collections would look through it again and again, which takes a tenth of their time.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-@contextmanager
 def _shown(stage: str) -> Iterator[View]:
     """Context that shows the progress of a run from its first second on.
 
@@ -389,33 +380,6 @@ def _shown(stage: str) -> Iterator[View]:
     with _output.dispensable(), closing(make_view(_out)) as view:
         view.stage(stage)
         yield view
-
-
-def _check(
-    path: Path, overrides: Sequence[str], *, reads_images: bool, scale: float | None = None
-) -> Checked:
-    """Read and check a scenario, and print its notices.
-
-    Every error and notice names the scenario's file. Images are read last: a run reads all images
-    that it uses before it starts anything.
-    """
-    with _uncollected():
-        from edgesim.scenario.files import load_scenario
-
-        scenario = load_scenario(path, overrides)
-        if scale is not None:
-            from edgesim.scenario.scale import scaled
-
-            scenario = scaled(scenario, scale)
-            _err.print(f"{path}: --scale {scale:g}: {scenario.training.said}")
-        from edgesim.api.checks import (
-            check,  # imported late: it loads torch, which is not needed to refuse a file
-        )
-
-    checked = check(scenario, str(path), reads_images=reads_images)
-    for notice in checked.notices:
-        _err.print(f"{path}: {notice}")
-    return checked
 
 
 def main() -> None:

@@ -22,6 +22,7 @@ from edgesim.fleet.arithmetic import choose_arithmetic, prepare_arithmetic
 from edgesim.fleet.conduct import Fleet, conduct, run_to_its_end
 from edgesim.fleet.environment import describe_environment
 from edgesim.fleet.inline import InlineFleet
+from edgesim.fleet.on_ray.workers import Workers
 from edgesim.fleet.plan import FleetPlan
 from edgesim.fleet.recording.departures import describe
 from edgesim.fleet.recording.fleet_state import Sink
@@ -75,6 +76,7 @@ def run_scenario(
     console: Console,
     view: View | None = None,
     sinks: Sequence[Sink] = (),
+    workers: Workers | None = None,
 ) -> RunResult:
     """Train the fleet of a scenario and write its run directory.
 
@@ -87,6 +89,7 @@ def run_scenario(
         console: where what happens is said.
         view: shows progress there; ended with the run. By default one that suits the console.
         sinks: who else is told how the fleet goes on.
+        workers: prepared already for a Ray of edgesim's own.
 
     Raises:
         SinkError: what is given as a sink is none.
@@ -98,7 +101,9 @@ def run_scenario(
     RunDirectory.check_free(out)
     with (
         closing(view or make_view(console)) as view,
-        session(address, out, inline=inline, dashboard=dashboard, view=view) as mode,
+        session(
+            address, out, inline=inline, dashboard=dashboard, view=view, workers=workers
+        ) as mode,
     ):
         prepared = with_sites_of_nodes(prepared, mode, console)
         compute = choose_arithmetic(prepared, mode, console)

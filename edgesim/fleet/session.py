@@ -10,13 +10,20 @@ import torch
 
 from edgesim.fleet.environment import quiet_ray
 from edgesim.fleet.on_ray.access import place_of
+from edgesim.fleet.on_ray.workers import Workers
 from edgesim.fleet.recording.view import View
 from edgesim.learning.allocator import keep_freed_memory
 
 
 @contextmanager
 def session(
-    address: str | None, run: Path | str, *, inline: bool, dashboard: bool, view: View
+    address: str | None,
+    run: Path | str,
+    *,
+    inline: bool,
+    dashboard: bool,
+    view: View,
+    workers: Workers | None = None,
 ) -> Iterator[str]:
     """Context of a run, with Ray or inline; yields its mode."""
     num_threads = torch.get_num_threads()
@@ -32,7 +39,9 @@ def session(
         from edgesim.fleet.on_ray import launch  # loads Ray, which inline runs do without
 
         place, console = place_of(run), view.console
-        with launch.ray_session(address, dashboard=dashboard, console=console, run=place):
+        with launch.ray_session(
+            address, dashboard=dashboard, console=console, run=place, workers=workers
+        ):
             yield "ray"
     finally:
         torch.set_num_threads(num_threads)

@@ -35,6 +35,7 @@ from small_fleets import assert_same_bits, train
 
 from edgesim.cli.answers import result_table
 from edgesim.fleet.on_ray import own_ray
+from edgesim.fleet.on_ray.workers import folder_of_session
 from edgesim.fleet.run import resume_run
 
 LONG = (
@@ -136,7 +137,7 @@ def test_a_ray_of_our_own_is_closed_to_others_and_leaves_nothing_however_its_run
     (folder,) = common.iterdir()
     monkeypatch.delenv("RAY_TMPDIR", raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(common))
-    with own_ray._folder_of_session(Console(file=io.StringIO())) as mine:
+    with folder_of_session(Console(file=io.StringIO())) as mine:
         assert set(common.iterdir()) == {folder, mine}, "nothing of a living run is removed"
     os.killpg(second.pid, signal.SIGINT)
     output, _ = second.communicate(timeout=250)
@@ -206,7 +207,7 @@ def test_logs_of_a_ray_whose_run_failed_are_kept(
     said = io.StringIO()
 
     def fail() -> None:
-        with own_ray._folder_of_session(Console(file=said)) as folder:
+        with folder_of_session(Console(file=said)) as folder:
             logs = folder / "r" / "session_1" / "logs"
             logs.mkdir(parents=True, mode=0o777)
             (logs / "worker-1.err").write_text("Killed\n")

@@ -31,6 +31,7 @@ from edgesim.fleet.on_ray.shipping import (
     software_of_nodes,
     version_differences,
 )
+from edgesim.fleet.on_ray.workers import Workers
 from edgesim.learning.accelerator import num_local_gpus
 
 CONNECT_TIMEOUT_S = 10.0
@@ -46,7 +47,12 @@ class AddressError(FleetError, ValueError):
 
 @contextmanager
 def ray_session(
-    address: str | None, *, dashboard: bool, console: Console, run: str = ""
+    address: str | None,
+    *,
+    dashboard: bool,
+    console: Console,
+    run: str = "",
+    workers: Workers | None = None,
 ) -> Iterator[None]:
     """Join a Ray cluster, or start one on this machine, and leave or end it afterwards.
 
@@ -55,6 +61,7 @@ def ray_session(
         dashboard: start the dashboard with a new cluster.
         console: told where the dashboard is.
         run: place of the run that it is for.
+        workers: prepared for a new cluster; None: they are prepared here.
 
     Raises:
         AddressError: there is no cluster at the address, or it does not know this user's token.
@@ -72,7 +79,8 @@ def ray_session(
             if dashboard_url:
                 console.print(f"Ray dashboard: http://{dashboard_url}", soft_wrap=True)
         else:
-            stack.enter_context(own_ray(dashboard=dashboard, console=console, run=run))
+            own = own_ray(dashboard=dashboard, console=console, run=run, workers=workers)
+            stack.enter_context(own)
         yield
 
 

@@ -53,9 +53,7 @@ ONE_THREAD = {  # a fork keeps only the thread that forks
 }
 WAITING_CLIENTS = 1024
 CLIENT_TIMEOUT_S = 2.0  # for a client to say what it wants; others wait meanwhile
-END_TIMEOUT_S = 10.0
 END_OF_RAY_S = 20.0  # after the end of its driver
-GOODBYE = b"end"  # of a driver that removes its folder itself
 
 _KEYS_OF_A_REQUEST = {
     "arguments",
@@ -146,15 +144,11 @@ def _start(
 
 
 def _end(server: subprocess.Popen[bytes]) -> None:
+    """End the server at once, whatever it is doing; it holds nothing, and its forks live on."""
     assert server.stdin is not None
-    with suppress(BrokenPipeError):  # it may have been killed
-        server.stdin.write(GOODBYE)
-        server.stdin.close()
-    try:
-        server.wait(END_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        server.kill()
-        server.wait()
+    server.kill()
+    server.wait()
+    server.stdin.close()
 
 
 class _ThreadsStartedError(Exception):
@@ -249,7 +243,8 @@ def main() -> None:
                 _log.warning("%s: %s", _SLOWER, error, exc_info=not is_known)
                 listener.close()  # clients start ordinary workers
     finally:
-        if request is None and not sys.stdin.read():  # the driver was killed
+        if request is None:
+            sys.stdin.read()  # ends with a driver that was killed: one that ends kills this server
             remove(Path(folder), END_OF_RAY_S)
     if request is not None:
         _become(request)

@@ -9,9 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -23,15 +21,8 @@ from ray.exceptions import RayError
 from rich.console import Console
 
 from edgesim.fleet.on_ray.access import leave_word
-from edgesim.fleet.on_ray.fork_server import fork_server
 from edgesim.fleet.on_ray.placement import FleetError
-from edgesim.fleet.on_ray.private_folder import (
-    PREFIX,
-    private_folder,
-    safe_parent,
-    sweep,
-    temporary_folders,
-)
+from edgesim.fleet.on_ray.workers import Workers, prepared_workers
 
 NAMESPACE = "edgesim"
 RAY_FAILURES = (ConnectionError, ValueError, RuntimeError, RayError)
@@ -45,57 +36,36 @@ _NO_METRICS = {"RAY_enable_metrics_collection": "0"}
 _LESS_IDLE_WORK = {"RAY_event_stats": "0", "RAY_LOG_MONITOR_MANY_FILES_THRESHOLD": "0"}
 _TOKEN_LOGGER = "ray._private.authentication.authentication_token_setup"  # noqa: S105 (a logger)
 _LOOPBACK = "127.0.0.1"
-# Bytes of the path of a socket, without the zero at its end, and of what Ray adds to our folder:
-# /r/session_<date>_<time>_<microseconds>_<process>/sockets/dash_MetricsHead
-_SOCKET_PATH, _BELOW_FOLDER = 107, len("/r/session_") + 10 + 1 + 8 + 1 + 6 + 1 + 7 + 25
-_FOLDER_NAME = len(f"/{PREFIX}") + 8
 
 
 @contextmanager
-def own_ray(*, dashboard: bool, console: Console, run: str = "") -> Iterator[None]:
+def own_ray(
+    *, dashboard: bool, console: Console, run: str = "", workers: Workers | None = None
+) -> Iterator[None]:
     """Start a cluster on this machine and end it afterwards.
 
     Args:
         dashboard: start the dashboard with it.
         console: gets the address of the dashboard, and the place of Ray's logs after a failure.
         run: place of the run that it is for.
+        workers: that were prepared before and outlast this context; None: they are prepared here.
 
     Raises:
         FleetError: Ray can't be started here.
         TemporaryFolderError: there is no folder that only this user can reach.
     """
     with ExitStack() as stack:
-        folder = stack.enter_context(_folder_of_session(console))
-        python = stack.enter_context(fork_server(folder))
+        ready = workers or stack.enter_context(prepared_workers(console))
+        folder = ready.folder
         token = stack.enter_context(_token(folder))
         stack.callback(ray.shutdown)
-        url = _start(folder, python, dashboard=dashboard)
+        url = _start(folder, ready.python, dashboard=dashboard)
         if url:
             leave_word(folder, f"http://{url}", token, run)
             asked = f"; it asks for the token in {token}" if token else ""
             console.print(f"Ray dashboard: http://{url}{asked}", soft_wrap=True)
             console.print("open it with: edgesim dashboard", soft_wrap=True)
         yield
-
-
-@contextmanager
-def _folder_of_session(console: Console) -> Iterator[Path]:
-    """A private folder for all files of edgesim's own Ray.
-
-    After a failure Ray's logs are copied to a folder that is kept.
-    """
-    parent = safe_parent(temporary_folders(), _SOCKET_PATH - _BELOW_FOLDER - _FOLDER_NAME)
-    sweep(parent)
-    with private_folder(parent) as folder:
-        try:
-            yield folder
-        except Exception as error:
-            logs = folder / "r" / "session_latest" / "logs"
-            if not isinstance(error, ValueError) and logs.is_dir():  # the user's own mistakes
-                closed = tempfile.mkdtemp(prefix="ray-logs-of-edgesim-", dir=parent)
-                kept = shutil.copytree(logs, Path(closed, "logs"))  # itself open to all, as Ray's
-                console.print(f"Ray's logs are in {kept}", soft_wrap=True)
-            raise
 
 
 @contextmanager
