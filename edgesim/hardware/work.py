@@ -60,7 +60,7 @@ class Work:
         rest = self.counts
         for tally in layers:
             rest = {name: count - getattr(tally.work, name) for name, count in rest.items()}
-        return Work(**rest)
+        return Work(**rest, layers=())
 
     def each(self, change: Callable[[float], float]) -> Work:
         """Work with all counts changed in proportion; operations and bytes are rounded."""
