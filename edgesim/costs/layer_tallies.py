@@ -38,7 +38,7 @@ def _tally(layer: Layer, work: Work, *, calls: int, macs: int, entries: int) -> 
         entries=entries,
         far_entries=max(0, entries - FAR_ENTRIES),
         weights=_weights(layer),
-        work=Work(**work.counts, layers=()),
+        work=work.without(()),
     )
 
 
