@@ -59,6 +59,7 @@ class Runs:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._numbers = count()
         self._calm: dict[tuple[str, ...], RunResult] = {}
         self._interrupted: dict[tuple[object, ...], Path] = {}
 
@@ -88,7 +89,7 @@ class Runs:
         shutil.copytree(self._interrupted[key], place)
 
     def _new_folder(self) -> Path:
-        folder = self._folder / str(len(self._calm) + len(self._interrupted))
+        folder = self._folder / str(next(self._numbers))  # also after one that was not made
         folder.mkdir()
         return folder
 

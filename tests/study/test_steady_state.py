@@ -201,7 +201,12 @@ def test_a_fleet_that_repeats_itself_equals_one_whose_rounds_are_all_run(fleet):
             for most_events in (None, 500):  # whole periods, and parts of them
                 states.append(
                     find_steady_state(
-                        hardware, schedule, lambda device, r: WORK, MESSAGE_BYTES, 1, most_events
+                        hardware,
+                        schedule,
+                        lambda *_: WORK,
+                        lambda *_: MESSAGE_BYTES,
+                        1,
+                        most_events,
                     )
                 )
     for own, other in zip(found, expected, strict=True):
@@ -222,7 +227,7 @@ def test_a_fleet_that_repeats_itself_is_run_for_a_few_rounds_alone():
         [device(50, 1.0)] * 50,
         schedule,
         lambda device, r: rounds.append(r) or WORK,
-        MESSAGE_BYTES,
+        lambda *_: MESSAGE_BYTES,
         seed=1,
     )
     assert len(rounds) <= 5 * 50  # it settles in the first round, or the second
