@@ -8,7 +8,7 @@ that passed. Only what lies on the path can make the rounds shorter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -56,13 +56,7 @@ class Limit:
     seconds: float
 
 
-def limits_of(
-    last: Event | None,
-    since_s: float,
-    end_s: float,
-    rounds: int,
-    newest: Callable[[Event], Event] | None = None,
-) -> tuple[Limit, ...]:
+def limits_of(last: Event | None, since_s: float, end_s: float, rounds: int) -> tuple[Limit, ...]:
     """Parts of the time from one moment to a later one, the longest first.
 
     Args:
@@ -70,12 +64,9 @@ def limits_of(
         since_s: virtual time of the earlier moment.
         end_s: virtual time at which the last event ended.
         rounds: number of rounds between them.
-        newest: the same event in the newest rounds of a fleet that repeats itself; there the path
-            goes on, so that a few rounds are enough for any time. None to follow events as they
-            were.
     """
     sums: dict[tuple[LimitKind, int, int | None], float] = {}
-    event, least_s = last, _ROUNDING * (end_s - since_s)
+    event = last
     while event is not None and end_s > since_s:
         span_s = end_s - max(event.begin_s, since_s)
         for kind, seconds in _parts(event, span_s):
@@ -83,12 +74,7 @@ def limits_of(
             sums[key] = sums.get(key, 0.0) + seconds
         end_s = min(end_s, event.begin_s)
         event = event.cause
-        if event is not None and newest is not None:
-            later = newest(event)
-            end_s += later.begin_s - event.begin_s
-            since_s += later.begin_s - event.begin_s
-            event = later
-    found = [Limit(*key, seconds / rounds) for key, seconds in sums.items() if seconds > least_s]
+    found = [Limit(*key, seconds / rounds) for key, seconds in sums.items() if seconds > 0]
     return tuple(sorted(found, key=lambda limit: (-limit.seconds, limit.device)))
 
 

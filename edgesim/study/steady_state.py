@@ -6,16 +6,13 @@ In lockstep every device waits for its in-neighbours. In the steady state all de
 connected fleet have the same cycle time: the largest mean time per round of any cycle of devices
 that wait for each other. The number of rounds until then is not known beforehand. Whether the
 fleet has settled shows in the cycle times: they are equal.
-
-A fleet without chance and sleep repeats itself for ever once a period of its graphs has moved all
-clocks and radios by the same time, since times count from each other alone. Then one more period
-is run, and stands for all that follow.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 
 from edgesim.hardware.awake_times import AwakeTimes
@@ -23,7 +20,6 @@ from edgesim.hardware.duty_cycle import DutyCycle
 from edgesim.hardware.timeline import NOBODY, Hardware, Stamp, Timeline
 from edgesim.hardware.work import Work
 from edgesim.study.critical_path import Event, Limit, limits_of
-from edgesim.study.repetition import Repetition, is_repeatable
 from topologies import Schedule, first_exchange
 
 _LEAST_WARM_UP = 20  # exchanges
@@ -149,36 +145,25 @@ def find_steady_state(
         schedule=schedule,
         work=work,
         message_bytes=message_bytes,
-        repetition=Repetition(period) if is_repeatable(hardware, schedule) else None,
     )
-    is_repeating = fleet.warm_up(warm_up)
+    for round_index in range(warm_up):
+        fleet.run_round(round_index)
     fleet.begin_to_count()
-    if is_repeating:
-        num_rounds = -(-least // every) * every
-        fleet.run_repeating(warm_up, num_rounds)
-    else:
-        num_rounds = _run_counted(fleet, cycles, warm_up, least, most_rounds)
+    # The means must include whole sleeping periods, also of a device that sleeps for hours.
+    cycles_s = [cycle.period_s for cycle in cycles if not cycle.is_sleepless]
+    end_s = fleet.now_s + _SLEEPS * max(cycles_s, default=0.0)
+    round_index = warm_up
+    while round_index < warm_up + least or (fleet.now_s < end_s and round_index < most_rounds):
+        for _ in range(every):
+            fleet.run_round(round_index)
+            round_index += 1
+    num_rounds = round_index - warm_up
     return SteadyState(
         warm_up_rounds=warm_up,
         num_rounds=num_rounds,
         devices=fleet.cycles(num_rounds),
         limits=fleet.limits(num_rounds),
     )
-
-
-def _run_counted(
-    fleet: _Fleet, cycles: Sequence[DutyCycle], warm_up: int, least: int, most: int
-) -> int:
-    """Run whole exchanges, at least so many rounds; returns the number of rounds."""
-    # The means must include whole sleeping periods, also of a device that sleeps for hours.
-    cycles_s = [cycle.period_s for cycle in cycles if not cycle.is_sleepless]
-    end_s = fleet.now_s + _SLEEPS * max(cycles_s, default=0.0)
-    round_index = warm_up
-    while round_index < warm_up + least or (fleet.now_s < end_s and round_index < most):
-        for _ in range(fleet.schedule.exchange_every):
-            fleet.run_round(round_index)
-            round_index += 1
-    return round_index - warm_up
 
 
 def without_absences(hardware: Hardware) -> DutyCycle:
@@ -216,8 +201,6 @@ class _Fleet:
     schedule: Schedule
     work: WorkInRound
     message_bytes: BytesBetween
-    repetition: Repetition | None  # None if the fleet never does the same again
-    _times: int = 1  # how many rounds each round stands for
     _sums: list[_Sums] = field(default_factory=list)
     _next_sequence: Counter[tuple[int, int]] = field(default_factory=Counter)
     _clock_events: list[Event | None] = field(default_factory=list)  # which the clock stands after
@@ -233,33 +216,6 @@ class _Fleet:
         """Clock of the slowest device."""
         return min(clock.now_s for clock in self.clocks)
 
-    def warm_up(self, num_rounds: int) -> bool:
-        """Run the first rounds, without those that repeat what was; returns whether they do."""
-        round_index, is_repeating = 0, False
-        while round_index < num_rounds:
-            self.run_round(round_index)
-            round_index += 1
-            if self.repetition is None or round_index % self.repetition.period:
-                continue
-            if not is_repeating and self.repetition.is_reached(self.clocks):
-                is_repeating = True
-                round_index += self.repetition.whole(num_rounds - round_index)
-        return is_repeating
-
-    def run_repeating(self, first: int, num_rounds: int) -> None:
-        """Count rounds of a fleet that repeats itself; one period stands for all whole ones."""
-        assert self.repetition is not None
-        whole = self.repetition.whole(num_rounds)
-        last = first + num_rounds - whole
-        for round_index in range(first, last):
-            self.run_round(round_index)
-        begin_s = [clock.now_s for clock in self.clocks]
-        self._times = whole // self.repetition.period
-        for round_index in range(last, last + (self.repetition.period if whole else 0)):
-            self.run_round(round_index)
-        for sums, clock, since_s in zip(self._sums, self.clocks, begin_s, strict=True):
-            sums.start_s -= (self._times - 1) * (clock.now_s - since_s) if whole else 0.0
-
     def begin_to_count(self) -> None:
         """Set all sums to zero."""
         self._sums = [_Sums(start_s=clock.now_s) for clock in self.clocks]
@@ -267,13 +223,10 @@ class _Fleet:
     def run_round(self, round_index: int) -> None:
         """Run one round of all devices."""
         inboxes: list[list[_Arrival]] = [[] for _ in self.clocks]
-        if self.repetition is not None:
-            self.repetition.begin_round()
         for device, clock in enumerate(self.clocks):
             begin_s, before = clock.now_s, self._clock_events[device]
             step_s = clock.step(self.work(device, round_index), round_index)
-            event = Event(device, None, begin_s, step_s, 0.0, before)
-            self._clock_events[device] = self._kept(event)
+            self._clock_events[device] = Event(device, None, begin_s, step_s, 0.0, before)
             for receiver, _ in self.schedule.out_edges(device, round_index):
                 inboxes[receiver].append(self._send(device, clock, receiver))
         for device, clock in enumerate(self.clocks):
@@ -283,10 +236,10 @@ class _Fleet:
             time = clock.end_round([(one.sender, one.stamp) for one in inbox])
             if clock.now_s > step_end_s:
                 self._clock_events[device] = last
-            sums.compute_s += self._times * time.compute_s
-            sums.wait_s += self._times * time.wait_s
+            sums.compute_s += time.compute_s
+            sums.wait_s += time.wait_s
             if time.waited_for != NOBODY:
-                sums.waited_for[time.waited_for] += self._times
+                sums.waited_for[time.waited_for] += 1
 
     def cycles(self, num_rounds: int) -> tuple[DeviceCycle, ...]:
         """Means over the rounds since `begin_to_count`."""
@@ -307,16 +260,9 @@ class _Fleet:
         passed_s = [
             clock.now_s - sums.start_s for clock, sums in zip(self.clocks, self._sums, strict=True)
         ]
-        least_s = (1 - _ROUNDING) * max(passed_s)  # of equal ones the first, whatever rounding says
-        slowest = next(device for device, own_s in enumerate(passed_s) if own_s >= least_s)
+        slowest = passed_s.index(max(passed_s))
         since_s, end_s = self._sums[slowest].start_s, self.clocks[slowest].now_s
-        newest = None if self.repetition is None else self.repetition.newest()
-        return limits_of(self._clock_events[slowest], since_s, end_s, num_rounds, newest)
-
-    def _kept(self, event: Event, *, is_received: bool = False) -> Event:
-        if self.repetition is not None:
-            self.repetition.keep(event, is_received=is_received)
-        return event
+        return limits_of(self._clock_events[slowest], since_s, end_s, num_rounds)
 
     def _send(self, sender: int, clock: Timeline, receiver: int) -> _Arrival:
         edge = sender, receiver
@@ -325,10 +271,10 @@ class _Fleet:
         begin_s = max(clock.now_s, clock.radio_free_s)
         stamp = clock.send(edge, self.message_bytes(*edge), self._next_sequence[edge])
         self._next_sequence[edge] += 1
-        self._sums[sender].air_s += self._times * stamp.air_s
-        self._sums[sender].lost_bytes += self._times * stamp.lost_bytes
+        self._sums[sender].air_s += stamp.air_s
+        self._sums[sender].lost_bytes += stamp.lost_bytes
         delay_s = stamp.arrival_s - clock.radio_free_s
-        event = self._kept(Event(sender, receiver, begin_s, stamp.air_s, delay_s, cause))
+        event = Event(sender, receiver, begin_s, stamp.air_s, delay_s, cause)
         self._radio_events[sender] = event
         return _Arrival(sender, stamp, event)
 
@@ -338,17 +284,14 @@ class _Fleet:
             return None
         if not self.clocks[device].hardware.is_half_duplex:
             return max(inbox, key=lambda one: (one.stamp.arrival_s, -one.sender)).event
-        radio = self.clocks[device]
-        radio_free_s = radio.radio_free_s  # it receives the messages now, and once more later
+        radio = copy(self.clocks[device])  # it receives the messages now, the clock itself later
         for one in sorted(inbox, key=lambda one: (one.stamp.first_bit_s, one.sender)):
             event = one.event
             if radio.radio_free_s > one.stamp.first_bit_s:
                 cause, begin_s = self._radio_events[device], radio.radio_free_s
-                received = Event(one.sender, device, begin_s, one.stamp.air_s, 0.0, cause)
-                event = self._kept(received, is_received=True)
+                event = Event(one.sender, device, begin_s, one.stamp.air_s, 0.0, cause)
             radio.listen(one.stamp)
             self._radio_events[device] = event
-        radio.radio_free_s = radio_free_s
         return self._radio_events[device]
 
 

@@ -1,10 +1,6 @@
 """Clocks of fleets in lockstep against periods worked out by hand."""
 
-from dataclasses import astuple
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from edgesim.hardware.awake_times import AwakeTimes
 from edgesim.hardware.duty_cycle import ALWAYS_AWAKE, DutyCycle
@@ -13,7 +9,6 @@ from edgesim.hardware.profiles import DeviceProfile, Radio
 from edgesim.hardware.timeline import Hardware
 from edgesim.hardware.work import Work
 from edgesim.study import steady_state
-from edgesim.study.critical_path import seconds_by_kind
 from edgesim.study.steady_state import find_steady_state
 from topologies import Intermittent, build_schedule
 
@@ -173,61 +168,3 @@ def test_absences_by_a_plan_are_no_part_of_the_steady_state():
         for fleet in (plain, absent)
     )
     assert first == second
-
-
-FLEETS = st.tuples(
-    st.sampled_from(["directed_ring", "ring", "star", "exponential", "one_peer_exponential"]),
-    st.lists(st.sampled_from([0.5, 1.0, 3.0]), min_size=4, max_size=10),
-    st.booleans(),
-    st.sampled_from([0.1, 1.5]),
-    st.sampled_from([1, 3]),
-)
-
-
-@given(fleet=FLEETS)
-@settings(max_examples=40, deadline=None)
-def test_a_fleet_that_repeats_itself_equals_one_whose_rounds_are_all_run(fleet):
-    kind, compute_s, half_duplex, air_s, every = fleet
-    schedule = build_schedule(kind, len(compute_s), seed=1)
-    schedule = Intermittent(schedule, every) if every > 1 else schedule
-    hardware = [
-        device(len(compute_s), own_s, air_s=air_s, half_duplex=half_duplex) for own_s in compute_s
-    ]
-    found, expected = [], []
-    for states in (found, expected):
-        with pytest.MonkeyPatch.context() as patch:
-            if states is expected:
-                patch.setattr(steady_state, "is_repeatable", lambda *_: False)
-            for most_events in (None, 500):  # whole periods, and parts of them
-                states.append(
-                    find_steady_state(
-                        hardware,
-                        schedule,
-                        lambda *_: WORK,
-                        lambda *_: MESSAGE_BYTES,
-                        1,
-                        most_events,
-                    )
-                )
-    for own, other in zip(found, expected, strict=True):
-        assert (own.warm_up_rounds, own.num_rounds) == (other.warm_up_rounds, other.num_rounds)
-        for mine, theirs in zip(own.devices, other.devices, strict=True):
-            if theirs.wait_s > 1e-9:  # rounding lets devices wait, too
-                assert mine.waits_for == theirs.waits_for
-            times, other_times = astuple(mine)[:-1], astuple(theirs)[:-1]
-            assert times == pytest.approx(other_times, rel=1e-8, abs=1e-9)
-        kinds, other_kinds = seconds_by_kind(own.limits), seconds_by_kind(other.limits)
-        assert kinds == pytest.approx(other_kinds, rel=1e-8, abs=1e-9)
-
-
-def test_a_fleet_that_repeats_itself_is_run_for_a_few_rounds_alone():
-    rounds = []
-    schedule = build_schedule("directed_ring", 50, seed=1)
-    find_steady_state(
-        [device(50, 1.0)] * 50,
-        schedule,
-        lambda device, r: rounds.append(r) or WORK,
-        lambda *_: MESSAGE_BYTES,
-        seed=1,
-    )
-    assert len(rounds) <= 5 * 50  # it settles in the first round, or the second
