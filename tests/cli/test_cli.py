@@ -11,9 +11,11 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 import yaml
 from process_trees import MARK, marked, wait_for, with_interrupts
@@ -326,3 +328,16 @@ def test_an_error_takes_two_lines_whatever_it_says(monkeypatch, capsys, kind):
     assert len(said) == 2
     assert "one" in said[0]
     assert "two three four" in " ".join(said)
+
+
+def test_a_scenario_refused_after_its_workers_were_prepared_leaves_nothing(called, monkeypatch):
+    """D2 needs a symmetric graph, which the checks see, beside the start of the fork server."""
+    before = {child.pid for child in psutil.Process().children()}
+    with tempfile.TemporaryDirectory(prefix="e") as folder:  # short: sockets have long paths
+        monkeypatch.setenv("RAY_TMPDIR", folder)
+        gossip = "gossip={algorithm: d2, averaging_rate: 0.9}"
+        refused = called("run", "quickstart", "--set", gossip, cwd=folder)
+        assert refused.returncode == 2
+        assert "gossip.algorithm: d2" in refused.stderr
+        assert list(Path(folder).iterdir()) == []
+    assert {child.pid for child in psutil.Process().children()} <= before

@@ -69,9 +69,6 @@ def make_devices(plan: DevicePlan, shards: Mapping[int, Shard], initial: FlatMod
     make_device = PACES[scenario.fleet.pace].make_device
     keep_inputs = sum(map(normalised_bytes, shards.values())) <= KEPT_INPUTS_BYTES
 
-    def trainer_of(shard: Shard, index: int, steps_on: str) -> Trainer:
-        return _make_trainer(plan, shard, initial, index, steps_on, keep_inputs=keep_inputs)
-
     def device_of(index: int, shard: Shard) -> Device:
         def participant_of(meter: Meter[Any] | None, steps_on: str) -> Participant:
             return Participant(
