@@ -43,6 +43,7 @@ _FIGURES: dict[str, tuple[str, float]] = {
     "active_power_w": ("active_power_w", 1.0),
     "battery_wh": ("battery_j", JOULES_PER_WH),
 }
+_RATES = {"int8_macs_per_s", "bits16_macs_per_s", "fp32_macs_per_s", "memory_bandwidth"}
 _RADIO_FIGURES: dict[str, tuple[str, float]] = {
     "bandwidth_mbps": ("bandwidth_bps", 1e6),
     "send_uj_per_byte": ("send_j_per_byte", 1e-6),
@@ -290,7 +291,10 @@ def _layer_times(section: ProfileKeys) -> tuple[LayerTime, ...] | None:
 
 
 def _with_figures(base: DeviceProfile, section: ProfileKeys) -> DeviceProfile:
-    """A profile with those figures replaced that a section sets."""
+    """A profile with those figures replaced that a section sets.
+
+    Times of layers are of a processor with the profile's rates: other rates take them away.
+    """
     radio = base.radio
     if section.radio is not None:
         values = section.radio.model_dump(exclude_none=True)
@@ -300,10 +304,10 @@ def _with_figures(base: DeviceProfile, section: ProfileKeys) -> DeviceProfile:
         if "name" in values:
             changes["name"] = values["name"]
         radio = replace(radio, **changes)
-    times = _layer_times(section)
-    layer_times = base.layer_times if times is None else times
-    figures = _in_si(given(section), _FIGURES)
-    return replace(base, radio=radio, layer_times=layer_times, **figures)
+    times, figures = _layer_times(section), _in_si(given(section), _FIGURES)
+    if times is None:
+        times = () if _RATES & figures.keys() else base.layer_times
+    return replace(base, radio=radio, layer_times=times, **figures)
 
 
 def _in_si(values: Mapping[str, Any], figures: Mapping[str, tuple[str, float]]) -> dict[str, Any]:

@@ -129,16 +129,25 @@ def calibrate(
         elementwise = elementwise_ops_per_s(rounds, sizes)
         fits: list[Fit] = []
 
-        def time_layers() -> None:
-            fits.extend(fit_times(timed(iter(networks), rounds, progress.of)))
+        def time_layers(look: Callable[[], None]) -> None:
+            def next_part(what: str) -> None:
+                look()
+                progress.of(what)
 
-        power = None
+            fits.extend(fit_times(timed(iter(networks), rounds, next_part)))
+
+        power, no_power = None, ""
         if isinstance(counter, str):
-            time_layers()
+            no_power = counter
+            time_layers(lambda: None)
         else:
             assert idle_w is not None, "measured with the same counter"
             # Noise of the counters may not make computing cheaper than waiting.
-            power = Power(idle_w=idle_w, active_w=max(idle_w, counter.power_w(time_layers)))
+            active_w = max(idle_w, counter.power_w(time_layers))
+            if active_w > 0:
+                power = Power(idle_w=idle_w, active_w=active_w)
+            else:
+                no_power = f"the counters in {powercap} stand still"
     return Calibration(
         machine=machine(),
         fp32_macs_per_s=fp32,
@@ -150,7 +159,7 @@ def calibrate(
         fits=tuple(fits),
         rounds=rounds,
         power=power,
-        no_power=counter if isinstance(counter, str) else "",
+        no_power=no_power,
         peer=reached,
     )
 
@@ -176,7 +185,7 @@ def _networks(settings: QuantizationSettings, sizes: Sizes) -> list[MicroNetwork
 
 
 def _idle_w(counter: EnergyCounter) -> float:
-    return counter.power_w(lambda: time.sleep(_IDLE_S))
+    return counter.power_w(lambda _: time.sleep(_IDLE_S))
 
 
 class _Progress:

@@ -25,6 +25,7 @@ _FIRST_BLOCK = 2**16
 _LARGEST_BLOCK = 2**30
 _LONG_ENOUGH_S = 1.0  # of a block: the window of TCP has opened by then
 _TIMEOUT_S = 30.0
+_SILENCE_S = 5.0  # after which a peer is hung up on, so that the next one is served
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +58,9 @@ def measure_peer(peer: str) -> Reached:
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             round_trips = [_seconds(link, _PROBE) for _ in range(_PROBES)]
             return Reached(_bandwidth_bps(link), median(round_trips) / 2)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # UnicodeError: 192..168 is no name of a host
         raise CalibrationError(
-            f"--peer {peer}: can't be reached ({error.strerror or error}); start "
+            f"--peer {peer}: can't be reached ({getattr(error, 'strerror', None) or error}); start "
             f"`edgesim calibrate --serve {port}` there first"
         ) from error
 
@@ -106,7 +107,7 @@ def serve(port: int, ready: Callable[[int], None]) -> None:
         while True:
             link, _ = listener.accept()
             with link:
-                link.settimeout(_TIMEOUT_S)
+                link.settimeout(_SILENCE_S)
                 _answer(link)
 
 
@@ -122,7 +123,7 @@ def _answer(link: socket.socket) -> None:
 
 
 def _swallow(link: socket.socket) -> bool:
-    """Read a block and forget it; false if the peer hangs up before its end."""
+    """Read a block and forget it; false if the peer hangs up, or announces too much."""
     head = b""
     while len(head) < _LENGTH_BYTES:
         part = link.recv(_LENGTH_BYTES - len(head))
@@ -130,6 +131,8 @@ def _swallow(link: socket.socket) -> bool:
             return False
         head += part
     left = int.from_bytes(head, "big")
+    if left > _LARGEST_BLOCK:
+        return False
     while left:
         part = link.recv(min(left, 2**20))
         if not part:

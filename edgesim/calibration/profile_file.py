@@ -85,7 +85,7 @@ def _profile(found: Calibration, name: str, based_on: str) -> Iterator[str]:
     turns = f"fastest of {found.rounds} turns"
     yield "hardware:"
     yield "  profiles:"
-    yield f"    - name: {name}"
+    yield f"    - name: '{name}'"  # quoted: a name may be a number, or on
     yield f"      description: '{found.machine.replace(chr(39), '')}'"
     yield f"      based_on: {based_on}"
     figures = [
@@ -102,11 +102,11 @@ def _profile(found: Calibration, name: str, based_on: str) -> Iterator[str]:
             ("active_power_w", found.power.active_w, "the same, one core computing"),
         ]
     for key, value, source in figures:
-        yield f"      {key}: {value:.5g}  # measured: {source}"
+        yield f"      {key}: {_figure(value)}  # measured: {source}"
     yield "      battery_wh: plugged_in"
     if found.peer is not None:
         mbps = found.peer.bandwidth_bps / 1e6
-        yield f"      radio: {{name: network, bandwidth_mbps: {mbps:.5g}}}  # measured: TCP"
+        yield f"      radio: {{name: network, bandwidth_mbps: {_figure(mbps)}}}  # measured: TCP"
     yield f"      layer_times:  # measured: steps of small networks, {turns}, and least squares"
     for fit in found.fits:
         yield f"        - {{{_time(fit.time)}}}  # {_quality(fit)}"
@@ -117,8 +117,14 @@ def _time(time: LayerTime) -> str:
     for key, field, unit in _PARTS:
         value = getattr(time, field) / unit
         if value:
-            parts.append(f"{key}: {value:.5g}")
+            parts.append(f"{key}: {_figure(value)}")
     return ", ".join(parts)
+
+
+def _figure(value: float) -> str:
+    """Five digits; with a point before an exponent, without which YAML takes it for text."""
+    text = f"{value:.5g}"
+    return text if "." in text else text.replace("e", ".0e")
 
 
 def _quality(fit: Fit) -> str:
@@ -128,8 +134,8 @@ def _quality(fit: Fit) -> str:
 def _rest(found: Calibration, name: str) -> Iterator[str]:
     if found.peer is not None:
         latency_ms = 1e3 * found.peer.latency_s
-        yield f"network: {{latency_ms: {latency_ms:.4g}}}  # measured: half a round trip"
-    yield f"fleet: {{devices: 4, profile: {name}}}"
+        yield f"network: {{latency_ms: {_figure(latency_ms)}}}  # measured: half a round trip"
+    yield f"fleet: {{devices: 4, profile: '{name}'}}"
     yield "topology: {kind: ring}"
     yield "data: {source: digits, partition: {kind: iid}, batch_size: 16}"
     yield "model: {name: small_cnn}"

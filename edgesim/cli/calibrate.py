@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from edgesim.errors import ScenarioError
 from edgesim.hardware.catalog import PROFILES
-from edgesim.scenario.hardware import PROFILE_NAME
+from edgesim.scenario.hardware import LONGEST_NAME, PROFILE_NAME
 
 if TYPE_CHECKING:
     from edgesim.calibration.micro_networks import Sizes
@@ -79,9 +79,10 @@ def serve_peers(port: int, messages: Console) -> None:
 
 
 def _check_names(name: str, based_on: str) -> None:
-    if not re.fullmatch(PROFILE_NAME, name):
+    if not re.fullmatch(PROFILE_NAME, name) or len(name) > LONGEST_NAME:
         raise ScenarioError(
-            f"--name {name}: must be lower-case letters, digits and '-', a letter or digit first"
+            f"--name {name}: must be lower-case letters, digits and '-', a letter or digit first, "
+            f"at most {LONGEST_NAME}"
         )
     if name in PROFILES:
         raise ScenarioError(f"--name {name}: is a profile of edgesim's; choose another name")

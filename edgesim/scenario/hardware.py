@@ -31,10 +31,11 @@ Jitter = Annotated[float, Field(ge=0, le=3)]
 """Standard deviation of a logarithm."""
 
 PROFILE_NAME = r"^[a-z0-9][a-z0-9-]*$"
+LONGEST_NAME = 60
 
 ProfileName = Annotated[
     str,
-    Field(pattern=PROFILE_NAME, max_length=60),
+    Field(pattern=PROFILE_NAME, max_length=LONGEST_NAME),
     MustBe("lower-case letters, digits and '-', a letter or digit first, at most 60"),
 ]
 

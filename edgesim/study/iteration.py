@@ -40,7 +40,8 @@ class DeviceTime:
         roofline_s: time of a step: the longer of arithmetic and memory traffic, or the sum of the
             times of its layers where the profile has these.
         cycle: times of the device among the others.
-        is_by_layers: whether the profile has times of layers.
+        is_by_layers: whether the profile has times of layers that the step has.
+        elementwise_s: time of the other operations, at the profile's rate; 0 if it has none.
     """
 
     int8_s: float
@@ -50,11 +51,21 @@ class DeviceTime:
     roofline_s: float
     cycle: DeviceCycle
     is_by_layers: bool = False
+    elementwise_s: float = 0.0
 
     @property
     def arithmetic_s(self) -> float:
         """Time of the products of all precisions."""
         return self.int8_s + self.bits16_s + self.fp32_s
+
+    @property
+    def limit(self) -> str:
+        """What the time of a step is: the longest of three, or the sum of its layers' times."""
+        if self.is_by_layers:
+            return "layers, as measured"
+        if self.elementwise_s > max(self.memory_s, self.arithmetic_s):
+            return "element-wise operations"
+        return "memory traffic" if self.memory_s > self.arithmetic_s else "arithmetic"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,5 +268,10 @@ def _device_time(work: Work, profile: DeviceProfile, cycle: DeviceCycle) -> Devi
         memory_s=work.traffic_bytes / profile.memory_bandwidth,
         roofline_s=profile.compute_s(work),
         cycle=cycle,
-        is_by_layers=bool(profile.layer_times),
+        is_by_layers=bool(
+            {tally.kind for tally in work.layers} & {time.kind for time in profile.layer_times}
+        ),
+        elementwise_s=work.elementwise_ops / profile.elementwise_ops_per_s
+        if profile.elementwise_ops_per_s
+        else 0.0,
     )

@@ -204,9 +204,7 @@ def _part(answer: Answer, kind: LimitKind) -> str:
     if kind == "computing":
         time = answer.costs.devices[own[0].device].time
         assert time is not None, "devices of the path have clocks"
-        if time.is_by_layers:
-            return f"{text} (layers, as measured)"
-        return f"{text} ({'memory traffic' if time.memory_s > time.arithmetic_s else 'arithmetic'})"
+        return f"{text} ({time.limit})"
     if kind == "sleep" or not answer.links_differ:
         return text
     links = [_link(answer, limit) for limit in own[:_MOST_LINKS]]

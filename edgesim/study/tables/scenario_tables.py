@@ -204,7 +204,7 @@ def time_table(costs: IterationCosts) -> Table:
                 "profile's rates). On air: a device's own messages, repetitions included. "
             )
             + how,
-            *_by_layers(all_kinds),
+            *_without_star(all_kinds),
             *_left_out(all_kinds),
             *measured_notes(costs, "work of"),
         ),
@@ -288,11 +288,13 @@ def _joules(entry: IterationEnergy) -> tuple[str, ...]:
     )
 
 
-def _by_layers(all_kinds: Sequence[Kind]) -> tuple[str, ...]:
-    times = [kind.first.time for kind in all_kinds]
-    if not any(time.is_by_layers for time in times if time is not None):
-        return ()
-    return ("No *: a step takes the sum of its layers' times, which the profile has as measured.",)
+def _without_star(all_kinds: Sequence[Kind]) -> tuple[str, ...]:
+    limits = {kind.first.time.limit for kind in all_kinds if kind.first.time is not None}
+    notes = {
+        "layers, as measured": "the sum of its layers' times, which the profile has as measured",
+        "element-wise operations": "the time of its element-wise operations",
+    }
+    return tuple(f"No *: a step takes {note}." for limit, note in notes.items() if limit in limits)
 
 
 def _left_out(all_kinds: Sequence[Kind]) -> tuple[str, ...]:
@@ -305,11 +307,10 @@ def _time_row(kind: Kind, *, is_free: bool) -> tuple[str, ...]:
     assert time is not None, "devices of one fleet all have clocks, or none has"
     cycles = [device.time.cycle for device in kind.members if device.time is not None]
     waits_for = {cycle.waits_for for cycle in cycles if cycle.waits_for is not None}
-    by_memory = time.memory_s > time.arithmetic_s
     first = (
         kind.heading,
-        with_unit(time.arithmetic_s, "s") + ("" if by_memory or time.is_by_layers else " *"),
-        with_unit(time.memory_s, "s") + (" *" if by_memory and not time.is_by_layers else ""),
+        with_unit(time.arithmetic_s, "s") + (" *" if time.limit == "arithmetic" else ""),
+        with_unit(time.memory_s, "s") + (" *" if time.limit == "memory traffic" else ""),
         with_unit(time.cycle.air_s, "s"),
     )
     if is_free:
