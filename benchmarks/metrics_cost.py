@@ -3,8 +3,10 @@
 The same fleet of actors is run in turns in two ways, each in a process of its own with a Ray of its
 own: "watched" asks the actors how far they are, tells Ray's metrics and prints progress, as
 `edgesim run` does; "unwatched" asks each 3 s, to notice the end, and tells nobody. The dashboard
-runs in both. Printed for each size of fleet: processor time of all processes, Ray's start and end
-included, and the difference as a share of a core, with its standard error.
+runs in both. Printed for each size of fleet: processor time of the driver and of Ray's processes,
+their start and end included, and the difference as a share of a core, with its standard error. Time
+of the actors is not in it, since nobody waits for the forks; each answers at most two questions a
+second, some milliseconds long.
 
     python benchmarks/metrics_cost.py --turns 4 --sizes 8 100
 """
@@ -53,7 +55,7 @@ def run(num_devices: int, rounds: int, *, watched: bool) -> None:
 
 
 def measure(way: str, num_devices: int, rounds: int) -> dict[str, float]:
-    """Processor time and wall time of a run with all processes that it starts, in seconds."""
+    """Processor time of the driver and of Ray, and wall time of a run, in seconds."""
     before, since = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     command = [sys.executable, __file__, "--one", way, str(num_devices), str(rounds)]
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
