@@ -49,6 +49,8 @@ class Gossip:
         self._rules = rules
         self._peers = peers
         self._member = Member(rules, peers, vector.read(), num_samples)
+        self._digest = rules.digest().hex()  # now: files of a topology may change later
+        self._in_step = False  # also after a step that an error ended
         self._learning_rate()
         self._hooks = (
             optimizer.register_step_pre_hook(self._before_step),
@@ -86,6 +88,7 @@ class Gossip:
             copy of the module: training goes on with each process's own z. Buffers, such as the
             statistics of batch norm, are not averaged.
         """
+        self._check_whole()
         state, layout = self._member.state, self._vector.layout
         mass = torch.cat([state.x.double(), torch.tensor([state.u], dtype=torch.float64)])
         self._peers.sum_(mass)
@@ -97,8 +100,12 @@ class Gossip:
 
         It has plain values and tensors, which `torch.save` writes and `torch.load` reads with
         `weights_only`. Module, optimizer and data are saved as without gossip.
+
+        Raises:
+            GossipError: an error ended the last step, so that its round is done in part.
         """
-        return {"digest": self._rules.digest().hex(), **self._member.state_dict()}
+        self._check_whole()
+        return {"digest": self._digest, **self._member.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state that `state_dict` gave; the module gets the model z of it.
@@ -106,13 +113,14 @@ class Gossip:
         Raises:
             GossipError: it is of another scenario, model or process.
         """
-        if state["digest"] != self._rules.digest().hex():
+        if state["digest"] != self._digest:
             raise GossipError(
                 "the state of gossip is of another scenario or model; wrap the same model with the "
                 "same topology, gossip and seed before it is loaded"
             )
         self._member.load_state_dict(state)
         self._vector.write(self._member.state.debiased())
+        self._in_step = False
 
     def remove(self) -> None:
         """End gossip: further steps of the optimizer are the process's own."""
@@ -124,7 +132,9 @@ class Gossip:
         self, _optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> _Arguments | None:
         """Put x in the place of z."""
+        self._check_whole()
         self._check_parameters()
+        self._in_step = True
         state = self._member.state
         if state.u == 1.0 or self._rules.steps_on_model:
             return None
@@ -143,6 +153,7 @@ class Gossip:
         state.take_rate_(self._learning_rate())
         self._member.end_round_()
         self._vector.write(state.debiased())
+        self._in_step = False
 
     def _at_model(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Arguments | None:
         """Arguments of a step whose closure, if there is one, is called at z."""
@@ -166,6 +177,14 @@ class Gossip:
 
         return call
 
+    def _check_whole(self) -> None:
+        """Refuse a state in the middle of a round: a neighbour may lack what this process sent."""
+        if self._in_step:
+            raise GossipError(
+                f"process {self._peers.rank}: an error ended round {self.rounds} in its middle; go "
+                "on from a checkpoint of an earlier round, in all processes"
+            )
+
     def _check_parameters(self) -> None:
         """Refuse parameters that were changed elsewhere than in a step."""
         trainable = self._vector.num_trainable
@@ -177,8 +196,8 @@ class Gossip:
         raise GossipError(
             f"process {self._peers.rank}: parameters of the model were changed outside of "
             "optimizer.step(), where gossip can't see it; load checkpoints with load_state_dict "
-            "of gossip after that of the model, and change parameters in a hook of the optimizer "
-            "that was registered before gossip"
+            "of gossip after that of the model, and change parameters in a step post-hook of the "
+            "optimizer that was registered before gossip; there the model holds x = u z"
         )
 
     def _learning_rate(self) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 from edgesim.api.scenarios import ScenarioLike, read_scenario
 from edgesim.assembly.build import make_optimizer, name_devices
 from edgesim.assembly.equipment import has_batteries
-from edgesim.assembly.gossip import make_algorithm
+from edgesim.assembly.gossip import is_of_nodes, make_algorithm
 from edgesim.assembly.prepared_run import paths_in
 from edgesim.assembly.rate_search.search import needs_search
 from edgesim.errors import ScenarioError
@@ -127,6 +127,11 @@ def _check(scenario: Scenario, num_processes: int) -> None:
         raise ScenarioError(
             "a device has a battery and leaves when it is empty, which a process can't; set "
             "battery_wh: plugged_in"
+        )
+    if is_of_nodes(scenario):
+        raise ScenarioError(
+            "gossip.sites is nodes, which a run on a Ray cluster finds; give the number of "
+            "machines, or the machine of each process"
         )
     if needs_search(scenario):
         raise ScenarioError(

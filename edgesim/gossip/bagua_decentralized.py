@@ -147,8 +147,10 @@ class BaguaDecentralized:
     def work(self, out_degree: int, in_degree: int) -> Work:
         """Work of one round's gossip, as defined by `Algorithm.work`.
 
-        With sites, the sum of a cycle is right; the subtraction and the sum around an average are
-        counted in the round of the last exchange of a device.
+        With sites, the sum of a cycle is right but for two cases, since the degrees alone do not
+        tell them: a site of one device lacks the subtraction and the sum around its average, which
+        are counted in the round of the last exchange of a device; and a round without exchange
+        lacks its copy.
         """
         n, message = self.layout.numel, self.compressor.form(self.layout)
         copy, add = vector_work(n, ops=0, passes=2), vector_work(n, ops=1, passes=3)

@@ -240,7 +240,8 @@ def test_a_group_of_another_size_and_processes_outside_of_it_are_refused(process
 
 def test_who_waits_for_a_lost_process_says_so(processes):
     *others, last = (left["said"]["lost"] for left in processes)
-    assert last == ""
-    for rank, said in enumerate(others):
+    assert last == ("", "")
+    for rank, (said, of_checkpoint) in enumerate(others):
+        assert f"process {rank}: an error ended round 1 in its middle" in of_checkpoint
         assert said.startswith(f"GossipError: process {rank} of 4 lost another one in round 1: ")
         assert "go on together from their checkpoints" in said

@@ -89,6 +89,19 @@ REFUSED = {
         },
         "topology.kind is directed_ring; gossip.algorithm: gut needs a fixed graph",
     ),
+    "nodes": (
+        {
+            "fleet": {"devices": 1, "placement": "by_node"},
+            "topology": {"kind": "complete"},
+            "gossip": {
+                "algorithm": "bagua_low_precision",
+                "sites": "nodes",
+                "averaging_rate": None,
+                "compressor": None,
+            },
+        },
+        "gossip.sites is nodes",
+    ),
     "name": ({"gossip": {"algorithm": "chocco"}}, "did you mean choco"),
 }
 
