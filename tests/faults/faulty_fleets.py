@@ -233,6 +233,7 @@ class _FaultyFleet:
             presumed_dead_after_s=ready.scenario.fleet.timeout_s,
             core=nullcontext,
             executor=InlineExecutor(),
+            at_once=self.schedule.seed % 2 == 0,
         )
 
 

@@ -74,8 +74,10 @@ class FaultyNetwork:
         self.loose = set()
 
     async def deliver(self, envelope):
+        on_wire = replace(envelope, origin=None)  # in another process it has to be decoded
+
         async def carry():
-            return await self._carry(envelope.to, "deliver", self._damaged(envelope))
+            return await self._carry(envelope.to, "deliver", self._damaged(on_wire))
 
         return await self._do(carry)
 
