@@ -61,6 +61,7 @@ class BaguaDecentralized:
         peers: `all`, or `shift_one` for one other at a time.
         sites: number of the site of each device; None without sites.
         role: part of the device for which work and memory are stated.
+        is_alone: whether that device is the only one of its site.
     """
 
     keeps_edges: ClassVar[bool] = False
@@ -73,6 +74,7 @@ class BaguaDecentralized:
     peers: Literal["all", "shift_one"] = "all"
     sites: tuple[int, ...] | None = None
     role: Role = "device"
+    is_alone: bool = False
     name: str = "bagua_decentralized"
 
     @staticmethod
@@ -93,8 +95,9 @@ class BaguaDecentralized:
 
     def for_device(self, device: int) -> BaguaDecentralized:
         """The algorithm whose work and memory are those of a device."""
-        role = SitePlace.of(self.sites, device, self.num_devices).role
-        return replace(self, role=role, sites=None)
+        place = SitePlace.of(self.sites, device, self.num_devices)
+        is_alone = place.role == "leader" and len(place.mates) == 1
+        return replace(self, role=place.role, is_alone=is_alone, sites=None)
 
     def init(self, x: Tensor, in_weights: Mapping[int, float]) -> DecentralizedState:  # noqa: ARG002
         """State of device 0."""
@@ -147,10 +150,9 @@ class BaguaDecentralized:
     def work(self, out_degree: int, in_degree: int) -> Work:
         """Work of one round's gossip, as defined by `Algorithm.work`.
 
-        With sites, the sum of a cycle is right but for two cases, since the degrees alone do not
-        tell them: a site of one device lacks the subtraction and the sum around its average, which
-        are counted in the round of the last exchange of a device; and a round without exchange
-        lacks its copy.
+        With sites, the sum of a cycle is right, but for the copy of each round without exchange,
+        which the degrees alone do not tell: it lacks. The subtraction and the sum around an average
+        are counted in the round of the last exchange of a device.
         """
         n, message = self.layout.numel, self.compressor.form(self.layout)
         copy, add = vector_work(n, ops=0, passes=2), vector_work(n, ops=1, passes=3)
@@ -163,7 +165,8 @@ class BaguaDecentralized:
         if self.role == "member":
             return send + (copy + whole if in_degree else Work())
         send += mean if in_degree else Work()
-        return send + (whole if out_degree and not in_degree else Work())
+        is_last = in_degree if self.is_alone else out_degree and not in_degree
+        return send + (whole if is_last else Work())
 
     def buffers(self, out_degree: int, in_degree: int) -> Buffers:  # noqa: ARG002
         """The model from before the step, and a mean."""

@@ -253,3 +253,10 @@ def test_dcd_bears_8_bits_and_no_sparsification():
     assert abs(eight_bit - exact) < 0.01 * exact
     assert top_10 > 5 * exact
     assert top_1 > 2 * top_10
+
+
+def test_a_leader_alone_in_its_site_works_as_a_device_without_sites():
+    """Up and down it has no messages; the average and what is around it are counted once."""
+    plain = BaguaDecentralized(compressor=Identity(values="fp32"), layout=LAYOUT, num_devices=3)
+    alone = replace(plain, sites=(0, 1, 1)).for_device(0)
+    assert alone.work(0, 0) + alone.work(1, 1) + alone.work(0, 0) == plain.work(1, 1)
