@@ -55,6 +55,25 @@ def _code_and_place() -> Callable[[np.uint8, np.uint16, np.uint16], np.uint16]:
     return cast("Callable[[np.uint8, np.uint16, np.uint16], np.uint16]", intrinsic(typed))
 
 
+def _power_of_two() -> Callable[[np.float32], np.float32]:
+    def typed(_context: object, _shifted: object) -> tuple[object, Generator]:
+        def generate(
+            _target: object,
+            builder: ir.IRBuilder,
+            _signature: object,
+            arguments: Sequence[ir.Value],
+        ) -> ir.Value:
+            whole = ir.IntType(32)
+            n = builder.bitcast(arguments[0], whole)  # above its 9 lowest bits, which a shift keeps
+            exponent = builder.shl(n, ir.Constant(whole, 23))
+            one = ir.Constant(whole, 127 << 23)
+            return builder.bitcast(builder.add(exponent, one), ir.FloatType())
+
+        return types.float32(types.float32), generate
+
+    return cast("Callable[[np.float32], np.float32]", intrinsic(typed))
+
+
 # Of NaN and a number they return the number. Python's comparisons would compile to five
 # instructions instead of one.
 larger = _of_two_floats("llvm.maxnum")
@@ -63,3 +82,7 @@ smaller = _of_two_floats("llvm.minnum")
 # Code << 8 | first + place. Computed in 16 bits: numba would use 64 bits, with a quarter of the
 # lanes.
 code_and_place = _code_and_place()
+
+# 2^n of n + 1.5 * 2^23, for whole numbers -126 <= n <= 127: so large a float32 has n in its lowest
+# bits, from where it is moved into the exponent.
+power_of_two = _power_of_two()
