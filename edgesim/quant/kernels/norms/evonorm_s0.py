@@ -259,7 +259,7 @@ def _sigmoid(t: np.float32) -> np.float32:
     e = e * f + _F1
     e = e * f + _F0
     s = _ONE / (_ONE + e * power_of_two(shifted))
-    return s if t == t else t  # noqa: PLR0124 (NaN, which the limits would hide)
+    return s if t == t else t  # NaN, which the limits would hide
 
 
 @njit(nogil=True, cache=True)
