@@ -152,8 +152,9 @@ class _CompiledEvoNormS0(Function):
         ctx: _Context, x_NCHW: Tensor, gamma: Tensor, beta: Tensor, v: Tensor, groups: int
     ) -> Tensor:
         x_NHWC = x_NCHW.detach().permute(0, 2, 3, 1).contiguous()
-        parameters = [_array(tensor) for tensor in (gamma, beta, v)]
-        y, saved = kernel.evonorm_s0(x_NHWC.numpy(), *parameters, groups, EPSILON)
+        y, saved = kernel.evonorm_s0(
+            x_NHWC.numpy(), _array(gamma), _array(beta), _array(v), groups, EPSILON
+        )
         ctx.save_for_backward(x_NHWC, gamma, v, *(torch.from_numpy(array) for array in saved))
         return torch.from_numpy(y).permute(0, 3, 1, 2)
 
@@ -161,7 +162,7 @@ class _CompiledEvoNormS0(Function):
     @once_differentiable
     def backward(ctx: _Context, g_NCHW: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients at x, gamma, beta and v."""
-        x, gamma, v, *saved = [_array(tensor) for tensor in ctx.saved_tensors]
+        x, gamma, v, *saved = (_array(tensor) for tensor in ctx.saved_tensors)
         g = _array(g_NCHW.permute(0, 2, 3, 1))
         gradients = kernel.evonorm_s0_backward(x, gamma, v, kernel.Saved(*saved), g)
         g_x, *g_parameters = (torch.from_numpy(array) for array in gradients)
