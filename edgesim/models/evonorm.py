@@ -3,11 +3,11 @@
 Source: reference.md, section 2.
 
 Written in plain torch operations, EvoNorm takes more time in a ResNet-20 than all convolutions: on
-one thread each operation is a pass through memory, and torch's variance is slow. On a processor,
-float32 goes through a compiled kernel, which reads the input once in the forward and once in the
-backward pass. Other types and devices take torch operations, eighteen passes in all. Both save two
-tensors of the input's size, and work in channels_last, in which the convolutions are fastest. Equal
-inputs give equal bits, whatever their memory layout was.
+one thread each operation is a pass through memory, and torch's variance is slow. This autograd
+function takes eighteen passes, forward and backward, saves two tensors of the input's size between
+them, and works in channels_last, in which the convolutions are fastest. It uses plain torch
+operations in a fixed order: equal inputs give equal bits, whatever their memory layout was. Large
+images in float32 on a processor go through a compiled kernel instead (`compiled_evonorm.py`).
 
 Symbols:
     x: input   y: output   g: gradient at y   gamma, beta, v: scale, shift, gate slope, per channel
@@ -30,10 +30,11 @@ from torch.autograd.function import Function, once_differentiable
 
 from edgesim.models.errors import ModelError
 from edgesim.models.norms import GROUPS, NormKind
-from edgesim.quant.kernels.arrays import Float32
-from edgesim.quant.kernels.norms import evonorm_s0 as kernel
 
 EPSILON = 1e-5  # reference.md, section 2
+# Entries of a sample. With fewer, a run of some seconds gains less than the half second that every
+# process takes to load the kernel.
+COMPILED_FROM = 4096
 
 
 class EvoNormS0(nn.Module):
@@ -91,10 +92,17 @@ def evonorm_s0(x_NCHW: Tensor, gamma: Tensor, beta: Tensor, v: Tensor, groups: i
     Returns:
         y, shape (N, C, H, W), channels_last.
     """
-    is_compiled = x_NCHW.device.type == "cpu" and x_NCHW.dtype == torch.float32
-    function = _CompiledEvoNormS0 if is_compiled else _EvoNormS0
-    y: Tensor = function.apply(x_NCHW, gamma, beta, v, groups)  # type: ignore[no-untyped-call]
+    if _is_for_the_kernel(x_NCHW):
+        from edgesim.models.compiled_evonorm import compiled_evonorm_s0  # loads numba
+
+        return compiled_evonorm_s0(x_NCHW, gamma, beta, v, groups, EPSILON)
+    y: Tensor = _EvoNormS0.apply(x_NCHW, gamma, beta, v, groups)  # type: ignore[no-untyped-call]
     return y
+
+
+def _is_for_the_kernel(x_NCHW: Tensor) -> bool:
+    is_large = x_NCHW.shape[1:].numel() >= COMPILED_FROM
+    return is_large and x_NCHW.dtype == torch.float32 and x_NCHW.device.type == "cpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,36 +150,6 @@ class _Context(Protocol):
     saved_tensors: tuple[Tensor, ...]
 
     def save_for_backward(self, *tensors: Tensor) -> None: ...
-
-
-class _CompiledEvoNormS0(Function):
-    """Of float32 tensors of a processor."""
-
-    @staticmethod
-    def forward(
-        ctx: _Context, x_NCHW: Tensor, gamma: Tensor, beta: Tensor, v: Tensor, groups: int
-    ) -> Tensor:
-        x_NHWC = x_NCHW.detach().permute(0, 2, 3, 1).contiguous()
-        y, saved = kernel.evonorm_s0(
-            x_NHWC.numpy(), _array(gamma), _array(beta), _array(v), groups, EPSILON
-        )
-        ctx.save_for_backward(x_NHWC, gamma, v, *(torch.from_numpy(array) for array in saved))
-        return torch.from_numpy(y).permute(0, 3, 1, 2)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: _Context, g_NCHW: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients at x, gamma, beta and v."""
-        x, gamma, v, *saved = (_array(tensor) for tensor in ctx.saved_tensors)
-        g = _array(g_NCHW.permute(0, 2, 3, 1))
-        gradients = kernel.evonorm_s0_backward(x, gamma, v, kernel.Saved(*saved), g)
-        g_x, *g_parameters = (torch.from_numpy(array) for array in gradients)
-        return g_x.permute(0, 3, 1, 2), *g_parameters, None
-
-
-def _array(tensor: Tensor) -> Float32:
-    array: Float32 = tensor.detach().contiguous().numpy()
-    return array
 
 
 class _EvoNormS0(Function):
