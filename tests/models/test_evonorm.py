@@ -1,4 +1,4 @@
-"""EvoNorm-S0 in torch operations against the formula of reference.md, section 2, and its gradients."""
+"""EvoNorm-S0 in torch operations against the formula of reference.md, and its gradients."""
 
 import pytest
 import torch
