@@ -58,15 +58,6 @@ def processes(root: psutil.Process) -> list[psutil.Process]:
     return [root, *root.children(recursive=True)]
 
 
-def spent_s() -> float:
-    """Processor seconds of this process and of all below it, also of those that have ended."""
-    total = 0.0
-    for process in processes(psutil.Process()):
-        with suppress(psutil.NoSuchProcess):
-            total += sum(process.cpu_times()[:4])
-    return total
-
-
 class Diary(View):
     """Notes when what happened to a fleet.
 
@@ -79,13 +70,21 @@ class Diary(View):
         super().__init__(Console(quiet=True))
         self.marks: list[tuple[str, float, float]] = []
         self.looks: list[float] = []
-        started = psutil.Process()
-        self.marks.append(("start", started.create_time(), 0.0))
+        self._spent_s: dict[psutil.Process, float] = {}
+        self.marks.append(("start", psutil.Process().create_time(), 0.0))
+
+    def spent_s(self) -> float:
+        """Processor seconds of this process and of all below it that were seen, ended or not."""
+        for process in processes(psutil.Process()):
+            with suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                self._spent_s[process] = times.user + times.system
+        return sum(self._spent_s.values())
 
     def mark(self, name: str) -> None:
         """Something has happened, for the first time."""
         if all(name != known for known, _, _ in self.marks):
-            self.marks.append((name, time.time(), spent_s()))
+            self.marks.append((name, time.time(), self.spent_s()))
 
     def stage(self, text: str) -> None:
         """What came before has ended."""
