@@ -87,7 +87,7 @@ class Diary(View):
             self.marks.append((name, time.time(), self.spent_s()))
 
     def stage(self, text: str) -> None:
-        """What came before has ended."""
+        """Take what came before as ended."""
         self.mark("processes are there" if text.endswith("devices") else "scenario is checked")
 
     def update(self, fleet: FleetState) -> None:
