@@ -50,10 +50,6 @@ class Envelope:
         origin = self.origin
         return origin.message if origin is not None and origin.data is self.data else None
 
-    def without_data(self) -> Envelope:
-        """All that is beside the data."""
-        return Envelope(self.edge, self.sequence, b"", self.stamp, self.to)
-
     def __reduce__(self) -> tuple[type[Envelope], tuple[Any, ...]]:
         """To another process goes only what is on the wire."""
         return Envelope, (self.edge, self.sequence, self.data, self.stamp, self.to)

@@ -217,13 +217,13 @@ class RunFiles:
         self._write(name, file.getvalue(), durable=durable)
 
     def read_arrays(
-        self, name: str, first_name: str | None = None
+        self, name: str, first_name: str | None = None, only: Sequence[str] | None = None
     ) -> dict[str, NDArray[np.generic]]:
-        """Arrays of an npz file by name; `first_name` is that of `read`."""
+        """Arrays of an npz file by name, all or some; `first_name` is that of `read`."""
         import numpy as np
 
         with np.load(BytesIO(self.read(name, first_name)), allow_pickle=False) as file:
-            return dict(file)
+            return {name: file[name] for name in (file.files if only is None else only)}
 
     # --- final models
 

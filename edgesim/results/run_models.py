@@ -74,8 +74,20 @@ class RunModels(RunFiles):
 
     def read_final_model(self, round_index: int, device: int) -> Snapshot:
         """Read the model of the last round, whether or not it was moved to models/ already."""
+        return self._read_model(*self._names_of_final_model(round_index, device))
+
+    def rounds_of_final_model(self, round_index: int, device: int) -> int:
+        """Rounds that a device has done by its model of the last round, which is checked.
+
+        It is read in a fifth of the time of the whole model.
+        """
+        names = self._names_of_final_model(round_index, device)
+        return int(self.read_arrays(*names, only=("rounds_done",))["rounds_done"])
+
+    def _names_of_final_model(self, round_index: int, device: int) -> tuple[str, str]:
+        """Where the model of the last round is, and where it was written."""
         name = _snapshot_name(round_index, f"{device:06d}")
-        return self._read_model(name if self.has(name) else _final_model_name(device), name)
+        return name if self.has(name) else _final_model_name(device), name
 
     def check_final_model(self, device: int) -> None:
         """Make sure that the final model of a device is there and sound.
@@ -139,11 +151,11 @@ class RunModels(RunFiles):
             round_index: number of the last evaluation.
             with_gossip: whether its snapshots hold states of gossip, which are left out then.
         """
-        for name in self.own_names(_snapshot_name(round_index, "*")):
-            if with_gossip:
-                snapshot = self._read_model(name, name)
-                self.write_snapshot(replace(snapshot, gossip=None))
-            self._store.move(name, _final_model_name(number_of(name)))
+        names = self.own_names(_snapshot_name(round_index, "*"))
+        for name in names if with_gossip else ():
+            snapshot = self._read_model(name, name)
+            self.write_snapshot(replace(snapshot, gossip=None))
+        self._store.move({name: _final_model_name(number_of(name)) for name in names})
         self._store.delete_tree("snapshots")
 
 

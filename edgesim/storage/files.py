@@ -13,7 +13,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -110,12 +110,20 @@ class LocalFiles:
         with suppress(FileNotFoundError):  # removed already, or by another process meanwhile
             shutil.rmtree(self.folder / name)
 
-    def move(self, source: str, target: str) -> None:
-        """Give a file another name."""
-        path = self.folder / target
-        _make_durably(path.parent)
-        (self.folder / source).replace(path)
-        _sync_folder(path.parent)
+    def move(self, new_names: Mapping[str, str]) -> None:
+        """Give files other names; what an interrupted call has moved already is no error."""
+        folders = {(self.folder / target).parent for target in new_names.values()}
+        for folder in folders:
+            _make_durably(folder)
+        for source, target in new_names.items():
+            path = self.folder / target
+            try:
+                (self.folder / source).replace(path)
+            except FileNotFoundError:
+                if not path.is_file():
+                    raise
+        for folder in folders:
+            _sync_folder(folder)
 
     def sweep(self) -> None:
         """Remove unfinished files whose writer has ended."""
@@ -287,11 +295,12 @@ class RemoteFiles:
         with suppress(FileNotFoundError), _os_errors():
             self._system.rm(self._at(name), recursive=True)
 
-    def move(self, source: str, target: str) -> None:
-        """Rename a file. This is not atomic, but the target is whole or absent."""
+    def move(self, new_names: Mapping[str, str]) -> None:
+        """Rename files. This is not atomic, but each target is whole or absent."""
         with _os_errors():
-            self._system.cp_file(self._at(source), self._at(target))
-            self._system.rm_file(self._at(source))
+            for source, target in new_names.items():
+                self._system.cp_file(self._at(source), self._at(target))
+                self._system.rm_file(self._at(source))
 
     def sweep(self) -> None:
         """Do nothing: an interrupted put leaves no file."""

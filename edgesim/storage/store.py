@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -42,6 +43,9 @@ _NUMBERS: Mapping[type[OSError], int] = {  # fsspec gives none
     NotADirectoryError: errno.ENOTDIR,
     PermissionError: errno.EACCES,
 }
+MOVED_AT_ONCE = 256
+"""Files whose new names are brought to disk together: that takes milliseconds, for one or many."""
+
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _LOST = "see that the folder or bucket exists, or bring the file back from a copy"
 
@@ -221,9 +225,15 @@ class Store:
         """Remove a folder with its content; a missing folder is no error."""
         self._change(name, "removed", partial(self._files.delete_tree, name))
 
-    def move(self, source: str, target: str) -> None:
-        """Rename a file; replace a file of the new name."""
-        self._change(target, "written", partial(self._files.move, source, target))
+    def move(self, new_names: Mapping[str, str]) -> None:
+        """Rename files; replace files of the new names.
+
+        Args:
+            new_names: by the old ones.
+        """
+        left = iter(new_names.items())
+        while some := dict(islice(left, MOVED_AT_ONCE)):
+            self._change("", "moved", partial(self._files.move, some))
 
     def sweep(self) -> None:
         """Remove incomplete files of writers that were killed; spare those of living writers."""

@@ -38,7 +38,7 @@ class Disk:
 
     def _guard(self, monkeypatch, method, original):
         def guarded(files, *args, **more):
-            self._refuse_if_full(args[-1] if method == "move" else args[0])
+            self._refuse_if_full(" ".join(args[0].values()) if method == "move" else args[0])
             return original(files, *args, **more)
 
         monkeypatch.setattr(LocalFiles, method, guarded)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from dataclasses import replace
 from threading import Event, Thread
 
@@ -10,6 +11,7 @@ import pytest
 
 from edgesim.compression.wire import HEADER
 from edgesim.device.mail import Envelope
+from edgesim.fleet.recovery import message_log
 from edgesim.fleet.recovery.message_log import (
     MANY_CHECKPOINTS,
     MessageLog,
@@ -210,11 +212,44 @@ def test_in_memory_are_what_no_checkpoint_holds_and_one_payload_for_all_receiver
     log = MessageLog(files.read)
     log.add([envelope(0), envelope(0, receiver=2)])
     assert log.fresh_bytes == 101 + HEADER.size
-    assert [kept.envelope.data for kept in log._fresh] == [b"", b""]
     files.checkpoint(log, 1)
     assert log.fresh_bytes == 0
     log.add([envelope(1)])
     assert log.fresh_bytes == 101
+
+
+def test_the_memory_of_a_log_is_little_more_than_the_bytes_of_its_envelopes():
+    """A device of a large fleet keeps a thousand envelopes; as objects they would take far more."""
+    log = MessageLog(Files().read)
+    payload, receivers = bytes(1300), range(1, 25)  # Python keeps freed tuples of up to 20 entries
+    heads = {receiver: bytes([receiver]) * HEADER.size for receiver in receivers}
+    tracemalloc.start()
+    try:
+        for sequence in range(100):
+            log.add(
+                Envelope((0, receiver), sequence, head + payload, None, receiver)
+                for receiver, head in heads.items()
+            )
+        allocated = tracemalloc.take_snapshot()
+    finally:
+        tracemalloc.stop()
+    by_log = allocated.filter_traces([tracemalloc.Filter(True, message_log.__file__)])
+    held = sum(trace.size for trace in by_log.traces)
+    assert log.fresh_bytes == 100 * (len(payload) + 24 * HEADER.size)
+    # Beside the bytes: eight for each sequence, and 300 for the four objects of a round.
+    assert held <= log.fresh_bytes + 100 * (24 * 8 + 300)
+
+
+def test_what_was_logged_together_is_given_back_one_by_one():
+    stamps = [Stamp(1.0, 2.0, 3.0, 0.5, 4, 500, 0.75, 6.0), None]
+    sent = [
+        Envelope((0, receiver), 7, bytes([receiver]) * 100 + bytes(50), stamp, receiver)
+        for receiver, stamp in zip((1, 2), stamps, strict=True)
+    ]
+    log = MessageLog(Files().read)
+    log.add(sent)
+    assert log.uncovered() == sent
+    assert [log.envelopes(each.edge, 7) for each in sent] == [[sent[0]], [sent[1]]]
 
 
 @pytest.mark.parametrize("stamp", [None, Stamp(1.0, 2.0, 3.0, 0.5, 4, 500, 0.75, 6.0)])

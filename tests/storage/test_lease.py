@@ -211,7 +211,7 @@ def test_a_guarded_store_changes_nothing_without_leave(store):
             lambda one=one: one.writer("a").__enter__(),
             lambda one=one: one.delete(["kept"]),
             lambda one=one: one.delete_tree("kept"),
-            lambda one=one: one.move("kept", "a"),
+            lambda one=one: one.move({"kept": "a"}),
         ):
             with pytest.raises(LeaseError):
                 change()

@@ -16,8 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgesim.storage import files as stored_files
 from edgesim.storage.files import STALE_S
-from edgesim.storage.store import StorageError, Store
+from edgesim.storage.store import MOVED_AT_ONCE, StorageError, Store
 
 
 def listing(folder: Path) -> list[str]:
@@ -69,7 +70,7 @@ def test_names_match_patterns_part_by_part_and_are_sorted(store):
 def test_files_are_moved_and_removed(store):
     for name in ("a/1", "a/2", "b/1"):
         store.write(name, name.encode())
-    store.move("a/1", "c/new")
+    store.move({"a/1": "c/new"})
     assert store.read("c/new") == b"a/1"
     assert store.names("*/*") == ["a/2", "b/1", "c/new"]
     store.delete(["a/2", "a/gone"])
@@ -78,6 +79,32 @@ def test_files_are_moved_and_removed(store):
     for _ in range(2):  # what is gone already is no error
         store.delete_tree("c")
         assert store.names("*/*") == ["b/1"]
+
+
+def test_a_file_without_a_name_to_move_is_an_error_and_one_moved_before_is_none(store):
+    store.write("a", b"1")
+    for _ in range(2):  # as after an interruption
+        if store.is_local:
+            store.move({"a": "b"})
+    with pytest.raises(StorageError, match="moved"):
+        store.move({"missing": "c"})
+
+
+def test_moving_many_files_brings_their_folder_to_disk_a_few_times(tmp_path, monkeypatch):
+    """A fleet of ten thousand moves as many models at its end."""
+    store = Store.at(tmp_path)
+    (tmp_path / "to").mkdir()
+    new_names = {f"from/{n}": f"to/{n}" for n in range(MOVED_AT_ONCE + 1)}
+    for name in new_names:
+        store.write(name, name.encode(), durable=False)
+    synced = []
+    monkeypatch.setattr(stored_files, "_sync_folder", synced.append)
+    store.move(new_names)
+    assert synced == [tmp_path / "to"] * 2
+    assert {name: store.read(new) for name, new in new_names.items()} == {
+        name: name.encode() for name in new_names
+    }
+    assert store.names("from/*") == []
 
 
 def test_a_folder_is_no_file(store):

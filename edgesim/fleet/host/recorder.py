@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import isnan
 from typing import Literal, Protocol
 
@@ -16,7 +16,11 @@ from edgesim.fleet.recovery.checkpoints import Checkpoints, DeviceRecords
 from edgesim.results.columns import RoundRecord, RoundReport
 from edgesim.results.snapshot import Snapshot
 
-ROWS_PER_PART = 256  # rounds of one device in one part file of rounds.parquet
+ROUNDS_PER_PART, MESSAGES_PER_PART = 256, 512
+"""Most rounds of one device in one part file, and messages above which a part ends.
+
+A recorded message takes some 150 bytes until it is written.
+"""
 
 
 class Archive(Protocol):
@@ -57,6 +61,27 @@ class EvaluationSchedule:
         return between[: bisect_right(between, now_s, key=lambda number: number * interval_s)]
 
 
+@dataclass(slots=True)
+class _Unwritten:
+    """Rounds of one device that no file holds yet."""
+
+    reports: list[RoundReport] = field(default_factory=list)
+    num_messages: int = 0
+
+    def add(self, report: RoundReport) -> None:
+        self.reports.append(report)
+        self.num_messages += len(report.messages)
+
+    def clear(self) -> None:
+        self.reports.clear()
+        self.num_messages = 0
+
+    @property
+    def is_a_part(self) -> bool:
+        """Whether they are as much as one file should hold."""
+        return len(self.reports) >= ROUNDS_PER_PART or self.num_messages >= MESSAGES_PER_PART
+
+
 class Recorder:
     """Recorder of the devices of one host.
 
@@ -72,7 +97,7 @@ class Recorder:
         self._archive = archive
         self._schedule = schedule
         self._checkpoints = checkpoints
-        self._unwritten: dict[int, list[RoundReport]] = {}
+        self._unwritten: dict[int, _Unwritten] = {}
         self._newest: dict[int, RoundRecord] = {}
         self._before: dict[int, Snapshot] = {}  # models between two evaluations by virtual time
 
@@ -130,9 +155,9 @@ class Recorder:
                 spent_j -= report.round.energy_j or 0.0
         if report is not None:
             index = report.round.device
-            reports = self._unwritten.setdefault(index, [])
-            reports.append(report)
-            if len(reports) == ROWS_PER_PART:
+            unwritten = self._unwritten.setdefault(index, _Unwritten())
+            unwritten.add(report)
+            if unwritten.is_a_part:
                 self._write_rounds(index)
             newest, before = report.round, self._newest.get(index)
             if before is not None and isnan(newest.loss):
@@ -168,6 +193,6 @@ class Recorder:
             self._write_rounds(index)
 
     def _write_rounds(self, index: int) -> None:
-        if reports := self._unwritten.get(index):
-            self._archive.write_rounds(index, reports)
-            reports.clear()
+        if (unwritten := self._unwritten.get(index)) and unwritten.reports:
+            self._archive.write_rounds(index, unwritten.reports)
+            unwritten.clear()

@@ -85,7 +85,7 @@ class DeviceActor:
     async def build(
         self,
         plan: FleetPlan,
-        shards: Mapping[int, ray.ObjectRef[Shard]],
+        shards: Mapping[int, Shard],
         peers: Mapping[int, Peer],
         num_threads: int,
         name: str,
@@ -95,7 +95,7 @@ class DeviceActor:
 
         Args:
             plan: of the whole fleet.
-            shards: references to the data of each device hosted here.
+            shards: of the devices hosted here; the driver gives them by reference.
             peers: handles of the actors that host the neighbours, by neighbour.
             num_threads: devices that compute at the same time.
             name: of the fleet; secret and random.
@@ -109,16 +109,14 @@ class DeviceActor:
             return
         await asyncio.to_thread(_check_run_directory, plan)
         self._peers = peers
-        loaded = await asyncio.gather(*shards.values())
-        by_device = dict(zip(shards, loaded, strict=True))
         folder = core_folder(name)
         await asyncio.to_thread(sweep, folder.parent)
         cores = CorePool(folder, len(os.sched_getaffinity(0)))
-        self._own = frozenset(by_device)
+        self._own = frozenset(shards)
         host = await asyncio.to_thread(
             build_host,
             plan,
-            by_device,
+            shards,
             cast("Network", self),  # which Ray's decorator hides from type checkers
             num_threads=num_threads,
             recover=recover,

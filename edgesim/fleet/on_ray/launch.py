@@ -76,7 +76,7 @@ class RayFleet:
 
     Args:
         plan: of the whole fleet.
-        shards: one per device, in order; each reaches its actor once, through the object store.
+        shards: one per device, in order; those of an actor reach it once, through the object store.
         recover: restore devices from checkpoints if there are any.
         on_restart: called with the devices of a lost actor that has been restarted.
 
@@ -109,7 +109,10 @@ class RayFleet:
             raise
         # The driver holds them for actors that are started again.
         self._plan_ref = ray.put(plan)
-        self._shard_refs = [ray.put(shard) for shard in shards]
+        self._shard_refs = {
+            devices: ray.put({device: shards[device] for device in devices})
+            for devices in self._actors
+        }
         self._actor_of = {
             device: actor for devices, actor in self._actors.items() for device in devices
         }
@@ -207,7 +210,7 @@ class RayFleet:
             try:
                 await actor.build.remote(
                     self._plan_ref,
-                    {device: self._shard_refs[device] for device in devices},
+                    self._shard_refs[devices],
                     self._peers(devices),
                     self._num_threads[devices],
                     self._name,

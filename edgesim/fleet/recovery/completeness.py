@@ -32,8 +32,7 @@ def check_rounds(
         RunDirectoryError: a round or a message is missing, or is there twice.
     """
     rounds_done = {
-        device: directory.read_final_model(num_rounds, device).rounds_done
-        for device in range(num_devices)
+        device: directory.rounds_of_final_model(num_rounds, device) for device in range(num_devices)
     }
     rows = directory.read_table("rounds.parquet", ["device", "round", "messages_sent"])
     if wrong := first_irregularity(rows, rounds_done, presence):

@@ -10,8 +10,10 @@ copy in the next one. So one damaged file loses no envelope.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from array import array
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
 from threading import Lock
 from typing import Any
 
@@ -35,22 +37,33 @@ Otherwise an edge without further messages, which is never covered, would keep a
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
-    """An envelope in memory; one payload sent on many edges is kept once.
+class _Batch:
+    """Envelopes of one payload, sent one after the other.
+
+    A fleet of ten thousand devices keeps millions of envelopes. As objects of their own they would
+    take several times the memory of their bytes.
 
     Attributes:
-        envelope: without its data.
-        head: first bytes of its data, which are unique.
-        tail: the other bytes, which may be shared.
+        edges: of each envelope, which is addressed to the receiver of its edge.
+        sequences: number of each on its edge.
+        stamps: of each; None where devices have no clock.
+        heads: first bytes of each one's data, which are unique, one after the other.
+        tail: the other bytes, the same of all.
     """
 
-    envelope: Envelope
-    head: bytes
+    edges: tuple[Edge, ...]
+    sequences: array[int]
+    stamps: tuple[Stamp | None, ...] | None
+    heads: bytes
     tail: bytes
 
-    def whole(self) -> Envelope:
-        """The envelope as it was sent."""
-        return replace(self.envelope, data=self.head + self.tail)
+    def envelopes(self, is_wanted: Callable[[Edge, int], bool]) -> Iterator[Envelope]:
+        """Envelopes as they were sent, of those edges and sequences that are wanted."""
+        for place, (edge, sequence) in enumerate(zip(self.edges, self.sequences, strict=True)):
+            if is_wanted(edge, sequence):
+                head = self.heads[place * HEADER.size : (place + 1) * HEADER.size]
+                stamp = self.stamps[place] if self.stamps is not None else None
+                yield Envelope(edge, sequence, head + self.tail, stamp, edge[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +99,8 @@ class MessageLog:
 
     def __init__(self, read: Callable[[int], WrittenEnvelopes]) -> None:
         self._read = read
-        self._fresh: list[_Kept] = []
-        self._newest_sealed: list[_Kept] = []  # own envelopes of the last checkpoint
+        self._fresh: list[_Batch] = []
+        self._newest_sealed: list[_Batch] = []  # own envelopes of the last checkpoint
         self._fresh_bytes = 0
         self._sealed: list[_Sealed] = []
         self._covered: dict[Edge, int] = {}
@@ -97,8 +110,8 @@ class MessageLog:
     def to_write(self) -> WrittenEnvelopes:
         """Envelopes for the next checkpoint."""
         with self._lock:
-            copies = [kept for kept in self._newest_sealed if not self._is_covered(kept.envelope)]
-            return WrittenEnvelopes(_whole(copies), _whole(self._fresh))
+            copies = _whole(self._newest_sealed, self._is_needed)
+            return WrittenEnvelopes(copies, _whole(self._fresh))
 
     @property
     def fresh_bytes(self) -> int:
@@ -111,14 +124,17 @@ class MessageLog:
             self._add(envelopes)
 
     def _add(self, envelopes: Iterable[Envelope]) -> None:
-        tail = b""
-        for envelope in envelopes:
-            head, own_tail = envelope.data[: HEADER.size], envelope.data[HEADER.size :]
-            self._fresh_bytes += len(head)
-            if own_tail != tail:
-                tail = own_tail
-                self._fresh_bytes += len(tail)
-            self._fresh.append(_Kept(envelope.without_data(), head, tail))
+        for tail, group in groupby(envelopes, key=lambda envelope: envelope.data[HEADER.size :]):
+            together = list(group)
+            edges = tuple(envelope.edge for envelope in together)
+            if self._fresh and self._fresh[-1].edges == edges:
+                edges = self._fresh[-1].edges  # one object for all rounds of a fixed graph
+            stamps = tuple(envelope.stamp for envelope in together)
+            kept = stamps if any(stamps) else None
+            heads = b"".join(envelope.data[: HEADER.size] for envelope in together)
+            sequences = array("Q", (envelope.sequence for envelope in together))
+            self._fresh.append(_Batch(edges, sequences, kept, heads, tail))
+            self._fresh_bytes += len(heads) + len(tail)
 
     def cover(self, edge: Edge, sequence: int) -> None:
         """Note that envelopes of an edge below a sequence will not be requested any more."""
@@ -128,9 +144,9 @@ class MessageLog:
         """Note that the envelopes of `to_write` are in the checkpoint of this round."""
         with self._lock:
             ends: dict[Edge, int] = {}
-            for kept in self._fresh:
-                edge, sequence = kept.envelope.edge, kept.envelope.sequence
-                ends[edge] = max(sequence + 1, ends.get(edge, 0))
+            for batch in self._fresh:
+                for edge, sequence in zip(batch.edges, batch.sequences, strict=True):
+                    ends[edge] = max(sequence + 1, ends.get(edge, 0))
             self._sealed.append(_Sealed(round_index, ends))
             self._newest_sealed, self._fresh, self._fresh_bytes = self._fresh, [], 0
 
@@ -163,12 +179,13 @@ class MessageLog:
         """
         envelopes = self._own_envelopes(0)
         fresh, self._fresh = self._fresh, []
-        self._add(envelope for envelope in envelopes if not self._is_covered(envelope))
+        self._add(e for e in envelopes if self._is_needed(e.edge, e.sequence))
         self._fresh += fresh
         self._carried.add(self._sealed[0].round_index)
 
-    def _is_covered(self, envelope: Envelope) -> bool:
-        return envelope.sequence < self._covered.get(envelope.edge, 0)
+    def _is_needed(self, edge: Edge, sequence: int) -> bool:
+        """Whether an envelope may still be requested: no checkpoint of its receiver covers it."""
+        return sequence >= self._covered.get(edge, 0)
 
     def _are_covered(self, sealed: _Sealed) -> bool:
         return all(self._covered.get(edge, 0) >= end for edge, end in sealed.ends.items())
@@ -209,9 +226,8 @@ class MessageLog:
                 for envelope in self._own_envelopes(number)
                 if envelope.edge == edge
             }
-            found |= {
-                k.envelope.sequence: k.whole() for k in self._fresh if k.envelope.edge == edge
-            }
+            fresh = _whole(self._fresh, lambda of, _: of == edge)
+            found |= {envelope.sequence: envelope for envelope in fresh}
         wanted = [found[sequence] for sequence in sorted(found) if sequence >= next_sequence]
         for sequence, envelope in enumerate(wanted, next_sequence):
             if envelope.sequence > sequence:
@@ -235,7 +251,7 @@ class MessageLog:
                 for envelope in self._own_envelopes(number)
             ]
             envelopes = (*sealed, *_whole(self._fresh))
-        return [envelope for envelope in envelopes if not self._is_covered(envelope)]
+        return [e for e in envelopes if self._is_needed(e.edge, e.sequence)]
 
     def state(self) -> dict[str, Any]:
         """State of the log for a checkpoint, beside the fresh envelopes."""
@@ -291,8 +307,10 @@ def _lost(edge: Edge, asked: int, first_kept: int) -> EnvelopesLostError:
     )
 
 
-def _whole(envelopes: Iterable[_Kept]) -> list[Envelope]:
-    return [kept.whole() for kept in envelopes]
+def _whole(
+    batches: Iterable[_Batch], is_wanted: Callable[[Edge, int], bool] = lambda *_: True
+) -> list[Envelope]:
+    return [envelope for batch in batches for envelope in batch.envelopes(is_wanted)]
 
 
 def describe_envelope(envelope: Envelope) -> list[Any]:
