@@ -112,6 +112,21 @@ class MessageForm:
         """Memory that all dense payloads of a device share: the sizes of the tensors."""
         return 0 if self.is_sparse else INDEX_BYTES * self.layout.num_tensors
 
+    def longest_bytes(self, algorithm_name: str) -> int:
+        """Length that no encoded message of this form exceeds, of whole numbers alone.
+
+        Each tensor has a mode byte, a varint of at most 5 bytes, and as many bits as its bitmap or
+        its positions of fixed width; the index code takes the shortest.
+        """
+        index_bytes = 0
+        if self.is_sparse:
+            sizes, counts = self.layout.size_array.tolist(), self.counts.tolist()
+            bits = sum(min(n, k * n.bit_length()) for n, k in zip(sizes, counts, strict=True))
+            index_bytes = 6 * len(sizes) + bits // 8 + 2  # fields and flags end in whole bytes
+        return (
+            HEADER.size + len(algorithm_name) + self.scale_bytes + index_bytes + self.value_bytes
+        )
+
     def section_bytes(self, message_bytes: int, algorithm_name: str) -> int:
         """Memory that encoding adds to a payload: packed values and coded indices."""
         header = HEADER.size + len(algorithm_name)

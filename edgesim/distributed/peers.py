@@ -1,14 +1,20 @@
 """Bytes between processes of a group of `torch.distributed`, from one process to another.
 
-A message travels as it is: first its header, whose length every receiver knows and which says how
-long the message is, then the rest. So the bytes that are sent are those that are counted.
+A message travels as it is; its header says how long it is. So the bytes that are sent are those
+that are counted.
+
+gloo sends nothing before its receiver has asked for it. So a process that waits for the messages of
+a round has asked for those of the next one too: messages travel while their receiver computes or
+waits for others. It asks for as many bytes as a message can have, and gloo delivers fewer. What is
+longer, by a compressor that sends more entries than it says, comes in two parts.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -16,6 +22,10 @@ from torch import distributed as dist
 
 from edgesim.compression.wire import HEADER, announced_bytes
 from edgesim.distributed.errors import GossipError
+
+
+_FIRST_TAG = 0x65640000  # far from the caller's own tags
+_num_made: Counter[str] = Counter()  # Peers of each group, by its name; alike in all processes
 
 
 class Peers:
@@ -51,6 +61,10 @@ class Peers:
                 f"the backend of the group is {backends}, which sends no tensors of the CPU; "
                 "give gossip_around group=torch.distributed.new_group(backend='gloo')"
             )
+        # Of each gossip its own: a receive that is still open must not catch what is another's.
+        self._tag = _FIRST_TAG + _num_made[self._group.group_name]
+        _num_made[self._group.group_name] += 1
+        self._open: defaultdict[int, deque[Transfer]] = defaultdict(deque)  # by sender
 
     def gather(self, values: bytes) -> list[bytes]:
         """What all processes give here, equally many bytes each, by rank."""
@@ -67,7 +81,13 @@ class Peers:
         return vector
 
     def exchange(
-        self, messages: Mapping[int, bytes], senders: Sequence[int], round_index: int
+        self,
+        messages: Mapping[int, bytes],
+        senders: Sequence[int],
+        round_index: int,
+        *,
+        longest_bytes: int,
+        next_senders: Sequence[int] = (),
     ) -> list[bytes]:
         """Send messages and receive others; returns when all have arrived.
 
@@ -75,6 +95,8 @@ class Peers:
             messages: by receiver.
             senders: of the messages that arrive.
             round_index: of the exchange, for messages of errors.
+            longest_bytes: of a message; the same in all processes and rounds.
+            next_senders: of the messages of the next exchange, which may arrive before it begins.
 
         Returns:
             Messages in the order of `senders`.
@@ -87,27 +109,36 @@ class Peers:
             sends = [
                 self._send(receiver, part)
                 for receiver, data in messages.items()
-                for part in (data[: HEADER.size], data[HEADER.size :])
+                for part in (data[:longest_bytes], data[longest_bytes:])
+                if part
             ]
-            pending = [self._receive(sender, HEADER.size) for sender in senders]
-            heads = [transfer.done() for transfer in pending]
-            pending = [
-                self._receive(sender, announced_bytes(head) - HEADER.size)
-                for sender, head in zip(senders, heads, strict=True)
-            ]
-            arrived = [head + rest.done() for head, rest in zip(heads, pending, strict=True)]
+            for sender, num_messages in Counter([*senders, *next_senders]).items():
+                while len(self._open[sender]) < num_messages:
+                    self._open[sender].append(self._receive(sender, longest_bytes))
+            arrived = [self._arrived(sender) for sender in senders]
             for transfer in sends:
-                transfer.done()
+                transfer.work.wait()
         return arrived
 
-    def _send(self, receiver: int, data: bytes) -> _Transfer:
-        tensor, place = _as_tensor(data), dist.get_global_rank(self._group, receiver)
-        return _Transfer(dist.isend(tensor, place, group=self._group), tensor)
+    def _arrived(self, sender: int) -> bytes:
+        """The next message of a process, once it has arrived."""
+        first = self._open[sender].popleft()
+        first.work.wait()
+        num_bytes = announced_bytes(first.tensor[: HEADER.size].numpy())
+        if num_bytes <= len(first.tensor):
+            return first.tensor[:num_bytes].numpy().tobytes()
+        rest = self._receive(sender, num_bytes - len(first.tensor))
+        rest.work.wait()
+        return first.tensor.numpy().tobytes() + rest.tensor.numpy().tobytes()
 
-    def _receive(self, sender: int, num_bytes: int) -> _Transfer:
+    def _send(self, receiver: int, data: bytes) -> Transfer:
+        tensor, place = _as_tensor(data), dist.get_global_rank(self._group, receiver)
+        return Transfer.of(dist.isend(tensor, place, self._group, self._tag), tensor)
+
+    def _receive(self, sender: int, num_bytes: int) -> Transfer:
         tensor = torch.empty(num_bytes, dtype=torch.uint8)
         place = dist.get_global_rank(self._group, sender)
-        return _Transfer(dist.irecv(tensor, place, group=self._group), tensor)
+        return Transfer.of(dist.irecv(tensor, place, self._group, self._tag), tensor)
 
     @contextmanager
     def _lost(self, when: str) -> Iterator[None]:
@@ -121,17 +152,16 @@ class Peers:
             ) from error
 
 
-class _Transfer(NamedTuple):
+class Transfer(NamedTuple):
     """Bytes under way, and the tensor that they are in until they are done."""
 
-    work: dist.Work | None
+    work: dist.Work
     tensor: Tensor
 
-    def done(self) -> bytes:
-        """The bytes, once they have been sent or have arrived."""
-        assert self.work is not None, "of a process of the group"
-        self.work.wait()
-        return self.tensor.numpy().tobytes()
+    @classmethod
+    def of(cls, work: dist.Work | None, tensor: Tensor) -> Self:
+        assert work is not None, "of a process of the group"
+        return cls(work, tensor)
 
 
 def _as_tensor(data: bytes) -> Tensor:
