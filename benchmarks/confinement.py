@@ -217,7 +217,10 @@ class ConfinedFleet:
             _run("ip", "-n", own, "link", "set", wire, "up")
             shaped = ["qdisc", "add", "dev", wire, "root", "tbf", *shaping(uplink_mbps)]
             _run("tc", "-n", own, *shaped)
-            # Without what depends on the past of a connection: a message leaves at the link's rate.
+            # A full uplink keeps segments for a second or more: they are not lost, so TCP must not
+            # send them again. And it must not begin slowly again with every round.
+            route = ["route", "change", f"{SUBNET}.0/24", "dev", wire, "rto_min", "20s"]
+            _run("ip", "-n", own, *route)
             keys = {"tcp_congestion_control": "reno", "tcp_slow_start_after_idle": "0"}
             for key, value in keys.items():
                 _run(*self._inside(device), "sh", "-c", f"echo {value} > {_IPV4}/{key}")

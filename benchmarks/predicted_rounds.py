@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import TypeAlias
 
@@ -39,7 +40,11 @@ class Prediction:
 
 
 def predict(
-    path: Path, num_rounds: int, compute_s: Sequence[float] | None = None
+    path: Path,
+    num_rounds: int,
+    compute_s: Sequence[float] | None = None,
+    *,
+    piece_bytes: float = inf,
 ) -> Prediction:
     """What the clocks of a scenario say.
 
@@ -47,6 +52,8 @@ def predict(
         path: of the scenario.
         num_rounds: whose arrivals are returned, once the fleet has settled.
         compute_s: seconds of each device's step; None: as its profile has it.
+        piece_bytes: of the messages of a step, pieces of this length leave in turn; inf: one
+            message after the other, as the clock has it. Of arrivals alone.
     """
     costs = edgesim.cost(path, advice=False).study.costs
     studied, works = costs.studied, Works(costs.studied)
@@ -64,7 +71,7 @@ def predict(
         steady = find_steady_state(
             hardware, studied.schedule, works.in_round, bytes_between, studied.scenario.seed
         )
-    arrivals = _arrivals(studied, hardware, steady.warm_up_rounds, num_rounds)
+    arrivals = _arrivals(studied, hardware, steady.warm_up_rounds, num_rounds, piece_bytes)
     return Prediction(steady.period_s, own_s, costs.message.encoded.total, arrivals)
 
 
@@ -93,8 +100,24 @@ def slowed(profile: DeviceProfile, factor: float) -> DeviceProfile:
     )
 
 
+def ends_in_turn(lengths: Sequence[int], piece_bytes: float) -> list[float]:
+    """Bytes that an uplink has carried when each message ends, if pieces of all leave in turn."""
+    left, ends, carried = [float(length) for length in lengths], [0.0] * len(lengths), 0.0
+    while any(left):
+        for place, rest in enumerate(left):
+            piece = min(rest, piece_bytes)
+            carried, left[place] = carried + piece, rest - piece
+            if piece and not left[place]:
+                ends[place] = carried
+    return ends
+
+
 def _arrivals(
-    studied: StudiedScenario, hardware: Sequence[Hardware], warm_up: int, num_rounds: int
+    studied: StudiedScenario,
+    hardware: Sequence[Hardware],
+    warm_up: int,
+    num_rounds: int,
+    piece_bytes: float,
 ) -> Arrivals:
     """Arrivals of a run of the clocks, after rounds of warm-up."""
     seed, schedule, works = studied.scenario.seed, studied.schedule, Works(studied)
@@ -105,12 +128,19 @@ def _arrivals(
         inboxes: list[list[tuple[int, Stamp]]] = [[] for _ in clocks]
         for device, clock in enumerate(clocks):
             clock.step(works.in_round(device, r), r)
-            for receiver, _ in schedule.out_edges(device, r):
-                edge = device, receiver
-                stamp = clock.send(edge, bytes_between(*edge), r)
+            receivers = [receiver for receiver, _ in schedule.out_edges(device, r)]
+            lengths = [bytes_between(device, receiver) for receiver in receivers]
+            stamps = [
+                clock.send((device, receiver), num_bytes, r)
+                for receiver, num_bytes in zip(receivers, lengths, strict=True)
+            ]
+            for place, (receiver, sent) in enumerate(zip(receivers, stamps, strict=True)):
+                whole_s = stamps[-1].sent_s - stamps[0].start_s
+                part = ends_in_turn(lengths, piece_bytes)[place] / sum(lengths)
+                stamp = replace(sent, arrival_s=stamps[0].start_s + part * whole_s)
                 inboxes[receiver].append((device, stamp))
                 if r >= warm_up:
-                    arrivals.setdefault(edge, []).append(stamp.arrival_s)
+                    arrivals.setdefault((device, receiver), []).append(stamp.arrival_s)
         for clock, inbox in zip(clocks, inboxes, strict=True):
             clock.end_round(inbox)
     return arrivals

@@ -50,13 +50,15 @@ class DeviceTimes:
         starts_s: of each round.
         steps_s: forward and backward pass, on the wall.
         rounds_s: whole rounds.
-        processor_s: of each round, of all threads.
+        step_s: processor time of forward and backward pass.
+        processor_s: processor time of the round, of all threads.
         arrivals_s: of the messages of each neighbour.
     """
 
     starts_s: list[float]
     steps_s: list[float]
     rounds_s: list[float]
+    step_s: list[float]
     processor_s: list[float]
     arrivals_s: dict[int, list[float]]
 
@@ -68,7 +70,7 @@ class DeviceTimes:
 
 def read_times(text: str) -> DeviceTimes:
     """Times of the lines that a process has written so far; the last one may be cut."""
-    times = DeviceTimes([], [], [], [], {})
+    times = DeviceTimes([], [], [], [], [], {})
     for line in text.splitlines(keepends=True):
         if not line.endswith("\n"):
             break
@@ -76,10 +78,11 @@ def read_times(text: str) -> DeviceTimes:
         if kind == "a":
             times.arrivals_s.setdefault(int(words[0]), []).append(float(words[1]))
             continue
-        start_s, step_end_s, end_s, processor_s = map(float, words[1:])
+        start_s, step_end_s, end_s, step_s, processor_s = map(float, words[1:])
         times.starts_s.append(start_s)
         times.steps_s.append(step_end_s - start_s)
         times.rounds_s.append(end_s - start_s)
+        times.step_s.append(step_s)
         times.processor_s.append(processor_s)
     return times
 

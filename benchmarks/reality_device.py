@@ -4,8 +4,9 @@
 
 FOLDER has `fleet.json` and the scenario. The process leaves `times-RANK.txt`, a line each:
 
-    r ROUND START STEP_END END PROCESSOR    times of a round; processor seconds of it, all threads
-    a SENDER TIME                           arrival of the next message of a neighbour
+    r ROUND START STEP_END END STEP ALL    times of a round; its processor seconds: of forward and
+                                           backward pass, and of all that the process did
+    a SENDER TIME                          arrival of the next message of a neighbour
 
 Times are seconds of the machine's monotonic clock, which all processes share.
 """
@@ -162,12 +163,13 @@ def main() -> None:
         confine(fleet, rank)
         r = 0
         while True:
-            start_s, used_s = monotonic(), process_time()
+            start_s, before_s = monotonic(), process_time()
             training.compute_gradient()
-            step_end_s = monotonic()
+            step_end_s, step_s = monotonic(), process_time() - before_s
             training.optimizer.step()
-            end_s, used_s = monotonic(), process_time() - used_s
-            log.write(f"r {r} {start_s:.6f} {step_end_s:.6f} {end_s:.6f} {used_s:.6f}\n")
+            end_s, all_s = monotonic(), process_time() - before_s
+            walls = f"{start_s:.6f} {step_end_s:.6f} {end_s:.6f}"
+            log.write(f"r {r} {walls} {step_s:.6f} {all_s:.6f}\n")
             r += 1
 
 
