@@ -133,6 +133,15 @@ class ConfinedFleet:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> ConfinedFleet:
+        self.open()
+        return self
+
+    def open(self) -> None:
+        """Make namespaces, wires and groups; all of them or none.
+
+        Raises:
+            ConfinementError: the kernel can't.
+        """
         remove_leftovers(self._groups)
         try:
             self._make_network()
@@ -140,7 +149,6 @@ class ConfinedFleet:
         except BaseException:
             self.close()
             raise
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
