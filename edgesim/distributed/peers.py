@@ -5,8 +5,7 @@ that are counted.
 
 gloo sends nothing before its receiver has asked for it. So a process that waits for the messages of
 a round has asked for those of the next one too: messages travel while their receiver computes or
-waits for others. It asks for as many bytes as a message can have, and gloo delivers fewer. What is
-longer, by a compressor that sends more entries than it says, comes in two parts.
+waits for others. It asks for as many bytes as a message can have, and gloo delivers fewer.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from edgesim.distributed.errors import GossipError
 
 
 _FIRST_TAG = 0x65640000  # far from the caller's own tags
-_num_made: Counter[str] = Counter()  # Peers of each group, by its name; alike in all processes
+_num_made: Counter[str] = Counter()  # Peers of each group, by its name
 
 
 class Peers:
@@ -61,10 +60,15 @@ class Peers:
                 f"the backend of the group is {backends}, which sends no tensors of the CPU; "
                 "give gossip_around group=torch.distributed.new_group(backend='gloo')"
             )
-        # Of each gossip its own: a receive that is still open must not catch what is another's.
-        self._tag = _FIRST_TAG + _num_made[self._group.group_name]
-        _num_made[self._group.group_name] += 1
+        self._tag = self._next_tag()
         self._open: defaultdict[int, deque[Transfer]] = defaultdict(deque)  # by sender
+
+    def _next_tag(self) -> int:
+        """Of each gossip its own: a receive that is open must not catch what is another's."""
+        name = self._group.group_name
+        counts = self.gather(_num_made[name].to_bytes(4, "little"))
+        _num_made[name] = 1 + max(int.from_bytes(count, "little") for count in counts)
+        return _FIRST_TAG + _num_made[name]
 
     def gather(self, values: bytes) -> list[bytes]:
         """What all processes give here, equally many bytes each, by rank."""
@@ -102,16 +106,16 @@ class Peers:
             Messages in the order of `senders`.
 
         Raises:
-            GossipError: the connection to a process was lost.
+            GossipError: the connection to a process was lost, or a message is too long.
             WireError: what arrives is no message.
         """
+        if (length := max(map(len, messages.values()), default=0)) > longest_bytes:
+            raise GossipError(
+                f"process {self.rank} has a message of {length} bytes for others that wait for "
+                f"{longest_bytes} at most: the compressor sends more entries than its form says"
+            )
         with self._lost(f"in round {round_index}"):
-            sends = [
-                self._send(receiver, part)
-                for receiver, data in messages.items()
-                for part in (data[:longest_bytes], data[longest_bytes:])
-                if part
-            ]
+            sends = [self._send(receiver, data) for receiver, data in messages.items()]
             for sender, num_messages in Counter([*senders, *next_senders]).items():
                 while len(self._open[sender]) < num_messages:
                     self._open[sender].append(self._receive(sender, longest_bytes))
@@ -122,14 +126,10 @@ class Peers:
 
     def _arrived(self, sender: int) -> bytes:
         """The next message of a process, once it has arrived."""
-        first = self._open[sender].popleft()
-        first.work.wait()
-        num_bytes = announced_bytes(first.tensor[: HEADER.size].numpy())
-        if num_bytes <= len(first.tensor):
-            return first.tensor[:num_bytes].numpy().tobytes()
-        rest = self._receive(sender, num_bytes - len(first.tensor))
-        rest.work.wait()
-        return first.tensor.numpy().tobytes() + rest.tensor.numpy().tobytes()
+        transfer = self._open[sender].popleft()
+        transfer.work.wait()
+        num_bytes = announced_bytes(transfer.tensor[: HEADER.size].numpy())
+        return transfer.tensor[:num_bytes].numpy().tobytes()
 
     def _send(self, receiver: int, data: bytes) -> Transfer:
         tensor, place = _as_tensor(data), dist.get_global_rank(self._group, receiver)

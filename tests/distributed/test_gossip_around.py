@@ -15,11 +15,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from outside_processes import NUM_PROCESSES
+from outside_processes import LAYOUT, NUM_PROCESSES
 from rich.console import Console
 from small_fleets import outcome, prepared
 
 from edgesim.assembly.build import PLAIN, make_flat_model, make_learning_rates
+from edgesim.compression.wire import decode
 from edgesim.data.batches import BatchStream
 from edgesim.fleet.run import run_scenario
 from topologies import first_exchange, is_balanced, steps_before, takes_step
@@ -213,6 +214,16 @@ def test_resumed_from_checkpoints_the_bits_are_those_of_an_undisturbed_training(
         for name in ("x", "z"):
             assert torch.equal(calm[name], resumed[name])
         assert {**resumed, "x": 0, "z": 0, "average": 0} == {**calm, "x": 0, "z": 0, "average": 0}
+
+
+def test_a_message_travels_while_its_receiver_is_busy(processes, folder):
+    (of_1, refusal), both_of_0 = (torch.load(folder / f"ahead-{rank}.pt") for rank in (0, 1))
+    for sender, data in ((1, of_1), *((0, data) for data in both_of_0)):
+        message = decode(data, LAYOUT)
+        assert message.sender == sender
+        assert message.payload.decode().tolist() == [1.0] * 500
+    assert len(both_of_0) == 2
+    assert "for others that wait for 100 at most: the compressor sends more" in refusal
 
 
 REFUSED = {
