@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 SUBNET = "10.213.9"
 PAYLOAD_BYTES, FRAME_BYTES = 1448, 1514  # of a full TCP segment, and of its Ethernet frame
@@ -132,7 +133,7 @@ class ConfinedFleet:
         self._folder = self._groups.root / self._tag
         self._processes: list[subprocess.Popen[bytes]] = []
 
-    def __enter__(self) -> ConfinedFleet:
+    def __enter__(self) -> Self:
         self.open()
         return self
 
@@ -255,8 +256,7 @@ _IPV4 = "/proc/sys/net/ipv4"
 
 def remove_leftovers(groups: CpuGroups) -> None:
     """Remove what fleets of processes left that are no more."""
-    names = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False)
-    there = names.stdout.split() + [folder.name for folder in groups.root.glob(f"{_NAME}-*")]
+    there = _namespaces() + [folder.name for folder in groups.root.glob(f"{_NAME}-*")]
     for tag in {found.group() for name in there if (found := re.match(rf"{_NAME}-\d+", name))}:
         if not Path("/proc", tag.rpartition("-")[2]).exists():
             remove(groups, tag)
@@ -264,13 +264,18 @@ def remove_leftovers(groups: CpuGroups) -> None:
 
 def remove(groups: CpuGroups, tag: str) -> None:
     """Remove the namespaces and groups of a fleet; wires go with their namespaces."""
-    names = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False)
-    for name in re.findall(rf"^{tag}-\S+", names.stdout, re.MULTILINE):
-        subprocess.run(["ip", "netns", "delete", name], check=False)
+    for name in _namespaces():
+        if name.startswith(f"{tag}-"):
+            _run("ip", "netns", "delete", name)
     folder = groups.root / tag
     for each in (*folder.glob("device-*"), folder):
         with suppress(FileNotFoundError):
             _remove_group(each)
+
+
+def _namespaces() -> list[str]:
+    """Names of all namespaces, and the words beside them."""
+    return _run("ip", "netns", "list").split()
 
 
 def _remove_group(folder: Path) -> None:
@@ -289,10 +294,11 @@ def _remove_group(folder: Path) -> None:
             return
 
 
-def _run(*command: str) -> None:
+def _run(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ConfinementError(f"{' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout
 
 
 @contextmanager

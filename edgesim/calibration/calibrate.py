@@ -179,9 +179,7 @@ def machine() -> str:
     return f"{name} ({platform.machine()}), torch {torch.__version__}"
 
 
-def _networks(
-    settings: QuantizationSettings, sizes: Sizes
-) -> list[MicroNetwork | MicroMessage]:
+def _networks(settings: QuantizationSettings, sizes: Sizes) -> list[MicroNetwork | MicroMessage]:
     backend = make_backend(choose_backend("auto", settings, "cpu"), settings)
     fp32, int8 = Arithmetics(None, settings), Arithmetics(backend, settings)
     return [

@@ -53,7 +53,10 @@ class MicroMessage:
 def micro_messages(sizes: Sizes) -> Iterator[MicroMessage]:
     """Sparse and dense messages in fp32."""
     layouts = _LAYOUTS if sizes == "full" else ((2, 50), (3, 90))
-    compressors = (*(TopK(keep, "fp32") for keep in _KEEPS), Identity("fp32"))
+    compressors: tuple[Compressor, ...] = (
+        *(TopK(keep, "fp32") for keep in _KEEPS),
+        Identity("fp32"),
+    )
     for num_tensors, numel in layouts:
         shapes = ((numel,),) * num_tensors
         for compressor in compressors:

@@ -124,9 +124,7 @@ class MessageForm:
             sizes, counts = self.layout.size_array.tolist(), self.counts.tolist()
             bits = sum(min(n, k * n.bit_length()) for n, k in zip(sizes, counts, strict=True))
             index_bytes = 6 * len(sizes) + bits // 8 + 2  # fields and flags end in whole bytes
-        return (
-            HEADER.size + len(algorithm_name) + self.scale_bytes + index_bytes + self.value_bytes
-        )
+        return HEADER.size + len(algorithm_name) + self.scale_bytes + index_bytes + self.value_bytes
 
     def section_bytes(self, message_bytes: int, algorithm_name: str) -> int:
         """Memory that encoding adds to a payload: packed values and coded indices."""

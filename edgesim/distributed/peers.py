@@ -22,7 +22,6 @@ from torch import distributed as dist
 from edgesim.compression.wire import HEADER, announced_bytes
 from edgesim.distributed.errors import GossipError
 
-
 _FIRST_TAG = 0x65640000  # far from the caller's own tags
 _num_made: Counter[str] = Counter()  # Peers of each group, by its name
 
@@ -160,6 +159,7 @@ class Transfer(NamedTuple):
 
     @classmethod
     def of(cls, work: dist.Work | None, tensor: Tensor) -> Self:
+        """A transfer that torch has begun."""
         assert work is not None, "of a process of the group"
         return cls(work, tensor)
 

@@ -84,7 +84,7 @@ def test_shapes_fit_two_cores_and_their_scenarios_can_be_read(name, tmp_path):
 def test_a_file_without_times_of_layers_is_refused(tmp_path):
     path = tmp_path / "machine.yaml"
     path.write_text(yaml.safe_dump({"name": "x", "hardware": {"profiles": []}}))
-    with pytest.raises(ScenarioError, match="edgesim calibrate --out FILE|is missing"):
+    with pytest.raises(ScenarioError, match=r"edgesim calibrate --out FILE|is missing"):
         machine_profile(path)
 
 
@@ -95,7 +95,7 @@ def test_a_quota_is_at_least_a_millisecond():
 
 def test_shares_go_to_the_core_with_most_left():
     assert cores_of([0.2, 0.5, 0.4, 0.1], [2, 3]) == [3, 2, 3, 2]
-    with pytest.raises(ConfinementError, match="below 0.95"):
+    with pytest.raises(ConfinementError, match=r"below 0\.95"):
         cores_of([0.5, 0.5, 0.5], [0])
 
 

@@ -66,7 +66,7 @@ def test_the_vector_is_left_alone_and_never_aliased(compressor, case, seed):
 
 @given(compressors, layouts_and_vectors(), seeds)
 def test_no_message_is_longer_than_its_form_says(compressor, case, seed):
-    """Dense messages are as long; sparse ones at most 6 bytes a tensor and 2 longer than bitmaps."""
+    """Dense ones are as long; sparse ones may lack bitmaps, and 6 bytes a tensor and 2."""
     layout, x = case
     payload, form = compressor.compress(x, layout, rng(seed)), compressor.form(layout)
     message = Message("choco", 0, 1, 0, 0, 0.5, 1.0, payload)

@@ -145,7 +145,7 @@ def tallies(compressor, out_degree, in_degree):
 
 
 def test_messages_are_kinds_of_layers_with_the_entries_that_are_sent():
-    """One is encoded for all neighbours, and each that arrives is decoded: a quarter of 900 and 100."""
+    """One is encoded for all neighbours, all that arrive are decoded: 225 of 900, 25 of 100."""
     sparse = {"encoding_sparse": (1, D, 250), "decoding_sparse": (3, 3 * D, 750)}
     assert tallies(TopK(0.25, "fp32"), 2, 3) == sparse
     assert tallies(FP32, 2, 1) == {"encoding_dense": (1, D, D), "decoding_dense": (1, D, D)}
