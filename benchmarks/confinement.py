@@ -26,6 +26,7 @@ PAYLOAD_BYTES, FRAME_BYTES = 1448, 1514  # of a full TCP segment, and of its Eth
 PERIOD_US = 10_000  # of a quota, or longer: the kernel takes no quota below a millisecond
 _LEAST_QUOTA_US = 1_000
 _NAME = "reality"
+_DIES_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL")
 
 
 class ConfinementError(Exception):
@@ -105,7 +106,12 @@ def check() -> CpuGroups:
     """
     if sys.platform != "linux" or os.geteuid() != 0:
         raise ConfinementError("a real fleet needs Linux and root, for namespaces and quotas")
-    for command, package in (("ip", "iproute2"), ("tc", "iproute2"), ("nsenter", "util-linux")):
+    for command, package in (
+        ("ip", "iproute2"),
+        ("tc", "iproute2"),
+        ("nsenter", "util-linux"),
+        ("setpriv", "util-linux"),
+    ):
         if shutil.which(command) is None:
             raise ConfinementError(f"the command {command} is missing; install {package}")
     groups = cpu_groups(Path("/proc/mounts").read_text())
@@ -173,11 +179,11 @@ class ConfinedFleet:
         return self._folder / f"device-{device}" / "cgroup.procs"
 
     def start(self, device: int, command: Sequence[str], log: Path, **environment: str) -> None:
-        """Start a process in a device's namespace; it ends with the fleet."""
+        """Start a process in a device's namespace; it ends with the fleet, however that ends."""
         with log.open("w") as output:
             self._processes.append(
                 subprocess.Popen(
-                    [*self._inside(device), *command],
+                    [*_DIES_WITH_PARENT, *self._inside(device), *command],
                     env={**os.environ, **environment},
                     stdout=output,
                     stderr=output,

@@ -13,10 +13,8 @@ Times are seconds of the machine's monotonic clock, which all processes share.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import signal
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -41,7 +39,6 @@ from edgesim.scenario.schema import Scenario
 
 BATCHES = 4  # of random images, which take turns
 WARM_STEPS = 3  # before the process is confined: what is compiled and allocated once
-_PR_SET_PDEATHSIG = 1  # prctl.h
 
 
 class ArrivalWatch:
@@ -140,7 +137,6 @@ def confine(fleet: dict[str, Any], rank: int) -> None:
 
 def main() -> None:
     """Train until the fleet is ended."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # do not outlive the fleet
     folder, rank = Path(sys.argv[1]), int(sys.argv[2])
     fleet = json.loads((folder / "fleet.json").read_text())
     torch.set_num_threads(1)
