@@ -13,6 +13,7 @@ import torch
 
 from edgesim.calibration.errors import CalibrationError
 from edgesim.calibration.fit import Fit, fit_times
+from edgesim.calibration.micro_messages import MicroMessage, micro_messages
 from edgesim.calibration.micro_networks import Arithmetics, MicroNetwork, Sizes, micro_networks
 from edgesim.calibration.network import Reached, measure_peer
 from edgesim.calibration.power import POWERCAP, EnergyCounter, find_counter
@@ -178,10 +179,14 @@ def machine() -> str:
     return f"{name} ({platform.machine()}), torch {torch.__version__}"
 
 
-def _networks(settings: QuantizationSettings, sizes: Sizes) -> list[MicroNetwork]:
+def _networks(settings: QuantizationSettings, sizes: Sizes) -> list[MicroNetwork | MicroMessage]:
     backend = make_backend(choose_backend("auto", settings, "cpu"), settings)
     fp32, int8 = Arithmetics(None, settings), Arithmetics(backend, settings)
-    return [*micro_networks(fp32, sizes), *micro_networks(int8, sizes)]
+    return [
+        *micro_networks(fp32, sizes),
+        *micro_networks(int8, sizes),
+        *micro_messages(sizes),
+    ]
 
 
 def _idle_w(counter: EnergyCounter) -> float:

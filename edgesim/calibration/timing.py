@@ -14,6 +14,7 @@ from time import perf_counter, thread_time
 import torch
 from torch import Tensor, nn
 
+from edgesim.calibration.micro_messages import MicroMessage
 from edgesim.calibration.micro_networks import MicroNetwork
 from edgesim.costs.describe import modules_to_hook
 from edgesim.costs.layer import Layer
@@ -44,7 +45,7 @@ class TimedNetwork:
         best_s: seconds of the fastest step.
     """
 
-    network: MicroNetwork
+    network: MicroNetwork | MicroMessage
     layers: tuple[LayerTally, ...] = ()
     best_s: float = float("inf")
 
@@ -66,8 +67,10 @@ def seconds_of(step: Callable[[], object]) -> float:
     return thread_time() - start_s
 
 
-def _made(network: MicroNetwork) -> tuple[Step, tuple[LayerTally, ...]]:
+def _made(network: MicroNetwork | MicroMessage) -> tuple[Step, tuple[LayerTally, ...]]:
     """A step of a network, and the sizes of its layers."""
+    if isinstance(network, MicroMessage):
+        return network.made()
     generator = torch.Generator().manual_seed(_SEED)
     module = network.make().train()
     inputs = _inputs(network, generator)
@@ -147,7 +150,7 @@ def _sizes_of(network: MicroNetwork, module: nn.Module, inputs: Tensor) -> tuple
 
 
 def timed(
-    networks: Iterator[MicroNetwork], rounds: int, note: Callable[[str], None]
+    networks: Iterator[MicroNetwork | MicroMessage], rounds: int, note: Callable[[str], None]
 ) -> list[TimedNetwork]:
     """Time the steps of networks, in turns.
 

@@ -1,7 +1,8 @@
 """Sizes of a compressor's messages, which do not depend on the vector, and the work on them.
 
 Operations and traffic are those of the formulas. Messages are held as codes, with 8 bytes for each
-index of a sparse one. Encoding to bytes and checksums are not counted.
+index of a sparse one. Encoding to bytes and checksums are not counted; they take time where a
+profile has times of messages.
 
 Symbols:
     D: entries of the flat vector   T: tensors   K: entries in the message
@@ -9,7 +10,7 @@ Symbols:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from edgesim.compression.index_code import entropy_bytes
 from edgesim.compression.value_codes import FloatCode, PlainCode, ValueCode
 from edgesim.compression.wire import HEADER
 from edgesim.hardware.widths import FLOAT_BYTES, INDEX_BYTES
-from edgesim.hardware.work import Work
+from edgesim.hardware.work import LayerTally, Work
 from edgesim.learning.parameters import ParameterLayout
 
 
@@ -112,6 +113,19 @@ class MessageForm:
         """Memory that all dense payloads of a device share: the sizes of the tensors."""
         return 0 if self.is_sparse else INDEX_BYTES * self.layout.num_tensors
 
+    def longest_bytes(self, algorithm_name: str) -> int:
+        """Length that no encoded message of this form exceeds, of whole numbers alone.
+
+        Each tensor has a mode byte, a varint of at most 5 bytes, and as many bits as its bitmap or
+        its positions of fixed width; the index code takes the shortest.
+        """
+        index_bytes = 0
+        if self.is_sparse:
+            sizes, counts = self.layout.size_array.tolist(), self.counts.tolist()
+            bits = sum(min(n, k * n.bit_length()) for n, k in zip(sizes, counts, strict=True))
+            index_bytes = 6 * len(sizes) + bits // 8 + 2  # fields and flags end in whole bytes
+        return HEADER.size + len(algorithm_name) + self.scale_bytes + index_bytes + self.value_bytes
+
     def section_bytes(self, message_bytes: int, algorithm_name: str) -> int:
         """Memory that encoding adds to a payload: packed values and coded indices."""
         header = HEADER.size + len(algorithm_name)
@@ -120,10 +134,15 @@ class MessageForm:
 
     def compress_work(self) -> Work:
         """Work to select and quantize the entries of a vector."""
-        return Work(
+        work = Work(
             elementwise_ops=self.select_ops + self.encode_ops * self.entries,
             traffic_bytes=FLOAT_BYTES * self.layout.numel + self._held_bytes,
         )
+        return replace(work, layers=self._tallies("encoding", work))
+
+    def decode_work(self) -> Work:
+        """Work to check a message and to read its entries: time alone, where a profile has it."""
+        return Work(layers=self._tallies("decoding", Work()))
 
     def add_work(self) -> Work:
         """Work to add the message to a vector."""
@@ -138,6 +157,21 @@ class MessageForm:
             elementwise_ops=(self.code.decode_ops + ops) * self.entries,
             traffic_bytes=self._held_bytes + 2 * FLOAT_BYTES * self.entries,
         )
+
+    def _tallies(self, name: str, work: Work) -> tuple[LayerTally, ...]:
+        """The message as a kind of layer (hardware/layer_kinds.py); none of a kind without time."""
+        if not self.is_sparse and not self._is_decoded:
+            return ()
+        tally = LayerTally(
+            kind=f"{name}_{'sparse' if self.is_sparse else 'dense'}",
+            calls=1,
+            macs=0,
+            entries=self.layout.numel,
+            far_entries=0,
+            weights=self.entries,
+            work=work,
+        )
+        return (tally,)
 
     @property
     def _is_decoded(self) -> bool:

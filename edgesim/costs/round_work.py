@@ -6,13 +6,15 @@ from functools import lru_cache
 from typing import Any
 
 from edgesim.costs.errors import CostError
-from edgesim.gossip.algorithm import Algorithm
+from edgesim.gossip.algorithm import Algorithm, longest_message
 from edgesim.hardware.work import Work
 
 
 @lru_cache(maxsize=1024)
 def gossip_work(algorithm: Algorithm[Any], numel: int, out_degree: int, in_degree: int) -> Work:
     """Work of one round's gossip on one device, including z = x/u for the next step.
+
+    It has the times of encoding and decoding, where a profile has them.
 
     Args:
         algorithm: with its compressor and layout.
@@ -25,4 +27,6 @@ def gossip_work(algorithm: Algorithm[Any], numel: int, out_degree: int, in_degre
     """
     if algorithm.layout.numel != numel:
         raise CostError(f"{numel} entries, but the layout has {algorithm.layout.numel}")
-    return algorithm.work(out_degree, in_degree)
+    compressor, layout = longest_message(algorithm)
+    decoding = compressor.form(layout).decode_work()
+    return algorithm.work(out_degree, in_degree) + decoding * in_degree

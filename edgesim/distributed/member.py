@@ -25,6 +25,7 @@ from edgesim.gossip.algorithm import (
     Place,
     Share,
     finite_shares_,
+    longest_message,
     starting_state,
 )
 from edgesim.storage.state_tree import Arrays, pack, restore_, unpack
@@ -52,6 +53,8 @@ class Member:
         self._rules = rules
         self._peers = peers
         self._layouts = rules.message_layouts
+        compressor, layout = longest_message(rules.algorithm)
+        self._longest_bytes = compressor.form(layout).longest_bytes(rules.algorithm.name)
         schedule, rank = rules.schedule, peers.rank
         self._outbox = Outbox(rank, rules.algorithm.name, meter=None)
         self.state: GossipState = starting_state(
@@ -86,7 +89,13 @@ class Member:
             raise diverged(rank, r, str(error)) from error
         messages = {share.peer: self._encoded(share) for share in shares}
         senders = schedule.in_neighbors(rank, r)
-        arrived = self._peers.exchange(messages, senders, r)
+        arrived = self._peers.exchange(
+            messages,
+            senders,
+            r,
+            longest_bytes=self._longest_bytes,
+            next_senders=schedule.in_neighbors(rank, r + 1),
+        )
         received = [self._decoded(s, data) for s, data in zip(senders, arrived, strict=True)]
         algorithm.absorb_(self.state, received)  # sorted by sender, as everywhere
         self.sent += self._outbox.sent

@@ -1,14 +1,19 @@
 """Bytes between processes of a group of `torch.distributed`, from one process to another.
 
-A message travels as it is: first its header, whose length every receiver knows and which says how
-long the message is, then the rest. So the bytes that are sent are those that are counted.
+A message travels as it is; its header says how long it is. So the bytes that are sent are those
+that are counted.
+
+gloo sends nothing before its receiver has asked for it. So a process that waits for the messages of
+a round has asked for those of the next one too: messages travel while their receiver computes or
+waits for others. It asks for as many bytes as a message can have, and gloo delivers fewer.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -16,6 +21,9 @@ from torch import distributed as dist
 
 from edgesim.compression.wire import HEADER, announced_bytes
 from edgesim.distributed.errors import GossipError
+
+_FIRST_TAG = 0x65640000  # far from the caller's own tags
+_num_made: Counter[str] = Counter()  # Peers of each group, by its name
 
 
 class Peers:
@@ -51,6 +59,15 @@ class Peers:
                 f"the backend of the group is {backends}, which sends no tensors of the CPU; "
                 "give gossip_around group=torch.distributed.new_group(backend='gloo')"
             )
+        self._tag = self._next_tag()
+        self._open: defaultdict[int, deque[Transfer]] = defaultdict(deque)  # by sender
+
+    def _next_tag(self) -> int:
+        """Of each gossip its own: a receive that is open must not catch what is another's."""
+        name = self._group.group_name
+        counts = self.gather(_num_made[name].to_bytes(4, "little"))
+        _num_made[name] = 1 + max(int.from_bytes(count, "little") for count in counts)
+        return _FIRST_TAG + _num_made[name]
 
     def gather(self, values: bytes) -> list[bytes]:
         """What all processes give here, equally many bytes each, by rank."""
@@ -67,7 +84,13 @@ class Peers:
         return vector
 
     def exchange(
-        self, messages: Mapping[int, bytes], senders: Sequence[int], round_index: int
+        self,
+        messages: Mapping[int, bytes],
+        senders: Sequence[int],
+        round_index: int,
+        *,
+        longest_bytes: int,
+        next_senders: Sequence[int] = (),
     ) -> list[bytes]:
         """Send messages and receive others; returns when all have arrived.
 
@@ -75,39 +98,46 @@ class Peers:
             messages: by receiver.
             senders: of the messages that arrive.
             round_index: of the exchange, for messages of errors.
+            longest_bytes: of a message; the same in all processes and rounds.
+            next_senders: of the messages of the next exchange, which may arrive before it begins.
 
         Returns:
             Messages in the order of `senders`.
 
         Raises:
-            GossipError: the connection to a process was lost.
+            GossipError: the connection to a process was lost, or a message is too long.
             WireError: what arrives is no message.
         """
+        if (length := max(map(len, messages.values()), default=0)) > longest_bytes:
+            raise GossipError(
+                f"process {self.rank} has a message of {length} bytes for others that wait for "
+                f"{longest_bytes} at most: the compressor sends more entries than its form says"
+            )
         with self._lost(f"in round {round_index}"):
-            sends = [
-                self._send(receiver, part)
-                for receiver, data in messages.items()
-                for part in (data[: HEADER.size], data[HEADER.size :])
-            ]
-            pending = [self._receive(sender, HEADER.size) for sender in senders]
-            heads = [transfer.done() for transfer in pending]
-            pending = [
-                self._receive(sender, announced_bytes(head) - HEADER.size)
-                for sender, head in zip(senders, heads, strict=True)
-            ]
-            arrived = [head + rest.done() for head, rest in zip(heads, pending, strict=True)]
+            sends = [self._send(receiver, data) for receiver, data in messages.items()]
+            for sender, num_messages in Counter([*senders, *next_senders]).items():
+                while len(self._open[sender]) < num_messages:
+                    self._open[sender].append(self._receive(sender, longest_bytes))
+            arrived = [self._arrived(sender) for sender in senders]
             for transfer in sends:
-                transfer.done()
+                transfer.work.wait()
         return arrived
 
-    def _send(self, receiver: int, data: bytes) -> _Transfer:
-        tensor, place = _as_tensor(data), dist.get_global_rank(self._group, receiver)
-        return _Transfer(dist.isend(tensor, place, group=self._group), tensor)
+    def _arrived(self, sender: int) -> bytes:
+        """The next message of a process, once it has arrived."""
+        transfer = self._open[sender].popleft()
+        transfer.work.wait()
+        num_bytes = announced_bytes(transfer.tensor[: HEADER.size].numpy())
+        return transfer.tensor[:num_bytes].numpy().tobytes()
 
-    def _receive(self, sender: int, num_bytes: int) -> _Transfer:
+    def _send(self, receiver: int, data: bytes) -> Transfer:
+        tensor, place = _as_tensor(data), dist.get_global_rank(self._group, receiver)
+        return Transfer.of(dist.isend(tensor, place, self._group, self._tag), tensor)
+
+    def _receive(self, sender: int, num_bytes: int) -> Transfer:
         tensor = torch.empty(num_bytes, dtype=torch.uint8)
         place = dist.get_global_rank(self._group, sender)
-        return _Transfer(dist.irecv(tensor, place, group=self._group), tensor)
+        return Transfer.of(dist.irecv(tensor, place, self._group, self._tag), tensor)
 
     @contextmanager
     def _lost(self, when: str) -> Iterator[None]:
@@ -121,17 +151,17 @@ class Peers:
             ) from error
 
 
-class _Transfer(NamedTuple):
+class Transfer(NamedTuple):
     """Bytes under way, and the tensor that they are in until they are done."""
 
-    work: dist.Work | None
+    work: dist.Work
     tensor: Tensor
 
-    def done(self) -> bytes:
-        """The bytes, once they have been sent or have arrived."""
-        assert self.work is not None, "of a process of the group"
-        self.work.wait()
-        return self.tensor.numpy().tobytes()
+    @classmethod
+    def of(cls, work: dist.Work | None, tensor: Tensor) -> Self:
+        """A transfer that torch has begun."""
+        assert work is not None, "of a process of the group"
+        return cls(work, tensor)
 
 
 def _as_tensor(data: bytes) -> Tensor:

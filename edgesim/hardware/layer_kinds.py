@@ -5,6 +5,10 @@ input gradient and few channels; a `pointwise_convolution` has a kernel of 1; a
 `depthwise_convolution` has groups; a `product` is that of two activations; a `residual_sum` counts
 with the fork of its branches; `ends` are the copy of the inputs, the average over images and the
 loss, once a step; an `operation` is one of torch's, outside of layers of known kinds.
+
+Messages have times like layers. `encoding` is to choose entries and make bytes of them, `decoding`
+to check bytes and make entries of them. Their entries are those of the vector, their weights those
+that are sent. Dense messages are those of fp32; others go by the rates.
 """
 
 from __future__ import annotations
@@ -43,6 +47,10 @@ LayerKind = Literal[
     "layer_norm_int8",
     "residual_sum_int8",
     "max_pool_int8",
+    "encoding_sparse",
+    "encoding_dense",
+    "decoding_sparse",
+    "decoding_dense",
 ]
 
 LAYER_KINDS: tuple[LayerKind, ...] = get_args(LayerKind)

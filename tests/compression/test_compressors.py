@@ -17,10 +17,12 @@ from edgesim.compression import (
     QSGD,
     CompressionError,
     Identity,
+    Message,
     MinMaxUInt8,
     RandomK,
     SignScale,
     TopK,
+    encode,
 )
 from edgesim.learning.parameters import ParameterLayout
 
@@ -60,6 +62,18 @@ def test_the_vector_is_left_alone_and_never_aliased(compressor, case, seed):
     decoded = payload.decode()
     x.zero_()
     assert torch.equal(payload.decode(), decoded)
+
+
+@given(compressors, layouts_and_vectors(), seeds)
+def test_no_message_is_longer_than_its_form_says(compressor, case, seed):
+    """Dense ones are as long; sparse ones may lack bitmaps, and 6 bytes a tensor and 2."""
+    layout, x = case
+    payload, form = compressor.compress(x, layout, rng(seed)), compressor.form(layout)
+    message = Message("choco", 0, 1, 0, 0, 0.5, 1.0, payload)
+    longest, slack = form.longest_bytes("choco"), 0
+    if form.is_sparse:
+        slack = 6 * layout.num_tensors + 2 + layout.numel // 8
+    assert longest - slack <= len(encode(message)) <= longest
 
 
 @given(keeps, layouts_and_vectors())

@@ -137,3 +137,23 @@ def test_stronger_compression_never_costs_more():
 def test_a_layout_of_another_length_is_refused():
     with pytest.raises(CostError, match="999 entries, but the layout has 1000"):
         gossip_work(algorithm(DeepSqueeze), 999, 1, 1)
+
+
+def tallies(compressor, out_degree, in_degree):
+    work = gossip_work(algorithm(FixedGraphChoco, compressor), D, out_degree, in_degree)
+    return {t.kind: (t.calls, t.entries, t.weights) for t in work.layers}
+
+
+def test_messages_are_kinds_of_layers_with_the_entries_that_are_sent():
+    """One is encoded for all neighbours, all that arrive are decoded: 225 of 900, 25 of 100."""
+    sparse = {"encoding_sparse": (1, D, 250), "decoding_sparse": (3, 3 * D, 750)}
+    assert tallies(TopK(0.25, "fp32"), 2, 3) == sparse
+    assert tallies(FP32, 2, 1) == {"encoding_dense": (1, D, D), "decoding_dense": (1, D, D)}
+
+
+def test_messages_of_other_codes_have_no_kind():
+    assert tallies(SignScale(), 2, 3) == {}
+
+
+def test_decoding_counts_nothing_but_its_time():
+    assert TopK(0.1, "fp32").form(LAYOUT).decode_work() == Work()

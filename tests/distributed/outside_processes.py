@@ -12,8 +12,10 @@ from __future__ import annotations
 import copy
 import os
 import sys
+import time
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch._dynamo
 from torch import distributed as dist
@@ -24,8 +26,13 @@ import edgesim
 
 # As torch._dynamo, which optimizers import at their first step: once, before the processes part.
 import edgesim.distributed.around
+from edgesim.compression.compressors import Identity
+from edgesim.compression.wire import Message, encode
+from edgesim.distributed.peers import Peers
+from edgesim.learning.parameters import ParameterLayout
 
 NUM_PROCESSES = 4
+LAYOUT = ParameterLayout.from_shapes([(500,)])
 
 
 class Training:
@@ -144,6 +151,29 @@ def lost(case, rank):
     return said, refused(training.gossip.state_dict)
 
 
+def ahead(rank, folder):
+    """What processes 0 and 1 get of each other; the second message of 0 waits for nobody.
+
+    Process 1 asks for it after process 0 has gone on, which it says with a file.
+    """
+    peers = Peers(dist.group.WORLD)
+    if rank > 1:
+        return []
+    payload = Identity("fp32").compress(torch.ones(500), LAYOUT, np.random.default_rng(0))
+    data = encode(Message("choco", rank, 1 - rank, 0, 0, 0.5, 1.0, payload))
+    went_on, other, longest = folder / "went-on", 1 - rank, {"longest_bytes": len(data) + 100}
+    got = peers.exchange({other: data}, [other], 0, **longest, next_senders=[other])
+    if rank == 0:
+        peers.exchange({1: data}, [], 1, **longest)
+        went_on.touch()
+        return [*got, refused(lambda: peers.exchange({1: data}, [], 2, longest_bytes=100))]
+    end_s = time.monotonic() + 60
+    while not went_on.exists():
+        assert time.monotonic() < end_s, "process 0 waits for process 1"
+        time.sleep(0.02)
+    return [*got, *peers.exchange({}, [0], 1, **longest)]
+
+
 def work(rank, folder):
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder / "store"), NUM_PROCESSES)
@@ -156,6 +186,7 @@ def work(rank, folder):
         outcomes[name] = training.outcome()
         if case.get("is_resumed"):
             outcomes[f"{name} resumed"] = resumed(case, rank, folder / f"{name}-{rank}.pt")
+    torch.save(ahead(rank, folder), folder / f"ahead-{rank}.pt")
     said = refusals(cases, rank, folder) | {"lost": lost(cases["choco"], rank)}
     torch.save({"outcomes": outcomes, "said": said}, folder / f"rank-{rank}.pt")
     os._exit(0)  # the others notice; the group can't be closed in order once one is lost
