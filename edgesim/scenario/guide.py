@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import getdoc
 from typing import Any, Literal, get_origin
 
@@ -171,10 +171,8 @@ def guide(prefix: str = "") -> list[KeyGuide]:
     """
     wanted = re.sub(r"\[(\d+)\]", r".\1", prefix).strip(".")
     wanted = re.sub(r"\.\d+(?=\.|$)", f".{ITEM}", wanted)
-    every = list(_inside("", SCENARIO, ()))
-    if not wanted:
-        return every
-    return [entry for entry in every if entry.key == wanted or entry.key.startswith(f"{wanted}.")]
+    every = _inside("", SCENARIO, (), wanted)
+    return [entry for entry in every if not wanted or _is_at_or_below(entry.key, wanted)]
 
 
 def is_key(key: str) -> bool:
@@ -244,41 +242,44 @@ def _is_known_with(entry: KeyGuide, key: str, name: str) -> bool:
     return all(name in values for chooser, values in entry.choices if chooser == key)
 
 
+def _is_at_or_below(key: str, holder: str) -> bool:
+    return key == holder or key.startswith(f"{holder}.")
+
+
 def _inside(
-    holder: str, slot: Slot, choices: tuple[tuple[str, tuple[str, ...]], ...]
+    holder: str, slot: Slot, choices: tuple[tuple[str, tuple[str, ...]], ...], wanted: str
 ) -> Iterator[KeyGuide]:
-    """Keys below a key, each followed by those below it."""
+    """Keys below a key, each followed by those below it.
+
+    Given a key that is wanted, those beside the way to it are left out; all are there without one.
+    """
     if slot.element is not None:
-        yield from _inside(_joined(holder, ITEM), slot.element, choices)
+        yield from _inside(_joined(holder, ITEM), slot.element, choices, wanted)
     sections = [s for s in slot.sections if slot.element is None or s not in slot.element.sections]
-    seen: dict[tuple[object, ...], tuple[str, type[Section], list[str]]] = {}
+    seen: dict[tuple[object, ...], tuple[KeyGuide, list[str]]] = {}
     for section in sections:
         for key in section.model_fields:
-            entry = _entry(holder, key, section, slot, ())
+            path = _joined(holder, key)
+            if wanted and not (_is_at_or_below(path, wanted) or _is_at_or_below(wanted, path)):
+                continue
+            entry = _entry(path, key, section, slot)
             same = (key, entry.meaning, entry.must_be, entry.default)
-            names = seen.setdefault(same, (key, section, []))[2]
+            names = seen.setdefault(same, (entry, []))[1]
             names += slot.names_of(section) if slot.discriminator else ("",)
     every = sum(len(slot.names_of(section)) for section in sections) if slot.discriminator else 0
-    for key, section, names in seen.values():
+    for entry, names in seen.values():
         own = choices
         if slot.discriminator and len(names) < every:
             own = (*choices, (_joined(holder, slot.discriminator), tuple(names)))
-        entry = _entry(holder, key, section, slot, own)
-        yield entry
-        if key != slot.discriminator:
-            yield from _inside(entry.key, entry.slot, own)
+        yield replace(entry, choices=own)
+        if not entry.is_choice:
+            yield from _inside(entry.key, entry.slot, own, wanted)
 
 
-def _entry(
-    holder: str,
-    key: str,
-    section: type[Section],
-    holder_slot: Slot,
-    choices: tuple[tuple[str, tuple[str, ...]], ...],
-) -> KeyGuide:
+def _entry(path: str, key: str, section: type[Section], holder_slot: Slot) -> KeyGuide:
+    """A key as it is under all choices; `_inside` adds those under which it exists."""
     field, slot = section.model_fields[key], Slot.of_key(section, key)
     assert slot is not None
-    path = _joined(holder, key)
     if key == holder_slot.discriminator:
         names = holder_slot.names
         must_be = f"one of {', '.join(names)}" if len(names) > 1 else names[0]
@@ -290,7 +291,7 @@ def _entry(
             must_be=must_be,
             default=None if field.is_required() else in_yaml(_default(field)),
             example=names[-1],
-            choices=choices,
+            choices=(),
             slot=slot,
             is_choice=True,
         )
@@ -300,7 +301,7 @@ def _entry(
         must_be=slot.must_be,
         default=None if field.is_required() else in_yaml(_plain(_default(field))),
         example=_example(path, field, slot),
-        choices=choices,
+        choices=(),
         slot=slot,
     )
 

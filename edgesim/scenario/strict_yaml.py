@@ -7,6 +7,7 @@ YAML 1.1 as PyYAML reads it, without its surprises: duplicate keys and tags are 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ _OVERRIDES = (OVERRIDE, ARGUMENT, SWEEP)
 
 _PATHS = frozenset({"path", "test_path"})  # keys of files, whose paths become absolute
 _FOLDERS = frozenset({"tokenizer", "encoder"})  # likewise if ./folder; otherwise they are names
+
+_MOST_REMEMBERED = 10_000  # characters of a text whose nodes are kept
 
 _TAG = "tag:yaml.org,2002:"
 _TEXT_TAG = f"{_TAG}str"
@@ -103,6 +106,8 @@ _StrictLoader.add_implicit_resolver(f"{_TAG}float", _FLOAT, list("-+0123456789."
 def compose(text: str, origin: str) -> Node | None:
     """Node tree of one YAML document; None if it is empty.
 
+    A text that was read before is not read again, so nobody may change the nodes.
+
     Args:
         text: the document.
         origin: file name, or `--set ...`, or the like; begins every message about it.
@@ -111,6 +116,10 @@ def compose(text: str, origin: str) -> Node | None:
         ScenarioError: not valid YAML, a duplicate key, a tag, an alias inside its own value, or a
             key that is no text.
     """
+    return (_remembered if len(text) <= _MOST_REMEMBERED else _compose)(text, origin)
+
+
+def _compose(text: str, origin: str) -> Node | None:
     try:
         return _StrictLoader(text, origin).get_single_node()
     except yaml.MarkedYAMLError as error:
@@ -125,6 +134,9 @@ def compose(text: str, origin: str) -> Node | None:
         ) from error
     except RecursionError as error:
         raise ScenarioError(f"{origin}: not valid YAML: nested too deeply") from error
+
+
+_remembered = lru_cache(maxsize=64)(_compose)
 
 
 def to_value(node: Node, folder: Path) -> object:
