@@ -188,9 +188,16 @@ def measure(cell: Cell, step: Callable[[], None], seconds: float) -> None:
 
 
 def take_turn(
-    cells: list[Cell], profile: DeviceProfile, folder: Path, seconds: float
+    cells: list[Cell], profile: DeviceProfile, folder: Path, seconds: float | None
 ) -> Iterator[Cell]:
-    """Measure each cell once more; a model is made anew for each turn."""
+    """Predict each cell, and measure it once more; a model is made anew for each turn.
+
+    Args:
+        cells: in order of their models.
+        profile: of this machine.
+        folder: with the files of models.
+        seconds: of a cell; None: its steps were measured before.
+    """
     model, made = None, ("", "")
     for cell in cells:
         case = CASES[cell.model]
@@ -198,7 +205,8 @@ def take_turn(
             model, made = make_model(case, cell.precision, folder), (cell.model, cell.precision)
         inputs, labels = make_batch(case, cell.batch)
         predict(cell, profile, work_of_step(model, inputs, labels))
-        measure(cell, make_step(model, inputs, labels), seconds)
+        if seconds is not None:
+            measure(cell, make_step(model, inputs, labels), seconds)
         yield cell
 
 
@@ -233,6 +241,9 @@ def main() -> None:
     parser.add_argument("--batches", nargs="+", type=int, default=BATCHES)
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=1.0, help="of a cell in a turn")
+    parser.add_argument(
+        "--steps", type=Path, help="file of an earlier --json: predict its steps by this profile"
+    )
     parser.add_argument("--json", type=Path, help="write the figures to this file, turn by turn")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -244,12 +255,16 @@ def main() -> None:
         for precision in arguments.precisions
         for batch in arguments.batches
     ]
+    turns, seconds = arguments.turns, arguments.seconds
+    if arguments.steps:
+        cells = [Cell(**cell) for cell in json.loads(arguments.steps.read_text())]
+        turns, seconds = 1, None
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "encoder").mkdir()
         (folder / "encoder" / "config.json").write_text(json.dumps(ENCODER))
-        for _ in range(arguments.turns):
-            for cell in take_turn(cells, profile, folder, arguments.seconds):
+        for _ in range(turns):
+            for cell in take_turn(cells, profile, folder, seconds):
                 print(f"{cell.model} {cell.precision} {cell.batch}: {1e3 * cell.measured_s:.1f} ms")
                 if arguments.json:
                     measured = [asdict(one) for one in cells if one.num_steps]

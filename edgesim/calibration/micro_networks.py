@@ -77,10 +77,10 @@ class Arithmetics:
 
     @property
     def norms(self) -> tuple[str, ...]:
-        """Norms that have a form in this arithmetic."""
+        """Norms that have a form in this arithmetic and run the same code at all sizes."""
         if self.backend is not None:
             return ("range_evonorm", "range_batch")
-        return ("evonorm_s0", "batch", "group", "range_evonorm", "range_batch")
+        return ("batch", "group", "range_evonorm", "range_batch")
 
     def layer_norm(self, width: int) -> nn.Module:
         """Layer norm of the encoders of texts."""
@@ -173,6 +173,11 @@ _TENSORS = (
     *((1, 24, 28), (1, 96, 40), (1, 384, 8), (8, 96, 14), (8, 24, 56)),
     *((32, 24, 28), (32, 96, 28), (32, 384, 4), (16, 96, 56)),
 )
+# Of images that are too small for the compiled EvoNorm-S0 (models/evonorm.py).
+_SMALL_TENSORS = (
+    *((1, 16, 8), (1, 384, 2), (8, 32, 4), (8, 96, 6), (8, 384, 2)),
+    *((32, 16, 8), (32, 32, 4), (32, 96, 6), (32, 384, 2)),
+)
 # Rows, width.
 _ROWS = (
     *((1, 384), (8, 384), (32, 384), (48, 384), (384, 384)),
@@ -212,7 +217,6 @@ def _convolutions(layers: Layers, sizes: Sizes) -> Iterator[MicroNetwork]:
 
 
 _NORM_KINDS = {
-    "evonorm_s0": "evonorm_s0",
     "batch": "batch_norm",
     "group": "group_norm",
     "range_evonorm": "range_evonorm",
@@ -261,6 +265,12 @@ def _of_texts(arithmetics: Arithmetics, layers: Layers, sizes: Sizes) -> Iterato
 
 
 def _float_alone(sizes: Sizes) -> Iterator[MicroNetwork]:
+    evonorm = full_precision("evonorm_s0").norm_act
+    large, small = ((1, 16, 16), (2, 16, 16)), ((1, 8, 4), (2, 8, 8))
+    for n, c, side in _chosen(_TENSORS, large, sizes):
+        yield MicroNetwork("evonorm_s0", _stack(2, evonorm, c), (n, c, side, side))
+    for n, c, side in _chosen(_SMALL_TENSORS, small, sizes):
+        yield MicroNetwork("small_evonorm_s0", _stack(2, evonorm, c), (n, c, side, side))
     for n, c, side in _chosen(_TENSORS, ((1, 8, 4), (2, 8, 8)), sizes):
         yield MicroNetwork("dropout", _stack(3, SeededDropout, 0.1), (n, c, side, side))
         yield MicroNetwork("relu", _stack(4, nn.ReLU), (n, c, side, side))

@@ -6,10 +6,12 @@ one kind run the same code, so that a time for each call, product, number and we
 
 from __future__ import annotations
 
+from math import prod
 from typing import assert_never
 
 from edgesim.costs.layer import Layer
 from edgesim.hardware.work import FAR_ENTRIES, LayerTally, Work
+from edgesim.models.evonorm import COMPILED_FROM
 
 
 def tally_of(layer: Layer, work: Work) -> LayerTally:
@@ -68,6 +70,8 @@ def timed_kind(layer: Layer) -> str:
             return "ends_fp32"
         case "fork":
             return "residual_sum_fp32"
+        case "evonorm_s0" if prod(layer.input_shape[1:]) < COMPILED_FROM:
+            return "small_evonorm_s0_fp32"
         case "evonorm_s0" | "batch_norm" | "group_norm":
             return f"{layer.kind}_fp32"
         case "dropout" | "relu":

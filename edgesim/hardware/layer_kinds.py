@@ -2,9 +2,11 @@
 
 The precision ends a name: in 8 bits the same layer runs other code. A `first_convolution` has no
 input gradient and few channels; a `pointwise_convolution` has a kernel of 1; a
-`depthwise_convolution` has groups; a `product` is that of two activations; a `residual_sum` counts
-with the fork of its branches; `ends` are the copy of the inputs, the average over images and the
-loss, once a step; an `operation` is one of torch's, outside of layers of known kinds.
+`depthwise_convolution` has groups; a `product` is that of two activations; a `small_evonorm_s0`,
+of images below `COMPILED_FROM` entries (models/evonorm.py), runs torch's operations; a
+`residual_sum` counts with the fork of its branches; `ends` are the copy of the inputs, the average
+over images and the loss, once a step; an `operation` is one of torch's, outside of layers of known
+kinds.
 
 Messages have times like layers. `encoding` is to choose entries and make bytes of them, `decoding`
 to check bytes and make entries of them. Their entries are those of the vector, their weights those
@@ -24,6 +26,7 @@ LayerKind = Literal[
     "product_fp32",
     "embedding_fp32",
     "evonorm_s0_fp32",
+    "small_evonorm_s0_fp32",
     "batch_norm_fp32",
     "group_norm_fp32",
     "range_evonorm_fp32",
