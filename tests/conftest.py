@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import ExitStack, nullcontext
 from io import StringIO
 
@@ -49,8 +50,21 @@ def pytest_runtest_teardown(item, nextitem):
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread():
-    """As in every process of a fleet."""
+    """As in every process of a fleet; and fleets of this process compute one device at a time.
+
+    Threads of small models wait for each other's Python: two take half as much time again as one.
+    """
     torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        if "edgesim.fleet.run" in sys.modules:  # tests that need no fleet need not import it
+            patch.setattr("edgesim.fleet.run.num_cores", lambda: 1)
+        yield
+
+
+@pytest.fixture
+def two_threads(monkeypatch):
+    """Fleets of this process compute two devices at a time, as on a machine with two cores."""
+    monkeypatch.setattr("edgesim.fleet.run.num_cores", lambda: 2)
 
 
 @pytest.fixture

@@ -246,7 +246,7 @@ class _Run:
             self.prepared,
             directory,
             self.compute,
-            len(os.sched_getaffinity(0)),
+            num_cores(),
             view=self.view,
             sinks=[*self._sinks_of_ray(), *self.sinks],
             tell_full=full_disk.told_by("hosts"),
@@ -286,12 +286,11 @@ class _Run:
 
     def _train(self, monitor: Monitor, *, recover: bool) -> None:
         """Run the fleet to its end; if it fails, say how it goes on, and join what is recorded."""
-        num_cpus = len(os.sched_getaffinity(0))
         if recover:
             monitor.go_on()
         has_started = False
         try:
-            with self._fleet(num_cpus, monitor, recover=recover) as fleet:
+            with self._fleet(monitor, recover=recover) as fleet:
                 has_started = True
                 timeout_s = self.prepared.scenario.recovery.stall_timeout_s
                 names = self.prepared.scenario.fleet.names
@@ -345,7 +344,7 @@ class _Run:
             _log.warning("what was recorded is kept in parts: %s", error)
 
     @contextmanager
-    def _fleet(self, num_cpus: int, monitor: Monitor, *, recover: bool) -> Iterator[Fleet]:
+    def _fleet(self, monitor: Monitor, *, recover: bool) -> Iterator[Fleet]:
         """Context with the running fleet; it is closed at the end."""
         prepared, compute = self.prepared, self.compute
         plan = FleetPlan(
@@ -361,7 +360,7 @@ class _Run:
         self.view.stage(f"starting {prepared.scenario.fleet.num_devices} devices")
         fleet: Fleet
         if self.mode == "inline":
-            fleet = InlineFleet(plan, prepared.shards(), num_cpus, recover=recover)
+            fleet = InlineFleet(plan, prepared.shards(), num_cores(), recover=recover)
         else:
             from edgesim.fleet.on_ray import launch
 
@@ -374,6 +373,11 @@ class _Run:
             yield fleet
         finally:
             fleet.close()
+
+
+def num_cores() -> int:
+    """Cores of this machine that this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def _say_names(console: Console, names: Sequence[str]) -> None:

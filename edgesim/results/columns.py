@@ -7,7 +7,7 @@ or measured in that run.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -323,6 +323,11 @@ class RoundReport:
 
     round: RoundRecord
     messages: tuple[MessageRecord, ...]
+
+
+def row_of(record: RoundRecord | MessageRecord) -> dict[str, Any]:
+    """A record as the row of a table, by the names of its columns."""
+    return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
 def columns_that_hold(

@@ -18,7 +18,6 @@ import fcntl
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 
 from edgesim.results.columns import (
@@ -32,6 +31,7 @@ from edgesim.results.columns import (
     RoundReport,
     arrow_schema,
     columns_that_hold,
+    row_of,
     with_names,
 )
 from edgesim.results.part_merge import Part, merge_parts
@@ -182,11 +182,11 @@ class RunDirectory(RunModels):
         A part without messages has no file of messages.
         """
         folder, name = _parts_of(device), f"{reports[0].round.round:09d}.parquet"
-        messages = [asdict(message) for report in reports for message in report.messages]
+        messages = [row_of(message) for report in reports for message in report.messages]
         if messages:
             columns = columns_that_hold(MESSAGES, VIRTUAL_MESSAGES, messages[0])
             self.write_table(f"{folder}/messages-{name}", messages, columns, durable=False)
-        rounds = [asdict(report.round) for report in reports]
+        rounds = [row_of(report.round) for report in reports]
         columns = columns_that_hold(
             ROUNDS, VIRTUAL_ROUNDS + BATTERY_ROUNDS + FREE_ROUNDS, rounds[0]
         )

@@ -41,7 +41,9 @@ def long_run(tmp_path_factory):
     return train(folder, "run", *EIGHT, "training.rounds=20", inline=True)
 
 
-def test_the_same_seed_gives_the_same_bits_and_another_seed_others(tmp_path, inline_run):
+def test_the_same_seed_gives_the_same_bits_and_another_seed_others(
+    tmp_path, inline_run, two_threads
+):
     assert_same_bits(inline_run, train(tmp_path, "again", *NOISY, inline=True))
     other = train(tmp_path, "other", *NOISY, "seed=4", inline=True)
     xs = [outcome(run)[2]["device-000000/x"] for run in (inline_run, other)]

@@ -235,7 +235,9 @@ def test_a_fleet_whose_devices_all_die_ends_calmly_and_says_so(tmp_path):
 
 
 @pytest.mark.ray
-def test_churn_and_batteries_are_the_same_inline_and_with_actors(tmp_path, started_ray):
+def test_churn_and_batteries_are_the_same_inline_and_with_actors(
+    tmp_path, started_ray, two_threads
+):
     battery = f"battery_wh: {ROUND_WH * 20.5:.9f}"
     board = f"{{profile: raspberry-pi-5, {RADIO}"
     devices = f"{board}, count: 2}}, {board}, {battery}}}, {{profile: raspberry-pi-4b}}"

@@ -54,7 +54,10 @@ def test_packing_does_not_change_a_bit_in_8_bits(tmp_path, started_ray):
     assert "8-bit arithmetic: " in (tmp_path / "inline.log").read_text()
 
 
-def test_the_same_seed_gives_the_same_bits_and_another_seed_others(tmp_path, inline_run):
+def test_the_same_seed_gives_the_same_bits_and_another_seed_others(
+    tmp_path, inline_run, two_threads
+):
+    """However many devices compute at a time: one did in the first run."""
     assert_same_bits(inline_run, train(tmp_path, "again", inline=True))
     other = train(tmp_path, "other", "seed=4", inline=True)
     assert not np.array_equal(
