@@ -19,6 +19,7 @@ import psutil
 import pytest
 import yaml
 from process_trees import MARK, marked, wait_for, with_interrupts
+from thorough import thorough_only
 
 from edgesim import load_run
 from edgesim.cli import main
@@ -286,6 +287,7 @@ def test_a_run_in_the_background_ignores_interrupts_and_ends_by_sigterm(tmp_path
         process.communicate()
 
 
+@thorough_only
 @pytest.mark.ray
 def test_a_terminated_run_leaves_no_actor_on_a_shared_cluster(tmp_path, no_ray):
     """Ray has a handler of its own for SIGTERM, which would end the driver on the spot."""

@@ -16,6 +16,7 @@ import jsonschema
 import pytest
 import typer
 import yaml
+from thorough import thorough_only
 
 from edgesim.cli import app
 from edgesim.scenario import load_scenario
@@ -150,6 +151,7 @@ def test_the_job_goes_on_where_it_began(job):
     assert str(run.params["out"]) == resume.params["run"]
 
 
+@thorough_only
 @pytest.mark.long
 def test_the_entry_point_of_the_job_runs_once_and_a_retry_ends_well_whatever_it_finds(
     job, tmp_path

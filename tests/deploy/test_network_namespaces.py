@@ -17,6 +17,7 @@ import yaml
 from process_trees import wait_for
 from rich.console import Console
 from small_fleets import assert_same_bits
+from thorough import thorough_only
 
 from edgesim.assembly.preparation import prepare
 from edgesim.fleet.run import RunResult, run_scenario
@@ -96,6 +97,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
+@thorough_only
 @pytest.mark.ray
 def test_a_fleet_on_two_machines_has_the_bits_of_one(tmp_path, namespaces):
     """They see each other's addresses alone, and ask for a token."""

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from once import made_once
 from outside_processes import LAYOUT, NUM_PROCESSES
 from rich.console import Console
 from small_fleets import outcome, prepared
@@ -126,19 +127,29 @@ def scenarios(folder):
 
 
 @pytest.fixture(scope="module")
-def processes(folder, scenarios):
+def left_by_processes(tmp_path_factory, scenarios):
+    """Folder in which the four processes have left what they found."""
+
+    def start(place):
+        cases = {}
+        for name, run in scenarios.items():
+            flat = make_flat_model(run.scenario, run.data, PLAIN)
+            cases[name] = case_of(run, deepcopy(flat.model)) | FURTHER.get(name, {})
+        torch.save(cases, place / "cases.pt")
+        program = Path(__file__).with_name("outside_processes.py")
+        done = subprocess.run(
+            [sys.executable, program, place], capture_output=True, text=True, timeout=250
+        )
+        left = [place / f"rank-{rank}.pt" for rank in range(NUM_PROCESSES)]
+        assert all(path.exists() for path in left), done.stderr[-3000:]
+
+    return made_once(tmp_path_factory, "outside-processes", start)
+
+
+@pytest.fixture(scope="module")
+def processes(left_by_processes):
     """What the four processes left, by rank."""
-    cases = {}
-    for name, run in scenarios.items():
-        flat = make_flat_model(run.scenario, run.data, PLAIN)
-        cases[name] = case_of(run, deepcopy(flat.model)) | FURTHER.get(name, {})
-    torch.save(cases, folder / "cases.pt")
-    program = Path(__file__).with_name("outside_processes.py")
-    done = subprocess.run(
-        [sys.executable, program, folder], capture_output=True, text=True, timeout=250
-    )
-    left = [folder / f"rank-{rank}.pt" for rank in range(NUM_PROCESSES)]
-    assert all(path.exists() for path in left), done.stderr[-3000:]
+    left = [left_by_processes / f"rank-{rank}.pt" for rank in range(NUM_PROCESSES)]
     return [torch.load(path, weights_only=True) for path in left]
 
 
@@ -216,8 +227,9 @@ def test_resumed_from_checkpoints_the_bits_are_those_of_an_undisturbed_training(
         assert {**resumed, "x": 0, "z": 0, "average": 0} == {**calm, "x": 0, "z": 0, "average": 0}
 
 
-def test_a_message_travels_while_its_receiver_is_busy(processes, folder):
-    (of_1, refusal), both_of_0 = (torch.load(folder / f"ahead-{rank}.pt") for rank in (0, 1))
+def test_a_message_travels_while_its_receiver_is_busy(left_by_processes):
+    left = left_by_processes
+    (of_1, refusal), both_of_0 = (torch.load(left / f"ahead-{rank}.pt") for rank in (0, 1))
     for sender, data in ((1, of_1), *((0, data) for data in both_of_0)):
         message = decode(data, LAYOUT)
         assert message.sender == sender

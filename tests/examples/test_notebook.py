@@ -7,10 +7,12 @@ import json
 from pathlib import Path
 
 import matplotlib as mpl
+from thorough import thorough_only
 
 NOTEBOOK = Path(__file__).resolve().parents[2] / "examples" / "first_comparison.ipynb"
 
 
+@thorough_only
 def test_every_cell_of_the_notebook_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     mpl.use("agg")

@@ -10,6 +10,7 @@ from textwrap import dedent
 
 import yaml
 from runs_of_examples import EXAMPLES
+from thorough import thorough_only
 
 PROGRAM = EXAMPLES / "outside.py"
 PAGE = EXAMPLES.parent / "docs" / "outside.md"
@@ -18,6 +19,7 @@ IMPORTS = "import runpy, torch._dynamo, edgesim.distributed.around"
 RUN = f"{IMPORTS}; runpy.run_path({str(PROGRAM)!r}, run_name='__main__')"
 
 
+@thorough_only
 def test_each_process_learns_digits_that_it_has_not(tmp_path):
     environment = os.environ | {"PYTHONUNBUFFERED": "", "OMP_NUM_THREADS": "1"}  # whole lines
     command = [sys.executable, "-c", RUN]

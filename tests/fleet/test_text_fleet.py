@@ -9,6 +9,7 @@ import pytest
 from interrupted_runs import resumed, train_and_interrupt
 from small_fleets import assert_same_bits, prepared, train
 from small_texts import text_scenario, write_ag_news
+from thorough import thorough_only
 
 from edgesim.assembly.build import PLAIN
 from edgesim.errors import ScenarioError
@@ -38,6 +39,7 @@ def inline_runs(corpus, tmp_path_factory):
     return {p: train(folder, p, *overrides(corpus, p), inline=True) for p in PRECISIONS}
 
 
+@thorough_only
 @pytest.mark.ray
 def test_same_bits_however_devices_are_packed(tmp_path, corpus, inline_runs, started_ray):
     """Two actors with two devices each; processes that import transformers take seconds."""

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from golden_runs import RECORD, RUNS, SMOKE, GoldenRun, digests, figures, machine
+from thorough import thorough_only
 
 RECORDED = json.loads(RECORD.read_text())
 
@@ -21,13 +22,13 @@ NORMS = {
 }
 
 
-LONG = ("quickstart", "free_churn_and_batteries")
+MARKS = {
+    "quickstart": (thorough_only, pytest.mark.long),
+    "free_churn_and_batteries": pytest.mark.long,
+}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in RUNS],
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in RUNS])
 def test_a_run_leaves_the_recorded_bits(name, tmp_path):
     run = RUNS[name].train(tmp_path)
     if name in SMOKE:

@@ -1,4 +1,4 @@
-"""How many of its cases a test tries: `make test` a few, `make thorough` all."""
+"""What `make test` leaves to `make thorough`, which is what CI runs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from collections.abc import Iterable
 from itertools import product
 from typing import Any, TypeVar
 
+import pytest
+
 Case = TypeVar("Case")
 
 THOROUGH = os.environ.get("EDGESIM_TESTS") == "thorough"
+
+# Of tests that take ten seconds or more to see once more, from further away, what others hold.
+thorough_only = pytest.mark.skipif(not THOROUGH, reason="of `make thorough`")
 
 
 def some(cases: Iterable[Case], few: int) -> list[Case]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
+from thorough import thorough_only
 
 import edgesim
 from edgesim.results.columns import WALL_COLUMNS
@@ -19,6 +20,7 @@ SMALL = {
 pytestmark = pytest.mark.ray
 
 
+@thorough_only
 @pytest.mark.usefixtures("started_ray")
 def test_cells_have_the_bits_of_this_machine_and_one_that_fails_is_named(tmp_path):
     block = {"grid": {"training.optimizer.lr": [0.05, 1e30]}}
