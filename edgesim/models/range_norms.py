@@ -129,7 +129,7 @@ class _RangeEvoNorm(Function):
         gate: Gate,
     ) -> Tensor:
         x = x_NCHW.permute(0, 2, 3, 1).contiguous()
-        y, saved = range_evonorm.forward(x, 1.0, v, gamma, beta, shape, gate, _keep)
+        y, saved = range_evonorm.forward(x, 1.0, v, gamma, beta, shape, gate, None, _keep)
         ctx.shape, ctx.gate = shape, gate
         ctx.save_for_backward(x, v, gamma, saved.s, saved.s_hat, saved.highest, saved.lowest)
         return y.permute(0, 3, 1, 2)
@@ -157,7 +157,7 @@ class _RangeBatchNorm(Function):
         ctx: _Context, x_NCHW: Tensor, gamma: Tensor, beta: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         x = x_NCHW.permute(0, 2, 3, 1).contiguous()
-        y, saved = range_batch_norm.forward(x, 1.0, gamma, beta, _keep)
+        y, saved = range_batch_norm.forward(x, 1.0, gamma, beta, None, _keep)
         ctx.save_for_backward(
             x, gamma, beta, saved.mean, saved.s, saved.s_hat, saved.highest, saved.lowest
         )

@@ -52,6 +52,11 @@ class Grid:
         """Factor that turns `centered` codes into numbers."""
         return 1.0 if self.offset else self.scale
 
+    @property
+    def code_step(self) -> float:
+        """Distance of neighbouring `centered` codes."""
+        return self.scale if self.offset else 1.0
+
     def centered(self, codes: Tensor) -> Tensor:
         """Numbers that, times `factor`, are the numbers of the codes; whole if zero is a code.
 

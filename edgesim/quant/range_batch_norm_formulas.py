@@ -9,7 +9,7 @@ Shapes:
     L = N H W: entries of a channel   P: chunks   M = L / P, rounded down: entries in a chunk
     The last L - P M entries count for the mean and not for the range.
 
-The input is given as `factor` times numbers `x`, as for Range EvoNorm.
+The input is given as `factor` times numbers `x`, and R has a least value, as for Range EvoNorm.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from edgesim.quant.arithmetic import RangeBatchNormBackward
-from edgesim.quant.range_evonorm_formulas import EPSILON, MOST_CHUNKS, kappa
+from edgesim.quant.range_evonorm_formulas import EPSILON, MOST_CHUNKS, kappa, mean_range
 
 OLD_WEIGHT = 0.1  # of running statistics; the batch's is 0.9 (reference.md, section 2)
 
@@ -32,7 +32,8 @@ class Saved:
 
     Attributes:
         mean: mu, shape (C,); s and s_hat = q(s) likewise.
-        highest: place of each chunk's first maximum, shape (P, C); lowest: of its first minimum.
+        highest: place of each chunk's first maximum, shape (P, C); lowest: of its first minimum;
+            of its maximum where R does not depend on the input.
     """
 
     mean: Tensor
@@ -59,6 +60,7 @@ def forward(
     factor: float,
     gamma: Tensor,
     beta: Tensor,
+    step: float | None,
     quantize: Callable[[Tensor], Tensor],
 ) -> tuple[Tensor, Saved]:
     """Give y = relu((x - mu) q(s) gamma + beta) of a batch; `quantize` is q."""
@@ -67,7 +69,10 @@ def forward(
     x_PMC = x_LC[: chunks * entries].unflatten(0, (chunks, entries))
     highest, lowest = x_PMC.argmax(1, keepdim=True), x_PMC.argmin(1, keepdim=True)
     tops, bottoms = x_PMC.gather(1, highest), x_PMC.gather(1, lowest)
-    R = (tops.sum((0, 1)) - bottoms.sum((0, 1))).mul_(1 / chunks).mul_(factor)
+    R, is_least = mean_range(tops, bottoms, (0, 1), step)
+    if is_least is not None:
+        lowest = torch.where(is_least, highest, lowest)  # gradients cancel
+    R.mul_(factor)
     s = (R * kappa(entries)).add_(EPSILON).reciprocal_()
     mean = x_LC.mean(0, dtype=torch.float64).to(x_LC.dtype).mul_(factor)
     starts = torch.arange(chunks, device=x_LC.device).unsqueeze(1) * entries

@@ -12,6 +12,10 @@ Shapes:
     P: chunks of a group   M = K H W / P: entries in a chunk
 
 The input is given as `factor` times numbers `x`: with integers from 8-bit codes, ranges are exact.
+R is the mean of the chunks' ranges. Of codes it is at least one step, and at least a 16th of the
+group's range; such an R does not depend on the input. Otherwise a group that is clipped has R = 0
+and s = 1e5, all other scales vanish on their common grid, and the training diverges
+(docs/decisions/62-least-range.md). `step` is the distance of codes in the unit of x, None for fp32.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from edgesim.quant.arithmetic import Gate, RangeEvoNormBackward, RangeNormShape
 
 EPSILON = 1e-5  # reference.md, section 2
 MOST_CHUNKS = 16  # reference.md, section 2
+LEAST_SHARE = 16  # of codes: R is no less than a 16th of the range of the group
 
 
 def kappa(entries: int) -> float:
@@ -51,6 +56,27 @@ def chunks_of(entries: int) -> int:
     raise ValueError(f"a range norm can't take the range of a group of {entries} entries")
 
 
+def mean_range(
+    tops: Tensor, bottoms: Tensor, dims: tuple[int, int], step: float | None
+) -> tuple[Tensor, Tensor | None]:
+    """R in the unit of x, and where it is the least that counts.
+
+    Args:
+        tops: maxima of the chunks.
+        bottoms: their minima.
+        dims: over which chunks are counted.
+        step: distance of codes; None for fp32, where no range is too small.
+    """
+    total = tops.sum(dims) - bottoms.sum(dims)
+    chunks = tops.numel() // total.numel()
+    R = total * (1 / chunks)
+    if step is None:
+        return R, None
+    of_all = tops.amax(dims) - bottoms.amin(dims)
+    is_least = (total < chunks * step) | (total * LEAST_SHARE < of_all * chunks)
+    return torch.maximum(R, (of_all / LEAST_SHARE).clamp_(min=step)), is_least
+
+
 @dataclass(frozen=True, slots=True)
 class Saved:
     """Values that the backward pass needs beside the input.
@@ -58,7 +84,7 @@ class Saved:
     Attributes:
         s: shape (N, G); s_hat: q(s).
         highest: place in each chunk of its first maximum, shape (N, G, P); a byte where M allows.
-        lowest: likewise of its first minimum.
+        lowest: likewise of its first minimum; of its maximum where R does not depend on the input.
     """
 
     s: Tensor
@@ -75,6 +101,7 @@ def forward(
     beta: Tensor,
     shape: RangeNormShape,
     gate: Gate,
+    step: float | None,
     quantize: Callable[[Tensor], Tensor],
 ) -> tuple[Tensor, Saved]:
     """Give y = x h q(s) gamma + beta, NHWC; `quantize` is q."""
@@ -82,7 +109,10 @@ def forward(
     entries = chunks_NGPM.shape[-1]
     highest, lowest = chunks_NGPM.argmax(3, keepdim=True), chunks_NGPM.argmin(3, keepdim=True)
     tops, bottoms = chunks_NGPM.gather(3, highest), chunks_NGPM.gather(3, lowest)
-    R = (tops.sum((2, 3)) - bottoms.sum((2, 3))).mul_(1 / shape.chunks).mul_(factor)
+    R, is_least = mean_range(tops, bottoms, (2, 3), step)
+    if is_least is not None:
+        lowest = torch.where(is_least[:, :, None, None], highest, lowest)  # gradients cancel
+    R.mul_(factor)
     s = (R * kappa(entries)).add_(EPSILON).reciprocal_()
     s_hat = quantize(s)
     x = x_NHWC * factor

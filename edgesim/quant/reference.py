@@ -175,7 +175,7 @@ class Reference:
         """Range EvoNorm with hard sigmoid and quantized scale."""
         x, factor = grid.centered(codes_NHWC), grid.factor
         y, saved = range_evonorm.forward(
-            x, factor, v, gamma, beta, shape, "hard_sigmoid", self._quantize_scale
+            x, factor, v, gamma, beta, shape, "hard_sigmoid", grid.code_step, self._quantize_scale
         )
         return RangeEvoNormForward(y, (saved.s, saved.s_hat, saved.highest, saved.lowest))
 
@@ -206,7 +206,12 @@ class Reference:
     ) -> RangeBatchNormForward:
         """Range BatchNorm of a batch with quantized scale, then ReLU."""
         y, saved = range_batch_norm.forward(
-            grid.centered(codes_NHWC), grid.factor, gamma, beta, self._quantize_scale
+            grid.centered(codes_NHWC),
+            grid.factor,
+            gamma,
+            beta,
+            grid.code_step,
+            self._quantize_scale,
         )
         kept = (saved.mean, saved.s, saved.s_hat, saved.highest, saved.lowest)
         return RangeBatchNormForward(y, saved.mean, saved.s, kept)

@@ -12,6 +12,7 @@ from small_texts import text_scenario, write_ag_news
 from thorough import thorough_only
 
 from edgesim.assembly.build import PLAIN
+from edgesim.data.torchvision_compat import torchvision_datasets
 from edgesim.errors import ScenarioError
 
 pytest.importorskip("transformers", reason="pip install 'edgesim[text]'")
@@ -72,6 +73,7 @@ def test_a_run_does_not_go_on_with_other_weights(tmp_path, corpus):
     import torch
     import transformers
 
+    torchvision_datasets()  # transformers imports torchvision, which may lack operators
     config = transformers.DistilBertConfig(
         vocab_size=64, dim=16, n_layers=1, n_heads=2, hidden_dim=24, max_position_embeddings=14
     )

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from edgesim.data.errors import DataError
+from edgesim.data.torchvision_compat import torchvision_datasets
 from edgesim.models.eight_bit import EightBit
 from edgesim.models.errors import ModelError
 from edgesim.models.in_eight_bits import replace_layers_
@@ -53,6 +54,7 @@ def folders(tmp_path_factory):
             "intermediate_size": 24,
         },
     }
+    torchvision_datasets()  # transformers imports torchvision, which may lack operators
     made = {}
     for kind in KINDS:
         config = transformers.AutoConfig.for_model(

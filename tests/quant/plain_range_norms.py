@@ -31,18 +31,30 @@ def mean_range(pieces):
     return sum(ranges) / len(ranges)
 
 
+def at_least(R, entries, step):
+    """R, or a constant where that is too small."""
+    if not step:
+        return R
+    least = max(step, float(entries.detach().max() - entries.detach().min()) / 16)
+    return R if float(R.detach()) >= least else torch.full_like(R.detach(), least)
+
+
 def keep(s):
     return s
 
 
-def plain_range_evonorm(x_NCHW, v, gamma, beta, groups, chunks, gate, quantize=keep):
-    """Sample by sample, group by group, chunk by chunk, in torch operations that autograd knows."""
+def plain_range_evonorm(x_NCHW, v, gamma, beta, groups, chunks, gate, quantize=keep, step=0.0):
+    """Sample by sample, group by group, chunk by chunk, in torch operations that autograd knows.
+
+    With a `step` of codes, R is at least one step and a 16th of the range of the group.
+    """
     N, C = x_NCHW.shape[:2]
     scales = []
     for sample in x_NCHW:
         for group in sample.reshape(groups, -1):
             pieces = group.split(len(group) // chunks)
-            scales.append(1 / (ratio(len(pieces[0])) * mean_range(pieces) + EPSILON))
+            R = at_least(mean_range(pieces), group, step)
+            scales.append(1 / (ratio(len(pieces[0])) * R + EPSILON))
     s = straight_through(torch.stack(scales).view(N, groups), quantize)
     s_NC11 = s.repeat_interleave(C // groups, dim=1)[:, :, None, None]
     v, gamma, beta = (p[None, :, None, None] for p in (v, gamma, beta))
@@ -51,7 +63,7 @@ def plain_range_evonorm(x_NCHW, v, gamma, beta, groups, chunks, gate, quantize=k
     return x_NCHW * h * s_NC11 * gamma + beta
 
 
-def plain_range_batch_norm(x_NCHW, gamma, beta, quantize=keep):
+def plain_range_batch_norm(x_NCHW, gamma, beta, quantize=keep, step=0.0):
     """Channel by channel; also the mean, and the scale before it is quantized."""
     outputs, means, scales = [], [], []
     for channel in x_NCHW.transpose(0, 1):
@@ -60,7 +72,8 @@ def plain_range_batch_norm(x_NCHW, gamma, beta, quantize=keep):
         chunks = min(16, len(entries) // 2)
         length = len(entries) // chunks
         pieces = entries[: chunks * length].split(length)
-        scales.append(1 / (ratio(length) * mean_range(pieces) + EPSILON))
+        R = at_least(mean_range(pieces), entries, step)
+        scales.append(1 / (ratio(length) * R + EPSILON))
     s_hat = straight_through(torch.stack(scales), quantize)
     for channel, mean, scale, a, b in zip(
         x_NCHW.transpose(0, 1), means, s_hat, gamma, beta, strict=True

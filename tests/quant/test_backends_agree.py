@@ -4,14 +4,16 @@ import numpy as np
 import plain_quantization as plain
 import pytest
 import torch
+from plain_range_norms import plain_range_evonorm
 
 from edgesim.quant import autograd
-from edgesim.quant.affine import grid_of, quantize_weight
+from edgesim.quant.affine import Quantized, grid_of, quantize_weight
 from edgesim.quant.arithmetic import Geometry, RangeNormShape
 from edgesim.quant.backends import choose_backend, describe_backend, make_backend
 from edgesim.quant.errors import BackendError
 from edgesim.quant.layer_step import LayerStep
-from edgesim.quant.range_evonorm_formulas import chunks_of
+from edgesim.quant.range_evonorm_formulas import chunks_of, kappa
+from edgesim.quant.reference import Reference
 from edgesim.quant.settings import QuantizationSettings
 
 SETTINGS = QuantizationSettings(
@@ -205,6 +207,78 @@ def test_range_evonorm_agrees(shape_NCHW):
     assert torch.equal(y, expected)
     for gradient, expected_gradient in zip(gradients, expected_gradients, strict=True):
         assert_close(gradient, expected_gradient)
+
+
+def with_flat_groups():
+    """Groups of 2 channels: one is clipped everywhere, one is 0, one has a chunk with two codes."""
+    x_NCHW = normal(4, 16, 8, 8) * 2 + 0.3
+    x_NCHW[0, 0], x_NCHW[0, 1] = 100.0, -100.0
+    x_NCHW[1, 2:4] = 0.0
+    x_NCHW[2, 4:6] = 0.3
+    x_NCHW[2, 4, 0, 0] = 0.4
+    return x_NCHW
+
+
+@pytest.mark.parametrize("has_integer_zero", [True, False])
+def test_a_group_without_ranges_in_its_chunks_has_no_endless_scale(has_integer_zero):
+    """Nor do other groups vanish beside it on the common grid of scales."""
+    x_NCHW = with_flat_groups()
+    parameters = [1 + 0.3 * normal(16, seed=s) for s in (2, 3, 4)]
+    grid = grid_of(-6.0, 6.5, has_integer_zero=has_integer_zero)
+    shape = RangeNormShape(8, 16)
+    arithmetics = [Reference(has_integer_zero=has_integer_zero)]
+    arithmetics += [INT8] if has_integer_zero else []
+    codes = grid.quantize(x_NCHW.permute(0, 2, 3, 1).contiguous(), None)
+    numbers = grid.dequantize(codes).permute(0, 3, 1, 2).double().requires_grad_()
+    exact = [numbers, *(p.double().requires_grad_() for p in parameters)]
+    g_NCHW = normal(4, 16, 8, 8, seed=4)
+    for arithmetic in arithmetics:
+        s_hat_of = []
+
+        def quantize(s, arithmetic=arithmetic, s_hat_of=s_hat_of):
+            s_hat_of.append(arithmetic.requantize_whole(s.float(), None)[0])
+            return s_hat_of[0].double()
+
+        expected = plain_range_evonorm(
+            *exact, 8, 16, "hard_sigmoid", quantize=quantize, step=grid.scale
+        )
+        forward = arithmetic.range_evonorm(codes, grid, *parameters, shape)
+        y, saved = forward.y, forward.saved
+        assert_close(y.permute(0, 3, 1, 2).double(), expected.detach())
+        s, s_hat = saved[:2]
+        assert s.max() <= 1 / (kappa(8) * grid.scale)
+        assert s[0, 0] == pytest.approx(1 / (kappa(8) * (grid.scale * 255 / 16)), rel=1e-3)
+        assert (s_hat > 0).all()
+        g_grid = grid_of(float(g_NCHW.min()), float(g_NCHW.max()), has_integer_zero=True)
+        g_codes = g_grid.quantize(g_NCHW.permute(0, 2, 3, 1).contiguous(), None)
+        found = arithmetic.range_evonorm_backward(
+            codes, grid, *parameters[:2], shape, saved, Quantized(g_codes, g_grid)
+        )
+        wanted = torch.autograd.grad(
+            expected, exact, g_grid.dequantize(g_codes).permute(0, 3, 1, 2).double()
+        )
+        gradients = [found.x.permute(0, 3, 1, 2), found.v, found.gamma, found.beta]
+        for gradient, expected_gradient in zip(gradients, wanted, strict=True):
+            assert_close(gradient.double(), expected_gradient, least_scale=1.0)
+
+
+def test_a_channel_of_one_code_leaves_the_scales_of_the_others():
+    x_NCHW = with_flat_groups()
+    x_NCHW[:, 3] = 1.0
+    grid = grid_of(-6.0, 6.5, has_integer_zero=True)
+    codes = grid.quantize(x_NCHW.permute(0, 2, 3, 1).contiguous(), None)
+    gamma, beta, g = torch.ones(16), torch.zeros(16), normal(4, 8, 8, 16, seed=4)
+    g_grid = grid_of(float(g.min()), float(g.max()), has_integer_zero=True)
+    for arithmetic in (INT8, REFERENCE):
+        forward = arithmetic.range_batch_norm(codes, grid, gamma, beta)
+        s, s_hat = forward.saved[1:3]
+        assert int(s.argmax()) == 3
+        assert s[3] == pytest.approx(1 / (kappa(16) * grid.scale), rel=1e-3)
+        assert (s_hat[:3] > 0.5 * s[:3]).all()
+        found = arithmetic.range_batch_norm_backward(
+            codes, grid, gamma, beta, forward.saved, Quantized(g_grid.quantize(g, None), g_grid)
+        )
+        assert found.x.abs().max() < 100
 
 
 @pytest.mark.parametrize("shape_NCHW", [(4, 16, 8, 8), (3, 5, 7, 5), (2, 64, 1, 1)])

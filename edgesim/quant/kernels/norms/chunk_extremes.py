@@ -38,6 +38,7 @@ _MOST_LANES = 128  # of a row: its state stays in the first-level cache
 _MOST_PIXELS = 256  # that 8 bits can tell apart
 _LOW_BYTE = np.uint16(255)
 _NO_LOW, _NO_HIGH = np.uint16(0xFFFF), np.uint16(0)
+_LEAST_SHARE = np.float32(16)  # of the range of a group: R is no less than a 16th
 _NO_LOWEST = (256 << CODE_SHIFT) - 1
 
 
@@ -70,6 +71,24 @@ def chunk_extremes(codes_NPC: UInt8, groups: int, chunks: int) -> Extremes:
     highest = np.empty((N, groups, chunks), np.int64)
     write_chunk_extremes(codes_NPC, lowest, highest)
     return Extremes(lowest, highest)
+
+
+@njit(nogil=True, cache=True)
+def mean_range(lowest_J: Int64, highest_J: Int64) -> tuple[np.float32, bool]:
+    """R of a group in codes, and whether it is the mean of the chunks' ranges.
+
+    If not, it is the least that counts (docs/decisions/62-least-range.md).
+    """
+    J, total = len(lowest_J), 0
+    lowest, highest = lowest_J[0] >> CODE_SHIFT, highest_J[0] >> CODE_SHIFT
+    for j in range(J):
+        low, high = lowest_J[j] >> CODE_SHIFT, highest_J[j] >> CODE_SHIFT
+        total += high - low
+        lowest, highest = min(lowest, low), max(highest, high)
+    of_all = highest - lowest
+    least = max(np.float32(of_all) / _LEAST_SHARE, np.float32(1))
+    R = max(np.float32(total) * np.float32(1 / J), least)
+    return R, total >= J and total * 16 >= of_all * J
 
 
 @njit(nogil=True, cache=True)

@@ -29,10 +29,10 @@ from edgesim.quant.kernels.arrays import Codes, Float32, Int32, Int64, UInt8
 from edgesim.quant.kernels.checks import require
 from edgesim.quant.kernels.intrinsics import larger
 from edgesim.quant.kernels.norms.chunk_extremes import (
-    CODE_SHIFT,
     PIXEL_MASK,
     Extremes,
     chunk_extremes,
+    mean_range,
     pixels_of_a_row,
 )
 from edgesim.quant.kernels.rounding.quantize import (
@@ -109,7 +109,7 @@ def batch_moments(codes_NHWC: UInt8, grid: Float32, settings: Settings) -> Momen
     entries = codes_NHWC.size // C
     extremes = _extremes(codes_NHWC, settings.chunks)
     mean, s = np.empty(C, np.float32), np.empty(C, np.float32)
-    constants = np.array([1 / settings.chunks, settings.kappa, settings.epsilon], np.float32)
+    constants = np.array([settings.kappa, settings.epsilon], np.float32)
     _moments(sums, entries, extremes.lowest[0], extremes.highest[0], grid, constants, mean, s)
     return given_moments(mean, s)
 
@@ -251,13 +251,11 @@ def _moments(
     s: Float32,
 ) -> None:
     scale, z = grid[0], np.int64(grid[1])
-    chunk_share, kappa, epsilon = constants[0], constants[1], constants[2]
+    kappa, epsilon = constants[0], constants[1]
     for c in range(len(sums)):
         mean[c] = np.float32((sums[c] - z * entries) / entries) * scale
-        range_sum = 0
-        for j in range(lowest_CJ.shape[1]):
-            range_sum += (highest_CJ[c, j] >> CODE_SHIFT) - (lowest_CJ[c, j] >> CODE_SHIFT)
-        s[c] = _ONE / (((np.float32(range_sum) * chunk_share) * scale) * kappa + epsilon)
+        R = mean_range(lowest_CJ[c], highest_CJ[c])[0] * scale
+        s[c] = _ONE / (R * kappa + epsilon)
 
 
 @njit(nogil=True, cache=True)
@@ -344,8 +342,13 @@ def _write(
 def _add_range_gradients(
     g_R_C: Float64, lowest_CJ: Int64, highest_CJ: Int64, g_x_PC: Float32
 ) -> None:
-    """Add the gradient of each chunk's range to its maximum, and subtract it from its minimum."""
+    """Add the gradient of each chunk's range to its maximum, and subtract it from its minimum.
+
+    The least R does not depend on x.
+    """
     for c in range(len(g_R_C)):
+        if not mean_range(lowest_CJ[c], highest_CJ[c])[1]:
+            continue
         g_R = np.float32(g_R_C[c])
         for j in range(lowest_CJ.shape[1]):
             g_x_PC[(highest_CJ[c, j] & PIXEL_MASK) ^ PIXEL_MASK, c] += g_R

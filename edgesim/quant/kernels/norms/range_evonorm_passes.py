@@ -18,9 +18,9 @@ from edgesim.quant.kernels.arrays import Codes, Float32, Int64
 from edgesim.quant.kernels.intrinsics import larger, smaller
 from edgesim.quant.kernels.norms.chunk_extremes import (
     CHANNEL_SHIFT,
-    CODE_SHIFT,
     PIXEL_MASK,
     PLACE_MASK,
+    mean_range,
 )
 
 Float64 = NDArray[np.float64]
@@ -72,15 +72,11 @@ def write_scales(
     s_NG: Float32,
 ) -> None:
     """Write s of the extremes of the chunks."""
-    N, G, J = lowest_NGJ.shape
-    scale, chunk_share = grid[0], np.float32(1 / J)
+    N, G, _ = lowest_NGJ.shape
+    scale = grid[0]
     for n in range(N):
         for g in range(G):
-            range_sum = 0
-            for j in range(J):
-                range_sum += highest_NGJ[n, g, j] >> CODE_SHIFT
-                range_sum -= lowest_NGJ[n, g, j] >> CODE_SHIFT
-            R = (np.float32(range_sum) * chunk_share) * scale
+            R = mean_range(lowest_NGJ[n, g], highest_NGJ[n, g])[0] * scale
             s_NG[n, g] = _ONE / (R * kappa + epsilon)
 
 
@@ -242,10 +238,15 @@ def _add_parameter_gradients(
 def add_range_gradients(
     g_R_NG: Float64, lowest_NGJ: Int64, highest_NGJ: Int64, g_x_NL: Float32, C: int
 ) -> None:
-    """Add the gradient of each chunk's range to its maximum, and subtract it from its minimum."""
+    """Add the gradient of each chunk's range to its maximum, and subtract it from its minimum.
+
+    The least R does not depend on x.
+    """
     N, G, J = lowest_NGJ.shape
     for n in range(N):
         for g in range(G):
+            if not mean_range(lowest_NGJ[n, g], highest_NGJ[n, g])[1]:
+                continue
             g_R, first = np.float32(g_R_NG[n, g]), g * (C // G)
             for j in range(J):
                 place = (highest_NGJ[n, g, j] & PLACE_MASK) ^ PLACE_MASK
