@@ -1,9 +1,9 @@
 """Both passes of EvoNorm-S0 in fp32: edgesim's kernel against plain and compiled torch.
 
 The sizes are those of a ResNet-20 on images of CIFAR-10 in batches of 32. "plain" is the formula in
-torch operations, "compiled" the same through torch.compile, which needs a C++ compiler. There is one
-thread; all take turns, and the least processor time of each counts. GB/s are edgesim's, of the 28
-bytes that it moves for an entry.
+torch operations, "compiled" the same through torch.compile, which needs a C++ compiler. One
+thread; all take turns, and the least processor time of each counts. GB/s are those of the 28
+bytes that edgesim moves for an entry.
 """
 
 from __future__ import annotations
