@@ -86,8 +86,9 @@ def carried(fleet, envelope):
     return edge, share * vector, share * message.push_weight
 
 
-@pytest.mark.parametrize("compressor", COMPRESSORS, ids=str)
-@pytest.mark.parametrize("kind", [Choco, ChocoNumerator])
+@pytest.mark.parametrize(
+    ("kind", "compressor"), each_once([Choco, ChocoNumerator], COMPRESSORS), ids=str
+)
 def test_choco_receivers_hold_bit_equal_public_copies(kind, compressor):
     rng = np.random.default_rng(1)
     n = 5
