@@ -10,14 +10,18 @@ import pytest
 import torch
 from hypothesis import Phase, settings
 from rich.console import Console
+from thorough import examples
 
 # Examples are the same in every run: a failure seen once can be seen again. No deadline: machines
 # that run tests are noisy, and no test may assert a time.
-settings.register_profile("edgesim", derandomize=True, deadline=None)
+settings.register_profile(
+    "edgesim", derandomize=True, deadline=None, max_examples=examples(100, 40)
+)
 # For `make mutants`, which wants to know that a test fails, not by which smallest example.
 settings.register_profile(
     "mutants",
     settings.get_profile("edgesim"),
+    max_examples=100,
     phases=(Phase.explicit, Phase.generate),
     report_multiple_bugs=False,
 )

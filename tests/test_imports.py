@@ -39,8 +39,9 @@ COMMANDS = {
     "list models": ("torch", "numpy", "networkx", "pyarrow", *ALWAYS_FORBIDDEN),
     "list algorithms": ("torch", "numpy", "networkx", "pyarrow", *ALWAYS_FORBIDDEN),
     "validate quickstart": ("numba", "pyarrow", "torch._dynamo", *ALWAYS_FORBIDDEN),
-    "run quickstart --inline --set training.epochs=1 --out {out}": (
-        *("numba", "torch._dynamo"),
+    "run quickstart --inline --set fleet.devices=4 --set training.epochs=1 "
+    "--set data.train_samples=80 --set evaluation.samples=10 --out {out}": (
+        *("numba", "torch._dynamo", "torch._inductor", "sympy"),
         *(name for name in ALWAYS_FORBIDDEN if name != "pandas"),  # pyarrow imports it for tables
     ),
 }

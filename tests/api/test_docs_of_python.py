@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from thorough import thorough_only
 
 from edgesim.sweeps.run import check_cells, read_sweep
 
@@ -21,7 +22,14 @@ BLOCKS = {
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # MLflow's own use of SQLAlchemy
-@pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)
+@pytest.mark.parametrize(
+    "block",
+    [
+        # A sweep starts processes; tests/sweeps sweeps the same scenario.
+        pytest.param(text, id=name, marks=thorough_only if "edgesim.sweep(" in text else ())
+        for name, text in BLOCKS.items()
+    ],
+)
 def test_an_example_runs(block, tmp_path, monkeypatch):
     for sink, package in SINKS.items():
         if sink in block:

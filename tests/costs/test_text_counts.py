@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pytest
 import torch
 
@@ -13,7 +15,9 @@ from edgesim.models.own import OwnModelKind, build_own_model
 from edgesim.scenario.files import scenario_of
 from edgesim.study.notices import listed
 
-pytest.importorskip("transformers", reason="pip install 'edgesim[text]'")
+pytestmark = pytest.mark.skipif(
+    find_spec("transformers") is None, reason="pip install 'edgesim[text]'"
+)
 
 N, T, L, D, H, F, V, K = 3, 8, 2, 16, 2, 24, 40, 4  # samples, tokens, blocks, width, heads, ...
 SCENARIO = {

@@ -235,7 +235,7 @@ def prepared(datasets, stem, *overrides):
 SMALL = [stem for stem in FILES if stem[5:7] in ("2a", "2b", "3_")]
 
 
-@pytest.mark.parametrize("stem", some(SMALL, 4))
+@pytest.mark.parametrize("stem", some(SMALL, 2))
 def test_each_small_model_trains_for_two_rounds(datasets, tmp_path, stem):
     fewer = ("fleet.devices=4",) if stem.startswith("table2b") else ()  # 16 take longer
     trained_for_two_rounds(prepared(datasets, stem, *fewer), tmp_path)

@@ -17,15 +17,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch._dynamo
 from torch import distributed as dist
 from torch import multiprocessing as mp
 from torch import nn
 
 import edgesim
-
-# As torch._dynamo, which optimizers import at their first step: once, before the processes part.
-import edgesim.distributed.around
 from edgesim.compression.compressors import Identity
 from edgesim.compression.wire import Message, encode
 from edgesim.distributed.peers import Peers
@@ -193,4 +189,9 @@ def work(rank, folder):
 
 
 if __name__ == "__main__":
+    # What gossip and the first step of an optimizer import: once, before the processes part.
+    import torch._dynamo
+
+    import edgesim.distributed.around
+
     mp.start_processes(work, args=(Path(sys.argv[1]),), nprocs=NUM_PROCESSES, start_method="fork")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 
 import pandas as pd
 import pytest
@@ -15,7 +16,9 @@ from edgesim.assembly.build import PLAIN
 from edgesim.data.torchvision_compat import torchvision_datasets
 from edgesim.errors import ScenarioError
 
-pytest.importorskip("transformers", reason="pip install 'edgesim[text]'")
+pytestmark = pytest.mark.skipif(
+    find_spec("transformers") is None, reason="pip install 'edgesim[text]'"
+)
 
 PRECISIONS = ["fp32", "int8"]
 

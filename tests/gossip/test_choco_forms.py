@@ -372,13 +372,13 @@ def follow(algorithm, X, gradient, events):
 DETERMINISTIC = [each for each in COMPRESSORS if not isinstance(each, RandomK | QSGD)]
 
 
-@pytest.mark.parametrize("compressor", DETERMINISTIC, ids=str)
+@pytest.mark.parametrize("compressor", some(DETERMINISTIC, 5), ids=str)
 def test_the_forms_are_one_where_weights_are_doubly_stochastic(compressor):
     """In lockstep u stays 1, so both forms and both storages have the same iterates."""
     n = 8
     W = (np.eye(n) + np.roll(np.eye(n), 1, axis=0) + np.roll(np.eye(n), 3, axis=0)) / 3
     X, gradient = problem(n, 6)
-    events = lockstep(W, 30, silent={3, 4, 11})
+    events = lockstep(W, 20, silent={3, 4, 11})
     ends = [
         follow(kind(averaging_rate=0.2, compressor=compressor, layout=LAYOUT), X, gradient, events)
         for kind in (Choco, ChocoNumerator, FixedGraphChoco)
@@ -404,10 +404,10 @@ def test_on_an_irregular_digraph_the_forms_differ_until_push_weights_settle():
 
 def test_the_model_form_agrees_where_the_numerator_form_stalls():
     """Consensus alone, at free pace: each device's model against the mean of the starts."""
-    n = 6
+    n = 4
     X = problem(n, 8)[0]
     mean = X.mean(axis=0)
-    events = oracle.free_events(n, 220, np.random.default_rng(8))
+    events = oracle.free_events(n, 140, np.random.default_rng(8))
     errors = {}
     for form, kind in FORMS.items():
         compressor = TopK(keep=0.5, values="fp64")
@@ -416,5 +416,5 @@ def test_the_model_form_agrees_where_the_numerator_form_stalls():
         for event in events:
             fleet.follow(event)
         errors[form] = np.abs(fleet.X / fleet.u[:, None] - mean).max()
-    assert errors["model"] < 1e-5
-    assert errors["numerator"] > 1e-2
+    assert errors["model"] < 5e-4
+    assert errors["numerator"] > 5e-2

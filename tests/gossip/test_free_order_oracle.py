@@ -11,6 +11,7 @@ import pytest
 from fleet_of_algorithms import AlgorithmFleet
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import examples
 
 from edgesim.compression import Identity, TopK, decode
 from edgesim.gossip import ChocoNumerator, Dcd, DeepSqueeze, GradientPush, OutEdge, Share
@@ -97,7 +98,7 @@ def free_run(n, seed):
     return oracle.free_order(n, ROUNDS, rng, random_digraphs(n, rng))
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20, 10))
 @given(SCHEDULES)
 def test_published_choco_in_free_order_equals_the_event_recursion(case):
     n, seed, keep = case
@@ -113,7 +114,7 @@ def test_published_choco_in_free_order_equals_the_event_recursion(case):
             assert h.equal(ours.states[i].received[j, None])
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20, 10))
 @given(SCHEDULES)
 def test_deep_squeeze_in_free_order_equals_the_event_recursion(case):
     n, seed, keep = case
@@ -126,7 +127,7 @@ def test_deep_squeeze_in_free_order_equals_the_event_recursion(case):
     check(events, ours, oracle.deep_squeeze(oracle.Fleet(X, gradient, GAMMA), events, eta, C))
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20, 10))
 @given(SCHEDULES)
 def test_gradient_push_in_free_order_equals_the_event_recursion(case):
     n, seed, _ = case

@@ -9,7 +9,7 @@ import pytest
 from fleet_of_algorithms import AlgorithmFleet
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from thorough import each_once
+from thorough import each_once, examples
 
 from edgesim.compression import (
     QSGD,
@@ -46,7 +46,7 @@ def make(kind, compressor):
     return kind(averaging_rate=ETA, compressor=compressor, layout=LAYOUT)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20, 12))
 @given(
     st.integers(2, 7),
     st.integers(0, 10_000),
@@ -58,28 +58,22 @@ def test_mass_is_conserved_with_messages_in_flight(n, seed, compressor, kind):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, D))
     fleet = AlgorithmFleet(make(kind, compressor), X, np.eye(n), LAYOUT)
-    in_flight: list[tuple[bytes, np.ndarray, float]] = []
+    in_flight: list[tuple[bytes, tuple[int, int], np.ndarray, float]] = []
     for _ in range(20):
         envelopes = fleet.send(oracle.random_weights(n, rng))
-        in_flight += [(envelope, *carried_mass(fleet, envelope)) for envelope in envelopes]
+        in_flight += [(envelope, *carried(fleet, envelope)) for envelope in envelopes]
         # Each edge keeps its order, as hosts see to; edges are delayed at random.
-        stuck = {m: rng.random() < 0.5 for m in {edge_of(entry[0]) for entry in in_flight}}
-        arriving = [entry for entry in in_flight if not stuck[edge_of(entry[0])]]
-        in_flight = [entry for entry in in_flight if stuck[edge_of(entry[0])]]
-        fleet.absorb([envelope for envelope, _, _ in arriving])
-        x_total = fleet.X.sum(0) + sum((mass for _, mass, _ in in_flight), np.zeros(D))
-        u_total = fleet.u.sum() + sum(u for _, _, u in in_flight)
+        stuck = {edge: rng.random() < 0.5 for edge in {edge for _, edge, _, _ in in_flight}}
+        fleet.absorb([envelope for envelope, edge, _, _ in in_flight if not stuck[edge]])
+        in_flight = [entry for entry in in_flight if stuck[entry[1]]]
+        x_total = fleet.X.sum(0) + sum((mass for _, _, mass, _ in in_flight), np.zeros(D))
+        u_total = fleet.u.sum() + sum(u for *_, u in in_flight)
         np.testing.assert_allclose(x_total, X.sum(0), rtol=0, atol=1e-12)
         assert u_total == pytest.approx(n, abs=1e-12)
 
 
-def edge_of(envelope):
-    message = decode(envelope, LAYOUT)
-    return message.sender, message.receiver
-
-
-def carried_mass(fleet, envelope):
-    """What the receiver will add: eta w h or eta w u h for CHOCO, eta w content for the others."""
+def carried(fleet, envelope):
+    """Edge, and what the receiver will add: eta w h or eta w u h for CHOCO, else eta w content."""
     message = decode(envelope, LAYOUT)
     if fleet.algorithm.name == "choco":
         vector = fleet.states[message.sender].sent[message.receiver, None].numpy().copy()
@@ -88,11 +82,13 @@ def carried_mass(fleet, envelope):
     share = ETA * message.weight
     if isinstance(fleet.algorithm, Choco):
         vector *= message.push_weight
-    return share * vector, share * message.push_weight
+    edge = message.sender, message.receiver
+    return edge, share * vector, share * message.push_weight
 
 
-@pytest.mark.parametrize("compressor", COMPRESSORS, ids=str)
-@pytest.mark.parametrize("kind", [Choco, ChocoNumerator])
+@pytest.mark.parametrize(
+    ("kind", "compressor"), each_once([Choco, ChocoNumerator], COMPRESSORS), ids=str
+)
 def test_choco_receivers_hold_bit_equal_public_copies(kind, compressor):
     rng = np.random.default_rng(1)
     n = 5
@@ -141,7 +137,7 @@ def test_push_weights_stay_one_on_regular_graphs_and_always_sum_to_the_devices(k
     irregular = oracle.random_weights(n, np.random.default_rng(2), probability=0.3)
     for W, is_regular in ((regular, True), (irregular, False)):
         fleet = AlgorithmFleet(make(kind, Identity(values="fp64")), X, W, LAYOUT)
-        for _ in range(100):
+        for _ in range(40):
             fleet.absorb(fleet.send(W))
             assert fleet.u.sum() == pytest.approx(n, abs=1e-12)
             if is_regular:

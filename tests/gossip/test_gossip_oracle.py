@@ -9,6 +9,7 @@ import pytest
 from fleet_of_algorithms import AlgorithmFleet
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import examples
 
 from edgesim.compression import Identity, MinMaxUInt8, TopK
 from edgesim.gossip import (
@@ -73,7 +74,7 @@ def assert_follows(fleet, Ws, gradient, expected):
 SCHEDULES = st.tuples(st.integers(2, 8), st.integers(0, 10_000), st.sampled_from([None, 0.3, 0.05]))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25, 10))
 @given(SCHEDULES)
 def test_published_choco_on_changing_digraphs_equals_the_dense_recursion(case):
     n, seed, keep = case
@@ -91,7 +92,7 @@ def test_published_choco_on_changing_digraphs_equals_the_dense_recursion(case):
             np.testing.assert_allclose(h.numpy(), H_want[i, j], rtol=0, atol=TOLERANCE)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25, 10))
 @given(SCHEDULES)
 def test_deep_squeeze_on_changing_digraphs_equals_the_dense_recursion(case):
     n, seed, keep = case
@@ -108,7 +109,7 @@ def test_deep_squeeze_on_changing_digraphs_equals_the_dense_recursion(case):
     np.testing.assert_allclose(deltas, delta_want, rtol=0, atol=TOLERANCE)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25, 10))
 @given(SCHEDULES)
 def test_gradient_push_on_changing_digraphs_equals_the_dense_recursion(case):
     n, seed, _ = case

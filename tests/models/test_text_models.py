@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pytest
 import torch
 from torch import nn
@@ -17,7 +19,9 @@ from edgesim.quant.backends import make_backend
 from edgesim.quant.layers import name_layers_, seed_rounding_
 from edgesim.quant.settings import QuantizationSettings
 
-transformers = pytest.importorskip("transformers", reason="pip install 'edgesim[text]'")
+pytestmark = pytest.mark.skipif(
+    find_spec("transformers") is None, reason="pip install 'edgesim[text]'"
+)
 
 TINY = {"vocabulary": 50, "layers": 2, "width": 16, "heads": 2, "hidden": 24, "positions": 12}
 KINDS = ["distilbert", "bert"]
@@ -45,6 +49,8 @@ def rows(num_samples=3, length=8, seed=0):
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     """A tiny encoder of each kind, as `save_pretrained` leaves it."""
+    import transformers  # takes a second, so only if its tests run
+
     sizes = {
         "distilbert": {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24},
         "bert": {
@@ -112,6 +118,8 @@ def test_what_stands_behind_the_mask_has_no_influence():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_pretrained_weights_are_those_of_the_folder_and_others_are_random(folders, kind):
+    import transformers  # takes a second, so only if its tests run
+
     theirs = transformers.AutoModel.from_pretrained(folders[kind]).state_dict()
     for pretrained in (True, False):
         torch.manual_seed(2)

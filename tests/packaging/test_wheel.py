@@ -15,6 +15,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from thorough import thorough_only
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ("fleet.devices=4", "training.rounds=4", "data.train_samples=80", "evaluation.samples=40")
@@ -87,6 +88,7 @@ def test_the_wheel_has_every_file_of_the_packages_and_every_shipped_scenario(whe
     assert wanted <= set(ZipFile(wheel).namelist())
 
 
+@thorough_only  # of all commands; the next test starts one of them
 def test_outside_the_repository_scenarios_are_found_copied_checked_and_trained(
     environment, tmp_path
 ):

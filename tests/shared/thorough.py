@@ -17,6 +17,11 @@ THOROUGH = os.environ.get("EDGESIM_TESTS") == "thorough"
 thorough_only = pytest.mark.skipif(not THOROUGH, reason="of `make thorough`")
 
 
+def examples(many: int, few: int) -> int:
+    """Number of hypothesis's examples: so few; as many in a thorough run."""
+    return many if THOROUGH else few
+
+
 def some(cases: Iterable[Case], few: int) -> list[Case]:
     """So many of the cases, evenly spread and with the first; all in a thorough run."""
     every = list(cases)
