@@ -37,7 +37,7 @@ FREE = (  # steps that take longer than messages
 )
 STAR = "topology={kind: star}"
 RANDOM = "topology={kind: erdos_renyi, probability: 0.4}"
-STILL = ("training={rounds: 100, optimizer: {lr: 1.0e-30}}", "model.norm=group")
+STILL = ("training={rounds: 150, optimizer: {lr: 1.0e-30}}", "model.norm=group")
 QUICK = "compressor: {kind: top_k, keep: 0.3}, averaging_rate: 0.5"
 
 
@@ -108,14 +108,10 @@ def away_from_start(folder, algorithm, *settings):
     return [np.linalg.norm(end["x"] / end["u"] - x_0) / np.linalg.norm(x_0) for end in ends]
 
 
-@pytest.mark.parametrize(
-    ("settings", "most"),
-    [((FREE,), 5e-4), (("training.rounds=40",), 2e-5)],
-    ids=["free", "lockstep"],
-)
-def test_models_that_learn_nothing_come_back_to_where_they_began(tmp_path, settings, most):
+@pytest.mark.parametrize("settings", [(FREE,), ("training.rounds=40",)], ids=["free", "lockstep"])
+def test_models_that_learn_nothing_come_back_to_where_they_began(tmp_path, settings):
     """On an irregular digraph, from equal starts, with a learning rate of 1e-30, in float32."""
-    assert max(away_from_start(tmp_path, "choco", *settings)) < most
+    assert max(away_from_start(tmp_path, "choco", *settings)) < 2e-5
 
 
 def test_in_the_published_form_models_that_learn_nothing_drift_away(tmp_path):
