@@ -1,7 +1,7 @@
 """A running fleet as Prometheus and a browser see it.
 
-In `make test`, test_ray_metrics.py sees what Ray is told, test_dashboards.py that panels ask for it,
-and test_own_ray.py the names of actors.
+In `make test`, test_ray_metrics.py sees what Ray is told, test_dashboards.py that panels ask for
+it, and test_own_ray.py the names of actors.
 """
 
 from __future__ import annotations
