@@ -1,4 +1,8 @@
-"""A running fleet as Prometheus and a browser see it."""
+"""A running fleet as Prometheus and a browser see it.
+
+In `make test`, test_ray_metrics.py sees what Ray is told, test_dashboards.py that panels ask for
+it, and test_own_ray.py the names of actors.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +25,14 @@ import pytest
 import yaml
 from process_trees import actors_below
 from test_dashboards import DASHBOARDS, queries_of_panels
+from thorough import thorough_only
 
 from edgesim.fleet.on_ray.access import Access, choose, show_in_browser
 
 WATCHED = Path(__file__).with_name("watched.yaml")
 NAMES = ["gateway", "attic", "cellar", "barn"]
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]  # the limits only end tests that hang
+# The limits only end tests that hang.
+pytestmark = [thorough_only, pytest.mark.ray, pytest.mark.timeout(400)]
 
 
 def wait_for(condition: Callable[[], object], process: subprocess.Popen[bytes]) -> None:

@@ -101,7 +101,7 @@ def test_those_who_leave_hand_over_and_are_not_heard_of_again(tmp_path):
 
 def test_a_battery_lasts_to_its_end_and_not_beyond(tmp_path):
     """What was drawn stays within it, but for less than the rounds until it could leave again."""
-    for number, rounds_of_battery in enumerate((7.5, 9.5, 11.5)):
+    for number, rounds_of_battery in enumerate(some([7.5, 9.5, 11.5], 1)):
         devices = fleet(None, rounds_of_battery, None, None)
         run = train(tmp_path, f"run{number}", *STILL, devices, inline=True)
         rounds = pd.read_parquet(run.path / "rounds.parquet")

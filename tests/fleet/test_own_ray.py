@@ -32,14 +32,17 @@ from process_trees import (
 )
 from rich.console import Console
 from small_fleets import assert_same_bits, train
+from thorough import THOROUGH
 
 from edgesim.cli.answers import result_table
 from edgesim.fleet.on_ray import own_ray
 from edgesim.fleet.on_ray.workers import folder_of_session
 from edgesim.fleet.run import resume_run
 
+NAMES = ["gateway", "attic", "cellar", "barn"]
 LONG = (
-    "training.rounds=60",
+    f"training.rounds={60 if THOROUGH else 30}",
+    f"fleet.devices=[{{profile: raspberry-pi-4b, names: [{', '.join(NAMES)}]}}]",
     "recovery.checkpoint_every_rounds=2",
     "evaluation.every_rounds=30",
     "fleet.devices_per_actor=2",
@@ -110,7 +113,8 @@ def test_a_ray_of_our_own_is_closed_to_others_and_leaves_nothing_however_its_run
     """A run whose driver is killed goes on, is interrupted, goes on again, and has the same bits.
 
     It goes on in the end with the Ray of this process. What is left where all processes are killed
-    at once is held by test_private_folder.py.
+    at once is held by test_private_folder.py. In `make test` it is not interrupted: test_run.py
+    interrupts one on the Ray of this process.
     """
     calm = train(tmp_path, "calm", *LONG, inline=True)
     scenario, run = tmp_path / "scenario.yaml", tmp_path / "run"
@@ -123,7 +127,12 @@ def test_a_ray_of_our_own_is_closed_to_others_and_leaves_nothing_however_its_run
         actor.suspend()  # so that the run does not end meanwhile
     check_doors(processes)
     check_folder(folder, tmp_path / "home")
-    check_token(first, folder)
+    url, token = check_token(first, folder)
+    check_names(url, token)
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(common))
+    with folder_of_session(Console(file=io.StringIO())) as mine:
+        assert set(common.iterdir()) == {folder, mine}, "nothing of a living run is removed"
     for actor in actors:
         actor.resume()
     first.kill()
@@ -131,28 +140,29 @@ def test_a_ray_of_our_own_is_closed_to_others_and_leaves_nothing_however_its_run
     wait_for(lambda: not alive(processes), None)
     wait_for(lambda: list(common.iterdir()) == [], None)
 
+    if THOROUGH:
+        interrupt_once_more(run, common, start)
+    with (tmp_path / "log").open("w") as log:
+        resumed = resume_run(run, console=Console(file=log))
+    assert_same_bits(calm, resumed)
+    summary = json.loads((run / "summary.json").read_text())
+    resumes = 2 if THOROUGH else 1
+    assert (summary["resumes"], summary["actor_restarts"]) == (resumes, 0)
+    assert dict(result_table(summary, "").rows)["times resumed"] == str(resumes)
+
+
+def interrupt_once_more(run: Path, common: Path, start: Start) -> None:
+    """The run goes on with a Ray of its own, and all that is left of it are its own files."""
     newest = max(int(path.stem.rpartition("-")[2]) for path in run.glob("checkpoints/*/*.ckpt"))
     second = start("resume", run, "--no-dashboard")
     wait_until_round(run, newest + 4, second)
-    (folder,) = common.iterdir()
-    monkeypatch.delenv("RAY_TMPDIR", raising=False)
-    monkeypatch.setattr(tempfile, "tempdir", str(common))
-    with folder_of_session(Console(file=io.StringIO())) as mine:
-        assert set(common.iterdir()) == {folder, mine}, "nothing of a living run is removed"
     os.killpg(second.pid, signal.SIGINT)
     output, _ = second.communicate(timeout=250)
     assert second.returncode == 130, output
     assert "Traceback" not in output
     assert "go on with: edgesim resume" in output
-    wait_for(lambda: not marked(str(tmp_path)), None)
+    wait_for(lambda: not marked(str(run.parent)), None)
     assert list(common.iterdir()) == []
-
-    with (tmp_path / "log").open("w") as log:
-        resumed = resume_run(run, console=Console(file=log))
-    assert_same_bits(calm, resumed)
-    summary = json.loads((run / "summary.json").read_text())
-    assert (summary["resumes"], summary["actor_restarts"]) == (2, 0)
-    assert dict(result_table(summary, "").rows)["times resumed"] == "2"
 
 
 def check_doors(processes: list[psutil.Process]) -> None:
@@ -176,8 +186,8 @@ def check_folder(folder: Path, home: Path) -> None:
     assert longest <= 107
 
 
-def check_token(driver: subprocess.Popen[str], folder: Path) -> None:
-    """Whoever reaches the dashboard learns nothing without the token of this run."""
+def check_token(driver: subprocess.Popen[str], folder: Path) -> tuple[str, str]:
+    """Whoever reaches the dashboard learns nothing without the token of this run; both of them."""
     assert driver.stdout is not None
     url = next(found for line in driver.stdout if (found := re.search(r"http://[\w.:]+", line)))
     token = (folder / "token").read_text()
@@ -193,6 +203,21 @@ def check_token(driver: subprocess.Popen[str], folder: Path) -> None:
             answers[known] = error.code
             error.close()
     assert answers == {None: 401, "0" * 64: 403, token: 200}
+    return url[0], token
+
+
+def check_names(url: str, token: str) -> None:
+    """On the dashboard, actors have the names of their devices."""
+    headers = {"Authorization": f"Bearer {token}"}
+    request = urllib.request.Request(f"{url}/logical/actors", headers=headers)
+    wanted = [f"devices-{i}-{i + 1} ({NAMES[i]}, {NAMES[i + 1]})" for i in (0, 2)]
+
+    def are_there() -> bool:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            actors = json.load(answer)["data"]["actors"].values()
+        return sorted(actor["reprName"] for actor in actors) == wanted
+
+    wait_for(are_there, None)
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
+import pytest
+from rich.console import Console
+
+from edgesim.assembly.preparation import prepare
 from edgesim.fleet.on_ray import metrics
-from edgesim.fleet.on_ray.metrics import RayMetrics
+from edgesim.fleet.on_ray.metrics import PREFIX, RayMetrics
 from edgesim.fleet.recording.fleet_state import FleetFacts, FleetState
+from edgesim.fleet.run import run_scenario
 from edgesim.fleet.transport.progress import DeviceProgress
+from edgesim.results.metrics import (
+    DEVICE_METRICS,
+    EVALUATION_METRICS,
+    FLEET_METRICS,
+    WAITS_FOR,
+)
+from edgesim.scenario import load_scenario
+
+WATCHED = Path(__file__).parents[1] / "dashboards" / "watched.yaml"
 
 
 class Recorded:
@@ -66,3 +80,15 @@ def test_a_device_that_waits_no_more_has_a_zero(told):
     assert told["edgesim_waits_for", "run-1", "0", "1"] == 1
     ray.update(fleet())
     assert told["edgesim_waits_for", "run-1", "0", "1"] == 0
+
+
+def test_a_running_fleet_has_a_value_for_each_metric(told, tmp_path):
+    """The fleet that test_running_fleet.py watches; of devices in one process, none waits."""
+    settings = ("training={rounds: 1000, virtual_time_s: 0.02, optimizer: {lr: 0.05}}",)
+    scenario = load_scenario(WATCHED, ("model={name: small_cnn}", *settings))
+    sinks = [RayMetrics("run", 100)]
+    console = Console(quiet=True)
+    run_scenario(prepare(scenario), tmp_path / "run", inline=True, console=console, sinks=sinks)
+    every = {metric.name for metric in (*DEVICE_METRICS, *FLEET_METRICS, *EVALUATION_METRICS)}
+    found = {name.removeprefix(PREFIX) for name, *_ in told}
+    assert found - {WAITS_FOR.name} == every

@@ -10,16 +10,13 @@ import psutil
 import pytest
 from process_trees import actors_below, wait_until_round
 from small_fleets import assert_same_bits, train
+from thorough import thorough_only
 
 from edgesim.cli.answers import result_table
 from edgesim.fleet.on_ray.actor import RunDirectoryUnreachableError, _check_run_directory
 from edgesim.results.run_directory import RunDirectory
 
-OVERRIDES = (
-    "training.rounds=24",
-    "recovery.checkpoint_every_rounds=2",
-    "fleet.placement=by_node",  # one actor on each node
-)
+OVERRIDES = ("training.rounds=24", "recovery.checkpoint_every_rounds=2")
 
 # Ray takes a node for lost once this many checks in a row have failed: after 15 s unless told.
 NOTICES_QUICKLY = {
@@ -29,6 +26,39 @@ NOTICES_QUICKLY = {
 }
 
 
+def check_restarts(disturbed, caplog, number):
+    """So many actors were lost and started again; the log and the summary say so."""
+    losses = [r.getMessage() for r in caplog.records if "was lost" in r.getMessage()]
+    assert len(losses) == number
+    assert all(line.endswith("it goes on from its checkpoints") for line in losses)
+    assert all("\n" not in line for line in losses)
+    assert disturbed.summary["actor_restarts"] == number
+    assert dict(result_table(disturbed.summary, "").rows)["restarts of actors"] == str(number)
+
+
+@pytest.mark.ray
+def test_a_killed_actor_changes_no_bit(tmp_path, caplog, started_ray):
+    """Devices that miss one wait for it, so that the run can't end before."""
+    quiet = train(tmp_path, "quiet", *OVERRIDES, inline=True)
+    done = []
+
+    def disturb() -> None:
+        wait_until_round(tmp_path / "run", 4)
+        actors = actors_below(psutil.Process())
+        assert len(actors) == 2
+        actors[0].kill()
+        done.append("kill")
+
+    disturber = Thread(target=disturb, daemon=True)
+    disturber.start()
+    disturbed = train(tmp_path, "run", *OVERRIDES, "fleet.devices_per_actor=2")
+    disturber.join()
+    assert done == ["kill"]
+    check_restarts(disturbed, caplog, 1)
+    assert_same_bits(quiet, disturbed)
+
+
+@thorough_only
 @pytest.mark.ray
 def test_a_killed_actor_and_a_lost_node_change_no_bit(tmp_path, caplog, no_ray):
     """Devices that miss one wait for it, so that the run can't end before both faults happened.
@@ -65,16 +95,12 @@ def test_a_killed_actor_and_a_lost_node_change_no_bit(tmp_path, caplog, no_ray):
         cluster.wait_for_nodes()
         disturber = Thread(target=disturb, daemon=True)
         disturber.start()
-        disturbed = train(tmp_path, "run", *OVERRIDES, address=cluster.address)
+        one_each = "fleet.placement=by_node"
+        disturbed = train(tmp_path, "run", *OVERRIDES, one_each, address=cluster.address)
     finally:
         cluster.shutdown()
     assert done == ["kill", "remove"]
-    losses = [r.getMessage() for r in caplog.records if "was lost" in r.getMessage()]
-    assert len(losses) == 2
-    assert all(line.endswith("it goes on from its checkpoints") for line in losses)
-    assert all("\n" not in line for line in losses)
-    assert disturbed.summary["actor_restarts"] == 2
-    assert dict(result_table(disturbed.summary, "").rows)["restarts of actors"] == "2"
+    check_restarts(disturbed, caplog, 2)
     assert_same_bits(quiet, disturbed)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -11,8 +13,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from process_trees import wait_until_round
 from rich.console import Console
 from small_fleets import assert_same_bits, outcome, prepared, train
+from thorough import some
 
 from edgesim.assembly.build import PLAIN
 from edgesim.assembly.preparation import prepare
@@ -45,7 +49,7 @@ def test_packing_does_not_change_a_bit_in_8_bits(tmp_path, started_ray):
     """On the back end that the processor gives; the plain one is tested in test_eight_bit_fleet."""
     eight = ("model.precision=int8", "model.norm=range_evonorm", "training.rounds=3")
     inline = train(tmp_path, "inline", *eight, inline=True)
-    for per_actor in (1, 3):
+    for per_actor in some([3, 1], 1):
         packing = f"fleet.devices_per_actor={per_actor}"
         packed = train(tmp_path, f"packed-{per_actor}", *eight, packing)
         assert_same_bits(inline, packed)
@@ -220,6 +224,26 @@ def test_a_lost_actor_ends_the_run_with_its_name(tmp_path, started_ray):
         )
     assert killed.is_set()
     assert (tmp_path / "run" / "rounds.parquet").is_file(), "what was recorded stays"
+
+
+@pytest.mark.ray
+def test_an_interrupted_run_leaves_no_actor(tmp_path, started_ray, monkeypatch):
+    ray = pytest.importorskip("ray")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored
+
+    def interrupt():
+        wait_until_round(tmp_path / "run", 2)
+        assert ray.util.list_named_actors(all_namespaces=True)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    interrupter = threading.Thread(target=interrupt, daemon=True)
+    interrupter.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            train(tmp_path, "run", "training.rounds=100000")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ray.util.list_named_actors(all_namespaces=True) == []
 
 
 @pytest.mark.ray

@@ -22,9 +22,12 @@ NORMS = {
 }
 
 
+# Left to `make thorough`: of quickstart, trace and churn at free pace there are smaller runs here
+# (choco_directed_ring, choco_trace, churn, free_pace), and test_free_churn_runs.py has the parts.
 MARKS = {
     "quickstart": (thorough_only, pytest.mark.long),
-    "free_churn_and_batteries": pytest.mark.long,
+    "free_churn_and_batteries": (thorough_only, pytest.mark.long),
+    "trace": thorough_only,
 }
 
 
