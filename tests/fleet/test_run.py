@@ -240,7 +240,8 @@ def test_an_interrupted_run_leaves_no_actor(tmp_path, started_ray, monkeypatch):
     interrupter.start()
     try:
         with pytest.raises(KeyboardInterrupt):
-            train(tmp_path, "run", "training.rounds=100000")
+            often = "recovery.checkpoint_every_rounds=2"
+            train(tmp_path, "run", "training.rounds=100000", often)
     finally:
         signal.signal(signal.SIGINT, before)
     assert ray.util.list_named_actors(all_namespaces=True) == []
