@@ -237,10 +237,10 @@ def test_an_interrupted_run_leaves_no_actor(tmp_path, started_ray, monkeypatch):
         os.kill(os.getpid(), signal.SIGINT)
 
     interrupter = threading.Thread(target=interrupt, daemon=True)
+    often = "recovery.checkpoint_every_rounds=2"
     interrupter.start()
     try:
         with pytest.raises(KeyboardInterrupt):
-            often = "recovery.checkpoint_every_rounds=2"
             train(tmp_path, "run", "training.rounds=100000", often)
     finally:
         signal.signal(signal.SIGINT, before)
