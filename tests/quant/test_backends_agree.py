@@ -4,7 +4,7 @@ import numpy as np
 import plain_quantization as plain
 import pytest
 import torch
-from plain_range_norms import plain_range_evonorm
+from plain_range_norms import plain_range_batch_norm, plain_range_evonorm
 
 from edgesim.quant import autograd
 from edgesim.quant.affine import Quantized, grid_of, quantize_weight
@@ -262,23 +262,42 @@ def test_a_group_without_ranges_in_its_chunks_has_no_endless_scale(has_integer_z
             assert_close(gradient.double(), expected_gradient, least_scale=1.0)
 
 
-def test_a_channel_of_one_code_leaves_the_scales_of_the_others():
+@pytest.mark.parametrize("has_integer_zero", [True, False])
+def test_a_channel_of_one_code_leaves_the_scales_of_the_others(has_integer_zero):
     x_NCHW = with_flat_groups()
-    x_NCHW[:, 3] = 1.0
-    grid = grid_of(-6.0, 6.5, has_integer_zero=True)
+    x_NCHW[:, 3] = x_NCHW[:, 5] = 1.0
+    x_NCHW[0, 5, 0, 0] = 1.1  # one chunk has two codes
+    grid = grid_of(-6.0, 6.5, has_integer_zero=has_integer_zero)
     codes = grid.quantize(x_NCHW.permute(0, 2, 3, 1).contiguous(), None)
-    gamma, beta, g = torch.ones(16), torch.zeros(16), normal(4, 8, 8, 16, seed=4)
-    g_grid = grid_of(float(g.min()), float(g.max()), has_integer_zero=True)
-    for arithmetic in (INT8, REFERENCE):
+    gamma, beta = (1 + 0.3 * normal(16, seed=s) for s in (2, 3))
+    numbers = grid.dequantize(codes).permute(0, 3, 1, 2).double()
+    exact = [t.detach().double().requires_grad_() for t in (numbers, gamma, beta)]
+    g_NHWC = normal(4, 8, 8, 16, seed=4)
+    g_grid = grid_of(float(g_NHWC.min()), float(g_NHWC.max()), has_integer_zero=True)
+    g_codes = g_grid.quantize(g_NHWC, None)
+    arithmetics = [Reference(has_integer_zero=has_integer_zero)]
+    arithmetics += [INT8] if has_integer_zero else []
+    for arithmetic in arithmetics:
         forward = arithmetic.range_batch_norm(codes, grid, gamma, beta)
         s, s_hat = forward.saved[1:3]
         assert int(s.argmax()) == 3
         assert s[3] == pytest.approx(1 / (kappa(16) * grid.scale), rel=1e-3)
         assert (s_hat[:3] > 0.5 * s[:3]).all()
+
+        def quantize(s, arithmetic=arithmetic):
+            return arithmetic.requantize_whole(s.detach().float(), None)[0].double()
+
+        expected, _, scales = plain_range_batch_norm(*exact, quantize=quantize, step=grid.scale)
+        assert_close(s.double(), scales.detach())
+        assert_close(forward.y.permute(0, 3, 1, 2).double(), expected.detach())
         found = arithmetic.range_batch_norm_backward(
-            codes, grid, gamma, beta, forward.saved, Quantized(g_grid.quantize(g, None), g_grid)
+            codes, grid, gamma, beta, forward.saved, Quantized(g_codes.clone(), g_grid)
         )
-        assert found.x.abs().max() < 100
+        g_NCHW = g_grid.dequantize(g_codes).permute(0, 3, 1, 2).double()
+        wanted = torch.autograd.grad(expected, exact, g_NCHW)
+        gradients = [found.x.permute(0, 3, 1, 2), found.gamma, found.beta]
+        for gradient, expected_gradient in zip(gradients, wanted, strict=True):
+            assert_close(gradient.double(), expected_gradient, least_scale=1.0)
 
 
 @pytest.mark.parametrize("shape_NCHW", [(4, 16, 8, 8), (3, 5, 7, 5), (2, 64, 1, 1)])

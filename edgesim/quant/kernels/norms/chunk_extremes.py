@@ -38,7 +38,7 @@ _MOST_LANES = 128  # of a row: its state stays in the first-level cache
 _MOST_PIXELS = 256  # that 8 bits can tell apart
 _LOW_BYTE = np.uint16(255)
 _NO_LOW, _NO_HIGH = np.uint16(0xFFFF), np.uint16(0)
-_LEAST_SHARE = np.float32(16)  # of the range of a group: R is no less than a 16th
+_LEAST_SHARE = 16  # R is no less than a 16th of the range of a group
 _NO_LOWEST = (256 << CODE_SHIFT) - 1
 
 
@@ -86,9 +86,9 @@ def mean_range(lowest_J: Int64, highest_J: Int64) -> tuple[np.float32, bool]:
         total += high - low
         lowest, highest = min(lowest, low), max(highest, high)
     of_all = highest - lowest
-    least = max(np.float32(of_all) / _LEAST_SHARE, np.float32(1))
+    least = max(np.float32(of_all) / np.float32(_LEAST_SHARE), np.float32(1))
     R = max(np.float32(total) * np.float32(1 / J), least)
-    return R, total >= J and total * 16 >= of_all * J
+    return R, total >= J and total * _LEAST_SHARE >= of_all * J
 
 
 @njit(nogil=True, cache=True)
