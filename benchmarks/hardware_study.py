@@ -15,21 +15,20 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
 import matplotlib as mpl
 import pandas as pd
+from clocked_again import spent_by_rounds
 from rich.console import Console
 from rich.table import Table
 
 import edgesim
 from edgesim.assembly.build import make_schedule
 from edgesim.assembly.equipment import device_hardware
-from edgesim.hardware.timeline import Hardware, Stamp, Timeline
-from edgesim.hardware.work import Work
+from edgesim.hardware.timeline import Hardware
 from edgesim.results.load import Run
 from edgesim.scenario import load_scenario
 
@@ -103,7 +102,7 @@ def curve(run: Run) -> pd.DataFrame:
     return pd.concat([start, joined])
 
 
-def with_slow_device(run: Run, hardware: tuple[Hardware, ...]) -> Iterator[float]:
+def ends_with_slow_device(run: Run, hardware: tuple[Hardware, ...]) -> list[float]:
     """Ends of the rounds of a fleet whose first device computes ten times slower, in seconds."""
     first = hardware[0].profile
     slow = replace(
@@ -113,20 +112,8 @@ def with_slow_device(run: Run, hardware: tuple[Hardware, ...]) -> Iterator[float
         fp32_macs_per_s=first.fp32_macs_per_s / SLOWDOWN,
         memory_bandwidth=first.memory_bandwidth / SLOWDOWN,
     )
-    parts = [replace(hardware[0], profile=slow), *hardware[1:]]
-    clocks = [Timeline(part, seed=run.summary["seed"], device=i) for i, part in enumerate(parts)]
-    rounds = run.rounds.set_index(["round", "device"]).sort_index()
-    messages = dict(iter(run.messages.groupby("round")))
-    columns = ["macs_int8", "macs_16bit", "macs_fp32", "elementwise_ops", "traffic_bytes"]
-    for r in range(run.summary["rounds"]):
-        inbox: dict[int, list[tuple[int, Stamp]]] = {i: [] for i in range(len(clocks))}
-        for i, clock in enumerate(clocks):
-            work = {column: int(rounds.at[(r, i), column]) for column in columns}
-            clock.step(Work(**work), r)
-            own = messages[r][messages[r]["sender"] == i]
-            for receiver, size in zip(own["receiver"], own["bytes"], strict=True):
-                inbox[receiver].append((i, clock.send((i, receiver), int(size), r)))
-        yield max(clock.end_round(inbox[i]).end_s for i, clock in enumerate(clocks))
+    parts = (replace(hardware[0], profile=slow), *hardware[1:])
+    return [spent.virtual_time_s for spent in spent_by_rounds(run, parts)]
 
 
 def at_ends(points: pd.DataFrame, ends_s: list[float]) -> pd.DataFrame:
@@ -206,7 +193,7 @@ def main() -> None:
         scenario = load_scenario(folder / "scenario.yaml")
         hardware = device_hardware(scenario, make_schedule(scenario))
         points = curves[variant.name] = curve(run)
-        slow_curves[variant.name] = at_ends(points, [*with_slow_device(run, hardware)])
+        slow_curves[variant.name] = at_ends(points, ends_with_slow_device(run, hardware))
         console.print(f"{variant.name}: {run.summary['consensus_accuracy']:.4f}")
     console.print(table(curves, slow_curves))
     if arguments.json:

@@ -1,0 +1,57 @@
+"""The clocks of a finished run in lockstep, on other hardware: from its recorded work and messages.
+
+In lockstep hardware changes no learning, so nothing is trained again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from edgesim.hardware.meter import Meter
+from edgesim.hardware.timeline import Hardware, Stamp, Timeline
+from edgesim.hardware.work import Work
+from edgesim.results.load import Run
+
+WORK = ("macs_int8", "macs_16bit", "macs_fp32", "elementwise_ops", "traffic_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a fleet has spent after a round.
+
+    Attributes:
+        virtual_time_s: clock of its last device.
+        sent_bytes: by all devices since the start.
+        energy_j: of all devices since the start.
+    """
+
+    virtual_time_s: float
+    sent_bytes: int
+    energy_j: float
+
+
+def spent_by_rounds(run: Run, hardware: Sequence[Hardware]) -> Iterator[Spent]:
+    """What a run in lockstep would have spent on this hardware, after each round."""
+    meters = [
+        Meter(Timeline(part, seed=run.summary["seed"], device=device), None)
+        for device, part in enumerate(hardware)
+    ]
+    rounds = run.rounds.sort_values(["round", "device"]).groupby("round")
+    messages = dict(iter(run.messages.groupby("round")))
+    sent_bytes, energy_j = 0, 0.0
+    for index, of_devices in rounds:
+        inbox: list[list[tuple[int, Stamp]]] = [[] for _ in meters]
+        for meter, row in zip(meters, of_devices.to_dict("records"), strict=True):
+            meter.step(Work(**{column: int(row[column]) for column in WORK}), index)
+        for message in messages[index].to_dict("records") if index in messages else ():
+            sender, receiver = message["sender"], message["receiver"]
+            stamp = meters[sender].send((sender, receiver), message["bytes"], index)
+            inbox[receiver].append((sender, stamp))
+        for device, (meter, received) in enumerate(
+            zip(meters, of_devices["received_bytes"], strict=True)
+        ):
+            meter.end_round(meter.timeline.end_round(inbox[device]), int(received))
+            energy_j += meter.settle().energy.total_j
+        sent_bytes += int(of_devices["sent_bytes"].sum())
+        yield Spent(max(meter.now_s for meter in meters), sent_bytes, energy_j)

@@ -1,0 +1,124 @@
+"""Finished runs in lockstep on other hardware: accuracy against virtual time, bytes and energy.
+
+In lockstep hardware changes no learning. So the clocks of eight Raspberry Pi 4B run here from the
+work and the messages that the runs recorded:
+
+    python benchmarks/paper_on_pis.py RUN RUN ... --figures docs/figures --json FILE
+
+`--set` names other hardware, with keys of a scenario.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib as mpl
+import pandas as pd
+from clocked_again import spent_by_rounds
+from rich.console import Console
+from rich.table import Table
+
+import edgesim
+from edgesim.assembly.build import make_schedule
+from edgesim.assembly.equipment import device_hardware
+from edgesim.hardware.timeline import Hardware
+from edgesim.results.load import Run
+from edgesim.scenario import load_scenario
+from edgesim.scenario.schema import Scenario
+
+mpl.use("svg")
+from matplotlib import pyplot as plt
+
+PIS = ("fleet.profile=raspberry-pi-4b", "network={bandwidth_mbps: 10, latency_ms: 5}")
+LEVELS = (0.25, 0.35, 0.45, 0.55)  # accuracies whose first crossing is reported
+
+
+def curve(run: Run, hardware: Sequence[Hardware]) -> pd.DataFrame:
+    """Accuracy of the averaged model with what the fleet had spent until then."""
+    spent = pd.DataFrame(spent_by_rounds(run, hardware))
+    spent.index = spent.index + 1  # rounds completed
+    done = run.evaluations[run.evaluations["model"] == "consensus"].set_index("round")
+    return done[["epoch", "accuracy"]].join(spent)
+
+
+def name_of(scenario: Scenario) -> str:
+    """What tells a run from the others of the paper."""
+    keys = scenario.model_dump()
+    compressor, model = keys["gossip"]["compressor"], keys["model"]
+    left_out = 0 if compressor["kind"] == "identity" else round(100 * (1 - compressor["keep"]))
+    skew = keys["data"]["partition"]["skew"]
+    return f"{model['precision']}, {model['norm']}, {left_out} %, skew {skew}"
+
+
+def draw(curves: dict[str, pd.DataFrame], folder: Path) -> None:
+    """One figure of three: accuracy against time, bytes and energy."""
+    mpl.rcParams["svg.hashsalt"] = "edgesim"
+    panels = (
+        ("virtual_time_s", 3600.0, "virtual time, hours"),
+        ("sent_bytes", 1e9, "sent by the fleet, GB"),
+        ("energy_j", 1e3, "energy of the fleet, kJ"),
+    )
+    figure, axes = plt.subplots(1, 3, figsize=(12, 4.6), sharey=True, layout="constrained")
+    for axis, (column, unit, label) in zip(axes, panels, strict=True):
+        for name, points in curves.items():
+            style = "--" if name.startswith("int8") else "-"
+            axis.plot(points[column] / unit, 100 * points["accuracy"], style, label=name)
+        axis.set(xlabel=label, xscale="log")
+        axis.xaxis.set_major_formatter("{x:g}")
+        axis.grid(alpha=0.3, which="both")
+    axes[0].set_ylabel("test accuracy of the averaged model, %")
+    figure.legend(
+        *axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize="small"
+    )
+    figure.savefig(folder / "paper-on-pis.svg", metadata={"Date": None})
+    plt.close(figure)
+
+
+def table(curves: dict[str, pd.DataFrame]) -> Table:
+    """Where each run ended, and the hours that it took to come to an accuracy."""
+    columns = ("epochs", "accuracy", "hours", "GB", "kJ", *(f"h to {a:.0%}" for a in LEVELS))
+    shown = Table("run", *columns)
+    for name, points in curves.items():
+        last = points.iloc[-1]
+        reached = [points[points["accuracy"] >= level] for level in LEVELS]
+        shown.add_row(
+            name,
+            f"{last['epoch']:g}",
+            f"{last['accuracy']:.4f}",
+            f"{last['virtual_time_s'] / 3600:.3f}",
+            f"{last['sent_bytes'] / 1e9:.3f}",
+            f"{last['energy_j'] / 1e3:.1f}",
+            *(f"{r['virtual_time_s'].iloc[0] / 3600:.3f}" if len(r) else "-" for r in reached),
+        )
+    return shown
+
+
+def main() -> None:
+    """Run the clocks, print the table, and draw."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN")
+    parser.add_argument("--set", action="append", default=[], help="hardware; default: " + PIS[0])
+    parser.add_argument("--figures", type=Path, help="folder for the figure")
+    parser.add_argument("--json", type=Path, help="write the curves to this file")
+    arguments = parser.parse_args()
+    curves = {}
+    for folder in arguments.runs:
+        scenario = load_scenario(folder / "scenario.yaml", arguments.set or PIS)
+        hardware = device_hardware(scenario, make_schedule(scenario))
+        curves[name_of(scenario)] = curve(edgesim.load_run(folder), hardware)
+    Console(width=130).print(table(curves))
+    if arguments.json:
+        content = {
+            name: {"round": points.index.to_list(), **points.to_dict("list")}
+            for name, points in curves.items()
+        }
+        arguments.json.write_text(json.dumps(content, indent=1) + "\n")
+    if arguments.figures:
+        draw(curves, arguments.figures)
+
+
+if __name__ == "__main__":
+    main()

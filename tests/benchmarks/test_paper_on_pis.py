@@ -1,0 +1,65 @@
+"""A run in lockstep, clocked again, has the times and energies of a run on that hardware."""
+
+from __future__ import annotations
+
+import pytest
+from clocked_again import spent_by_rounds
+from paper_on_pis import PIS, curve, name_of
+from small_fleets import small_scenario
+
+import edgesim
+from edgesim.assembly.build import make_schedule
+from edgesim.assembly.equipment import device_hardware
+from edgesim.scenario.files import scenario_of
+
+UNLIKE = (
+    "fleet.devices=[{count: 3, profile: raspberry-pi-4b}, {count: 1, profile: jetson-nano}]",
+    "network={bandwidth_mbps: 2, latency_ms: 5, jitter_ms: 3, loss: 0.1}",
+)
+
+
+def scenario(overrides):
+    return scenario_of(small_scenario(training={"rounds": 12}), overrides)
+
+
+def hardware_of(overrides):
+    with_hardware = scenario(overrides)
+    return device_hardware(with_hardware, make_schedule(with_hardware))
+
+
+@pytest.fixture(scope="module")
+def unlike(tmp_path_factory):
+    """On devices and links that are unlike and lose packets."""
+    out = tmp_path_factory.mktemp("unlike") / "run"
+    edgesim.run(scenario(UNLIKE), out=out, inline=True)
+    return edgesim.load_run(out)
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory):
+    """The same training without hardware."""
+    out = tmp_path_factory.mktemp("bare") / "run"
+    edgesim.run(scenario(()), out=out, inline=True)
+    return edgesim.load_run(out)
+
+
+def test_a_run_without_hardware_is_clocked_as_one_that_had_it(bare, unlike):
+    found = [*spent_by_rounds(bare, hardware_of(UNLIKE))]
+    by_round = unlike.rounds.groupby("round")
+    assert [s.virtual_time_s for s in found] == by_round["virtual_time_s"].max().to_list()
+    recorded_j = by_round["energy_j"].sum().cumsum()
+    assert [s.energy_j for s in found] == pytest.approx(recorded_j.to_list(), rel=1e-12)
+    assert [s.sent_bytes for s in found] == by_round["sent_bytes"].sum().cumsum().to_list()
+    assert unlike.rounds["retransmissions"].sum() > 0
+
+
+def test_evaluations_stand_beside_what_was_spent_until_then(bare):
+    points = curve(bare, hardware_of(PIS))
+    assert points.index.to_list() == [3, 6, 9, 12]
+    consensus = bare.evaluations[bare.evaluations["model"] == "consensus"]
+    assert points["accuracy"].to_list() == consensus["accuracy"].to_list()
+    assert (points["energy_j"].diff().dropna() > 0).all()
+
+
+def test_a_run_is_named_by_what_the_paper_varies():
+    assert name_of(scenario(("model.norm=evonorm_s0",))) == "fp32, evonorm_s0, 80 %, skew 0.8"
