@@ -268,6 +268,10 @@ def sweep(
         typer.Argument(metavar="FILE", help="Scenario file with a block `sweep`, or its name."),
     ],
     overrides: Overrides = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY.PATH=VALUE", help="Run only the cells that have this value."),
+    ] = None,
     out: Annotated[
         str | None,
         typer.Option(help="Folder of the sweep, a path or a URI; default runs/<name>."),
@@ -284,7 +288,8 @@ def sweep(
     """Run a scenario with many settings; the same command goes on with what is not finished."""
     from edgesim.cli.sweep import show_sweep
 
-    is_whole = show_sweep(file, overrides or (), out, workers, address, _out, _err.print, scale)
+    overrides, only = overrides or [], only or []
+    is_whole = show_sweep(file, overrides, only, out, workers, address, _out, _err.print, scale)
     return 0 if is_whole else FAILED
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from edgesim.cli.tables import show
-from edgesim.scenario.sweep import Sweep, scaled_sweep
+from edgesim.scenario.sweep import Sweep, chosen, scaled_sweep
 from edgesim.storage.store import Store
 from edgesim.study.tables.table import Table
 
@@ -26,6 +26,7 @@ _FIGURES = ("accuracy", "loss", "consensus_distance")
 def show_sweep(
     file: Path,
     overrides: Sequence[str],
+    only: Sequence[str],
     out: str | None,
     workers: int | None,
     address: str | None,
@@ -38,6 +39,7 @@ def show_sweep(
     Args:
         file: scenario with a block `sweep`.
         overrides: each `key.path=value`.
+        only: each `key.path=value`; cells without one of them are not run.
         out: folder of the sweep; None: runs/<name>.
         workers: cells at once; None: one for each core.
         address: of a Ray cluster that runs the cells; None: this machine does.
@@ -53,6 +55,8 @@ def show_sweep(
     from edgesim.sweeps.run import check_cells, default_place, read_sweep, run_sweep
 
     planned = read_sweep(file, overrides=overrides)
+    if only:
+        planned = chosen(planned, only, str(file))
     if scale is not None:
         planned = scaled_sweep(planned, scale)
         warn(f"{file}: --scale {scale:g}: {planned.cells[0].scenario.training.said}")
@@ -121,7 +125,7 @@ def _display(planned: Sweep, console: Console, place: str) -> Iterator[Callable[
         transient=True,
         disable=not console.is_terminal,
     )
-    total = len(planned.cells)
+    total = len(planned.wanted)
     task = bar.add_task("cells", total=total, running="")
     shares: dict[str, float] = {}
     ended = [0]
@@ -140,7 +144,7 @@ def _display(planned: Sweep, console: Console, place: str) -> Iterator[Callable[
         bar.update(task, running=running)
 
     store = Store.at(place)
-    num_open = sum(not is_finished(store, cell.name) for cell in planned.cells)
+    num_open = sum(not is_finished(store, cell.name) for cell in planned.wanted)
     if num_open < total:
         console.print(f"{total - num_open} of {total} cells are finished already")
     bar.update(task, completed=total - num_open)

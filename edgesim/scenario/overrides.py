@@ -53,7 +53,7 @@ def apply_overrides(
         keys = _POSITION.sub(r".\1", path.strip()).split(".")
         if "=" not in override or not all(keys):
             raise ScenarioError(
-                f"{origin}: write it as key.path=value, for example --set training.epochs=10"
+                f"{origin}: write it as key.path=value, for example {written}training.epochs=10"
             )
         value = compose(text, origin) or null_node(origin)
         root = _set_key(root, SCENARIO, keys, value, origin)

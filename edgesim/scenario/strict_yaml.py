@@ -30,7 +30,10 @@ GIVEN = "the scenario given"
 SWEEP = "sweep "
 """Starts the origin of values that a sweep gives to one of its cells."""
 
-_OVERRIDES = (OVERRIDE, ARGUMENT, SWEEP)
+ONLY = "--only "
+"""Starts the origin of values by which the command line chooses cells of a sweep."""
+
+_OVERRIDES = (OVERRIDE, ARGUMENT, SWEEP, ONLY)
 
 _PATHS = frozenset({"path", "test_path"})  # keys of files, whose paths become absolute
 _FOLDERS = frozenset({"tokenizer", "encoder"})  # likewise if ./folder; otherwise they are names

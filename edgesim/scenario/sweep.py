@@ -15,7 +15,12 @@ from pydantic import Field, ValidationError
 from yaml.nodes import MappingNode, Node
 
 from edgesim.errors import ScenarioError, did_you_mean
-from edgesim.scenario.files import checked_scenario, compose_scenario, read_scenario_text
+from edgesim.scenario.files import (
+    checked_scenario,
+    compose_scenario,
+    read_scenario_text,
+    scenario_of,
+)
 from edgesim.scenario.guide import KeyGuide, guide, is_key
 from edgesim.scenario.outline import Slot
 from edgesim.scenario.overrides import apply_overrides
@@ -26,7 +31,7 @@ from edgesim.scenario.scale import scaled
 from edgesim.scenario.schema import Scenario
 from edgesim.scenario.section import MustBe, Section
 from edgesim.scenario.shipped import scenario_file
-from edgesim.scenario.strict_yaml import OVERRIDE, SWEEP, find, mapping, place, to_value
+from edgesim.scenario.strict_yaml import ONLY, OVERRIDE, SWEEP, find, mapping, place, to_value
 
 KEY = "sweep"
 MOST_CELLS = 10_000
@@ -74,11 +79,18 @@ class Sweep:
         name: of the scenario that the cells vary.
         keys: in which cells differ, in the order of the file.
         cells: all of them; each passed the checks that need no data.
+        left_out: names of cells that are not to be run now.
     """
 
     name: str
     keys: tuple[str, ...]
     cells: tuple[Cell, ...]
+    left_out: frozenset[str] = frozenset()
+
+    @property
+    def wanted(self) -> tuple[Cell, ...]:
+        """Cells that are to be run."""
+        return tuple(cell for cell in self.cells if cell.name not in self.left_out)
 
 
 def parse_sweep(
@@ -114,6 +126,41 @@ def parse_sweep(
         for cell_name, cell in zip(names, settings, strict=True)
     )
     return Sweep(cells[0].scenario.name, keys, cells)
+
+
+def chosen(sweep: Sweep, only: Sequence[str], name: str, *, origin: str = ONLY) -> Sweep:
+    """The sweep without the cells that have other values.
+
+    A cell has a value if setting the key to it changes nothing of its scenario.
+
+    Args:
+        sweep: to choose from.
+        only: each `key.path=value`; a cell must have all of them.
+        name: of the sweep, for messages.
+        origin: what messages put before a value.
+
+    Raises:
+        ScenarioError: a key or a value can't be used, or no cell has all values.
+    """
+    has = {cell.name: _has_all(cell.scenario, only, origin) for cell in sweep.cells}
+    if not any(isinstance(found, bool) for found in has.values()):
+        raise next(found for found in has.values() if isinstance(found, ScenarioError))
+    left_out = frozenset(name for name, found in has.items() if found is not True)
+    if len(left_out) == len(sweep.cells):
+        raise ScenarioError(
+            f"{' '.join(f'{origin}{value}' for value in only)}: no cell of {name} has this; "
+            f"`edgesim validate {name}` has a table of all cells"
+        )
+    return replace(sweep, left_out=left_out)
+
+
+def _has_all(scenario: Scenario, only: Sequence[str], origin: str) -> bool | ScenarioError:
+    """Whether a scenario has all values; an error if it can't have them."""
+    try:
+        content = scenario.model_dump(mode="json")
+        return all(scenario_of(content, [value], origin=origin) == scenario for value in only)
+    except ScenarioError as error:
+        return error
 
 
 def scaled_sweep(sweep: Sweep, scale: float) -> Sweep:

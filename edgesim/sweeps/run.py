@@ -18,14 +18,14 @@ from edgesim.scenario.plain import in_yaml, plain_value
 from edgesim.scenario.schema import Scenario
 from edgesim.scenario.shipped import scenario_file
 from edgesim.scenario.strict_yaml import ARGUMENT, GIVEN, OVERRIDE
-from edgesim.scenario.sweep import KEY, Sweep, parse_sweep
+from edgesim.scenario.sweep import KEY, Sweep, chosen, parse_sweep
 from edgesim.storage.space import WaitForSpace
 from edgesim.sweeps.cluster import run_tasks_on_cluster
 from edgesim.sweeps.directory import is_finished, open_directory, write_failures
 from edgesim.sweeps.load import SweepResults, load_sweep
 from edgesim.sweeps.pool import Event, Task, run_tasks
 
-_OPTIONS = ("sweep", "out", "workers", "address", "on_event")
+_OPTIONS = ("sweep", "only", "out", "workers", "address", "on_event")
 
 
 class SweepWarning(UserWarning):
@@ -36,6 +36,7 @@ def sweep(
     scenario: ScenarioLike,
     sweep: Mapping[str, object] | None = None,
     *,
+    only: Mapping[str, object] | None = None,
     out: Path | str | None = None,
     workers: int | None = None,
     address: str | None = None,
@@ -53,6 +54,7 @@ def sweep(
     Args:
         scenario: a file, the name of a shipped scenario, a mapping, or a scenario.
         sweep: the block `sweep`, with the keys `grid`, `zip`, `list`; None: that of the scenario.
+        only: values by key; only cells that have all of them are run. None: all cells.
         out: folder of the sweep; the same one goes on. Default: runs/<name>.
         workers: cells at once; None: one for each core, of the cluster if there is one.
         address: of a running Ray cluster whose nodes all reach `out`; None: this machine.
@@ -68,6 +70,9 @@ def sweep(
         SweepWarning: cells failed.
     """
     planned = read_sweep(scenario, sweep, written_overrides(overrides, _OPTIONS), ARGUMENT)
+    if only:
+        wanted = written_overrides(only)
+        planned = chosen(planned, wanted, name_of(scenario), origin=f"{ARGUMENT}only: ")
     place = str(out or default_place(planned))
     notices = check_cells(planned, place, name_of(scenario))
     for notice in notices:
@@ -116,7 +121,7 @@ def default_place(planned: Sweep) -> Path:
 
 
 def check_cells(planned: Sweep, place: str, name: str) -> list[str]:
-    """Check every cell that is not finished, and the folder; nothing is written.
+    """Check every cell that is to be run and not finished, and the folder; nothing is written.
 
     Returns:
         Notices, each once with the number of cells that it is about.
@@ -127,12 +132,12 @@ def check_cells(planned: Sweep, place: str, name: str) -> list[str]:
     """
     store = open_directory(place, planned, writes=False)
     said: Counter[str] = Counter()
-    for cell in planned.cells:
+    for cell in planned.wanted:
         if is_finished(store, cell.name):
             continue
         checked = check(cell.scenario, f"{name}: cell {cell.name}", reads_images=False)
         said.update(checked.notices)
-    return [f"{notice} ({count} of {len(planned.cells)} cells)" for notice, count in said.items()]
+    return [f"{notice} ({count} of {len(planned.wanted)} cells)" for notice, count in said.items()]
 
 
 def run_sweep(
@@ -142,7 +147,7 @@ def run_sweep(
     num_workers: int | None = None,
     address: str | None = None,
 ) -> dict[str, str]:
-    """Run all cells that are not finished.
+    """Run all cells that are to be run and not finished.
 
     Args:
         planned: a checked sweep.
@@ -172,7 +177,7 @@ def run_sweep(
     write_failures(store, failures)
     tasks = [
         Task(cell.name, dump_scenario(cell.scenario), f"{store.url}/{cell.name}")
-        for cell in planned.cells
+        for cell in planned.wanted
         if not is_finished(store, cell.name)
     ]
     if address is None:

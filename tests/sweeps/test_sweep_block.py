@@ -10,9 +10,21 @@ from edgesim.cli.key_tables import keys_table
 from edgesim.errors import ScenarioError
 from edgesim.scenario import load_scenario
 from edgesim.scenario.shipped import shipped_scenarios
-from edgesim.scenario.sweep import SweepSection, parse_sweep
+from edgesim.scenario.sweep import SweepSection, chosen, parse_sweep
 
 QUICKSTART = shipped_scenarios()["quickstart"]
+
+
+LISTED = """{grid: {seed: [1, 2]}, list: [
+  {gossip.compressor: {kind: identity}, model.precision: int8},
+  {gossip.compressor: {kind: top_k, keep: 0.01}}]}"""
+
+
+def chosen_names(*only, block=LISTED):
+    planned = parse_sweep(f"{QUICKSTART.read_text()}\nsweep: {block}\n", "x.yaml", Path())
+    found = chosen(planned, only, "x.yaml")
+    assert found.cells == planned.cells
+    return [cell.name for cell in found.wanted]
 
 
 def cells_of(block, *overrides, folder=Path()):
@@ -122,3 +134,32 @@ def test_a_sweep_is_no_single_scenario_and_the_other_way_round():
 def test_list_keys_knows_the_block():
     rows = keys_table("sweep").rows
     assert [row[0] for row in rows] == [f"sweep.{name}" for name in SweepSection.model_fields]
+
+
+def test_cells_are_chosen_by_any_key_of_their_scenarios():
+    every = chosen_names("fleet.devices=8")
+    assert len(every) == 4
+    assert chosen_names("seed=2") == every[2:]
+    assert chosen_names("gossip.compressor.kind=identity") == every[::2]
+    assert chosen_names("model.precision=int8", "seed=1") == every[:1]
+    assert chosen_names("gossip.compressor.keep=0.01", "seed=2") == every[3:]
+    assert chosen_names("gossip.compressor={kind: top_k, keep: 0.01}") == every[1::2]
+
+
+@pytest.mark.parametrize(
+    ("only", "said"),
+    [
+        (["seed=7"], "--only seed=7: no cell of x.yaml has this; `edgesim validate x.yaml` has a"),
+        (["seed=1", "seed=2"], "--only seed=1 --only seed=2: no cell"),
+        (["sed=1"], "--only sed=1: sed is an unknown key; did you mean seed?"),
+        (["seed"], "--only seed: write it as key.path=value, for example --only training.epochs"),
+        (
+            ["model.precision=int9"],
+            "--only model.precision=int9: model.precision is the text 'int9'; must be one",
+        ),
+    ],
+)
+def test_a_choice_that_no_cell_can_meet_is_refused(only, said):
+    with pytest.raises(ScenarioError) as refused:
+        chosen_names(*only)
+    assert str(refused.value).startswith(said)

@@ -20,6 +20,7 @@ from edgesim.cli import app, main
 from edgesim.results.columns import WALL_COLUMNS
 from edgesim.results.run_directory import RunDirectory
 from edgesim.results.run_files import RunDirectoryError
+from edgesim.scenario.shipped import shipped_scenarios
 from edgesim.storage.store import Store
 from edgesim.sweeps.directory import missing_cells, write_failures
 from edgesim.sweeps.worker import clear_start, has_begun
@@ -278,3 +279,30 @@ def test_a_foreign_or_damaged_list_of_failures_gets_one_line(copied, content):
     (copied / "failures.json").write_text(content)
     with pytest.raises(edgesim.SweepError, match=r"failures\.json: damaged, or of another program"):
         edgesim.load_sweep(copied)
+
+
+def test_chosen_cells_run_first_and_the_others_later_in_the_same_folder(swept, tmp_path):
+    place = tmp_path / "sweep"
+    only = {"gossip__averaging_rate": 0.2, "seed": 1}
+    first = edgesim.sweep("quickstart", GRID, only=only, out=place, **SMALL)
+    assert first.evaluations["cell"].unique().tolist() == [CELLS[2]]
+    assert sorted(first.missing) == sorted({*CELLS} - {CELLS[2]})
+    whole = edgesim.sweep("quickstart", GRID, out=place, **SMALL)
+    pd.testing.assert_frame_equal(whole.evaluations, swept.evaluations)
+    again = edgesim.sweep("quickstart", GRID, only={"seed": 2}, out=place, **SMALL)
+    assert not again.missing
+
+
+def test_the_command_runs_the_chosen_cells_alone(tmp_path, capsys):
+    scenario = tmp_path / "rates.yaml"
+    scenario.write_text(
+        f"{shipped_scenarios()['quickstart'].read_text()}\nsweep: {json.dumps(GRID)}\n"
+    )
+    sets = ["training.rounds=2", "data.train_samples=80", "evaluation.samples=40"]
+    sets += ["evaluation.every_rounds=2", "evaluation.every_epochs=null"]
+    words = [word for value in sets for word in ("--set", value)]
+    chosen = ["--only", "seed=2", "--only", "gossip.averaging_rate=0.1"]
+    out = tmp_path / "out"
+    app(["sweep", str(scenario), *words, *chosen, "--out", str(out)], standalone_mode=False)
+    assert f"1/1 {CELLS[1]}: accuracy" in capsys.readouterr().out
+    assert sorted(path.name for path in out.iterdir() if path.is_dir()) == [CELLS[1]]
