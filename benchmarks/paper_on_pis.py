@@ -31,9 +31,10 @@ from edgesim.scenario.schema import Scenario
 
 mpl.use("svg")
 from matplotlib import pyplot as plt
+from matplotlib.ticker import LogLocator, NullFormatter
 
 PIS = ("fleet.profile=raspberry-pi-4b", "network={bandwidth_mbps: 10, latency_ms: 5}")
-LEVELS = (0.25, 0.35, 0.45, 0.55)  # accuracies whose first crossing is reported
+LEVELS = (0.3, 0.4, 0.5)  # accuracies whose first crossing is reported
 
 
 def curve(run: Run, hardware: Sequence[Hardware]) -> pd.DataFrame:
@@ -67,7 +68,9 @@ def draw(curves: dict[str, pd.DataFrame], folder: Path) -> None:
             style = "--" if name.startswith("int8") else "-"
             axis.plot(points[column] / unit, 100 * points["accuracy"], style, label=name)
         axis.set(xlabel=label, xscale="log")
+        axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.xaxis.set_major_formatter("{x:g}")
+        axis.xaxis.set_minor_formatter(NullFormatter())
         axis.grid(alpha=0.3, which="both")
     axes[0].set_ylabel("test accuracy of the averaged model, %")
     figure.legend(
