@@ -1,0 +1,376 @@
+"""The commands, one function each."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgesim.cli.catalog_names import What
+from edgesim.cli.checking import check, read
+from edgesim.cli.data import data_commands
+from edgesim.cli.output import err as _err
+from edgesim.cli.output import out as _out
+from edgesim.cli.output import output as _output
+from edgesim.cli.tables import show
+
+if TYPE_CHECKING:
+    from edgesim.fleet.recording.view import View
+
+FAILED = 1
+
+app = typer.Typer(
+    name="edgesim",
+    help="Emulates a fleet of edge devices that train one model together, without a server.",
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # its boxes cut long names
+    add_completion=False,
+)
+app.add_typer(data_commands, name="data", short_help="Fetch datasets.")
+
+ScenarioPath = Annotated[
+    Path,
+    typer.Argument(metavar="SCENARIO", help="Scenario file (YAML), or name of a shipped one."),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY.PATH=VALUE", help="Replace a value of the scenario."),
+]
+Scale = Annotated[
+    float | None,
+    typer.Option(help="Shorten training, schedule and evaluations to this share, above 0 to 1."),
+]
+Address = Annotated[str | None, typer.Option(help="Ray cluster to use; default: start one here.")]
+Dashboard = Annotated[bool, typer.Option(help="Start the Ray dashboard with a new cluster.")]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        _out.print(f"edgesim {version('edgesim')}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+    version_wanted: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Options of all commands."""
+
+
+@app.command(short_help="Train the fleet of a scenario.")
+def run(
+    scenario: ScenarioPath,
+    overrides: Overrides = None,
+    out: Annotated[
+        str | None,
+        typer.Option(help="Run directory, a path or a URI; default runs/<name>-<time>."),
+    ] = None,
+    inline: Annotated[
+        bool, typer.Option("--inline", help="All devices in this process, without Ray.")
+    ] = False,
+    address: Address = None,
+    dashboard: Dashboard = True,
+    scale: Scale = None,
+) -> None:
+    """Train the fleet of a scenario."""
+    with _shown(f"reading {scenario}") as view, ExitStack() as stack:
+        unchecked, workers = read(scenario, overrides or (), scale), None
+        if not inline and address is None:
+            from edgesim.fleet.on_ray.workers import prepared_workers
+
+            workers = stack.enter_context(prepared_workers(_out))
+        checked = check(scenario, unchecked, reads_images=True)
+        from edgesim.api.runs import train
+        from edgesim.cli.answers import result_table
+
+        result = train(
+            checked,
+            out,
+            inline=inline,
+            address=address,
+            dashboard=dashboard,
+            console=_out,
+            view=view,
+            workers=workers,
+        )
+        show(result_table(result.summary, result.place), _out)
+
+
+@app.command(short_help="Resume a run that was interrupted.")
+def resume(
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="Directory of an interrupted run, or its URI.")
+    ],
+    inline: Annotated[
+        bool | None,
+        typer.Option("--inline/--ray", help="Without Ray, or with it; default: as it was."),
+    ] = None,
+    address: Address = None,
+    dashboard: Dashboard = True,
+) -> None:
+    """Resume a run that was interrupted; the result is that of an undisturbed run."""
+    with _shown(f"reading {run}") as view:
+        from edgesim.cli.answers import result_table
+        from edgesim.fleet.run import resume_run
+
+        result = resume_run(
+            run, inline=inline, address=address, dashboard=dashboard, console=_out, view=view
+        )
+        show(result_table(result.summary, result.place), _out)
+
+
+@app.command("dashboard", short_help="Open Ray's dashboard of a run.")
+def dashboard_(
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RUN]", help="A run that goes on here, or a dashboard's URL; default: newest."
+        ),
+    ] = None,
+    opens: Annotated[
+        bool, typer.Option("--open/--no-open", help="Open it in a browser; else print the way in.")
+    ] = True,
+) -> None:
+    """Open Ray's dashboard of a run in a browser, without being asked for its token."""
+    from edgesim.cli.dashboard import show_dashboard
+
+    show_dashboard(run, _out, opens=opens)
+
+
+@app.command(short_help="Check a scenario with its graph, data and model.")
+def validate(scenario: ScenarioPath, overrides: Overrides = None) -> None:
+    """Check a scenario with its graph, data and model; start nothing and write nothing."""
+    from edgesim.scenario.sweep import has_sweep
+
+    if has_sweep(scenario):
+        from edgesim.cli.sweep import check_sweep
+
+        show(check_sweep(scenario, overrides or (), _err.print), _out)
+    else:
+        unchecked = read(scenario, overrides or ())
+        show(check(scenario, unchecked, reads_images=False).table, _out)
+
+
+@app.command(short_help="Say what a scenario costs, without training.")
+def cost(
+    scenario: ScenarioPath,
+    overrides: Overrides = None,
+    compare: Annotated[
+        Path | None,
+        typer.Option(metavar="OTHER", help="Scenario to set beside it; --set changes both."),
+    ] = None,
+    compare_overrides: Annotated[
+        list[str] | None,
+        typer.Option("--compare-set", metavar="KEY.PATH=VALUE", help="Change OTHER alone."),
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write all numbers, unrounded.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write figures (SVG) and a page.")
+    ] = None,
+    all_models: Annotated[
+        bool, typer.Option("--all-models", help="Compare every model of the catalog too.")
+    ] = False,
+    short: Annotated[
+        bool, typer.Option("--short", help="Print the answer alone, without the tables.")
+    ] = False,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="Print the paper's ratios of fp32 to 8 bits too.")
+    ] = False,
+) -> None:
+    """Say what a scenario costs, without training.
+
+    First the answer: whether the training fits the devices' memory, how long it takes, what
+    limits it, how long batteries last, and which settings would help most. Then tables of an
+    iteration: computing, memory, messages, energy, time.
+    """
+    from edgesim.cli.cost import show_costs
+
+    show_costs(
+        scenario,
+        overrides or (),
+        _out,
+        other=compare,
+        other_overrides=compare_overrides or (),
+        json_file=json_file,
+        out=out,
+        all_models=all_models,
+        is_short=short,
+        with_paper=paper,
+        say=_err.print,
+    )
+
+
+@app.command(short_help="Write what happened in runs as one HTML page.")
+def report(
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN...", help="Directories of runs, or their URIs.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Page to write; default: report.html in the run, or here of several.",
+        ),
+    ] = None,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="Print what the paper reports beside what was measured.")
+    ] = False,
+) -> None:
+    """Write what happened in a run, or in several side by side, as one HTML page.
+
+    The page opens in a browser without a network. Runs that are not finished are reported, too.
+    """
+    from edgesim.report.report import write_paper_report, write_report
+    from edgesim.storage.store import Store
+    from edgesim.sweeps.directory import missing_cells
+
+    if paper:
+        targets, (place, num_bytes) = write_paper_report(runs, out)
+        show(targets, _out)
+    else:
+        troubles = [
+            f"Cell {name} of the sweep has no result: {reason}."
+            for run in runs
+            for name, reason in missing_cells(Store.at(run)).items()
+        ]
+        place, num_bytes = write_report(runs, out, troubles)
+    _out.print(f"report: {place} ({num_bytes / 1e6:.1f} MB)")
+
+
+@app.command(short_help="Run a scenario with many settings.")
+def sweep(
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="Scenario file with a block `sweep`, or its name."),
+    ],
+    overrides: Overrides = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY.PATH=VALUE", help="Run only the cells that have this value."),
+    ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(help="Folder of the sweep, a path or a URI; default runs/<name>."),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Cells at once; default: one for each core.")
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(help="Ray cluster that runs the cells; default: cores of this machine."),
+    ] = None,
+    scale: Scale = None,
+) -> int:
+    """Run a scenario with many settings; the same command goes on with what is not finished."""
+    from edgesim.cli.sweep import show_sweep
+
+    overrides, only = overrides or [], only or []
+    is_whole = show_sweep(file, overrides, only, out, workers, address, _out, _err.print, scale)
+    return 0 if is_whole else FAILED
+
+
+@app.command(short_help="Write a commented scenario to start from.")
+def new(
+    name: Annotated[
+        Path, typer.Argument(metavar="NAME", help="Name of the scenario; its file is NAME.yaml.")
+    ],
+    source: Annotated[
+        Path, typer.Option("--from", metavar="SCENARIO", help="Scenario to start from.")
+    ] = Path("quickstart"),
+) -> None:
+    """Write a commented scenario to start from: each key with its meaning."""
+    from edgesim.cli.new import write_new
+
+    path = write_new(name, source)
+    _out.print(f"{path} is written; change it, then: edgesim validate {path}; edgesim run {path}")
+
+
+@app.command(short_help="Measure this machine and write it as the profile of a device.")
+def calibrate(
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Scenario to write; default: print it."),
+    ] = None,
+    name: Annotated[str, typer.Option(help="Name of the profile.")] = "this-machine",
+    based_on: Annotated[
+        str, typer.Option(help="Profile of `edgesim list devices` for what is not measured.")
+    ] = "raspberry-pi-5",
+    rounds: Annotated[
+        int,
+        typer.Option(min=1, max=100, help="Turns of each measurement; more on a busy machine."),
+    ] = 2,
+    peer: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Measure the network to a peer that serves."),
+    ] = None,
+    serve: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, metavar="PORT", help="Be such a peer, until Ctrl-C."),
+    ] = None,
+) -> None:
+    """Measure this machine and write it as the profile of a device.
+
+    It takes one to two minutes on a quiet machine. The file is a scenario; `edgesim validate` and
+    `edgesim cost` take it as it is.
+    """
+    from edgesim.cli.calibrate import calibrate_here, serve_peers
+
+    if serve is not None:
+        serve_peers(serve, _err)
+        return
+    calibrate_here(
+        out,
+        name=name,
+        based_on=based_on,
+        rounds=rounds,
+        peer=peer,
+        console=_out,
+        messages=_err,
+    )
+
+
+@app.command("list", short_help="List what scenarios can name.")
+def list_(
+    what: Annotated[What, typer.Argument(help="What to list.")],
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="One entry or key, to be described in full, as in `list topologies torus`."
+        ),
+    ] = None,
+) -> None:
+    """List what scenarios can name; `schema` is a JSON schema of scenario files, for editors."""
+    from edgesim.cli.listing import catalog_table, schema_text
+
+    if what == "schema" and name is None:
+        _out.print(schema_text())
+    else:
+        show(catalog_table(what, name), _out)
+
+
+@contextmanager
+def _shown(stage: str) -> Iterator[View]:
+    """Context that shows the progress of a run from its first second on.
+
+    The run goes on if its terminal is closed, its pipe has no reader, or the disk of its output is
+    full.
+    """
+    from edgesim.fleet.recording.make_view import make_view
+
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with _output.dispensable(), closing(make_view(_out)) as view:
+        view.stage(stage)
+        yield view
