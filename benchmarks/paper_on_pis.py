@@ -110,8 +110,11 @@ def main() -> None:
     curves = {}
     for folder in arguments.runs:
         scenario = load_scenario(folder / "scenario.yaml", arguments.set or PIS)
+        name = name_of(scenario)
+        if name in curves:
+            parser.error(f"{folder}: a second run of {name}; give one seed of each")
         hardware = device_hardware(scenario, make_schedule(scenario))
-        curves[name_of(scenario)] = curve(edgesim.load_run(folder), hardware)
+        curves[name] = curve(edgesim.load_run(folder), hardware)
     Console(width=130).print(table(curves))
     if arguments.json:
         content = {

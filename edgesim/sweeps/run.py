@@ -21,7 +21,12 @@ from edgesim.scenario.strict_yaml import ARGUMENT, GIVEN, OVERRIDE
 from edgesim.scenario.sweep import KEY, Sweep, chosen, parse_sweep
 from edgesim.storage.space import WaitForSpace
 from edgesim.sweeps.cluster import run_tasks_on_cluster
-from edgesim.sweeps.directory import is_finished, open_directory, write_failures
+from edgesim.sweeps.directory import (
+    is_finished,
+    open_directory,
+    read_failures,
+    write_failures,
+)
 from edgesim.sweeps.load import SweepResults, load_sweep
 from edgesim.sweeps.pool import Event, Task, run_tasks
 
@@ -167,14 +172,16 @@ def run_sweep(
     full_disk = FullDisk("sweep", "edgesim sweep")
     store = open_directory(place, planned).patient(WaitForSpace(full_disk.told_by("sweep")))
     failures: dict[str, str] = {}
+    earlier = read_failures(store) if planned.left_out else {}
+    kept = {name: why for name, why in earlier.items() if name in planned.left_out}
 
     def note(event: Event) -> None:
         if event.kind == "failed":
             failures[event.cell] = str(event.fields["text"])
-            write_failures(store, failures)
+            write_failures(store, kept | failures)
         tell(event)
 
-    write_failures(store, failures)
+    write_failures(store, kept | failures)
     tasks = [
         Task(cell.name, dump_scenario(cell.scenario), f"{store.url}/{cell.name}")
         for cell in planned.wanted

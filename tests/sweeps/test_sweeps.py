@@ -293,6 +293,18 @@ def test_chosen_cells_run_first_and_the_others_later_in_the_same_folder(swept, t
     assert not again.missing
 
 
+def test_cells_that_are_not_chosen_keep_the_reason_of_their_failure(tmp_path):
+    block = {"list": [{"training.optimizer.lr": 1.0e20}, {"training.optimizer.lr": 0.05}]}
+    place = tmp_path / "s"
+    with pytest.warns(edgesim.SweepWarning, match="1 cells failed"):
+        edgesim.sweep(
+            "quickstart", block, only={"training__optimizer__lr": 1e20}, out=place, **SMALL
+        )
+    only = {"training__optimizer__lr": 0.05}
+    results = edgesim.sweep("quickstart", block, only=only, out=place, **SMALL)
+    assert "diverged" in results.missing["lr=1.0e+20"]
+
+
 def test_the_command_runs_the_chosen_cells_alone(tmp_path, capsys):
     scenario = tmp_path / "rates.yaml"
     scenario.write_text(
