@@ -11,6 +11,7 @@ from yaml.nodes import MappingNode, Node, SequenceNode
 from edgesim.errors import ScenarioError
 from edgesim.scenario.outline import SCENARIO, Slot, in_one_line
 from edgesim.scenario.strict_yaml import (
+    CHOICES,
     OVERRIDE,
     compose,
     find,
@@ -116,7 +117,9 @@ def _without_orphans(section: MappingNode, slot: Slot | None, key: str, value: N
     kept = []
     for name, old in section.value:
         if name.value in orphans and not _holds_override(old):
-            _log.info("%s drops %s", value.start_mark.name, name.value)
+            origin = value.start_mark.name
+            if not origin.startswith(CHOICES):  # which only ask for a value, and set none
+                _log.info("%s drops %s", origin, name.value)
         else:
             kept.append((name, old))
     return mapping(kept, like=section)

@@ -33,6 +33,10 @@ SWEEP = "sweep "
 ONLY = "--only "
 """Starts the origin of values by which the command line chooses cells of a sweep."""
 
+ONLY_ARGUMENT = f"{ARGUMENT}only: "
+"""Starts the origin of values by which Python code chooses them."""
+
+CHOICES = (ONLY, ONLY_ARGUMENT)
 _OVERRIDES = (OVERRIDE, ARGUMENT, SWEEP, ONLY)
 
 _PATHS = frozenset({"path", "test_path"})  # keys of files, whose paths become absolute

@@ -17,7 +17,7 @@ from edgesim.scenario.files import dump_scenario, read_scenario_text
 from edgesim.scenario.plain import in_yaml, plain_value
 from edgesim.scenario.schema import Scenario
 from edgesim.scenario.shipped import scenario_file
-from edgesim.scenario.strict_yaml import ARGUMENT, GIVEN, OVERRIDE
+from edgesim.scenario.strict_yaml import ARGUMENT, GIVEN, ONLY_ARGUMENT, OVERRIDE
 from edgesim.scenario.sweep import KEY, Sweep, chosen, parse_sweep
 from edgesim.storage.space import WaitForSpace
 from edgesim.sweeps.cluster import run_tasks_on_cluster
@@ -77,7 +77,7 @@ def sweep(
     planned = read_sweep(scenario, sweep, written_overrides(overrides, _OPTIONS), ARGUMENT)
     if only:
         wanted = written_overrides(only)
-        planned = chosen(planned, wanted, name_of(scenario), origin=f"{ARGUMENT}only: ")
+        planned = chosen(planned, wanted, name_of(scenario), origin=ONLY_ARGUMENT)
     place = str(out or default_place(planned))
     notices = check_cells(planned, place, name_of(scenario))
     for notice in notices:

@@ -136,7 +136,8 @@ def test_list_keys_knows_the_block():
     assert [row[0] for row in rows] == [f"sweep.{name}" for name in SweepSection.model_fields]
 
 
-def test_cells_are_chosen_by_any_key_of_their_scenarios():
+def test_cells_are_chosen_by_any_key_of_their_scenarios(caplog):
+    caplog.set_level("INFO")
     every = chosen_names("fleet.devices=8")
     assert len(every) == 4
     assert chosen_names("seed=2") == every[2:]
@@ -144,6 +145,7 @@ def test_cells_are_chosen_by_any_key_of_their_scenarios():
     assert chosen_names("model.precision=int8", "seed=1") == every[:1]
     assert chosen_names("gossip.compressor.keep=0.01", "seed=2") == every[3:]
     assert chosen_names("gossip.compressor={kind: top_k, keep: 0.01}") == every[1::2]
+    assert not caplog.messages  # a choice drops no key
 
 
 @pytest.mark.parametrize(
