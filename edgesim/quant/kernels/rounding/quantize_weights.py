@@ -44,8 +44,11 @@ def quantize_weights(weights_OIkk: Float32, *, per_out_channel: bool) -> tuple[I
 
 @njit(nogil=True, cache=True)
 def _quantize(weights_OIT: Float32, scales: Float32, codes_OTI: Int8) -> None:
-    channels = len(weights_OIT) // len(scales)  # that share a scale
-    bits_OL = weights_OIT.view(np.int32).reshape(len(weights_OIT), -1)
+    O, I, T = weights_OIT.shape  # noqa: E741 (the legend's)
+    channels = O // len(scales)  # that share a scale
+    weights_OL, bits_OL = weights_OIT.reshape(O, -1), weights_OIT.view(np.int32).reshape(O, -1)
+    codes_OL, codes_L = codes_OTI.reshape(O, -1), np.empty(I * T, np.int8)
+    codes_IT = codes_L.reshape(I, T)
     for i in range(len(scales)):
         first, behind = i * channels, (i + 1) * channels
         scale = _largest(bits_OL[first:behind]) / _LARGEST_CODE
@@ -54,7 +57,11 @@ def _quantize(weights_OIT: Float32, scales: Float32, codes_OTI: Int8) -> None:
         scales[i] = scale
         inverse = _ONE / scale
         for o in range(first, behind):
-            _quantize_channel(weights_OIT[o], inverse, codes_OTI[o])
+            if T == 1:
+                _write_codes(weights_OL[o], inverse, codes_OL[o])
+            else:  # in the weights' order first, which a processor does many at a time
+                _write_codes(weights_OL[o], inverse, codes_L)
+                _transpose(codes_IT, codes_OTI[o])
 
 
 @njit(nogil=True, cache=True)
@@ -71,9 +78,15 @@ def _largest(bits_OL: Int32) -> np.float32:
 
 
 @njit(nogil=True, cache=True)
-def _quantize_channel(weights_IT: Float32, inverse: np.float32, codes_TI: Int8) -> None:
-    for t in range(weights_IT.shape[1]):
-        for i in range(weights_IT.shape[0]):
-            step = np.rint(weights_IT[i, t] * inverse)
-            step = min(max(step, -_LARGEST_CODE), _LARGEST_CODE)
-            codes_TI[t, i] = np.int8(np.int32(step))
+def _write_codes(weights_L: Float32, inverse: np.float32, codes_L: Int8) -> None:
+    for i in range(len(weights_L)):
+        step = np.rint(weights_L[i] * inverse)
+        step = min(max(step, -_LARGEST_CODE), _LARGEST_CODE)
+        codes_L[i] = np.int8(np.int32(step))
+
+
+@njit(nogil=True, cache=True)
+def _transpose(codes_IT: Int8, codes_TI: Int8) -> None:
+    for t in range(codes_IT.shape[1]):
+        for i in range(codes_IT.shape[0]):
+            codes_TI[t, i] = codes_IT[i, t]
