@@ -23,6 +23,8 @@ from torch import Tensor
 from edgesim.hardware.work import Work, vector_work
 
 _PART = 1 << 17  # entries of a part, which stays in the caches over several passes
+_LONG = 1 << 16  # entries from which one pass takes less time than several calls
+_LANES = 16  # float32 of the widest register
 
 
 MomentumKind = Literal["local", "quasi_global"]
@@ -102,13 +104,35 @@ class Sgd:
         return OptimizerState(torch.zeros_like(x))
 
     def step_(self, state: OptimizerState, x: Tensor, g: Tensor, gamma: float) -> None:
-        """Local step in place in `x`; `g` becomes the direction."""
-        beta = self.momentum
-        for part, g_part, m in in_parts(x, g, state.momentum):
+        """Local step in place in `x`; `g` is overwritten, at least in part."""
+        beta, done = self.momentum, self._in_one_pass_(state, x, g, gamma)
+        for part, g_part, m in in_parts(x[done:], g[done:], state.momentum[done:]):
             a = g_part.add_(part, alpha=self.weight_decay)
             m.mul_(beta).add_(a)
             d = a.add_(m, alpha=beta) if self.nesterov else m
             part.sub_(d, alpha=gamma)
+
+    def _in_one_pass_(self, state: OptimizerState, x: Tensor, g: Tensor, gamma: float) -> int:
+        """The step of a long vector's first entries by torch's fused kernel; how many they are.
+
+        Bits are those of single operations, but not in entries behind the last whole register.
+        """
+        if len(x) < _LONG or not self.momentum or not self.weight_decay:
+            return 0
+        whole = len(x) // _LANES * _LANES
+        torch._fused_sgd_(  # what torch.optim.SGD(fused=True) calls
+            [x[:whole]],
+            [g[:whole]],
+            [state.momentum[:whole]],
+            weight_decay=self.weight_decay,
+            momentum=self.momentum,
+            lr=gamma,
+            dampening=0.0,
+            nesterov=self.nesterov,
+            maximize=False,
+            is_first_step=False,
+        )
+        return whole
 
     def after_gossip_(self, state: OptimizerState, x: Tensor, u: float, gamma: float) -> None:
         """Do nothing: local momentum does not depend on gossip."""

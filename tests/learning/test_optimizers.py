@@ -51,6 +51,24 @@ def test_no_bit_depends_on_the_parts_that_long_vectors_are_updated_in(kind, nest
 
 
 @pytest.mark.parametrize("nesterov", [True, False])
+@pytest.mark.parametrize(("momentum", "decay", "gamma"), [(0.9, 1e-4, 0.1), (0.37, 0.5, 3e-3)])
+@pytest.mark.parametrize("surplus", [0, 1, 9, 15])
+def test_the_pass_over_long_vectors_has_the_bits_of_single_operations(
+    nesterov, momentum, decay, gamma, surplus, monkeypatch
+):
+    x, g, m = torch.randn(3, (1 << 16) + surplus, generator=torch.Generator().manual_seed(surplus))
+    optimizer, results = Sgd(momentum=momentum, nesterov=nesterov, weight_decay=decay), []
+    for least in (1, 1 << 30):
+        monkeypatch.setattr("edgesim.learning.optimizers._LONG", least)
+        y, state = x.clone(), OptimizerState(m.clone())
+        for _ in range(3):
+            optimizer.step_(state, y, g.clone(), gamma)
+        results.append((y, state.momentum))
+    for in_one_pass, one_by_one in zip(*results, strict=True):
+        assert torch.equal(in_one_pass.view(torch.int32), one_by_one.view(torch.int32))
+
+
+@pytest.mark.parametrize("nesterov", [True, False])
 def test_quasi_global_momentum_follows_the_whole_movement(nesterov):
     """reference.md, section 10 check 14: m+ = beta m + (1 - beta) (x - x+) / gamma at u = 1, gossip
     included."""
