@@ -4,7 +4,8 @@ One thread; forward, backward and update of momentum SGD, as a device does them;
 and the fastest of their repetitions counts. fp32 uses EvoNorm-S0, the norm of the paper's fp32
 models, in its best form: edgesim's own function, in either memory layout of the weights, or the
 plain formula compiled by torch. The 8-bit arms use Range EvoNorm: `fake_quant` is the back end
-`reference`, `int8_cpu` the integer kernels. Times are processor time of the thread.
+`reference`, `int8_cpu` the integer kernels. `bfloat16` is torch's own rival of 8 bits: parameters
+and images in bfloat16, batch norms, channels_last. Times are processor time of the thread.
 
 Below the table: where the fastest int8_cpu step went, and the floor of its integer products: what
 they would take if all ran at the rate that the direct kernel reaches in the caches. Winograd,
@@ -143,7 +144,9 @@ def _model_and_batch(name: str, layers: Layers) -> tuple[nn.Module, Tensor, Tens
     return module, images, torch.randint(0, 10, (batch,), generator=generator)
 
 
-def make_torch_step(name: str, layers: Layers, *, compiled: bool) -> Callable[[], None]:
+def make_torch_step(
+    name: str, layers: Layers, *, compiled: bool = False, dtype: torch.dtype = torch.float32
+) -> Callable[[], None]:
     """A step as torch alone does it best: weights in channels_last, its own optimizer.
 
     A device's flat vectors would undo the weights' layout.
@@ -151,7 +154,8 @@ def make_torch_step(name: str, layers: Layers, *, compiled: bool) -> Callable[[]
     module, images, labels = _model_and_batch(name, layers)
     if compiled:
         _use_plain_norms_(module)
-    module.to(memory_format=torch.channels_last).train()
+    images = images.to(dtype)
+    module.to(dtype=dtype, memory_format=torch.channels_last).train()
     optimizer = torch.optim.SGD(
         module.parameters(), 0.01, OPTIMIZER.momentum, 0.0, OPTIMIZER.weight_decay, nesterov=True
     )
@@ -254,9 +258,10 @@ def measure(name: str, repeats: int, *, compile_too: bool) -> dict[str, Any]:
     int8, timed = _eight_bit("int8_cpu")
     arms = {
         "fp32_eager": Arm(make_step(name, fp32)),
-        "fp32_channels_last": Arm(make_torch_step(name, fp32, compiled=False)),
+        "fp32_channels_last": Arm(make_torch_step(name, fp32)),
         "fake_quant": Arm(make_step(name, fake)),
         "int8_cpu": Arm(make_step(name, int8)),
+        "bfloat16": Arm(make_torch_step(name, full_precision("batch"), dtype=torch.bfloat16)),
     }
     if compile_too:
         arms["fp32_compiled"] = Arm(make_torch_step(name, fp32, compiled=True))

@@ -14,6 +14,7 @@ import typer
 
 from edgesim.assembly.own_errors import has_own_code
 from edgesim.cli.commands import FAILED, app
+from edgesim.cli.garbage import skip_last_collection
 from edgesim.cli.output import OutputError, refuse_more_output
 from edgesim.cli.output import err as _err
 from edgesim.cli.output import output as _output
@@ -33,6 +34,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[_Lines()])
     logging.getLogger("ray").setLevel(logging.WARNING)
     signal.signal(signal.SIGTERM, _interrupt)
+    skip_last_collection()
     try:
         with _output.takes_over():
             status = app(sys.argv[1:] or ["--help"], standalone_mode=False)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgesim.cli.garbage import uncollected
 from edgesim.cli.output import err as _err
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 def read(path: Path, overrides: Sequence[str], scale: float | None = None) -> Scenario:
     """Read a scenario; what can be seen without torch is refused here."""
-    with _uncollected():
+    with uncollected():
         from edgesim.scenario.files import load_scenario
     scenario = load_scenario(path, overrides)
     if scale is not None:
@@ -34,24 +33,9 @@ def check(path: Path, scenario: Scenario, *, reads_images: bool) -> Checked:
     Every error and notice names the scenario's file. Images are read last: a run reads all images
     that it uses before it starts anything.
     """
-    with _uncollected():
+    with uncollected():
         from edgesim.api import checks  # loads torch
     checked = checks.check(scenario, str(path), reads_images=reads_images)
     for notice in checked.notices:
         _err.print(f"{path}: {notice}")
     return checked
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Context without garbage collections, for imports: nearly all that they make stays.
-
-    Collections would look through it again and again, which takes a tenth of their time.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

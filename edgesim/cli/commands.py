@@ -14,6 +14,7 @@ import typer
 from edgesim.cli.catalog_names import What
 from edgesim.cli.checking import check, read
 from edgesim.cli.data import data_commands
+from edgesim.cli.garbage import uncollected
 from edgesim.cli.output import err as _err
 from edgesim.cli.output import out as _out
 from edgesim.cli.output import output as _output
@@ -91,8 +92,9 @@ def run(
 
             workers = stack.enter_context(prepared_workers(_out))
         checked = check(scenario, unchecked, reads_images=True)
-        from edgesim.api.runs import train
-        from edgesim.cli.answers import result_table
+        with uncollected():
+            from edgesim.api.runs import train
+            from edgesim.cli.answers import result_table
 
         result = train(
             checked,
@@ -121,8 +123,9 @@ def resume(
 ) -> None:
     """Resume a run that was interrupted; the result is that of an undisturbed run."""
     with _shown(f"reading {run}") as view:
-        from edgesim.cli.answers import result_table
-        from edgesim.fleet.run import resume_run
+        with uncollected():
+            from edgesim.cli.answers import result_table
+            from edgesim.fleet.run import resume_run
 
         result = resume_run(
             run, inline=inline, address=address, dashboard=dashboard, console=_out, view=view

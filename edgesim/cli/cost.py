@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
+from edgesim.cli.garbage import uncollected
 from edgesim.cli.tables import show
 from edgesim.errors import ScenarioError
 from edgesim.scenario.files import load_scenario
@@ -54,7 +55,8 @@ def show_costs(
         raise ScenarioError("--compare-set changes the scenario of --compare: add one")
     scenario = load_scenario(path, overrides)
     beside = None if other is None else load_scenario(other, [*overrides, *other_overrides])
-    from edgesim.api.costs import costs_of  # loads torch
+    with uncollected():
+        from edgesim.api.costs import costs_of  # loads torch
 
     found = costs_of(
         (scenario, str(path)),

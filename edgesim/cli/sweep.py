@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from edgesim.cli.garbage import uncollected
 from edgesim.cli.tables import show
 from edgesim.scenario.sweep import Sweep, chosen, scaled_sweep
 from edgesim.storage.store import Store
@@ -51,8 +52,9 @@ def show_sweep(
         ScenarioError: a key, a value or a cell can't be used.
         SweepError: the folder holds something else.
     """
-    from edgesim.sweeps.load import load_sweep
-    from edgesim.sweeps.run import check_cells, default_place, read_sweep, run_sweep
+    with uncollected():
+        from edgesim.sweeps.load import load_sweep
+        from edgesim.sweeps.run import check_cells, default_place, read_sweep, run_sweep
 
     planned = read_sweep(file, overrides=overrides)
     if only:
