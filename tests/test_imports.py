@@ -41,8 +41,7 @@ COMMANDS = {
     "validate quickstart": ("numba", "pyarrow", "torch._dynamo", *ALWAYS_FORBIDDEN),
     "run quickstart --inline --set fleet.devices=4 --set training.epochs=1 "
     "--set data.train_samples=80 --set evaluation.samples=10 --out {out}": (
-        *("numba", "torch._dynamo", "torch._inductor", "sympy"),
-        *(name for name in ALWAYS_FORBIDDEN if name != "pandas"),  # pyarrow imports it for tables
+        *("numba", "torch._dynamo", "torch._inductor", "sympy", *ALWAYS_FORBIDDEN),
     ),
 }
 PROGRAM_OF_COMMANDS = """

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from edgesim.results.arrow_table import column_of, numbers_of
+
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
@@ -349,7 +351,7 @@ def first_irregularity(
     """
     import numpy as np
 
-    devices, rounds = (rows[name].to_numpy() for name in ("device", "round"))
+    devices, rounds = (numbers_of(rows[name]) for name in ("device", "round"))
     order = np.lexsort((rounds, devices))
     devices, rounds = devices[order], rounds[order]
     for device, done in rounds_done.items():
@@ -376,14 +378,14 @@ def first_miscount(rounds: _Table, messages: _Table) -> str | None:
     import numpy as np
 
     devices, indices = (
-        np.concatenate([rounds[name].to_numpy(), messages[name].to_numpy()]).astype(np.int64)
+        np.concatenate([numbers_of(rounds[name]), numbers_of(messages[name])]).astype(np.int64)
         for name in ("device", "round")
     )
     # One number for both: numbers are sorted ten times faster than pairs.
     first = indices.min(initial=0)
     span = int(indices.max(initial=0) - first) + 1
     keys = devices * span + (indices - first)
-    said = rounds["messages_sent"].to_numpy()
+    said = numbers_of(rounds["messages_sent"])
     changes = np.ones(len(keys), np.int64)
     changes[: len(said)] = -said
     found, places = np.unique(keys, return_inverse=True)
@@ -408,7 +410,7 @@ def with_names(table: pa.Table, names: Sequence[str]) -> pa.Table:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    known = pa.array(names, pa.string())
+    known = column_of(names, pa.string())
     for number, column in NAMED.items():
         place = table.schema.get_field_index(number)
         if place < 0:

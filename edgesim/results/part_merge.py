@@ -10,6 +10,7 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from edgesim.results.arrow_table import table_of
 from edgesim.results.run_files import sealable_writer
 
 ROWS_PER_GROUP = 2**17  # at least, in all groups but the last; a few tens of MB
@@ -46,7 +47,7 @@ def merge_parts(
     """
     assert order[0] == "round", "parts are known by it"
     groups = _groups(parts, read)
-    first = next(groups, empty.empty_table())
+    first = next(groups, table_of((), empty))
     with sealable_writer(target, first.schema) as writer:
         for rows in chain([first], groups):
             writer.write_table(rows.sort_by([(column, "ascending") for column in order]))

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from edgesim.results.arrow_table import table_of
 from edgesim.results.columns import (
     BATTERY_ROUNDS,
     FREE_ROUNDS,
@@ -217,7 +218,7 @@ class RunDirectory(RunModels):
         self, table: str, columns: tuple[Column, ...], order: Sequence[str], names: Sequence[str]
     ) -> None:
         parts = [Part(number_of(name), name) for name in self.part_names(table)]
-        empty = with_names(arrow_schema(columns).empty_table(), names).schema
+        empty = with_names(table_of((), arrow_schema(columns)), names).schema
 
         def merge() -> None:
             with self.table_file(f"{table}.parquet") as file:

@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 from zipfile import ZipFile
 
 from edgesim.errors import EdgesimError
+from edgesim.results.arrow_table import table_of
 from edgesim.results.columns import Column, arrow_schema, with_names
 from edgesim.storage.seal import BLANK, SealError, check_seal, seal_file, sealed
 from edgesim.storage.store import StorageError, Store
@@ -176,10 +177,7 @@ class RunFiles:
         durable: bool = True,
     ) -> None:
         """Write a Parquet table of rows with all columns; columns of devices' names are added."""
-        import pyarrow as pa
-
-        table = pa.Table.from_pylist(list(rows), schema=arrow_schema(columns))
-        table = with_names(table, names)
+        table = with_names(table_of(rows, arrow_schema(columns)), names)
         file = BytesIO()
         with sealable_writer(file, table.schema) as writer:
             writer.write_table(table)

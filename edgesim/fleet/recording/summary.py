@@ -22,6 +22,7 @@ from edgesim.fleet.recording.departures import departures
 from edgesim.fleet.recording.divergence import growth_warning
 from edgesim.fleet.recording.evaluation import CONSENSUS
 from edgesim.gossip.algorithm import message_layouts
+from edgesim.results.arrow_table import column_of, numbers_of
 from edgesim.results.columns import (
     BATTERY_DEVICES,
     DEVICES,
@@ -146,7 +147,7 @@ def summarise(
     messages = directory.read_table("messages.parquet")
     environment = directory.read_json("environment.json")
     left = _left_after_round(rounds, messages, training.num_rounds, in_step=in_step)
-    num_shares = pc.sum(pc.equal(messages["kind"], "share")).as_py() or 0
+    num_shares = pc.sum(_are(messages, "share")).as_py() or 0
     return {
         "name": scenario.name,
         "seed": scenario.seed,
@@ -230,14 +231,22 @@ def _left_after_round(
     """
     if not in_step:
         return {}
-    handovers = messages.filter(pc.equal(messages["kind"], "handover"))["device"].to_pylist()
+    handovers = messages.filter(_are(messages, "handover"))["device"].to_pylist()
     left = set(handovers)
-    last = rounds.group_by("device").aggregate([("round", "max")]).to_pydict()
-    pairs = sorted(zip(last["device"], last["round_max"], strict=True))
+    devices, places = np.unique(numbers_of(rounds["device"]), return_inverse=True)
+    ends = np.zeros(len(devices), np.int64)
+    np.maximum.at(ends, places, numbers_of(rounds["round"]))
+    pairs = list(zip(devices.tolist(), ends.tolist(), strict=True))
     everybody = {device for device, _ in pairs}
     if len(everybody - left) == 1:
         left = everybody
     return {str(d): end for d, end in pairs if d in left and end < num_rounds - 1}
+
+
+def _are(messages: pa.Table, kind: str) -> pa.ChunkedArray:
+    """Which messages are of a kind."""
+    (scalar,) = column_of([kind], pa.string())  # of a text alone pyarrow would import pandas
+    return pc.equal(messages["kind"], scalar)
 
 
 def _left_because(prepared: PreparedRun, left: Mapping[str, int]) -> dict[str, str]:
