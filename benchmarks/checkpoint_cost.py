@@ -60,13 +60,13 @@ async def run_for(fleet: InlineFleet, seconds: float) -> int:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    models = [workload.model for workload in WORKLOADS]
-    parser.add_argument("--model", choices=models, default="resnet20")
+    names = [workload.name for workload in WORKLOADS]
+    parser.add_argument("--workload", choices=names, default="resnet20")
     parser.add_argument("--compressor", choices=["identity", "top_k"], default="top_k")
     parser.add_argument("--seconds", type=float, default=100.0)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    workload = next(w for w in WORKLOADS if w.model == options.model)
+    workload = next(w for w in WORKLOADS if w.name == options.workload)
     num_threads = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as folder, timed_saves() as saves:
         scenario = make_scenario(Path(folder), workload, options.compressor, "auto")
@@ -77,7 +77,7 @@ def main() -> None:
         rounds = asyncio.run(run_for(fleet, options.seconds))
         wall_s = perf_counter() - start
     print(
-        f"{workload.model}, {options.compressor}, {workload.devices} devices, {num_threads} "
+        f"{workload.name}, {options.compressor}, {workload.devices} devices, {num_threads} "
         f"threads: {rounds} rounds of a device in {wall_s:.0f} s; a checkpoint every "
         f"{scenario.recovery.checkpoint_every_s:g} s"
     )

@@ -1,10 +1,11 @@
 """How much of the machine goes into training: fleets against plain loops, in one run.
 
-Three workloads, on images of CIFAR's size, in batches of 32, with CHOCO:
+Workloads, on images of CIFAR's size, in batches of 32, with CHOCO:
     resnet20    8 devices on a directed ring
     two_convolutions  16 devices with 128 samples each on a directed ring, which exchange once an
                 epoch: 4 steps; the measure is a loop of plain torch (two_convolutions.py)
     small_cnn   the same on a ring, with images that are cropped and flipped
+    step_fp32, step_int8  as resnet20; the measure is a training step alone (step.py), on one core
 
 The plain loop does the same steps and the same gossip arithmetic in one thread, without messages,
 actors or event loops. It is measured in three ways: one loop on one core ("serial"), one loop whose
@@ -33,6 +34,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations, count
 from math import inf
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -40,13 +42,14 @@ import torch
 import yaml
 from fleet_contestant import MEASURED, fleet_of_actors, inline_fleet
 from numpy.typing import NDArray
+from step import eight_bit, make_step
 from time_slices import Contestant, Reporter, ended, ratio_of_means, take_turns
 from two_convolutions import torch_loop
 
 from edgesim.assembly.build import (
-    PLAIN,
     DataSpec,
     TrainingPlan,
+    choose_compute,
     make_flat_model,
     make_learning_rates,
     make_optimizer,
@@ -59,11 +62,14 @@ from edgesim.fleet.on_ray.core_pool import CorePool
 from edgesim.fleet.plan import FleetPlan
 from edgesim.gossip import OutEdge, Share
 from edgesim.learning.allocator import keep_freed_memory
+from edgesim.models import full_precision
 from edgesim.scenario import Scenario, load_scenario
 from edgesim.streams import StreamPurpose, stream
 
+NORMS = {"fp32": "evonorm_s0", "int8": "range_evonorm"}
 FLEETS = ("one_each", "packed", "inline")
-PLAIN_LOOPS = ("plain_serial", "plain_per_core", "plain_threaded", "torch_serial")
+PLAIN_LOOPS = ("plain_serial", "plain_per_core", "plain_threaded", "torch_serial", "step_alone")
+PRECISIONS: tuple[Literal["fp32"], Literal["int8"]] = ("fp32", "int8")
 OWN_MODEL = f"{Path(__file__).with_name('two_convolutions.py').resolve()}:two_convolutions"
 
 
@@ -72,7 +78,8 @@ class Workload:
     """What is trained.
 
     Attributes:
-        model: its name.
+        name: of the workload.
+        model: of a model.
         devices: of the fleet.
         topology: kind of graph.
         samples: of each device.
@@ -83,8 +90,10 @@ class Workload:
         augment: of its images.
         groups: ways to do it that are measured together; those that are plain loops are measures
             of those after them.
+        precision: of the model.
     """
 
+    name: str
     model: str
     devices: int
     topology: str
@@ -95,10 +104,12 @@ class Workload:
     keep: float
     augment: str
     groups: tuple[tuple[str, ...], ...]
+    precision: Literal["fp32", "int8"] = "fp32"
 
 
 WORKLOADS = (
     Workload(
+        "resnet20",
         "resnet20",
         8,
         "directed_ring",
@@ -115,6 +126,7 @@ WORKLOADS = (
     ),
     Workload(
         "two_convolutions",
+        "two_convolutions",
         16,
         "directed_ring",
         128,
@@ -127,6 +139,7 @@ WORKLOADS = (
     ),
     Workload(
         "small_cnn",
+        "small_cnn",
         16,
         "ring",
         128,
@@ -137,6 +150,15 @@ WORKLOADS = (
         "crop_flip",
         (("plain_serial", "plain_per_core", "packed"),),
     ),
+)
+WORKLOADS += tuple(
+    replace(
+        WORKLOADS[0],
+        name=f"step_{precision}",
+        precision=precision,
+        groups=(("step_alone", "packed", "inline", "one_each"),),
+    )
+    for precision in PRECISIONS
 )
 
 
@@ -151,7 +173,11 @@ def make_scenario(
         "fleet": {"devices": workload.devices, "devices_per_actor": per_actor},
         "topology": {"kind": workload.topology},
         "data": {"partition": {"kind": "iid"}, "batch_size": 32, "augment": workload.augment},
-        "model": {"name": OWN_MODEL if workload.model == "two_convolutions" else workload.model},
+        "model": {
+            "name": OWN_MODEL if workload.model == "two_convolutions" else workload.model,
+            "precision": workload.precision,
+            "norm": NORMS[workload.precision],
+        },
         "training": {"rounds": workload.rounds, "optimizer": {"lr": 0.01, "weight_decay": 0.0001}},
         "gossip": {
             "algorithm": "choco",
@@ -181,7 +207,14 @@ def make_plan(scenario: Scenario, rounds: int, folder: Path) -> FleetPlan:
     """Plan of a fleet that only trains."""
     data = DataSpec((3, 32, 32), 10, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
     schedule = make_schedule(scenario)
-    return FleetPlan(scenario, schedule, data, TrainingPlan(rounds, rounds, ()), PLAIN, folder)
+    return FleetPlan(
+        scenario,
+        schedule,
+        data,
+        TrainingPlan(rounds, rounds, ()),
+        choose_compute(scenario, 0),
+        folder,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +246,7 @@ def plain_loop(
     keep_freed_memory()
     core = CorePool(loop.turns, len(loop.cpus)).core if loop.turns else nullcontext
     scenario, data = plan.scenario, plan.data
-    model, schedule = make_flat_model(scenario, data, PLAIN), plan.schedule
+    model, schedule = make_flat_model(scenario, data, plan.compute), plan.schedule
     algorithm = make_algorithm(scenario, model.layout, schedule)
     optimizer, gamma = make_optimizer(scenario), make_learning_rates(scenario).at(0)
     states = {device: algorithm.init(model.parameters.clone(), {}) for device in loop.devices}
@@ -244,6 +277,19 @@ def plain_loop(
                 algorithm.absorb_(state, inboxes[device])
 
 
+def step_alone(workload: Workload, cpu: int, reporter: Reporter) -> None:
+    """Do one step of the workload's model again and again, on a core, until it is ended."""
+    os.sched_setaffinity(0, {cpu})
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    norm = NORMS[workload.precision]
+    layers = full_precision(norm) if workload.precision == "fp32" else eight_bit("int8_cpu")[0]
+    step = make_step(workload.model, layers)
+    for steps in count(1):
+        step()
+        reporter.report_at_times(steps)
+
+
 def make_contestant(kind: str, workload: Workload, compressor: str, folder: Path) -> Contestant:
     """One way to do a workload, started."""
     per_actor = "auto" if kind == "packed" else 1
@@ -268,6 +314,10 @@ def make_contestant(kind: str, workload: Workload, compressor: str, folder: Path
     if kind == "torch_serial":
         contestant = Contestant(kind, warm_up * workload.devices, inf)
         contestant.start(torch_loop, shards, workload.local_steps)
+        return contestant
+    if kind == "step_alone":
+        contestant = Contestant(kind, warm_up * workload.devices, inf)
+        contestant.start(step_alone, workload, min(cpus))
         return contestant
     contestant = Contestant(kind, warm_up * len(loops[kind][0].devices), inf)
     for loop in loops[kind]:
@@ -335,7 +385,7 @@ def measure_together(
 def compare(workload: Workload, compressor: str, seconds: float, turns: int) -> dict[str, float]:
     """Measure a workload in all its ways; prints figures and returns ratios."""
     print(
-        f"{workload.model}, {workload.devices} devices, batch 32, {compressor} {workload.keep:g}, "
+        f"{workload.name}, {workload.devices} devices, batch 32, {compressor} {workload.keep:g}, "
         f"an exchange every {workload.local_steps} steps"
     )
     ratios: dict[str, float] = {}
@@ -345,12 +395,12 @@ def compare(workload: Workload, compressor: str, seconds: float, turns: int) -> 
             if measure not in PLAIN_LOOPS:
                 continue
             ratio, error = ratio_of_means(rates[kind][0], rates[measure][0])
-            ratios[f"{workload.model} {kind} / {measure}"] = ratio
+            ratios[f"{workload.name} {kind} / {measure}"] = ratio
             text = f"  {kind}: {ratio:.3f} +- {error:.3f} of {measure}"
-            if measure in {"plain_serial", "torch_serial"}:
+            if measure in {"plain_serial", "torch_serial", "step_alone"}:
                 text += f", a round in {1 / ratio:.3f} +- {error / ratio**2:.3f} of its time"
                 thrift, off = ratio_of_means(rates[kind][1], rates[measure][1])
-                ratios[f"{workload.model} {kind} / {measure}, processor time"] = 1 / thrift
+                ratios[f"{workload.name} {kind} / {measure}, processor time"] = 1 / thrift
                 text += f", {1 / thrift:.3f} +- {off / thrift**2:.3f} of its processor time"
             print(text)
     return ratios
@@ -359,8 +409,8 @@ def compare(workload: Workload, compressor: str, seconds: float, turns: int) -> 
 def main() -> None:
     """Measure, print, and write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    models = [workload.model for workload in WORKLOADS]
-    parser.add_argument("--models", nargs="+", choices=models, default=models)
+    names = [workload.name for workload in WORKLOADS]
+    parser.add_argument("--workloads", nargs="+", choices=names, default=names)
     parser.add_argument("--rounds", type=int, help="of each device; default: by workload")
     parser.add_argument("--local-steps", type=int, help="between exchanges; default: by workload")
     parser.add_argument("--turns", type=int, default=12, help="of each contestant, at most")
@@ -371,7 +421,7 @@ def main() -> None:
     print(f"{len(os.sched_getaffinity(0))} cores")
     ratios: dict[str, float] = {}
     for workload in WORKLOADS:
-        if workload.model in options.models:
+        if workload.name in options.workloads:
             chosen = replace(
                 workload,
                 rounds=options.rounds or workload.rounds,

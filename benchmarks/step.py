@@ -206,7 +206,7 @@ def integer_macs(name: str) -> int:
         name,
         image_shape=(3, side, side),
         num_classes=10,
-        layers=_eight_bit("reference")[0],
+        layers=eight_bit("reference")[0],
         generator=torch.Generator().manual_seed(1),
     ).eval()
     counts: list[int] = []
@@ -225,7 +225,8 @@ def integer_macs(name: str) -> int:
     return 2 * sum(counts) - counts[0]
 
 
-def _eight_bit(backend: BackendName) -> tuple[EightBit, TimedArithmetic]:
+def eight_bit(backend: BackendName) -> tuple[EightBit, TimedArithmetic]:
+    """Layers in 8 bits with Range EvoNorm, and the back end that times them."""
     arithmetic = TimedArithmetic(make_backend(backend, SETTINGS))
     return EightBit("range_evonorm", arithmetic, SETTINGS, conv_bias=True), arithmetic  # type: ignore[arg-type]
 
@@ -254,8 +255,8 @@ def peak_macs_per_s() -> float:
 def measure(name: str, repeats: int, *, compile_too: bool) -> dict[str, Any]:
     """Figures of one model."""
     fp32 = full_precision("evonorm_s0")
-    fake, _ = _eight_bit("reference")
-    int8, timed = _eight_bit("int8_cpu")
+    fake, _ = eight_bit("reference")
+    int8, timed = eight_bit("int8_cpu")
     arms = {
         "fp32_eager": Arm(make_step(name, fp32)),
         "fp32_channels_last": Arm(make_torch_step(name, fp32)),
