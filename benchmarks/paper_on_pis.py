@@ -5,7 +5,8 @@ work and the messages that the runs recorded:
 
     python benchmarks/paper_on_pis.py RUN RUN ... --figures docs/figures --json FILE
 
-`--set` names other hardware, with keys of a scenario.
+`--set` names other hardware, with keys of a scenario. `--also` takes curves of other runs from an
+earlier `--json` on the same hardware.
 """
 
 from __future__ import annotations
@@ -99,22 +100,32 @@ def table(curves: dict[str, pd.DataFrame]) -> Table:
     return shown
 
 
+def earlier(file: Path) -> dict[str, pd.DataFrame]:
+    """Curves that `--json` wrote."""
+    content = json.loads(file.read_text())
+    return {name: pd.DataFrame(points).set_index("round") for name, points in content.items()}
+
+
 def main() -> None:
     """Run the clocks, print the table, and draw."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN")
+    parser.add_argument("runs", type=Path, nargs="*", metavar="RUN")
+    parser.add_argument("--also", type=Path, help="file of an earlier --json")
     parser.add_argument("--set", action="append", default=[], help="hardware; default: " + PIS[0])
     parser.add_argument("--figures", type=Path, help="folder for the figure")
     parser.add_argument("--json", type=Path, help="write the curves to this file")
     arguments = parser.parse_args()
-    curves = {}
+    curves = earlier(arguments.also) if arguments.also else {}
     for folder in arguments.runs:
         scenario = load_scenario(folder / "scenario.yaml", arguments.set or PIS)
         name = name_of(scenario)
         if name in curves:
             parser.error(f"{folder}: a second run of {name}; give one seed of each")
         hardware = device_hardware(scenario, make_schedule(scenario))
-        curves[name] = curve(edgesim.load_run(folder), hardware)
+        run = edgesim.load_run(folder)
+        if scenario.fleet.pace != "lockstep" or not run.is_finished:
+            parser.error(f"{folder}: unfinished, or at free pace, where hardware changes learning")
+        curves[name] = curve(run, hardware)
     Console(width=130).print(table(curves))
     if arguments.json:
         content = {

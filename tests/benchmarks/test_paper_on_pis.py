@@ -18,6 +18,9 @@ UNLIKE = (
 )
 
 
+GRAPHS = ("directed_ring", "ring", "complete")
+
+
 def scenario(overrides):
     return scenario_of(small_scenario(training={"rounds": 12}), overrides)
 
@@ -27,24 +30,23 @@ def hardware_of(overrides):
     return device_hardware(with_hardware, make_schedule(with_hardware))
 
 
-@pytest.fixture(scope="module")
-def unlike(tmp_path_factory):
-    """On devices and links that are unlike and lose packets."""
-    out = tmp_path_factory.mktemp("unlike") / "run"
-    edgesim.run(scenario(UNLIKE), out=out, inline=True)
-    return edgesim.load_run(out)
+def run_of(overrides, folder):
+    edgesim.run(scenario(overrides), out=folder, inline=True)
+    return edgesim.load_run(folder)
 
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory):
-    """The same training without hardware."""
-    out = tmp_path_factory.mktemp("bare") / "run"
-    edgesim.run(scenario(()), out=out, inline=True)
-    return edgesim.load_run(out)
+    """A training without hardware."""
+    return run_of((), tmp_path_factory.mktemp("bare") / "run")
 
 
-def test_a_run_without_hardware_is_clocked_as_one_that_had_it(bare, unlike):
-    found = [*spent_by_rounds(bare, hardware_of(UNLIKE))]
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_a_run_without_hardware_is_clocked_as_one_that_had_it(graph, tmp_path):
+    """The latter on devices and links that are unlike and lose packets."""
+    kind = f"topology={{kind: {graph}}}"
+    bare, unlike = run_of((kind,), tmp_path / "bare"), run_of((kind, *UNLIKE), tmp_path / "unlike")
+    found = [*spent_by_rounds(bare, hardware_of((kind, *UNLIKE)))]
     by_round = unlike.rounds.groupby("round")
     assert [s.virtual_time_s for s in found] == by_round["virtual_time_s"].max().to_list()
     recorded_j = by_round["energy_j"].sum().cumsum()
