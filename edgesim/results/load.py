@@ -16,11 +16,10 @@ from edgesim.results.columns import (
     ROUNDS,
     Column,
     arrow_schema,
-    first_irregularity,
-    first_miscount,
     with_names,
 )
 from edgesim.results.models import Models
+from edgesim.results.regularity import first_irregularity, first_miscount
 from edgesim.results.run import Run
 from edgesim.results.run_files import REMEDY, RunDirectoryError, RunFiles, number_of
 from edgesim.results.totals import with_totals

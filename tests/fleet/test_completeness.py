@@ -15,7 +15,8 @@ from small_fleets import assert_same_bits, train
 from edgesim.fleet import run as run_module
 from edgesim.fleet.recovery.completeness import check_evaluations, check_finished, check_rounds
 from edgesim.fleet.run import resume_run
-from edgesim.results.columns import DEVICES, EVALUATIONS, first_irregularity, first_miscount
+from edgesim.results.columns import DEVICES, EVALUATIONS
+from edgesim.results.regularity import first_irregularity, first_miscount
 from edgesim.results.run_directory import RunDirectory, RunDirectoryError
 from edgesim.results.snapshot import Snapshot
 from topologies import EVERYONE, Absence, Churn

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from edgesim.results.columns import first_irregularity, first_miscount
+from edgesim.results.regularity import first_irregularity, first_miscount
 from edgesim.results.run_directory import RunDirectory
 from edgesim.results.run_files import REMEDY, RunDirectoryError
 from topologies import Presence
