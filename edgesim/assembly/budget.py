@@ -14,7 +14,7 @@ from edgesim.costs.memory import MemoryModel
 from edgesim.costs.memory_table import MemoryTable
 from edgesim.data.shape import DataShape
 from edgesim.errors import ScenarioError
-from edgesim.gossip.algorithm import for_device, parts_of_devices
+from edgesim.gossip.optional_members import for_device, parts_of_devices
 from edgesim.hardware.profiles import DeviceProfile
 from edgesim.scenario.model import ModelSection
 from edgesim.scenario.schema import Scenario

@@ -17,9 +17,8 @@ from edgesim.assembly.options import parameters_of
 from edgesim.assembly.own_parts import load_part, make_part, needs, part_and_options
 from edgesim.compression.compressors import Compressor
 from edgesim.errors import ScenarioError
-from edgesim.gossip.algorithm import (
-    Algorithm,
-    Exchanges,
+from edgesim.gossip.algorithm import Algorithm, Exchanges
+from edgesim.gossip.optional_members import (
     disagreement,
     form_for,
     needs_one_graph,

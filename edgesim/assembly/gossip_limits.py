@@ -7,10 +7,8 @@ from typing import Any
 
 from edgesim.assembly.equipment import has_batteries
 from edgesim.errors import ScenarioError
-from edgesim.gossip.algorithm import (
-    Algorithm,
-    Exchanges,
-    Form,
+from edgesim.gossip.algorithm import Algorithm, Exchanges, Form
+from edgesim.gossip.optional_members import (
     carries_steps,
     exchanges_of_average,
     graph_problem,

@@ -13,12 +13,8 @@ from torch import Tensor
 from edgesim.compression.compressors import Compressor
 from edgesim.compression.payload import Payload
 from edgesim.compression.wire import ByteCounts, Message, encode
-from edgesim.gossip.algorithm import (
-    Algorithm,
-    has_several_messages,
-    longest_message,
-    message_between,
-)
+from edgesim.gossip.algorithm import Algorithm
+from edgesim.gossip.optional_members import has_several_messages, longest_message, message_between
 from edgesim.learning.parameters import ParameterLayout
 
 _SEED = 0  # of the vector that is sent

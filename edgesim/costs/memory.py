@@ -22,7 +22,8 @@ from edgesim.compression.message_form import MessageForm
 from edgesim.costs.counted_model import CountedModel
 from edgesim.costs.errors import CostError
 from edgesim.costs.memory_table import Component, MemoryTable
-from edgesim.gossip.algorithm import Algorithm, Buffers, longest_message
+from edgesim.gossip.algorithm import Algorithm, Buffers
+from edgesim.gossip.optional_members import longest_message
 from edgesim.hardware.widths import FLOAT_BYTES
 from edgesim.learning.optimizers import Optimizer
 from edgesim.quant.backends import BackendName

@@ -6,7 +6,8 @@ from functools import lru_cache
 from typing import Any
 
 from edgesim.costs.errors import CostError
-from edgesim.gossip.algorithm import Algorithm, longest_message
+from edgesim.gossip.algorithm import Algorithm
+from edgesim.gossip.optional_members import longest_message
 from edgesim.hardware.work import Work
 
 

@@ -27,10 +27,8 @@ from edgesim.gossip.algorithm import (
     Place,
     Share,
     finite_shares_,
-    for_device,
-    is_idle_without_edges,
-    starting_state,
 )
+from edgesim.gossip.optional_members import for_device, is_idle_without_edges, starting_state
 from edgesim.hardware.meter import Meter
 from edgesim.hardware.work import Work
 from edgesim.results.columns import RoundReport

@@ -23,7 +23,8 @@ from edgesim.distributed.member import Member, diverged
 from edgesim.distributed.module_vector import ModuleVector
 from edgesim.distributed.peers import Peers
 from edgesim.distributed.rules import Rules
-from edgesim.gossip.algorithm import GossipState, carries_steps
+from edgesim.gossip.algorithm import GossipState
+from edgesim.gossip.optional_members import carries_steps
 
 _Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 

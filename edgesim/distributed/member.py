@@ -25,9 +25,8 @@ from edgesim.gossip.algorithm import (
     Place,
     Share,
     finite_shares_,
-    longest_message,
-    starting_state,
 )
+from edgesim.gossip.optional_members import longest_message, starting_state
 from edgesim.storage.state_tree import Arrays, pack, restore_, unpack
 from edgesim.streams import StreamPurpose, stream
 from topologies import first_exchange, takes_step, weight_by_sender

@@ -15,7 +15,8 @@ from edgesim.assembly.gossip import is_of_nodes, make_algorithm
 from edgesim.assembly.prepared_run import paths_in
 from edgesim.assembly.rate_search.search import needs_search
 from edgesim.errors import ScenarioError
-from edgesim.gossip.algorithm import Algorithm, message_layouts
+from edgesim.gossip.algorithm import Algorithm
+from edgesim.gossip.optional_members import message_layouts
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.scenario.own_parts import own_parts
 from edgesim.scenario.schema import Scenario

@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from edgesim.compression.compressors import Compressor
-from edgesim.gossip.algorithm import Buffers, GossipState, NeededExchanges, OutEdge, Share
+from edgesim.gossip.algorithm import Buffers, GossipState, OutEdge, Share
+from edgesim.gossip.optional_members import NeededExchanges
 from edgesim.hardware.work import Work, vector_work
 from edgesim.learning.parameters import ParameterLayout
 

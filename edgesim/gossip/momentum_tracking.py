@@ -21,8 +21,9 @@ import torch
 from torch import Tensor
 
 from edgesim.compression.compressors import Compressor
-from edgesim.gossip.algorithm import Buffers, NeededExchanges, OutEdge, Share
+from edgesim.gossip.algorithm import Buffers, OutEdge, Share
 from edgesim.gossip.gradient_tracking import TrackingState
+from edgesim.gossip.optional_members import NeededExchanges
 from edgesim.gossip.two_vectors import add_both_, compress_both, form_of_both, twice
 from edgesim.hardware.work import Work, vector_work
 from edgesim.learning.parameters import ParameterLayout

@@ -22,11 +22,11 @@ from edgesim.compression.compressors import Compressor
 from edgesim.gossip.algorithm import (
     Buffers,
     GossipState,
-    NeededExchanges,
     OutEdge,
     Place,
     Share,
 )
+from edgesim.gossip.optional_members import NeededExchanges
 from edgesim.hardware.work import Work, vector_work
 from edgesim.learning.parameters import ParameterLayout
 

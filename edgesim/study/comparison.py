@@ -22,12 +22,13 @@ from edgesim.costs.memory import MemoryModel, paper_memory
 from edgesim.costs.memory_table import MemoryTable
 from edgesim.costs.model_form import ModelForm
 from edgesim.costs.round_work import gossip_work
-from edgesim.gossip.algorithm import Algorithm, Form, form_for, message_layouts
+from edgesim.gossip.algorithm import Algorithm, Form
 from edgesim.gossip.choco import Choco
 from edgesim.gossip.choco_numerator import ChocoNumerator
 from edgesim.gossip.dcd import Dcd
 from edgesim.gossip.deep_squeeze import DeepSqueeze
 from edgesim.gossip.gradient_push import GradientPush
+from edgesim.gossip.optional_members import form_for, message_layouts
 from edgesim.hardware.energy_tables import ENERGY_TABLES
 from edgesim.hardware.work import Work
 from edgesim.learning.optimizers import Optimizer, Sgd

@@ -16,7 +16,7 @@ from edgesim.assembly.message_costs import MessageCosts, NoiseMessages
 from edgesim.assembly.neighbours import neighbours_of_devices
 from edgesim.assembly.studied_scenario import StudiedScenario, studied_scenario
 from edgesim.costs.memory_table import MemoryTable
-from edgesim.gossip.algorithm import longest_message, message_layouts
+from edgesim.gossip.optional_members import longest_message, message_layouts
 from edgesim.hardware.energy import Activity
 from edgesim.hardware.profiles import DeviceProfile
 from edgesim.hardware.work import Work

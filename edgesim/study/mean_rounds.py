@@ -13,7 +13,7 @@ from edgesim.costs.layer_work import StepWork
 from edgesim.costs.memory import paper_memory
 from edgesim.costs.memory_table import MemoryTable
 from edgesim.costs.round_work import gossip_work
-from edgesim.gossip.algorithm import has_several_messages, parts_of_devices
+from edgesim.gossip.optional_members import has_several_messages, parts_of_devices
 from edgesim.hardware.work import Work
 from edgesim.study.steady_state import BytesBetween
 from topologies import step_share, takes_step

@@ -26,8 +26,9 @@ from edgesim.compression.compressors import Compressor
 from edgesim.compression.payload import Payload
 from edgesim.compression.wire import Message, decode, encode
 from edgesim.costs.memory_table import MemoryTable
-from edgesim.gossip.algorithm import Algorithm, GossipState, OutEdge, Share, message_layouts
+from edgesim.gossip.algorithm import Algorithm, GossipState, OutEdge, Share
 from edgesim.gossip.dcd import Dcd
+from edgesim.gossip.optional_members import message_layouts
 from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.optimizers import Optimizer
 from edgesim.learning.parameters import ParameterLayout

@@ -33,7 +33,7 @@ from edgesim.gossip import (
     GradientPush,
     OutEdge,
 )
-from edgesim.gossip.algorithm import for_device
+from edgesim.gossip.optional_members import for_device
 from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.optimizers import QuasiGlobalMomentum, Sgd
 from edgesim.learning.parameters import ParameterLayout

@@ -10,7 +10,7 @@ import torch
 
 from edgesim.compression import Message, decode_one_of, encode
 from edgesim.gossip import OutEdge, Place, Share
-from edgesim.gossip.algorithm import message_layouts, starting_state
+from edgesim.gossip.optional_members import message_layouts, starting_state
 from edgesim.learning.parameters import ParameterLayout
 
 

@@ -48,7 +48,7 @@ from edgesim.fleet.transport.network import (
     Request,
 )
 from edgesim.fleet.transport.progress import Progress, Waiting
-from edgesim.gossip.algorithm import message_layouts
+from edgesim.gossip.optional_members import message_layouts
 from edgesim.hardware.timeline import Stamp
 from edgesim.storage.space import WaitForSpace
 

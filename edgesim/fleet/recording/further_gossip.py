@@ -21,8 +21,8 @@ from edgesim.gossip.algorithm import (
     OutEdge,
     Place,
     Share,
-    starting_state,
 )
+from edgesim.gossip.optional_members import starting_state
 from edgesim.results.snapshot import Snapshot
 from edgesim.storage.state_tree import restore_
 from edgesim.streams import StreamPurpose, stream

@@ -21,7 +21,7 @@ from edgesim.device.trainer import DivergedError
 from edgesim.fleet.recording.departures import departures
 from edgesim.fleet.recording.divergence import growth_warning
 from edgesim.fleet.recording.evaluation import CONSENSUS
-from edgesim.gossip.algorithm import message_layouts
+from edgesim.gossip.optional_members import message_layouts
 from edgesim.results.arrow_table import column_of, numbers_of
 from edgesim.results.columns import (
     BATTERY_DEVICES,
