@@ -66,7 +66,6 @@ from edgesim.models import full_precision
 from edgesim.scenario import Scenario, load_scenario
 from edgesim.streams import StreamPurpose, stream
 
-NORMS = {"fp32": "evonorm_s0", "int8": "range_evonorm"}
 FLEETS = ("one_each", "packed", "inline")
 PLAIN_LOOPS = ("plain_serial", "plain_per_core", "plain_threaded", "torch_serial", "step_alone")
 PRECISIONS: tuple[Literal["fp32"], Literal["int8"]] = ("fp32", "int8")
@@ -176,7 +175,6 @@ def make_scenario(
         "model": {
             "name": OWN_MODEL if workload.model == "two_convolutions" else workload.model,
             "precision": workload.precision,
-            "norm": NORMS[workload.precision],
         },
         "training": {"rounds": workload.rounds, "optimizer": {"lr": 0.01, "weight_decay": 0.0001}},
         "gossip": {
@@ -282,8 +280,8 @@ def step_alone(workload: Workload, cpu: int, reporter: Reporter) -> None:
     os.sched_setaffinity(0, {cpu})
     torch.set_num_threads(1)
     keep_freed_memory()
-    norm = NORMS[workload.precision]
-    layers = full_precision(norm) if workload.precision == "fp32" else eight_bit("int8_cpu")[0]
+    is_fp32 = workload.precision == "fp32"
+    layers = full_precision("evonorm_s0") if is_fp32 else eight_bit("int8_cpu")[0]
     step = make_step(workload.model, layers)
     for steps in count(1):
         step()

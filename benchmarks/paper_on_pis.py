@@ -120,12 +120,14 @@ def main() -> None:
         scenario = load_scenario(folder / "scenario.yaml", arguments.set or PIS)
         name = name_of(scenario)
         if name in curves:
-            parser.error(f"{folder}: a second run of {name}; give one seed of each")
+            parser.error(f"{folder}: a second curve of {name}; give one of each")
         hardware = device_hardware(scenario, make_schedule(scenario))
         run = edgesim.load_run(folder)
         if scenario.fleet.pace != "lockstep" or not run.is_finished:
             parser.error(f"{folder}: unfinished, or at free pace, where hardware changes learning")
         curves[name] = curve(run, hardware)
+    if not curves:
+        parser.error("name a run, or a file of earlier curves with --also")
     Console(width=130).print(table(curves))
     if arguments.json:
         content = {

@@ -7,23 +7,13 @@ from inspect import Parameter
 from typing import Any, Literal
 
 from edgesim.assembly.equipment import has_batteries, may_leave
-from edgesim.assembly.gossip_limits import (
-    check_in_step,
-    check_limits,
-    check_pairs,
-    num_exchanges,
-)
+from edgesim.assembly.gossip_limits import check_in_step, check_limits, check_pairs, num_exchanges
 from edgesim.assembly.options import parameters_of
 from edgesim.assembly.own_parts import load_part, make_part, needs, part_and_options
 from edgesim.compression.compressors import Compressor
 from edgesim.errors import ScenarioError
 from edgesim.gossip.algorithm import Algorithm, Exchanges
-from edgesim.gossip.optional_members import (
-    disagreement,
-    form_for,
-    needs_one_graph,
-    own_schedule,
-)
+from edgesim.gossip.optional_members import disagreement, form_for, needs_one_graph, own_schedule
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.scenario.catalog import ALGORITHMS, COMPRESSORS
 from edgesim.scenario.gossip import OtherGossip

@@ -28,13 +28,7 @@ from edgesim.compression.wire import Message, decode, encode
 from edgesim.data.batches import transformed
 from edgesim.data.errors import DataError
 from edgesim.errors import EdgesimError, ScenarioError
-from edgesim.gossip.algorithm import (
-    Algorithm,
-    Buffers,
-    GossipState,
-    OutEdge,
-    Share,
-)
+from edgesim.gossip.algorithm import Algorithm, Buffers, GossipState, OutEdge, Share
 from edgesim.hardware.work import Work
 from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.optimizers import LearningRates, Optimizer

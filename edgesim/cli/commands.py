@@ -92,9 +92,8 @@ def run(
 
             workers = stack.enter_context(prepared_workers(_out))
         checked = check(scenario, unchecked, reads_images=True)
-        with uncollected():
-            from edgesim.api.runs import train
-            from edgesim.cli.answers import result_table
+        from edgesim.api.runs import train
+        from edgesim.cli.answers import result_table
 
         result = train(
             checked,

@@ -21,13 +21,7 @@ from edgesim.device.succession import (
     inherited_sequences,
 )
 from edgesim.device.trainer import DivergedError, Trainer
-from edgesim.gossip.algorithm import (
-    Algorithm,
-    OutEdge,
-    Place,
-    Share,
-    finite_shares_,
-)
+from edgesim.gossip.algorithm import Algorithm, OutEdge, Place, Share, finite_shares_
 from edgesim.gossip.optional_members import for_device, is_idle_without_edges, starting_state
 from edgesim.hardware.meter import Meter
 from edgesim.hardware.work import Work

@@ -19,13 +19,7 @@ from edgesim.device.mail import Outbox
 from edgesim.distributed.errors import GossipError
 from edgesim.distributed.peers import Peers
 from edgesim.distributed.rules import Rules
-from edgesim.gossip.algorithm import (
-    GossipState,
-    OutEdge,
-    Place,
-    Share,
-    finite_shares_,
-)
+from edgesim.gossip.algorithm import GossipState, OutEdge, Place, Share, finite_shares_
 from edgesim.gossip.optional_members import longest_message, starting_state
 from edgesim.storage.state_tree import Arrays, pack, restore_, unpack
 from edgesim.streams import StreamPurpose, stream

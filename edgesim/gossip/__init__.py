@@ -1,12 +1,6 @@
 """Gossip algorithms in edge form: per edge and per message, for fixed and changing graphs."""
 
-from edgesim.gossip.algorithm import (
-    Algorithm,
-    GossipState,
-    OutEdge,
-    Place,
-    Share,
-)
+from edgesim.gossip.algorithm import Algorithm, GossipState, OutEdge, Place, Share
 from edgesim.gossip.all_reduce import AllReduce
 from edgesim.gossip.bagua_decentralized import BaguaDecentralized
 from edgesim.gossip.bagua_low_precision import BaguaLowPrecision

@@ -19,13 +19,7 @@ import numpy as np
 from torch import Tensor
 
 from edgesim.compression.compressors import Compressor
-from edgesim.gossip.algorithm import (
-    Buffers,
-    GossipState,
-    OutEdge,
-    Place,
-    Share,
-)
+from edgesim.gossip.algorithm import Buffers, GossipState, OutEdge, Place, Share
 from edgesim.gossip.sites import Role, SitePlace
 from edgesim.hardware.work import Work, vector_work
 from edgesim.learning.parameters import ParameterLayout

@@ -20,13 +20,7 @@ from torch import Tensor
 
 from edgesim.compression.compressors import Compressor, Identity
 from edgesim.compression.payload import Payload
-from edgesim.gossip.algorithm import (
-    Buffers,
-    GossipState,
-    OutEdge,
-    Place,
-    Share,
-)
+from edgesim.gossip.algorithm import Buffers, GossipState, OutEdge, Place, Share
 from edgesim.gossip.sites import Role, SitePlace
 from edgesim.hardware.widths import FLOAT_BYTES
 from edgesim.hardware.work import Work, vector_work

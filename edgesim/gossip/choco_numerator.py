@@ -22,13 +22,7 @@ import torch
 from torch import Tensor
 
 from edgesim.compression.compressors import Compressor
-from edgesim.gossip.algorithm import (
-    Buffers,
-    Exchanges,
-    Form,
-    OutEdge,
-    Share,
-)
+from edgesim.gossip.algorithm import Buffers, Exchanges, Form, OutEdge, Share
 from edgesim.gossip.choco import ChocoState
 from edgesim.gossip.fixed_graph_choco import FixedGraphChoco
 from edgesim.gossip.optional_members import Disagreement

@@ -18,13 +18,7 @@ import torch
 from torch import Tensor
 
 from edgesim.compression.compressors import Compressor
-from edgesim.gossip.algorithm import (
-    Buffers,
-    GossipState,
-    OutEdge,
-    Share,
-    edges_with_mass,
-)
+from edgesim.gossip.algorithm import Buffers, GossipState, OutEdge, Share, edges_with_mass
 from edgesim.gossip.optional_members import Disagreement
 from edgesim.hardware.work import Work, vector_work
 from edgesim.learning.parameters import ParameterLayout

@@ -16,13 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from edgesim.compression.compressors import Compressor
-from edgesim.gossip.algorithm import (
-    Buffers,
-    GossipState,
-    OutEdge,
-    Place,
-    Share,
-)
+from edgesim.gossip.algorithm import Buffers, GossipState, OutEdge, Place, Share
 from edgesim.hardware.work import Work, vector_work
 from edgesim.learning.parameters import ParameterLayout
 from topologies import Schedule, ServerRounds

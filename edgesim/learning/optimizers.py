@@ -115,9 +115,10 @@ class Sgd:
     def _in_one_pass_(self, state: OptimizerState, x: Tensor, g: Tensor, gamma: float) -> int:
         """The step of a long vector's first entries by torch's fused kernel; how many they are.
 
-        Bits are those of single operations, but not in entries behind the last whole register.
+        Their bits are those of single operations. The last entries, which fill no whole register,
+        would get other bits, and so would all of them on a GPU.
         """
-        if len(x) < _LONG or not self.momentum or not self.weight_decay:
+        if len(x) < _LONG or not x.is_cpu or not self.momentum or not self.weight_decay:
             return 0
         whole = len(x) // _LANES * _LANES
         torch._fused_sgd_(  # what torch.optim.SGD(fused=True) calls

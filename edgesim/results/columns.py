@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from edgesim.results.arrow_table import column_of
+from edgesim.results.arrow_table import column_of, scalar_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -350,7 +350,8 @@ def with_names(table: pa.Table, names: Sequence[str]) -> pa.Table:
         if place < 0:
             continue
         numbers = table[number]
-        named = known.take(pc.if_else(pc.less(numbers, 0), None, numbers))
+        null, zero = pa.nulls(1, numbers.type)[0], scalar_of(0, numbers.type)
+        named = known.take(pc.if_else(pc.less(numbers, zero), null, numbers))
         (field,) = arrow_schema((column,))
         table = table.add_column(place + 1, field, named)
     return table

@@ -10,7 +10,7 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from edgesim.results.arrow_table import table_of
+from edgesim.results.arrow_table import scalar_of, table_of
 from edgesim.results.run_files import sealable_writer
 
 ROWS_PER_GROUP = 2**17  # at least, in all groups but the last; a few tens of MB
@@ -64,7 +64,8 @@ def _groups(parts: Sequence[Part], read: Callable[[str], pa.Table]) -> Iterator[
             yield pa.concat_tables(waiting)
         elif num_waiting >= wanted and following.first_round > part.first_round:
             rows = pa.concat_tables(waiting)
-            is_complete = pc.less(rows["round"], following.first_round)
+            behind = scalar_of(following.first_round, rows["round"].type)
+            is_complete = pc.less(rows["round"], behind)
             yield rows.filter(is_complete)
             waiting = [rows.filter(pc.invert(is_complete))]
             num_waiting = waiting[0].num_rows

@@ -118,7 +118,7 @@ def _without_orphans(section: MappingNode, slot: Slot | None, key: str, value: N
     for name, old in section.value:
         if name.value in orphans and not _holds_override(old):
             origin = value.start_mark.name
-            if not origin.startswith(CHOICES):  # which only ask for a value, and set none
+            if not origin.startswith(CHOICES):
                 _log.info("%s drops %s", origin, name.value)
         else:
             kept.append((name, old))

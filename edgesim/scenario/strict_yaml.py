@@ -37,6 +37,8 @@ ONLY_ARGUMENT = f"{ARGUMENT}only: "
 """Starts the origin of values by which Python code chooses them."""
 
 CHOICES = (ONLY, ONLY_ARGUMENT)
+"""Start the origins of values that only ask what a cell has, and change none."""
+
 _OVERRIDES = (OVERRIDE, ARGUMENT, SWEEP, ONLY)
 
 _PATHS = frozenset({"path", "test_path"})  # keys of files, whose paths become absolute

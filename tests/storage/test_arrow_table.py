@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import pyarrow as pa
 import pytest
@@ -48,6 +50,29 @@ def test_nan_is_a_number_and_not_null():
     column = column_of([math.nan, 1.0], pa.float64())
     assert column.null_count == 0
     assert math.isnan(column[0].as_py())
+
+
+PROGRAM = """
+import io, sys
+from edgesim.results import part_merge
+from edgesim.results.arrow_table import table_of
+from edgesim.results.columns import ROUNDS, arrow_schema, with_names
+part_merge.ROWS_PER_GROUP = 1
+schema = arrow_schema(tuple(c for c in ROUNDS if c.name in ("round", "device")))
+rows = [{"round": r, "device": 0} for r in range(4)]
+parts = {f"p{r}": table_of(rows[r : r + 2], schema) for r in (0, 2)}
+target = io.BytesIO()
+names = [part_merge.Part(r, f"p{r}") for r in (0, 2)]
+part_merge.merge_parts(names, parts.get, ["round", "device"], schema, target)
+rows = [{"round": 0, "device": device} for device in (-1, 1)]
+named = with_names(table_of(rows, schema), ["a", "b"])
+print(named.to_pylist()[1]["name"], "pandas" in sys.modules)
+"""
+
+
+def test_parts_are_joined_and_devices_named_without_pandas():
+    program = [sys.executable, "-c", PROGRAM]
+    assert subprocess.run(program, capture_output=True, text=True, check=True).stdout == "b False\n"
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from edgesim.cli.key_tables import keys_table
 from edgesim.errors import ScenarioError
 from edgesim.scenario import load_scenario
 from edgesim.scenario.shipped import shipped_scenarios
+from edgesim.scenario.strict_yaml import ONLY_ARGUMENT
 from edgesim.scenario.sweep import SweepSection, chosen, parse_sweep
 
 QUICKSTART = shipped_scenarios()["quickstart"]
@@ -145,6 +146,9 @@ def test_cells_are_chosen_by_any_key_of_their_scenarios(caplog):
     assert chosen_names("model.precision=int8", "seed=1") == every[:1]
     assert chosen_names("gossip.compressor.keep=0.01", "seed=2") == every[3:]
     assert chosen_names("gossip.compressor={kind: top_k, keep: 0.01}") == every[1::2]
+    planned = parse_sweep(f"{QUICKSTART.read_text()}\nsweep: {LISTED}\n", "x.yaml", Path())
+    by_python = chosen(planned, ["gossip.compressor.kind=identity"], "x", origin=ONLY_ARGUMENT)
+    assert [cell.name for cell in by_python.wanted] == every[::2]
     assert not caplog.messages  # a choice drops no key
 
 

@@ -15,13 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from edgesim.gossip.algorithm import (
-    Algorithm,
-    GossipState,
-    OutEdge,
-    Place,
-    Share,
-)
+from edgesim.gossip.algorithm import Algorithm, GossipState, OutEdge, Place, Share
 from edgesim.gossip.optional_members import starting_state
 from edgesim.results.snapshot import Snapshot
 from edgesim.storage.state_tree import restore_

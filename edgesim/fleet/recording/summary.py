@@ -22,7 +22,7 @@ from edgesim.fleet.recording.departures import departures
 from edgesim.fleet.recording.divergence import growth_warning
 from edgesim.fleet.recording.evaluation import CONSENSUS
 from edgesim.gossip.optional_members import message_layouts
-from edgesim.results.arrow_table import column_of, numbers_of
+from edgesim.results.arrow_table import numbers_of, scalar_of
 from edgesim.results.columns import (
     BATTERY_DEVICES,
     DEVICES,
@@ -245,8 +245,7 @@ def _left_after_round(
 
 def _are(messages: pa.Table, kind: str) -> pa.ChunkedArray:
     """Which messages are of a kind."""
-    (scalar,) = column_of([kind], pa.string())  # of a text alone pyarrow would import pandas
-    return pc.equal(messages["kind"], scalar)
+    return pc.equal(messages["kind"], scalar_of(kind, pa.string()))
 
 
 def _left_because(prepared: PreparedRun, left: Mapping[str, int]) -> dict[str, str]:
