@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from clocked_again import spent_by_rounds
-from paper_on_pis import PIS, curve, name_of
+from paper_on_pis import PIS, curve, main, name_of
 from small_fleets import small_scenario
 
 import edgesim
@@ -61,6 +61,17 @@ def test_evaluations_stand_beside_what_was_spent_until_then(bare):
     consensus = bare.evaluations[bare.evaluations["model"] == "consensus"]
     assert points["accuracy"].to_list() == consensus["accuracy"].to_list()
     assert (points["energy_j"].diff().dropna() > 0).all()
+
+
+def test_curves_can_be_taken_from_an_earlier_file(bare, tmp_path, monkeypatch):
+    first, again = tmp_path / "first.json", tmp_path / "again.json"
+    for given, file in ((bare.place, first), (f"--also={first}", again)):
+        monkeypatch.setattr("sys.argv", ["paper_on_pis.py", given, "--json", str(file)])
+        main()
+    assert again.read_text() == first.read_text()
+    monkeypatch.setattr("sys.argv", ["paper_on_pis.py", bare.place, f"--also={first}"])
+    with pytest.raises(SystemExit):  # the same curve twice
+        main()
 
 
 def test_a_run_is_named_by_what_the_paper_varies():

@@ -59,6 +59,8 @@ def test_the_pass_over_long_vectors_has_the_bits_of_single_operations(
 ):
     x, g, m = torch.randn(3, (1 << 16) + surplus, generator=torch.Generator().manual_seed(surplus))
     optimizer, results = Sgd(momentum=momentum, nesterov=nesterov, weight_decay=decay), []
+    state = OptimizerState(m.clone())
+    assert optimizer._in_one_pass_(state, x.clone(), g.clone(), gamma) == 1 << 16  # and not 0
     for least in (1, 1 << 30):
         monkeypatch.setattr("edgesim.learning.optimizers._LONG", least)
         y, state = x.clone(), OptimizerState(m.clone())

@@ -30,7 +30,10 @@ ROWS = st.fixed_dictionaries(
 )
 
 
-@given(st.lists(ROWS, max_size=5))
+WHOLE_ROWS = st.fixed_dictionaries({name: values for name, (_, values) in KINDS.items()})
+
+
+@given(st.lists(ROWS, max_size=5) | st.lists(WHOLE_ROWS, max_size=5))
 def test_a_table_is_that_of_pyarrow(rows):
     table = table_of(rows, SCHEMA)
     assert table.equals(pa.Table.from_pylist(rows, schema=SCHEMA), check_metadata=True)
