@@ -41,19 +41,40 @@ class ModuleVector:
         self.layout = ParameterLayout.of(named)
         self.num_trainable = sum(p.numel() for _, p in named if p.requires_grad)
         self.parameters = [parameter for _, parameter in named]
+        self._sizes = [p.numel() for p in self.parameters]
+        self._trainable_sizes = [p.numel() for p in self.parameters if p.requires_grad]
+        self._places: list[tuple[torch.device, int, tuple[int, ...]]] = []  # when viewed
+        self._views: list[Tensor] | None = None
 
     @torch.no_grad()
     def read(self) -> Tensor:
         """A new vector of the module's parameters."""
-        return torch.cat([p.detach().reshape(-1).cpu() for p in self.parameters])
+        views = self._flat_views()
+        if views is None:
+            return torch.cat([p.detach().reshape(-1).cpu() for p in self.parameters])
+        return torch.cat(views).cpu()
 
     @torch.no_grad()
     def write(self, vector: Tensor) -> None:
         """Copy a vector, or one of the trainable entries alone, into the module."""
-        start = 0
-        for parameter in self.parameters:
-            if start == len(vector):
-                break
-            part = vector[start : start + parameter.numel()]
+        sizes = self._sizes if len(vector) == self.layout.numel else self._trainable_sizes
+        parts, views = list(vector.split(sizes)), self._flat_views()
+        if views is not None:
+            torch._foreach_copy_(views[: len(sizes)], parts)
+            return
+        for parameter, part in zip(self.parameters, parts, strict=False):
             parameter.copy_(part.view(parameter.shape))
-            start += parameter.numel()
+
+    def _flat_views(self) -> list[Tensor] | None:
+        """The parameters as flat tensors that share their memory; None: there are no such.
+
+        They are made once, and anew when a caller has given a parameter other memory, as
+        `model.to(device)` does.
+        """
+        places = [(p.device, p.data_ptr(), p.stride()) for p in self.parameters]
+        if places != self._places:
+            on_one_device = len({p.device for p in self.parameters}) == 1
+            whole = on_one_device and all(p.is_contiguous() for p in self.parameters)
+            self._views = [p.detach().view(-1) for p in self.parameters] if whole else None
+            self._places = places
+        return self._views

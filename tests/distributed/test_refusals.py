@@ -181,3 +181,22 @@ def test_entries_without_a_gradient_come_last_and_all_are_written_back():
     assert model[0].weight.tolist() == [[3.0, 4.0]]
     vector.write(torch.tensor([7.0, 8.0, 9.0]))
     assert vector.read().tolist() == [7.0, 8.0, 9.0, 3.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    "moved",
+    [
+        pytest.param(lambda p: p.clone(), id="elsewhere"),
+        pytest.param(lambda p: p.clone(memory_format=torch.channels_last), id="in another order"),
+        pytest.param(lambda p: p.transpose(0, 1), id="in place, in another order"),
+    ],
+)
+def test_parameters_with_other_memory_than_before_are_read_and_written(moved):
+    model = nn.Conv2d(2, 2, 2, bias=False)
+    vector = ModuleVector(model)
+    vector.write(torch.zeros(16))
+    model.weight.data = moved(model.weight.data)
+    wanted = torch.arange(16.0)
+    vector.write(wanted)
+    assert torch.equal(model.weight.detach().reshape(-1), wanted)
+    assert torch.equal(vector.read(), wanted)
