@@ -2,11 +2,13 @@
 
     edgesim calibrate --out machine.yaml
     python benchmarks/reality.py machine.yaml
+    python benchmarks/reality.py --calibrate 2
 
 A device is a process on a share of a core, in a network namespace whose uplink has a rate. It
 trains with `edgesim.gossip_around`, over gloo and TCP. The clock gets the scenario of the same
-fleet, with the profile of the machine scaled to each share (reality_scenario.py). It needs root on
-Linux, and removes what it made also after Ctrl-C.
+fleet, with the profile of the machine scaled to each share (reality_scenario.py), or with one that
+each device has measured in its own place (reality_calibration.py). It needs root on Linux, and
+removes what it made also after Ctrl-C.
 
 Messages have the bytes that the emulator counts. TCP, IP and Ethernet add 66 bytes to each 1448,
 which the links' rates leave out: an uplink carries its rate of payload. gloo adds two notices to a
@@ -29,7 +31,8 @@ from typing import Any
 from arrival_order import OrderAgreement, compare_orders, offsets
 from confinement import ConfinedFleet, ConfinementError, check, ends_on_sigterm
 from predicted_rounds import Arrivals, Edge, Prediction, predict
-from reality_scenario import SHAPES, Shape, machine_profile, write_scenario
+from reality_calibration import calibrate_in_place
+from reality_scenario import SHAPES, Shape, machine_profile, of_share, write_scenario
 from rich.console import Console
 from rich.table import Table
 
@@ -208,7 +211,9 @@ def judge(shape: Shape, scenario: Path, times: Sequence[DeviceTimes]) -> Outcome
     )
 
 
-def record(name: str, shape: Shape, precision: str, outcome: Outcome) -> dict[str, Any]:
+def record(
+    name: str, shape: Shape, precision: str, outcome: Outcome, *, in_place: bool
+) -> dict[str, Any]:
     """Figures of a fleet, for JSON."""
     predicted = outcome.predicted
     return {
@@ -217,6 +222,7 @@ def record(name: str, shape: Shape, precision: str, outcome: Outcome) -> dict[st
         "model": shape.model,
         "batch": shape.batch,
         "keep": shape.keep,
+        "calibrated": "by each device in its place" if in_place else "alone on the machine",
         "shares": [seat.share for seat in shape.seats],
         "uplinks_mbps": [seat.uplink_mbps for seat in shape.seats],
         "message_bytes": predicted.message_bytes,
@@ -307,7 +313,16 @@ def show(records: Sequence[dict[str, Any]]) -> None:
 def arguments_of(given: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("profile", type=Path, help="file of `edgesim calibrate --out`")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "profile", type=Path, nargs="?", help="file of `edgesim calibrate --out`, of a whole core"
+    )
+    source.add_argument(
+        "--calibrate",
+        type=int,
+        metavar="ROUNDS",
+        help="instead: let each device measure itself in its place, in so many turns or more",
+    )
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--precisions", nargs="+", choices=("fp32", "int8"), default=["fp32"])
     parser.add_argument("--seconds", type=float, default=60.0, help="that count, of a fleet")
@@ -315,21 +330,31 @@ def arguments_of(given: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
+def _profiles(shape: Shape, machine: dict[str, Any] | None, rounds: int) -> list[dict[str, Any]]:
+    """Of the share of each device."""
+    if machine is not None:
+        return [of_share(machine, seat.share) for seat in shape.seats]
+    with tempfile.TemporaryDirectory() as place:
+        return calibrate_in_place(shape, Path(place), rounds)
+
+
 def main() -> int:
     """Run the fleets one after the other, and print the tables."""
     arguments, records = arguments_of(), []
     try:
         check()
-        profile = machine_profile(arguments.profile)
+        machine = None if arguments.profile is None else machine_profile(arguments.profile)
         for name in arguments.shapes:
+            shape = SHAPES[name]
+            profiles = _profiles(shape, machine, arguments.calibrate)
             for precision in arguments.precisions:
-                shape = SHAPES[name]
                 with tempfile.TemporaryDirectory() as place:
                     folder = Path(place)
-                    scenario = write_scenario(shape, profile, folder, precision=precision)
+                    scenario = write_scenario(shape, profiles, folder, precision=precision)
                     times = run_fleet(shape, folder, arguments.seconds)
                     outcome = judge(shape, scenario, times)
-                records.append(record(name, shape, precision, outcome))
+                in_place = machine is None
+                records.append(record(name, shape, precision, outcome, in_place=in_place))
                 rate = records[-1]["rounds_per_minute"]
                 print(f"{name} {precision}: {rate}", flush=True)
                 if arguments.json:

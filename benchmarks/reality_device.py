@@ -114,7 +114,7 @@ class Training:
             momentum=0.9,
             nesterov=True,
             weight_decay=1e-4,
-            foreach=True,  # closer to the passes over flat vectors that the clock counts
+            fused=True,  # one pass, as over the flat vectors that the clock counts
         )
         self._batches = make_batches(scenario, rank)
         self._num_steps = 0

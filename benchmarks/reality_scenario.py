@@ -99,17 +99,19 @@ def machine_profile(path: Path) -> dict[str, Any]:
     return section
 
 
-def of_share(profile: Mapping[str, Any], share: float) -> dict[str, Any]:
+def of_share(profile: Mapping[str, Any], share: float, name: str | None = None) -> dict[str, Any]:
     """The profile of a share of a core, as the module's docstring derives it.
 
     Args:
-        profile: of the whole core, as keys of `hardware.profiles`.
+        profile: of the whole core, as keys of `hardware.profiles`; by processor time, so also one
+            that was measured within the quota.
         share: in (0, 1].
+        name: of the new profile; None: after its share.
     """
     changed = {
         key: value * share if key.endswith("_per_s") else value for key, value in profile.items()
     }
-    changed["name"] = f"share-{round(1000 * share)}"
+    changed["name"] = name or f"share-{round(1000 * share)}"
     changed["layer_times"] = [
         {key: value if key == "layer" else value / share for key, value in time.items()}
         for time in profile["layer_times"]
@@ -120,20 +122,25 @@ def of_share(profile: Mapping[str, Any], share: float) -> dict[str, Any]:
 
 
 def write_scenario(
-    shape: Shape, profile: Mapping[str, Any], folder: Path, *, precision: str
+    shape: Shape, profiles: Sequence[Mapping[str, Any]], folder: Path, *, precision: str
 ) -> Path:
-    """Write the scenario of a fleet, and the file of its edges beside it; gives the scenario."""
+    """Write the scenario of a fleet, and the file of its edges beside it; gives the scenario.
+
+    Args:
+        shape: of the fleet.
+        profiles: of each device's share of a core.
+        folder: for the files.
+        precision: of the model.
+    """
     with (folder / "edges.csv").open("w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(("source", "target", "bandwidth_mbps"))
         rows.writerows((*edge, shape.seats[edge[0]].uplink_mbps) for edge in shape.edges)
-    shares = sorted({seat.share for seat in shape.seats})
-    names = {share: of_share(profile, share)["name"] for share in shares}
     kept = {"kind": "identity"} if shape.keep == 1 else {"kind": "top_k", "keep": shape.keep}
     scenario = {
         "name": "reality",
-        "hardware": {"profiles": [of_share(profile, share) for share in shares]},
-        "fleet": {"devices": [{"profile": names[seat.share]} for seat in shape.seats]},
+        "hardware": {"profiles": list({each["name"]: each for each in profiles}.values())},
+        "fleet": {"devices": [{"profile": each["name"]} for each in profiles]},
         "topology": {"kind": "file", "path": "edges.csv"},
         "data": {
             "source": SOURCES[shape.model],

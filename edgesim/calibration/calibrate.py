@@ -25,11 +25,12 @@ from edgesim.calibration.rates import (
     memory_bytes_per_s,
 )
 from edgesim.calibration.timing import timed
+from edgesim.calibration.turns import Turns
 from edgesim.learning.allocator import keep_freed_memory
 from edgesim.quant.backends import choose_backend, make_backend
 from edgesim.quant.settings import QuantizationSettings
 
-ROUNDS = 2
+_TURNS = Turns(2)
 _IDLE_S = 2.0  # for which idle power is measured
 
 
@@ -59,7 +60,7 @@ class Calibration:
         elementwise_ops_per_s: operations per second on vectors.
         memory_bytes: that a new program can use.
         fits: times of kinds of layers.
-        rounds: turns of each measurement.
+        turns: of each measurement.
         power: None if the kernel has no counters.
         no_power: why it has none; empty if it has.
         peer: rate and latency to a peer; None if none was named.
@@ -73,7 +74,7 @@ class Calibration:
     elementwise_ops_per_s: float
     memory_bytes: int
     fits: tuple[Fit, ...]
-    rounds: int
+    turns: Turns
     power: Power | None
     no_power: str
     peer: Reached | None
@@ -87,7 +88,7 @@ def calibrate(
     note: Note,
     settings: QuantizationSettings,
     *,
-    rounds: int = ROUNDS,
+    turns: Turns = _TURNS,
     sizes: Sizes = "full",
     peer: str | None = None,
     powercap: Path = POWERCAP,
@@ -97,7 +98,7 @@ def calibrate(
     Args:
         note: is told of progress.
         settings: of 8-bit arithmetic.
-        rounds: turns of each measurement; more turns are disturbed less by other programs.
+        turns: of each measurement; more turns are disturbed less by other programs.
         sizes: of the small networks.
         peer: `host:port` of a peer that serves; None for none.
         powercap: folder of the counters of energy.
@@ -105,10 +106,10 @@ def calibrate(
     Raises:
         CalibrationError: something can't be measured.
     """
-    if rounds < 1:
-        raise CalibrationError(f"--rounds is {rounds}; must be at least 1")
+    if turns.count < 1:
+        raise CalibrationError(f"--rounds is {turns.count}; must be at least 1")
     networks = _networks(settings, sizes)
-    total = rounds * len(networks) + 8
+    total = turns.count * len(networks) + 8
     progress = _Progress(note, total)
     with _one_thread():
         progress.of("network")
@@ -119,15 +120,15 @@ def calibrate(
         progress.of("power while idle")
         idle_w = None if isinstance(counter, str) else _idle_w(counter)
         progress.of("products of fp32")
-        fp32 = macs_per_s(torch.float32, rounds, sizes)
+        fp32 = macs_per_s(torch.float32, turns, sizes)
         progress.of("products of 16 bits")
-        bits16 = macs_per_s(torch.bfloat16, rounds, sizes)
+        bits16 = macs_per_s(torch.bfloat16, turns, sizes)
         progress.of("products of 8 bits")
-        int8 = int8_macs_per_s(rounds, sizes)
+        int8 = int8_macs_per_s(turns, sizes)
         progress.of("memory bandwidth")
-        bandwidth = memory_bytes_per_s(rounds, sizes)
+        bandwidth = memory_bytes_per_s(turns, sizes)
         progress.of("element-wise operations")
-        elementwise = elementwise_ops_per_s(rounds, sizes)
+        elementwise = elementwise_ops_per_s(turns, sizes)
         fits: list[Fit] = []
 
         def time_layers(look: Callable[[], None]) -> None:
@@ -135,7 +136,7 @@ def calibrate(
                 look()
                 progress.of(what)
 
-            fits.extend(fit_times(timed(iter(networks), rounds, next_part)))
+            fits.extend(fit_times(timed(iter(networks), turns, next_part), turns))
 
         power, no_power = None, ""
         if isinstance(counter, str):
@@ -158,7 +159,7 @@ def calibrate(
         elementwise_ops_per_s=elementwise,
         memory_bytes=memory_bytes,
         fits=tuple(fits),
-        rounds=rounds,
+        turns=turns,
         power=power,
         no_power=no_power,
         peer=reached,

@@ -17,6 +17,7 @@ from scipy.optimize import nnls
 
 from edgesim.calibration.errors import CalibrationError
 from edgesim.calibration.timing import TimedNetwork
+from edgesim.calibration.turns import Turns
 from edgesim.hardware.profiles import LayerTime
 from edgesim.hardware.work import LayerTally
 
@@ -38,11 +39,15 @@ class Fit:
     worst: float
 
 
-def fit_times(networks: Sequence[TimedNetwork]) -> tuple[Fit, ...]:
+def fit_times(networks: Sequence[TimedNetwork], turns: Turns) -> tuple[Fit, ...]:
     """Times of all kinds of layers in some networks, in the order of the networks.
 
     The other layers of a network, which must come in earlier networks, are taken off with the times
     that were found there.
+
+    Args:
+        networks: with the times of their steps.
+        turns: which of these times counts.
 
     Raises:
         CalibrationError: a step took no time that the clock can tell.
@@ -52,7 +57,7 @@ def fit_times(networks: Sequence[TimedNetwork]) -> tuple[Fit, ...]:
     for network in networks:
         by_kind.setdefault(_own_kind(network), []).append(network)
     for kind, of_kind in by_kind.items():
-        fits[kind] = _fit(kind, of_kind, {known: fit.time for known, fit in fits.items()})
+        fits[kind] = _fit(kind, of_kind, turns, {known: fit.time for known, fit in fits.items()})
     return tuple(fits.values())
 
 
@@ -63,9 +68,16 @@ def _own_kind(network: TimedNetwork) -> str:
     return next(tally.kind for tally in own if tally.kind.startswith(f"{wanted}_"))
 
 
-def _fit(kind: str, networks: Sequence[TimedNetwork], known: Mapping[str, LayerTime]) -> Fit:
+def _fit(
+    kind: str,
+    networks: Sequence[TimedNetwork],
+    turns: Turns,
+    known: Mapping[str, LayerTime],
+) -> Fit:
     sizes = np.array([_row(network, kind) for network in networks])
-    own_s = np.array([network.best_s - _others_s(network, kind, known) for network in networks])
+    own_s = np.array(
+        [turns.chosen(each.steps_s) - _others_s(each, kind, known) for each in networks]
+    )
     if not (own_s > 0).all():
         raise CalibrationError(
             f"layers of kind {kind} took no time that this machine's clock can tell; "

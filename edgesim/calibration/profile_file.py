@@ -82,7 +82,7 @@ def _missing(found: Calibration) -> Iterator[str]:
 
 
 def _profile(found: Calibration, name: str, based_on: str) -> Iterator[str]:
-    turns = f"fastest of {found.rounds} turns"
+    turns = str(found.turns)
     yield "hardware:"
     yield "  profiles:"
     yield f"    - name: '{name}'"  # quoted: a name may be a number, or on
@@ -90,10 +90,26 @@ def _profile(found: Calibration, name: str, based_on: str) -> Iterator[str]:
     yield f"      based_on: {based_on}"
     figures = [
         ("fp32_gmacs_per_s", found.fp32_macs_per_s / 1e9, f"a 3x3 convolution, {turns}"),
-        ("bits16_gmacs_per_s", found.bits16_macs_per_s / 1e9, f"the same in bfloat16, {turns}"),
-        ("int8_gmacs_per_s", found.int8_macs_per_s / 1e9, f"the same in 8-bit codes, {turns}"),
-        ("memory_gbytes_per_s", found.memory_bandwidth / 1e9, f"a + b of long vectors, {turns}"),
-        ("elementwise_gops_per_s", found.elementwise_ops_per_s / 1e9, f"a + b in caches, {turns}"),
+        (
+            "bits16_gmacs_per_s",
+            found.bits16_macs_per_s / 1e9,
+            f"the same in bfloat16, {turns}",
+        ),
+        (
+            "int8_gmacs_per_s",
+            found.int8_macs_per_s / 1e9,
+            f"the same in 8-bit codes, {turns}",
+        ),
+        (
+            "memory_gbytes_per_s",
+            found.memory_bandwidth / 1e9,
+            f"a + b of long vectors, {turns}",
+        ),
+        (
+            "elementwise_gops_per_s",
+            found.elementwise_ops_per_s / 1e9,
+            f"a + b in caches, {turns}",
+        ),
         ("memory_mib", found.memory_bytes / _MIB, "MemAvailable of the kernel"),
     ]
     if found.power is not None:

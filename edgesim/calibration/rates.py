@@ -12,15 +12,16 @@ from torch.nn import functional
 from edgesim.calibration.errors import CalibrationError
 from edgesim.calibration.micro_networks import Sizes
 from edgesim.calibration.timing import seconds_of
+from edgesim.calibration.turns import Turns
 from edgesim.hardware.widths import FLOAT_BYTES
 from edgesim.quant.kernels.convolution.convolution import Convolution
 from edgesim.quant.kernels.geometry import ConvolutionShape
 
-_REPEATS = 5  # of each measurement, in each of `rounds` turns
+_REPEATS = 5  # of each measurement, in each turn
 _CHANNELS = 64
 
 
-def macs_per_s(dtype: torch.dtype, rounds: int, sizes: Sizes) -> float:
+def macs_per_s(dtype: torch.dtype, turns: Turns, sizes: Sizes) -> float:
     """Multiply-accumulates per second of a 3x3 convolution's forward pass in a float format.
 
     Where the machine has no such arithmetic, torch emulates it, which is what training would do.
@@ -33,10 +34,10 @@ def macs_per_s(dtype: torch.dtype, rounds: int, sizes: Sizes) -> float:
     def convolve() -> None:
         functional.conv2d(images, weights, padding=1)
 
-    return samples * side**2 * _CHANNELS**2 * 9 / _fastest_s(convolve, rounds)
+    return samples * side**2 * _CHANNELS**2 * 9 / _call_s(convolve, turns)
 
 
-def int8_macs_per_s(rounds: int, sizes: Sizes) -> float:
+def int8_macs_per_s(turns: Turns, sizes: Sizes) -> float:
     """Multiply-accumulates per second of the same convolution on 8-bit codes."""
     samples, side = (16, 16) if sizes == "full" else (1, 4)
     convolution = Convolution(
@@ -58,17 +59,17 @@ def int8_macs_per_s(rounds: int, sizes: Sizes) -> float:
     def convolve() -> None:
         convolution.convolve(codes, 128, 1.0, weights, scales, None, out)
 
-    return samples * side**2 * _CHANNELS**2 * 9 / _fastest_s(convolve, rounds)
+    return samples * side**2 * _CHANNELS**2 * 9 / _call_s(convolve, turns)
 
 
-def memory_bytes_per_s(rounds: int, sizes: Sizes) -> float:
+def memory_bytes_per_s(turns: Turns, sizes: Sizes) -> float:
     """Bytes per second that a sum of two long vectors reads and writes (STREAM's "add")."""
     numel = 2**24 if sizes == "full" else 2**12
     a, b, c = (torch.ones(numel) for _ in range(3))
-    return 3 * FLOAT_BYTES * numel / _fastest_s(lambda: torch.add(a, b, out=c), rounds)
+    return 3 * FLOAT_BYTES * numel / _call_s(lambda: torch.add(a, b, out=c), turns)
 
 
-def elementwise_ops_per_s(rounds: int, sizes: Sizes) -> float:
+def elementwise_ops_per_s(turns: Turns, sizes: Sizes) -> float:
     """Sums per second on a vector that the first caches hold."""
     numel, calls = (2**13, 50) if sizes == "full" else (2**8, 2)
     a, b = torch.ones(numel), torch.ones(numel)
@@ -77,7 +78,7 @@ def elementwise_ops_per_s(rounds: int, sizes: Sizes) -> float:
         for _ in range(calls):
             torch.add(a, b, out=a)
 
-    return calls * numel / _fastest_s(add, rounds)
+    return calls * numel / _call_s(add, turns)
 
 
 def available_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
@@ -98,7 +99,7 @@ def available_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
     raise CalibrationError(f"{meminfo} has no MemAvailable; calibrations need Linux 3.14 or newer")
 
 
-def _fastest_s(run: Callable[[], object], rounds: int) -> float:
-    """Processor time of the fastest call."""
+def _call_s(run: Callable[[], object], turns: Turns) -> float:
+    """Processor time of a call."""
     run()  # loads and compiles
-    return min(seconds_of(run) for _ in range(_REPEATS * rounds))
+    return turns.chosen([seconds_of(run) for _ in range(_REPEATS * turns.count)])

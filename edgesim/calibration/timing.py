@@ -1,6 +1,5 @@
-"""Times steps of small networks: processor time of one thread, the fastest of several.
+"""Times steps of small networks: processor time of one thread.
 
-Other work on the machine can only make a step longer, so the fastest step is the least disturbed.
 The networks take turns in several rounds, so that a disturbance of some seconds meets only one
 turn of a network.
 
@@ -11,7 +10,7 @@ network, the rest of a model is read in their place.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter, thread_time
 
 import torch
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 
 from edgesim.calibration.micro_messages import MicroMessage
 from edgesim.calibration.micro_networks import MicroNetwork
+from edgesim.calibration.turns import Turns
 from edgesim.costs.describe import modules_to_hook
 from edgesim.costs.layer import Layer
 from edgesim.costs.layer_work import StepWork
@@ -41,17 +41,17 @@ Step = Callable[[], None]
 
 @dataclass(slots=True)
 class TimedNetwork:
-    """A small network, and the time of its fastest step so far.
+    """A small network, and the times of its steps so far.
 
     Attributes:
         network: what is timed.
         layers: sizes of its layers, by kind.
-        best_s: seconds of the fastest step.
+        steps_s: seconds of each step.
     """
 
     network: MicroNetwork | MicroMessage
     layers: tuple[LayerTally, ...] = ()
-    best_s: float = float("inf")
+    steps_s: list[float] = field(default_factory=list)
 
     def take_turn(self, rest: Tensor) -> None:
         """Make the network, do some steps, and drop it, so that one is alive at a time.
@@ -65,7 +65,7 @@ class TimedNetwork:
         done = 0
         while done < _FEWEST or perf_counter() < end_s:
             rest.sum()
-            self.best_s = min(self.best_s, seconds_of(step))
+            self.steps_s.append(seconds_of(step))
             done += 1
 
 
@@ -159,18 +159,18 @@ def _sizes_of(network: MicroNetwork, module: nn.Module, inputs: Tensor) -> tuple
 
 
 def timed(
-    networks: Iterator[MicroNetwork | MicroMessage], rounds: int, note: Callable[[str], None]
+    networks: Iterator[MicroNetwork | MicroMessage], turns: Turns, note: Callable[[str], None]
 ) -> list[TimedNetwork]:
     """Time the steps of networks, in turns.
 
     Args:
         networks: what to time.
-        rounds: number of turns of each.
+        turns: of each.
         note: is called before each turn, with the kind of the network.
     """
     found = [TimedNetwork(network) for network in networks]
     rest = torch.ones(_REST_BYTES // 4)
-    for _ in range(rounds):
+    for _ in range(turns.count):
         for one in found:
             note(one.network.kind)
             one.take_turn(rest)

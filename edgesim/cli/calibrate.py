@@ -25,6 +25,7 @@ def calibrate_here(
     name: str,
     based_on: str,
     rounds: int,
+    median: bool,
     peer: str | None,
     console: Console,
     messages: Console,
@@ -37,6 +38,7 @@ def calibrate_here(
         name: of the profile.
         based_on: profile of the catalog for what is not measured.
         rounds: turns of each measurement.
+        median: the median of the turns counts; otherwise the fastest.
         peer: `host:port` of a peer that serves; None for none.
         console: for the scenario.
         messages: for progress, and what comes after it.
@@ -55,8 +57,10 @@ def calibrate_here(
         note(0, 1, "loading torch")
         from edgesim.assembly.studied_scenario import default_settings
         from edgesim.calibration.calibrate import calibrate
+        from edgesim.calibration.turns import Turns
 
-        found = calibrate(note, default_settings(), rounds=rounds, sizes=sizes, peer=peer)
+        turns = Turns(rounds, takes_median=median)
+        found = calibrate(note, default_settings(), turns=turns, sizes=sizes, peer=peer)
     text = profile_text(found, name, based_on)
     if found.no_power:
         messages.print(f"power: not measured: {found.no_power}")

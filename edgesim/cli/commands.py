@@ -314,6 +314,14 @@ def calibrate(
         int,
         typer.Option(min=1, max=100, help="Turns of each measurement; more on a busy machine."),
     ] = 2,
+    median: Annotated[
+        bool,
+        typer.Option(
+            "--median/--fastest",
+            help="Which turn counts: the median one, of the machine with all that runs on it, or "
+            "the fastest, of the machine alone.",
+        ),
+    ] = False,
     peer: Annotated[
         str | None,
         typer.Option(metavar="HOST:PORT", help="Measure the network to a peer that serves."),
@@ -338,6 +346,7 @@ def calibrate(
         name=name,
         based_on=based_on,
         rounds=rounds,
+        median=median,
         peer=peer,
         console=_out,
         messages=_err,

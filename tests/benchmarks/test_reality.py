@@ -47,8 +47,12 @@ PROFILE = {
 TWO = Shape((Seat(0.5, 8.0), Seat(0.25, 2.0)), "small_cnn", batch=4, keep=1, reach=(1,))
 
 
+def profiles(shape):
+    return [of_share(PROFILE, seat.share) for seat in shape.seats]
+
+
 def written(folder, shape=TWO):
-    return load_scenario(write_scenario(shape, PROFILE, folder, precision="fp32"))
+    return load_scenario(write_scenario(shape, profiles(shape), folder, precision="fp32"))
 
 
 def test_a_share_takes_every_time_that_much_longer(tmp_path):
@@ -147,7 +151,7 @@ def test_orders_are_compared_pair_by_pair_and_ties_are_left_out():
 
 def test_steps_that_are_given_replace_those_of_the_profile(tmp_path):
     """A ring of two in one direction: half of both steps and messages, or the longer step."""
-    path = write_scenario(TWO, PROFILE, tmp_path, precision="fp32")
+    path = write_scenario(TWO, profiles(TWO), tmp_path, precision="fp32")
     found = predict(path, 3, [0.125, 0.5])
     air_s = [8 * found.message_bytes / rate for rate in (8e6, 2e6)]
     assert found.round_s == pytest.approx(max(0.5, (0.625 + sum(air_s)) / 2), rel=1e-6)
@@ -157,7 +161,7 @@ def test_steps_that_are_given_replace_those_of_the_profile(tmp_path):
 
 def test_what_was_measured_stands_beside_what_was_predicted(tmp_path):
     """Rounds of 2 s with 0.1 s of processor time, which two shares stretch to 0.2 and 0.4 s."""
-    path = write_scenario(TWO, PROFILE, tmp_path, precision="fp32")
+    path = write_scenario(TWO, profiles(TWO), tmp_path, precision="fp32")
     rounds = [f"r {r} {2.0 * r} {2.0 * r + 1} {2.0 * r + 2} 0.05 0.1\n" for r in range(9)]
     arrivals = [[f"a {other} {2.0 * r + 1 + other}\n" for r in range(9)] for other in (1, 0)]
     times = [read_times("".join(rounds + own)) for own in arrivals]

@@ -14,6 +14,7 @@ from edgesim.calibration.errors import CalibrationError
 from edgesim.calibration.network import Reached
 from edgesim.calibration.profile_file import profile_text
 from edgesim.calibration.rates import available_bytes
+from edgesim.calibration.turns import Turns
 from edgesim.hardware.catalog import PROFILES
 from edgesim.hardware.layer_kinds import LAYER_KINDS
 from edgesim.scenario import load_scenario
@@ -27,7 +28,7 @@ def found(tmp_path_factory):
     return calibrate(
         lambda *note: NOTES.append(note),
         default_settings(),
-        rounds=1,
+        turns=Turns(1),
         sizes="tiny",
         powercap=tmp_path_factory.mktemp("none"),
     )
@@ -113,7 +114,7 @@ def test_power_and_network_are_in_the_file_where_they_were_measured(found, tmp_p
 
 def test_no_turns_are_refused():
     with pytest.raises(CalibrationError, match="--rounds is 0"):
-        calibrate(lambda *_: None, default_settings(), rounds=0)
+        calibrate(lambda *_: None, default_settings(), turns=Turns(0))
 
 
 def test_memory_is_what_the_kernel_calls_available(tmp_path):

@@ -9,6 +9,7 @@ from edgesim.calibration.errors import CalibrationError
 from edgesim.calibration.fit import fit_times, least_squares
 from edgesim.calibration.micro_networks import MicroNetwork
 from edgesim.calibration.timing import TimedNetwork
+from edgesim.calibration.turns import Turns
 from edgesim.hardware.work import LayerTally, Work
 
 SIZES = [(1, 0.0, 100.0, 0.0, 7.0), (1, 5e6, 3e3, 0.0, 50.0), (2, 9e7, 4e6, 2e5, 1e3)]
@@ -16,7 +17,7 @@ MORE = [(1, 2e8, 9e3, 0.0, 4e5), (3, 1e5, 6e6, 3e6, 10.0), (1, 8e6, 5e4, 0.0, 2e
 TRUE = np.array([3e-5, 2e-11, 4e-10, 5e-10, 6e-9])
 
 
-def timed(kind, sizes, best_s, *others):
+def timed(kind, sizes, step_s, *others):
     calls, macs, entries, far, weights = sizes
     tally = LayerTally(
         kind=f"{kind}_fp32",
@@ -27,7 +28,9 @@ def timed(kind, sizes, best_s, *others):
         weights=weights,
         work=Work(),
     )
-    return TimedNetwork(MicroNetwork(kind, lambda: None, ()), (*others, tally), best_s)
+    return TimedNetwork(
+        MicroNetwork(kind, lambda: None, ()), (*others, tally), [3 * step_s, step_s, 2 * step_s]
+    )
 
 
 def test_sizes_and_times_give_the_seconds_of_each_size():
@@ -49,14 +52,20 @@ def test_a_size_that_no_layer_has_takes_no_time():
 def test_other_layers_of_a_network_are_taken_off_first():
     linear = [timed("linear", s, float(np.array(s) @ TRUE)) for s in [*SIZES, *MORE]]
     within = linear[0].layers[0]
-    ends = timed("ends", (1, 0.0, 0.0, 0.0, 0.0), 1.0 + linear[0].best_s, within)
-    fits = fit_times([*linear, ends])
+    ends = timed("ends", (1, 0.0, 0.0, 0.0, 0.0), 1.0 + min(linear[0].steps_s), within)
+    fits = fit_times([*linear, ends], Turns(1))
     assert [fit.time.kind for fit in fits] == ["linear_fp32", "ends_fp32"]
     assert fits[0].time.s_per_weight == pytest.approx(6e-9, rel=1e-6)
     assert fits[1].time.call_s == pytest.approx(1.0)
     assert (fits[0].num_networks, fits[0].worst) == (6, pytest.approx(0, abs=1e-6))
 
 
+def test_of_several_steps_the_fastest_counts_or_the_median():
+    steps = [timed("linear", s, float(np.array(s) @ TRUE)) for s in [*SIZES, *MORE]]
+    for turns, factor in ((Turns(1), 1), (Turns(1, takes_median=True), 2)):
+        assert fit_times(steps, turns)[0].time.s_per_weight == pytest.approx(factor * 6e-9)
+
+
 def test_a_step_that_took_no_time_is_refused():
     with pytest.raises(CalibrationError, match="relu_fp32 took no time"):
-        fit_times([timed("relu", SIZES[0], 0.0)])
+        fit_times([timed("relu", SIZES[0], 0.0)], Turns(1))

@@ -25,6 +25,14 @@ def test_the_file_is_a_scenario(called, tiny, tmp_path):  # noqa: F811
     assert "90 %: " in done.stderr
     assert "mine.yaml is written" in done.stderr
     assert called("validate", "mine.yaml", cwd=tmp_path).returncode == 0
+    assert "in caches, fastest of 1 turns" in (tmp_path / "mine.yaml").read_text()
+
+
+def test_the_median_turn_may_count(called, tiny, tmp_path):  # noqa: F811
+    assert (
+        "in caches, median of 1 turns"
+        in called("calibrate", "--rounds", 1, "--median", cwd=tmp_path).stdout
+    )
 
 
 @pytest.mark.parametrize(
