@@ -9,6 +9,7 @@ from math import inf
 from pathlib import Path
 
 import pytest
+import reality_calibration
 import yaml
 from arrival_order import compare_orders, offsets
 from confinement import (
@@ -230,3 +231,69 @@ def test_what_a_killed_process_left_is_removed(groups):
     remove_leftovers(groups)
     assert left(tag) == []
     assert not (groups.root / tag).exists()
+
+
+class FleetWithoutQuotas:
+    """Its processes end at once, and leave the profile of a calibration, or nothing."""
+
+    def __init__(self, shares, uplinks_mbps):
+        self.commands = []
+        MADE.append(self)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    entrance = staticmethod(lambda device: Path(f"entrance-{device}"))
+    core = staticmethod(lambda device: device % 2)
+
+    def start(self, device, command, log, **environment):
+        self.commands.append(command[-1])
+        log.write_text("10 %: linear\nno clock\n")
+        found = {"name": "found", "hardware": {"profiles": [PROFILE]}}
+        if not (FAILS and device == 1):
+            (log.parent / f"profile-{device}.yaml").write_text(yaml.safe_dump(found | REST))
+
+    def ended(self):
+        return list(range(len(self.commands)))
+
+
+MADE, FAILS = [], []
+REST = {
+    "topology": {"kind": "ring"},
+    "data": {"source": "digits", "partition": {"kind": "iid"}, "batch_size": 16},
+    "model": {"name": "small_cnn"},
+    "training": {"epochs": 1, "optimizer": {"lr": 0.05}},
+    "fleet": {"devices": 4, "profile": "whole"},
+    "gossip": {"algorithm": "gradient_push"},
+}
+
+
+@pytest.fixture
+def without_quotas(monkeypatch):
+    MADE.clear()
+    FAILS.clear()
+    monkeypatch.setattr(reality_calibration, "ConfinedFleet", FleetWithoutQuotas)
+
+
+def test_devices_that_measure_themselves_have_profiles_of_their_shares(without_quotas, tmp_path):
+    found = reality_calibration.calibrate_in_place(TWO, tmp_path, 2)
+    assert [profile["name"] for profile in found] == ["device-0", "device-1"]
+    assert [p["layer_times"][0]["call_us"] for p in found] == [100 / 0.5, 100 / 0.25]
+    ((half, quarter),) = (fleet.commands for fleet in MADE)
+    assert "--median --rounds 4 " in half
+    assert "--median --rounds 2 " in quarter
+    assert "echo $$ > entrance-1 && exec taskset -c 1 " in quarter
+
+
+def test_a_device_that_was_not_measured_ends_the_fleet_with_what_it_said(without_quotas, tmp_path):
+    FAILS.append(True)
+    with pytest.raises(ConfinementError, match="device 1 was not calibrated: no clock"):
+        reality_calibration.calibrate_in_place(TWO, tmp_path, 1)
+
+
+def test_a_calibration_says_how_far_it_is():
+    assert reality_calibration.percent("0 %: loading torch\n10 %: linear\n") == 10
+    assert reality_calibration.percent("") == 0
