@@ -110,6 +110,7 @@ def check() -> CpuGroups:
         ("ip", "iproute2"),
         ("tc", "iproute2"),
         ("nsenter", "util-linux"),
+        ("taskset", "util-linux"),
         ("setpriv", "util-linux"),
     ):
         if shutil.which(command) is None:

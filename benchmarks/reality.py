@@ -327,7 +327,10 @@ def arguments_of(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--precisions", nargs="+", choices=("fp32", "int8"), default=["fp32"])
     parser.add_argument("--seconds", type=float, default=60.0, help="that count, of a fleet")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
-    return parser.parse_args(given)
+    arguments = parser.parse_args(given)
+    if arguments.calibrate is not None and arguments.calibrate < 1:
+        parser.error(f"--calibrate {arguments.calibrate}: must be at least 1")
+    return arguments
 
 
 def _profiles(shape: Shape, machine: dict[str, Any] | None, rounds: int) -> list[dict[str, Any]]:

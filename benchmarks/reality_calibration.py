@@ -8,6 +8,7 @@ are cold after each pause, and others fill them meanwhile.
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -33,24 +34,23 @@ def calibrate_in_place(shape: Shape, folder: Path, rounds: int) -> list[dict[str
     logs = [folder / f"calibration-{device}.txt" for device in range(len(shares))]
     with ConfinedFleet(shares, [seat.uplink_mbps for seat in shape.seats]) as fleet:
         for device, share in enumerate(shares):
-            turns = round(rounds * share / min(shares))
-            calibrate = (
-                f"{sys.executable} -m edgesim calibrate --median --rounds {turns} "
-                f"--out {files[device]} --name device-{device}"
-            )
-            confined = f"echo $$ > {fleet.entrance(device)} && exec taskset -c {fleet.core(device)}"
-            command = ["sh", "-c", f"{confined} {calibrate}"]
+            calibrate = [sys.executable, "-m", "edgesim", "calibrate", "--median"]
+            calibrate += ["--rounds", str(round(rounds * share / min(shares)))]
+            calibrate += ["--out", str(files[device]), "--name", f"device-{device}"]
+            on_core = shlex.join(["exec", "taskset", "-c", str(fleet.core(device)), *calibrate])
+            entrance = shlex.quote(str(fleet.entrance(device)))
+            command = ["sh", "-c", f"echo $$ > {entrance} && {on_core}"]
             fleet.start(device, command, logs[device], OMP_NUM_THREADS="1")
-        said = -1
-        while len(ended := fleet.ended()) < len(shares):
-            if missing := [device for device in ended if not files[device].exists()]:
-                raise ConfinementError(_failure(missing[0], logs[missing[0]]))
+        said, ended = -1, list[int]()
+        while len(ended) < len(shares):
+            time.sleep(0.5)
+            ended = fleet.ended()
+            for device in ended:
+                if not files[device].exists():
+                    raise ConfinementError(_failure(device, logs[device]))
             if (done := min(percent(log.read_text()) for log in logs)) > said:
                 print(f"all devices calibrate, each within its quota: {done} %", flush=True)
                 said = done
-            time.sleep(0.5)
-    if missing := [device for device, file in enumerate(files) if not file.exists()]:
-        raise ConfinementError(_failure(missing[0], logs[missing[0]]))
     return [
         of_share(machine_profile(file), share, f"device-{device}")
         for device, (file, share) in enumerate(zip(files, shares, strict=True))

@@ -318,7 +318,7 @@ def calibrate(
         bool,
         typer.Option(
             "--median/--fastest",
-            help="Which turn counts: the median one, of the machine with all that runs on it, or "
+            help="Which time of a step counts: the median, of the machine with what runs on it, or "
             "the fastest, of the machine alone.",
         ),
     ] = False,

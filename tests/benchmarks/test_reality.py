@@ -25,7 +25,7 @@ from confinement import (
 )
 from predicted_rounds import ends_in_turn, predict
 from process_trees import wait_for
-from reality import judge, read_times
+from reality import arguments_of, judge, read_times
 from reality_scenario import SHAPES, Seat, Shape, machine_profile, of_share, write_scenario
 
 from edgesim.assembly.equipment import device_hardware, device_profiles
@@ -292,6 +292,12 @@ def test_a_device_that_was_not_measured_ends_the_fleet_with_what_it_said(without
     FAILS.append(True)
     with pytest.raises(ConfinementError, match="device 1 was not calibrated: no clock"):
         reality_calibration.calibrate_in_place(TWO, tmp_path, 1)
+
+
+def test_fewer_turns_than_one_are_refused(capsys):
+    with pytest.raises(SystemExit):
+        arguments_of(["--calibrate", "0"])
+    assert "--calibrate 0: must be at least 1" in capsys.readouterr().err
 
 
 def test_a_calibration_says_how_far_it_is():
