@@ -44,12 +44,18 @@ from edgesim.models import (
     full_precision,
     seed_dropout_,
 )
+from edgesim.models.dropout import dropout_layers
 from edgesim.quant.arithmetic import Arithmetic
 from edgesim.quant.backends import BackendName, make_backend
 from edgesim.quant.kernels.convolution.convolution import Convolution, Method
 from edgesim.quant.kernels.geometry import ConvolutionShape
 from edgesim.quant.kernels.products.native import dot_product_is_native
-from edgesim.quant.layers import QuantizedConv2d, QuantizedLinear, seed_rounding_
+from edgesim.quant.layers import (
+    QuantizedConv2d,
+    QuantizedLinear,
+    rounding_layers,
+    seed_rounding_,
+)
 from edgesim.quant.settings import QuantizationSettings
 from edgesim.scenario.model import QuantizationSection
 
@@ -182,9 +188,11 @@ def make_step(name: str, layers: Layers) -> Callable[[], None]:
         _, gradient = model.loss_and_gradient(images, labels)
         OPTIMIZER.step_(state, x, gradient, 0.01)
 
+    dropouts, roundings = dropout_layers(model.leaf_modules), rounding_layers(model.leaf_modules)
+
     def seeded_step() -> None:
-        seed_dropout_(model.leaf_modules, 1)
-        seed_rounding_(model.leaf_modules, 1)
+        seed_dropout_(dropouts, 1)
+        seed_rounding_(roundings, 1)
         step()
 
     return seeded_step

@@ -13,7 +13,7 @@ All quantizers are straight-through: the backward pass ignores them, also where 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -33,8 +33,7 @@ _SMALLEST_SCALE = np.float32(SMALLEST_SCALE)
 _SMALLEST_INTEGER_SCALE = np.float32(SMALLEST_INTEGER_SCALE)
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
+class Grid(NamedTuple):
     """The 256 numbers that codes stand for: (code - zero_point) * scale + offset.
 
     Attributes:
@@ -116,8 +115,7 @@ def grid_of(low: float, high: float, *, has_integer_zero: bool) -> Grid:
     return Grid(float(scale), float(min(max(zero_point, 0), CODES)), 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Quantized:
+class Quantized(NamedTuple):
     """An 8-bit tensor.
 
     Attributes:
@@ -129,8 +127,7 @@ class Quantized:
     grid: Grid
 
 
-@dataclass(frozen=True, slots=True)
-class QuantizedRows:
+class QuantizedRows(NamedTuple):
     """An 8-bit tensor whose rows, along the last axis, have grids of their own.
 
     Attributes:
@@ -173,8 +170,7 @@ def quantize_rows(x_RC: Tensor, seed: int | None, *, has_integer_zero: bool) -> 
     return QuantizedRows(codes, torch.cat([scale, zero_point, offset], dim=1))
 
 
-@dataclass(frozen=True, slots=True)
-class QuantizedWeight:
+class QuantizedWeight(NamedTuple):
     """An 8-bit weight tensor.
 
     Attributes:

@@ -11,8 +11,7 @@ Shapes:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -24,8 +23,7 @@ Form = Literal["plain", "rows", "columns"]
 """Of a product of matrices: a b; a b^T, rows with rows; a^T b, columns with columns."""
 
 
-@dataclass(frozen=True, slots=True)
-class Geometry:
+class Geometry(NamedTuple):
     """Which entries a convolution multiplies.
 
     Attributes:
@@ -41,8 +39,7 @@ class Geometry:
     groups: int
 
 
-@dataclass(frozen=True, slots=True)
-class RangeNormShape:
+class RangeNormShape(NamedTuple):
     """How a Range EvoNorm divides its input.
 
     Attributes:
@@ -54,8 +51,7 @@ class RangeNormShape:
     chunks: int
 
 
-@dataclass(frozen=True, slots=True)
-class RangeEvoNormForward:
+class RangeEvoNormForward(NamedTuple):
     """What Range EvoNorm gives, and what its backward pass needs beside the codes.
 
     Attributes:
@@ -67,8 +63,7 @@ class RangeEvoNormForward:
     saved: tuple[Tensor, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RangeEvoNormBackward:
+class RangeEvoNormBackward(NamedTuple):
     """Gradients at the input and at the parameters as they were used."""
 
     x: Tensor
@@ -77,8 +72,7 @@ class RangeEvoNormBackward:
     beta: Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class RangeBatchNormForward:
+class RangeBatchNormForward(NamedTuple):
     """What Range BatchNorm gives on a batch.
 
     Attributes:
@@ -94,8 +88,7 @@ class RangeBatchNormForward:
     saved: tuple[Tensor, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RangeBatchNormBackward:
+class RangeBatchNormBackward(NamedTuple):
     """Gradients at the input and at the parameters as they were used."""
 
     x: Tensor

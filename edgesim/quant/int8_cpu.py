@@ -105,11 +105,9 @@ class Int8Cpu:
         self, parameters: tuple[Tensor, ...]
     ) -> tuple[tuple[Tensor, ...], tuple[Range, ...]]:
         """`requantize_whole` to nearest, for each of several parameters of one shape."""
-        values = np.empty((len(parameters), parameters[0].numel()), np.float32)
-        for row, parameter in zip(values, parameters, strict=True):
-            row[:] = parameter.detach().numpy()
-        ranges = tuple((low, high) for low, high, _, _ in quantize.requantize_rows(values).tolist())
-        return torch.from_numpy(values).unbind(), ranges
+        values = torch.stack(parameters).detach()
+        found = quantize.requantize_rows(values.numpy()).tolist()
+        return values.unbind(), tuple((low, high) for low, high, _, _ in found)
 
     def quantize_weight(self, weight_OIhw: Tensor, *, per_out_channel: bool) -> QuantizedWeight:
         """Codes of a weight tensor, symmetric, channels_last in memory."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import frexp
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 import torch
 from torch import Tensor
@@ -27,8 +26,7 @@ _LARGEST_EXPONENT = 127  # of a power of two in float32
 _FP16_EXPONENT = 14  # fp16 ends at 2^16: the largest entry is brought to [2^13, 2^14)
 
 
-@dataclass(frozen=True, slots=True)
-class LayerStep:
+class LayerStep(NamedTuple):
     """One quantized layer in one step.
 
     Attributes:

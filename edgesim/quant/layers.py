@@ -255,8 +255,12 @@ def name_layers_(model: nn.Module) -> None:
 
 
 def rounding_layers(model: nn.Module) -> nn.ModuleList:
-    """The modules of a model that `seed_rounding_` changes; none in a model of fp32."""
-    return nn.ModuleList(m for m in model.modules() if isinstance(m, QuantizedPlace))
+    """Modules of a model whose noise `seed_rounding_` changes, one for all that share it.
+
+    There are none in a model of fp32.
+    """
+    by_noise = {m.noise: m for m in model.modules() if isinstance(m, QuantizedPlace)}
+    return nn.ModuleList(by_noise.values())
 
 
 def seed_rounding_(model: nn.Module, seed: int) -> None:

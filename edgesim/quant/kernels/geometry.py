@@ -228,6 +228,7 @@ class Tables:
         rows: the axis of height.
         columns: the axis of width.
         block: samples in a block.
+        spare: samples behind the last whose image its last tile may need.
         plan: the part for compiled code.
     """
 
@@ -237,6 +238,7 @@ class Tables:
     rows: Axis
     columns: Axis
     block: int
+    spare: int
     plan: Plan
 
     def samples_in_block(self, samples: int) -> int:
@@ -244,8 +246,7 @@ class Tables:
 
         The last tile of a phase may be filled up with pixels of samples that follow the last.
         """
-        spare = -(-(self.tile.pixels - 1) // int(self.plan.phases[:, 1].min()))
-        return min(self.block, samples + spare)
+        return min(self.block, samples + self.spare)
 
 
 def forward_tables(shape: ConvolutionShape, tile: Tile, band: int = 1) -> Tables:
@@ -324,7 +325,8 @@ def _tables(
         lane_step=lane_step,
         group_step=O // shape.groups * k * k * I,
     )
-    return Tables(tile, channels, step, rows, columns, block, plan)
+    spare = -(-(tile.pixels - 1) // min(pixels for _, pixels, *_ in phases))
+    return Tables(tile, channels, step, rows, columns, block, spare, plan)
 
 
 def _positions(row: Phase, column: Phase, of: str, row_step: int, column_step: int) -> Table:
