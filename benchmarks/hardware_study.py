@@ -1,4 +1,4 @@
-"""Accuracy against virtual time, bytes and energy on eight Raspberry Pis (docs/results.md).
+"""Accuracy against virtual time, bytes and energy on eight Raspberry Pis (docs/results/studies.md).
 
 {fp32, int8} x {0 %, 99 %} x {CHOCO, DeepSqueeze} of scenarios/study/cifar10_pi4_10mbit.yaml,
 inline. In lockstep hardware changes no learning, so the fleet with one slow device is not trained

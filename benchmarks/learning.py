@@ -1,4 +1,4 @@
-"""Accuracy of int8 against fp32, the table of docs/results.md: several seeds, equal all else.
+"""Accuracy of int8 against fp32, the table of docs/results/accuracy.md: several seeds, equal all else.
 
 Eight devices on a directed ring, no compression, CHOCO with averaging rate 1, messages in fp32; all
 begin with the same initial values. fp32 trains with the paper's fp32 norm, EvoNorm-S0, int8 with
@@ -43,7 +43,7 @@ COMMON = (
 )
 # The paper's 0.1 with a first epoch at a tenth of it is for 200 epochs. A run of three to five has
 # no time to mend what that shakes, least of all with Range EvoNorm, in fp32 as in int8
-# (docs/results.md).
+# (docs/results/accuracy.md).
 SHORT = ("training.optimizer.lr=0.03", "training.schedule.warmup_epochs=0")
 CASES = {
     "digits": ("quickstart.yaml", ()),
