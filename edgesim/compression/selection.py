@@ -59,12 +59,11 @@ def largest_per_tensor(
         counts: shape (T,), how many to take of each tensor, at least one.
         layout: of the vector.
     """
-    thresholds = np.empty(len(counts), keys.dtype)  # the smallest key that is taken
-    for tensor, (start, end, count) in enumerate(
-        zip(layout.offsets[:-1].tolist(), layout.offsets[1:].tolist(), counts.tolist(), strict=True)
-    ):
-        thresholds[tensor] = _nth_largest(keys[start:end], count)
     sizes = Segments(layout.size_array)
+    thresholds = sizes.reduce(np.maximum, keys)  # the smallest key that is taken, if it is one
+    for tensor in np.flatnonzero(counts > 1).tolist():
+        start, end = layout.offsets[tensor : tensor + 2]
+        thresholds[tensor] = _nth_largest(keys[start:end], counts[tensor])
     indices = np.flatnonzero(keys >= sizes.spread(thresholds))
     bounds = np.searchsorted(indices, layout.offsets)
     surplus = np.diff(bounds) - counts
