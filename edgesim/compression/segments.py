@@ -35,6 +35,9 @@ class Segments:
 
     def blocks(self, size: int) -> Iterator[tuple[int, Segments]]:
         """Runs of at most `size` entries: start of each, and its share of each tensor."""
+        if 0 < self.num_entries <= size:
+            yield 0, self
+            return
         for start in range(0, self.num_entries, size):
             clipped = np.clip(self.bounds, start, start + size)
             yield start, Segments(np.diff(clipped))
