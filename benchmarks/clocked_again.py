@@ -1,4 +1,4 @@
-"""The clocks of a finished run in lockstep, on other hardware: from its recorded work and messages.
+"""The clocks of a run in lockstep, on other hardware: from its recorded work and messages.
 
 In lockstep hardware changes no learning, so nothing is trained again.
 """
@@ -31,10 +31,16 @@ class Spent:
     energy_j: float
 
 
-def spent_by_rounds(run: Run, hardware: Sequence[Hardware]) -> Iterator[Spent]:
-    """What a run in lockstep would have spent on this hardware, after each round."""
+def spent_by_rounds(run: Run, hardware: Sequence[Hardware], seed: int) -> Iterator[Spent]:
+    """What a run in lockstep would have spent on this hardware, after each round.
+
+    Args:
+        run: finished, or complete as far as it is asked for.
+        hardware: of each device.
+        seed: of the scenario.
+    """
     meters = [
-        Meter(Timeline(part, seed=run.summary["seed"], device=device), None)
+        Meter(Timeline(part, seed=seed, device=device), None)
         for device, part in enumerate(hardware)
     ]
     rounds = run.rounds.sort_values(["round", "device"]).groupby("round")

@@ -1,4 +1,6 @@
-"""Virtual time to an accuracy with one slow device: lockstep against free pace (docs/results/studies.md).
+"""Virtual time to an accuracy with one slow device: lockstep against free pace.
+
+The table of docs/results/studies.md.
 
 All train scenarios/study/one_slow_device.yaml: at free pace with CHOCO in both of its forms, and in
 lockstep for as many rounds as the slow device has time for. Each run that is done is kept in

@@ -113,7 +113,7 @@ def ends_with_slow_device(run: Run, hardware: tuple[Hardware, ...]) -> list[floa
         memory_bandwidth=first.memory_bandwidth / SLOWDOWN,
     )
     parts = (replace(hardware[0], profile=slow), *hardware[1:])
-    return [spent.virtual_time_s for spent in spent_by_rounds(run, parts)]
+    return [spent.virtual_time_s for spent in spent_by_rounds(run, parts, run.summary["seed"])]
 
 
 def at_ends(points: pd.DataFrame, ends_s: list[float]) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Accuracy of int8 against fp32, the table of docs/results/accuracy.md: several seeds, equal all else.
+"""Accuracy of int8 against fp32: several seeds, equal all else (docs/results/accuracy.md).
 
 Eight devices on a directed ring, no compression, CHOCO with averaging rate 1, messages in fp32; all
 begin with the same initial values. fp32 trains with the paper's fp32 norm, EvoNorm-S0, int8 with

@@ -3,7 +3,7 @@
     python benchmarks/small_encoder.py ENCODER TEXTS OUT [--layers 2] [--tokens 4096]
 
 ENCODER and OUT are folders of the Hugging Face layout, of BERT's kind; TEXTS is AG News.
-Tokens that are left out become the unknown token. Tables in docs/results/accuracy.md were made with it.
+Tokens that are left out become the unknown token. Tables in docs/results/accuracy.md are from it.
 """
 
 from __future__ import annotations

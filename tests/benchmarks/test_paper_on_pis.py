@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pandas as pd
 import pytest
 from clocked_again import spent_by_rounds
 from paper_on_pis import PIS, curve, main, name_of
@@ -46,7 +49,7 @@ def test_a_run_without_hardware_is_clocked_as_one_that_had_it(graph, tmp_path):
     """The latter on devices and links that are unlike and lose packets."""
     kind = f"topology={{kind: {graph}}}"
     bare, unlike = run_of((kind,), tmp_path / "bare"), run_of((kind, *UNLIKE), tmp_path / "unlike")
-    found = [*spent_by_rounds(bare, hardware_of((kind, *UNLIKE)))]
+    found = [*spent_by_rounds(bare, hardware_of((kind, *UNLIKE)), bare.summary["seed"])]
     by_round = unlike.rounds.groupby("round")
     assert [s.virtual_time_s for s in found] == by_round["virtual_time_s"].max().to_list()
     recorded_j = by_round["energy_j"].sum().cumsum()
@@ -56,11 +59,19 @@ def test_a_run_without_hardware_is_clocked_as_one_that_had_it(graph, tmp_path):
 
 
 def test_evaluations_stand_beside_what_was_spent_until_then(bare):
-    points = curve(bare, hardware_of(PIS))
+    points = curve(bare, hardware_of(PIS), bare.summary["seed"])
     assert points.index.to_list() == [3, 6, 9, 12]
     consensus = bare.evaluations[bare.evaluations["model"] == "consensus"]
     assert points["accuracy"].to_list() == consensus["accuracy"].to_list()
     assert (points["energy_j"].diff().dropna() > 0).all()
+
+
+def test_of_an_unfinished_run_the_evaluations_so_far_are_shown(bare):
+    """Rounds behind the last evaluation may lack devices."""
+    early = bare.evaluations[bare.evaluations["round"] <= 6]
+    rounds = bare.rounds[(bare.rounds["round"] < 6) | (bare.rounds["device"] == 0)]
+    points = curve(replace(bare, evaluations=early, rounds=rounds), hardware_of(PIS), 1)
+    pd.testing.assert_frame_equal(points, curve(bare, hardware_of(PIS), 1).loc[:6])
 
 
 def test_curves_can_be_taken_from_an_earlier_file(bare, tmp_path, monkeypatch):
@@ -75,4 +86,14 @@ def test_curves_can_be_taken_from_an_earlier_file(bare, tmp_path, monkeypatch):
 
 
 def test_a_run_is_named_by_what_the_paper_varies():
-    assert name_of(scenario(("model.norm=evonorm_s0",))) == "fp32, evonorm_s0, 80 %, skew 0.8"
+    of_8_bits = ("model.norm=range_evonorm", "model.gate=hard_sigmoid")
+    for overrides, name in (
+        (("model.norm=evonorm_s0",), "fp32, evonorm_s0, 80 %, skew 0.8, 12 rounds"),
+        (of_8_bits, "fp32, range_evonorm as in int8, 80 %, skew 0.8, 12 rounds"),
+        (("model.precision=int8",), "int8, range_evonorm, 80 %, skew 0.8, 12 rounds"),
+        (
+            ("training.epochs=2", "training.rounds=null"),
+            "fp32, evonorm_s0, 80 %, skew 0.8, 2 epochs",
+        ),
+    ):
+        assert name_of(scenario(overrides)) == name
