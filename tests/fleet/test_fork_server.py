@@ -124,13 +124,11 @@ def test_without_its_server_a_worker_is_an_ordinary_python(python: Path, script:
     assert errors == "to stderr\n"
 
 
-@pytest.mark.parametrize(
-    ("name", "niceness"), [("other.py", 0), ("monitor.py", 19), ("log_monitor.py", 19)]
-)
+@pytest.mark.parametrize(("name", "niceness"), [("other.py", 0), ("log_monitor.py", 19)])
 def test_any_other_program_is_run_by_python(
     python: Path, tmp_path: Path, name: str, niceness: int
 ) -> None:
-    """And Ray's, that nobody waits for, after all others."""
+    """And the one of Ray that nobody waits for, after all others."""
     script = tmp_path / name
     script.write_text(f"{REPORT}print(os.nice(0), sys.executable)\n")
     done = subprocess.run(

@@ -126,6 +126,9 @@ def test_a_ray_of_our_own_is_closed_to_others_and_leaves_nothing_however_its_run
     for actor in actors:
         actor.suspend()  # so that the run does not end meanwhile
     check_doors(processes)
+    programs = [Path(word).name for process in processes for word in process.cmdline()]
+    assert "log_monitor.py" in programs
+    assert "monitor.py" not in programs, "no autoscaler"
     check_folder(folder, tmp_path / "home")
     url, token = check_token(first, folder)
     check_names(url, token)

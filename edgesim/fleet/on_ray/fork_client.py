@@ -18,7 +18,7 @@ import sys
 
 SIZE_BYTES = 8  # of the number that says how long a request is
 ACCEPTED = b"+"
-PATIENT = ("monitor.py", "log_monitor.py")  # programs of Ray that do not delay the run
+PATIENT = "log_monitor.py"  # a program of Ray that does not delay the run
 LOWEST_PRIORITY = 19
 # Of Ray, each started by the main thread of its raylet. They notice that the raylet has died, and
 # then try for 60 s to tell a cluster that has died too.
@@ -67,7 +67,7 @@ def main() -> None:
     path, program, *arguments = sys.argv[1:]
     file = next((word for word in arguments if not word.startswith("-")), "")
     name = os.path.basename(file)  # noqa: PTH119 (as above)
-    if name in PATIENT:
+    if name == PATIENT:
         os.nice(LOWEST_PRIORITY)
     if file.endswith(AGENTS):
         die_with_parent()

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import ray
 from ray._private import ray_constants  # its switch for the address 127.0.0.1
+from ray._private.node import Node
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 from ray.exceptions import RayError
 from rich.console import Console
@@ -108,6 +109,7 @@ def _start(folder: Path, python: Path | None, *, dashboard: bool) -> str | None:
             _environment({"TMPDIR": str(folder)}),  # of all processes: they are killed in the end
             _executable(python),
             _loopback(),
+            _no_autoscaler(),
         ):
             context = ray.init(
                 address="local",
@@ -152,6 +154,21 @@ def _loopback() -> Iterator[None]:
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = original
+
+
+@contextmanager
+def _no_autoscaler() -> Iterator[None]:
+    """Make Ray start no autoscaler: it could add no node to a cluster of one machine.
+
+    `ray start` has an option for this, `ray.init` has none. Its start takes a second of a core, it
+    holds 80 MB, and Ray waits a second for its end: it ends only when it is killed.
+    """
+    original = Node.start_monitor
+    Node.start_monitor = lambda _: None  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Node.start_monitor = original  # type: ignore[method-assign]
 
 
 @contextmanager
