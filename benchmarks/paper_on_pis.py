@@ -36,7 +36,7 @@ from matplotlib import pyplot as plt
 from matplotlib.ticker import LogLocator, NullFormatter
 
 PIS = ("fleet.profile=raspberry-pi-4b", "network={bandwidth_mbps: 10, latency_ms: 5}")
-LEVELS = (0.4, 0.5, 0.6, 0.7, 0.8)  # accuracies whose first crossing is reported
+LEVELS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)  # accuracies whose first crossing is reported
 
 
 def curve(run: Run, hardware: Sequence[Hardware], seed: int) -> pd.DataFrame:
@@ -135,7 +135,7 @@ def main() -> None:
         curves[name] = curve(run, hardware, scenario.seed)
     if not curves:
         parser.error("name a run, or a file of earlier curves with --also")
-    Console(width=130).print(table(curves))
+    Console(width=140).print(table(curves))
     if arguments.json:
         content = {
             name: {"round": points.index.to_list(), **points.to_dict("list")}

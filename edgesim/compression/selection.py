@@ -15,7 +15,7 @@ Keys: TypeAlias = NDArray[np.uint32 | np.uint64]
 
 _SAMPLE = 2048  # keys of a tensor's sample, about
 _SPARSE = 4  # a sample is of use where at most one of so many keys is taken
-_DEVIATIONS = 5  # by which the number of keys above the bound may be too small in the sample
+_DEVIATIONS = 5  # standard deviations by which the sample may hold too few of the largest keys
 
 
 def kept_counts(keep: float, layout: ParameterLayout) -> NDArray[np.int64]:
