@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from types import ModuleType
 from typing import TypeAlias
 
 import numpy as np
@@ -37,7 +38,7 @@ from edgesim.compression.bits import (
     unpack_fields,
     unpack_varints,
 )
-from edgesim.compression.errors import WireError
+from edgesim.compression.errors import CompressionError, WireError
 from edgesim.compression.segments import Segments
 from edgesim.learning.parameters import ParameterLayout
 
@@ -45,7 +46,9 @@ Ints: TypeAlias = NDArray[np.int64]
 
 BITMAP, FIXED, RICE = 0, 1, 2
 BLOCK = 8192  # entries that are worked on at a time: arrays of them stay in the cache
+COMPILED_FROM = 1024  # entries of a message: compiled code is then worth the time to load it
 
+_NOT_ASCENDING = "the positions of a payload do not ascend within the tensors of its counts"
 _WRONG_BITMAP = "indices: a bitmap has another number of bits set than its count says"
 
 
@@ -56,7 +59,19 @@ def encode_indices(indices: Ints, counts: Ints, layout: ParameterLayout) -> Byte
         indices: shape (K,), positions in the flat vector, ascending, each once.
         counts: shape (T,), how many of them lie in each tensor.
         layout: of the vector.
+
+    Raises:
+        CompressionError: the positions do not ascend within the tensors of the counts.
     """
+    if len(indices) >= COMPILED_FROM:
+        code: Bytes = _compiled().write_code(
+            indices, counts, layout.offsets, _position_widths(layout)
+        )
+        if not len(code):
+            raise CompressionError(_NOT_ASCENDING)
+        return code
+    if not _ascends(indices, counts, layout):
+        raise CompressionError(_NOT_ASCENDING)
     segments = Segments(counts)
     gaps = _gaps(indices, 0, segments, layout)
     modes = _shortest_modes(indices, segments, layout, gaps)
@@ -101,6 +116,10 @@ def decode_indices(data: Bytes, num_values: int, layout: ParameterLayout) -> tup
     Raises:
         WireError: `data` is not the shortest code of `num_values` positions in ascending order.
     """
+    if COMPILED_FROM <= num_values <= layout.numel:
+        read = _read_compiled(data, num_values, layout)
+        if read is not None:
+            return read
     modes = data[: layout.num_tensors].astype(np.int64)
     if len(modes) < layout.num_tensors:
         raise WireError("index table: cut short")
@@ -122,6 +141,30 @@ def decode_indices(data: Bytes, num_values: int, layout: ParameterLayout) -> tup
     if not np.array_equal(modes, _shortest_modes(indices, segments, layout)):
         raise WireError("indices: a tensor's mode is not the shortest one")
     return indices, counts
+
+
+def _compiled() -> ModuleType:
+    from edgesim.compression import compiled_index_code  # loads numba
+
+    return compiled_index_code
+
+
+def _read_compiled(
+    data: Bytes, num_values: int, layout: ParameterLayout
+) -> tuple[Ints, Ints] | None:
+    """What a code means; None if it is not the code that `encode_indices` writes."""
+    indices, counts = np.empty(num_values, np.int64), np.empty(layout.num_tensors, np.int64)
+    vector = layout.offsets, _position_widths(layout)
+    if not _compiled().read_code(data, *vector, indices, counts):
+        return None
+    again = _compiled().write_code(indices, counts, *vector)
+    return (indices, counts) if np.array_equal(again, data) else None
+
+
+def _ascends(indices: Ints, counts: Ints, layout: ParameterLayout) -> bool:
+    """Whether positions ascend, with as many in each tensor as its count says."""
+    in_tensors = np.diff(np.searchsorted(indices, layout.offsets))
+    return bool((np.diff(indices) > 0).all()) and np.array_equal(in_tensors, counts)
 
 
 def entropy_bytes(counts: Ints, layout: ParameterLayout) -> float:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgesim.compression import TopK, index_code
-from edgesim.compression.errors import WireError
+from edgesim.compression.errors import CompressionError, WireError
 from edgesim.compression.index_code import (
     BITMAP,
     BLOCK,
@@ -19,6 +19,14 @@ from edgesim.compression.index_code import (
     entropy_bytes,
 )
 from edgesim.learning.parameters import ParameterLayout
+
+
+@pytest.fixture(scope="module", autouse=True, params=[0, 2**63], ids=["compiled", "in numpy"])
+def compiled_from(request):
+    """Entries from which the compiled code is used: all tests run with it and without it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index_code, "COMPILED_FROM", request.param)
+        yield request.param
 
 
 @st.composite
@@ -46,6 +54,63 @@ def test_every_subset_comes_back(case):
     decoded, decoded_counts = decode_indices(data, len(indices), layout)
     np.testing.assert_array_equal(decoded, indices)
     np.testing.assert_array_equal(decoded_counts, counts)
+
+
+def in_both_ways(work):
+    """Results of `work` with the compiled code and without it, or the error that it raised."""
+    results = []
+    for first in (0, 2**63):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(index_code, "COMPILED_FROM", first)
+            try:
+                results.append(work())
+            except (WireError, CompressionError) as error:
+                results.append(str(error))
+    return results
+
+
+@given(index_sets())
+def test_the_compiled_code_has_the_same_bytes(case):
+    layout, indices, counts = case
+    compiled, plain = in_both_ways(lambda: encode_indices(indices, counts, layout).tobytes())
+    assert compiled == plain
+
+
+@given(index_sets(), st.data())
+def test_the_compiled_decoder_takes_what_the_other_takes(case, data):
+    """Of codes with some changed bytes, or cut, or with bytes appended; errors read the same."""
+    layout, indices, counts = case
+    code = encode_indices(indices, counts, layout)
+    for place in data.draw(st.lists(st.integers(0, len(code) - 1), max_size=3)):
+        code[place] = data.draw(st.integers(0, 255))
+    code = code[: data.draw(st.integers(0, len(code)))]
+    code = np.append(code, np.array(data.draw(st.lists(st.integers(0, 255), max_size=2)), np.uint8))
+
+    def decoded():
+        positions, found = decode_indices(code, len(indices), layout)
+        return positions.tolist(), found.tolist()
+
+    compiled, plain = in_both_ways(decoded)
+    assert compiled == plain
+
+
+@pytest.mark.parametrize(
+    ("indices", "counts"),
+    [
+        ([3, 1], [2, 0]),
+        ([1, 1], [2, 0]),
+        ([1, 9], [2, 0]),
+        ([9, 1], [1, 1]),
+        ([1, 13], [1, 1]),
+        ([-1, 9], [1, 1]),
+        ([1, 9], [1, 0]),
+        ([1, 9], [1, 2]),
+        ([1, 9], [-1, 3]),
+    ],
+)
+def test_positions_that_do_not_ascend_within_their_tensors_are_refused(indices, counts):
+    with pytest.raises(CompressionError, match="ascend"):
+        encode_indices(np.array(indices), np.array(counts), TWO)
 
 
 @given(index_sets())
