@@ -10,6 +10,7 @@ import torch
 
 from edgesim.calibration.micro_networks import Sizes
 from edgesim.compression.compressors import Compressor, Identity, TopK
+from edgesim.compression.index_code import use_compiled_code
 from edgesim.compression.wire import Message, decode, encode
 from edgesim.hardware.work import LayerTally
 from edgesim.learning.parameters import ParameterLayout
@@ -51,7 +52,8 @@ class MicroMessage:
 
 
 def micro_messages(sizes: Sizes) -> Iterator[MicroMessage]:
-    """Sparse and dense messages in fp32."""
+    """Sparse and dense messages in fp32, coded as those of a process that has coded some before."""
+    use_compiled_code()
     layouts = _LAYOUTS if sizes == "full" else ((2, 50), (3, 90))
     compressors: tuple[Compressor, ...] = (
         *(TopK(keep, "fp32") for keep in _KEEPS),

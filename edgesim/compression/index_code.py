@@ -12,7 +12,9 @@ random positions are nearly geometric, for which Rice's code is within a few per
                       Rice entry the rest of its gap, gap >> b, as that many zeros and a one
 
 The gap of an entry is the number of positions skipped since the previous entry of its tensor. High
-and low parts of the gaps are stored separately, so that encoder and decoder work on whole arrays.
+and low parts of the gaps are stored separately, so that encoder and decoder can work on
+whole arrays. In a process with many messages, compiled code goes entry by entry instead
+(compiled_index_code.py).
 
 Symbols:
     n: entries of a tensor   k: kept entries of a tensor   b: Rice parameter   T: tensors
@@ -46,7 +48,7 @@ Ints: TypeAlias = NDArray[np.int64]
 
 BITMAP, FIXED, RICE = 0, 1, 2
 BLOCK = 8192  # entries that are worked on at a time: arrays of them stay in the cache
-COMPILED_FROM = 1024  # entries of a message: compiled code is then worth the time to load it
+CODES_IN_NUMPY = 256  # of a process, before compiled code is worth the time that its loading takes
 
 _NOT_ASCENDING = "the positions of a payload do not ascend within the tensors of its counts"
 _WRONG_BITMAP = "indices: a bitmap has another number of bits set than its count says"
@@ -63,13 +65,11 @@ def encode_indices(indices: Ints, counts: Ints, layout: ParameterLayout) -> Byte
     Raises:
         CompressionError: the positions do not ascend within the tensors of the counts.
     """
-    if len(indices) >= COMPILED_FROM:
-        code: Bytes = _compiled().write_code(
-            indices, counts, layout.offsets, _position_widths(layout)
-        )
+    if (compiled := _compiled()) is not None:
+        code: Bytes = compiled.write_code(indices, counts, layout.offsets, _position_widths(layout))
         if not len(code):
             raise CompressionError(_NOT_ASCENDING)
-        return code
+        return code.copy()  # in numpy's own memory, like the rest of a payload
     if not _ascends(indices, counts, layout):
         raise CompressionError(_NOT_ASCENDING)
     segments = Segments(counts)
@@ -116,8 +116,8 @@ def decode_indices(data: Bytes, num_values: int, layout: ParameterLayout) -> tup
     Raises:
         WireError: `data` is not the shortest code of `num_values` positions in ascending order.
     """
-    if COMPILED_FROM <= num_values <= layout.numel:
-        read = _read_compiled(data, num_values, layout)
+    if (compiled := _compiled()) is not None and num_values <= layout.numel:
+        read = _read_compiled(compiled, data, num_values, layout)
         if read is not None:
             return read
     modes = data[: layout.num_tensors].astype(np.int64)
@@ -143,21 +143,40 @@ def decode_indices(data: Bytes, num_values: int, layout: ParameterLayout) -> tup
     return indices, counts
 
 
-def _compiled() -> ModuleType:
+def use_compiled_code() -> None:
+    """Use compiled code from now on, also for the first messages of this process."""
+    _usage.codes_in_numpy = CODES_IN_NUMPY
+
+
+@dataclass(slots=True)
+class _Usage:
+    """How many codes this process has written or read in numpy."""
+
+    codes_in_numpy: int = 0
+
+
+_usage = _Usage()
+
+
+def _compiled() -> ModuleType | None:
+    """The compiled code; None for the first codes of a process."""
+    if _usage.codes_in_numpy < CODES_IN_NUMPY:
+        _usage.codes_in_numpy += 1
+        return None
     from edgesim.compression import compiled_index_code  # loads numba
 
     return compiled_index_code
 
 
 def _read_compiled(
-    data: Bytes, num_values: int, layout: ParameterLayout
+    compiled: ModuleType, data: Bytes, num_values: int, layout: ParameterLayout
 ) -> tuple[Ints, Ints] | None:
     """What a code means; None if it is not the code that `encode_indices` writes."""
     indices, counts = np.empty(num_values, np.int64), np.empty(layout.num_tensors, np.int64)
     vector = layout.offsets, _position_widths(layout)
-    if not _compiled().read_code(data, *vector, indices, counts):
+    if not compiled.read_code(data, *vector, indices, counts):
         return None
-    again = _compiled().write_code(indices, counts, *vector)
+    again = compiled.write_code(indices, counts, *vector)
     return (indices, counts) if np.array_equal(again, data) else None
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from threading import RLock
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 _LOCK = RLock()
 
@@ -31,13 +31,13 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def state() -> Tensor:
+def state() -> bytes:
     """State of the processor's global generator, to be compared with an earlier one.
 
     It is read under the lock, so other threads do not change it meanwhile.
     """
     with _LOCK:
-        return torch.random.get_rng_state()
+        return torch.random.get_rng_state().numpy().tobytes()
 
 
 class StepSeed(nn.Module):

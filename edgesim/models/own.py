@@ -119,7 +119,7 @@ class OwnModel(nn.Module):
             return
         before = global_random.state()
         yield
-        if not torch.equal(before, global_random.state()):
+        if before != global_random.state():
             raise ModelError(f"{self.kind.name}: {_DRAWS_LATE}")
 
     def _called(self, inputs: Tensor) -> Tensor:
@@ -149,7 +149,7 @@ def _is_drawing(name: str, module: nn.Module, example: Tensor) -> bool:
                 f"{name} fails on a batch of shape {tuple(example.shape)}, {example.dtype}: "
                 f"{type(error).__name__}: {error}"
             ) from error
-        return not torch.equal(before, global_random.state())
+        return before != global_random.state()
 
 
 def build_own_model(
