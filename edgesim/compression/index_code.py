@@ -13,8 +13,7 @@ random positions are nearly geometric, for which Rice's code is within a few per
 
 The gap of an entry is the number of positions skipped since the previous entry of its tensor. High
 and low parts of the gaps are stored separately, so that encoder and decoder can work on
-whole arrays. In a process with many messages, compiled code goes entry by entry instead
-(compiled_index_code.py).
+whole arrays. Compiled code, where it is due (compilation.py), goes entry by entry instead.
 
 Symbols:
     n: entries of a tensor   k: kept entries of a tensor   b: Rice parameter   T: tensors
@@ -40,6 +39,7 @@ from edgesim.compression.bits import (
     unpack_fields,
     unpack_varints,
 )
+from edgesim.compression.compilation import is_compiled_code_due
 from edgesim.compression.errors import CompressionError, WireError
 from edgesim.compression.segments import Segments
 from edgesim.learning.parameters import ParameterLayout
@@ -48,7 +48,6 @@ Ints: TypeAlias = NDArray[np.int64]
 
 BITMAP, FIXED, RICE = 0, 1, 2
 BLOCK = 8192  # entries that are worked on at a time: arrays of them stay in the cache
-CODES_IN_NUMPY = 256  # of a process, before compiled code is worth the time that its loading takes
 
 _NOT_ASCENDING = "the positions of a payload do not ascend within the tensors of its counts"
 _WRONG_BITMAP = "indices: a bitmap has another number of bits set than its count says"
@@ -143,25 +142,9 @@ def decode_indices(data: Bytes, num_values: int, layout: ParameterLayout) -> tup
     return indices, counts
 
 
-def use_compiled_code() -> None:
-    """Use compiled code from now on, also for the first messages of this process."""
-    _usage.codes_in_numpy = CODES_IN_NUMPY
-
-
-@dataclass(slots=True)
-class _Usage:
-    """How many codes this process has written or read in numpy."""
-
-    codes_in_numpy: int = 0
-
-
-_usage = _Usage()
-
-
 def _compiled() -> ModuleType | None:
-    """The compiled code; None for the first codes of a process."""
-    if _usage.codes_in_numpy < CODES_IN_NUMPY:
-        _usage.codes_in_numpy += 1
+    """The compiled code, if it is due."""
+    if not is_compiled_code_due():
         return None
     from edgesim.compression import compiled_index_code  # loads numba
 

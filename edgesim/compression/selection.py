@@ -8,13 +8,14 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from edgesim.compression.compilation import is_compiled_code_due
 from edgesim.compression.segments import Segments
 from edgesim.learning.parameters import ParameterLayout
 
 Keys: TypeAlias = NDArray[np.uint32 | np.uint64]
 
-_SAMPLE = 2048  # keys of a tensor's sample, about
-_SPARSE = 4  # a sample is of use where at most one of so many keys is taken
+SAMPLE = 2048  # keys of a tensor's sample, about
+SPARSE = 4  # a sample is of use where at most one of so many keys is taken
 _DEVIATIONS = 5  # standard deviations by which the sample may hold too few of the largest keys
 
 
@@ -59,6 +60,12 @@ def largest_per_tensor(
         counts: shape (T,), how many to take of each tensor, at least one.
         layout: of the vector.
     """
+    if keys.dtype == np.uint32 and is_compiled_code_due():
+        from edgesim.compression import compiled_selection  # loads numba
+
+        keys32 = keys.view(np.uint32)
+        found = compiled_selection.largest_per_tensor(keys32, counts, layout.offsets)
+        return found.copy()  # in numpy's own memory, like the rest of a payload
     sizes = Segments(layout.size_array)
     thresholds = sizes.reduce(np.maximum, keys)  # the smallest key that is taken, if it is one
     for tensor in np.flatnonzero(counts > 1).tolist():
@@ -77,10 +84,9 @@ def _nth_largest(keys: Keys, count: int) -> np.uint32 | np.uint64:
     those is the key. If fewer than `count` reach it, which the sample makes unlikely, or if the
     sample would leave too many, all keys are partitioned.
     """
-    step = len(keys) // _SAMPLE | 1  # odd: not a multiple of what models are made of
-    if step > 1 and count <= len(keys) // _SPARSE:
-        sample, expected = keys[::step], count / step
-        reaching = int(expected + _DEVIATIONS * (1 + sqrt(expected)))
+    step = len(keys) // SAMPLE | 1  # odd: not a multiple of what models are made of
+    if step > 1 and count <= len(keys) // SPARSE:
+        sample, reaching = keys[::step], sampled_rank(count / step)
         bound = np.partition(sample, -reaching)[-reaching]
         candidates = keys.compress(keys >= bound)
         if len(candidates) >= count:
@@ -88,6 +94,15 @@ def _nth_largest(keys: Keys, count: int) -> np.uint32 | np.uint64:
     rank = len(keys) - count
     nth: np.uint32 | np.uint64 = np.partition(keys, rank)[rank]
     return nth
+
+
+def sampled_rank(expected: float) -> int:
+    """Rank in a sample of a bound that all keys of the largest reach, or nearly always.
+
+    Args:
+        expected: how many of the largest keys the sample has in the mean.
+    """
+    return int(expected + _DEVIATIONS * (1 + sqrt(expected)))
 
 
 def _without_last_ties(

@@ -8,7 +8,7 @@ from compression_strategies import layouts, resnet20_layout, seeds
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgesim.compression import TopK, index_code
+from edgesim.compression import TopK, compilation, index_code
 from edgesim.compression.errors import CompressionError, WireError
 from edgesim.compression.index_code import (
     BITMAP,
@@ -22,10 +22,10 @@ from edgesim.learning.parameters import ParameterLayout
 
 
 @pytest.fixture(scope="module", autouse=True, params=[0, math.inf], ids=["compiled", "in numpy"])
-def codes_in_numpy(request):
+def calls_in_numpy(request):
     """All tests run with the compiled code and without it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(index_code, "CODES_IN_NUMPY", request.param)
+        patch.setattr(compilation, "CALLS_IN_NUMPY", request.param)
         yield
 
 
@@ -59,9 +59,9 @@ def test_every_subset_comes_back(case):
 def in_both_ways(work):
     """Results of `work` with the compiled code and without it, or the error that it raised."""
     results = []
-    for codes_in_numpy in (0, math.inf):
+    for calls_in_numpy in (0, math.inf):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(index_code, "CODES_IN_NUMPY", codes_in_numpy)
+            patch.setattr(compilation, "CALLS_IN_NUMPY", calls_in_numpy)
             try:
                 results.append(work())
             except (WireError, CompressionError) as error:
@@ -111,13 +111,6 @@ def test_the_compiled_decoder_takes_what_the_other_takes(case, data):
 def test_positions_that_do_not_ascend_within_their_tensors_are_refused(indices, counts):
     with pytest.raises(CompressionError, match="ascend"):
         encode_indices(np.array(indices), np.array(counts), TWO)
-
-
-def test_compiled_code_is_used_after_some_codes_in_numpy(monkeypatch):
-    monkeypatch.setattr(index_code, "CODES_IN_NUMPY", 2)
-    monkeypatch.setattr(index_code._usage, "codes_in_numpy", 0)
-    used = [index_code._compiled() is not None for _ in range(4)]
-    assert used == [False, False, True, True]
 
 
 @given(index_sets())

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
 import pytest
 
+from edgesim.compression import compilation
 from edgesim.compression.selection import largest_per_tensor, magnitude_keys
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.streams import StreamPurpose, stream
 
 Keys: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint32 | np.uint64]]"
 
-SIZES = (4095, 4096, 20_000, 300_000)  # the sample begins at 4,096 entries
+SIZES = (1, 40, 4095, 4096, 20_000, 300_000)  # the sample begins at 4,096 entries
 SHARES = (0.0, 0.01, 0.1, 0.249, 0.251, 1.0)
 
 
@@ -43,11 +45,21 @@ def tied(size: int, _: type[np.floating]) -> Keys:
     return np.arange(size, dtype=np.uint64) // np.uint64(7) % np.uint64(3)
 
 
-@pytest.mark.parametrize("make", [random, unseen, all_seen, tied])
+def tied_in_32_bits(size: int, kind: type[np.floating]) -> Keys:
+    """The same, as compiled code takes them."""
+    return tied(size, kind).astype(np.uint32)
+
+
+@pytest.mark.parametrize("calls_in_numpy", [0, math.inf], ids=["compiled", "in numpy"])
+@pytest.mark.parametrize("make", [random, unseen, all_seen, tied, tied_in_32_bits])
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_the_largest_keys_are_those_of_a_sort(
-    make: Callable[[int, type[np.floating]], Keys], kind: type[np.floating]
+    make: Callable[[int, type[np.floating]], Keys],
+    kind: type[np.floating],
+    calls_in_numpy: float,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(compilation, "CALLS_IN_NUMPY", calls_in_numpy)
     layout = ParameterLayout.from_shapes([(size,) for size in SIZES])
     keys = np.concatenate([make(size, kind) for size in SIZES])
     for share in SHARES:
