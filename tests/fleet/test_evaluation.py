@@ -82,6 +82,7 @@ class Model:
     """Says its first two parameters when it is asked how good it is."""
 
     leaf_modules = torch.nn.Sequential()
+    num_trainable = 2
 
     def load_(self, parameters, buffers):
         self.parameters, self.buffers = parameters, buffers
@@ -117,6 +118,17 @@ def test_rows_have_all_that_is_known_of_a_model():
         (6, 1.5, "device", 0, 4.0, 0.0, sqrt(11.25), 4.0, 9.0),
         (7, 1.75, "device", 1, 0.0, 2.0, sqrt(1.25), 2.0, 3.5),
     ]
+
+
+def test_distance_and_norm_are_those_of_trained_parameters(monkeypatch):
+    """The second entry, as a range of activations would be, is left out: z = 4 and 0 of 2."""
+    monkeypatch.setattr(Model, "num_trainable", 1)
+    evaluator = evaluator_of()
+    snapshots = [snapshot(0, [4.0, 50.0], 1.0), snapshot(1, [0.0, 90.0], 1.0)]
+    rows = evaluator.evaluate(snapshots, devices_too=True)
+    evaluator.close()
+    assert [row["consensus_distance"] for row in rows] == [2.0, 2.0, 2.0]
+    assert [row["model_norm"] for row in rows] == [2.0, 4.0, 0.0]
 
 
 def test_each_batch_is_rounded_by_seed_model_round_and_its_number(monkeypatch):

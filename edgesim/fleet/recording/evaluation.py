@@ -76,15 +76,23 @@ def _last(times_s: Iterable[float | None]) -> float | None:
     return max((time_s for time_s in times_s if time_s is not None), default=None)
 
 
-def debiased(snapshot: Snapshot) -> Tensor:
-    """Model z = x/u in double precision."""
-    return snapshot.x.double() / snapshot.u
+def debiased(snapshot: Snapshot, num_trained: int | None = None) -> Tensor:
+    """Model z = x/u in double precision.
+
+    Args:
+        snapshot: of the model.
+        num_trained: entries of the result: the parameters that are trained. The ranges of 8-bit
+            activations, which may be gossiped, follow them. They are much larger. None: all.
+    """
+    return snapshot.x[:num_trained].double() / snapshot.u
 
 
-def distances_to(center: Snapshot, snapshots: Sequence[Snapshot]) -> list[float]:
-    """Euclidean distance |z_i - z_bar| of each snapshot's model."""
-    z_bar = debiased(center)
-    return [float(torch.linalg.vector_norm(debiased(s) - z_bar)) for s in snapshots]
+def distances_to(
+    center: Snapshot, snapshots: Sequence[Snapshot], num_trained: int | None = None
+) -> list[float]:
+    """Euclidean distance |z_i - z_bar| of each snapshot's trained parameters."""
+    z_bar = debiased(center, num_trained)
+    return [float(torch.linalg.vector_norm(debiased(s, num_trained) - z_bar)) for s in snapshots]
 
 
 def evaluated_devices(num_devices: int, most: int | None, seed: int) -> list[int]:
@@ -158,6 +166,7 @@ class Evaluator:
         further_gossip: FurtherGossip | None = None,
     ) -> None:
         self.num_threads = len(models)
+        self._num_trained = models[0].num_trainable
         self._most_devices = most_devices
         self._make_batches = make_batches
         self._own_passes = own_passes
@@ -194,9 +203,9 @@ class Evaluator:
         Raises:
             EvaluationStoppedError: `close` was called meanwhile.
         """
-        ordered = _present(snapshots)
+        ordered, trained = _present(snapshots), self._num_trained
         center = consensus_of(ordered)
-        distances = distances_to(center, ordered)
+        distances = distances_to(center, ordered, self._num_trained)
         self.distances = {s.device: d for s, d in zip(ordered, distances, strict=True)}
         spread = sqrt(sum(d * d for d in distances) / len(distances))
         subjects, mixed = [(center, spread)], []
@@ -217,7 +226,7 @@ class Evaluator:
                 "accuracy": result.accuracy,
                 "loss": result.loss,
                 "consensus_distance": distance,
-                "model_norm": float(torch.linalg.vector_norm(debiased(snapshot))),
+                "model_norm": float(torch.linalg.vector_norm(debiased(snapshot, trained))),
                 "virtual_time_s": snapshot.virtual_time_s,
                 **result.metrics,
                 **own,
@@ -254,7 +263,9 @@ class Evaluator:
                 f"further gossip after round {ordered[0].round_index} diverged: {error}; "
                 "lower gossip.averaging_rate"
             ) from error
-        return list(zip(mixed, distances_to(consensus_of(mixed), mixed), strict=True))
+        return list(
+            zip(mixed, distances_to(consensus_of(mixed), mixed, self._num_trained), strict=True)
+        )
 
     def _after_gossip(
         self, mixed: Sequence[tuple[Snapshot, float]], results: Sequence[Evaluation]
