@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from edgesim.calibration.micro_networks import Sizes
-from edgesim.compression.compilation import use_compiled_code
+from edgesim.compression.compilation import load_compiled_code
 from edgesim.compression.compressors import Compressor, Identity, TopK
 from edgesim.compression.wire import Message, decode, encode
 from edgesim.hardware.work import LayerTally
@@ -53,7 +53,7 @@ class MicroMessage:
 
 def micro_messages(sizes: Sizes) -> Iterator[MicroMessage]:
     """Sparse and dense messages in fp32, coded as those of a process that has coded some before."""
-    use_compiled_code()
+    load_compiled_code()
     layouts = _LAYOUTS if sizes == "full" else ((2, 50), (3, 90))
     compressors: tuple[Compressor, ...] = (
         *(TopK(keep, "fp32") for keep in _KEEPS),

@@ -1,5 +1,6 @@
 """Compression: which entries of a vector are sent, and how they are encoded to bytes."""
 
+from edgesim.compression.compilation import load_compiled_code
 from edgesim.compression.compressors import (
     QSGD,
     Compressor,
@@ -34,4 +35,5 @@ __all__ = [
     "decode_one_of",
     "encode",
     "entropy_bytes",
+    "load_compiled_code",
 ]

@@ -1,12 +1,18 @@
 """When compiled code takes the place of numpy, which gives the same bytes in a part of the time.
 
-To load numba and the compiled code takes some tenths of a second, as long as a few hundred messages
-in numpy. So a process begins with numpy, and a command that makes few messages never loads numba.
+To load numba and the compiled code takes some tenths of a second, as long as a hundred messages or
+two in numpy; to compile it, once on a machine, takes ten seconds. So a process begins with numpy,
+and a command that makes few messages never loads numba. Workers of Ray are forks of a process that
+has loaded the code.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+import numpy as np
+
+from edgesim.learning.parameters import ParameterLayout
 
 CALLS_IN_NUMPY = 256  # of a process, before compiled code is worth the time that its loading takes
 
@@ -27,6 +33,13 @@ def is_compiled_code_due() -> bool:
     return False
 
 
-def use_compiled_code() -> None:
-    """Use compiled code from now on, also for the first calls of this process."""
+def load_compiled_code() -> None:
+    """Load the compiled code, or compile it, and use it from now on."""
+    from edgesim.compression.index_code import decode_indices, encode_indices
+    from edgesim.compression.selection import largest_per_tensor
+
     _usage.calls_in_numpy = CALLS_IN_NUMPY
+    layout, counts = ParameterLayout.from_shapes([(3,), (5,)]), np.array([1, 2])
+    indices = largest_per_tensor(np.arange(8, dtype=np.uint32), counts, layout)
+    code = encode_indices(indices, counts, layout).tobytes()  # as it arrives: to be read alone
+    decode_indices(np.frombuffer(code, np.uint8), len(indices), layout)

@@ -1,4 +1,6 @@
-"""The largest keys of each tensor, compiled: the same positions as of `selection.py`.
+"""The largest keys of each tensor, compiled: the same positions as of `selection.py`, its caller.
+
+The caller has checked that keys and counts fit the layout.
 
 A sample gives a bound that most keys do not reach. Those that reach it are candidates; their
 largest ones are found byte by byte, the highest byte first.
@@ -22,6 +24,8 @@ Ints = NDArray[np.int64]
 _BYTES = (24, 16, 8, 0)  # shifts of the bytes of a key
 _HIGH_BYTES = (24, 16)
 
+# numba notices changes of the files of these functions alone: after one of SAMPLE or SPARSE,
+# remove its cache.
 _sampled_rank = njit(nogil=True, cache=True)(selection.sampled_rank)
 
 
@@ -36,8 +40,7 @@ def largest_per_tensor(keys: Keys32, counts: Ints, offsets: Ints) -> Ints:
     """
     indices = np.empty(counts.sum(), np.int64)
     longest = np.max(offsets[1:] - offsets[:-1])
-    candidates = np.empty(longest + 1, np.int64)
-    scratch = np.empty(longest + 1, np.uint32)
+    candidates, scratch = np.empty(longest, np.int64), np.empty(longest, np.uint32)
     taken = 0
     for t in range(len(counts)):
         tensor = keys[offsets[t] : offsets[t + 1]]

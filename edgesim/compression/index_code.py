@@ -68,7 +68,7 @@ def encode_indices(indices: Ints, counts: Ints, layout: ParameterLayout) -> Byte
         code: Bytes = compiled.write_code(indices, counts, layout.offsets, _position_widths(layout))
         if not len(code):
             raise CompressionError(_NOT_ASCENDING)
-        return code.copy()  # in numpy's own memory, like the rest of a payload
+        return code.copy()  # in numpy's memory, by which payloads are counted
     if not _ascends(indices, counts, layout):
         raise CompressionError(_NOT_ASCENDING)
     segments = Segments(counts)
@@ -101,8 +101,9 @@ def decode_indices(data: Bytes, num_values: int, layout: ParameterLayout) -> tup
     """Invert `encode_indices`; all of `data` is checked.
 
     Only the code that `encode_indices` writes is accepted: encoding the result gives `data` again.
-    Memory beside the result: one byte for each flag of the data, at most two flags per entry of the
-    layout; the positions of set flags; and arrays of `BLOCK` entries.
+    Memory beside the result: the code once more in compiled code; in numpy one byte for each flag
+    of the data, at most two flags per entry of the layout, the positions of set flags, and arrays
+    of `BLOCK` entries.
 
     Args:
         data: the code, and nothing after it.
@@ -115,7 +116,7 @@ def decode_indices(data: Bytes, num_values: int, layout: ParameterLayout) -> tup
     Raises:
         WireError: `data` is not the shortest code of `num_values` positions in ascending order.
     """
-    if (compiled := _compiled()) is not None and num_values <= layout.numel:
+    if (compiled := _compiled()) is not None and 0 <= num_values <= layout.numel:
         read = _read_compiled(compiled, data, num_values, layout)
         if read is not None:
             return read
@@ -164,9 +165,10 @@ def _read_compiled(
 
 
 def _ascends(indices: Ints, counts: Ints, layout: ParameterLayout) -> bool:
-    """Whether positions ascend, with as many in each tensor as its count says."""
-    in_tensors = np.diff(np.searchsorted(indices, layout.offsets))
-    return bool((np.diff(indices) > 0).all()) and np.array_equal(in_tensors, counts)
+    """Whether positions ascend, with as many in each tensor as its count says, and none outside."""
+    if len(indices) != counts.sum() or not (indices[1:] > indices[:-1]).all():
+        return False
+    return np.array_equal(np.diff(np.searchsorted(indices, layout.offsets)), counts)
 
 
 def entropy_bytes(counts: Ints, layout: ParameterLayout) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgesim.compression.compilation import is_compiled_code_due
+from edgesim.compression.errors import CompressionError
 from edgesim.compression.segments import Segments
 from edgesim.learning.parameters import ParameterLayout
 
@@ -57,15 +58,20 @@ def largest_per_tensor(
 
     Args:
         keys: shape (D,).
-        counts: shape (T,), how many to take of each tensor, at least one.
+        counts: shape (T,), how many to take of each tensor, at least one and at most all.
         layout: of the vector.
+
+    Raises:
+        CompressionError: keys or counts do not fit the layout.
     """
+    if len(keys) != layout.numel or ((counts < 1) | (counts > layout.size_array)).any():
+        raise CompressionError("keys or counts of kept entries do not fit the layout")
     if keys.dtype == np.uint32 and is_compiled_code_due():
         from edgesim.compression import compiled_selection  # loads numba
 
-        keys32 = keys.view(np.uint32)
+        keys32 = keys.view(np.uint32)  # the same, told to the type checker
         found = compiled_selection.largest_per_tensor(keys32, counts, layout.offsets)
-        return found.copy()  # in numpy's own memory, like the rest of a payload
+        return found.copy()  # in numpy's memory, by which payloads are counted
     sizes = Segments(layout.size_array)
     thresholds = sizes.reduce(np.maximum, keys)  # the smallest key that is taken, if it is one
     for tensor in np.flatnonzero(counts > 1).tolist():

@@ -41,8 +41,9 @@ _TITLES = {"accuracy": "Accuracy", "loss": "Loss", "consensus_distance": "Consen
 _CAPTIONS = {
     "accuracy": "Share of test samples classified correctly.",
     "loss": "Mean loss on the test samples.",
-    "consensus_distance": "How far devices' models are from their average: the root of the mean "
-    "squared distance. It falls while gossip makes models agree, and grows while they move apart.",
+    "consensus_distance": "How far devices' trained parameters are from their average: the root of "
+    "the mean squared distance. It falls while gossip makes models agree, and grows while they "
+    "move apart.",
 }
 
 

@@ -133,9 +133,13 @@ EVALUATIONS: tuple[Column, ...] = (
         "consensus_distance",
         "float64",
         "consensus: sqrt(mean over devices of |z_i - z_bar|^2); device: |z_i - z_bar|; of the "
-        "parameters that are trained, without ranges of 8-bit activations",
+        "parameters that are trained, without gossiped ranges of 8-bit activations",
     ),
-    Column("model_norm", "float64", "the same of |z_bar| and |z_i|; Euclidean, in float64"),
+    Column(
+        "model_norm",
+        "float64",
+        "consensus: |z_bar|; device: |z_i|; Euclidean, of the parameters that are trained",
+    ),
 )
 
 OWN_EVALUATIONS: tuple[Column, ...] = (

@@ -22,7 +22,7 @@ class Evaluation:
         accuracy: fraction of test samples classified correctly; None in a task without.
         loss: mean loss on the test samples.
         consensus_distance: sqrt(mean over devices of `|z_i - z_bar|^2`), of trained parameters.
-        model_norm: `|z_bar|`, Euclidean.
+        model_norm: `|z_bar|`, Euclidean, of trained parameters.
         virtual_time_s: the fleet's clock; None where devices have no profile.
         total_sent_bytes: of all messages of the fleet until then; None if a run that an earlier
             version began does not know it.

@@ -8,7 +8,13 @@ from compression_strategies import layouts, resnet20_layout, seeds
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgesim.compression import TopK, compilation, index_code
+from edgesim.compression import (
+    TopK,
+    compilation,
+    compiled_index_code,
+    compiled_selection,
+    index_code,
+)
 from edgesim.compression.errors import CompressionError, WireError
 from edgesim.compression.index_code import (
     BITMAP,
@@ -94,6 +100,34 @@ def test_the_compiled_decoder_takes_what_the_other_takes(case, data):
     assert compiled == plain
 
 
+@given(index_sets())
+def test_the_compiled_decoder_reads_every_code_itself(case):
+    """It leaves none to the decoder in numpy, which would read the same."""
+    layout, indices, counts = case
+    code = encode_indices(indices, counts, layout)
+    read = index_code._read_compiled(compiled_index_code, code, len(indices), layout)
+    assert read is not None
+    np.testing.assert_array_equal(read[0], indices)
+
+
+def test_compiled_code_takes_the_calls_that_are_due(monkeypatch):
+    called = []
+    monkeypatch.setattr(compilation, "CALLS_IN_NUMPY", 0)
+    for module, name in (
+        (compiled_index_code, "write_code"),
+        (compiled_index_code, "read_code"),
+        (compiled_selection, "largest_per_tensor"),
+    ):
+        function = getattr(module, name)
+        monkeypatch.setattr(
+            module, name, lambda *args, name=name, of=function: (called.append(name), of(*args))[1]
+        )
+    payload = TopK(0.5, "fp32").compress(torch.arange(8.0), ONE, np.random.default_rng(1))
+    code = encode_indices(payload.indices, payload.counts, ONE)
+    decode_indices(code, 4, ONE)
+    assert called == ["largest_per_tensor", "write_code", "read_code", "write_code"]
+
+
 @pytest.mark.parametrize(
     ("indices", "counts"),
     [
@@ -106,6 +140,14 @@ def test_the_compiled_decoder_takes_what_the_other_takes(case, data):
         ([1, 9], [1, 0]),
         ([1, 9], [1, 2]),
         ([1, 9], [-1, 3]),
+        ([3, 20], [1, 0]),
+        ([-1], [0, 0]),
+        ([99], [0, 0]),
+        ([1, 9, 40], [1, 1]),
+        ([-5, 3], [1, 0]),
+        ([2**63 - 1], [1, 0]),
+        ([1, 2**63 - 1], [1, 1]),
+        ([1, 2**63 - 1, -(2**63)], [1, 2]),
     ],
 )
 def test_positions_that_do_not_ascend_within_their_tensors_are_refused(indices, counts):

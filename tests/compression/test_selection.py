@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from edgesim.compression import compilation
+from edgesim.compression.errors import CompressionError
 from edgesim.compression.selection import largest_per_tensor, magnitude_keys
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.streams import StreamPurpose, stream
@@ -70,3 +71,16 @@ def test_the_largest_keys_are_those_of_a_sort(
             expected.append(start + np.sort(descending[:count]))
         found = largest_per_tensor(keys, counts, layout)
         assert np.array_equal(found, np.concatenate(expected)), share
+
+
+@pytest.mark.parametrize("calls_in_numpy", [0, math.inf], ids=["compiled", "in numpy"])
+@pytest.mark.parametrize(
+    ("num_keys", "counts"), [(13, [9, 1]), (13, [0, 3]), (13, [-1, 3]), (9, [2, 3])]
+)
+def test_keys_and_counts_that_do_not_fit_are_refused(
+    num_keys: int, counts: list[int], calls_in_numpy: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compilation, "CALLS_IN_NUMPY", calls_in_numpy)
+    layout = ParameterLayout.from_shapes([(8,), (5,)])
+    with pytest.raises(CompressionError, match="do not fit"):
+        largest_per_tensor(np.arange(num_keys, dtype=np.uint32), np.array(counts), layout)

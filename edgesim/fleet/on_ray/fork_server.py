@@ -39,7 +39,7 @@ from edgesim.fleet.on_ray import fork_client
 from edgesim.fleet.on_ray.fork_client import ACCEPTED, SIZE_BYTES
 from edgesim.fleet.on_ray.private_folder import remove
 
-PRELOADED = ("torch", "numba", "edgesim.fleet.host.build")
+PRELOADED = ("edgesim.fleet.on_ray.preloaded",)
 # Optional packages that Ray imports; they take half of the time of importing Ray.
 PRELOADED_FOR_RAY = ("requests", "jsonschema", "google.protobuf.json_format", "psutil", "filelock")
 LOADED_LATE = ("ray._private.workers.default_worker", "edgesim.fleet.on_ray.actor")

@@ -81,8 +81,9 @@ def debiased(snapshot: Snapshot, num_trained: int | None = None) -> Tensor:
 
     Args:
         snapshot: of the model.
-        num_trained: entries of the result: the parameters that are trained. The ranges of 8-bit
-            activations, which may be gossiped, follow them. They are much larger. None: all.
+        num_trained: entries of the result: the parameters that have a gradient. Others follow them,
+            such as gossiped ranges of 8-bit activations, beside which the distance of trained
+            parameters would not be seen. None: all.
     """
     return snapshot.x[:num_trained].double() / snapshot.u
 
@@ -90,7 +91,7 @@ def debiased(snapshot: Snapshot, num_trained: int | None = None) -> Tensor:
 def distances_to(
     center: Snapshot, snapshots: Sequence[Snapshot], num_trained: int | None = None
 ) -> list[float]:
-    """Euclidean distance |z_i - z_bar| of each snapshot's trained parameters."""
+    """Euclidean distance |z_i - z_bar| of each snapshot's model; `num_trained` as in `debiased`."""
     z_bar = debiased(center, num_trained)
     return [float(torch.linalg.vector_norm(debiased(s, num_trained) - z_bar)) for s in snapshots]
 
@@ -152,7 +153,8 @@ class Evaluator:
             are not. The consensus model's row gets the means over devices.
 
     Attributes:
-        distances: distance |z_i - z_bar| of each device's model in the newest evaluation.
+        distances: distance |z_i - z_bar| of each device's trained parameters in the newest
+            evaluation.
     """
 
     def __init__(
@@ -205,7 +207,7 @@ class Evaluator:
         """
         ordered, trained = _present(snapshots), self._num_trained
         center = consensus_of(ordered)
-        distances = distances_to(center, ordered, self._num_trained)
+        distances = distances_to(center, ordered, trained)
         self.distances = {s.device: d for s, d in zip(ordered, distances, strict=True)}
         spread = sqrt(sum(d * d for d in distances) / len(distances))
         subjects, mixed = [(center, spread)], []
