@@ -116,4 +116,4 @@ class Payload:
         if self.indices is None:
             array += change
         else:
-            array[self.indices] += change
+            np.add.at(array, self.indices, change)  # faster than +=, which gathers first
