@@ -137,12 +137,15 @@ def test_every_query_of_every_panel_returns_data(running, tmp_path):
     wait_for(lambda: running.log.read_text().count("epoch") > before, running.process)
 
 
-def test_actors_have_the_names_of_their_devices(running):
-    def actors() -> list[dict[str, str]]:
-        return list(json.loads(running.ask("/logical/actors"))["data"]["actors"].values())
+def alive_actors(running: Running) -> list[dict[str, str]]:
+    """Actors that Ray's dashboard knows and that are built."""
+    known = json.loads(running.ask("/logical/actors"))["data"]["actors"].values()
+    return [actor for actor in known if actor["state"] == "ALIVE"]
 
-    wait_for(lambda: sum(a["state"] == "ALIVE" for a in actors()) == len(NAMES), running.process)
-    labels = sorted(actor["reprName"] for actor in actors())
+
+def test_actors_have_the_names_of_their_devices(running):
+    wait_for(lambda: len(alive_actors(running)) == len(NAMES), running.process)
+    labels = sorted(actor["reprName"] for actor in alive_actors(running))
     assert labels == [f"device-{device} ({name})" for device, name in enumerate(NAMES)]
 
 
@@ -165,6 +168,7 @@ def test_a_browser_shows_the_fleets_actors_by_name_and_is_not_asked_for_the_toke
             )
         return True
 
+    wait_for(lambda: len(alive_actors(running)) == len(NAMES), running.process)
     actors = actors_below(psutil.Process(running.process.pid))
     assert actors
     for actor in actors:
