@@ -27,6 +27,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 
+import edgesim
 from edgesim.assembly.build import choose_compute, make_flat_model
 from edgesim.assembly.preparation import prepare
 from edgesim.data.batches import passes_over
@@ -34,12 +35,10 @@ from edgesim.data.images import LabelledImages
 from edgesim.learning.flat_model import FlatModel
 from edgesim.models.evonorm import EvoNormS0
 from edgesim.quant.layers import seed_rounding_
-from edgesim.scenario import load_scenario
 from edgesim.streams import StreamPurpose, stream
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 PADDING = 4  # pixels
-RATE = 0.01  # averaging rate of the run
 POOLED = (0.1,) * 4 + (0.01,) * 3 + (0.001,) * 2  # learning rate of each epoch
 FIRST = (0.01, 0.1, 0.1, 0.1)  # of the paper's schedule
 PLAIN = (0.1,) * 8 + (0.01,) * 4 + (0.001,) * 3
@@ -49,14 +48,17 @@ class Run:
     """The final models of a run, and a model to evaluate them with."""
 
     def __init__(self, folder: Path) -> None:
-        scenario = load_scenario(folder / "scenario.yaml")
+        run = edgesim.load_run(folder)
+        if not run.models:
+            raise SystemExit(f"{folder}: no final models; resume the run to its end")
+        scenario = run.scenario
+        self.topology, self.rate = scenario.topology.kind, scenario.gossip.averaging_rate
         self.prepared = prepare(scenario)
         data = self.prepared.data
         self.model: FlatModel = make_flat_model(scenario, data, choose_compute(scenario, 0))
         self.trained = self.model.num_trainable
-        finals = [np.load(file) for file in sorted((folder / "models").glob("device-*.npz"))]
-        self.z = torch.stack([torch.from_numpy(f["x"]).double() / float(f["u"]) for f in finals])
-        self.average = self.z.mean(0)
+        self.z = torch.stack([torch.from_numpy(run.models[d].z) for d in sorted(run.models)])
+        self.average = torch.from_numpy(run.models.consensus.z)
 
     def accuracy(self, z: Tensor) -> float:
         """Of a model, in per cent of all test images."""
@@ -80,6 +82,8 @@ class Run:
 
 def show_devices(run: Run) -> None:
     """Accuracies with ranges exchanged, and after rounds of gossip without compression."""
+    if run.topology != "directed_ring" or not isinstance(run.rate, float):
+        raise SystemExit("the gossip here is that of a directed ring with a rate that is a number")
     print(f"average {run.accuracy(run.average):.2f}, distance {run.distance(run.z):.3f}")
     for device, z in enumerate(run.z):
         exchanged = z.clone(), run.average.clone()
@@ -92,7 +96,7 @@ def show_devices(run: Run) -> None:
         )
     size = len(run.z)
     mixing = (torch.eye(size) + torch.eye(size).roll(1, 0)).double() / 2  # directed ring
-    step = torch.eye(size) + RATE * (mixing - torch.eye(size))
+    step = torch.eye(size) + run.rate * (mixing - torch.eye(size))
     for rounds in (50, 200, 1000):
         mixed = torch.linalg.matrix_power(step, rounds) @ run.z
         mean = np.mean([run.accuracy(z) for z in mixed])

@@ -52,7 +52,7 @@ class MicroMessage:
 
 
 def micro_messages(sizes: Sizes) -> Iterator[MicroMessage]:
-    """Sparse and dense messages in fp32, coded as those of a process that has coded some before."""
+    """Sparse and dense messages in fp32, by compiled code, as a process codes all but its first."""
     load_compiled_code()
     layouts = _LAYOUTS if sizes == "full" else ((2, 50), (3, 90))
     compressors: tuple[Compressor, ...] = (

@@ -1,9 +1,9 @@
-"""When compiled code takes the place of numpy, which gives the same bytes in a part of the time.
+"""When compiled code takes the place of numpy. Both give the same bytes; compiled code is faster.
 
-To load numba and the compiled code takes some tenths of a second, as long as a hundred messages or
-two in numpy; to compile it, once on a machine, takes ten seconds. So a process begins with numpy,
-and a command that makes few messages never loads numba. Workers of Ray are forks of a process that
-has loaded the code.
+Loading numba and the compiled code takes some tenths of a second, as long as some hundred messages
+take in numpy. Compiling it takes up to ten seconds, once on a machine. So a process begins with
+numpy, and a command that makes few messages never loads numba. Workers of Ray are forks of a
+process that has loaded the code.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from numba import njit
 from edgesim.compression.bits import Bytes
 from edgesim.compression.index_code import BITMAP, FIXED, RICE, Ints
 
-# numba's cache notices changes of this file alone: after one of the modes, remove the cache.
+# numba's cache does not notice a change of index_code.py: remove the cache after one of the modes.
 _LN_2 = math.log(2)
 
 

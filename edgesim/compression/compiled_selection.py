@@ -24,8 +24,7 @@ Ints = NDArray[np.int64]
 _BYTES = (24, 16, 8, 0)  # shifts of the bytes of a key
 _HIGH_BYTES = (24, 16)
 
-# numba notices changes of the files of these functions alone: after one of SAMPLE or SPARSE,
-# remove its cache.
+# numba's cache does not notice a change of SAMPLE or SPARSE: remove the cache after one.
 _sampled_rank = njit(nogil=True, cache=True)(selection.sampled_rank)
 
 

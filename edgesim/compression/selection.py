@@ -103,10 +103,10 @@ def _nth_largest(keys: Keys, count: int) -> np.uint32 | np.uint64:
 
 
 def sampled_rank(expected: float) -> int:
-    """Rank in a sample of a bound that all keys of the largest reach, or nearly always.
+    """Rank of a key of a sample that is nearly always below all of the largest keys.
 
     Args:
-        expected: how many of the largest keys the sample has in the mean.
+        expected: how many of the largest keys are in the sample, on average.
     """
     return int(expected + _DEVIATIONS * (1 + sqrt(expected)))
 

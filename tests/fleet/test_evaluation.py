@@ -95,9 +95,10 @@ class Model:
         return Evaluation(accuracy, loss)
 
 
-def evaluator_of(num_models=1):
+def evaluator_of(num_models=1, further_gossip=None):
     models = [cast("FlatModel", Model()) for _ in range(num_models)]
-    return Evaluator(models, lambda: [(torch.zeros(1), torch.zeros(1))] * 3, 4, seed=5)
+    passes = [(torch.zeros(1), torch.zeros(1))] * 3
+    return Evaluator(models, lambda: passes, 4, seed=5, further_gossip=further_gossip)
 
 
 def test_rows_have_all_that_is_known_of_a_model():
@@ -123,11 +124,12 @@ def test_rows_have_all_that_is_known_of_a_model():
 def test_distance_and_norm_are_those_of_trained_parameters(monkeypatch):
     """The second entry, as a range of activations would be, is left out: z = 4 and 0 of 2."""
     monkeypatch.setattr(Model, "num_trainable", 1)
-    evaluator = evaluator_of()
+    evaluator = evaluator_of(further_gossip=lambda snapshots, _: list(snapshots))
     snapshots = [snapshot(0, [4.0, 50.0], 1.0), snapshot(1, [0.0, 90.0], 1.0)]
     rows = evaluator.evaluate(snapshots, devices_too=True)
     evaluator.close()
     assert [row["consensus_distance"] for row in rows] == [2.0, 2.0, 2.0]
+    assert [row["after_gossip_consensus_distance"] for row in rows] == [2.0, 2.0, 2.0]
     assert [row["model_norm"] for row in rows] == [2.0, 4.0, 0.0]
 
 
