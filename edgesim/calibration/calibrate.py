@@ -13,8 +13,9 @@ import torch
 
 from edgesim.calibration.errors import CalibrationError
 from edgesim.calibration.fit import Fit, fit_times
-from edgesim.calibration.micro_messages import MicroMessage, micro_messages
-from edgesim.calibration.micro_networks import Arithmetics, MicroNetwork, Sizes, micro_networks
+from edgesim.calibration.micro_messages import micro_messages
+from edgesim.calibration.micro_networks import Arithmetics, Sizes, micro_networks
+from edgesim.calibration.micro_updates import micro_updates
 from edgesim.calibration.network import Reached, measure_peer
 from edgesim.calibration.power import POWERCAP, EnergyCounter, find_counter
 from edgesim.calibration.rates import (
@@ -24,7 +25,7 @@ from edgesim.calibration.rates import (
     macs_per_s,
     memory_bytes_per_s,
 )
-from edgesim.calibration.timing import timed
+from edgesim.calibration.timing import Timed, timed
 from edgesim.calibration.turns import Turns
 from edgesim.learning.allocator import keep_freed_memory
 from edgesim.quant.backends import choose_backend, make_backend
@@ -180,13 +181,14 @@ def machine() -> str:
     return f"{name} ({platform.machine()}), torch {torch.__version__}"
 
 
-def _networks(settings: QuantizationSettings, sizes: Sizes) -> list[MicroNetwork | MicroMessage]:
+def _networks(settings: QuantizationSettings, sizes: Sizes) -> list[Timed]:
     backend = make_backend(choose_backend("auto", settings, "cpu"), settings)
     fp32, int8 = Arithmetics(None, settings), Arithmetics(backend, settings)
     return [
         *micro_networks(fp32, sizes),
         *micro_networks(int8, sizes),
         *micro_messages(sizes),
+        *micro_updates(sizes),
     ]
 
 

@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from time import perf_counter, thread_time
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from edgesim.calibration.micro_messages import MicroMessage
 from edgesim.calibration.micro_networks import MicroNetwork
+from edgesim.calibration.micro_updates import MicroUpdate
 from edgesim.calibration.turns import Turns
 from edgesim.costs.describe import modules_to_hook
 from edgesim.costs.layer import Layer
@@ -33,10 +35,13 @@ from edgesim.quant.layers import seed_rounding_
 _SEED = 1
 _TURN_S = 0.03  # wall time that steps of one turn fill
 _FEWEST = 2  # steps of a turn
-_REST_BYTES = 2**24  # a step of ResNet-20 in fp32 with 8 images holds 20 MB
+_REST_BYTES = 24 * 2**20  # three quarters of a last cache of 32 MiB, which is common
 _OPTIMIZER = Sgd(momentum=0.9, nesterov=True, weight_decay=1e-4)
 
 Step = Callable[[], None]
+
+Timed: TypeAlias = MicroNetwork | MicroMessage | MicroUpdate
+"""What is timed as a kind of layer."""
 
 
 @dataclass(slots=True)
@@ -49,7 +54,7 @@ class TimedNetwork:
         steps_s: seconds of each step.
     """
 
-    network: MicroNetwork | MicroMessage
+    network: Timed
     layers: tuple[LayerTally, ...] = ()
     steps_s: list[float] = field(default_factory=list)
 
@@ -76,9 +81,9 @@ def seconds_of(step: Callable[[], object]) -> float:
     return thread_time() - start_s
 
 
-def _made(network: MicroNetwork | MicroMessage) -> tuple[Step, tuple[LayerTally, ...]]:
+def _made(network: Timed) -> tuple[Step, tuple[LayerTally, ...]]:
     """A step of a network, and the sizes of its layers."""
-    if isinstance(network, MicroMessage):
+    if not isinstance(network, MicroNetwork):
         return network.made()
     generator = torch.Generator().manual_seed(_SEED)
     module = network.make().train()
@@ -159,7 +164,7 @@ def _sizes_of(network: MicroNetwork, module: nn.Module, inputs: Tensor) -> tuple
 
 
 def timed(
-    networks: Iterator[MicroNetwork | MicroMessage], turns: Turns, note: Callable[[str], None]
+    networks: Iterator[Timed], turns: Turns, note: Callable[[str], None]
 ) -> list[TimedNetwork]:
     """Time the steps of networks, in turns.
 

@@ -134,9 +134,10 @@ class Trainer:
             torch.mul(moved, u, out=x)
         if trainable < len(state.x):
             state.x[trainable:] = flat.parameters[trainable:] * state.u
-        work += self._optimizer.work(trainable)
-        self._works[len(labels_N)] = work
-        return loss, work
+        size = len(labels_N)
+        if size not in self._works:
+            self._works[size] = work + self._optimizer.work(trainable)
+        return loss, self._works[size]
 
     def after_gossip_(self, state: GossipState, round_index: int) -> None:
         """Tell the optimizer how gossip has moved the model since the step.

@@ -11,6 +11,9 @@ kinds.
 Messages have times like layers. `encoding` is to choose entries and make bytes of them, `decoding`
 to check bytes and make entries of them. Their entries are those of the vector, their weights those
 that are sent. Dense messages are those of fp32; others go by the rates.
+
+So have the updates of edgesim's own optimizers, `sgd_update` and the like, once a step. Their
+entries are those of the flat vector.
 """
 
 from __future__ import annotations
@@ -54,6 +57,10 @@ LayerKind = Literal[
     "encoding_dense",
     "decoding_sparse",
     "decoding_dense",
+    "sgd_update",
+    "quasi_global_sgd_update",
+    "adam_update",
+    "quasi_global_adam_update",
 ]
 
 LAYER_KINDS: tuple[LayerKind, ...] = get_args(LayerKind)

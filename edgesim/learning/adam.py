@@ -18,8 +18,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from edgesim.hardware.work import Work, vector_work
-from edgesim.learning.optimizers import in_parts
+from edgesim.hardware.work import Work
+from edgesim.learning.optimizers import in_parts, update_work
 
 _DIRECTION_EPSILON = 1e-8  # added to the norm of a movement, as in the authors' code
 
@@ -76,7 +76,8 @@ class Adam:
         # a: 2, or x (1 - gamma wd): 1; m: 3; v: 4; root, quotient by sqrt(1 - b2^t), + eps: 3;
         # product with gamma / (1 - b1^t), quotient, difference: 3.
         ops = 14 if self.decoupled else 15
-        return vector_work(num_trainable, ops=ops, passes=7)  # g, x, m, v read; x, m, v written
+        # g, x, m, v read; x, m, v written.
+        return update_work("adam_update", num_trainable, ops=ops, passes=7)
 
     def init(self, x: Tensor) -> AdamState:
         """Zero moments."""
@@ -132,7 +133,7 @@ class QuasiGlobalAdam:
         # Then x - x+ 1, its norm 2, n: 1; m: 3; v: 4.
         ops = 26 if self.damped else 25
         # g, x, m, v read; x and its copy written; then x, its copy, m, v read; m, v written.
-        return vector_work(num_trainable, ops=ops, passes=6 + 6)
+        return update_work("quasi_global_adam_update", num_trainable, ops=ops, passes=6 + 6)
 
     def init(self, x: Tensor) -> AdamState:
         """Zero moments."""

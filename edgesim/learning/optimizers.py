@@ -14,13 +14,14 @@ Symbols:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor
 
-from edgesim.hardware.work import Work, vector_work
+from edgesim.hardware.layer_kinds import LayerKind
+from edgesim.hardware.work import FAR_ENTRIES, LayerTally, Work, vector_work
 
 _PART = 1 << 17  # entries of a part, which stays in the caches over several passes
 _LONG = 1 << 16  # entries from which one pass takes less time than several calls
@@ -97,7 +98,7 @@ class Sgd:
     def work(self, num_trainable: int) -> Work:
         """Of a = g + wd x, m = beta m + a, x -= gamma d; Nesterov: d = a + beta m. Two each."""
         ops = 8 if self.nesterov else 6
-        return vector_work(num_trainable, ops=ops, passes=5)  # g, x, m read; x, m written
+        return update_work("sgd_update", num_trainable, ops=ops, passes=5)  # g, x, m; x, m written
 
     def init(self, x: Tensor) -> OptimizerState:
         """Zero momentum."""
@@ -163,7 +164,7 @@ class QuasiGlobalMomentum:
         # m = beta m + (1 - beta) d: 3; then r = x - x~: 1, m -= r (1 - beta) / (gamma u): 2.
         ops = 13 if self.nesterov else 12
         # g, x, m read and x, m, x~ written; then x, x~, m read and m written.
-        return vector_work(num_trainable, ops=ops, passes=6 + 4)
+        return update_work("quasi_global_sgd_update", num_trainable, ops=ops, passes=6 + 4)
 
     def init(self, x: Tensor) -> OptimizerState:
         """Zero momentum."""
@@ -188,6 +189,21 @@ class QuasiGlobalMomentum:
         r = torch.sub(x, state.half_step, out=state.half_step)
         state.momentum.sub_(r, alpha=(1 - self.momentum) / (gamma * u))
         state.half_step = None
+
+
+def update_work(kind: LayerKind, num_trainable: int, *, ops: int, passes: int) -> Work:
+    """Work of an update, as `vector_work` counts it, with its kind (hardware/layer_kinds.py)."""
+    counts = vector_work(num_trainable, ops=ops, passes=passes)
+    tally = LayerTally(
+        kind=kind,
+        calls=1,
+        macs=0,
+        entries=num_trainable,
+        far_entries=max(0, num_trainable - FAR_ENTRIES),
+        weights=0,
+        work=counts,
+    )
+    return replace(counts, layers=(tally,))
 
 
 def in_parts(*vectors: Tensor) -> Iterator[tuple[Tensor, ...]]:

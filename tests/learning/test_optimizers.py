@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from edgesim.hardware.layer_kinds import LAYER_KINDS
+from edgesim.hardware.work import FAR_ENTRIES
+from edgesim.learning.adam import Adam, QuasiGlobalAdam
 from edgesim.learning.optimizers import (
     LearningRateSchedule,
     OptimizerState,
@@ -112,3 +115,29 @@ def test_learning_rate_warms_up_then_falls_at_milestones():
     )
     rates = [schedule.at(epoch) for epoch in (0, 1, 99, 100, 149, 150)]
     assert rates == pytest.approx([0.01, 0.1, 0.1, 0.01, 0.01, 0.001])
+
+
+@pytest.mark.parametrize("length", [1000, FAR_ENTRIES + 5])
+@pytest.mark.parametrize(
+    ("optimizer", "kind", "ops", "passes"),
+    [
+        (Sgd(momentum=0.9, nesterov=True, weight_decay=0.0), "sgd_update", 8, 5),
+        (
+            QuasiGlobalMomentum(momentum=0.9, nesterov=True, weight_decay=0.0),
+            "quasi_global_sgd_update",
+            13,
+            10,
+        ),
+        (Adam(), "adam_update", 15, 7),
+        (QuasiGlobalAdam(), "quasi_global_adam_update", 25, 12),
+    ],
+)
+def test_all_of_an_updates_work_is_that_of_one_kind_of_layer(optimizer, kind, ops, passes, length):
+    """So a profile with its time need not add its operations and traffic."""
+    work = optimizer.work(length)
+    (tally,) = work.layers
+    assert tally.kind == kind in LAYER_KINDS
+    assert tally.work == work
+    assert (work.elementwise_ops, work.traffic_bytes) == (ops * length, 4 * passes * length)
+    assert (tally.calls, tally.entries, tally.weights) == (1, length, 0)
+    assert tally.far_entries == max(0, length - FAR_ENTRIES)
