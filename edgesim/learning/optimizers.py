@@ -98,7 +98,8 @@ class Sgd:
     def work(self, num_trainable: int) -> Work:
         """Of a = g + wd x, m = beta m + a, x -= gamma d; Nesterov: d = a + beta m. Two each."""
         ops = 8 if self.nesterov else 6
-        return update_work("sgd_update", num_trainable, ops=ops, passes=5)  # g, x, m; x, m written
+        # g, x, m read; x, m written.
+        return update_work("sgd_update", num_trainable, ops=ops, passes=5)
 
     def init(self, x: Tensor) -> OptimizerState:
         """Zero momentum."""
