@@ -38,7 +38,6 @@ ENTRIES = 4000
 EPOCH = 196  # rounds
 ROUNDS = 8 * EPOCH
 GAMMA, BETA = 0.1, 0.9
-LAYOUT = ParameterLayout.from_shapes([(ENTRIES,)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +89,11 @@ def growth(case: Case) -> float:
     return largest
 
 
-def measured(case: Case, compressor: Compressor) -> float:
+def measured(case: Case, compressor: Compressor, entries: int = ENTRIES) -> float:
     """Growth of the distance in the last epoch of a fleet that has edgesim's own objects."""
-    start = np.random.default_rng(0).normal(size=(DEVICES, ENTRIES))
-    algorithm = Choco(averaging_rate=case.eta, compressor=compressor, layout=LAYOUT)
+    start = np.random.default_rng(0).normal(size=(DEVICES, entries))
+    layout = ParameterLayout.from_shapes([(entries,)])
+    algorithm = Choco(averaging_rate=case.eta, compressor=compressor, layout=layout)
     fleet = Gossip(algorithm, start - start.mean(axis=0))
     momentum = QuasiGlobalMomentum(momentum=BETA, nesterov=True, weight_decay=0.0)
     optimizers = [momentum.init(state.x) for state in fleet.states]
