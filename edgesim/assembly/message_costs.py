@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from edgesim.assembly.own_errors import own_code
 from edgesim.compression.compressors import Compressor
 from edgesim.compression.payload import Payload
 from edgesim.compression.wire import ByteCounts, Message, encode
@@ -94,6 +95,7 @@ class NoiseMessages:
         return self._noise[:num_entries]
 
 
+@own_code("while the bytes of a message are counted")
 def random_message_bytes(algorithm: Algorithm[Any], rng: np.random.Generator) -> int:
     """Length of an encoded message that carries a vector of Gaussian noise, of the longest ones.
 

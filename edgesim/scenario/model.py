@@ -99,6 +99,10 @@ class QuantizationSection(Section):
         return self
 
 
+NORM_OF_PRECISION = {"fp32": "evonorm_s0", "int8": "range_evonorm"}
+"""Norms of models that name none, as in the paper."""
+
+
 class ModelSection(Section):
     """Network that every device trains."""
 
@@ -146,7 +150,7 @@ class ModelSection(Section):
     @property
     def norm_used(self) -> str:
         """The norm, or the precision's own."""
-        return self.norm or ("evonorm_s0" if self.precision == "fp32" else "range_evonorm")
+        return self.norm or NORM_OF_PRECISION[self.precision]
 
     @model_validator(mode="after")
     def _gate_belongs_to_range_evonorm(self) -> Self:

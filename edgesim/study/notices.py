@@ -16,6 +16,7 @@ from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.costs.measured_model import MeasuredModel
 from edgesim.errors import device_label
 from edgesim.models.norms import NORMS
+from edgesim.scenario.model import NORM_OF_PRECISION
 from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.presence import make_timed_churn
 from edgesim.scenario.schema import Scenario
@@ -49,7 +50,7 @@ def notices(studied: StudiedScenario, num_rounds: int) -> list[str]:
 
 
 def precision_notices(scenario: Scenario) -> list[str]:
-    """What `model.precision: int8` leaves in fp32, and how it changes messages."""
+    """What `model.precision: int8` leaves in fp32, and how it changes norms and messages."""
     model, notices = scenario.model, []
     is_own = isinstance(model.name, OwnPart)
     is_plain = NORMS[model.norm_used].make_eight_bit is None
@@ -57,6 +58,11 @@ def precision_notices(scenario: Scenario) -> list[str]:
         notices.append(
             f"model.norm: {model.norm_used} computes in fp32 between the 8-bit layers of "
             "model.precision: int8; with model.norm: null it is range_evonorm, in 8 bits"
+        )
+    if model.precision == "int8" and model.norm is None and not is_own:
+        notices.append(
+            f"model.norm is {model.norm_used} because model.precision is int8, and "
+            f"{NORM_OF_PRECISION['fp32']} in fp32; name one norm to compare precisions alone"
         )
     if model.precision == "int8" and _values_follow_the_model(scenario):
         notices.append(

@@ -194,7 +194,9 @@ def test_a_notice_of_a_run_is_a_warning(tmp_path, monkeypatch):
         pytest.warns(edgesim.ScenarioWarning, match="quickstart: messages carry 8-bit values"),
         pytest.raises(KeyboardInterrupt),
     ):
-        edgesim.run("quickstart", out=tmp_path / "run", model__precision="int8")
+        edgesim.run(
+            "quickstart", out=tmp_path / "run", model__norm="range_evonorm", model__precision="int8"
+        )
 
 
 def stop(*_, **__):

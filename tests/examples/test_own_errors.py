@@ -10,6 +10,7 @@ import pytest
 from runs_of_examples import EXAMPLES, train
 
 from edgesim import UnfinishedRunWarning, cli, load_run
+from edgesim.api.checks import check
 from edgesim.assembly.preparation import prepare
 from edgesim.device.trainer import DivergedError
 from edgesim.errors import EdgesimError, OwnCodeError
@@ -157,6 +158,17 @@ def test_costs_say_it_too(tmp_path, key, old, new, said):
         iteration_costs(load_scenario(path))
     assert str(caught.value).startswith(f"{key}: {said.format(file=file)}")
     assert frames_of(caught.value)
+
+
+def test_so_does_the_check_of_memory(tmp_path):
+    """It compresses a vector of noise, which is none of those of the rehearsal."""
+    fails = {"values = x.numpy()": "values = x.numpy(); 1 / (abs(float(x[0]) - 0.7585166) > 1e-4)"}
+    path, file = broken(tmp_path, COMPRESSOR, fails)
+    with pytest.raises(OwnCodeError) as caught:
+        check(load_scenario(path, ["fleet.profile=raspberry-pi-4b"]), "s", reads_images=False)
+    assert "while the bytes of a message are counted" in str(caught.value)
+    assert "compress while the bytes" in str(caught.value)
+    assert f"{file}:36: ZeroDivisionError" in str(caught.value)
 
 
 FAILING = {

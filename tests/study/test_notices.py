@@ -20,6 +20,7 @@ from edgesim.study.notices import (
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 INT8 = "model.precision=int8"
+NORM = "model.norm=range_evonorm"
 IDENTITY = "gossip.compressor={kind: identity}"
 
 
@@ -34,13 +35,21 @@ def test_a_norm_of_fp32_in_an_8_bit_model_is_named(norm):
     assert "model.norm: null" in text
 
 
-@pytest.mark.parametrize("norm", ["null", "range_evonorm", "range_batch"])
+@pytest.mark.parametrize("norm", ["range_evonorm", "range_batch"])
 def test_a_norm_of_8_bits_is_not(norm):
     assert notices(INT8, f"model.norm={norm}", IDENTITY) == []
 
 
+def test_a_norm_that_follows_the_precision_is_named():
+    (text,) = notices(INT8, IDENTITY)
+    assert text == (
+        "model.norm is range_evonorm because model.precision is int8, and evonorm_s0 in fp32; "
+        "name one norm to compare precisions alone"
+    )
+
+
 def test_8_bit_values_that_nobody_asked_for_are_named():
-    (text,) = notices(INT8)
+    (text,) = notices(INT8, NORM)
     assert "messages carry 8-bit values" in text
     assert "set gossip.compressor.values to fp32 or fp16 to send more precise values" in text
 
@@ -54,7 +63,7 @@ def test_8_bit_values_that_nobody_asked_for_are_named():
     ],
 )
 def test_what_the_scenario_says_itself_is_not(override):
-    assert notices(INT8, override) == []
+    assert notices(INT8, NORM, override) == []
 
 
 @pytest.mark.parametrize("name", ["quickstart", "cifar10_ring8", "study/cifar10_pi4_10mbit"])
