@@ -14,6 +14,7 @@ from edgesim.study.tables.table import Table
 
 _HEIGHT = 300
 _AXES = ("round", "virtual_time_s", "fleet_sent_bytes", "fleet_energy_j")
+_ROUNDING = 1e-12  # of a mean: sums of the same numbers in another order differ by less
 
 
 def compared_curves(
@@ -140,4 +141,6 @@ def _spread(values: Sequence[float], form: object) -> str:
     if len(values) == 1:
         return str(form(mean))
     deviation = float(np.std(values, ddof=1))
+    if deviation < _ROUNDING * abs(mean):
+        deviation = 0.0
     return f"{form(mean)} +- {form(deviation)}"

@@ -13,7 +13,7 @@
     config.axisY.labelLimit = narrow ? 120 : 260;
     config.axisX.labelOverlap = true;
     config.legend.columns = narrow ? 2 : 4;
-    config.legend.labelLimit = narrow ? 140 : 320;
+    config.legend.labelLimit = narrow ? 140 : 420;
     return config;
   }
 

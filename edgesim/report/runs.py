@@ -20,6 +20,7 @@ from edgesim.results.own_sources import source_reader
 from edgesim.results.run import Run
 from edgesim.results.run_files import ABOUT, RunDirectoryError, RunFiles
 from edgesim.scenario.files import parse_scenario
+from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.schema import Scenario
 from edgesim.storage.store import Store
 
@@ -27,6 +28,8 @@ CONSENSUS = "consensus"
 """Value of the column `model` of the averaged model."""
 
 _LONGEST_LABEL = 60  # characters of a label that has all differing settings
+
+_FOLLOWS = "gossip.averaging_rate"  # is named in a label last
 
 _NO_SETTINGS = ("name", "description", "seed")  # what says nothing of how a run was trained
 
@@ -222,8 +225,11 @@ def settings_but_seed(settings: Mapping[str, Any]) -> str:
 
 
 def differing_settings(runs: Sequence[ReportedRun]) -> dict[str, list[str]]:
-    """Settings that differ between runs: the value in each run as text, by key."""
-    flat = [_flat(run.settings) for run in runs]
+    """Settings that differ between runs: the value in each run as text, by key.
+
+    A key that is null has the value that follows from other keys, where one does.
+    """
+    flat = [_flat(run.settings) | _following(run) for run in runs]
     keys = list(dict.fromkeys(key for settings in flat for key in settings))
     table = {key: [_word(settings.get(key)) for settings in flat] for key in keys}
     return {
@@ -231,6 +237,19 @@ def differing_settings(runs: Sequence[ReportedRun]) -> dict[str, list[str]]:
         for key, values in table.items()
         if len(set(values)) > 1 and key != "description" and not key.startswith("paper.")
     }
+
+
+def _following(run: ReportedRun) -> dict[str, object]:
+    """Values of keys that are null and follow from other keys."""
+    if run.scenario is None:
+        return {}
+    found: dict[str, object] = {}
+    model, compressor = run.scenario.model, run.settings["gossip"].get("compressor") or {}
+    if model.norm is None and not isinstance(model.name, OwnPart):
+        found["model.norm"] = model.norm_used
+    if "values" in compressor and compressor["values"] is None:
+        found["gossip.compressor.values"] = model.precision
+    return found
 
 
 def _labels(runs: Sequence[ReportedRun]) -> list[str]:
@@ -261,11 +280,15 @@ def _groups(runs: Sequence[ReportedRun]) -> list[str]:
         return labels
     if len(set(names)) == len(set(labels)):
         return names
-    # Settings that follow from others tell nothing: the first that tell all groups apart stay.
-    for most in range(1, len(columns)):
-        some = [", ".join(words) for words in zip(*columns[:most], strict=True)]
-        if len(set(some)) == len(set(labels)) and max(map(len, some)) <= _LONGEST_LABEL:
-            return some
+    # Settings that follow from others tell nothing: those stay that tell more groups apart. The
+    # averaging rate often follows from the compressor, which says more.
+    told: list[str] = [""] * len(runs)
+    for key in sorted(differing, key=lambda key: key == _FOLLOWS):
+        words = [f"{_short(key)} {value}" for value in differing[key]]
+        more = [f"{one}, {word}".removeprefix(", ") for one, word in zip(told, words, strict=True)]
+        told = more if len(set(more)) > len(set(told)) else told
+    if max(map(len, told)) <= _LONGEST_LABEL:
+        return told
     numbers = {label: place + 1 for place, label in enumerate(dict.fromkeys(labels))}
     return [f"settings {numbers[label]}" for label in labels]
 

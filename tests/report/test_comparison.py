@@ -7,8 +7,9 @@ import pytest
 from reported_runs import SCENARIO, content, table, train
 
 import edgesim
+from edgesim.report.comparison import _spread
 from edgesim.report.report import report_page, write_report
-from edgesim.report.runs import _flat, load_runs
+from edgesim.report.runs import _flat, differing_settings, load_runs
 from edgesim.results.run_directory import RunDirectory
 
 PLAIN = SCENARIO | {
@@ -39,6 +40,42 @@ def test_runs_are_named_by_what_differs(places):
     ]
     assert [run.group for run in runs] == ["keep 0.2", "keep 0.2", "keep 0.5", "keep 0.5"]
     assert {run.label for run in load_runs([places[0], places[0]])} == {"1: run", "2: run"}
+
+
+MANY = (
+    "model.precision=int8",
+    "model.quantization.backend=reference",
+    "training.optimizer.lr=0.01",
+)
+
+
+@pytest.fixture(scope="module")
+def unlike(tmp_path_factory):
+    """Runs with too many differing settings for a label, of which some follow from others."""
+    folder = tmp_path_factory.mktemp("unlike")
+    rate, identity = "gossip.averaging_rate=0.9", "gossip.compressor={kind: identity}"
+    overrides = {"kept": (), "all": (rate, identity), "bits": (*MANY, "evaluation.samples=60")}
+    return [train(folder / name, *words, scenario=PLAIN) for name, words in overrides.items()]
+
+
+def test_a_long_label_keeps_what_tells_more_runs_apart(unlike):
+    """Not the averaging rate, which stands before the compressor and follows from it."""
+    (label, other, eight_bits) = (run.label for run in load_runs(unlike))
+    assert "averaging_rate" not in label + other + eight_bits
+    assert "compressor.kind top_k" in label
+    assert "compressor.kind identity" in other
+    assert len({label, other, eight_bits}) == 3
+
+
+def test_a_setting_that_follows_from_another_is_shown(unlike):
+    differing = differing_settings(load_runs(unlike))
+    assert differing["model.norm"] == ["evonorm_s0", "evonorm_s0", "range_evonorm"]
+    assert differing["gossip.compressor.values"] == ["fp32", "fp32", "int8"]
+
+
+def test_rounding_is_no_deviation():
+    assert _spread([0.1 + 0.2, 0.3], str) == "0.30000000000000004 +- 0.0"
+    assert _spread([1.0, 3.0], lambda value: f"{value:.2f}") == "2.00 +- 1.41"
 
 
 @pytest.fixture(scope="module")
