@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from edgesim.assembly.build import make_schedule
-from edgesim.fleet.recording.divergence import EVALUATIONS, FARTHEST, GROWTH, growth_warning
+from edgesim.fleet.recording.divergence import (
+    EVALUATIONS,
+    FARTHEST,
+    GROWTH,
+    WORST,
+    growth_warning,
+    loss_warning,
+)
 from edgesim.fleet.recording.evaluation import CONSENSUS
 from edgesim.scenario import load_scenario
 
@@ -150,3 +157,31 @@ def test_the_worst_stays_told_after_it_is_over():
     text = warning([1.0, 100.0, 5000.0, 4000.0, 3000.0])
     assert text is not None
     assert "to 5000 in round 30" in text
+
+
+def of_loss(losses, *overrides, guess_loss=2.3):
+    """The warning of evaluations with these losses of the averaged model; a device has 1e9."""
+    scenario = load_scenario(QUICKSTART, overrides)
+    rows = [
+        {"round": 10 * number, "device": device, "loss": loss if device == CONSENSUS else 1e9}
+        for number, loss in enumerate(losses, start=1)
+        for device in (CONSENSUS, 0)
+    ]
+    return loss_warning(rows, scenario, make_schedule(scenario), guess_loss)
+
+
+def test_an_averaged_model_much_worse_than_guesses_is_told_of():
+    """Where its norm grows with the distance, as with one evaluation at the end."""
+    text = of_loss([868.0])
+    assert text is not None
+    assert "loss is 868 in round 10, where equal guesses have 2.3; " in text
+    assert "lower gossip.averaging_rate, now 0.1, or set it to auto" in text
+    assert "is 900 in round 20" in str(of_loss([30.0, 900.0, 2.0]))
+
+
+def test_bad_is_measured_by_guesses():
+    assert of_loss([WORST * 2.3 * 0.999]) is None
+    assert of_loss([WORST * 2.3 * 1.001]) is not None
+    assert of_loss([5.0], guess_loss=0.0) is None, "of one class all guesses are right"
+    assert of_loss([inf, nan]) is not None
+    assert of_loss([]) is None

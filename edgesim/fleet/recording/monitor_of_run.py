@@ -11,7 +11,7 @@ from edgesim.assembly.equipment import device_profiles
 from edgesim.assembly.gossip import make_algorithm
 from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.data.batches import passes_over
-from edgesim.fleet.recording.divergence import growth_warning
+from edgesim.fleet.recording.divergence import divergence_warning
 from edgesim.fleet.recording.evaluation import Evaluator
 from edgesim.fleet.recording.fleet_state import FleetFacts, Sink
 from edgesim.fleet.recording.further_gossip import FurtherGossip
@@ -60,7 +60,7 @@ def make_monitor(
         noun=prepared.dataset.noun,
         view=view,
         sinks=sinks,
-        warn=lambda rows: growth_warning(rows, prepared.scenario, prepared.schedule),
+        warn=lambda rows: divergence_warning(rows, prepared),
         tell_full=tell_full,
     )
 

@@ -19,7 +19,7 @@ from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.data.shape import DataShape
 from edgesim.device.trainer import DivergedError
 from edgesim.fleet.recording.departures import departures
-from edgesim.fleet.recording.divergence import growth_warning
+from edgesim.fleet.recording.divergence import divergence_warning
 from edgesim.fleet.recording.evaluation import CONSENSUS
 from edgesim.gossip.optional_members import message_layouts
 from edgesim.results.arrow_table import numbers_of, scalar_of
@@ -143,7 +143,7 @@ def summarise(
     }
     if "virtual_time_s" in rounds.column_names:
         totals["virtual_time_s"] = pc.max(rounds["virtual_time_s"]).as_py()
-    growth = growth_warning(evaluations, scenario, prepared.schedule)
+    growth = divergence_warning(evaluations, prepared)
     messages = directory.read_table("messages.parquet")
     environment = directory.read_json("environment.json")
     left = _left_after_round(rounds, messages, training.num_rounds, in_step=in_step)
