@@ -12,6 +12,7 @@ from edgesim.assembly.budget import check_memory
 from edgesim.assembly.gossip import averaging_rate, is_of_nodes, sites_of
 from edgesim.assembly.preparation import prepare
 from edgesim.assembly.prepared_run import PreparedRun
+from edgesim.assembly.rate_search.search import rate_notice
 from edgesim.assembly.studied_scenario import studied_scenario
 from edgesim.data.shape import DataShape
 from edgesim.scenario.data import OwnerPartition
@@ -81,13 +82,14 @@ def validate(scenario: ScenarioLike, **overrides: object) -> Checked:
     return check(read_scenario(scenario, overrides), name_of(scenario), reads_images=False)
 
 
-def check(scenario: Scenario, name: str, *, reads_images: bool) -> Checked:
+def check(scenario: Scenario, name: str, *, reads_images: bool, tries_rate: bool = True) -> Checked:
     """Check a scenario.
 
     Args:
         scenario: as it was read.
         name: what messages call the scenario.
         reads_images: whether to read all images that a run uses, after all other checks.
+        tries_rate: whether to try a given averaging rate by some rounds of gossip, for a notice.
 
     Raises:
         ScenarioError: what can't work, where, and what to change.
@@ -99,6 +101,8 @@ def check(scenario: Scenario, name: str, *, reads_images: bool) -> Checked:
         studied = studied_scenario(prepared.scenario, shape, prepared.schedule)
         check_batteries(studied)
         said = notices(studied, prepared.training.num_rounds)
+        if tries_rate and prepared.found_rate is None and (of_rate := rate_notice(studied)):
+            said.append(of_rate)
         if reads_images:
             prepared.read_images()
     return Checked(prepared, tuple([shortage, *said] if shortage else said))

@@ -84,7 +84,7 @@ def run_cell(name: str, text: str, place: str, events: Events) -> dict[str, Any]
         return resume_run(place, inline=True, console=console, sinks=[events]).summary
     clear_start(Store.at(place))
     scenario = parse_scenario(text, name, Path())
-    prepared = check(scenario, name, reads_images=True).prepared
+    prepared = check(scenario, name, reads_images=True, tries_rate=False).prepared
     return run_scenario(prepared, place, inline=True, console=console, sinks=[events]).summary
 
 

@@ -21,6 +21,7 @@ from edgesim.assembly.rate_search.search import (
     _has_margin,
     _search,
     find_rate,
+    rate_notice,
     with_found_rate,
 )
 from edgesim.assembly.rate_search.search_fleet import MOST_DEVICES, search_fleet
@@ -255,3 +256,50 @@ def test_a_fleet_without_contacts_is_no_endless_search(tmp_path):
     words = f"topology={{kind: trace, path: {trace}, seconds_per_round: 60}}"
     given = scenario(words, "fleet.devices=2")
     assert shrinks(given, 0.1, 200) in (-inf, pytest.approx(0.0, abs=0.2))
+
+
+def notice(*overrides):
+    return rate_notice(studied_scenario(load_scenario(QUICKSTART, overrides)))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("gossip.averaging_rate=1.0",),
+        ("gossip.averaging_rate=0.5", "gossip.compressor.keep=0.01"),
+        ("gossip.averaging_rate=1.0", "gossip.algorithm=deepsqueeze"),
+        ("gossip.averaging_rate=0.5", "gossip.compressor={kind: qsgd, bits: 3}"),
+        ("gossip.averaging_rate=0.7", IRREGULAR, *UNLIKE),
+    ],
+    ids=["choco", "one percent", "deepsqueeze", "qsgd", "free pace"],
+)
+def test_a_given_rate_that_is_too_large_is_told_of(overrides):
+    text = notice(*overrides)
+    assert text is not None
+    assert text.startswith(f"{overrides[0].replace('=', ': ').removesuffix('.0')} lets devices")
+    assert text.endswith("lower it, or set it to auto")
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        ("gossip.averaging_rate=0.001",),
+        ("gossip.averaging_rate=0.022", "gossip.compressor.keep=0.01"),
+        ("gossip.averaging_rate=1.0", "gossip.compressor={kind: identity}"),
+        ("topology.kind=ring", "gossip={algorithm: dcd}"),
+        UNLIKE,
+    ],
+    ids=["quickstart", "slow", "one percent", "exact", "no rate", "free pace"],
+)
+def test_a_rate_at_which_devices_come_together_is_not(overrides):
+    assert notice(*overrides) is None
+
+
+def test_growth_is_that_of_the_distance_at_the_end():
+    """It agrees with `shrinks`, which has the mean share of a round."""
+    given = scenario(FOUR)
+    layout = ParameterLayout.from_shapes([(1000,)])
+    trials = Trials(studied_scenario(given), search_fleet(given, 512), layout, num_rounds=40)
+    rate = found_for(FOUR).rate
+    assert trials.growth(rate) == pytest.approx((1 - trials.shrinks(rate)) ** 40)

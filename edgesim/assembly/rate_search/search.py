@@ -10,14 +10,21 @@ the devices move apart.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
-from edgesim.assembly.gossip import make_compressor, where_devices_disagree, with_rate
+from edgesim.assembly.gossip import (
+    averaging_rate,
+    make_compressor,
+    where_devices_disagree,
+    with_rate,
+)
 from edgesim.assembly.rate_search.search_fleet import search_fleet
-from edgesim.assembly.rate_search.trial import Trials
-from edgesim.assembly.studied_scenario import studied_scenario
+from edgesim.assembly.rate_search.trial import APART, Trials
+from edgesim.assembly.studied_scenario import StudiedScenario, studied_scenario
 from edgesim.data.shape import DataShape
 from edgesim.errors import ScenarioError
 from edgesim.learning.parameters import ParameterLayout
+from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.schema import Scenario
 from topologies import Schedule
 
@@ -39,6 +46,9 @@ FEW_ENTRIES = 4000  # a compression of up to so many takes about the same time
 MOST_MESSAGES, LEAST_MESSAGES = 96, 16  # of a round, with few and with most entries
 # Rounds of each rate; in most cases of reference.md, section 3.7, 60 rounds tell rates apart.
 MOST_ROUNDS, LEAST_ROUNDS = 200, 60
+GROWN = (
+    2.0  # growth of the distance that is told; rates that are small, or just right, stay below 1.1
+)
 COMPRESSIONS = 4000  # of each rate, if these are LEAST_ROUNDS: some tenths of a second
 
 
@@ -135,16 +145,7 @@ def find_rate(
             devices together.
     """
     studied = studied_scenario(scenario, shape, schedule)
-    entries = _num_entries(scenario, max(studied.algorithm.layout.sizes))
-    load = max(1.0, entries / FEW_ENTRIES)
-    fleet = search_fleet(scenario, max(int(MOST_MESSAGES / load), LEAST_MESSAGES))
-    num_rounds = int(COMPRESSIONS / load / fleet.messages)
-    trials = Trials(
-        studied,
-        fleet,
-        ParameterLayout.from_shapes([(entries,)]),
-        num_rounds=min(max(num_rounds, LEAST_ROUNDS), MOST_ROUNDS),
-    )
+    trials = _trials(studied)
     tried = _search(trials)
     steady = [candidate for candidate in tried if _has_margin(candidate, tried)]
     if not steady:
@@ -155,10 +156,63 @@ def find_rate(
     return FoundRate(
         rate=max(steady, key=lambda candidate: candidate.shrinks).rate,
         candidates=tuple(tried),
-        devices=fleet.schedule.num_devices,
+        devices=trials.num_devices,
         fleet_devices=scenario.fleet.num_devices,
-        entries=entries,
+        entries=trials.num_entries,
         floor=_floor(scenario, studied.schedule),
+    )
+
+
+def rate_notice(studied: StudiedScenario) -> str | None:
+    """What to say of a given averaging rate at which gossip alone moves devices apart.
+
+    Not tried are own algorithms and compressors, messages without error, and fleets for which there
+    is no smaller one.
+
+    Args:
+        studied: the scenario as objects, with a number as its averaging rate.
+
+    Returns:
+        The notice; None if devices come together, or if that is not tried.
+    """
+    scenario = studied.scenario
+    rate, compressor = averaging_rate(scenario), getattr(scenario.gossip, "compressor", None)
+    if rate is None or compressor is None:
+        return None
+    if isinstance(scenario.gossip.algorithm, OwnPart) or isinstance(compressor.kind, OwnPart):
+        return None
+    if make_compressor(scenario).form(studied.algorithm.layout).is_exact:
+        return None
+    try:
+        trials = _trials(studied)
+    except ScenarioError:
+        return None
+    growth = trials.growth(rate)
+    if growth < GROWN:
+        return None
+    words = f"{growth:.2g}-fold" if growth < inf else f"more than {APART:g}-fold"
+    return (
+        f"gossip.averaging_rate: {rate:g} lets devices move apart, {words} in {trials.num_rounds} "
+        "rounds of gossip without training; lower it, or set it to auto"
+    )
+
+
+def _trials(studied: StudiedScenario) -> Trials:
+    """Trials of the scenario's fleet, or of a smaller one.
+
+    Raises:
+        ScenarioError: no smaller graph can represent that of the scenario.
+    """
+    scenario = studied.scenario
+    entries = _num_entries(scenario, max(studied.algorithm.layout.sizes))
+    load = max(1.0, entries / FEW_ENTRIES)
+    fleet = search_fleet(scenario, max(int(MOST_MESSAGES / load), LEAST_MESSAGES))
+    num_rounds = int(COMPRESSIONS / load / fleet.messages)
+    return Trials(
+        studied,
+        fleet,
+        ParameterLayout.from_shapes([(entries,)]),
+        num_rounds=min(max(num_rounds, LEAST_ROUNDS), MOST_ROUNDS),
     )
 
 

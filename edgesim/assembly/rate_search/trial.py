@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from math import inf, isfinite, sqrt
 from typing import Any
 
@@ -51,7 +52,7 @@ class Trials:
         self._studied = studied
         self._fleet = fleet
         self._layout = layout
-        self._num_rounds = num_rounds
+        self.num_rounds = num_rounds
         self._clocks: Iterator[EndOfRound] = iter(())
         if studied.scenario.fleet.rules.goes_by_clock:
             self._clocks = clocks_of(studied, fleet.hardware, fleet.schedule).run()
@@ -62,6 +63,19 @@ class Trials:
         # The vectors have a common part, as models have; compressed gossip must transmit it first.
         common_D = torch.randn(layout.numel, generator=generator)
         self._start_ND = common_D + torch.randn(n, layout.numel, generator=generator)
+        mean_D = self._start_ND.double().mean(0)
+        squares = (self._start_ND.double() - mean_D).square().sum(1)
+        self._start_distance = sqrt(squares.mean())
+
+    @property
+    def num_devices(self) -> int:
+        """Devices that gossip."""
+        return self._fleet.schedule.num_devices
+
+    @property
+    def num_entries(self) -> int:
+        """Length of the vector that is gossiped."""
+        return self._layout.numel
 
     def shrinks(self, rate: float) -> float:
         """Mean share of the distance that a round removes; minus infinity if the distance grows.
@@ -69,23 +83,36 @@ class Trials:
         In lockstep a round is one round of every device. At free pace it is as many rounds of any
         devices as there are devices. Rounds without messages do not count.
         """
+        start = least = distance = self._start_distance
+        done = 0
+        for distance in self._distances(rate):
+            done += 1
+            least = min(least, distance)
+            if not isfinite(distance) or distance > APART * start:
+                return -inf
+            if distance < TOGETHER * start:
+                break
+        if not done or distance >= start or distance > REBOUND * least:
+            return -inf
+        return float(1.0 - (distance / start) ** (1.0 / done))
+
+    def growth(self, rate: float) -> float:
+        """The distance at the end of a trial, by that of the start; infinity beyond APART."""
+        distance = self._start_distance
+        for distance in self._distances(rate):
+            if not distance <= APART * self._start_distance:
+                return inf
+        return distance / self._start_distance
+
+    def _distances(self, rate: float) -> Iterator[float]:
+        """Distances after each round of gossip at a rate."""
         scenario, schedule = self._studied.scenario, self._fleet.schedule
         algorithm = make_algorithm(with_rate(scenario, rate), self._layout, schedule)
         gossip = _Gossip(algorithm, schedule, self._start_ND, scenario.seed)
         by_clocks = scenario.fleet.rules.goes_by_clock
         rounds = gossip.by_clocks(self._free_rounds()) if by_clocks else gossip.in_step()
-        start = least = gossip.distance()
-        distance, done = start, 0
-        for _ in rounds:
-            distance, done = gossip.distance(), done + 1
-            least = min(least, distance)
-            if not isfinite(distance) or distance > APART * start:
-                return -inf
-            if distance < TOGETHER * start or done == self._num_rounds:
-                break
-        if not done or distance >= start or distance > REBOUND * least:
-            return -inf
-        return float(1.0 - (distance / start) ** (1.0 / done))
+        for _ in islice(rounds, self.num_rounds):
+            yield gossip.distance()
 
     def _free_rounds(self) -> Iterator[EndOfRound]:
         """Rounds by the fleet's clocks, the same in each trial; the clocks run on first use."""
