@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     from edgesim.sweeps.load import SweepResults
     from edgesim.sweeps.pool import Event
 
-_FIGURES = ("accuracy", "loss", "consensus_distance")
+_FIGURES = {  # of the table, and how they are written
+    "accuracy": ".4f",
+    "loss": ".4f",
+    "consensus_distance": ".4f",
+    "averaging_rate_found": ".4g",
+    "virtual_time_s": ",.4g",
+    "total_energy_j": ",.4g",
+}
 
 
 def show_sweep(
@@ -101,9 +108,9 @@ def sweep_table(results: SweepResults) -> Table:
     for row in found.to_dict("records"):
         cells = [str(row[key]) for key in keys]
         for name in figures:
-            mean, deviation = row[name], row[f"{name}_std"]
-            spread = "" if deviation != deviation else f" +- {deviation:.4f}"
-            cells.append(f"{mean:.4f}{spread}")
+            mean, deviation, form = row[name], row[f"{name}_std"], _FIGURES[name]
+            spread = "" if deviation != deviation else f" +- {deviation:{form}}"
+            cells.append(f"{mean:{form}}{spread}" if mean == mean else "")
         rows.append((*cells, f"{row['total_sent_bytes']:,.0f}", str(row["cells"])))
     notes = (
         "means of the averaged model's last evaluation, with sample deviations over seeds",

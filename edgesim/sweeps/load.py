@@ -34,7 +34,8 @@ class SweepResults:
         keys: in which cells differ; they are columns of `evaluations`. Where an entry of a list
             lacks a key, its cells have the value of the scenario.
         evaluations: a row for each cell and evaluation of its averaged model: `cell`, its name; the
-            keys; and the columns of `Run.evaluations`.
+            keys; and the columns of `Run.evaluations`. `averaging_rate_found` has the rates that
+            `gossip.averaging_rate: auto` found.
         missing: cells that are not finished, each with its reason.
     """
 
@@ -134,8 +135,10 @@ def load_sweep(place: str | Path) -> SweepResults:
         if not is_finished(store, name):
             missing[name] = failures.get(name, NOT_FINISHED)
             continue
-        rows = load_run(f"{store.url}/{name}").consensus
-        settings = {key: _setting(cell, key) for key in keys}
+        run = load_run(f"{store.url}/{name}")
+        rows, settings = run.consensus, {key: _setting(cell, key) for key in keys}
+        if cell["scenario"]["gossip"].get("averaging_rate") == "auto":
+            rows = rows.assign(averaging_rate_found=run.summary["averaging_rate"])
         front = pd.DataFrame({"cell": name, **settings}, index=rows.index)
         tables.append(pd.concat([front, rows.drop(columns=_OF_DEVICES, errors="ignore")], axis=1))
     columns = ["cell", *keys, "round", "epoch", *_FIGURES]

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from math import nan
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ from thorough import some
 
 import edgesim
 from edgesim.cli import app, main
+from edgesim.cli.sweep import sweep_table
 from edgesim.results.columns import WALL_COLUMNS
 from edgesim.results.run_directory import RunDirectory
 from edgesim.results.run_files import RunDirectoryError
@@ -109,6 +111,26 @@ def test_means_and_deviations_are_over_seeds(swept):
     assert table["round"].tolist() == [4, 4]
     assert "seed" not in table.columns
     assert swept.means(over="gossip.averaging_rate")["seed"].tolist() == [1, 1, 2, 2]
+
+
+def test_rates_that_were_found_and_costs_are_shown(tmp_path):
+    """Of the cell that asks for a rate, and of both cells with clocks."""
+    grid = {"grid": {"gossip.averaging_rate": ["auto", 0.2]}}
+    results = edgesim.sweep(
+        "quickstart", grid, out=tmp_path / "s", workers=1, fleet__profile="raspberry-pi-4b", **SMALL
+    )
+    found = results.table()
+    rate = results.run("averaging_rate=auto").summary["averaging_rate"]
+    assert found["averaging_rate_found"].tolist() == [rate, pytest.approx(nan, nan_ok=True)]
+    shown = sweep_table(results)
+    assert shown.columns[-5:] == (
+        *("averaging_rate_found", "virtual_time_s", "total_energy_j", "bytes sent", "cells"),
+    )
+    auto, fixed = shown.rows
+    assert (auto[-5], fixed[-5]) == (f"{rate:g}", "")
+    run = results.run("averaging_rate=0.2")
+    assert fixed[-4] == f"{run.summary['virtual_time_s']:.4g}"
+    assert fixed[-3] == f"{run.summary['energy_j']:.4g}"
 
 
 def test_finished_cells_are_not_run_again_and_new_ones_are(copied, swept):
