@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import signal
 import sys
 
@@ -18,7 +19,7 @@ from edgesim.cli.garbage import skip_last_collection
 from edgesim.cli.output import OutputError, refuse_more_output
 from edgesim.cli.output import err as _err
 from edgesim.cli.output import output as _output
-from edgesim.errors import EdgesimError
+from edgesim.errors import EdgesimError, did_you_mean
 
 __all__ = ["app", "main"]
 
@@ -41,7 +42,7 @@ def main() -> None:
         sys.exit(status if isinstance(status, int) else 0)
     except _UsageError as error:
         command = error.ctx.command_path if error.ctx else "edgesim"
-        _err.print(f"{error.format_message()}\nsee {command} --help")
+        _err.print(f"{_worded(error.format_message())}\nsee {command} --help")
         sys.exit(BAD_INPUT)
     except (KeyboardInterrupt, asyncio.CancelledError):
         _err.print("interrupted")
@@ -66,6 +67,16 @@ def main() -> None:
         or_own = ", or a part of your own gives what it should not" if has_own_code() else ""
         _err.print(f"this is a defect of edgesim{or_own}; `edgesim --debug ...` shows where")
         sys.exit(FAILED)
+
+
+def _worded(message: str) -> str:
+    """What is wrong with an argument; of a name that is like a known one, that one alone."""
+    message = message.replace("Value error, ", "")
+    if found := re.search(r"'([^']*)' is not one of (.*)\.$", message):
+        known = re.findall(r"'([^']*)'", found[2])
+        if remedy := did_you_mean(found[1], known, ""):
+            return f"{message[: found.start(2)].removesuffix(' one of ')} known; {remedy}"
+    return message
 
 
 def _in_lines(text: str, most: int) -> str:

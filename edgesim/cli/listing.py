@@ -172,7 +172,12 @@ def _device(name: str) -> Table:
     entry = PROFILES[name]
     columns = ("quantity", "value", "evidence", "source")
     rows = tuple((row.quantity, row.value, row.evidence, row.citation) for row in entry.rows())
-    return Table(entry.profile.description, columns, rows, prose=_PROSE)
+    radio = entry.profile.radio
+    does = (
+        "sends or receives: half-duplex" if radio.is_half_duplex else "sends and receives at once"
+    )
+    notes = (f"the radio, {radio.name}, {does}; network.half_duplex overrides it",)
+    return Table(entry.profile.description, columns, rows, notes, prose=_PROSE)
 
 
 def _topologies() -> list[tuple[str, str]]:

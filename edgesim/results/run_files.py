@@ -33,6 +33,9 @@ FORMAT_VERSION = 3
 ABOUT = "run.json"
 """File with the format of the run directory and the digest of the run."""
 
+SWEEP = "sweep.json"
+"""File of the folder of a sweep, which is no run directory."""
+
 SEAL_KEY = "seal"
 """Key of the checksum in a JSON file, and in the metadata of a Parquet file."""
 
@@ -84,6 +87,11 @@ class RunFiles:
         """
         name = ABOUT
         if not self.has(name):
+            if self.has(SWEEP):
+                raise RunDirectoryError(
+                    f"{self.place}: the folder of a sweep, not a run; name a cell's folder in it, or "
+                    f"go on with `edgesim sweep SCENARIO --out {self.place}`"
+                )
             raise RunDirectoryError(f"{self.place}: no run directory; it lacks {name}")
         data = self._store.read(name)
         about = self._parse_json(name, data)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from edgesim.errors import EdgesimError
+from edgesim.results.run_files import SWEEP
 from edgesim.scenario.own_parts import own_parts
 from edgesim.scenario.sweep import Sweep
 from edgesim.storage.store import Store
@@ -20,7 +21,7 @@ NOT_FINISHED = "not finished"
 """Reason of a cell that did not fail."""
 
 FORMAT = 1
-PLAN, FAILURES = "sweep.json", "failures.json"
+PLAN, FAILURES = SWEEP, "failures.json"
 _SHOWN = 3  # differences that a message names
 
 

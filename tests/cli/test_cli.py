@@ -235,6 +235,20 @@ def test_list_knows_every_catalog(called, what):
     assert len(entries) >= 4
 
 
+def test_a_catalog_that_is_mistyped_is_guessed(called):
+    done = called("list", "compresors", cwd=ROOT)
+    assert done.returncode == 2
+    assert "'compresors' is not known; did you mean compressors?" in done.stderr
+    done = called("list", "nothing", cwd=ROOT)
+    assert "'nothing' is not one of 'keys', 'topologies'" in done.stderr
+
+
+def test_a_board_says_whether_its_radio_is_half_duplex(called):
+    halves = {"raspberry-pi-4b": "sends or receives: half-duplex", "jetson-nano": "at once"}
+    for name, words in halves.items():
+        assert words in called("list", "devices", name, cwd=ROOT).stdout.splitlines()[-1]
+
+
 def test_an_interrupted_run_leaves_no_process(tmp_path):
     """A terminal's Ctrl-C reaches every process of the group; one with actors: test_own_ray.py."""
     command = [sys.executable, "-m", "edgesim", "run", QUICKSTART, "--out", "r", "--inline"]

@@ -113,6 +113,12 @@ def test_means_and_deviations_are_over_seeds(swept):
     assert swept.means(over="gossip.averaging_rate")["seed"].tolist() == [1, 1, 2, 2]
 
 
+def test_a_sweep_taken_for_a_run_is_named(swept):
+    with pytest.raises(RunDirectoryError, match="the folder of a sweep, not a run") as caught:
+        edgesim.load_run(swept.place)
+    assert f"edgesim sweep SCENARIO --out {swept.place}" in str(caught.value)
+
+
 def test_rates_that_were_found_and_costs_are_shown(tmp_path):
     """Of the cell that asks for a rate, and of both cells with clocks."""
     grid = {"grid": {"gossip.averaging_rate": ["auto", 0.2]}}
