@@ -89,8 +89,8 @@ class RunFiles:
         if not self.has(name):
             if self.has(SWEEP):
                 raise RunDirectoryError(
-                    f"{self.place}: the folder of a sweep, not a run; name a cell's folder in it, or "
-                    f"go on with `edgesim sweep SCENARIO --out {self.place}`"
+                    f"{self.place}: the folder of a sweep, not a run; name a cell's folder in it, "
+                    f"or go on with `edgesim sweep SCENARIO --out {self.place}`"
                 )
             raise RunDirectoryError(f"{self.place}: no run directory; it lacks {name}")
         data = self._store.read(name)
