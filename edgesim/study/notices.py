@@ -16,6 +16,7 @@ from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.costs.measured_model import MeasuredModel
 from edgesim.errors import device_label
 from edgesim.models.norms import NORMS
+from edgesim.scenario.gossip import IdentityCompressor
 from edgesim.scenario.model import NORM_OF_PRECISION
 from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.presence import make_timed_churn
@@ -69,6 +70,11 @@ def precision_notices(scenario: Scenario) -> list[str]:
             "messages carry 8-bit values because model.precision is int8; "
             "set gossip.compressor.values to fp32 or fp16 to send more precise values"
         )
+    if model.precision == "int8" and _values_are_fp32_unasked(scenario):
+        notices.append(
+            "messages carry fp32 values though model.precision is int8; "
+            "set gossip.compressor.values to int8 to send a quarter of the bytes, or to fp32"
+        )
     return notices
 
 
@@ -111,6 +117,15 @@ def _values_follow_the_model(scenario: Scenario) -> bool:
     """Whether messages take the format of their values from the model's precision."""
     compressor = scenario.gossip.compressor
     return "values" in type(compressor).model_fields and compressor.model_dump()["values"] is None
+
+
+def _values_are_fp32_unasked(scenario: Scenario) -> bool:
+    """Whether messages have all entries in fp32 because the scenario names no format."""
+    compressor = scenario.gossip.compressor
+    if "compressor" not in type(scenario.gossip).model_fields:
+        return False  # the algorithm's own
+    sends_all = isinstance(compressor, IdentityCompressor)
+    return sends_all and "values" not in compressor.model_fields_set
 
 
 def evaluation_notices(scenario: Scenario, num_rounds: int) -> list[str]:

@@ -21,7 +21,7 @@ from edgesim.study.notices import (
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 INT8 = "model.precision=int8"
 NORM = "model.norm=range_evonorm"
-IDENTITY = "gossip.compressor={kind: identity}"
+IDENTITY = "gossip.compressor={kind: identity, values: fp32}"
 
 
 def notices(*overrides: str, name: str = "quickstart") -> list[str]:
@@ -64,6 +64,15 @@ def test_8_bit_values_that_nobody_asked_for_are_named():
 )
 def test_what_the_scenario_says_itself_is_not(override):
     assert notices(INT8, NORM, override) == []
+
+
+@pytest.mark.parametrize(
+    "gossip",
+    ["gossip.compressor={kind: identity}", "gossip={algorithm: choco, averaging_rate: 0.5}"],
+)
+def test_fp32_values_that_nobody_asked_for_are_named(gossip):
+    (text,) = notices(INT8, NORM, gossip)
+    assert text.startswith("messages carry fp32 values though model.precision is int8")
 
 
 @pytest.mark.parametrize("name", ["quickstart", "cifar10_ring8", "study/cifar10_pi4_10mbit"])
