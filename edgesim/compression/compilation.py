@@ -8,6 +8,8 @@ process that has loaded the code.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +22,7 @@ CALLS_IN_NUMPY = 256  # of a process, before compiled code is worth the time tha
 @dataclass(slots=True)
 class _Usage:
     calls_in_numpy: int = 0
+    is_counted: bool = True
 
 
 _usage = _Usage()
@@ -29,8 +32,18 @@ def is_compiled_code_due() -> bool:
     """Whether this call is to be made by compiled code; counts the calls that are not."""
     if _usage.calls_in_numpy >= CALLS_IN_NUMPY:
         return True
-    _usage.calls_in_numpy += 1
+    _usage.calls_in_numpy += _usage.is_counted
     return False
+
+
+@contextmanager
+def uncounted_calls() -> Iterator[None]:
+    """Context whose calls load no compiled code; they use it if it is loaded already."""
+    _usage.is_counted = False
+    try:
+        yield
+    finally:
+        _usage.is_counted = True
 
 
 def load_compiled_code() -> None:

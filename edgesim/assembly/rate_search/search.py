@@ -21,6 +21,7 @@ from edgesim.assembly.gossip import (
 from edgesim.assembly.rate_search.search_fleet import search_fleet
 from edgesim.assembly.rate_search.trial import APART, Trials
 from edgesim.assembly.studied_scenario import StudiedScenario, studied_scenario
+from edgesim.compression.compilation import uncounted_calls
 from edgesim.data.shape import DataShape
 from edgesim.errors import ScenarioError
 from edgesim.learning.parameters import ParameterLayout
@@ -187,7 +188,8 @@ def rate_notice(studied: StudiedScenario) -> str | None:
         trials = _trials(studied)
     except ScenarioError:
         return None
-    growth = trials.growth(rate)
+    with uncounted_calls():  # for a command must not load numba for a notice
+        growth = trials.growth(rate)
     if growth < GROWN:
         return None
     words = f"{growth:.2g}-fold" if growth < inf else f"more than {APART:g}-fold"
