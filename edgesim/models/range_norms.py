@@ -54,12 +54,23 @@ class RangeEvoNorm(nn.Module):
         """
         chunks = range_evonorm.chunks_of(x_NCHW[0].numel() // self.groups)
         shape = RangeNormShape(self.groups, chunks)
-        y: Tensor = _RangeEvoNorm.apply(x_NCHW, self.v, self.gamma, self.beta, shape, self.gate)  # type: ignore[no-untyped-call]
-        return y
+        if x_NCHW.dtype == torch.float32 and x_NCHW.device.type == "cpu":
+            from edgesim.models.compiled_range_evonorm import compiled_range_evonorm  # loads numba
+
+            return compiled_range_evonorm(x_NCHW, self.v, self.gamma, self.beta, shape, self.gate)
+        return by_torch_operations(x_NCHW, self.v, self.gamma, self.beta, shape, self.gate)
 
     def extra_repr(self) -> str:
         """For printing the model."""
         return f"{len(self.v)}, groups={self.groups}, gate={self.gate}"
+
+
+def by_torch_operations(
+    x_NCHW: Tensor, v: Tensor, gamma: Tensor, beta: Tensor, shape: RangeNormShape, gate: Gate
+) -> Tensor:
+    """Range EvoNorm of any floating-point type on any device; as `compiled_range_evonorm`."""
+    y: Tensor = _RangeEvoNorm.apply(x_NCHW, v, gamma, beta, shape, gate)  # type: ignore[no-untyped-call]
+    return y
 
 
 class RangeBatchNormReLU(nn.Module):

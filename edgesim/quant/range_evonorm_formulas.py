@@ -118,7 +118,7 @@ def forward(
     x = x_NHWC * factor
     n = x * _gate(x, v, gate)
     y = (n * _per_channel(s_hat, x)).mul_(gamma).add_(beta)
-    places = [place.squeeze(3).to(_place_type(entries)) for place in (highest, lowest)]
+    places = [place.squeeze(3).to(place_type(entries)) for place in (highest, lowest)]
     return y, Saved(s, s_hat, *places)
 
 
@@ -157,7 +157,7 @@ def backward(
     )
 
 
-def _place_type(entries: int) -> torch.dtype:
+def place_type(entries: int) -> torch.dtype:
     """The smallest integer type that holds a place below `entries`."""
     if entries <= 1 << 8:
         return torch.uint8

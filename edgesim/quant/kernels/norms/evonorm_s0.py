@@ -31,24 +31,15 @@ from numpy.typing import NDArray
 from edgesim.quant.kernels.arrays import Float32
 from edgesim.quant.kernels.checks import require
 from edgesim.quant.kernels.inner import inner
-from edgesim.quant.kernels.intrinsics import larger, power_of_two, smaller
 from edgesim.quant.kernels.norms.chunk_extremes import pixels_of_a_row
+from edgesim.quant.kernels.norms.gates import sigmoid
+from edgesim.quant.kernels.norms.rows import add_lanes, repeat
 
 Float64 = NDArray[np.float64]
 
 _MOST_LANES = 128  # of a row: with its sums and parameters it stays in the first-level cache
 _MOST_ROWS = 128  # that are summed in float32 before the sums go on in float64
 _ONE = np.float32(1)
-# exp(t) = 2^n exp(f) with n = round(t / ln 2), f = t - n ln 2. ln 2 has two parts, of which the
-# first has so few bits that its product with n is exact. The polynomial is Taylor's: at
-# |f| <= ln 2 / 2 the first term left out, f^8 / 8!, is below 2^-27 of the result.
-_LOWEST, _HIGHEST = np.float32(-87), np.float32(88)  # 2^n stays a normal number
-_PER_LN_2 = np.float32(1.4426950408889634)
-_LN_2_HIGH = np.float32(0.693359375)
-_LN_2_LOW = np.float32(-2.12194440054690583e-4)
-_ROUND = np.float32(1.5 * 2**23)  # added and subtracted: rounds to the nearest whole number
-_INVERSE_FACTORIALS = tuple(np.float32(1 / f) for f in (1, 1, 2, 6, 24, 120, 720, 5040))
-_F0, _F1, _F2, _F3, _F4, _F5, _F6, _F7 = _INVERSE_FACTORIALS
 
 
 class Saved(NamedTuple):
@@ -164,30 +155,19 @@ def _forward(
     v_R, beta_R = np.empty(R, np.float32), np.empty(R, np.float32)
     scale_R, mu_R = np.empty(R, np.float32), np.zeros(R, np.float32)
     lanes_R, sums_C = np.empty(R, np.float32), np.empty(C, np.float64)
-    _repeat(one, v, v_R)
-    _repeat(one, beta, beta_R)
+    repeat(one, v, v_R)
+    repeat(one, beta, beta_R)
     for n in range(N):
         _sum_channels(x[n], lanes_R, sums_C)
         _write_means(sums_C, M, saved.mu[n])
-        _repeat(saved.mu[n], ones, mu_R)
+        repeat(saved.mu[n], ones, mu_R)
         # Centred before squaring: E[x^2] - E[x]^2 loses all precision where mu^2 >> variance.
         _sum_squares(x[n], mu_R, lanes_R, sums_C)
         _write_means(sums_C, M, saved.r[n])
         for g in range(G):
             saved.r[n, g] = _ONE / np.sqrt(saved.r[n, g] + epsilon)
-        _repeat(saved.r[n], gamma, scale_R)
+        repeat(saved.r[n], gamma, scale_R)
         _write_outputs(x[n], v_R, scale_R, beta_R, s[n], y[n])
-
-
-@inner
-def _repeat(of_groups: Float32, factors: Float32, row_R: Float32) -> None:
-    """Fill a row with values by channel, each multiplied by that of its group."""
-    C, G = len(factors), len(of_groups)
-    for first in range(0, len(row_R), C):
-        for g in range(G):
-            start = first + g * (C // G)
-            for k in range(C // G):
-                row_R[start + k] = of_groups[g] * factors[g * (C // G) + k]
 
 
 @inner
@@ -198,7 +178,7 @@ def _sum_channels(x_rR: Float32, lanes_R: Float32, sums_C: Float64) -> None:
         for row in range(start, min(start + _MOST_ROWS, x_rR.shape[0])):
             for i in range(x_rR.shape[1]):
                 lanes_R[i] += x_rR[row, i]
-        _add_lanes(lanes_R, sums_C)
+        add_lanes(lanes_R, sums_C)
 
 
 @inner
@@ -211,14 +191,7 @@ def _sum_squares(x_rR: Float32, mu_R: Float32, lanes_R: Float32, sums_C: Float64
             for i in range(x_rR.shape[1]):
                 centred = x_rR[row, i] - mu_R[i]
                 lanes_R[i] += centred * centred
-        _add_lanes(lanes_R, sums_C)
-
-
-@inner
-def _add_lanes(lanes_R: Float32, sums_C: Float64) -> None:
-    for first in range(0, len(lanes_R), len(sums_C)):
-        for c in range(len(sums_C)):
-            sums_C[c] += np.float64(lanes_R[first + c])
+        add_lanes(lanes_R, sums_C)
 
 
 @inner
@@ -238,28 +211,9 @@ def _write_outputs(
     for row in range(x_rR.shape[0]):
         for i in range(x_rR.shape[1]):
             x = x_rR[row, i]
-            s = _sigmoid(x * v_R[i])
+            s = sigmoid(x * v_R[i])
             s_rR[row, i] = s
             y_rR[row, i] = (x * s) * scale_R[i] + beta_R[i]
-
-
-@inner
-def _sigmoid(t: np.float32) -> np.float32:
-    """1 / (1 + exp(-t)), within three units in the last place; NaN of NaN."""
-    limited = smaller(larger(-t, _LOWEST), _HIGHEST)
-    shifted = limited * _PER_LN_2 + _ROUND
-    n = shifted - _ROUND
-    f = (limited - n * _LN_2_HIGH) - n * _LN_2_LOW
-    e = _F7
-    e = e * f + _F6
-    e = e * f + _F5
-    e = e * f + _F4
-    e = e * f + _F3
-    e = e * f + _F2
-    e = e * f + _F1
-    e = e * f + _F0
-    s = _ONE / (_ONE + e * power_of_two(shifted))
-    return s if t == t else t  # NaN, which the limits would hide
 
 
 @njit(nogil=True, cache=True)
@@ -281,14 +235,14 @@ def _backward(
     lanes_3R, sums_3C = np.empty((3, R), np.float32), np.empty((3, C), np.float64)
     g_parameters_3C, k_G = np.zeros((3, C), np.float64), np.empty(G, np.float32)
     ones = np.ones(C, np.float32)
-    _repeat(np.ones(1, np.float32), v, v_R)
+    repeat(np.ones(1, np.float32), v, v_R)
     for n in range(N):
         rows = _Rows(x[n], g[n], s[n], g_x[n])
         _sum_gradients(rows, v_R, lanes_3R, sums_3C)
         _add_parameter_gradients(sums_3C, gamma, saved.r[n], M, g_parameters_3C, k_G)
-        _repeat(saved.r[n], gamma, rows_3R[0])
-        _repeat(k_G, ones, rows_3R[1])
-        _repeat(saved.mu[n], ones, rows_3R[2])
+        repeat(saved.r[n], gamma, rows_3R[0])
+        repeat(k_G, ones, rows_3R[1])
+        repeat(saved.mu[n], ones, rows_3R[2])
         _write_input_gradients(rows, rows_3R)
     for c in range(C):
         gradients.gamma[c] = g_parameters_3C[0, c]
@@ -315,7 +269,7 @@ def _sum_gradients(rows: _Rows, v_R: Float32, lanes_3R: Float32, sums_3C: Float6
                 gxx_R[i] += slope * x
                 g_R[i] += g
         for i in range(3):
-            _add_lanes(lanes_3R[i], sums_3C[i])
+            add_lanes(lanes_3R[i], sums_3C[i])
 
 
 @inner

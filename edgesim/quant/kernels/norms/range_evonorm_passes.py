@@ -22,6 +22,7 @@ from edgesim.quant.kernels.norms.chunk_extremes import (
     PLACE_MASK,
     mean_range,
 )
+from edgesim.quant.kernels.norms.rows import repeat
 
 Float64 = NDArray[np.float64]
 
@@ -81,17 +82,6 @@ def write_scales(
 
 
 @njit(nogil=True, cache=True)
-def _repeat(of_groups: Float32, factors: Float32, row_R: Float32) -> None:
-    """Fill a row with values by channel, each multiplied by that of its group."""
-    C, G = len(factors), len(of_groups)
-    for first in range(0, len(row_R), C):
-        for g in range(G):
-            start = first + g * (C // G)
-            for k in range(C // G):
-                row_R[start + k] = of_groups[g] * factors[g * (C // G) + k]
-
-
-@njit(nogil=True, cache=True)
 def normalize(
     x: Codes,
     v: Float32,
@@ -105,11 +95,11 @@ def normalize(
     one, ones = np.ones(1, np.float32), np.ones(C, np.float32)
     v_R, gamma_R = np.empty(R, np.float32), np.empty(R, np.float32)
     beta_R, s_hat_R = np.empty(R, np.float32), np.empty(R, np.float32)
-    _repeat(one, v, v_R)
-    _repeat(one, gamma, gamma_R)
-    _repeat(one, beta, beta_R)
+    repeat(one, v, v_R)
+    repeat(one, gamma, gamma_R)
+    repeat(one, beta, beta_R)
     for n in range(len(x.values)):
-        _repeat(s_hat_NG[n], ones, s_hat_R)
+        repeat(s_hat_NG[n], ones, s_hat_R)
         sample = Codes(x.values[n], x.grid)
         _normalize_sample(sample, v_R, gamma_R, beta_R, s_hat_R, y_NrR[n])
 
@@ -151,13 +141,13 @@ def backward_but_ranges(
     """
     num_rows, R, C = x.values.shape[1], x.values.shape[2], len(factors.v)
     v_R, slope_R = np.empty(R, np.float32), np.empty(R, np.float32)
-    _repeat(np.ones(1, np.float32), factors.v, v_R)
+    repeat(np.ones(1, np.float32), factors.v, v_R)
     sums_3R = np.empty((3, R), np.float32)
     sums_3C = np.empty((3, C), np.float64)
     sums = _Sums(sums_3R[0], sums_3R[1], sums_3R[2])
     for n in range(len(x.values)):
         s_hat_G = factors.s_hat[n]
-        _repeat(s_hat_G, factors.slopes, slope_R)
+        repeat(s_hat_G, factors.slopes, slope_R)
         _clear(sums_3C)
         of_x, of_g = Codes(x.values[n], x.grid), Codes(g.values[n], g.grid)
         for start in range(0, num_rows, _MOST_ROWS):
