@@ -8,7 +8,7 @@ from typing import Any
 
 from edgesim.api.display import tables_html
 from edgesim.api.scenarios import ScenarioLike, errors_named, name_of, read_scenario
-from edgesim.assembly.rate_search.search import with_found_rate
+from edgesim.assembly.rate_search.search import rate_notice, with_found_rate
 from edgesim.assembly.studied_scenario import studied_scenario
 from edgesim.scenario.schema import Scenario
 from edgesim.study.answer import Answer
@@ -141,5 +141,7 @@ def _ready(scenario: Scenario, name: str) -> tuple[Scenario, tuple[str, ...]]:
     scenario, found = with_found_rate(scenario)
     studied = studied_scenario(scenario)
     lines = notices(studied, studied.num_rounds)
+    if found is None and (of_rate := rate_notice(studied)):
+        lines.append(of_rate)
     said = [str(found), *lines] if found else lines
     return scenario, tuple(f"{name}: {line}" for line in said)

@@ -24,6 +24,7 @@ from edgesim.errors import EdgesimError, did_you_mean
 __all__ = ["app", "main"]
 
 BAD_INPUT, INTERRUPTED = 2, 130
+_LEAST = 3  # letters of a mistyped name: fewer are in most names
 
 # Error of a command line that cannot be parsed; typer has no public name for the base class.
 _UsageError: type[typer.BadParameter] = typer.BadParameter.__mro__[1]
@@ -71,10 +72,10 @@ def main() -> None:
 
 def _worded(message: str) -> str:
     """What is wrong with an argument; of a name that is like a known one, that one alone."""
-    message = message.replace("Value error, ", "")
+    message = message.replace("Value error, ", "")  # which typer puts before it
     if found := re.search(r"'([^']*)' is not one of (.*)\.$", message):
         known = re.findall(r"'([^']*)'", found[2])
-        if remedy := did_you_mean(found[1], known, ""):
+        if len(found[1]) >= _LEAST and (remedy := did_you_mean(found[1], known, "")):
             return f"{message[: found.start(2)].removesuffix(' one of ')} known; {remedy}"
     return message
 

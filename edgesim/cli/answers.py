@@ -64,7 +64,7 @@ def _whose_accuracy(summary: dict[str, Any]) -> str:
     return f"{of}the {there:,} {'device' if there == 1 else 'devices'} still there ({why})"
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
     """A time or an energy: one decimal place, and of small ones four digits."""
     return f"{value:,.1f}" if value >= 100 else f"{value:.4g}"
 
@@ -127,10 +127,10 @@ def result_table(summary: dict[str, Any], place: str) -> Table:
     ]
     if "virtual_time_s" in summary:
         rows += [
-            ("virtual time", f"{_number(summary['virtual_time_s'])} s"),
-            ("energy", f"{_number(summary['energy_j'])} J"),
+            ("virtual time", f"{number(summary['virtual_time_s'])} s"),
+            ("energy", f"{number(summary['energy_j'])} J"),
             *(
-                (f"  {name}", f"{_number(summary[f'energy_{key}_j'])} J")
+                (f"  {name}", f"{number(summary[f'energy_{key}_j'])} J")
                 for name, key in (
                     ("computing", "compute"),
                     ("memory", "memory"),

@@ -173,10 +173,8 @@ def _device(name: str) -> Table:
     columns = ("quantity", "value", "evidence", "source")
     rows = tuple((row.quantity, row.value, row.evidence, row.citation) for row in entry.rows())
     radio = entry.profile.radio
-    does = (
-        "sends or receives: half-duplex" if radio.is_half_duplex else "sends and receives at once"
-    )
-    notes = (f"the radio, {radio.name}, {does}; network.half_duplex overrides it",)
+    way = "half-duplex: it sends or receives" if radio.is_half_duplex else "full-duplex"
+    notes = (f"radio: {radio.name}; {way}; network.half_duplex overrides it",)
     return Table(entry.profile.description, columns, rows, notes, prose=_PROSE)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from edgesim.cli.answers import number
 from edgesim.cli.garbage import uncollected
 from edgesim.cli.tables import show
 from edgesim.scenario.sweep import Sweep, chosen, scaled_sweep
@@ -21,13 +22,10 @@ if TYPE_CHECKING:
     from edgesim.sweeps.load import SweepResults
     from edgesim.sweeps.pool import Event
 
-_FIGURES = {  # of the table, and how they are written
-    "accuracy": ".4f",
-    "loss": ".4f",
-    "consensus_distance": ".4f",
-    "averaging_rate_found": ".4g",
-    "virtual_time_s": ",.4g",
-    "total_energy_j": ",.4g",
+_FIGURES: dict[str, Callable[[float], str]] = {  # of the table, and how they are written
+    **dict.fromkeys(("accuracy", "loss", "consensus_distance"), "{:.4f}".format),
+    "averaging_rate_found": "{:.4g}".format,
+    **dict.fromkeys(("virtual_time_s", "total_energy_j"), number),
 }
 
 
@@ -109,8 +107,8 @@ def sweep_table(results: SweepResults) -> Table:
         cells = [str(row[key]) for key in keys]
         for name in figures:
             mean, deviation, form = row[name], row[f"{name}_std"], _FIGURES[name]
-            spread = "" if deviation != deviation else f" +- {deviation:{form}}"
-            cells.append(f"{mean:{form}}{spread}" if mean == mean else "")
+            spread = "" if deviation != deviation else f" +- {form(deviation)}"
+            cells.append(f"{form(mean)}{spread}" if mean == mean else "")
         rows.append((*cells, f"{row['total_sent_bytes']:,.0f}", str(row["cells"])))
     notes = (
         "means of the averaged model's last evaluation, with sample deviations over seeds",

@@ -224,12 +224,18 @@ def settings_but_seed(settings: Mapping[str, Any]) -> str:
     return "\n".join(f"{key}: {_word(value)}" for key, value in sorted(_flat(kept).items()))
 
 
-def differing_settings(runs: Sequence[ReportedRun]) -> dict[str, list[str]]:
+def differing_settings(
+    runs: Sequence[ReportedRun], *, follows: bool = True
+) -> dict[str, list[str]]:
     """Settings that differ between runs: the value in each run as text, by key.
 
-    A key that is null has the value that follows from other keys, where one does.
+    Args:
+        runs: two or more.
+        follows: whether keys that are null have the value that follows from other keys.
     """
-    flat = [_flat(run.settings) | _following(run) for run in runs]
+    flat = [_flat(run.settings) for run in runs]
+    if follows and all(run.scenario for run in runs):
+        flat = [settings | _following(run) for settings, run in zip(flat, runs, strict=True)]
     keys = list(dict.fromkeys(key for settings in flat for key in settings))
     table = {key: [_word(settings.get(key)) for settings in flat] for key in keys}
     return {
@@ -241,12 +247,13 @@ def differing_settings(runs: Sequence[ReportedRun]) -> dict[str, list[str]]:
 
 def _following(run: ReportedRun) -> dict[str, object]:
     """Values of keys that are null and follow from other keys."""
-    if run.scenario is None:
-        return {}
+    assert run.scenario is not None, "looked at before"
     found: dict[str, object] = {}
     model, compressor = run.scenario.model, run.settings["gossip"].get("compressor") or {}
     if model.norm is None and not isinstance(model.name, OwnPart):
         found["model.norm"] = model.norm_used
+    if model.norm_used == "range_evonorm" and model.gate is None:
+        found["model.gate"] = "sigmoid" if model.precision == "fp32" else "hard_sigmoid"
     if "values" in compressor and compressor["values"] is None:
         found["gossip.compressor.values"] = model.precision
     return found
@@ -268,7 +275,7 @@ def _labels(runs: Sequence[ReportedRun]) -> list[str]:
 
 def _groups(runs: Sequence[ReportedRun]) -> list[str]:
     """What runs that differ in the seed alone have in common, by the settings that differ."""
-    differing = differing_settings(runs)
+    differing = differing_settings(runs, follows=False)
     names = differing.get("name", [])
     for key in _NO_SETTINGS:
         differing.pop(key, None)

@@ -109,7 +109,7 @@ VIRTUAL_MESSAGES: tuple[Column, ...] = (
     Column("retransmitted_bytes", "int64", "bytes of packets that were sent again"),
     Column("departure_time_s", "float64", "virtual time at which its first bit is sent"),
     Column("sent_time_s", "float64", "virtual time at which its last bit is sent"),
-    Column("arrival_time_s", "float64", "virtual time at which a free radio has its last bit"),
+    Column("arrival_time_s", "float64", "virtual time at which its last bit reaches a free radio"),
 )
 """Columns of messages.parquet where devices have profiles."""
 

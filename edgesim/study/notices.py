@@ -12,12 +12,13 @@ from math import inf
 
 from edgesim.assembly.equipment import device_hardware
 from edgesim.assembly.free_clocks import clocks_of
+from edgesim.assembly.gossip import algorithm_named
 from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.costs.measured_model import MeasuredModel
 from edgesim.errors import device_label
+from edgesim.gossip.optional_members import needs_exact_messages
 from edgesim.models.norms import NORMS
 from edgesim.scenario.gossip import IdentityCompressor
-from edgesim.scenario.model import NORM_OF_PRECISION
 from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.presence import make_timed_churn
 from edgesim.scenario.schema import Scenario
@@ -51,7 +52,7 @@ def notices(studied: StudiedScenario, num_rounds: int) -> list[str]:
 
 
 def precision_notices(scenario: Scenario) -> list[str]:
-    """What `model.precision: int8` leaves in fp32, and how it changes norms and messages."""
+    """What `model.precision: int8` leaves in fp32, and how it changes messages."""
     model, notices = scenario.model, []
     is_own = isinstance(model.name, OwnPart)
     is_plain = NORMS[model.norm_used].make_eight_bit is None
@@ -60,11 +61,6 @@ def precision_notices(scenario: Scenario) -> list[str]:
             f"model.norm: {model.norm_used} computes in fp32 between the 8-bit layers of "
             "model.precision: int8; with model.norm: null it is range_evonorm, in 8 bits"
         )
-    if model.precision == "int8" and model.norm is None and not is_own:
-        notices.append(
-            f"model.norm is {model.norm_used} because model.precision is int8, and "
-            f"{NORM_OF_PRECISION['fp32']} in fp32; name one norm to compare precisions alone"
-        )
     if model.precision == "int8" and _values_follow_the_model(scenario):
         notices.append(
             "messages carry 8-bit values because model.precision is int8; "
@@ -72,8 +68,8 @@ def precision_notices(scenario: Scenario) -> list[str]:
         )
     if model.precision == "int8" and _values_are_fp32_unasked(scenario):
         notices.append(
-            "messages carry fp32 values though model.precision is int8; "
-            "set gossip.compressor.values to int8 to send a quarter of the bytes, or to fp32"
+            "messages carry fp32 values though model.precision is int8; set gossip.compressor to "
+            "{kind: identity, values: int8} to send a quarter of the bytes, or name fp32 there"
         )
     return notices
 
@@ -124,6 +120,8 @@ def _values_are_fp32_unasked(scenario: Scenario) -> bool:
     compressor = scenario.gossip.compressor
     if "compressor" not in type(scenario.gossip).model_fields:
         return False  # the algorithm's own
+    if needs_exact_messages(algorithm_named(scenario)):
+        return False
     sends_all = isinstance(compressor, IdentityCompressor)
     return sends_all and "values" not in compressor.model_fields_set
 

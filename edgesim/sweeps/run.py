@@ -14,6 +14,7 @@ from edgesim.errors import ScenarioWarning
 from edgesim.fleet.recording.full_disk import FullDisk
 from edgesim.results.load import UnfinishedRunWarning
 from edgesim.scenario.files import dump_scenario, read_scenario_text
+from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.plain import in_yaml, plain_value
 from edgesim.scenario.schema import Scenario
 from edgesim.scenario.shipped import scenario_file
@@ -142,7 +143,25 @@ def check_cells(planned: Sweep, place: str, name: str) -> list[str]:
             continue
         checked = check(cell.scenario, f"{name}: cell {cell.name}", reads_images=False)
         said.update(checked.notices)
-    return [f"{notice} ({count} of {len(planned.wanted)} cells)" for notice, count in said.items()]
+    lines = [f"{notice} ({count} of {len(planned.wanted)} cells)" for notice, count in said.items()]
+    return [*lines, *_notice_of_norms(planned)]
+
+
+def _notice_of_norms(planned: Sweep) -> list[str]:
+    """What else differs between cells of different precision that name no norm."""
+    models = [cell.scenario.model for cell in planned.wanted]
+    norms = {
+        model.precision: model.norm_used
+        for model in models
+        if model.norm is None and not isinstance(model.name, OwnPart)
+    }
+    if len(norms) < 2:
+        return []
+    said = (
+        f"model.norm is {norms['fp32']} in the cells in fp32, {norms['int8']} in those in int8; to "
+        "compare precisions alone, set model.norm to range_evonorm and model.gate to hard_sigmoid"
+    )
+    return [said]
 
 
 def run_sweep(

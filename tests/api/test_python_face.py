@@ -174,6 +174,18 @@ def test_validate_says_what_a_run_would_do_and_warns_of_nothing(tmp_path, monkey
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("ask", [edgesim.validate, edgesim.cost])
+def test_a_rate_at_which_devices_move_apart_is_told_of_before_a_run(ask):
+    def told(**overrides):
+        return [n for n in ask("quickstart", **overrides).notices if "lets devices move" in n]
+
+    (text,) = told(gossip__averaging_rate=1.0)
+    assert "gossip.averaging_rate: 1 lets devices move apart with top_k" in text
+    assert told() == []
+    assert told(gossip__averaging_rate=1.0, fleet__devices=1) == []
+    assert told(gossip__averaging_rate="auto") == [], "what is found is no matter of a trial"
+
+
 def test_cost_has_tables_numbers_and_a_page(tmp_path):
     costs = edgesim.cost("quickstart", fleet__profile="raspberry-pi-4b")
     assert costs.numbers()["scenario"]["devices"][0]["profile"] == "raspberry-pi-4b"
@@ -194,9 +206,7 @@ def test_a_notice_of_a_run_is_a_warning(tmp_path, monkeypatch):
         pytest.warns(edgesim.ScenarioWarning, match="quickstart: messages carry 8-bit values"),
         pytest.raises(KeyboardInterrupt),
     ):
-        edgesim.run(
-            "quickstart", out=tmp_path / "run", model__norm="range_evonorm", model__precision="int8"
-        )
+        edgesim.run("quickstart", out=tmp_path / "run", model__precision="int8")
 
 
 def stop(*_, **__):

@@ -21,7 +21,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from edgesim.cli import main
-from edgesim.cli.answers import result_table
+from edgesim.cli.answers import number, result_table
 from edgesim.cli.listing import catalog_table
 from edgesim.cli.tables import LEAST_PROSE, show, table_lines
 from edgesim.hardware.catalog import PROFILES
@@ -96,6 +96,15 @@ def test_a_pipe_gets_one_complete_line_a_row(table, wanted):
         assert any(all(cell in line for cell in row) for line in lines), row
     assert not any(BOXES.search(line) for line in lines)
     assert not any(line.endswith(" ") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0"), (1.23456e-5, "1.235e-05"), (0.28371, "0.2837"), (99.987, "99.99"),
+     (100.04, "100.0"), (9999.96, "10,000.0"), (1234567.8, "1,234,567.8")],
+)  # fmt: skip
+def test_times_and_energies_keep_four_digits_and_have_no_powers_of_ten_where_large(value, text):
+    assert number(value) == text
 
 
 def test_a_wide_terminal_gets_columns():

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from edgesim.assembly.build import make_schedule
+from edgesim.assembly.preparation import prepare
 from edgesim.fleet.recording.divergence import (
     EVALUATIONS,
     FARTHEST,
     GROWTH,
     WORST,
+    divergence_warning,
     growth_warning,
     loss_warning,
 )
@@ -20,6 +22,7 @@ from edgesim.fleet.recording.evaluation import CONSENSUS
 from edgesim.scenario import load_scenario
 
 QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 PER_EPOCH = 10  # rounds
 
 
@@ -161,13 +164,12 @@ def test_the_worst_stays_told_after_it_is_over():
 
 def of_loss(losses, *overrides, guess_loss=2.3):
     """The warning of evaluations with these losses of the averaged model; a device has 1e9."""
-    scenario = load_scenario(QUICKSTART, overrides)
     rows = [
         {"round": 10 * number, "device": device, "loss": loss if device == CONSENSUS else 1e9}
         for number, loss in enumerate(losses, start=1)
         for device in (CONSENSUS, 0)
     ]
-    return loss_warning(rows, scenario, make_schedule(scenario), guess_loss)
+    return loss_warning(rows, load_scenario(QUICKSTART, overrides), guess_loss)
 
 
 def test_an_averaged_model_much_worse_than_guesses_is_told_of():
@@ -175,13 +177,55 @@ def test_an_averaged_model_much_worse_than_guesses_is_told_of():
     text = of_loss([868.0])
     assert text is not None
     assert "loss is 868 in round 10, where equal guesses have 2.3; " in text
-    assert "lower gossip.averaging_rate, now 0.1, or set it to auto" in text
-    assert "is 900 in round 20" in str(of_loss([30.0, 900.0, 2.0]))
+    assert text.endswith("lower gossip.averaging_rate, now 0.1, or training.optimizer.lr")
+
+
+def test_of_losses_the_last_counts():
+    assert of_loss([868.0, 2.0]) is None, "the start of a run that came to train"
+    assert "is 900 in round 20" in str(of_loss([2.0, 900.0]))
+
+
+@pytest.mark.parametrize(
+    ("gossip", "remedy"),
+    [
+        ("{algorithm: choco, averaging_rate: 1, compressor: {kind: identity}}", "training"),
+        ("{algorithm: dcd, compressor: {kind: top_k, keep: 0.5}}", "training.optimizer.lr, or"),
+    ],
+)
+def test_its_remedy_is_of_keys_that_the_scenario_has(gossip, remedy):
+    text = of_loss([868.0], "topology.kind=ring", f"gossip={gossip}")
+    assert text is not None
+    assert f"lower {remedy}" in text
+    assert "averaging_rate" not in text
 
 
 def test_bad_is_measured_by_guesses():
-    assert of_loss([WORST * 2.3 * 0.999]) is None
-    assert of_loss([WORST * 2.3 * 1.001]) is not None
-    assert of_loss([5.0], guess_loss=0.0) is None, "of one class all guesses are right"
-    assert of_loss([inf, nan]) is not None
+    for guess_loss in (0.0, 2.3):
+        assert of_loss([guess_loss + WORST], guess_loss=guess_loss) is None
+        assert of_loss([guess_loss + WORST + 0.001], guess_loss=guess_loss) is not None
+    assert of_loss([inf]) is not None
+    assert of_loss([nan]) is None, "of models that are no numbers the run itself ends"
     assert of_loss([]) is None
+
+
+@pytest.mark.parametrize(
+    ("place", "overrides", "is_told"),
+    [
+        (QUICKSTART, (), True),
+        (EXAMPLES / "counting.yaml", (), True),
+        (EXAMPLES / "power.yaml", (), False),
+        (
+            EXAMPLES / "power.yaml",
+            ("training.task=regression", "training.task_options=null"),
+            False,
+        ),
+    ],
+    ids=["classes", "next token", "own task", "regression"],
+)
+def test_only_of_classes_a_loss_is_compared_with_guesses(place, overrides, is_told):
+    """A squared error has no such measure."""
+    row = {"device": CONSENSUS, "round": 10, "epoch": 1.0, "loss": 1e4}
+    rows = [{**row, "model_norm": 20.0, "consensus_distance": 1.0}]
+    text = divergence_warning(rows, prepare(load_scenario(place, overrides)))
+    assert (text is not None) is is_told
+    assert not is_told or "loss is 1e+04 in round 10, where equal guesses have" in str(text)

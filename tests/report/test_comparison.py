@@ -73,6 +73,15 @@ def test_a_setting_that_follows_from_another_is_shown(unlike):
     assert differing["gossip.compressor.values"] == ["fp32", "fp32", "int8"]
 
 
+def test_the_gate_that_follows_from_the_precision_is_shown(tmp_path):
+    norm, int8 = "model.norm=range_evonorm", MANY[:2]
+    runs = load_runs([train(tmp_path / "a", norm), train(tmp_path / "b", norm, *int8)])
+    assert differing_settings(runs)["model.gate"] == ["sigmoid", "hard_sigmoid"]
+    labels = [run.label for run in runs]
+    assert labels[0].startswith("precision fp32")
+    assert not any("gate" in label or "values" in label for label in labels), "they follow"
+
+
 def test_rounding_is_no_deviation():
     assert _spread([0.1 + 0.2, 0.3], str) == "0.30000000000000004 +- 0.0"
     assert _spread([1.0, 3.0], lambda value: f"{value:.2f}") == "2.00 +- 1.41"

@@ -18,6 +18,7 @@ from thorough import some
 
 import edgesim
 from edgesim.cli import app, main
+from edgesim.cli.answers import number
 from edgesim.cli.sweep import sweep_table
 from edgesim.results.columns import WALL_COLUMNS
 from edgesim.results.run_directory import RunDirectory
@@ -25,6 +26,7 @@ from edgesim.results.run_files import RunDirectoryError
 from edgesim.scenario.shipped import shipped_scenarios
 from edgesim.storage.store import Store
 from edgesim.sweeps.directory import missing_cells, write_failures
+from edgesim.sweeps.run import check_cells, read_sweep
 from edgesim.sweeps.worker import clear_start, has_begun
 
 SMALL = {
@@ -135,8 +137,22 @@ def test_rates_that_were_found_and_costs_are_shown(tmp_path):
     auto, fixed = shown.rows
     assert (auto[-5], fixed[-5]) == (f"{rate:g}", "")
     run = results.run("averaging_rate=0.2")
-    assert fixed[-4] == f"{run.summary['virtual_time_s']:.4g}"
-    assert fixed[-3] == f"{run.summary['energy_j']:.4g}"
+    assert fixed[-4] == number(run.summary["virtual_time_s"])
+    assert fixed[-3] == number(run.summary["energy_j"])
+
+
+def test_cells_that_differ_in_the_precision_are_told_what_differs_with_it(tmp_path):
+    def said(**grid):
+        planned = read_sweep("quickstart", {"grid": {"model.precision": ["fp32", "int8"], **grid}})
+        return [line for line in check_cells(planned, str(tmp_path), "s") if "model.norm" in line]
+
+    (text,) = said(seed=[1, 2])
+    assert text == (
+        "model.norm is evonorm_s0 in the cells in fp32, range_evonorm in those in int8; to "
+        "compare precisions alone, set model.norm to range_evonorm and model.gate to hard_sigmoid"
+    )
+    remedy = {"model.norm": ["range_evonorm"], "model.gate": ["hard_sigmoid"]}
+    assert said(**remedy) == []
 
 
 def test_finished_cells_are_not_run_again_and_new_ones_are(copied, swept):
@@ -217,7 +233,7 @@ def test_after_a_kill_in_the_middle_nothing_is_left_and_the_same_command_goes_on
     arguments += [word for override in words for word in ("--set", override)]
     mark = str(tmp_path)
     ends = [(CELLS[0], signal.SIGKILL, -signal.SIGKILL), (CELLS[1], signal.SIGINT, 130)]
-    for cell, number, status in some(ends, 1):
+    for cell, sent, status in some(ends, 1):
         process = subprocess.Popen(
             with_interrupts(signal.SIG_DFL, sys.executable, "-m", "edgesim", *arguments),
             cwd=tmp_path,
@@ -227,7 +243,7 @@ def test_after_a_kill_in_the_middle_nothing_is_left_and_the_same_command_goes_on
             text=True,
         )
         wait_for((place / cell / "summary.json").is_file, process, look_s=0.05)
-        process.send_signal(number)
+        process.send_signal(sent)
         output, _ = process.communicate(timeout=60)
         assert process.returncode == status, output
         assert "Traceback" not in output

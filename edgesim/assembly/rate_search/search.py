@@ -47,9 +47,8 @@ FEW_ENTRIES = 4000  # a compression of up to so many takes about the same time
 MOST_MESSAGES, LEAST_MESSAGES = 96, 16  # of a round, with few and with most entries
 # Rounds of each rate; in most cases of reference.md, section 3.7, 60 rounds tell rates apart.
 MOST_ROUNDS, LEAST_ROUNDS = 200, 60
-GROWN = (
-    2.0  # growth of the distance that is told; rates that are small, or just right, stay below 1.1
-)
+# Growth of the distance that is told; rates that are small, or just right, stay below 1.1.
+GROWN = 2.0
 COMPRESSIONS = 4000  # of each rate, if these are LEAST_ROUNDS: some tenths of a second
 
 
@@ -164,6 +163,9 @@ def find_rate(
     )
 
 
+_told: dict[str, str | None] = {}  # of what decides, so that cells of a sweep are not tried anew
+
+
 def rate_notice(studied: StudiedScenario) -> str | None:
     """What to say of a given averaging rate at which gossip alone moves devices apart.
 
@@ -177,10 +179,24 @@ def rate_notice(studied: StudiedScenario) -> str | None:
         The notice; None if devices come together, or if that is not tried.
     """
     scenario = studied.scenario
+    parts = {"fleet", "topology", "network", "gossip", "model"}
+    decides = [
+        scenario.model_dump_json(include=parts),
+        scenario.data.batch_size,
+        studied.algorithm.layout.sizes,
+    ]
+    key = str(decides)
+    if key not in _told:
+        _told[key] = _notice_of_trial(studied)
+    return _told[key]
+
+
+def _notice_of_trial(studied: StudiedScenario) -> str | None:
+    scenario = studied.scenario
     rate, compressor = averaging_rate(scenario), getattr(scenario.gossip, "compressor", None)
-    if rate is None or compressor is None:
+    if rate is None or compressor is None or scenario.fleet.num_devices < 2:
         return None
-    if isinstance(scenario.gossip.algorithm, OwnPart) or isinstance(compressor.kind, OwnPart):
+    if _is_own(scenario.gossip.algorithm) or _is_own(compressor.kind):
         return None
     if make_compressor(scenario).form(studied.algorithm.layout).is_exact:
         return None
@@ -190,13 +206,25 @@ def rate_notice(studied: StudiedScenario) -> str | None:
         return None
     with uncounted_calls():  # for a command must not load numba for a notice
         growth = trials.growth(rate)
-    if growth < GROWN:
-        return None
-    words = f"{growth:.2g}-fold" if growth < inf else f"more than {APART:g}-fold"
+        if growth < GROWN:
+            return None
+        helps = trials.growth(RATES[-1]) < GROWN
+    least = APART if growth == inf else GROWN  # not the growth itself, which the seed changes
+    remedy = "lower it, or set it to auto"
+    if not helps:
+        remedy = f"so does {RATES[-1]:g}: compress less"
+        if getattr(compressor, "biased", True) is False:
+            remedy += ", or set gossip.compressor.biased to true"
     return (
-        f"gossip.averaging_rate: {rate:g} lets devices move apart, {words} in {trials.num_rounds} "
-        "rounds of gossip without training; lower it, or set it to auto"
+        f"gossip.averaging_rate: {rate:g} lets devices move apart with {compressor.kind}, "
+        f"more than {least:g}-fold within {trials.num_rounds} rounds of gossip without training; "
+        f"{remedy}"
     )
+
+
+def _is_own(part: object) -> bool:
+    """Whether it is a part of the user's own, which need not stand such a trial."""
+    return isinstance(part, OwnPart) and not part.shipped_as
 
 
 def _trials(studied: StudiedScenario) -> Trials:
