@@ -24,6 +24,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby, pairwise
 from math import log, pi, prod, sqrt
 from pathlib import Path
@@ -278,8 +279,14 @@ class Samples:
 
 def normalised(images: Tensor) -> Tensor:
     """Bytes of shape (..., 3, H, W) as a model takes them."""
-    mean, std = (torch.tensor(each, device=images.device).view(3, 1, 1) for each in (MEAN, STD))
+    mean, std = (constant(each, images.device) for each in (MEAN, STD))
     return (images.float() / 255 - mean) / std
+
+
+@cache
+def constant(by_channel: tuple[float, ...], device: torch.device) -> Tensor:
+    """Shape (C, 1, 1); a graph can't take it from the processor's memory."""
+    return torch.tensor(by_channel, device=device).view(-1, 1, 1)
 
 
 class Training:
@@ -394,19 +401,14 @@ def train(arguments: argparse.Namespace) -> None:
         for _ in range(samples.rounds):
             step()
         if (epoch + 1) % max(1, arguments.epochs // 20) == 0:
+            losses = training.losses.view(len(fleets), DEVICES).mean(1).tolist()
+            seconds = time.perf_counter() - begin  # the processor has waited for the losses
             by_fleet = training.x.view(len(fleets), DEVICES, -1)
             averages = accuracies(models, by_fleet.mean(1), tests, answers)
             distances = (by_fleet - by_fleet.mean(1, keepdim=True)).square().sum(2).mean(1).sqrt()
-            losses = training.losses.view(len(fleets), DEVICES).mean(1)
-            for run, *values in zip(
-                runs, averages, losses.tolist(), distances.tolist(), strict=True
-            ):
+            for run, *values in zip(runs, averages, losses, distances.tolist(), strict=True):
                 run.add(epoch + 1, *values)
-            seconds = time.perf_counter() - begin
-            print(
-                f"epoch {epoch + 1}, {seconds:.0f} s: {averages}, losses {losses.tolist()}",
-                flush=True,
-            )
+            print(f"epoch {epoch + 1}, {seconds:.1f} s: {averages}", flush=True)
             write(arguments.out, runs, device)
     alone = accuracies(models, training.x, tests, answers)
     mixed = accuracies(models, training.exchange_alone(), tests, answers)
