@@ -5,6 +5,7 @@
     python benchmarks/paper_controls.py plain CIFAR     ResNet-20 with batch norms in plain torch
     python benchmarks/paper_controls.py plain CIFAR --again    the same, images through JPEG again
     python benchmarks/paper_controls.py plain CIFAR --evonorm  with EvoNorm-S0, four epochs
+    python benchmarks/paper_controls.py plain CIFAR --epochs 100    batch norms for longer than 15
 
 RUN is the folder of a run of `paper/table2a_norms` that has ended; CIFAR holds Parquet files of
 images in any format. A training takes a quarter to half an hour of a core.
@@ -20,8 +21,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import torch
+from cifar_files import MEAN, PADDING, STD, read
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
@@ -37,11 +38,9 @@ from edgesim.models.evonorm import EvoNormS0
 from edgesim.quant.layers import seed_rounding_
 from edgesim.streams import StreamPurpose, stream
 
-MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
-PADDING = 4  # pixels
 POOLED = (0.1,) * 4 + (0.01,) * 3 + (0.001,) * 2  # learning rate of each epoch
 FIRST = (0.01, 0.1, 0.1, 0.1)  # of the paper's schedule
-PLAIN = (0.1,) * 8 + (0.01,) * 4 + (0.001,) * 3
+PLAIN = (0.1, 8), (0.01, 4), (0.001, 3)  # rates, and of 15 epochs those with each
 
 
 class Run:
@@ -156,12 +155,13 @@ class Block(nn.Module):
         return y
 
 
-def train_plain(folder: Path, *, again: bool, evonorm: bool) -> None:
+def train_plain(folder: Path, *, again: bool, evonorm: bool, epochs: int) -> None:
     """ResNet-20 by SGD with the paper's settings.
 
     Batches of 128 in bfloat16 with batch norms, of 256 in fp32 with EvoNorm-S0.
     """
-    norm, size, rates = (EVONORM, 256, FIRST) if evonorm else (BATCH_NORM, 128, PLAIN)
+    plain = tuple(rate for rate, of_15 in PLAIN for _ in range(epochs * of_15 // 15))
+    norm, size, rates = (EVONORM, 256, FIRST) if evonorm else (BATCH_NORM, 128, plain)
     torch.manual_seed(3)
     (images, labels), (tests, answers) = (
         read(folder / "train.parquet"),
@@ -207,13 +207,6 @@ def train_plain(folder: Path, *, again: bool, evonorm: bool) -> None:
         )
 
 
-def read(file: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Images, NHWC, and labels of a Parquet file."""
-    table = pq.read_table(file).to_pydict()
-    decoded = [Image.open(io.BytesIO(image["bytes"])).convert("RGB") for image in table["image"]]
-    return np.stack([np.asarray(image) for image in decoded]), np.array(table["label"])
-
-
 def compressed_again(images_NHWC: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Images after one more JPEG of quality 75, whose blocks are shifted by half of one."""
     result = np.empty_like(images_NHWC)
@@ -257,11 +250,17 @@ def main() -> None:
     parser.add_argument("control", choices=["devices", "pooled", "plain"])
     parser.add_argument("folder", type=Path, help="of a run, or of CIFAR-10 in Parquet")
     parser.add_argument("--again", action="store_true", help="plain: images through JPEG again")
+    parser.add_argument("--epochs", type=int, default=15, help="plain, with batch norms")
     parser.add_argument("--evonorm", action="store_true", help="plain: instead of batch norms")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.control == "plain":
-        train_plain(arguments.folder, again=arguments.again, evonorm=arguments.evonorm)
+        train_plain(
+            arguments.folder,
+            again=arguments.again,
+            evonorm=arguments.evonorm,
+            epochs=arguments.epochs,
+        )
     elif arguments.control == "devices":
         show_devices(Run(arguments.folder))
     else:
