@@ -63,6 +63,8 @@ def name_of(scenario: Scenario) -> str:
 def draw(curves: dict[str, pd.DataFrame], folder: Path) -> None:
     """One figure of three: accuracy against time, bytes and energy."""
     mpl.rcParams["svg.hashsalt"] = "edgesim"
+    colours = mpl.colormaps["tab20"].colors  # type: ignore[attr-defined]  # of a list of colours
+    mpl.rcParams["axes.prop_cycle"] = mpl.cycler(color=colours)
     panels = (
         ("virtual_time_s", 3600.0, "virtual time, hours"),
         ("sent_bytes", 1e9, "sent by the fleet, GB"),
@@ -74,7 +76,7 @@ def draw(curves: dict[str, pd.DataFrame], folder: Path) -> None:
             style = "--" if name.startswith("int8") else "-"
             axis.plot(points[column] / unit, 100 * points["accuracy"], style, label=name)
         axis.set(xlabel=label, xscale="log")
-        axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
         axis.xaxis.set_major_formatter("{x:g}")
         axis.xaxis.set_minor_formatter(NullFormatter())
         axis.grid(alpha=0.3, which="both")
