@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import plain_choco
+import plain_resnets
 import pytest
 import torch
 from choco_forms import Gossip, Turn
-from plain_choco import BATCH, DEVICES, FLEETS, Fleet, Models, Samples, Training
+from plain_choco import BATCH, DEVICES, FLEETS, Fleet, Samples, Training
+from plain_resnets import Models
 
 from edgesim.compression.compressors import Identity, TopK
 from edgesim.data.partition import label_skew
@@ -36,7 +38,7 @@ def edgesims(norm):
 def places_of(models, module):
     """Columns of the plain matrix in edgesim's order of entries."""
     columns = models.views(torch.arange(models.num_parameters)[None].double())
-    in_its_order = [columns[name].flatten() for name, _ in plain_choco.shapes()]
+    in_its_order = [columns[name].flatten() for name, _ in plain_resnets.shapes()]
     sizes = [parameter.numel() for parameter in module.parameters()]
     assert [len(each) for each in in_its_order] == sizes
     return torch.cat(in_its_order).long()
@@ -62,7 +64,7 @@ class FixedSamples:
 @pytest.mark.parametrize("left_out", [0.0, 0.99])
 @pytest.mark.parametrize("norm", ["evonorm_s0", "range_evonorm"])
 def test_rounds_of_training_and_gossip_are_edgesims(norm, left_out):
-    plain_norm = plain_choco.NORMS["range" if norm == "range_evonorm" else "evonorm"]
+    plain_norm = plain_resnets.NORMS["range" if norm == "range_evonorm" else "evonorm"]
     models, rounds = Models(plain_norm), 3
     start = models.initial(torch.Generator().manual_seed(4))
     start += 0.1 * torch.randn(start.shape, generator=torch.Generator().manual_seed(5))
@@ -97,7 +99,7 @@ def test_rounds_of_training_and_gossip_are_edgesims(norm, left_out):
 
 
 def test_one_node_is_a_step_with_all_batches():
-    models = Models(plain_choco.evonorm_s0)
+    models = Models(plain_resnets.evonorm_s0)
     start = models.initial(torch.Generator().manual_seed(4))
     samples = FixedSamples(1)
     training = Training(models, [FLEETS["one-node"]], samples, start)
