@@ -36,7 +36,8 @@ from thorough import THOROUGH
 
 from edgesim.cli.answers import result_table
 from edgesim.fleet.on_ray import own_ray
-from edgesim.fleet.on_ray.workers import folder_of_session
+from edgesim.fleet.on_ray.placement import FleetError
+from edgesim.fleet.on_ray.workers import Workers, folder_of_session
 from edgesim.fleet.run import resume_run
 
 NAMES = ["gateway", "attic", "cellar", "barn"]
@@ -278,3 +279,29 @@ def test_a_token_is_drawn_unless_the_user_has_chosen_one(
             assert len(path.read_text()) == 64
             assert os.environ["RAY_AUTH_TOKEN_PATH"] == str(path)
     assert {name: os.environ[name] for name in names if name in os.environ} == variables
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (
+            # As Ray 2.60 raises it where its processes take more than 30 s.
+            Exception("The current node timed out during startup. This could happen because ..."),
+            "node timed out during startup\ntry again when the machine is less busy, or run",
+        ),
+        (RuntimeError("\nno space left"), "no space left\nrun without Ray: --inline"),
+    ],
+)
+def test_a_ray_that_does_not_start_is_no_internal_error(
+    error: Exception, remedy: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("edgesim.fleet.on_ray.own_ray.ray.init", fail)
+    workers = Workers(tmp_path, None)
+    with (
+        pytest.raises(FleetError, match=remedy),
+        own_ray.own_ray(dashboard=False, console=Console(file=io.StringIO()), workers=workers),
+    ):
+        pass

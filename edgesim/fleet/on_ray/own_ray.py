@@ -120,10 +120,19 @@ def _start(folder: Path, python: Path | None, *, dashboard: bool) -> str | None:
                 _node_ip_address=_LOOPBACK,
                 _temp_dir=str(folder / "r"),  # Ray opens it to all: its parent is private
             )
-    except RAY_FAILURES as error:
-        raise FleetError(f"Ray can't be started on this machine: {first_line(error)}") from error
+    except Exception as error:  # Ray raises this very class where its processes start too slowly
+        raise FleetError(_not_started(error)) from error
     url: str | None = context.dashboard_url
     return url
+
+
+def _not_started(error: Exception) -> str:
+    """Why Ray can't be started, and what to do."""
+    reason = first_line(error).partition(". ")[0].rstrip(".")
+    remedy = "run without Ray: --inline"
+    if "timed out" in reason:
+        remedy = f"try again when the machine is less busy, or {remedy}"
+    return f"Ray can't be started on this machine: {reason}\n{remedy}"
 
 
 @contextmanager
