@@ -38,7 +38,7 @@ class Dealt(NamedTuple):
 
 
 def deal(scenario: Scenario, dataset: Dataset | ArrayDataset) -> Dealt:
-    """Deal the samples of a dataset to the devices.
+    """Deal the samples of a dataset to the devices, which have the order of their numbers.
 
     A partition is called with its options, and with those of these arguments that it names:
 
@@ -49,6 +49,7 @@ def deal(scenario: Scenario, dataset: Dataset | ArrayDataset) -> Dealt:
         test_column_of: gives a column of the test samples by its name.
         num_samples: of the dataset that are used.
         num_devices: of the fleet.
+        device_names: by number; empty if devices have only numbers.
         rng: a generator of the scenario's seed.
         seed: of the scenario.
 
@@ -72,6 +73,7 @@ def deal(scenario: Scenario, dataset: Dataset | ArrayDataset) -> Dealt:
         "test_column_of": lambda: lambda name: owner_column(scenario.data, dataset, name, "test"),
         "num_samples": lambda: len(chosen),
         "num_devices": lambda: scenario.fleet.num_devices,
+        "device_names": lambda: scenario.fleet.names,
         "rng": lambda: rng,
         "seed": lambda: scenario.seed,
     }
@@ -115,8 +117,10 @@ def _held_out(
         return natural.held_out_by_owner(owners, indices, test_owners)
     if section.test_path is None:
         return []
-    devices = scenario.fleet.num_devices
-    return natural.held_out_by_file(section.test_path, len(dataset.test), devices)
+    fleet = scenario.fleet
+    return natural.held_out_by_file(
+        section.test_path, len(dataset.test), fleet.num_devices, fleet.names
+    )
 
 
 def _at_most(most: int | None, parts: list[NDArray[np.int64]]) -> tuple[NDArray[np.int64], ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,33 +13,61 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from edgesim.data.errors import PartitionError
+from edgesim.errors import device_label, did_you_mean
 
 Shards = list[NDArray[np.int64]]
 _COLUMN = "data.partition.column"
 
 
-def by_owner(column_of: Callable[[str], NDArray[Any]], column: str, num_devices: int) -> Shards:
+def by_owner(
+    column_of: Callable[[str], NDArray[Any]],
+    column: str,
+    num_devices: int,
+    device_names: Sequence[str] = (),
+) -> Shards:
     """Each device has the samples of its owner: of a person, a place, a sensor.
 
-    Owners are sorted and dealt in turn: owner k, from 0, to device k modulo the number of devices.
+    Where owners have the names of devices, each device gets its own. Otherwise owners are sorted
+    and dealt in turn: owner k, from 0, to device k modulo the number of devices.
 
     Args:
         column_of: gives a column of the dataset, shape (N,): text, numbers or times.
         column: name of that with the owner of each sample.
         num_devices: at most as many as there are owners.
+        device_names: by number; empty if devices have only numbers.
 
     Raises:
-        PartitionError: there are fewer owners than devices, or a sample has no owner.
+        PartitionError: there are fewer owners than devices, a sample has no owner, or some owners
+            have the name of a device and others have not.
     """
     owners = column_of(column)
     _check_owners(owners, "training")
     names, place = np.unique(owners, return_inverse=True)
+    number_of = {name: number for number, name in enumerate(device_names)}
+    if any(str(name) in number_of for name in names):
+        _check_names(number_of, [str(name) for name in names])
+        numbers = np.array([number_of[str(name)] for name in names])
+        return [np.flatnonzero(numbers[place.reshape(-1)] == n) for n in range(num_devices)]
     if len(names) < num_devices:
         raise PartitionError(
             f"fleet.devices is {num_devices}, but {_COLUMN} has only {len(names)} owners; lower it"
         )
     device = place.reshape(-1) % num_devices
     return [np.flatnonzero(device == number) for number in range(num_devices)]
+
+
+def _check_names(devices: Iterable[str], owners: Iterable[str]) -> None:
+    """Refuse a device without samples, and an owner that is no device."""
+    if missing := next(iter(sorted(set(devices) - set(owners))), None):
+        raise PartitionError(
+            f"{_COLUMN}: other devices have the names of owners, but no sample is of {missing!r}; "
+            "give it samples, or name devices otherwise than owners to deal owners in turn"
+        )
+    if surplus := next(iter(sorted(set(owners) - set(devices))), None):
+        raise PartitionError(
+            f"{_COLUMN}: other owners have the names of devices, but no device is named "
+            f"{surplus!r}; add it, or leave its samples out"
+        )
 
 
 def held_out_by_owner(
@@ -92,39 +120,58 @@ def _kind_of(owners: NDArray[Any]) -> str:
     return kinds.get(owners.dtype.kind, "numbers")
 
 
-def by_file(path: str, num_samples: int, num_devices: int, test_path: str | None = None) -> Shards:
+def by_file(
+    path: str,
+    num_samples: int,
+    num_devices: int,
+    test_path: str | None = None,
+    device_names: Sequence[str] = (),
+) -> Shards:
     """A file says which device has which sample; the order of its rows does not matter.
 
     Args:
-        path: CSV or Parquet file with the columns sample and device, numbers from 0.
+        path: CSV or Parquet file with the columns sample, a number from 0, and device, its name, or
+            where devices have none a number from 0.
         num_samples: of the training split.
         num_devices: of the fleet.
         test_path: a file like it for test samples: those that are a device's own.
+        device_names: by number; empty if devices have only numbers.
 
     Raises:
         PartitionError: the file can't be read, names what is not there, gives a sample to two
             devices, or leaves a device without samples.
     """
     del test_path  # test samples are dealt by `held_out_by_file`
-    return _by_file("path", path, num_samples, num_devices, may_lack=False)
+    return _by_file("path", path, num_samples, num_devices, device_names, may_lack=False)
 
 
-def held_out_by_file(test_path: str, num_samples: int, num_devices: int) -> Shards:
+def held_out_by_file(
+    test_path: str, num_samples: int, num_devices: int, device_names: Sequence[str] = ()
+) -> Shards:
     """Give each device the test samples that a file says; a device may have none.
 
     Args:
-        test_path: CSV or Parquet file with the columns sample and device, numbers from 0.
+        test_path: CSV or Parquet file with columns as in `by_file`.
         num_samples: of the test split.
         num_devices: of the fleet.
+        device_names: by number; empty if devices have only numbers.
 
     Raises:
         PartitionError: the file can't be read, names what is not there, or gives a sample to two
             devices.
     """
-    return _by_file("test_path", test_path, num_samples, num_devices, may_lack=True)
+    return _by_file("test_path", test_path, num_samples, num_devices, device_names, may_lack=True)
 
 
-def _by_file(key: str, path: str, num_samples: int, num_devices: int, *, may_lack: bool) -> Shards:
+def _by_file(
+    key: str,
+    path: str,
+    num_samples: int,
+    num_devices: int,
+    device_names: Sequence[str],
+    *,
+    may_lack: bool,
+) -> Shards:
     """Read which device has which sample."""
     where = f"data.partition.{key}: {path}"
     try:
@@ -132,10 +179,11 @@ def _by_file(key: str, path: str, num_samples: int, num_devices: int, *, may_lac
         table = pq.read_table(path) if is_parquet else pa_csv.read_csv(path)
     except (OSError, pa.ArrowException) as error:
         raise PartitionError(f"{where} can't be read: {error}") from error
-    samples, devices = (
-        _numbers(where, table, name, end)
-        for name, end in (("sample", num_samples), ("device", num_devices))
-    )
+    samples = _numbers(where, table, "sample", num_samples)
+    if device_names:
+        devices = _named(where, table, device_names)
+    else:
+        devices = _numbers(where, table, "device", num_devices)
     numbers, counts = np.unique(samples, return_counts=True)
     if len(numbers) < len(samples):
         twice = numbers[counts > 1][0]
@@ -143,16 +191,32 @@ def _by_file(key: str, path: str, num_samples: int, num_devices: int, *, may_lac
     shards = [np.sort(samples[devices == number]) for number in range(num_devices)]
     for number, shard in enumerate(shards):
         if not len(shard) and not may_lack:
-            raise PartitionError(f"{where} gives device {number} no sample; give it at least one")
+            label = device_label(number, device_names)
+            raise PartitionError(f"{where} gives {label} no sample; give it at least one")
     return shards
+
+
+def _column(where: str, table: pa.Table, name: str) -> pa.ChunkedArray:
+    if name not in table.column_names:
+        there = ", ".join(table.column_names)
+        raise PartitionError(f"{where} has the columns {there}; it must have sample and device")
+    return table[name]
+
+
+def _named(where: str, table: pa.Table, names: Sequence[str]) -> NDArray[np.int64]:
+    """Numbers of the devices whose names a column holds."""
+    column = _column(where, table, "device").to_pylist()
+    number_of = {name: number for number, name in enumerate(names)}
+    for name in column:
+        if str(name) not in number_of:
+            remedy = did_you_mean(str(name), names, f"their names are {', '.join(names[:5])}, ...")
+            raise PartitionError(f"{where}: no device is named {str(name)!r}; {remedy}")
+    return np.array([number_of[str(name)] for name in column], np.int64)
 
 
 def _numbers(where: str, table: pa.Table, name: str, end: int) -> NDArray[np.int64]:
     """A column of numbers from 0 to end - 1."""
-    if name not in table.column_names:
-        there = ", ".join(table.column_names)
-        raise PartitionError(f"{where} has the columns {there}; it must have sample and device")
-    column = table[name]
+    column = _column(where, table, name)
     if not pa.types.is_integer(column.type) or column.null_count:
         raise PartitionError(f"{where}: {name} must hold a whole number in each row")
     numbers = column.to_numpy()  # maybe unsigned, and then larger than int64 can hold

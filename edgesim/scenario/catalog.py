@@ -225,6 +225,7 @@ PARTITIONS = Catalog(
             "test_column_of",
             "num_samples",
             "num_devices",
+            "device_names",
             "rng",
             "seed",
         }

@@ -61,8 +61,8 @@ class OwnerPartition(Section):
     kind: Literal["by_owner"]
     column: Annotated[str, Field(min_length=1)] = Field(
         description=(
-            "column of the dataset with the owner of each sample; owners, sorted, are dealt "
-            "to the devices in turn"
+            "column of the dataset with the owner of each sample; a device has the samples of the "
+            "owner of its name; owners with other names, sorted, are dealt to the devices in turn"
         )
     )
 
@@ -72,8 +72,8 @@ class FilePartition(Section):
 
     kind: Literal["file"]
     path: PathText = Field(
-        description="CSV or Parquet file with the columns sample and device, numbers from 0; "
-        "samples that it does not name are not used"
+        description="CSV or Parquet file with the columns sample, a number from 0, and device, its "
+        "name, or where devices have none a number from 0; other samples are not used"
     )
     test_path: PathText | None = Field(
         default=None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import date
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +18,9 @@ from edgesim.data.errors import PartitionError
 from edgesim.data.natural import by_file, held_out_by_file, held_out_by_owner
 
 
-def by_owner(owners, num_devices):
+def by_owner(owners, num_devices, names=()):
     """The partition, of a dataset with one column."""
-    return natural.by_owner({"user": owners}.__getitem__, "user", num_devices)
+    return natural.by_owner({"user": owners}.__getitem__, "user", num_devices, names)
 
 
 COLUMNS = {
@@ -48,6 +49,34 @@ def test_test_samples_go_to_the_device_of_their_owner(owners):
         [2],
         [1, 3],
     ]
+
+
+@pytest.mark.parametrize("owners", COLUMNS.values(), ids=COLUMNS)
+def test_a_device_gets_the_samples_of_its_name(owners):
+    """In whatever order devices are: numbers go by the scenario or by the file of a graph."""
+    by_name = {str(owner): list(np.flatnonzero(owners == owner)) for owner in owners}
+    for names in permutations(by_name):
+        assert [list(shard) for shard in by_owner(owners, 3, names)] == [by_name[n] for n in names]
+
+
+def test_names_that_no_owner_has_leave_the_order_of_owners():
+    assert [list(part) for part in by_owner(COLUMNS["text"], 3, ["z", "y", "x"])] == [
+        [1],
+        [0, 2],
+        [3],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["c", "b", "x"], "have the names of owners, but no sample is of 'x'; give it samples"),
+        (["c", "b"], "have the names of devices, but no device is named 'a'; add it"),
+    ],
+)
+def test_names_of_some_owners_are_refused(names, said):
+    with pytest.raises(PartitionError, match=said):
+        by_owner(COLUMNS["text"], len(names), names)
 
 
 NAN, NOT_A_TIME = float("nan"), np.datetime64("nat")
@@ -111,6 +140,21 @@ def test_a_file_of_either_format_says_who_has_which_sample(tmp_path, name, kind)
         by_file(str(path), 9, 3)
     shards = held_out_by_file(str(path), 9, 3)
     assert [list(shard) for shard in shards] == [[3], [0, 8], []]
+
+
+def test_a_file_goes_by_names_where_devices_have_them(tmp_path):
+    columns = {"device": pa.array(["mast", "barn", "mast"]), "sample": pa.array([8, 3, 0])}
+    path = str(write(tmp_path / "shards.csv", **columns))
+    for names, shards in (("barn", "mast"), [[3], [0, 8]]), (("mast", "barn"), [[0, 8], [3]]):
+        assert [list(shard) for shard in by_file(path, 9, 2, device_names=names)] == shards
+        assert [list(shard) for shard in held_out_by_file(path, 9, 2, names)] == shards
+    with pytest.raises(PartitionError, match=r"no device is named 'mast'; did you mean mass\?"):
+        by_file(path, 9, 2, device_names=("barn", "mass"))
+    with pytest.raises(PartitionError, match=r"gives device 2 \(dock\) no sample"):
+        by_file(path, 9, 3, device_names=("barn", "mast", "dock"))
+    numbered = str(write(tmp_path / "n.csv", device=pa.array([0, 1]), sample=pa.array([8, 3])))
+    with pytest.raises(PartitionError, match="no device is named '0'"):
+        by_file(numbered, 9, 2, device_names=("barn", "mast"))
 
 
 @pytest.mark.parametrize(

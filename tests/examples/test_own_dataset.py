@@ -66,6 +66,23 @@ def test_more_owners_than_devices_are_dealt_in_turn():
     assert names == [["sensor-0", "sensor-4"], ["sensor-1", "sensor-5"], ["sensor-2"], ["sensor-3"]]
 
 
+@pytest.mark.parametrize("topology", ["ring", "file"])
+def test_named_devices_have_the_samples_of_their_names(topology, tmp_path):
+    """A ring numbers them as the scenario does; a graph's file, by its names in order."""
+    names = [f"sensor-{number}" for number in (3, 0, 5, 1, 4, 2)]
+    devices = f"fleet.devices=[{{profile: raspberry-pi-4b, names: [{', '.join(names)}]}}]"
+    links = tmp_path / "links.csv"
+    after = names[1:] + names[:1]
+    links.write_text("".join(f"{a},{b}\n" for a, b in zip(names, after, strict=True)))
+    path = f", path: {links}" if topology == "file" else ""
+    found = prepared(devices, f"topology={{kind: {topology}{path}}}")
+    numbered = found.scenario.fleet.names
+    assert numbered == tuple(sorted(names) if topology == "file" else names)
+    owners = found.dataset.columns["sensor"]
+    for name, indices in zip(numbered, found.indices, strict=True):
+        assert set(owners[indices]) == {name}
+
+
 def test_a_file_says_who_has_which_sample(tmp_path):
     path = tmp_path / "shards.csv"
     rows = [(sample, sample % 3) for sample in range(0, 60, 2)]
