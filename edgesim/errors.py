@@ -11,6 +11,9 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 MOST_GUESSES = 3
+MEND_OWN_CODE = (
+    "mend your code and start the run anew: a run goes on only with the code that it began with"
+)
 
 
 class EdgesimError(Exception):

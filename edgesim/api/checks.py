@@ -100,7 +100,7 @@ def check(scenario: Scenario, name: str, *, reads_images: bool, tries_rate: bool
         shortage = check_memory(scenario, shape, prepared.schedule)
         studied = studied_scenario(prepared.scenario, shape, prepared.schedule)
         check_batteries(studied)
-        said = notices(studied, prepared.training.num_rounds)
+        said = [*prepared.notices, *notices(studied, prepared.training.num_rounds)]
         if tries_rate and prepared.found_rate is None and (of_rate := rate_notice(studied)):
             said.append(of_rate)
         if reads_images:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from edgesim.errors import EdgesimError, OwnCodeError, RunStoppedError
+from edgesim.errors import MEND_OWN_CODE, EdgesimError, OwnCodeError, RunStoppedError
 
 MOST_CHARACTERS = 500  # of an error's own text
 
@@ -92,11 +92,8 @@ def own_code_error(error: BaseException, doing: str) -> OwnCodeError | None:
     if not frames:
         return None
     key, function = _key_and_function(frames)
-    remedy = (
-        "mend your code and start the run anew: a run goes on only with the code that it began with"
-    )
     when = f" {doing}" if doing else ""
-    shown = OwnCodeError(f"{key}: {function}{when} {failure(error)}\n{remedy}")
+    shown = OwnCodeError(f"{key}: {function}{when} {failure(error)}\n{MEND_OWN_CODE}")
     with_frames(shown, error)
     return shown
 

@@ -75,7 +75,7 @@ def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = T
     _check_augmentation(scenario, dataset)
     model, batch = _check_model(scenario, dataset), example_batch(dataset)
     num_epochs = ceil(training.num_rounds / training.rounds_per_epoch)
-    rehearse(scenario, schedule, model, batch, num_epochs)
+    notices = rehearse(scenario, schedule, model, batch, num_epochs)
     check_length(scenario, schedule, training.num_rounds)
     if not goes_on:
         _check_leaves(scenario.fleet, schedule, training.num_rounds)
@@ -91,6 +91,7 @@ def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = T
         found_rate,
         own_tests,
         files_digest_of(model),
+        notices,
     )
     if reads_images:
         prepared.read_images()

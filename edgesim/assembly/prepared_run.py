@@ -34,7 +34,8 @@ class PreparedRun:
     Only images in use are read, when they are needed. The averaging rate is a number; if the file
     has `auto`, `found_rate` says how it was found. `held_out` has the positions of each device's
     own test samples; it is empty if no device has any. `files_digest` is that of the files that the
-    model was read from; empty if there are none.
+    model was read from; empty if there are none. `notices` say what parts of one's own did when
+    they were tried, if it is allowed and easily overlooked.
     """
 
     scenario: Scenario
@@ -46,6 +47,7 @@ class PreparedRun:
     found_rate: FoundRate | None = None
     held_out: tuple[NDArray[np.int64], ...] = ()
     files_digest: str = ""
+    notices: tuple[str, ...] = ()
 
     @cached_property
     def data(self) -> DataSpec:

@@ -21,7 +21,15 @@ from edgesim.device.succession import (
     inherited_sequences,
 )
 from edgesim.device.trainer import DivergedError, Trainer
-from edgesim.gossip.algorithm import Algorithm, OutEdge, Place, Share, finite_shares_
+from edgesim.errors import MEND_OWN_CODE, OwnCodeError
+from edgesim.gossip.algorithm import (
+    Algorithm,
+    OutEdge,
+    Place,
+    Share,
+    WrongSharesError,
+    checked_shares_,
+)
 from edgesim.gossip.optional_members import for_device, is_idle_without_edges, starting_state
 from edgesim.hardware.meter import Meter
 from edgesim.hardware.work import Work
@@ -151,6 +159,7 @@ class Participant:
 
         Raises:
             DivergedError: a value to be sent is not finite.
+            OwnCodeError: an algorithm of one's own does not send one share for each edge.
         """
         if not edges and is_idle_without_edges(self.algorithm):
             return []
@@ -160,9 +169,12 @@ class Participant:
         ]
         rng = stream(self.seed, StreamPurpose.COMPRESS, self._streams_of, round_index)
         try:
-            shares = finite_shares_(self.algorithm, self.gossip_state, out_edges, rng)
+            shares = checked_shares_(self.algorithm, self.gossip_state, out_edges, rng)
         except NonFiniteEntryError as error:
             raise DivergedError.of(self.trainer.label, self.round_index, str(error)) from error
+        except WrongSharesError as error:
+            where = f"{self.trainer.label} in round {self.round_index}"
+            raise OwnCodeError(f"gossip.algorithm: on {where} {error}\n{MEND_OWN_CODE}") from error
         return [
             self.outbox.write(
                 (own if share.address is None else share.address, share.peer),

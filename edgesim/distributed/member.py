@@ -19,7 +19,14 @@ from edgesim.device.mail import Outbox
 from edgesim.distributed.errors import GossipError
 from edgesim.distributed.peers import Peers
 from edgesim.distributed.rules import Rules
-from edgesim.gossip.algorithm import GossipState, OutEdge, Place, Share, finite_shares_
+from edgesim.gossip.algorithm import (
+    GossipState,
+    OutEdge,
+    Place,
+    Share,
+    WrongSharesError,
+    checked_shares_,
+)
 from edgesim.gossip.optional_members import longest_message, starting_state
 from edgesim.storage.state_tree import Arrays, pack, restore_, unpack
 from edgesim.streams import StreamPurpose, stream
@@ -77,9 +84,11 @@ class Member:
         rng = stream(scenario.seed, StreamPurpose.COMPRESS, streams_of(scenario, rank), r)
         edges = [OutEdge(receiver, weight) for receiver, weight in schedule.out_edges(rank, r)]
         try:
-            shares = finite_shares_(algorithm, self.state, edges, rng)
+            shares = checked_shares_(algorithm, self.state, edges, rng)
         except NonFiniteEntryError as error:
             raise diverged(rank, r, str(error)) from error
+        except WrongSharesError as error:
+            raise GossipError(f"gossip.algorithm: on rank {rank} in round {r} {error}") from error
         messages = {share.peer: self._encoded(share) for share in shares}
         senders = schedule.in_neighbors(rank, r)
         arrived = self._peers.exchange(

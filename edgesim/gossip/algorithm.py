@@ -14,8 +14,10 @@ in flight included.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -24,6 +26,7 @@ from torch import Tensor
 from edgesim.compression.compressors import Compressor
 from edgesim.compression.errors import NonFiniteEntryError
 from edgesim.compression.payload import Payload
+from edgesim.errors import EdgesimError
 from edgesim.hardware.work import Work
 from edgesim.learning.parameters import ParameterLayout
 
@@ -223,7 +226,8 @@ class Algorithm(Hashable, Protocol[State]):
     ) -> list[Share]:
         """Subtract the mass that leaves on the active out-edges; return a share for each edge.
 
-        Called after the local step, when state.x is x~. Changes `state` in place.
+        Called after the local step, when state.x is x~. Changes `state` in place. The order of
+        shares is free.
         """
         ...
 
@@ -236,7 +240,11 @@ Form: TypeAlias = Callable[..., Algorithm[Any]]
 """Makes an algorithm of `compressor`, `layout`, `averaging_rate` if it has one, and options."""
 
 
-def finite_shares_(
+class WrongSharesError(EdgesimError):
+    """An algorithm does not send one share, of finite weights, on each edge that it is given."""
+
+
+def checked_shares_(
     algorithm: Algorithm[State],
     state: State,
     out_edges: Sequence[OutEdge],
@@ -245,9 +253,41 @@ def finite_shares_(
     """Shares that an algorithm sends, as `Algorithm.send_` makes them.
 
     Raises:
-        NonFiniteEntryError: a value to be sent is not finite: the training has diverged.
+        NonFiniteEntryError, WrongSharesError: see `check_shares`.
     """
     shares = algorithm.send_(state, out_edges, rng)
-    if not all(np.isfinite(share.payload.values).all() for share in shares):
-        raise NonFiniteEntryError("a value to be sent is not finite")
+    check_shares(shares, out_edges)
     return shares
+
+
+def check_shares(shares: Sequence[Share], out_edges: Sequence[OutEdge]) -> None:
+    """Check that what an algorithm gives can be sent.
+
+    A receiver waits for each message that the graph says it gets. One that is never sent would
+    hold up the fleet for ever.
+
+    Raises:
+        NonFiniteEntryError: a value to be sent is not finite: the training has diverged.
+        WrongSharesError: there is not one share for each edge, or its weights are not finite.
+    """
+    due = [(edge.receiver, edge.address) for edge in out_edges]
+    made = [(share.peer, share.address) for share in shares]
+    if made != due and Counter(made) != Counter(due):
+        raise WrongSharesError(
+            f"send_ gives shares for {_named(made)}, but its out-edges are to {_named(due)}; one "
+            "Share is due for each edge, with its receiver and address"
+        )
+    for share in shares:
+        if not (isfinite(share.weight) and isfinite(share.push_weight) and share.push_weight >= 0):
+            raise WrongSharesError(
+                f"send_ gives a share for device {share.peer} with weight {share.weight} and push "
+                f"weight {share.push_weight}; must be finite, and a push weight not negative"
+            )
+        if not np.isfinite(share.payload.values).all():
+            raise NonFiniteEntryError("a value to be sent is not finite")
+
+
+def _named(edges: Sequence[OwnEdge]) -> str:
+    """Edges, in a message."""
+    names = [f"{peer}" if own is None else f"{peer} for {own}" for peer, own in edges]
+    return f"devices {', '.join(names)}" if names else "no device"

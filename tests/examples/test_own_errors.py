@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 import sys
@@ -40,7 +41,15 @@ NO_ROUNDS = [
     (ALGORITHM, "return send *", "return 0 * send.macs *", "work fails at {file}:56: TypeError"),
     (ALGORITHM, "fade: float", "fade: float = 1\n    more: object = ([],)", "can't be hashed"),
     (ALGORITHM, "return [Share(", "return [None and Share(", "must be a list of Share, one for"),
-    (ALGORITHM, "Share(edge.receiver,", "Share(7,", "to device 1, send_ gives shares for [7]"),
+    (ALGORITHM, "Share(edge.receiver,", "Share(7,", "for devices 7, but its out-edges are to devi"),
+    (ALGORITHM, "edge.weight, u, c", "edge.weight, -u, c", "push weight -1.0; must be finite, and"),
+    (ALGORITHM, "state.u -= leaving * u", "pass", "the sum of u over devices from 2 to 2.2; absor"),
+    (
+        ALGORITHM,
+        "state.u += arriving",
+        "state.u -= arriving",
+        "sum of u over devices from 2 to 1.6",
+    ),
     (ALGORITHM, "for share in received:", "x = 1", "fails at {file}:47: IndentationError"),
     (
         ALGORITHM,
@@ -237,6 +246,52 @@ def test_in_an_evaluation(tmp_path):
     first = str(caught.value).splitlines()[0]
     assert first.startswith("training.task: Huber.sums in the evaluation of the averaged model aft")
     assert f"fails at {file}:32: ZeroDivisionError: integer division or modulo by z" in first
+
+
+FEWER = {"edge.address) for edge in out_edges]": "edge.address) for edge in out_edges[1:]]"}
+
+
+def test_messages_that_an_algorithm_does_not_send_are_found_before_a_run(tmp_path):
+    """Their receivers would wait for them until the run stalls."""
+    path, _ = broken(tmp_path, ALGORITHM, FEWER)
+    with pytest.raises(EdgesimError) as caught:
+        prepare(load_scenario(path, ["topology={kind: ring}"]))
+    assert str(caught.value) == (
+        "gossip.algorithm: send_ gives shares for devices 2, but its out-edges are to devices 1, "
+        "2; one Share is due for each edge, with its receiver and address"
+    )
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("inline", [True, False])
+def test_and_in_a_run(tmp_path, inline, started_ray):
+    changes = {
+        "delta: torch.Tensor": "delta: torch.Tensor\n    rounds: int = 0",
+        "        if not out_edges:": "        state.rounds += 1\n        if not out_edges:",
+        "edge.address) for edge in out_edges]": (
+            "edge.address) for edge in out_edges[state.rounds // 4 :]]"
+        ),
+    }
+    path, _ = broken(tmp_path, ALGORITHM, changes)
+    with pytest.raises(OwnCodeError) as caught:
+        train(path, tmp_path / "run", *ROUNDS, "topology={kind: ring}", inline=inline)
+    first, second = str(caught.value).splitlines()
+    assert re.match(
+        r"gossip.algorithm: on device \d in round 3 send_ gives shares for devices \d, but its "
+        r"out-edges are to devices \d, \d; one Share is due for each edge",
+        first,
+    )
+    assert second.startswith("mend your code and start the run anew")
+
+
+def test_an_exchange_that_moves_the_average_is_told_of(tmp_path):
+    path, _ = broken(
+        tmp_path, ALGORITHM, {"state.x, scale=-leaving": "state.x, scale=-0.9 * leaving"}
+    )
+    (notice,) = prepare(load_scenario(path)).notices
+    assert "one exchange changes the sum of x over devices by 0.0" in notice
+    assert "unless that is meant, absorb_ must add at the receiver what send_ takes" in notice
+    assert notice in check(load_scenario(path), "s", reads_images=False).notices
 
 
 ONCE = "ROUNDS = []\n\n@dataclass(frozen=True, kw_only=True)"

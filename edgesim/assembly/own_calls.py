@@ -1,0 +1,78 @@
+"""Calls of one's own code before a run: errors are said with their place, results are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import is_dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from edgesim.assembly.own_errors import failure, with_frames
+from edgesim.data.errors import DataError
+from edgesim.errors import EdgesimError, ScenarioError
+from edgesim.scenario.own_parts import OwnPart
+from edgesim.storage.state_tree import Arrays, pack, restore_
+
+
+def is_own(named: object) -> bool:
+    """Whether a part is one's own, and none of the catalog."""
+    return isinstance(named, OwnPart) and not named.shipped_as
+
+
+def new_rng() -> np.random.Generator:
+    """A generator that gives the same numbers each time."""
+    return np.random.default_rng(0)
+
+
+def check_hash(key: str, part: object) -> None:
+    """Refuse a part without a hash, by which what was worked out of it is kept."""
+    try:
+        hash(part)
+    except TypeError as error:
+        raise ScenarioError(
+            f"{key}: {type(part).__name__} can't be hashed ({error}); make it a dataclass with "
+            "frozen=True, whose fields can be hashed: tuples instead of lists"
+        ) from error
+
+
+def called(key: str, name: str, method: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
+    """What a method gives; its errors are said with their place."""
+    try:
+        return method(*arguments)
+    except DataError:
+        raise
+    except EdgesimError as error:
+        raise with_frames(ScenarioError(f"{key}: {name} refuses: {error}"), error) from error
+    except Exception as error:
+        raise with_frames(ScenarioError(f"{key}: {name} {failure(error)}"), error) from error
+
+
+def expect(key: str, said: str, found: object, kind: type) -> None:
+    """Refuse what is of another type."""
+    if not isinstance(found, kind):
+        raise ScenarioError(f"{key}: {said} gives {shown(found)}; must be a {kind.__name__}")
+
+
+def shown(value: object) -> str:
+    """What a value is, shortly."""
+    if isinstance(value, Tensor):
+        return f"a tensor of {value.dtype} and shape {tuple(value.shape)}"
+    if value is None or isinstance(value, bool | int | float | str):
+        return repr(value)
+    return f"an object of type {type(value).__name__}"
+
+
+def check_kept(key: str, state: object) -> None:
+    """Refuse a state that can't be written to a checkpoint and read back."""
+    arrays: Arrays = {}
+    try:
+        if not is_dataclass(state):
+            raise TypeError(f"it is {shown(state)}")  # noqa: TRY301 (one message for all reasons)
+        restore_(state, pack(state, arrays, "state"), arrays)
+    except Exception as error:
+        raise ScenarioError(
+            f"{key}: its state can't be kept in a checkpoint: {error}; it is a dataclass of "
+            "tensors, numbers, text, and dicts, tuples and lists of these"
+        ) from error
