@@ -17,6 +17,7 @@ from edgesim.assembly.build import Compute
 from edgesim.assembly.own_errors import own_code
 from edgesim.assembly.preparation import prepare
 from edgesim.assembly.prepared_run import PreparedRun
+from edgesim.device.trainer import DivergedError
 from edgesim.errors import EdgesimError, OwnCodeError
 from edgesim.fleet.arithmetic import choose_arithmetic, prepare_arithmetic
 from edgesim.fleet.conduct import Fleet, conduct, run_to_its_end
@@ -288,6 +289,7 @@ class _Run:
         """Run the fleet to its end; if it fails, say how it goes on, and join what is recorded."""
         if recover:
             monitor.go_on()
+            say(self.console, f"going on from {self._starting_rounds()}")
         has_started = False
         try:
             with self._fleet(monitor, recover=recover) as fleet:
@@ -303,7 +305,7 @@ class _Run:
         except BaseException as error:
             monitor.close()
             if has_started:
-                can_go_on = not isinstance(error, OwnCodeError)
+                can_go_on = not isinstance(error, OwnCodeError | DivergedError)
                 self._tell_how_to_resume(monitor.rounds_done, can_go_on=can_go_on)
             raise
 
@@ -327,7 +329,7 @@ class _Run:
     def _tell_how_to_resume(self, rounds_done: int | None, *, can_go_on: bool) -> None:
         """Join what is recorded, and say what to do, if the run's folder is still there.
 
-        A run that one's own code has stopped would stop there again.
+        A run that one's own code has stopped, or that has diverged, would stop there again.
         """
         place = self.directory.place
         said = "stopped" if rounds_done is None else f"stopped after round {rounds_done}"
@@ -337,11 +339,22 @@ class _Run:
                 return
             if can_go_on:
                 say(self.console, f"{said}; go on with: edgesim resume {place}")
+                say(self.console, f"it goes on from {self._starting_rounds()}")
             else:
                 say(self.console, f"{said}; all rounds until then are kept: {place}")
             self.directory.merge_rounds(self.prepared.scenario.fleet.names, keep_parts=True)
         except EdgesimError as error:
             _log.warning("what was recorded is kept in parts: %s", error)
+
+    def _starting_rounds(self) -> str:
+        """The rounds from which devices go on: those of their newest checkpoints."""
+        newest = self.directory.newest_checkpoints(self.prepared.scenario.fleet.num_devices)
+        first, last = min(newest), max(newest)
+        if last == 0:
+            return "round 0: no checkpoint is written yet; recovery.checkpoint_every_s says when"
+        if first == last:
+            return f"round {first}, that of the last checkpoints"
+        return f"rounds {first} to {last}, each device from its last checkpoint"
 
     @contextmanager
     def _fleet(self, monitor: Monitor, *, recover: bool) -> Iterator[Fleet]:

@@ -285,6 +285,14 @@ class RunDirectory(RunModels):
         """Rounds after which the device has checkpoints, increasing."""
         return sorted(map(number_of, self.own_names(f"{_checkpoints_of(device)}/round-*.ckpt")))
 
+    def newest_checkpoints(self, num_devices: int) -> list[int]:
+        """Round of the newest checkpoint of each device; 0 for one that has none."""
+        newest = dict.fromkeys(range(num_devices), 0)
+        for name in self.own_names("checkpoints/*/round-*.ckpt"):
+            device = int(name.split("/")[1].removeprefix("device-"))
+            newest[device] = max(newest[device], number_of(name))
+        return list(newest.values())
+
     def read_checkpoint(self, device: int, round_index: int) -> bytes:
         """Content of a checkpoint; the caller checks whether it is sound."""
         return self._store.read(_checkpoint_name(device, round_index))

@@ -8,10 +8,11 @@ import shutil
 from itertools import count
 
 import pytest
-from interrupted_runs import OFTEN, PulledPlugError, resumed
+from interrupted_runs import OFTEN, PulledPlugError, resumed, train_and_interrupt
 from small_fleets import train
 
 from edgesim.device.device import Device
+from edgesim.device.trainer import DivergedError
 from edgesim.fleet import run as run_module
 from edgesim.fleet.recovery.checkpoints import NoSoundCheckpointError
 from edgesim.fleet.transport.network import EnvelopesLostError
@@ -110,6 +111,14 @@ def test_who_can_not_go_on_is_not_told_to(tmp_path, runs, caplog):
 def test_a_stop_is_told_of_by_what_is_known(tmp_path, runs, monkeypatch, has_started):
     """Who goes on has done more rounds than none; before the fleet has started nothing stops."""
     runs.interrupted(tmp_path / "run", at_step=19)
+    directory = RunDirectory(tmp_path / "run")
+    first = min(directory.newest_checkpoints(4))
+    for device in range(4):  # however far it came
+        directory.drop_checkpoints(device, range(first + 1, 20))
+    rounds = f"round {first}, that of the last checkpoints\n"
+    if has_started:
+        directory.write_checkpoint(3, 19, b"")
+        rounds = f"rounds {first} to 19, each device from its last checkpoint\n"
 
     def fail(*_, **__):
         raise PulledPlugError
@@ -118,8 +127,31 @@ def test_a_stop_is_told_of_by_what_is_known(tmp_path, runs, monkeypatch, has_sta
         patched.setattr(run_module, *(("conduct", fail) if has_started else ("InlineFleet", fail)))
         with pytest.raises(PulledPlugError):
             resumed(tmp_path)
-    said = f"stopped; go on with: edgesim resume {tmp_path / 'run'}\n" if has_started else ""
+    said = f"going on from {rounds}"
+    if has_started:
+        said += f"stopped; go on with: edgesim resume {tmp_path / 'run'}\nit goes on from {rounds}"
     assert (tmp_path / "resume.log").read_text() == said
+
+
+def test_a_device_without_checkpoint_begins_again(tmp_path):
+    directory = RunDirectory.create(tmp_path / "run", "0" * 32)
+    for device, round_index in (0, 4), (0, 12), (2, 6):
+        directory.write_checkpoint(device, round_index, b"")
+    assert directory.newest_checkpoints(4) == [12, 0, 6, 0]
+
+
+def test_who_stops_before_the_first_checkpoint_is_told_that_all_is_done_again(tmp_path):
+    train_and_interrupt(tmp_path, "recovery.checkpoint_every_rounds=100", at_step=11)
+    said = (tmp_path / "run.log").read_text()
+    assert "\nit goes on from round 0: no checkpoint is written yet; recovery.checkpoint" in said
+
+
+def test_who_has_diverged_is_not_told_to_do_so_again(tmp_path):
+    with pytest.raises(DivergedError, match=r"lower training.optimizer.lr"):
+        train(tmp_path, "run", "training.optimizer.lr=1.0e+30", inline=True)
+    said = (tmp_path / "run.log").read_text()
+    assert "resume" not in said
+    assert re.search(r"stopped after round \d; all rounds until then are kept", said)
 
 
 def test_who_loses_the_folder_of_a_run_is_not_told_to_go_on_with_it(tmp_path, monkeypatch):
