@@ -10,6 +10,7 @@ import logging
 import re
 import signal
 import sys
+import traceback
 
 import typer
 
@@ -50,20 +51,20 @@ def main() -> None:
         sys.exit(INTERRUPTED)
     except EdgesimError as error:
         if debug:
-            raise
+            traceback.print_exc()
         _err.print(_in_lines(str(error), 2))
         for note in getattr(error, "__notes__", ()):
             _err.print(note)
         sys.exit(BAD_INPUT if isinstance(error, ValueError) else FAILED)
     except OutputError as error:
         if debug:
-            raise
+            traceback.print_exc()
         refuse_more_output()
         _err.print(f"can't write the answer: {error}")
         sys.exit(FAILED)
     except Exception as error:
         if debug:
-            raise
+            traceback.print_exc()
         _err.print(_in_lines(f"internal error: {type(error).__name__}: {error}", 1))
         or_own = ", or a part of your own gives what it should not" if has_own_code() else ""
         _err.print(f"this is a defect of edgesim{or_own}; `edgesim --debug ...` shows where")

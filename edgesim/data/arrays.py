@@ -157,7 +157,7 @@ def _numbers(where: str, array: NDArray[Any]) -> NDArray[Any]:
     if np.issubdtype(array.dtype, np.integer):
         return np.ascontiguousarray(array, dtype=np.int64)
     if not np.issubdtype(array.dtype, np.floating):
-        raise DataError(f"{where}: {array.dtype} are no numbers; give whole numbers or floats")
+        raise DataError(f"{where}: the type is {array.dtype}; give whole numbers or floats")
     numbers = np.ascontiguousarray(array, dtype=np.float32)
     if not np.isfinite(numbers).all():
         place = tuple(map(int, np.argwhere(~np.isfinite(numbers))[0]))

@@ -92,6 +92,8 @@ class RunFiles:
                     f"{self.place}: the folder of a sweep, not a run; name a cell's folder in it, "
                     f"or go on with `edgesim sweep SCENARIO --out {self.place}`"
                 )
+            if self._store.is_free():
+                raise RunDirectoryError(f"{self.place}: there is nothing; name the folder of a run")
             raise RunDirectoryError(f"{self.place}: no run directory; it lacks {name}")
         data = self._store.read(name)
         about = self._parse_json(name, data)

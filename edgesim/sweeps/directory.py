@@ -65,6 +65,8 @@ def read_plan(store: Store) -> dict[str, Any]:
         SweepError: the folder is none of a sweep.
     """
     if not store.exists(PLAN):
+        if store.is_free():
+            raise SweepError(f"{store.url}: there is nothing; name the folder of a sweep")
         raise SweepError(f"{store.url}: no folder of a sweep; it lacks {PLAN}")
     try:
         plan = json.loads(store.read(PLAN))

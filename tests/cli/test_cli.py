@@ -358,3 +358,12 @@ def test_a_scenario_refused_after_its_workers_were_prepared_leaves_nothing(calle
         assert "gossip.algorithm: d2" in refused.stderr
         assert list(Path(folder).iterdir()) == []
     assert {child.pid for child in psutil.Process().children()} <= before
+
+
+def test_debug_shows_where_and_keeps_lines_and_status(called, tmp_path):
+    plain = called("report", "mistyped", cwd=tmp_path)
+    shown = called("--debug", "report", "mistyped", cwd=tmp_path)
+    assert plain.stderr == f"{tmp_path / 'mistyped'}: there is nothing; name the folder of a run\n"
+    assert shown.stderr.startswith("Traceback (most recent call last):")
+    assert shown.stderr.endswith(plain.stderr)
+    assert plain.returncode == shown.returncode == 2

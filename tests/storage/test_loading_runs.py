@@ -63,6 +63,9 @@ def test_an_unfinished_run_is_loaded_as_far_as_it_is_written(directory):
 
 
 def test_a_folder_that_is_no_run_is_not_loaded(tmp_path):
+    with pytest.raises(RunDirectoryError, match="there is nothing; name the folder of a run"):
+        edgesim.load_run(tmp_path / "mistyped")
+    (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(RunDirectoryError, match=r"no run directory; it lacks run\.json"):
         edgesim.load_run(tmp_path)
 

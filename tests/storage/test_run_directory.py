@@ -63,7 +63,7 @@ class TestDirectoriesThatCannotBeGoneOnWith:
         assert said == f"{tmp_path}: no run directory; it lacks run.json"
 
     def test_nothing_at_all(self, tmp_path):
-        assert "no run directory" in self.refusal(RunDirectory(tmp_path / "nowhere"))
+        assert "there is nothing" in self.refusal(RunDirectory(tmp_path / "nowhere"))
         assert not (tmp_path / "nowhere").exists()
 
     def test_a_newer_format(self, run):

@@ -185,6 +185,8 @@ def test_a_changed_file_is_told_what_differs_from_its_folder(copied):
         edgesim.sweep("quickstart", GRID, out=copied, **SMALL)
     with pytest.raises(edgesim.SweepError, match=r"no folder of a sweep; it lacks sweep\.json"):
         edgesim.load_sweep(copied)
+    with pytest.raises(edgesim.SweepError, match="there is nothing; name the folder of a sweep"):
+        edgesim.load_sweep(copied / "mistyped")
 
 
 def test_nothing_runs_if_one_cell_cant(tmp_path):
