@@ -62,7 +62,7 @@ def main() -> None:
         refuse_more_output()
         _err.print(f"can't write the answer: {error}")
         sys.exit(FAILED)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 (a defect, which is said to be one)
         if debug:
             traceback.print_exc()
         _err.print(_in_lines(f"internal error: {type(error).__name__}: {error}", 1))

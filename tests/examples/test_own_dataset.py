@@ -150,7 +150,7 @@ class Data:
         ("inputs[3, 1] = np.nan", "targets", r"value at \(3, 1\) is not finite"),
         ("targets = targets[:5]", "targets", "must have one target for each input"),
         ("targets = targets - 1", "targets", "whole numbers are classes"),
-        ("inputs = inputs.astype(str)", "targets", "the type is <U32; give whole numbers or floats"),
+        ("inputs = inputs.astype(str)", "targets", "the type is <U32; give whole numb"),
         ("pass", "targets[:3]", "one value for each of 20 samples"),
     ],
 )
