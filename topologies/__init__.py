@@ -4,7 +4,7 @@ The package needs networkx and numpy only. It has no code about training.
 """
 
 from topologies.catalog import KINDS, TopologyKind, build_schedule
-from topologies.errors import TopologyError
+from topologies.errors import OtherDevicesError, TopologyError
 from topologies.files import load_graph
 from topologies.graphs import (
     chain,
@@ -100,6 +100,7 @@ __all__ = [
     "Joining",
     "Leaving",
     "OnePeerExponential",
+    "OtherDevicesError",
     "OutEdges",
     "Peers",
     "Presence",

@@ -10,7 +10,7 @@ import networkx as nx
 import numpy as np
 
 from topologies import graphs
-from topologies.errors import TopologyError
+from topologies.errors import OtherDevicesError, TopologyError
 from topologies.files import load_graph
 from topologies.graphs import check_number_of_links
 from topologies.mixing import Weights, check_weights, column_stochastic, metropolis
@@ -93,10 +93,8 @@ def _static(
 def _graph_of_file(num_devices: int, *, path: str | Path) -> nx.DiGraph[int]:
     graph = load_graph(Path(path))
     if len(graph) != num_devices:
-        raise TopologyError(
-            f"{path}: has {len(graph)} devices, but the fleet has {num_devices}; "
-            f"set fleet.devices: {len(graph)}"
-        )
+        names = [graph.nodes[device]["name"] for device in graph]
+        raise OtherDevicesError(path, "has", names, num_devices)
     return graph
 
 

@@ -10,7 +10,7 @@ from decimal import Decimal, InvalidOperation
 from math import isfinite
 from pathlib import Path
 
-from topologies.errors import TopologyError
+from topologies.errors import OtherDevicesError, TopologyError
 from topologies.file_size import check_file
 from topologies.files import LINK_FIGURES
 from topologies.mixing import Weights
@@ -154,10 +154,7 @@ class _Reader:
         if _is_number(names[0]):
             return ()
         if len(names) < self.num_devices:
-            raise TopologyError(
-                f"{self.path}: names {len(names)} devices, but the fleet has {self.num_devices}; "
-                f"set fleet.devices: {len(names)}"
-            )
+            raise OtherDevicesError(self.path, "names", names, self.num_devices)
         return names
 
     def _add(self, line: int, cells: dict[str, str]) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from edgesim.assembly.gossip import algorithm_named, check_one_graph, schedule_of_algorithm
 from edgesim.assembly.gossip_limits import check_further_gossip
-from edgesim.assembly.naming import with_names
+from edgesim.assembly.naming import other_devices, with_names
 from edgesim.assembly.own_model import make_own_model
 from edgesim.assembly.own_parts import make_part, needs, part_and_options
 from edgesim.errors import ScenarioError
@@ -34,6 +34,7 @@ from edgesim.streams import StreamPurpose, torch_seed
 from topologies import (
     EVERYONE,
     Intermittent,
+    OtherDevicesError,
     Schedule,
     TopologyError,
     WithPresence,
@@ -183,6 +184,9 @@ def name_devices(scenario: Scenario) -> tuple[Scenario, Schedule]:
         if presence is not EVERYONE:
             key = "fleet.churn"
             schedule = WithPresence(schedule, presence)
+    except OtherDevicesError as error:
+        said = other_devices(error, scenario.fleet.listed_names)
+        raise ScenarioError(f"{key}: {said}") from error
     except TopologyError as error:
         raise ScenarioError(f"{key}: {error}") from error
     check_length(scenario, schedule, scenario.training.rounds)

@@ -17,6 +17,7 @@ from edgesim.hardware.catalog import PROFILES
 from edgesim.scenario.churn import ChurnSection
 from edgesim.scenario.hardware import DeviceGroup
 from edgesim.scenario.schema import FleetSection, Scenario
+from topologies import OtherDevicesError
 
 _SHOWN = 5  # names in a message
 
@@ -47,6 +48,28 @@ def with_names(scenario: Scenario, nodes: Sequence[Mapping[str, object]]) -> Sce
     if fleet.churn is not None:
         _check_devices_of(fleet.churn, names)
     return result
+
+
+def other_devices(error: OtherDevicesError, listed: Sequence[str]) -> str:
+    """What differs between the devices that a file names and those that a scenario lists.
+
+    Args:
+        error: what the file says.
+        listed: names of the scenario's devices; empty if they have none.
+    """
+    if not listed:
+        return str(error)
+    lacking, surplus = (
+        [name for name in some if name not in others]
+        for some, others in ((listed, error.names), (error.names, listed))
+    )
+    if lacking:
+        meant = did_you_mean(lacking[0], surplus, "add it there, or leave it out of fleet")
+        return f"{error.path}: has no device {lacking[0]!r}, which fleet names; {meant}"
+    return (
+        f"{error.path}: has the device {surplus[0]!r}, which fleet does not name; add it to "
+        "fleet.devices, or leave it out there"
+    )
 
 
 def _names(fleet: FleetSection, of_nodes: list[str]) -> tuple[str, ...]:

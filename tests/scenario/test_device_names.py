@@ -220,6 +220,10 @@ AMBIGUOUS = "devices: [{profile: jetson-nano}, {profile: raspberry-pi-4b, count:
         (AMBIGUOUS, "{kind: file, path: from_8.edgelist}", r"names its devices \(8, 9, 10, 11\)"),
         (LIST, "{kind: file, path: other.csv}", "no device .* named 'attic'; .* cellar"),
         (LIST.replace("attic", "atic"), "csv", "is named 'atic'; did you mean attic?"),
+        (LIST + "  - {profile: jetson-nano, name: barn}", "csv", "has no device 'barn', which fl"),
+        (LIST + "  - {profile: jetson-nano, name: barn}", "trace", "no device 'barn'.*; add it t"),
+        (LIST[: LIST.index("  - {profile: samsung")], "csv", "has the device 'attic', which fl"),
+        ("devices: 5", "csv", "has 4 devices, but the fleet has 5; set fleet.devices: 4"),
         (
             "devices: 4",
             "{kind: cycle, graphs: [{kind: file, path: links.csv}, {kind: file, path: other.csv}]}",
