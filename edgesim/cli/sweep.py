@@ -23,9 +23,19 @@ if TYPE_CHECKING:
     from edgesim.sweeps.pool import Event
 
 _FIGURES: dict[str, Callable[[float], str]] = {  # of the table, and how they are written
-    **dict.fromkeys(("accuracy", "loss", "consensus_distance"), "{:.4f}".format),
+    **dict.fromkeys(
+        ("accuracy", "device_accuracy_mean", "loss", "consensus_distance"), "{:.4f}".format
+    ),
     "averaging_rate_found": "{:.4g}".format,
     **dict.fromkeys(("virtual_time_s", "total_energy_j"), number),
+}
+_HEADS = {
+    "accuracy": "averaged model",
+    "device_accuracy_mean": "devices",
+    "consensus_distance": "consensus distance",
+    "averaging_rate_found": "averaging rate",
+    "virtual_time_s": "virtual s",
+    "total_energy_j": "joules",
 }
 
 
@@ -109,12 +119,17 @@ def sweep_table(results: SweepResults) -> Table:
             mean, deviation, form = row[name], row[f"{name}_std"], _FIGURES[name]
             spread = "" if deviation != deviation else f" +- {form(deviation)}"
             cells.append(f"{form(mean)}{spread}" if mean == mean else "")
-        rows.append((*cells, f"{row['total_sent_bytes']:,.0f}", str(row["cells"])))
+        sent = (f"{row[name]:,.0f}" for name in ("total_sent_bytes", "total_messages_sent"))
+        rows.append((*cells, *sent, str(row["cells"])))
+    heads = [_HEADS.get(name, name) for name in figures]
     notes = (
-        "means of the averaged model's last evaluation, with sample deviations over seeds",
+        "averaged model: its accuracy; devices: the mean of their own models' accuracies",
+        "all of the last evaluations: means, with sample deviations over seeds",
         f"all of it: edgesim.load_sweep({results.place!r})",
     )
-    return Table(results.name, (*keys, *figures, "bytes sent", "cells"), tuple(rows), notes)
+    return Table(
+        results.name, (*keys, *heads, "bytes sent", "messages", "cells"), tuple(rows), notes
+    )
 
 
 @contextmanager

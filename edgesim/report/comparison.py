@@ -108,6 +108,7 @@ def groups_table(runs: Sequence[ReportedRun], devices_of_runs: Sequence[Frame]) 
     for group, members in groups.items():
         last = [run.consensus.iloc[-1] for run, _ in members if len(run.consensus)]
         accuracies = [e["accuracy"] for e in last if e["accuracy"] == e["accuracy"]]
+        of_devices = [table["accuracy"].astype(float).mean() for _, table in members]
         clocks = [table["virtual_time_s"].max() for run, table in members if run.has_clock]
         energies = [table["energy_j"].sum() for run, table in members if run.has_clock]
         rows.append(
@@ -115,20 +116,28 @@ def groups_table(runs: Sequence[ReportedRun], devices_of_runs: Sequence[Frame]) 
                 group,
                 f"{len(members)}",
                 _spread([a for a in accuracies if a is not None], percent),
+                _spread([a for a in of_devices if a == a], percent),
                 _spread([e["loss"] for e in last], lambda value: f"{value:.4g}"),
                 _spread([table["sent_bytes"].sum() for _, table in members], data_size),
+                _spread([table["messages_sent"].sum() for _, table in members], "{:,.0f}".format),
                 _spread(clocks, duration),
                 _spread(energies, energy),
             )
         )
-    heads = ("", "runs", "accuracy", "loss", "sent", "virtual time", "energy")
+    heads = (
+        *("", "runs", "averaged model", "devices", "loss", "sent", "messages", "virtual time"),
+        "energy",
+    )
     used = [place for place, _ in enumerate(heads) if any(row[place] for row in rows)]
     used = sorted({0, *used})
     return Table(
         "Means over seeds",
         tuple(heads[place] for place in used),
         tuple(tuple(row[place] for place in used) for row in rows),
-        ("Behind +-: the standard deviation over runs (n - 1).",),
+        (
+            "Accuracy of the averaged model, and the mean over the devices' own models.",
+            "Behind +-: the standard deviation over runs (n - 1).",
+        ),
     )
 
 

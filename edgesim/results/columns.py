@@ -194,6 +194,7 @@ TOTALS: tuple[Column, ...] = (
         "int64",
         "bytes of all messages encoded by then; consensus: by all devices, device: by this one",
     ),
+    Column("total_messages_sent", "int64", "messages encoded by then; of the same devices"),
     Column("total_energy_j", "float64", "energy spent by then, joules; of the same devices"),
 )
 """Columns that `edgesim.load_run` adds to evaluations: sums over the rounds before each of them."""

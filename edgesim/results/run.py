@@ -25,9 +25,9 @@ class Run:
         place: path or URI of the run directory.
         rounds: one row per device and round, ordered by round and device.
         messages: one row per message, ordered by round, sender and receiver.
-        evaluations: one row per evaluated model, with the bytes and the energy up to then in
-            `total_sent_bytes` and `total_energy_j`. In an unfinished run these are null if a round
-            that they sum is not written yet.
+        evaluations: one row per evaluated model, with the bytes, messages and energy up to then in
+            `total_sent_bytes`, `total_messages_sent` and `total_energy_j`. In an unfinished run
+            these are null if a round that they sum is not written yet.
         devices: one row per device; no rows for an unfinished run.
         summary: figures of the closing table; empty for an unfinished run.
         models: final models by device, and `models.consensus`; none of an unfinished run.

@@ -1,4 +1,4 @@
-"""Bytes and energy up to each evaluation: sums over the rounds that were recorded by then."""
+"""Bytes, messages and energy up to each evaluation: sums over the rounds recorded by then."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-_SUMMED = {"total_sent_bytes": "sent_bytes", "total_energy_j": "energy_j"}
+_SUMMED = {
+    "total_sent_bytes": "sent_bytes",
+    "total_messages_sent": "messages_sent",
+    "total_energy_j": "energy_j",
+}
 """Column of rounds.parquet that each column of `TOTALS` sums."""
 
 _CONSENSUS = -1

@@ -19,7 +19,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SEED = "seed"
-_FIGURES = ("accuracy", "loss", "consensus_distance", "virtual_time_s", "total_sent_bytes")
+DEVICE_ACCURACY = "device_accuracy_mean"  # as in summary.json
+_FIGURES = (
+    "accuracy",
+    DEVICE_ACCURACY,
+    "loss",
+    "consensus_distance",
+    "virtual_time_s",
+    "total_sent_bytes",
+    "total_messages_sent",
+)
 
 _OF_DEVICES = ["model", "device", "name"]  # columns that say which model a row is of
 
@@ -34,8 +43,9 @@ class SweepResults:
         keys: in which cells differ; they are columns of `evaluations`. Where an entry of a list
             lacks a key, its cells have the value of the scenario.
         evaluations: a row for each cell and evaluation of its averaged model: `cell`, its name; the
-            keys; and the columns of `Run.evaluations`. `averaging_rate_found` has the rates that
-            `gossip.averaging_rate: auto` found.
+            keys; the columns of `Run.evaluations`; and `device_accuracy_mean`, the mean of the
+            devices' own models in the same evaluation, null where none was evaluated.
+            `averaging_rate_found` has the rates that `gossip.averaging_rate: auto` found.
         missing: cells that are not finished, each with its reason.
     """
 
@@ -136,7 +146,7 @@ def load_sweep(place: str | Path) -> SweepResults:
             missing[name] = failures.get(name, NOT_FINISHED)
             continue
         run = load_run(f"{store.url}/{name}")
-        rows, settings = run.consensus, {key: _setting(cell, key) for key in keys}
+        rows, settings = _with_devices(run), {key: _setting(cell, key) for key in keys}
         if cell["scenario"]["gossip"].get("averaging_rate") == "auto":
             rows = rows.assign(averaging_rate_found=run.summary["averaging_rate"])
         front = pd.DataFrame({"cell": name, **settings}, index=rows.index)
@@ -151,6 +161,18 @@ def load_sweep(place: str | Path) -> SweepResults:
             stacklevel=2,
         )
     return SweepResults(store.url, plan["name"], keys, found, missing)
+
+
+def _with_devices(run: Run) -> pd.DataFrame:
+    """Evaluations of the averaged model, beside the mean accuracy of the devices' own models."""
+    rows = run.evaluations
+    number = (rows["model"] == "consensus").cumsum()
+    of_devices = rows["accuracy"].where(rows["model"] == "device").astype(float)
+    means = of_devices.groupby(number).mean()
+    consensus = run.consensus
+    place = list(consensus.columns).index("accuracy") + 1
+    consensus.insert(place, DEVICE_ACCURACY, means.to_numpy())
+    return consensus
 
 
 def _setting(cell: Mapping[str, Any], key: str) -> Any:  # noqa: ANN401 (of any type)

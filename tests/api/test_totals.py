@@ -1,4 +1,4 @@
-"""Bytes and energy up to each evaluation, against sums made one by one."""
+"""Bytes, messages and energy up to each evaluation, against sums made one by one."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ def rounds_of(*devices):
             "round": r,
             "virtual_time_s": clock,
             "sent_bytes": 10**device * (r + 1),
+            "messages_sent": 2,
             "energy_j": 0.5,
         }
         for device, clocks in enumerate(devices)
@@ -37,7 +38,11 @@ ROUNDS = rounds_of([1.0, 2.0, 3.0, 4.0], [1.5, 3.0, 4.5])
 
 def totals(evaluations, scenario, *, is_finished, rounds=ROUNDS):
     found = with_totals(evaluations, rounds, scenario, is_finished=is_finished)
-    return found[[column.name for column in TOTALS]].to_numpy(object).tolist()
+    messages = found.pop("total_messages_sent")  # two for each half of a joule
+    np.testing.assert_array_equal(messages.isna(), found["total_energy_j"].isna())
+    assert (messages.dropna() == 4 * found["total_energy_j"].dropna()).all()
+    names = [column.name for column in TOTALS if column.name in found]
+    return found[names].to_numpy(object).tolist()
 
 
 def test_evaluations_by_rounds_sum_the_rounds_before_them():

@@ -7,9 +7,11 @@ import pytest
 from reported_runs import SCENARIO, content, table, train
 
 import edgesim
-from edgesim.report.comparison import _spread
+from edgesim.report.comparison import _spread, groups_table
+from edgesim.report.ends import device_table
 from edgesim.report.report import report_page, write_report
 from edgesim.report.runs import _flat, differing_settings, load_runs
+from edgesim.report.units import percent
 from edgesim.results.run_directory import RunDirectory
 
 PLAIN = SCENARIO | {
@@ -112,6 +114,18 @@ def test_bands_are_over_seeds(places, all_of_them):
         assert ends.loc[group, "deviation"] == pytest.approx(np.std(own, ddof=1))
         assert (ends.loc[group, "lowest"], ends.loc[group, "highest"]) == (min(own), max(own))
     assert "Means over seeds" in page
+
+
+def test_means_over_seeds_are_of_devices_too(places):
+    runs = load_runs(places)
+    devices = [device_table(run) for run in runs]
+    found = groups_table(runs, devices)
+    row = dict(zip(found.columns, found.rows[0], strict=True))
+    summaries = [edgesim.load_run(place).summary for place in places[:2]]
+    for head, name in ("averaged model", "consensus_accuracy"), ("devices", "device_accuracy_mean"):
+        values = [summary[name] for summary in summaries]
+        assert row[head] == f"{percent(np.mean(values))} +- {percent(np.std(values, ddof=1))}"
+    assert row["messages"].startswith(f"{summaries[0]['messages_sent']:,}")
 
 
 def test_figures_of_each_run_stand_in_a_part_of_its_own(all_of_them):

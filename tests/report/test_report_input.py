@@ -38,8 +38,9 @@ def test_an_empty_a_foreign_and_an_absent_directory(tmp_path):
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "notes.txt").write_text("nothing of a run")
     (tmp_path / "empty").mkdir()
-    for name in ("empty", "foreign", "absent"):
-        assert refusal(tmp_path / name).startswith(f"{tmp_path / name}: no run directory")
+    for name in ("empty", "absent"):
+        assert refusal(tmp_path / name).startswith(f"{tmp_path / name}: there is nothing")
+    assert refusal(tmp_path / "foreign").startswith(f"{tmp_path / 'foreign'}: no run directory")
 
 
 def test_a_file(small):

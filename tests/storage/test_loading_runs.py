@@ -23,7 +23,8 @@ def test_a_finished_run_is_loaded_from_wherever_it_is(directory):
     assert run.summary == SUMMARY
     assert run.rounds["round"].tolist() == [0, 1]
     assert run.messages["receiver"].tolist() == [1, 1]
-    names = [*arrow_schema(EVALUATIONS).names, "total_sent_bytes"]  # these have no energy
+    totals = ("total_sent_bytes", "total_messages_sent")  # these have no energy
+    names = [*arrow_schema(EVALUATIONS).names, *totals]
     assert list(run.evaluations.columns) == names
 
 

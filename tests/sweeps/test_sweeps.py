@@ -83,7 +83,9 @@ def test_results_are_one_tidy_table(swept):
     run = swept.run(row["cell"])
     assert row["gossip.averaging_rate"] == run.scenario.gossip.averaging_rate == 0.2
     assert row["accuracy"] == run.summary["consensus_accuracy"]
+    assert row["device_accuracy_mean"] == pytest.approx(run.summary["device_accuracy_mean"])
     assert row["total_sent_bytes"] == run.summary["sent_bytes"]
+    assert row["total_messages_sent"] == run.summary["messages_sent"]
 
 
 def test_a_key_that_an_entry_lacks_has_the_scenarios_value(copied):
@@ -131,14 +133,18 @@ def test_rates_that_were_found_and_costs_are_shown(tmp_path):
     rate = results.run("averaging_rate=auto").summary["averaging_rate"]
     assert found["averaging_rate_found"].tolist() == [rate, pytest.approx(nan, nan_ok=True)]
     shown = sweep_table(results)
-    assert shown.columns[-5:] == (
-        *("averaging_rate_found", "virtual_time_s", "total_energy_j", "bytes sent", "cells"),
-    )
-    auto, fixed = shown.rows
-    assert (auto[-5], fixed[-5]) == (f"{rate:g}", "")
-    run = results.run("averaging_rate=0.2")
-    assert fixed[-4] == number(run.summary["virtual_time_s"])
-    assert fixed[-3] == number(run.summary["energy_j"])
+    auto, fixed = (dict(zip(shown.columns, row, strict=True)) for row in shown.rows)
+    assert list(auto) == [
+        *("gossip.averaging_rate", "averaged model", "devices", "loss", "consensus distance"),
+        *("averaging rate", "virtual s", "joules", "bytes sent", "messages", "cells"),
+    ]
+    assert (auto["averaging rate"], fixed["averaging rate"]) == (f"{rate:g}", "")
+    summary = results.run("averaging_rate=0.2").summary
+    assert fixed["averaged model"] == f"{summary['consensus_accuracy']:.4f}"
+    assert fixed["devices"] == f"{summary['device_accuracy_mean']:.4f}"
+    assert fixed["virtual s"] == number(summary["virtual_time_s"])
+    assert fixed["joules"] == number(summary["energy_j"])
+    assert fixed["messages"] == f"{summary['messages_sent']:,}"
 
 
 def test_cells_that_differ_in_the_precision_are_told_what_differs_with_it(tmp_path):

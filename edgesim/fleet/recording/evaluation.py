@@ -114,7 +114,7 @@ def evaluated_devices(num_devices: int, most: int | None, seed: int) -> list[int
 def with_totals(
     rows: Sequence[Mapping[str, Any]], snapshots: Sequence[Snapshot]
 ) -> list[dict[str, Any]]:
-    """Rows of an evaluation with the columns `TOTALS`, as `load_run` adds them.
+    """Rows of an evaluation with bytes and energy until then, as `load_run` adds them.
 
     Args:
         rows: the averaged model's and those of devices.
