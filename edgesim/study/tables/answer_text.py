@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from textwrap import wrap
 from typing import Any
 
@@ -50,7 +51,8 @@ def answer_lines(answer: Answer, width: int = WIDTH) -> list[str]:
         lines += [" " * indent + other for other in others]
     changes = change_table(answer)
     if changes is not None:
-        lines += [*_change_lines(changes), *wrap(changes.notes[0], width, **_WRAP)]
+        lines += _change_lines(changes)
+        lines += [line for note in changes.notes for line in wrap(note, width, **_WRAP)]
     return [*wrap(table.title, width, **_WRAP), *lines]
 
 
@@ -83,8 +85,29 @@ def change_table(answer: Answer) -> Table | None:
         "",
         (f"--set, {_GOALS[advice.goal]}", *columns),
         tuple((words, *_figures(change)[: len(columns)]) for words, change in changes),
-        ("What a change does to accuracy, only training shows.",),
+        (*_skipped(answer), "What a change does to accuracy, only training shows."),
     )
+
+
+def _skipped(answer: Answer) -> list[str]:
+    """How many messages a change to free pace leaves, where one is named."""
+    advice, state = answer.advice, answer.costs.steady_state
+    if advice is None or state is None or state.is_free:
+        return []
+    for change in advice.changes:
+        other = change.costs.steady_state
+        if other is not None and other.is_free:
+            now, then = (_messages(costs.devices) for costs in (answer.costs, change.costs))
+            skips = f"a busy radio skips messages: {then} a round of a device, now {now}"
+            return [f"At free pace {skips}. Compare at equal virtual time, not after equal rounds."]
+    return []
+
+
+def _messages(devices: Sequence[DeviceCosts]) -> str:
+    """Messages that devices send in a round, the least and the most."""
+    sent = [device.messages_sent for device in devices]
+    least, most = f"{min(sent):.2g}", f"{max(sent):.2g}"
+    return least if least == most else f"{least} to {most}"
 
 
 def _change_lines(table: Table) -> list[str]:
