@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from small_fleets import assert_same_bits, prepared, train
 from thorough import each_once
 
 from edgesim.errors import ScenarioError
+from edgesim.fleet.recording.silence import silence_warning
+from topologies import Intermittent, Static, column_stochastic, ring
 
 FREE = (
     "fleet.devices=[{profile: raspberry-pi-5, count: 3}, {profile: raspberry-pi-4b}]",
@@ -82,6 +85,27 @@ def test_dcd_keeps_its_copies_equal_where_a_busy_radio_skips_rounds(tmp_path):
     assert (rounds["messages_sent"] == 0).mean() > 0.5
     loss = rounds.groupby("round")["loss"].mean()
     assert loss.iloc[-5:].mean() < 0.7 * loss.iloc[:5].mean()
+    (warning,) = run.summary["warnings"]
+    num_sent = (rounds["messages_sent"] > 0).sum()
+    said = f"devices sent messages in {num_sent} of 160 rounds with an exchange, since a busy radio"
+    assert said in warning
+
+
+@pytest.mark.parametrize(("steps", "num_sent"), [(1, 20), (1, 19), (4, 5), (4, 4)])
+def test_who_seldom_sends_is_told_of(steps, num_sent):
+    """Of 40 rounds, or with local steps of 10, half are enough."""
+    schedule = (
+        Intermittent(Static(column_stochastic(ring(4))), steps)
+        if steps > 1
+        else Static(column_stochastic(ring(4)))
+    )
+    sent = np.zeros(40, np.int32)
+    sent[steps - 1 :: steps][:num_sent] = 2
+    warning = silence_warning(pa.table({"round": np.arange(40), "messages_sent": sent}), schedule)
+    is_enough = num_sent * steps >= 20
+    assert (warning is None) == is_enough
+    if warning:
+        assert f"in {num_sent} of {40 // steps} rounds with an exchange" in warning
 
 
 def test_nobody_waits_and_the_slow_device_is_behind(inline_run):

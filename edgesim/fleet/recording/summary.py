@@ -21,6 +21,7 @@ from edgesim.device.trainer import DivergedError
 from edgesim.fleet.recording.departures import departures
 from edgesim.fleet.recording.divergence import divergence_warning
 from edgesim.fleet.recording.evaluation import CONSENSUS
+from edgesim.fleet.recording.silence import silence_warning
 from edgesim.gossip.optional_members import message_layouts
 from edgesim.results.arrow_table import numbers_of, scalar_of
 from edgesim.results.columns import (
@@ -143,7 +144,10 @@ def summarise(
     }
     if "virtual_time_s" in rounds.column_names:
         totals["virtual_time_s"] = pc.max(rounds["virtual_time_s"]).as_py()
-    growth = divergence_warning(evaluations, prepared)
+    warnings = [
+        divergence_warning(evaluations, prepared),
+        None if in_step else silence_warning(rounds, prepared.schedule),
+    ]
     messages = directory.read_table("messages.parquet")
     environment = directory.read_json("environment.json")
     left = _left_after_round(rounds, messages, training.num_rounds, in_step=in_step)
@@ -163,7 +167,7 @@ def summarise(
         **_after_gossip(scenario, consensus),
         "consensus_distance": consensus["consensus_distance"],
         "averaging_rate": averaging_rate(scenario),
-        "warnings": [growth] if growth else [],
+        "warnings": [said for said in warnings if said],
         "device_models_evaluated": len(of_devices),
         "device_accuracy_min": min(accuracies, default=None),
         "device_accuracy_mean": sum(accuracies) / len(accuracies) if accuracies else None,
