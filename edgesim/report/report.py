@@ -159,6 +159,10 @@ def _top(
         parts.append(targets)
     results = results_table(runs, devices)
     parts.append(results if len(runs) <= MOST_PARTS else turned(results))
+    if len(runs) > MOST_PARTS:
+        said = f"Each of up to {MOST_PARTS} runs has a part of its own; these are {len(runs)}."
+        remedy = "Report one alone to see its devices, its times and what it spent."
+        parts.append(Notes("Single runs", (said, remedy), is_calm=True))
     return parts
 
 

@@ -99,8 +99,16 @@ def _traffic(run: ReportedRun, devices: Frame) -> Iterator[str]:
     if run.has_clock:
         spent = devices["energy_j"]
         most = devices.loc[spent.idxmax()]
+        if not run.is_finished:
+            fewest, largest = int(devices["rounds"].min()), int(devices["rounds"].max())
+            if fewest < largest:
+                yield (
+                    f"So far: devices have done {fewest:,} to {largest:,} rounds, and the next "
+                    "figures add them up as they are."
+                )
+        takes = "That takes" if run.is_finished else "That took"
         yield (
-            f"That takes the real fleet {duration(devices['virtual_time_s'].max())} and "
+            f"{takes} the real fleet {duration(devices['virtual_time_s'].max())} and "
             f"{energy(spent.sum())}; the most, {energy(most['energy_j'])}, is spent by "
             f"{run.device(int(most['device']))}."
         )

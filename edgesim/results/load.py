@@ -155,7 +155,7 @@ def _missing(
     """What an unfinished run lacks, a line each."""
     training, names = scenario.get("training", {}), scenario.get("fleet", {}).get("names", ())
     lengths = [f"{training[key]:,g} {unit}" for key, unit in _LENGTHS if training.get(key)]
-    wanted = f" of {' or '.join(lengths)}" if lengths else ""
+    wanted = f"; the run is of {' or '.join(lengths)}" if lengths else ""
     ends = rounds.groupby("device", as_index=False)["round"].max()
     last = dict(zip(ends["device"].tolist(), ends["round"].tolist(), strict=True))
     done = "rounds: none is written"

@@ -162,3 +162,5 @@ def test_many_runs_have_a_row_each(places):
     page = report_page(load_runs([*places, *places[:3]]))
     assert not [key for key in content(page)["figures"] if key.startswith("run-")]
     assert '<th scope="col">accuracy of the averaged model</th>' in page
+    assert "Each of up to 6 runs has a part of its own; these are 7." in page
+    assert "a part of its own" not in report_page(load_runs(places))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from dataclasses import replace
 
 import pytest
 from reported_runs import SCENARIO, content, train
@@ -11,8 +12,10 @@ from reported_runs import SCENARIO, content, train
 from edgesim import cli
 from edgesim.errors import EdgesimError
 from edgesim.fleet import run as fleet_run
+from edgesim.report.ends import device_table
 from edgesim.report.report import report_page, write_report
 from edgesim.report.runs import load_runs
+from edgesim.report.summary import in_short
 
 SMALL = SCENARIO | {
     "fleet": {"devices": 3},
@@ -89,6 +92,19 @@ def test_an_unfinished_run_is_reported_and_says_what_is_missing(tmp_path, monkey
     assert "The run is not finished: of each device 4 rounds are recorded." in page
     assert "Missing here: labels, memory and the closing figures of devices" in page
     assert "accuracy" in content(page)["figures"]
+
+
+def test_an_unfinished_run_does_not_hide_that_devices_are_not_equally_far(tmp_path):
+    """Its sums are of unequal rounds: of boards that are as far as the least one they are less."""
+    place = train(tmp_path)
+    (run,) = load_runs([place])
+    assert not [line for line in in_short(run, device_table(run)) if line.startswith("So far")]
+    rounds = run.rounds
+    kept = rounds[(rounds["device"] > 0) | (rounds["round"] < 5)]
+    unfinished = replace(run, run=replace(run.run, rounds=kept, summary={}, missing=("rounds",)))
+    said = in_short(unfinished, device_table(unfinished))
+    assert "So far: devices have done 5 to 12 rounds, and the next figures" in "".join(said)
+    assert any(line.startswith("That took the real fleet ") for line in said)
 
 
 def test_the_command_says_where_the_page_is(small, monkeypatch, capsys):
