@@ -160,7 +160,9 @@ def _named_extremes(run: ReportedRun, table: Frame) -> str:
     if any(devices.empty for devices in found.values()):
         return ""
     best, worst = (run.device(int(found[series].iloc[0])) for series in (BEST, WORST))
-    return f"Best device at the end: {best}; worst: {worst}."
+    by = "accuracy" if table["accuracy"].notna().any() else "loss"
+    where = f"By {by} on the common test samples"
+    return f"{where} the best device at the end is {best}, the worst {worst}."
 
 
 def _x(axis: Axis, field: str = "x") -> alt.X:

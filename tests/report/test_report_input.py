@@ -12,6 +12,7 @@ from reported_runs import SCENARIO, content, train
 from edgesim import cli
 from edgesim.errors import EdgesimError
 from edgesim.fleet import run as fleet_run
+from edgesim.report.curves import curve_figures
 from edgesim.report.ends import device_table
 from edgesim.report.report import report_page, write_report
 from edgesim.report.runs import load_runs
@@ -124,3 +125,18 @@ def test_the_command_says_where_the_page_is(small, monkeypatch, capsys):
 def test_a_page_that_cannot_be_written(small, tmp_path):
     with pytest.raises(EdgesimError, match=r"can't be written .*; name another --out"):
         write_report([small], tmp_path / "no" / "page.html")
+
+
+def test_under_each_curve_stands_by_what_devices_are_the_best_and_the_worst(tmp_path):
+    """The lines of a figure of another measure have the colours of these devices, too."""
+    (run,) = load_runs([train(tmp_path)])
+    last = run.evaluations[run.evaluations["model"] == "device"].groupby("device").tail(1)
+    order = last.sort_values(["accuracy", "device"])["name"]
+    worst, best = order.iloc[0], order.iloc[-1]
+    said = (
+        f"By accuracy on the common test samples the best device at the end is {best}, the worst "
+        f"{worst}."
+    )
+    captions = [figure.caption for figure in curve_figures([run])]
+    assert len(captions) > 2
+    assert all(caption.endswith(said) for caption in captions)
