@@ -28,7 +28,7 @@ from edgesim.scenario.plain import in_yaml
 from edgesim.scenario.sweep import sweep_guide
 from edgesim.study.tables.table import Table
 
-_PARTS = [what for what in get_args(What) if what not in ("keys", "schema")]
+_PARTS = [what for what in get_args(What) if what not in ("keys", "schema", "columns")]
 _FORMULAS = "Formulas of the paper and its code <../reference>"
 _TABLES = ("rounds", "messages", "evaluations", "devices")
 _EXAMPLES = Path(__file__).resolve().parents[1] / "examples"

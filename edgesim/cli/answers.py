@@ -140,7 +140,8 @@ def result_table(summary: dict[str, Any], place: str) -> Table:
             ),
         ]
     rows += _losses(summary)
-    rows += [("wall time", f"{summary['wall_s']:.1f} s"), ("files", place)]
+    since = " since it was resumed" if summary.get("resumes") else ""
+    rows += [("wall time", f"{summary['wall_s']:.1f} s{since}"), ("files", place)]
     rows += [("warning", text) for text in summary.get("warnings", [])]
     return Table(
         f"{summary['name']} (seed {summary['seed']})", ("", ""), tuple(rows), prose=_SENTENCES

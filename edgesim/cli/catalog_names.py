@@ -1,4 +1,4 @@
-"""Names of the catalogs of `edgesim list`, without their entries, which take time to load."""
+"""Names that `edgesim list` takes, without their entries, which take time to load."""
 
 from __future__ import annotations
 
@@ -18,5 +18,6 @@ What = Literal[
     "schedules",
     "devices",
     "scenarios",
+    "columns",
     "schema",
 ]

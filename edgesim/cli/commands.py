@@ -353,7 +353,7 @@ def calibrate(
     )
 
 
-@app.command("list", short_help="List what scenarios can name.")
+@app.command("list", short_help="List what scenarios can name, and columns.")
 def list_(
     what: Annotated[What, typer.Argument(help="What to list.")],
     name: Annotated[
@@ -363,7 +363,10 @@ def list_(
         ),
     ] = None,
 ) -> None:
-    """List what scenarios can name; `schema` is a JSON schema of scenario files, for editors."""
+    """List what scenarios can name; `columns` are those of a run's tables, with their meanings.
+
+    `schema` is a JSON schema of scenario files, for editors.
+    """
     from edgesim.cli.listing import catalog_table, schema_text
 
     if what == "schema" and name is None:

@@ -1,4 +1,4 @@
-"""Output of `edgesim list`: the names that scenarios can use."""
+"""Output of `edgesim list`: the names that scenarios can use, and what columns mean."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from edgesim.assembly.options import Option, options_of, parameters_of
 from edgesim.cli.catalog_names import What
+from edgesim.cli.column_tables import columns_table
 from edgesim.cli.key_tables import ListingError, keys_table, kind_table, value_table
 from edgesim.errors import ScenarioError, did_you_mean
 from edgesim.hardware.catalog import PROFILES
@@ -56,6 +57,8 @@ def catalog_table(what: What, name: str | None) -> Table:
     """
     if what == "keys":
         return keys_table(name or "")
+    if what == "columns":
+        return columns_table(name)
     if what == "devices":
         return _devices() if name is None else _device(name)
     if what == "schema":
