@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from edgesim.errors import device_label
+from edgesim.program import program
 from edgesim.study.tables.table import Table
 
 _SENTENCES = frozenset({"left", "died", "warning"})
@@ -142,6 +143,7 @@ def result_table(summary: dict[str, Any], place: str) -> Table:
     rows += _losses(summary)
     since = " since it was resumed" if summary.get("resumes") else ""
     rows += [("wall time", f"{summary['wall_s']:.1f} s{since}"), ("files", place)]
+    rows.append(("as a page", f"{program()} report {place}"))
     rows += [("warning", text) for text in summary.get("warnings", [])]
     return Table(
         f"{summary['name']} (seed {summary['seed']})", ("", ""), tuple(rows), prose=_SENTENCES

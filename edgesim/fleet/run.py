@@ -39,6 +39,7 @@ from edgesim.fleet.recovery.completeness import check_evaluations, check_finishe
 from edgesim.fleet.session import session
 from edgesim.fleet.sites_of_nodes import with_sites_of_nodes
 from edgesim.fleet.transport.network import EnvelopesLostError
+from edgesim.program import program
 from edgesim.results.own_sources import source_reader, write_sources
 from edgesim.results.run_directory import RunDirectory
 from edgesim.results.run_files import ABOUT, RunDirectoryError
@@ -338,7 +339,7 @@ class _Run:
                 say(self.console, f"{said}; {place} is gone, and what was recorded with it")
                 return
             if can_go_on:
-                say(self.console, f"{said}; go on with: edgesim resume {place}")
+                say(self.console, f"{said}; go on with: {program()} resume {place}")
                 say(self.console, f"it goes on from {self._starting_rounds()}")
             else:
                 say(self.console, f"{said}; all rounds until then are kept: {place}")

@@ -24,6 +24,7 @@ from rich.console import Console
 from edgesim.fleet.on_ray.access import leave_word
 from edgesim.fleet.on_ray.placement import FleetError
 from edgesim.fleet.on_ray.workers import Workers, prepared_workers
+from edgesim.program import program
 
 NAMESPACE = "edgesim"
 RAY_FAILURES = (ConnectionError, ValueError, RuntimeError, RayError)
@@ -65,7 +66,7 @@ def own_ray(
             leave_word(folder, f"http://{url}", token, run)
             asked = f"; it asks for the token in {token}" if token else ""
             console.print(f"Ray dashboard: http://{url}{asked}", soft_wrap=True)
-            console.print("open it with: edgesim dashboard", soft_wrap=True)
+            console.print(f"open it with: {program()} dashboard", soft_wrap=True)
         yield
 
 
