@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
 
@@ -20,8 +20,8 @@ from edgesim.scenario.strict_yaml import ARGUMENT, to_value
 _WIDTH = 100
 _HEAD = (
     "{name}: made from {source} by `edgesim new`. Lines that begin with # and a space are "
-    "comments. Lines that begin with # alone are keys with their defaults: remove the # to change "
-    "one. "
+    "comments. Lines that begin with # alone are keys with their defaults: to change one, remove "
+    "its # and that of the section above it. "
     "`edgesim list keys KEY` says more of a key, `edgesim validate` checks this file."
 )
 
@@ -43,42 +43,67 @@ def new_scenario(name: str, source: Path | str) -> str:
     assert isinstance(content, dict), "of a scenario that was loaded"
     content["name"] = name
     head = _comment(_HEAD.format(name=name, source=source), "")
-    text = "\n".join([*head, "", *_section("", content, content, "")]) + "\n"
+    text = "\n".join([*head, "", *_section("", content, content, "")]).rstrip() + "\n"
     assert parse_scenario(text, name, path.parent) == wanted, "no key of the source is lost"
     return text
 
 
 def _section(
-    key: str, section: Mapping[str, object], whole: Mapping[str, object], indent: str
+    key: str,
+    section: Mapping[str, object],
+    whole: Mapping[str, object],
+    indent: str,
+    alternatives: Collection[str] = (),
 ) -> Iterator[str]:
-    """Lines of the keys of a section: those that it has, and its other ones as comments."""
+    """Lines of the keys of a section: those that it has, and its other ones as comments.
+
+    Args:
+        key: of the section.
+        section: its content.
+        whole: the scenario.
+        indent: of the lines.
+        alternatives: keys of the section of which one that is set replaces the others' defaults.
+    """
+    is_chosen = any(section.get(name) is not None for name in alternatives)
     for entry in _keys_of(key, whole):
         name = entry.key.rpartition(".")[2]
         yield from _comment(_said_of(entry), indent)
+        value, inner = section.get(name), None
         if name not in section:
-            yield f"{indent}#{name}: {_unset(entry)}"
-            continue
-        value = section[name]
-        if isinstance(value, dict) and entry.slot.sections:
+            default = "null" if is_chosen and name in alternatives else entry.default
+            if _is_section(entry) and default == "{}":
+                yield f"{indent}#{name}:"
+                inner = {}
+            else:
+                yield f"{indent}#{name}: {default}"
+        elif isinstance(value, dict) and entry.slot.sections:
             yield f"{indent}{name}:"
-            yield from _section(entry.key, value, whole, f"{indent}  ")
+            inner = value
         else:
             yield from _value(name, value, indent)
+        if inner is not None:
+            sets = (kind.alternatives for kind in entry.slot.sections)
+            others = frozenset[str]().union(*sets)
+            yield from _section(entry.key, inner, whole, f"{indent}  ", others)
         if not key:
             yield ""
 
 
 def _said_of(entry: KeyGuide) -> str:
-    """What a key means and must be; of a section only what it means, as its keys follow."""
-    if entry.slot.sections and entry.slot.number is None:
-        return "" if entry.slot.discriminator else entry.meaning
-    return f"{entry.meaning}; must be {entry.must_be}"
+    """What a key means and must be; of a section only what it means, as its keys follow.
+
+    The keys of a section that is null by default do not follow: an example shows them.
+    """
+    if not _is_section(entry):
+        return f"{entry.meaning}; must be {entry.must_be}"
+    if entry.default == "null":
+        return f"{entry.meaning}; for example {in_yaml(entry.example)}"
+    return "" if entry.slot.discriminator else entry.meaning
 
 
-def _unset(entry: KeyGuide) -> str:
-    """What stands for a key that is not set: its default, or an example of a section."""
-    is_section = bool(entry.slot.sections) and entry.default in ("{}", "null")
-    return in_yaml(entry.example) if entry.default is None or is_section else entry.default
+def _is_section(entry: KeyGuide) -> bool:
+    """Whether a section stands at a key, and no number can."""
+    return bool(entry.slot.sections) and entry.slot.number is None
 
 
 def _value(name: str, value: object, indent: str) -> Iterator[str]:

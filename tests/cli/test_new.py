@@ -12,6 +12,7 @@ from edgesim.cli.listing import catalog_table
 from edgesim.cli.new import write_new
 from edgesim.errors import ScenarioError
 from edgesim.scenario import load_scenario
+from edgesim.scenario.files import parse_scenario
 from edgesim.scenario.guide import guide
 from edgesim.scenario.shipped import scenario_file, shipped_scenarios
 from edgesim.scenario.sweep import has_sweep
@@ -45,16 +46,45 @@ def test_every_key_of_a_new_scenario_is_explained(tmp_path):
     assert "noise" not in text, "a key of another kind than the chosen one"
 
 
-def test_a_commented_key_with_its_default_changes_nothing(tmp_path):
-    """Each line that begins with # alone is a key, with its default or an example."""
-    text = new_scenario("mine", "quickstart")
-    commented = [line for line in text.splitlines() if re.match(r" *#\w", line)]
+@pytest.mark.parametrize("name", some(NAMES, 4))
+def test_each_commented_key_has_the_default_of_the_schema(name):
+    """Each line that begins with # alone changes nothing without its #, and those above it."""
+    text = new_scenario("mine", name)
+    lines, expected = text.splitlines(), load_scenario(name).model_copy(update={"name": "mine"})
+    folder = scenario_file(name).parent
+    commented = [n for n, line in enumerate(lines) if re.match(r" *#\w", line)]
     assert len(commented) > 40
-    (tmp_path / "mine.yaml").write_text(
-        text.replace("#device_models: final", "device_models: final")
-    )
-    scenario = load_scenario(tmp_path / "mine.yaml")
-    assert scenario == load_scenario("quickstart").model_copy(update={"name": "mine"})
+    for number in commented:
+        if lines[number].endswith(":"):
+            continue  # the name of a section, whose keys follow
+        changed = list(lines)
+        for place in (number, *sections_above(lines, number)):
+            changed[place] = changed[place].replace("#", "", 1)
+        assert parse_scenario("\n".join(changed), "mine", folder) == expected, lines[number]
+
+
+def sections_above(lines, number):
+    """Numbers of the lines that name the sections, commented themselves, that a key is in."""
+    indent = lines[number].index("#")
+    for place in range(number, -1, -1):
+        named = re.match(r"( *)(#?)\w+:$", lines[place])
+        if named and len(named[1]) < indent:
+            indent = len(named[1])
+            if named[2]:
+                yield place
+
+
+def test_keys_of_a_section_that_the_source_lacks_have_their_defaults():
+    text = new_scenario("mine", "quickstart")
+    for key in ("recovery.checkpoint_every_s", "network.bandwidth_mbps", "metrics.most_devices"):
+        section, _, last = key.partition(".")
+        assert f"\n#{section}:\n" in text
+        assert f"\n  #{last}: {guide(key)[0].default}\n" in text
+
+
+def test_a_section_that_is_null_has_its_default_and_an_example():
+    text = new_scenario("mine", "quickstart")
+    assert "null: always; for example {period_s: 60.0, awake_s: 20.0}\n  #duty_cycle: null" in text
 
 
 REFUSED = {
