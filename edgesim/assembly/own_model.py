@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -83,19 +84,23 @@ def example_batch(dataset: Dataset | ArrayDataset) -> tuple[Tensor, Tensor]:
     return inputs, torch.from_numpy(dataset.train.labels[:count].copy())
 
 
-def check_own_model(flat: FlatModel, inputs: Tensor, targets: Tensor) -> None:
+def check_own_model(
+    flat: FlatModel, inputs: Tensor, targets: Tensor, num_classes: int | None
+) -> None:
     """Refuse a model whose step does not depend only on parameters, buffers, batch and seed.
 
-    The check takes a step, then a step on other inputs, then the first step again, which must give
-    the same bits.
+    The check looks at the outputs of a batch. Then it takes a step, a step on other inputs, and the
+    first step again, which must give the same bits.
 
     Args:
         flat: with a model of one's own.
         inputs: a batch of at least two samples.
         targets: of these.
+        num_classes: entries that the output of a sample must have; None: the task says.
 
     Raises:
-        ScenarioError: the step differs, fails, or has work that can't be counted.
+        ScenarioError: the outputs can't be used, or the step differs, fails, or has work that can't
+            be counted.
     """
     model = flat.model
     assert isinstance(model, OwnModel), "models of the catalog are known to be repeatable"
@@ -107,6 +112,8 @@ def check_own_model(flat: FlatModel, inputs: Tensor, targets: Tensor) -> None:
         others = {key: b for key, b in model.named_buffers() if not b.is_floating_point()}
         before = {key: b.clone() for key, b in others.items()}
         places = {key: b.data_ptr() for key, b in model.named_buffers()}
+        _check_outputs(name, flat, inputs, num_classes)
+        flat.load_(parameters, buffers)
         first = _step(metered, inputs, targets)
         _check_buffers(name, model, places, before)
         _step(metered, inputs.flip(0), targets)
@@ -126,12 +133,46 @@ def check_own_model(flat: FlatModel, inputs: Tensor, targets: Tensor) -> None:
         else:
             said = f"{key}: a training step on {step} {failure(error)}"
         raise with_frames(ScenarioError(said), error) from error
+    if not (isfinite(first[0]) and np.isfinite(np.frombuffer(first[1], np.float32)).all()):
+        raise ScenarioError(
+            f"{_KEY}: {name} gives finite outputs, but their loss or its gradient is not finite "
+            "(nan or inf); look for a root or a norm of 0, whose gradient is infinite, and at "
+            "training.task if it is your own"
+        )
     if first != again:
         raise ScenarioError(
             f"{_KEY}: {name} gives another step from the same parameters, batch and seed; keep "
             "state in registered float32 buffers, and draw from torch's global generator alone"
         )
     flat.load_(parameters, buffers)
+
+
+def _check_outputs(name: str, flat: FlatModel, inputs: Tensor, num_classes: int | None) -> None:
+    """Refuse more or fewer outputs than classes, and outputs that are not finite.
+
+    Raises:
+        ModelError: they are such.
+    """
+    seed_dropout_(flat.leaf_modules, 0)
+    seed_rounding_(flat.leaf_modules, 0)
+    with torch.no_grad(), flat.around_step():
+        outputs = flat.model.train()(inputs)
+    is_table = outputs.dim() == 2 and len(outputs) == len(inputs)  # other shapes fail in the task
+    if num_classes is not None and is_table and outputs.shape[1] != num_classes:
+        raise ModelError(
+            f"{name} gives {outputs.shape[1]} numbers for each sample, but the data have "
+            f"{num_classes} classes\n"
+            "give its last layer num_classes outputs, with which the model is called; a dataset of "
+            "your own can set a larger num_classes than its targets show"
+        )
+    if not torch.isfinite(outputs).all():
+        drawn = "" if inputs.dtype == torch.int64 else " drawn from a normal distribution"
+        raise ModelError(
+            f"{name} gives outputs that are not finite (nan or inf) for inputs of shape "
+            f"{tuple(inputs.shape)}{drawn}\n"
+            "look in its forward for a division by 0, and for a log or a root of what is not "
+            "above 0"
+        )
 
 
 def _step(model: MeteredModel, inputs: Tensor, targets: Tensor) -> tuple[float, bytes, bytes]:

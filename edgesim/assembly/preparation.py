@@ -32,7 +32,7 @@ from edgesim.data.shape import DataShape
 from edgesim.device.membership import turns_to_leave
 from edgesim.errors import ScenarioError, with_notes
 from edgesim.learning.flat_model import FlatModel
-from edgesim.learning.tasks import Targets
+from edgesim.learning.tasks import Classification, Targets
 from edgesim.models.catalog import check_model
 from edgesim.models.errors import ModelError
 from edgesim.models.kind import ModelSize
@@ -138,10 +138,13 @@ def _check_model(scenario: Scenario, dataset: Dataset | ArrayDataset) -> FlatMod
         model = make_flat_model(scenario, dataset, PLAIN)
     except ModelError as error:
         raise with_notes(ScenarioError(f"model: {error}"), error) from error
+    task = make_task(scenario)
     if any(key == TASK for key, _ in own_parts(scenario)):
-        rehearse_task(make_task(scenario), model, *example_batch(dataset))
+        rehearse_task(task, model, *example_batch(dataset))
     if isinstance(section.name, OwnPart):
-        check_own_model(model, *example_batch(dataset))
+        # Other tasks have outputs of other shapes, which they check themselves.
+        num_classes = dataset.num_classes if type(task) is Classification else None
+        check_own_model(model, *example_batch(dataset), num_classes)
     return model
 
 

@@ -5,6 +5,7 @@ import pytest
 from runs_of_examples import EXAMPLES, FREE, INT8, resume, train, train_and_kill
 from small_fleets import assert_same_bits
 
+from edgesim.assembly.preparation import prepare
 from edgesim.errors import ScenarioError
 from edgesim.scenario import load_scenario
 from edgesim.study.iteration import iteration_costs
@@ -109,6 +110,15 @@ def function(input_shape, num_classes):
         ({"step": "self.seen += 1; x = x / self.seen"}, "another step from the same parameters"),
         ({"step": "self.mean = 0.9 * self.mean + x.detach().mean(0)"}, "replaces its buffer inner"),
         ({"init": "self.fc.weight.data *= random.random()"}, "differs between two constructions"),
+        ({"step": "return self.fc(x) * float('nan')"}, "gives outputs that are not finite"),
+        (
+            {"step": "return self.fc(x) / 0"},
+            r"not finite .* shape \(4, 1, 8, 8\) drawn from a normal",
+        ),
+        (
+            {"step": "return self.fc(x) + (0 * self.fc.weight).sqrt().sum()"},
+            "its gradient is not fin",
+        ),
     ],
 )
 def test_a_model_that_could_not_be_trained_repeatably_is_refused(changed, said, tmp_path):
@@ -116,3 +126,23 @@ def test_a_model_that_could_not_be_trained_repeatably_is_refused(changed, said, 
     path.write_text(NET.format(**{"init": "pass", "step": "pass", "made": "None", **changed}))
     with pytest.raises(ScenarioError, match=said):
         train(NAME, tmp_path / "run", f"model={{name: '{path}:{name}'}}", inline=True)
+
+
+@pytest.mark.parametrize("outputs", [9, 11])
+def test_a_classifier_has_as_many_outputs_as_classes(outputs, tmp_path):
+    """Nine outputs would fail at the first sample of class 9, eleven would never be noticed."""
+    path = tmp_path / "net.py"
+    made = f"nn.Sequential(nn.Flatten(), nn.Linear(64, {outputs}))"
+    path.write_text(NET.format(init="pass", step="pass", made=made))
+    said = rf"model\.name: .* gives {outputs} numbers for each sample, but .* 10 classes\n"
+    with pytest.raises(ScenarioError, match=said):
+        train(NAME, tmp_path / "run", f"model={{name: '{path}:function'}}", inline=True)
+
+
+def test_a_task_of_ones_own_says_itself_what_outputs_it_takes(tmp_path):
+    path = tmp_path / "net.py"
+    made = "nn.Sequential(nn.Flatten(), nn.Linear(64, 11))"
+    own = "from edgesim.learning.tasks import Classification\nclass Own(Classification): pass\n"
+    path.write_text(NET.format(init="pass", step="pass", made=made) + own)
+    changes = (f"model={{name: '{path}:function'}}", f"training.task={path}:Own")
+    prepare(load_scenario(EXAMPLES / NAME, changes))
