@@ -61,7 +61,7 @@ def test_an_example_is_a_whole_scenario(text, tmp_path):
     if scenario.data.source == "cifar10":
         return  # its files are the user's
     prepared = prepare(scenario, reads_images=False)
-    check_memory(scenario, schedule=prepared.schedule)
+    check_memory(prepared.scenario, schedule=prepared.schedule)
     assert prepared.training.num_rounds > 0
 
 

@@ -97,7 +97,7 @@ def check(scenario: Scenario, name: str, *, reads_images: bool, tries_rate: bool
     with errors_named(name):
         prepared = prepare(scenario, reads_images=False)
         shape = DataShape.of(prepared.dataset)
-        shortage = check_memory(scenario, shape, prepared.schedule)
+        shortage = check_memory(prepared.scenario, shape, prepared.schedule)
         studied = studied_scenario(prepared.scenario, shape, prepared.schedule)
         check_batteries(studied)
         said = [*prepared.notices, *notices(studied, prepared.training.num_rounds)]

@@ -21,7 +21,7 @@ from edgesim.scenario.schema import Scenario
 from edgesim.streams import StreamPurpose, stream
 from topologies import Schedule
 
-MIB = 2**20
+KIB, MIB = 2**10, 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,8 @@ def check_memory(
     """Compare the memory that devices need with the memory that they have.
 
     Args:
-        scenario: scenario of the fleet.
+        scenario: scenario of the fleet; given a schedule, with its devices in the order of their
+            numbers.
         shape: shape of its data, as for `studied_scenario`.
         schedule: its graphs, as for `studied_scenario`.
 
@@ -131,17 +132,22 @@ def _describe(studied: StudiedScenario, shortages: list[Shortage]) -> str:
     """Two lines: the shortage of the worst device by component, and changes that would help."""
     worst = max(shortages, key=lambda s: s.needed.total / s.profile.memory_bytes)
     needed, there = worst.needed.total, worst.profile.memory_bytes
-    names = studied.scenario.fleet.names
-    what = f"{names[worst.device]}, {worst.profile.name}" if names else worst.profile.name
+    who = f"{studied.scenario.fleet.label(worst.device)}, {worst.profile.name},"
     more = len(shortages) - 1
     others = f"; so do {more} more devices" if more > 1 else "; so does another" if more else ""
     parts = sorted(worst.needed.by_component.items(), key=lambda part: -part[1])
-    table = ", ".join(f"{name.replace('_', ' ')} {size / MIB:,.2f}" for name, size in parts if size)
+    table = ", ".join(f"{name.replace('_', ' ')} {_size(held)}" for name, held in parts if held)
     return (
-        f"fleet: device {worst.device} ({what}) has {there / MIB:,.1f} MiB and needs "
-        f"{needed / MIB:,.1f} at the peak of a round ({table}){others}\n"
+        f"fleet: {who} has {_size(there)} and needs {_size(needed)} at the peak of a round "
+        f"({table}){others}\n"
         f"what would fit: {' or '.join(_remedies(studied))}"
     )
+
+
+def _size(num_bytes: float) -> str:
+    """Memory in the unit that suits it: 2.83 MiB, 92.1 KiB."""
+    value, unit = (num_bytes / MIB, "MiB") if num_bytes >= MIB else (num_bytes / KIB, "KiB")
+    return f"{value:,.1f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
 
 
 def fitting_settings(studied: StudiedScenario) -> list[dict[str, str]]:

@@ -42,7 +42,7 @@ def checked(*overrides):
     with little_memory():
         scenario = load_scenario(QUICKSTART, overrides)
         prepared = prepare(scenario, reads_images=False)
-        check_memory(scenario, schedule=prepared.schedule)
+        check_memory(prepared.scenario, schedule=prepared.schedule)
     return prepared
 
 

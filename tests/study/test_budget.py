@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from edgesim.api.checks import check
 from edgesim.assembly.budget import check_memory, memory_of_devices
 from edgesim.errors import ScenarioError
 from edgesim.scenario import Scenario, load_scenario
@@ -31,8 +32,8 @@ def test_what_fits_and_what_has_no_profile_passes():
 def test_a_refusal_has_the_table_and_what_would_fit():
     text = refusal("fleet.profile=gap9")
     needed = memory_of_devices(scenario())[0]
-    assert f"has 32.0 MiB and needs {needed.total / 2**20:,.1f}" in text
-    assert f"activations {needed.activations / 2**20:,.2f}" in text
+    assert f"has 32 MiB and needs {needed.total / 2**20:.3g} MiB" in text
+    assert f"activations {needed.activations / 2**20:.3g} MiB" in text
     assert "so do 7 more devices" in text
     assert len(text.splitlines()) == 2
 
@@ -57,7 +58,7 @@ def test_a_norm_of_fp32_is_part_of_what_has_to_change():
 def test_only_the_devices_that_are_short_are_named():
     devices = "fleet.devices=[{profile: raspberry-pi-4b, count: 7}, {profile: gap9}]"
     text = refusal(devices)
-    assert "device 7 (gap9)" in text
+    assert "fleet: device 7, gap9, has" in text
     assert "so do" not in text
 
 
@@ -74,3 +75,33 @@ def test_a_warning_goes_on():
     text = check_memory(scenario("fleet.profile=gap9", "fleet.enforce_memory=warn"))
     assert text is not None
     assert "enforce_memory" not in text
+
+
+def test_small_memory_has_a_small_unit():
+    text = refusal("fleet.devices=[{profile: gap9, count: 8, memory_mib: 0.02}]")
+    assert "has 20.5 KiB and needs" in text
+    assert " 0.0" not in text
+
+
+# By the file, a star: the hub keeps copies of five neighbours, a leaf one. Nodes have the order of
+# their names, so that the hub is device 5, and the device that the scenario lists first is the hub.
+STAR = "source,target\n" + "".join(f"hub,{leaf}\n{leaf},hub\n" for leaf in "abcde")
+
+
+def star(tmp_path, hub_mib, leaf_mib):
+    (tmp_path / "star.csv").write_text(STAR)
+    hub = f"{{profile: gap9, name: hub, memory_mib: {hub_mib}}}"
+    leaves = f"{{profile: gap9, names: [a, b, c, d, e], memory_mib: {leaf_mib}}}"
+    graph = f"topology={{kind: file, path: {tmp_path / 'star.csv'}}}"
+    quickstart = ROOT / "scenarios" / "quickstart.yaml"
+    return load_scenario(quickstart, [graph, f"fleet.devices=[{hub}, {leaves}]"])
+
+
+def test_devices_of_a_graph_file_are_checked_and_named_by_their_own_numbers(tmp_path):
+    tables = memory_of_devices(star(tmp_path, 32, 32))
+    (leaf, *_, hub) = (table.total / 2**20 for table in tables)
+    assert leaf < hub, "the hub has more copies"
+    between = (leaf + hub) / 2
+    assert check(star(tmp_path, 32, between), "star", reads_images=False)
+    with pytest.raises(ScenarioError, match=r"fleet: device 5 \(hub\), gap9, has .*\)\n"):
+        check(star(tmp_path, between, 32), "star", reads_images=False)
