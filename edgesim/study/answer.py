@@ -18,7 +18,7 @@ from topologies import possible_receivers
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Memory of the devices of one profile.
+    """Memory of the devices of one profile that all have enough of it, or all too little.
 
     Attributes:
         devices: numbers of the devices.
@@ -105,11 +105,12 @@ def roomy_profiles(needed_bytes: int) -> tuple[str, ...]:
 
 
 def _needs(costs: IterationCosts) -> tuple[Need, ...]:
-    by_profile: dict[tuple[str, int] | None, list[DeviceCosts]] = {}
+    """Memory by profile; of a profile whose memory is too small for some devices alone, twice."""
+    groups: dict[tuple[str, int, bool | None] | None, list[DeviceCosts]] = {}
     for device in costs.devices:
         profile = device.profile
-        key = None if profile is None else (profile.name, profile.memory_bytes)
-        by_profile.setdefault(key, []).append(device)
+        key = None if profile is None else (profile.name, profile.memory_bytes, device.fits)
+        groups.setdefault(key, []).append(device)
     needs = [
         Need(
             devices=tuple(device.device for device in devices),
@@ -117,6 +118,6 @@ def _needs(costs: IterationCosts) -> tuple[Need, ...]:
             needed_bytes=max(device.faithful_memory.total for device in devices),
             available_bytes=None if key is None else key[1],
         )
-        for key, devices in by_profile.items()
+        for key, devices in groups.items()
     ]
     return tuple(sorted(needs, key=lambda need: need.free_bytes or 0))

@@ -101,6 +101,20 @@ def test_memory_that_is_missing_is_told_by_name(by_hand):
     assert said(by_hand)["memory"].endswith("are missing; fits a, b, c")
 
 
+def test_devices_of_the_same_profile_that_fit_are_not_said_to_be_short(tmp_path):
+    """The hub of a star keeps copies of three neighbours, a leaf of one."""
+    star = ("topology={kind: star}", "fleet.profile=gap9")
+    costs = iteration_costs(small(tmp_path, *star))
+    hub, *leaves = (device.faithful_memory.total / 2**20 for device in costs.devices)
+    assert max(leaves) < hub
+    between = (max(leaves) + hub) / 2
+    tight = f"fleet={{devices: [{{profile: gap9, count: 4, memory_mib: {between}}}]}}"
+    answer = answer_of(iteration_costs(small(tmp_path, star[0], tight)))
+    assert {need.devices: need.fits for need in answer.needs} == {(0,): False, (1, 2, 3): True}
+    assert said(answer)["memory"].startswith("DOES NOT FIT device 0 (gap9): ")
+    assert said(answer)["memory"].endswith("are missing; fits devices 1-3")
+
+
 def test_what_fits_is_found_by_trying(by_hand):
     """Smaller batches of fp32, and of 8 bits; and a device with more memory."""
     advice = by_hand.advice
