@@ -20,7 +20,7 @@ def write_new(name: Path, source: Path) -> Path:
             can't be used.
     """
     path = name if name.suffix == ".yaml" else name.with_name(f"{name.name}.yaml")
-    text = new_scenario(path.stem, source)
+    text = new_scenario(path.stem, source, path.parent)
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)

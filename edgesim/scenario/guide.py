@@ -37,6 +37,7 @@ _EXAMPLES: dict[str, object] = {
     "compute_jitter": 0.1,
     "int8_gmacs_per_s": 48.0,
     "bits16_gmacs_per_s": 12.0,
+    "elementwise_gops_per_s": 6.0,
     "fp32_gmacs_per_s": 24.0,
     "memory_mib": 512,
     "memory_gbytes_per_s": 5.0,

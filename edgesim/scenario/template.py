@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
+from typing import Any
 
 from edgesim.scenario.files import (
     compose_scenario,
@@ -26,12 +27,14 @@ _HEAD = (
 )
 
 
-def new_scenario(name: str, source: Path | str) -> str:
+def new_scenario(name: str, source: Path | str, folder: Path | None = None) -> str:
     """Text of a scenario file with the content of another one and a comment on every key.
 
     Args:
         name: of the new scenario.
         source: file or shipped name of the scenario to start from.
+        folder: of the new file; files of the source that lie in it are named from there, so that
+            the folder can be moved. None: all files have their whole paths.
 
     Raises:
         ScenarioError: the name can't be one, or the source can't be used.
@@ -42,10 +45,24 @@ def new_scenario(name: str, source: Path | str) -> str:
     content = to_value(root, path.parent)
     assert isinstance(content, dict), "of a scenario that was loaded"
     content["name"] = name
+    if folder is not None:
+        content = _from_there(content, f"{folder.resolve()}/")
     head = _comment(_HEAD.format(name=name, source=source), "")
     text = "\n".join([*head, "", *_section("", content, content, "")]).rstrip() + "\n"
-    assert parse_scenario(text, name, path.parent) == wanted, "no key of the source is lost"
+    written = parse_scenario(text, name, folder or path.parent)
+    assert written == wanted, "no key of the source is lost"
     return text
+
+
+def _from_there(value: Any, folder: str) -> Any:  # noqa: ANN401 (what YAML holds)
+    """Content of a scenario whose files in a folder are named from there."""
+    if isinstance(value, dict):
+        return {key: _from_there(entry, folder) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_from_there(entry, folder) for entry in value]
+    if isinstance(value, str) and value.startswith(folder):
+        return f"./{value.removeprefix(folder)}"
+    return value
 
 
 def _section(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from edgesim.scenario.shipped import scenario_file, shipped_scenarios
 from edgesim.scenario.sweep import has_sweep
 from edgesim.scenario.template import new_scenario
 
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 NAMES = [name for name, path in shipped_scenarios().items() if not has_sweep(path)]
 
 
@@ -27,6 +29,19 @@ def test_a_new_scenario_is_its_source_under_another_name(name, tmp_path):
     path.write_text(new_scenario("mine", name))
     expected = load_scenario(name).model_copy(update={"name": "mine"})
     assert load_scenario(path) == expected
+
+
+def test_files_in_the_folder_of_the_new_one_are_named_from_there(tmp_path, monkeypatch):
+    """So that the folder can be moved; other files keep their whole paths."""
+    for name in ("boards.yaml", "network.py"):
+        shutil.copy(EXAMPLES / "tutorial" / name, tmp_path)
+    text = write_new(tmp_path / "mine", tmp_path / "boards.yaml").read_text()
+    assert "name: ./network.py:network" in text
+    moved = tmp_path.rename(tmp_path.with_name("moved"))
+    assert load_scenario(moved / "mine.yaml").model == load_scenario(moved / "boards.yaml").model
+    (moved / "below").mkdir()
+    text = write_new(moved / "below" / "mine", moved / "boards.yaml").read_text()
+    assert f"name: {moved.resolve()}/network.py:network" in text
 
 
 def test_every_key_of_a_new_scenario_is_explained(tmp_path):

@@ -200,3 +200,10 @@ def test_what_is_printed_cites_the_reference_by_its_file():
     said += [description for _, description in catalog_table("norms", None).rows]
     assert not [text for text in said if has_short_citation(text)]
     assert any("docs/reference.md, section 3.7" in text for text in said)
+
+
+def test_examples_of_numbers_are_round():
+    """The middle of a range is none that a person would write."""
+    for entry in guide():
+        if isinstance(entry.example, float):
+            assert float(f"{entry.example:.3g}") == entry.example, entry.key
