@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
+from process_trees import command_line
 
 from edgesim.fleet.on_ray import fork_server as module
 from edgesim.fleet.on_ray.fork_server import fork_server
@@ -267,7 +268,7 @@ def test_leaving_ends_the_server_and_spares_the_workers(folder: Path, tmp_path: 
     script.write_text("import sys\nprint('here', flush=True)\nprint(sys.stdin.readline())\n")
     with fork_server(folder, LIGHT, (), WORKER) as program:
         assert program is not None
-        (server,) = (p for p in psutil.Process().children() if str(folder) in p.cmdline())
+        (server,) = (p for p in psutil.Process().children() if str(folder) in command_line(p))
         client = subprocess.Popen(
             [program, str(script)],
             stdin=subprocess.PIPE,
@@ -327,17 +328,19 @@ def test_workers_of_a_ray_of_our_own_are_forks_and_there_are_no_others(started_r
     assert "edgesim-fork" not in sys.executable
     assert ray.get(ray.remote(is_loaded).remote())
     me = psutil.Process()
-    below = me.children(recursive=True)
-    workers = [p for p in below if p.name() in ("ray::IDLE", "ray::is_loaded")]
+    below = {p: command_line(p) for p in me.children(recursive=True)}
+    titles = ("ray::IDLE", "ray::is_loaded")
+    workers = [p for p, words in below.items() if words and words[0].startswith(titles)]
     servers = {worker.parent() for worker in workers}
     assert workers
     assert len(servers) == 1
     assert servers <= set(me.children())
-    (raylet,) = (p for p in below if p.name() == "raylet")
+    (raylet,) = (p for p, words in below.items() if words and words[0].endswith("/raylet"))
     assert raylet.environ()["RAY_enable_metrics_collection"] == "0", "without a dashboard"
     assert "RAY_enable_metrics_collection" not in os.environ
     assert raylet.environ()["RAY_event_stats"] == "0"
-    (carrier,) = (p for p in below if any(part.endswith("log_monitor.py") for part in p.cmdline()))
+    program = "log_monitor.py"
+    (carrier,) = (p for p, words in below.items() if any(x.endswith(program) for x in words))
     assert carrier.environ()["RAY_LOG_MONITOR_MANY_FILES_THRESHOLD"] == "0"
     actor = ray.remote(num_cpus=0.1, max_restarts=1, max_task_retries=1)(Actor)
     killed, other = actor.remote(), actor.remote()

@@ -22,6 +22,7 @@ from process_trees import (
     MARK,
     actors_below,
     alive,
+    command_line,
     is_loopback,
     marked,
     open_doors,
@@ -127,7 +128,7 @@ def test_a_ray_of_our_own_is_closed_to_others_and_leaves_nothing_however_its_run
     for actor in actors:
         actor.suspend()  # so that the run does not end meanwhile
     check_doors(processes)
-    programs = [Path(word).name for process in processes for word in process.cmdline()]
+    programs = [Path(word).name for process in processes for word in command_line(process)]
     assert "log_monitor.py" in programs
     assert "monitor.py" not in programs, "no autoscaler"
     check_folder(folder, tmp_path / "home")

@@ -58,6 +58,14 @@ def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
     return found
 
 
+def command_line(process: psutil.Process) -> list[str]:
+    """The words of a process's command line; none if it has ended."""
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:  # or is a zombie
+        return []
+
+
 def open_doors(processes: list[psutil.Process]) -> dict[str, list[str]]:
     """Addresses at which processes wait for others, by the name of the process.
 
@@ -96,12 +104,11 @@ def wait_for(
 
 def actors_below(process: psutil.Process) -> list[psutil.Process]:
     """The actors of fleets that a process, or one below it, has started."""
-    found = []
-    for child in process.children(recursive=True):
-        with suppress(psutil.NoSuchProcess):
-            if "".join(child.cmdline()[:1]).startswith("ray::DeviceActor"):
-                found.append(child)
-    return found
+    return [
+        child
+        for child in process.children(recursive=True)
+        if "".join(command_line(child)[:1]).startswith("ray::DeviceActor")
+    ]
 
 
 def wait_until_round(
