@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from edgesim.hardware.meter import Meter
 from edgesim.hardware.timeline import Hardware, Stamp, Timeline
 from edgesim.hardware.work import Work
-from edgesim.results.load import Run
+from edgesim.results.run import Run
 
 WORK = ("macs_int8", "macs_16bit", "macs_fp32", "elementwise_ops", "traffic_bytes")
 
@@ -46,10 +47,11 @@ def spent_by_rounds(run: Run, hardware: Sequence[Hardware], seed: int) -> Iterat
     rounds = run.rounds.sort_values(["round", "device"]).groupby("round")
     messages = dict(iter(run.messages.groupby("round")))
     sent_bytes, energy_j = 0, 0.0
-    for index, of_devices in rounds:
+    for label, of_devices in rounds:
+        index = cast("int", label)
         inbox: list[list[tuple[int, Stamp]]] = [[] for _ in meters]
         for meter, row in zip(meters, of_devices.to_dict("records"), strict=True):
-            meter.step(Work(**{column: int(row[column]) for column in WORK}), index)
+            meter.step(Work(*(int(row[column]) for column in WORK)), index)
         for message in messages[index].to_dict("records") if index in messages else ():
             sender, receiver = message["sender"], message["receiver"]
             stamp = meters[sender].send((sender, receiver), message["bytes"], index)

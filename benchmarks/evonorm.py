@@ -75,7 +75,7 @@ def range_milliseconds(turns: int, size: tuple[int, int, int], gate: Gate) -> tu
         for _ in range(2)
     )
     norm = RangeEvoNorm(C, groups=GROUPS, gate=gate)
-    inputs = [x.requires_grad_(), norm.v, norm.gamma, norm.beta]
+    inputs = (x.requires_grad_(), norm.v, norm.gamma, norm.beta)
     shape = RangeNormShape(GROUPS, chunks_of(C // GROUPS * H * H))
     ways: tuple[Callable[[], Tensor], ...] = (
         lambda: by_torch_operations(*inputs, shape, gate),

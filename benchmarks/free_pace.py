@@ -43,6 +43,8 @@ FREE = {
 
 Curve = list[dict[str, float]]
 
+COLUMNS = ("virtual_time_s", "accuracy", "loss", "consensus_distance")
+
 
 def train(settings: tuple[str, ...], console: Console) -> Curve:
     """Evaluations of the averaged model."""
@@ -50,9 +52,8 @@ def train(settings: tuple[str, ...], console: Console) -> Curve:
     with tempfile.TemporaryDirectory() as folder:
         run = run_scenario(prepared, Path(folder) / "run", inline=True, console=console)
         rows = pd.read_parquet(run.path / "evaluations.parquet")
-    columns = ["virtual_time_s", "accuracy", "loss", "consensus_distance"]
-    curve: Curve = rows[rows["device"] == -1][columns].to_dict("records")
-    return curve
+    averaged = rows[rows["device"] == -1]
+    return [{name: float(row[name]) for name in COLUMNS} for _, row in averaged.iterrows()]
 
 
 def curve_of(arm: str, seed: int, console: Console) -> Curve:

@@ -29,7 +29,7 @@ import edgesim
 from edgesim.assembly.build import make_schedule
 from edgesim.assembly.equipment import device_hardware
 from edgesim.hardware.timeline import Hardware
-from edgesim.results.load import Run
+from edgesim.results.run import Run
 from edgesim.scenario import load_scenario
 
 mpl.use("svg")

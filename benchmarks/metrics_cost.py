@@ -50,7 +50,7 @@ def run(num_devices: int, rounds: int, *, watched: bool) -> None:
             fleet__profile="raspberry-pi-4b",
             training={"rounds": rounds, "optimizer": {"lr": 0.01}},
             evaluation={"every_rounds": rounds, "samples": 20, "device_models": "never"},
-            **({"fleet__devices_per_actor": "auto"} if num_devices > 8 else {}),
+            fleet__devices_per_actor="auto" if num_devices > 8 else 1,
         )
 
 

@@ -95,7 +95,7 @@ class Workload:
     precision: Literal["fp32", "int8"] = "fp32"
 
 
-WORKLOADS = (
+WORKLOADS: tuple[Workload, ...] = (
     Workload(
         "resnet20",
         "resnet20",

@@ -36,6 +36,7 @@ from edgesim.data.images import LabelledImages
 from edgesim.learning.flat_model import FlatModel
 from edgesim.models.evonorm import EvoNormS0
 from edgesim.quant.layers import seed_rounding_
+from edgesim.scenario.gossip import ChocoGossip
 from edgesim.streams import StreamPurpose, stream
 
 POOLED = (0.1,) * 4 + (0.01,) * 3 + (0.001,) * 2  # learning rate of each epoch
@@ -51,6 +52,8 @@ class Run:
         if not run.models:
             raise SystemExit(f"{folder}: no final models; resume the run to its end")
         scenario = run.scenario
+        if not isinstance(scenario.gossip, ChocoGossip):
+            raise SystemExit(f"{folder}: is of {scenario.gossip.algorithm}; must be of choco")
         self.topology, self.rate = scenario.topology.kind, scenario.gossip.averaging_rate
         self.prepared = prepare(scenario)
         data = self.prepared.data

@@ -27,11 +27,12 @@ import edgesim
 from edgesim.assembly.build import make_schedule
 from edgesim.assembly.equipment import device_hardware
 from edgesim.hardware.timeline import Hardware
-from edgesim.results.load import Run
+from edgesim.results.run import Run
 from edgesim.scenario import load_scenario
 from edgesim.scenario.schema import Scenario
 
 mpl.use("svg")
+from cycler import cycler
 from matplotlib import pyplot as plt
 from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -42,7 +43,7 @@ LEVELS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)  # accuracies whose first crossing is re
 def curve(run: Run, hardware: Sequence[Hardware], seed: int) -> pd.DataFrame:
     """Accuracy of the averaged model with what the fleet had spent until then."""
     done = run.evaluations[run.evaluations["model"] == "consensus"].set_index("round")
-    spent = pd.DataFrame(islice(spent_by_rounds(run, hardware, seed), done.index.max()))
+    spent = pd.DataFrame(list(islice(spent_by_rounds(run, hardware, seed), done.index.max())))
     spent.index = spent.index + 1  # rounds completed
     return done[["epoch", "accuracy"]].join(spent)
 
@@ -64,7 +65,7 @@ def draw(curves: dict[str, pd.DataFrame], folder: Path) -> None:
     """One figure of three: accuracy against time, bytes and energy."""
     mpl.rcParams["svg.hashsalt"] = "edgesim"
     colours = mpl.colormaps["tab20"].colors  # type: ignore[attr-defined]  # of a list of colours
-    mpl.rcParams["axes.prop_cycle"] = mpl.cycler(color=colours)
+    mpl.rcParams["axes.prop_cycle"] = cycler(color=colours)
     panels = (
         ("virtual_time_s", 3600.0, "virtual time, hours"),
         ("sent_bytes", 1e9, "sent by the fleet, GB"),

@@ -147,7 +147,7 @@ def main() -> None:
         training.compute_gradient()
     with (folder / f"times-{rank}.txt").open("w", buffering=1) as log:
         WatchedPeers.log = log
-        around.Peers = WatchedPeers  # type: ignore[misc]
+        around.Peers = WatchedPeers  # type: ignore[attr-defined]
         dist.init_process_group(
             "gloo",
             init_method=f"tcp://{fleet['master']}:29500",

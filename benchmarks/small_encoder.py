@@ -50,7 +50,11 @@ def main() -> None:
         ):
             weight = getattr(tables, table).weight[rows].clone()
             padding = 0 if table == "word_embeddings" else None
-            setattr(tables, table, torch.nn.Embedding(*weight.shape, padding, _weight=weight))
+            setattr(
+                tables,
+                table,
+                torch.nn.Embedding.from_pretrained(weight, freeze=False, padding_idx=padding),
+            )
     sizes = {"vocab_size": len(kept), "max_position_embeddings": options.positions}
     model.config.update(sizes | {"pad_token_id": 0})
     model.save_pretrained(options.out)

@@ -161,7 +161,8 @@ def make_torch_step(
     if compiled:
         _use_plain_norms_(module)
     images = images.to(dtype)
-    module.to(dtype=dtype, memory_format=torch.channels_last).train()
+    module.to(dtype).train()
+    module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # not in torch's types
     optimizer = torch.optim.SGD(
         module.parameters(), 0.01, OPTIMIZER.momentum, 0.0, OPTIMIZER.weight_decay, nesterov=True
     )

@@ -159,7 +159,7 @@ def measured(devices: int, rounds: int, place: str, *, inline: bool) -> dict[str
 
 def round_ms(found: Mapping[str, Any], device_rounds: int) -> float:
     """Processor milliseconds of one device's round; records and models are written in them."""
-    spent = {name: so_far for name, _, so_far in found["marks"]}
+    spent: dict[str, float] = {name: so_far for name, _, so_far in found["marks"]}
     return 1e3 * (spent["training has ended"] - spent["devices are built"]) / device_rounds
 
 

@@ -26,6 +26,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
+from typing import Any
 
 import numpy as np
 import psutil
@@ -330,7 +331,7 @@ def ratio_of_means(rates: NDArray[np.float64], others: NDArray[np.float64]) -> t
 
 
 @contextmanager
-def ended(contestants: Mapping[str, Contestant]) -> Iterator[None]:
+def ended(contestants: Mapping[Any, Contestant]) -> Iterator[None]:
     """Nothing of those that are there by then is left after the block."""
     try:
         yield

@@ -128,7 +128,7 @@ class TrainingPlan:
 
     num_rounds: int
     rounds_per_epoch: int
-    evaluation_rounds: EvaluationRounds
+    evaluation_rounds: Sequence[int]
     evaluation_interval_s: float | None = None
 
 
