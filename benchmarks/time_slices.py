@@ -332,10 +332,12 @@ def ratio_of_means(rates: NDArray[np.float64], others: NDArray[np.float64]) -> t
 
 @contextmanager
 def ended(contestants: Mapping[Any, Contestant]) -> Iterator[None]:
-    """Nothing of those that are there by then is left after the block."""
+    """Nothing of those that are there by then is left after the block, nor after SIGTERM in it."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     finally:
+        signal.signal(signal.SIGTERM, before)
         for contestant in contestants.values():
             contestant.kill()
 
