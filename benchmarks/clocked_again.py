@@ -5,16 +5,14 @@ In lockstep hardware changes no learning, so nothing is trained again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from edgesim.hardware.meter import Meter
 from edgesim.hardware.timeline import Hardware, Stamp, Timeline
 from edgesim.hardware.work import Work
 from edgesim.results.run import Run
-
-WORK = ("macs_int8", "macs_16bit", "macs_fp32", "elementwise_ops", "traffic_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ def spent_by_rounds(run: Run, hardware: Sequence[Hardware], seed: int) -> Iterat
         index = cast("int", label)
         inbox: list[list[tuple[int, Stamp]]] = [[] for _ in meters]
         for meter, row in zip(meters, of_devices.to_dict("records"), strict=True):
-            meter.step(Work(*(int(row[column]) for column in WORK)), index)
+            meter.step(_work_of(row), index)
         for message in messages[index].to_dict("records") if index in messages else ():
             sender, receiver = message["sender"], message["receiver"]
             stamp = meters[sender].send((sender, receiver), message["bytes"], index)
@@ -63,3 +61,14 @@ def spent_by_rounds(run: Run, hardware: Sequence[Hardware], seed: int) -> Iterat
             energy_j += meter.settle().energy.total_j
         sent_bytes += int(of_devices["sent_bytes"].sum())
         yield Spent(max(meter.now_s for meter in meters), sent_bytes, energy_j)
+
+
+def _work_of(row: dict[Hashable, Any]) -> Work:
+    """The work of one device in one round."""
+    return Work(
+        macs_int8=int(row["macs_int8"]),
+        macs_16bit=int(row["macs_16bit"]),
+        macs_fp32=int(row["macs_fp32"]),
+        elementwise_ops=int(row["elementwise_ops"]),
+        traffic_bytes=int(row["traffic_bytes"]),
+    )
