@@ -131,7 +131,8 @@ def _notes_on_model(name: str) -> tuple[str, ...]:
 
 
 def _notes_on_dataset(name: str) -> tuple[str, ...]:
-    from edgesim.data.source import NamedSource  # loads numpy, which other lists do without
+    # They load numpy, which other lists do without.
+    from edgesim.data.source import FolderSource, NamedSource
     from edgesim.data.sources import SOURCES
 
     source = SOURCES[name]
@@ -141,6 +142,8 @@ def _notes_on_dataset(name: str) -> tuple[str, ...]:
         notes.append("or train*.parquet and test*.parquet; data.download: true fetches the files")
         if source.default_path:
             notes.append(f"without data.path the files of {source.default_path} are read")
+    if isinstance(source, FolderSource):
+        notes.append(f"owners, for data.partition by_owner: {source.owners}")
     if source.statistics:
         mean, std = (", ".join(f"{value:g}" for value in row) for row in source.statistics)
         notes.append(f"pixels are normalised by the published mean {mean} and deviation {std}")

@@ -122,7 +122,15 @@ def dataset_of(name: str, made: object) -> Dataset | ArrayDataset:
     if inputs.dtype == np.uint8:
         train, test = (LabelledImages(*splits[split]) for split in ("train", "test"))
         names = tuple(map(str, range(num_classes)))
-        return Dataset(train, test, names, name, None, columns["train"], columns["test"])
+        return Dataset(
+            train,
+            test,
+            names,
+            name,
+            None,
+            columns=columns["train"],
+            test_columns=columns["test"],
+        )
     return ArrayDataset(
         LabelledArrays(*splits["train"]),
         LabelledArrays(*splits["test"]),

@@ -2,15 +2,18 @@
 
     train/<class>/<any depth>/*.jpg         val/<class>/... or test/<class>/...
 
-Files without the suffix of an image are ignored.
+Files without the suffix of an image are ignored. The first folder below that of the class may be
+that of the image's owner: it is the column `folder`, by which a partition can deal the images.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgesim.data.decoding import EncodedImage
 from edgesim.data.encoded import EncodedSplit, make_splits
@@ -19,6 +22,7 @@ from edgesim.data.images import Splits
 from edgesim.data.source import FolderSource
 
 EXPECTS = "train/<class>/ and val/<class>/ (or test/<class>/) folders of images"
+FOLDER = "folder"  # name of the column
 TEST_FOLDERS = ("test", "val", "validation")
 SUFFIXES = frozenset(
     {".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".bmp", ".gif", ".tif", ".tiff", ".webp"}
@@ -42,23 +46,53 @@ def read_image_folder(folder: Path, image_size: int | None) -> Splits | None:
         raise DataError(f"{train_folder}: no class folders; {EXPECTS} are needed")
     if unknown := sorted(set(_class_names(test_folder)) - set(class_names)):
         raise DataError(f"{test_folder / unknown[0]}: no such class in {train_folder}; rename it")
-    train, test = (
-        _read_split(split, class_names, image_size) for split in (train_folder, test_folder)
-    )
-    return make_splits(train, test, class_names)
+    train, test = (_Files.below(split, class_names) for split in (train_folder, test_folder))
+    splits = make_splits(train.encoded(image_size), test.encoded(image_size), class_names)
+    return replace(splits, columns=train.columns(), test_columns=test.columns())
 
 
 def _class_names(split: Path) -> tuple[str, ...]:
     return tuple(sorted(f.name for f in split.iterdir() if f.is_dir() and f.name[0] != "."))
 
 
-def _read_split(split: Path, class_names: tuple[str, ...], image_size: int | None) -> EncodedSplit:
-    paths_by_class = [_image_paths(split / name) for name in class_names]
-    labels = np.repeat(np.arange(len(class_names)), [len(paths) for paths in paths_by_class])
-    paths = list(chain.from_iterable(paths_by_class))
-    return EncodedSplit(
-        labels, lambda chosen: (EncodedImage(paths[i], str(paths[i])) for i in chosen), image_size
-    )
+@dataclass(frozen=True, slots=True, eq=False)
+class _Files:
+    """Images of a split, class by class.
+
+    Attributes:
+        folders: of the classes, by number.
+        labels: number of the class of each image.
+        paths: of the images.
+    """
+
+    folders: tuple[Path, ...]
+    labels: NDArray[np.int64]
+    paths: list[Path]
+
+    @classmethod
+    def below(cls, split: Path, class_names: tuple[str, ...]) -> _Files:
+        """The images in the folders of these classes."""
+        folders = tuple(split / name for name in class_names)
+        by_class = [_image_paths(folder) for folder in folders]
+        labels = np.repeat(np.arange(len(folders)), [len(paths) for paths in by_class])
+        return cls(folders, labels, list(chain.from_iterable(by_class)))
+
+    def encoded(self, image_size: int | None) -> EncodedSplit:
+        """The images, read when they are needed."""
+        paths = self.paths
+        return EncodedSplit(
+            self.labels,
+            lambda chosen: (EncodedImage(paths[i], str(paths[i])) for i in chosen),
+            image_size,
+        )
+
+    def columns(self) -> dict[str, NDArray[np.object_]]:
+        """The folder below that of the class, None for images without; {} where all are without."""
+        depth = len(self.folders[0].parts)
+        below = [path.parts[depth:-1] for path in self.paths]
+        if not any(below):
+            return {}
+        return {FOLDER: np.array([folders[0] if folders else None for folders in below], object)}
 
 
 def _image_paths(class_folder: Path) -> list[Path]:
@@ -76,4 +110,5 @@ IMAGE_FOLDER = FolderSource(
     description="your images, in a folder for each class below train/ and val/ (or test/)",
     expects=EXPECTS,
     read=read_image_folder,
+    owners=f"column {FOLDER}, the folder below that of the class: of train/cat/attic/1.jpg attic",
 )

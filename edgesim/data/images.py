@@ -126,6 +126,13 @@ class Splits:
 
     Images of both splits have the same shape, and every label is a position in `class_names`.
 
+    Attributes:
+        train: at least one sample.
+        test: the same.
+        class_names: by number.
+        columns: by name, one value per training sample, such as its owner; for partitions.
+        test_columns: the same for test samples.
+
     Raises:
         DataError: a split is empty, or the splits differ in image size.
     """
@@ -133,6 +140,8 @@ class Splits:
     train: Samples
     test: Samples
     class_names: tuple[str, ...]
+    columns: Mapping[str, NDArray[Any]] = field(default_factory=dict, kw_only=True)
+    test_columns: Mapping[str, NDArray[Any]] = field(default_factory=dict, kw_only=True)
 
     def __post_init__(self) -> None:
         for split, samples in (("training", self.train), ("test", self.test)):
@@ -154,14 +163,10 @@ class Dataset(Splits):
         name: of its source, as scenarios write it.
         published: published mean and deviation of its channels. None: they are computed from all
             training images at the first access.
-        columns: by name, one value per training sample, such as its owner; for partitions.
-        test_columns: the same for test samples.
     """
 
     name: str
     published: Statistics | None
-    columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-    test_columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     input_dtype = "float32"
     noun: ClassVar[str] = "images"
 

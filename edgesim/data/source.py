@@ -64,11 +64,13 @@ class FolderSource:
         description: one line.
         expects: what the folder must hold, for messages.
         read: reads it.
+        owners: where it says whose a sample is, for `edgesim list datasets NAME`.
     """
 
     description: str
     expects: str
     read: Reader
+    owners: str
     statistics: None = None
     published_shape: None = None
     sizes_differ: bool = False

@@ -49,4 +49,12 @@ def open_dataset(
             f"data.path: {path} holds grey images, those of {source} are coloured; "
             "give its own files, or use data.source: parquet"
         )
-    return Dataset(splits.train, splits.test, splits.class_names, source, published)
+    return Dataset(
+        splits.train,
+        splits.test,
+        splits.class_names,
+        source,
+        published,
+        columns=splits.columns,
+        test_columns=splits.test_columns,
+    )

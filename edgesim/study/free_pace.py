@@ -15,7 +15,12 @@ from edgesim.assembly.free_clocks import EndOfRound, clocks_of
 from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.hardware.timeline import Hardware
 from edgesim.study.critical_path import Limit
-from edgesim.study.steady_state import DeviceCycle, SteadyState, without_absences
+from edgesim.study.steady_state import (
+    DeviceCycle,
+    SteadyState,
+    longest_sleep_cycle_s,
+    without_absences,
+)
 
 _WARM_UP = 20  # rounds of a device that are not counted
 _ROUNDS = 120  # rounds of the slowest device that are counted, if the clocks come to so many
@@ -66,6 +71,7 @@ def find_free_pace(
             num_rounds=min(own.counted for own in sums),
             devices=cycles,
             limits=_limits_of(slowest, cycles[slowest]),
+            longest_sleep_cycle_s=longest_sleep_cycle_s(awake),
             is_free=True,
         ),
         sent=tuple(own.sent for own in sums),

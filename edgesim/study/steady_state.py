@@ -24,7 +24,7 @@ from topologies import Schedule, first_exchange
 
 _LEAST_WARM_UP = 20  # exchanges
 _LEAST_ROUNDS = 120  # a multiple of the length of most short cycles of waiting
-_SLEEPS = 10  # periods of the longest duty cycle that are averaged over
+SLEEPS = 10  # periods of the longest duty cycle that are averaged over
 _MOST_EVENTS = 150_000  # steps and messages of all devices; they take some seconds
 _ROUNDING = 1e-9  # relative rounding error of sums of times
 _SETTLED = 0.01  # largest difference between cycle times of a settled fleet, relative
@@ -78,6 +78,7 @@ class SteadyState:
         devices: times of each device, in the order of their numbers.
         limits: what the cycle time consists of, the longest part first: events of which each had
             to end before the next one could begin.
+        longest_sleep_cycle_s: period of the longest duty cycle; 0 where nobody sleeps.
         is_free: whether the fleet is at free pace, where each device has a cycle time of its own.
     """
 
@@ -85,6 +86,7 @@ class SteadyState:
     num_rounds: int
     devices: tuple[DeviceCycle, ...]
     limits: tuple[Limit, ...]
+    longest_sleep_cycle_s: float
     is_free: bool = False
 
     @property
@@ -150,8 +152,8 @@ def find_steady_state(
         fleet.run_round(round_index)
     fleet.begin_to_count()
     # The means must include whole sleeping periods, also of a device that sleeps for hours.
-    cycles_s = [cycle.period_s for cycle in cycles if not cycle.is_sleepless]
-    end_s = fleet.now_s + _SLEEPS * max(cycles_s, default=0.0)
+    longest_cycle_s = longest_sleep_cycle_s(hardware)
+    end_s = fleet.now_s + SLEEPS * longest_cycle_s
     round_index = warm_up
     while round_index < warm_up + least or (fleet.now_s < end_s and round_index < most_rounds):
         for _ in range(every):
@@ -163,7 +165,14 @@ def find_steady_state(
         num_rounds=num_rounds,
         devices=fleet.cycles(num_rounds),
         limits=fleet.limits(num_rounds),
+        longest_sleep_cycle_s=longest_cycle_s,
     )
+
+
+def longest_sleep_cycle_s(hardware: Sequence[Hardware]) -> float:
+    """Period of the longest duty cycle of devices without absences; 0 where nobody sleeps."""
+    cycles = map(without_absences, hardware)
+    return max((cycle.period_s for cycle in cycles if not cycle.is_sleepless), default=0.0)
 
 
 def without_absences(hardware: Hardware) -> DutyCycle:

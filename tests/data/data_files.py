@@ -8,6 +8,7 @@ import io
 import json
 import pickle
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,4 +105,4 @@ def load_dataset(
     """
     dataset = open_dataset(source, path, image_size=image_size, download=download)
     train, test = (LabelledImages(s.images_NHWC, s.labels) for s in (dataset.train, dataset.test))
-    return Dataset(train, test, dataset.class_names, dataset.name, dataset.published)
+    return replace(dataset, train=train, test=test)

@@ -167,6 +167,34 @@ def test_image_folder_numbers_classes_by_name(tmp_path):
     assert dataset.std == (pytest.approx(2**0.5 / 3 / 255),) * 3  # of 1, 1, 2
 
 
+def write_boards(split: Path, images: dict[str, int]) -> None:
+    """Images of one class each, below folders; a path without a folder lies in the class itself."""
+    for place, value in images.items():
+        *folders, _ = place.split("/")
+        Path(split, *folders).mkdir(parents=True, exist_ok=True)
+        Path(split, f"{place}.png").write_bytes(encode(flat(value, 4, 4)))
+
+
+def test_folders_below_a_class_say_whose_an_image_is(tmp_path):
+    write_boards(
+        tmp_path / "train",
+        {"cat/attic/2024/a": 1, "cat/cellar/b": 2, "dog/attic/a": 3, "dog/cellar/deep/er/c": 4},
+    )
+    write_boards(tmp_path / "test", {"cat/cellar/x": 5, "dog/attic/x": 6})
+    dataset = load_dataset("image_folder", tmp_path)
+    assert dataset.train.images_NHWC[:, 0, 0, 0].tolist() == [1, 2, 3, 4]
+    assert dataset.columns["folder"].tolist() == ["attic", "cellar", "attic", "cellar"]
+    assert dataset.test_columns["folder"].tolist() == ["cellar", "attic"]
+
+
+def test_an_image_without_a_folder_has_no_owner(tmp_path):
+    write_boards(tmp_path / "train", {"cat/attic/a": 1, "cat/b": 2})
+    write_boards(tmp_path / "test", {"cat/x": 5})
+    dataset = load_dataset("image_folder", tmp_path)
+    assert dataset.columns["folder"].tolist() == ["attic", None]
+    assert dataset.test_columns == {}
+
+
 def test_capital_letters_come_first_in_the_order_of_classes(tmp_path):
     """As torchvision's ImageFolder numbers them, so that a model's classes mean the same here."""
     images = {"ant": [flat(1, 4, 4)], "Zebra": [flat(2, 4, 4)], "bee": [flat(3, 4, 4)]}

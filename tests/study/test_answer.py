@@ -242,6 +242,19 @@ def test_an_answer_has_few_lines_of_a_page(tmp_path, overrides):
     assert not any("inf" in line.split() or "nan" in line for line in lines)
 
 
+@pytest.mark.parametrize(("epochs", "is_short"), [(1, True), (100_000, False)])
+def test_sleep_in_a_training_of_few_cycles_is_said_to_be_a_mean(tmp_path, epochs, is_short):
+    """A run of few rounds may end before anybody falls asleep, and take a third of the mean."""
+    answer = answered(
+        tmp_path,
+        "fleet.profile=raspberry-pi-4b",
+        "fleet.duty_cycle={period_s: 9, awake_s: 3}",
+        f"training.epochs={epochs}",
+    )
+    assert (answer.training.seconds < 90) == is_short
+    assert ("(in the mean over cycles of 9 s: in so" in said(answer)["limits"]) == is_short
+
+
 def test_six_named_boards(of_six_boards):
     """As the comments of the scenario say: who is slow, who waits for whom, which battery dies."""
     sentences = said(of_six_boards)

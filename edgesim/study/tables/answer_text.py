@@ -12,6 +12,7 @@ from edgesim.study.answer import Answer, Need, roomy_profiles
 from edgesim.study.changes import Change, Goal
 from edgesim.study.critical_path import Limit, LimitKind
 from edgesim.study.iteration import DeviceCosts
+from edgesim.study.steady_state import SLEEPS
 from edgesim.study.tables.kinds import Names
 from edgesim.study.tables.table import Table
 from edgesim.study.tables.units import brief, joules, percent, plain, watt_hours
@@ -228,10 +229,25 @@ def _part(answer: Answer, kind: LimitKind) -> str:
         time = answer.costs.devices[own[0].device].time
         assert time is not None, "devices of the path have clocks"
         return f"{text} ({time.limit})"
-    if kind == "sleep" or not answer.links_differ:
+    if kind == "sleep":
+        return text + _of_few_cycles(answer)
+    if not answer.links_differ:
         return text
     links = [_link(answer, limit) for limit in own[:_MOST_LINKS]]
     return f"{text} ({', '.join(links)}{', ...' if own[_MOST_LINKS:] else ''})"
+
+
+def _of_few_cycles(answer: Answer) -> str:
+    """That a training may differ from the mean over cycles, if it has few of them."""
+    state, seconds = answer.costs.steady_state, answer.training.seconds
+    assert state is not None, "asked of fleets with clocks"
+    cycle_s = state.longest_sleep_cycle_s
+    if seconds is None or seconds >= SLEEPS * cycle_s:
+        return ""
+    return (
+        f" (in the mean over cycles of {brief(cycle_s, 's')}: in so short a training it may be "
+        "none, or more)"
+    )
 
 
 def _link(answer: Answer, limit: Limit) -> str:
