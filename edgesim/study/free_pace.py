@@ -95,6 +95,7 @@ class _Sums:
     warm_up: int = 0
     sent: Counter[int] = field(default_factory=Counter)
     absorbed: Counter[int] = field(default_factory=Counter)
+    senders: Counter[int] = field(default_factory=Counter)
     compute_s: float = 0.0
     air_s: float = 0.0
     lost_bytes: int = 0
@@ -108,11 +109,12 @@ class _Sums:
         """Count a round."""
         if ended.rounds_done == _WARM_UP + 1:
             self.warm_up = _WARM_UP
-            self.sent, self.absorbed = Counter(), Counter()
+            self.sent, self.absorbed, self.senders = Counter(), Counter(), Counter()
             self.compute_s, self.air_s, self.lost_bytes = 0.0, 0.0, 0
         self.rounds = ended.rounds_done
         self.sent[len(ended.sent)] += 1
         self.absorbed[len(ended.absorbed)] += 1
+        self.senders.update(sender for sender, _, _ in ended.absorbed)
         self.compute_s += ended.compute_s
         self.air_s += ended.air_s
         self.lost_bytes += ended.lost_bytes
@@ -128,4 +130,7 @@ class _Sums:
             air_s=self.air_s / self.counted,
             lost_bytes=self.lost_bytes / self.counted,
             waits_for=None,
+            absorbed_from={
+                sender: count / self.counted for sender, count in sorted(self.senders.items())
+            },
         )

@@ -11,7 +11,7 @@ fleet has settled shows in the cycle times: they are equal.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 
@@ -47,6 +47,7 @@ class DeviceCycle:
         air_s: seconds in which the device's radio sent.
         lost_bytes: bytes that were sent again.
         waits_for: in-neighbour whose message ended most waits of the device; None without a wait.
+        absorbed_from: at free pace, messages absorbed in a round, by their sender.
     """
 
     period_s: float
@@ -55,6 +56,7 @@ class DeviceCycle:
     air_s: float
     lost_bytes: float
     waits_for: int | None
+    absorbed_from: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def utilisation(self) -> float:

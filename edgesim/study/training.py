@@ -9,7 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import floor
 
+from edgesim.hardware.energy import Activity, price
+from edgesim.hardware.energy_tables import ENERGY_TABLES
 from edgesim.study.iteration import DeviceCosts, IterationCosts
+from edgesim.study.last_wait import last_waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,9 @@ class Training:
         epoch_s: virtual time of an epoch of the slowest device; None without profiles.
         sent_bytes: bytes that each device sends, without packets that are sent again.
         energy_j: joules that each device spends, by the scenario's price list.
+        last_wait_s: awake seconds that each device waits after its last step, for neighbours that
+            train on; 0 in lockstep.
+        last_wait_j: the part of `energy_j` that it spends meanwhile.
         lives: batteries of the devices that have one.
     """
 
@@ -59,6 +65,8 @@ class Training:
     epoch_s: float | None
     sent_bytes: tuple[float, ...]
     energy_j: tuple[float, ...]
+    last_wait_s: tuple[float, ...]
+    last_wait_j: tuple[float, ...]
     lives: tuple[Life, ...]
 
     @property
@@ -76,7 +84,13 @@ def training_of(costs: IterationCosts) -> Training:
     studied, state, table = costs.studied, costs.steady_state, costs.energy_table
     rounds = tuple(_rounds(costs, device) for device in costs.devices)
     energies = [device.energy_by(table).total_j for device in costs.devices]
-    needed = tuple(n * energy_j for n, energy_j in zip(rounds, energies, strict=True))
+    waits = last_waits(costs, rounds)
+    last_j = tuple(
+        _energy_j(own, wait, table) for own, wait in zip(costs.devices, waits, strict=True)
+    )
+    needed = tuple(
+        n * energy_j + last for n, energy_j, last in zip(rounds, energies, last_j, strict=True)
+    )
     sent = tuple(n * device.sent_bytes for n, device in zip(rounds, costs.devices, strict=True))
     return Training(
         rounds=rounds,
@@ -84,9 +98,13 @@ def training_of(costs: IterationCosts) -> Training:
         epoch_s=state.period_s * studied.rounds_per_epoch if state else None,
         sent_bytes=sent,
         energy_j=needed,
+        last_wait_s=tuple(wait.wait_s for wait in waits),
+        last_wait_j=last_j,
         lives=tuple(
-            _life(device, n, energy_j)
-            for device, n, energy_j in zip(costs.devices, rounds, energies, strict=True)
+            _life(device, n, energy_j, needed_j)
+            for device, n, energy_j, needed_j in zip(
+                costs.devices, rounds, energies, needed, strict=True
+            )
             if device.profile is not None and device.profile.battery_j is not None
         ),
     )
@@ -107,16 +125,25 @@ def _seconds_of(costs: IterationCosts, rounds: tuple[float, ...]) -> float | Non
     return max(n * cycle.period_s for n, cycle in zip(rounds, state.devices, strict=True))
 
 
-def _life(device: DeviceCosts, rounds: float, round_j: float) -> Life:
+def _energy_j(device: DeviceCosts, activity: Activity, table: str) -> float:
+    """Energy of what a device does beside its rounds; 0 without a profile."""
+    if device.profile is None:
+        return 0.0
+    return price(activity, device.profile, ENERGY_TABLES.get(table)).total_j
+
+
+def _life(device: DeviceCosts, rounds: float, round_j: float, needed_j: float) -> Life:
     assert device.profile is not None, "asked of devices with a battery"
     assert device.profile.battery_j is not None, "asked of devices with a battery"
     assert device.time is not None, "devices with profiles have clocks"
     battery_j = device.profile.battery_j
     lasting = floor(battery_j / round_j)
+    if needed_j > battery_j:
+        lasting = min(lasting, floor(rounds))  # it may end after the last round
     return Life(
         device=device.device,
         battery_j=battery_j,
-        needed_j=rounds * round_j,
+        needed_j=needed_j,
         rounds=lasting,
         seconds=lasting * device.time.cycle.period_s,
     )

@@ -24,6 +24,7 @@ from edgesim.quant.layers import seed_rounding_
 from edgesim.scenario.data import DataSection
 from edgesim.study.iteration import iteration_costs
 from edgesim.study.tables.scenario_tables import fleet_table
+from edgesim.study.training import training_of
 
 # small_cnn on grey images: 24,458 (reference.md, section 5's way) less 2 x 144 weights
 PARAMETERS = 24_170
@@ -350,3 +351,28 @@ def test_a_fleet_at_free_pace_does_as_was_foretold(tmp_path):
         assert passed_s / 59 == pytest.approx(cycle.period_s, rel=0.01)
         used_j = settled[["energy_compute_j", "energy_radio_j", "energy_idle_j"]].sum(axis=1)
         assert used_j.mean() == pytest.approx(device.energy_by("profile").total_j, rel=0.1)
+
+
+def test_who_ends_early_at_free_pace_waits_for_the_others_as_was_foretold(tmp_path):
+    """Devices 0 and 2 end long before device 3, which sends to them until it ends; 1 does not."""
+    free = ("fleet.pace=free", "training.epochs=null", "training.rounds=400")
+    scenario = small(tmp_path, *MIXED, *free, "topology.kind=ring")
+    costs = iteration_costs(scenario)
+    training = training_of(costs)
+    with (tmp_path / "log").open("w") as log:
+        console = Console(file=log)
+        run = run_scenario(prepare(scenario), tmp_path / "run", inline=True, console=console)
+    rounds = pd.read_parquet(run.path / "rounds.parquet")
+    last = rounds[rounds["round"] == 399].set_index("device")
+    waits_s = training.last_wait_s
+    assert min(waits_s[0], waits_s[2]) > 0.4 * training.seconds
+    for device in (0, 2):
+        cycle = costs.devices[device].time.cycle
+        between_s = cycle.period_s / cycle.absorbed_from[3]
+        assert between_s < 0.25 * waits_s[device]
+        assert last["virtual_wait_s"][device] == pytest.approx(waits_s[device], abs=between_s)
+    assert waits_s[1] < 0.1 * waits_s[0]
+    assert waits_s[3] == 0
+    used_j = run.summary["energy_j"]
+    assert sum(training.energy_j) == pytest.approx(used_j, rel=0.05)
+    assert sum(training.last_wait_j) > 0.1 * used_j

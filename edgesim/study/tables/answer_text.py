@@ -271,7 +271,7 @@ def _waiting(answer: Answer) -> str:
         who = names.some(slowest, _MOST_NAMES)
         slowness = f"; slowest step: {who}, {brief(_step_s(slow), 's')}, {ratio}"
     if state.is_free:
-        return f"nobody waits{slowness}"
+        return f"{_last_wait(answer)}{slowness}"
     shares = [cycle.wait_s / cycle.period_s for cycle in state.devices]
     least, most = min(shares), max(shares)
     if most - least <= 0.01:
@@ -282,6 +282,19 @@ def _waiting(answer: Answer) -> str:
     return (
         f"{percent(round(least, 2))} ({names.one(shares.index(least))}) to "
         f"{percent(round(most, 2))} ({names.one(longest)}{whom}) of the time{slowness}"
+    )
+
+
+def _last_wait(answer: Answer) -> str:
+    """Who waits at free pace: a device that has ended, for messages of others that train on."""
+    training, names = answer.training, Names.of(answer.costs)
+    longest_s = max(training.last_wait_s)
+    if training.seconds is None or longest_s < _SMALL * training.seconds:
+        return "nobody waits"
+    who = names.one(training.last_wait_s.index(longest_s))
+    return (
+        "nobody waits until its last step; after it devices await messages of those that train on, "
+        f"{who} for {brief(longest_s, 's')}: {brief(sum(training.last_wait_j), 'J')} of all devices"
     )
 
 

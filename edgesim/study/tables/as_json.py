@@ -129,6 +129,8 @@ def _training(training: Training) -> dict[str, Any]:
         "rounds": list(training.rounds),
         "sent_bytes": list(training.sent_bytes),
         "energy_j": list(training.energy_j),
+        "last_wait_s": list(training.last_wait_s),
+        "last_wait_j": list(training.last_wait_j),
     }
 
 

@@ -221,6 +221,9 @@ def fleet_table(costs: IterationCosts) -> Table:
     rows.append(("rounds of the whole training", _span(training.rounds, _count)))
     rows.append(("bytes sent in it", with_unit(sum(training.sent_bytes), "MB")))
     rows.append((f"energy of it, {by}", with_unit(sum(training.energy_j), "J")))
+    if costs.steady_state is not None and costs.steady_state.is_free:
+        last_j = with_unit(sum(training.last_wait_j), "J")
+        rows.append(("of that, waiting after last steps", last_j))
     if training.seconds is not None:
         rows.append(("virtual time of it", with_unit(training.seconds, "s")))
     rows += _battery_rows(costs)

@@ -69,7 +69,8 @@ def with_one_unit(values: Sequence[float], unit: Unit) -> tuple[tuple[str, ...],
 
 def percent(share: float) -> str:
     """A share of 1 as a percentage."""
-    return f"{100 * share:.3g} %"
+    number = 100 * share
+    return f"{number:.3g} %" if number < 1000 else f"{number:,.0f} %"
 
 
 def plain(value: float) -> str:
