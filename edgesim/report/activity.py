@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import floor, inf
 
 import numpy as np
@@ -51,6 +52,23 @@ def spans_of_rounds(run: ReportedRun) -> Frame:
     if "waited_for" in rounds:
         table["waited_for"] = rounds["waited_for"]
     return table
+
+
+def radio_seconds(run: ReportedRun) -> Frame | None:
+    """Awake seconds for which each device's radio sends; None without clocks."""
+    messages = run.messages
+    if "sent_time_s" not in messages:
+        return None
+    seconds = messages["sent_time_s"] - messages["departure_time_s"]
+    for device, times in enumerate(awake_times(run.scenario) if run.scenario else ()):
+        if times.is_sleepless:
+            continue
+        own = messages[messages["device"] == device]
+        seconds[own.index] = [
+            times.awake_between(from_s, until_s)
+            for from_s, until_s in zip(own["departure_time_s"], own["sent_time_s"], strict=True)
+        ]
+    return seconds.groupby(messages["device"]).sum()
 
 
 def shares_over_time(run: ReportedRun, spans: Frame, num_bins: int) -> Frame:
@@ -120,10 +138,12 @@ def segments(
             & (messages["sent_time_s"] > low_s)
             & (messages["departure_time_s"] < high_s)
         ]
-        rows += [
-            (m.device, SENDING, m.departure_time_s, m.sent_time_s, m.round, run.labels[m.receiver])
-            for m in sent.itertuples(index=False)
-        ]
+        for m in sent.itertuples(index=False):
+            span_s = max(m.departure_time_s, low_s), min(m.sent_time_s, high_s)
+            rows += [
+                (m.device, SENDING, *part_s, m.round, run.labels[m.receiver])
+                for part_s in _awake_parts(away[m.device], *span_s)
+            ]
     columns = ["device", "activity", "start_s", "end_s", "round", "peer"]
     table = pd.DataFrame(rows, columns=columns)
     table[["start_s", "end_s"]] = table[["start_s", "end_s"]].clip(low_s, high_s)
@@ -165,6 +185,15 @@ def _away_between(times: DutyCycle | AwakeTimes, low_s: float, high_s: float) ->
             if wake_s > low_s and sleep_s < high_s:
                 found.append((ASLEEP, max(sleep_s, low_s), min(wake_s, high_s)))
     return sorted(found, key=lambda span: span[1])
+
+
+def _awake_parts(away: _Spans, start_s: float, end_s: float) -> Iterator[tuple[float, float]]:
+    """Parts of a span in which a device is not away; a radio stops for a sleep."""
+    for _, from_s, until_s in away:
+        if until_s > start_s and from_s < end_s:
+            yield start_s, from_s
+            start_s = until_s
+    yield start_s, end_s
 
 
 def _after(away: _Spans, time_s: float, awake_s: float) -> float:

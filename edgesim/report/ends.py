@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from edgesim.assembly.equipment import device_profiles
+from edgesim.report.activity import radio_seconds
 from edgesim.report.evaluations import last_of_devices
 from edgesim.report.frames import Frame
 from edgesim.report.runs import ReportedRun
@@ -31,10 +32,11 @@ def device_table(run: ReportedRun) -> Frame:
     """One row per device: totals of its rounds, its last figures, and how it ended.
 
     The columns are `device`, `name`, `profile` where devices have one, `rounds`, `first_round`,
-    `last_round`, sums of columns of rounds.parquet, `radio_busy_s`, `virtual_time_s` of its last
-    round, `asleep_s`, `battery_j` and `charge_left_j` where there are batteries, `accuracy` and
-    `loss` of its own model in the last evaluation of devices, `own_accuracy` and `own_loss` where
-    devices have held-out samples of their own, and `end`: `there`, `left` or `died`.
+    `last_round`, sums of columns of rounds.parquet, `radio_busy_s` (awake seconds of sending),
+    `virtual_time_s` of its last round, `asleep_s`, `battery_j` and `charge_left_j` where there are
+    batteries, `accuracy` and `loss` of its own model in the last evaluation of devices,
+    `own_accuracy` and `own_loss` where devices have held-out samples of their own, and `end`:
+    `there`, `left` or `died`.
     """
     import pandas as pd
 
@@ -50,10 +52,8 @@ def device_table(run: ReportedRun) -> Frame:
     for column in _SUMS:
         if column in rounds:
             table[column] = grouped[column].sum()
-    sent = run.messages
-    if "sent_time_s" in sent:
-        busy = sent["sent_time_s"] - sent["departure_time_s"]
-        table["radio_busy_s"] = busy.groupby(sent["device"]).sum()
+    if (sending_s := radio_seconds(run)) is not None:
+        table["radio_busy_s"] = sending_s
     if run.has_clock:
         table["virtual_time_s"] = grouped["virtual_time_s"].max()
         rest = table["virtual_time_s"] - table["virtual_compute_s"] - table["virtual_wait_s"]

@@ -8,10 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import vl_convert
-from reported_runs import content, table
+from reported_runs import content, table, train
 
 import edgesim
-from edgesim.report.report import write_report
+from edgesim.report.ends import device_table
+from edgesim.report.report import report_page, write_report
+from edgesim.report.runs import load_runs
 
 DEAD = "</script>"  # a name that would end a script
 
@@ -139,3 +141,17 @@ def test_a_report_lies_in_its_run_and_may_be_written_again(place):
     assert (place / "report.html").stat().st_size == num_bytes
     assert write_report([place]) == (written, num_bytes)
     edgesim.load_run(place)
+
+
+def test_a_radio_sends_only_while_its_device_is_awake(tmp_path):
+    """A message takes longer than a board is awake at a time, so each send has a sleep within."""
+    place = train(tmp_path, "fleet.duty_cycle={period_s: 0.03, awake_s: 0.01}", "training.rounds=3")
+    page, run = report_page(load_runs([place])), edgesim.load_run(place)
+    sent = run.rounds.groupby("name")[["sent_bytes", "retransmitted_bytes"]].sum().sum(axis=1)
+    devices = device_table(load_runs([place])[0]).set_index("name")
+    np.testing.assert_allclose(devices["radio_busy_s"], (sent * 8 / 20e6)[devices.index])
+    spans = table(page, "timeline").query("name == 'attic'")
+    sends, sleeps = spans.query("activity == 'sending'"), spans.query("activity == 'asleep'")
+    assert len(sends) > len(run.messages.query("name == 'attic'"))
+    for sleep in sleeps.itertuples():
+        assert not ((sends["start_s"] < sleep.end_s) & (sends["end_s"] > sleep.start_s)).any()
