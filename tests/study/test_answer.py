@@ -9,6 +9,9 @@ from edgesim.study.answer import answer_of
 from edgesim.study.changes import advise
 from edgesim.study.iteration import iteration_costs
 from edgesim.study.tables.answer_text import answer_lines, answer_table
+from edgesim.study.tables.kinds import Names
+from edgesim.study.tables.scenario_tables import energy_table, time_table
+from edgesim.study.tables.units import with_unit
 from edgesim.study.training import training_of
 
 PARAMETERS = 24_170  # of small_cnn on grey images (test_iteration_costs.py)
@@ -50,6 +53,22 @@ def of_six_boards():
     scenario = load_scenario(ROOT / "scenarios" / "six_boards.yaml")
     costs = iteration_costs(scenario)
     return answer_of(costs, advise(scenario, costs))
+
+
+def test_a_row_of_several_boards_has_the_range_of_all_of_them(of_six_boards):
+    """attic and hall have the same profile and degrees, but other links and other waits."""
+    costs = of_six_boards.costs
+    attic, hall = costs.devices[:2]
+    energy, time = energy_table(costs), time_table(costs)
+    row = next(row for row in time.rows if row[0].startswith("attic, hall"))
+    air = (with_unit(own.time.cycle.air_s, "s").removesuffix(" ms") for own in (attic, hall))
+    assert row[3] == " to ".join(sorted(air)) + " ms"
+    names = Names.of(costs)
+    attic_awaits, hall_awaits = (names.one(own.time.cycle.waits_for) for own in (attic, hall))
+    assert row[-1] == f"attic: {attic_awaits}; hall: {hall_awaits}"
+    radio = {with_unit(own.energy_by("profile").radio_j, "J") for own in (attic, hall)}
+    assert len(radio) == 2
+    assert all(value.split()[0] in energy.rows[1][3] for value in radio)
 
 
 def said(answer):

@@ -14,6 +14,7 @@ from edgesim.study.tables.units import percent, plain, with_unit
 from edgesim.study.training import training_of
 
 MOST_KINDS = 12  # of devices, in a table
+_MOST_AWAITED = 3  # devices, in a cell
 
 _PARTS = {
     "forward": "forward pass",
@@ -162,9 +163,10 @@ def energy_table(costs: IterationCosts) -> Table:
     all_kinds = kinds_of(costs)
     for kind in all_kinds[:MOST_KINDS]:
         rows.append((kind.heading, *[""] * 5))
-        for entry in _shown_energies(kind.first):
+        for entries in zip(*map(_shown_energies, kind.members), strict=True):
+            entry = entries[0]
             is_own = entry.table == costs.energy_table and entry.accumulate == "paper"
-            rows.append((f"  {_price_list(entry)}{' *' if is_own else ''}", *_joules(entry)))
+            rows.append((f"  {_price_list(entry)}{' *' if is_own else ''}", *_joules(entries)))
     notes = [
         f"{table.name}: {mac_prices(table)}; {other_prices(table)}. {table.citation}."
         for table in ENERGY_TABLES.values()
@@ -189,7 +191,7 @@ def time_table(costs: IterationCosts) -> Table:
     all_kinds, is_free = kinds_of(costs), _is_free(costs)
     columns = ("", "arithmetic", "memory", "on air")
     how = (
-        "At free pace no device waits; a radio that is busy skips messages."
+        "At free pace no device waits until its last step; a radio that is busy skips messages."
         if is_free
         else "Busy: share of the time in which it computes. Awaits: whose messages end most of its "
         "waits."
@@ -281,14 +283,26 @@ def _price_list(entry: IterationEnergy) -> str:
     return entry.table + (", 32-bit sums" if entry.accumulate == "int32" else "")
 
 
-def _joules(entry: IterationEnergy) -> tuple[str, ...]:
+def _joules(entries: Sequence[IterationEnergy]) -> tuple[str, ...]:
+    """Energies of the devices of a kind by one price list, by cause."""
     return (
-        with_unit(entry.compute_j, "J"),
-        "-" if entry.table == BOARD else with_unit(entry.memory_j, "J"),
-        "?" if entry.radio_j is None else with_unit(entry.radio_j, "J"),
-        "?" if entry.idle_j is None else with_unit(entry.idle_j, "J"),
-        with_unit(entry.total_j, "J"),
+        _span([entry.compute_j for entry in entries], _in_joules),
+        "-"
+        if entries[0].table == BOARD
+        else _span([entry.memory_j for entry in entries], _in_joules),
+        _span_of_known([entry.radio_j for entry in entries]),
+        _span_of_known([entry.idle_j for entry in entries]),
+        _span([entry.total_j for entry in entries], _in_joules),
     )
+
+
+def _in_joules(value: float) -> str:
+    return with_unit(value, "J")
+
+
+def _span_of_known(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return _span(known, _in_joules) if known else "?"
 
 
 def _without_star(all_kinds: Sequence[Kind]) -> tuple[str, ...]:
@@ -308,13 +322,15 @@ def _left_out(all_kinds: Sequence[Kind]) -> tuple[str, ...]:
 def _time_row(kind: Kind, *, is_free: bool) -> tuple[str, ...]:
     time = kind.first.time
     assert time is not None, "devices of one fleet all have clocks, or none has"
-    cycles = [device.time.cycle for device in kind.members if device.time is not None]
-    waits_for = {cycle.waits_for for cycle in cycles if cycle.waits_for is not None}
+    times = [device.time for device in kind.members if device.time is not None]
+    cycles = [own.cycle for own in times]
     first = (
         kind.heading,
-        with_unit(time.arithmetic_s, "s") + (" *" if time.limit == "arithmetic" else ""),
-        with_unit(time.memory_s, "s") + (" *" if time.limit == "memory traffic" else ""),
-        with_unit(time.cycle.air_s, "s"),
+        _span([own.arithmetic_s for own in times], _seconds)
+        + (" *" if time.limit == "arithmetic" else ""),
+        _span([own.memory_s for own in times], _seconds)
+        + (" *" if time.limit == "memory traffic" else ""),
+        _span([cycle.air_s for cycle in cycles], _seconds),
     )
     if is_free:
         sent = [device.messages_sent for device in kind.members]
@@ -326,8 +342,24 @@ def _time_row(kind: Kind, *, is_free: bool) -> tuple[str, ...]:
         *first,
         _span([cycle.wait_s for cycle in cycles], _seconds),
         _span([cycle.utilisation for cycle in cycles], percent),
-        kind.names.some(waits_for) if waits_for else "nobody",
+        _awaits(kind),
     )
+
+
+def _awaits(kind: Kind) -> str:
+    """Whose messages devices of a kind await most: one for all, or a few with who awaits them."""
+    awaited: dict[int, list[int]] = {}
+    for device in kind.members:
+        if device.time is not None and device.time.cycle.waits_for is not None:
+            awaited.setdefault(device.time.cycle.waits_for, []).append(device.device)
+    if not awaited:
+        return "nobody"
+    if len(awaited) > _MOST_AWAITED:
+        return "one neighbour each"
+    if sum(map(len, awaited.values())) == len(kind.members) and len(awaited) == 1:
+        return kind.names.one(next(iter(awaited)))
+    parts = (f"{kind.names.some(who)}: {kind.names.one(whom)}" for whom, who in awaited.items())
+    return "; ".join(parts)
 
 
 def _seconds(value: float) -> str:
@@ -335,9 +367,12 @@ def _seconds(value: float) -> str:
 
 
 def _span(values: Sequence[float], text: Callable[[float], str]) -> str:
-    """The value of all devices of a kind, or the least and the greatest value."""
+    """The value of all devices of a kind, or the least and the greatest value: `1.2 to 3 ms`."""
     least, most = text(min(values)), text(max(values))
-    return least if least == most else f"{least} to {most}"
+    if least == most:
+        return least
+    number, _, unit = least.rpartition(" ")
+    return f"{number if number and most.endswith(f' {unit}') else least} to {most}"
 
 
 def _steady_rows(costs: IterationCosts) -> Iterator[tuple[str, str]]:
