@@ -61,8 +61,8 @@ def test_a_row_of_several_boards_has_the_range_of_all_of_them(of_six_boards):
     attic, hall = costs.devices[:2]
     energy, time = energy_table(costs), time_table(costs)
     row = next(row for row in time.rows if row[0].startswith("attic, hall"))
-    air = (with_unit(own.time.cycle.air_s, "s").removesuffix(" ms") for own in (attic, hall))
-    assert row[3] == " to ".join(sorted(air)) + " ms"
+    air_s = sorted(own.time.cycle.air_s for own in (attic, hall))
+    assert row[3] == " to ".join(f"{1000 * seconds:.4g}" for seconds in air_s) + " ms"
     names = Names.of(costs)
     attic_awaits, hall_awaits = (names.one(own.time.cycle.waits_for) for own in (attic, hall))
     assert row[-1] == f"attic: {attic_awaits}; hall: {hall_awaits}"
