@@ -58,12 +58,12 @@ def of_six_boards():
 def test_a_row_of_several_boards_has_the_range_of_all_of_them(of_six_boards):
     """attic and hall have the same profile and degrees, but other links and other waits."""
     costs = of_six_boards.costs
-    attic, hall = costs.devices[:2]
+    names = Names.of(costs)
+    attic, hall = (costs.devices[names.names.index(name)] for name in ("attic", "hall"))
     energy, time = energy_table(costs), time_table(costs)
     row = next(row for row in time.rows if row[0].startswith("attic, hall"))
     air_s = sorted(own.time.cycle.air_s for own in (attic, hall))
     assert row[3] == " to ".join(f"{1000 * seconds:.4g}" for seconds in air_s) + " ms"
-    names = Names.of(costs)
     attic_awaits, hall_awaits = (names.one(own.time.cycle.waits_for) for own in (attic, hall))
     assert row[-1] == f"attic: {attic_awaits}; hall: {hall_awaits}"
     radio = {with_unit(own.energy_by("profile").radio_j, "J") for own in (attic, hall)}
