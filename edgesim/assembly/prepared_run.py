@@ -81,7 +81,7 @@ class PreparedRun:
             digest.update(f"{key} {part.digest}".encode())
         for indices in self.indices:  # a partition may read files and columns
             digest.update(np.array([len(indices), *indices], np.int64).data)
-        for path in paths_in(scenario.topology.model_dump()):
+        for path in self.graph_files():
             digest.update(path.read_bytes())
         digest.update(self._used.data)
         for samples in (self._train_samples, self.test_samples()):
@@ -92,6 +92,10 @@ class PreparedRun:
         for array in self._held_out_samples.contents if self.held_out else ():
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
+
+    def graph_files(self) -> Iterator[Path]:
+        """Files that the graphs are read from."""
+        return paths_in(self.scenario.topology.model_dump())
 
     @property
     def num_test_samples(self) -> int:

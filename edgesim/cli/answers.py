@@ -13,6 +13,15 @@ _SENTENCES = frozenset({"left", "died", "warning"})
 NAMED_DEVICES = 3  # devices named in a row of the closing table; summary.json names all
 
 
+def _sent_again(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    """Bytes of lost packets, which come on top of those sent."""
+    again = summary.get("retransmitted_bytes", 0)
+    if not again:
+        return []
+    share = 100 * again / summary["sent_bytes"]
+    return [("  and sent again", f"{again:,} ({share:.3g} % more)")]
+
+
 def _losses(summary: dict[str, Any]) -> list[tuple[str, str]]:
     """Rows about devices that left or died, restarts of actors and resumes of the run.
 
@@ -124,6 +133,7 @@ def result_table(summary: dict[str, Any], place: str) -> Table:
         ("  values", f"{summary['sent_value_bytes']:,}"),
         ("  indices", f"{summary['sent_index_bytes']:,}"),
         ("  scales and headers", f"{summary['sent_overhead_bytes']:,}"),
+        *_sent_again(summary),
         ("rounds", f"{summary['rounds']:,} ({summary['epochs']:.4g} epochs)"),
     ]
     if "virtual_time_s" in summary:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path, PurePath
 from time import perf_counter
 from typing import Any
@@ -43,6 +44,7 @@ from edgesim.program import program
 from edgesim.results.own_sources import source_reader, write_sources
 from edgesim.results.run_directory import RunDirectory
 from edgesim.results.run_files import ABOUT, RunDirectoryError
+from edgesim.scenario.data import FilePartition
 from edgesim.scenario.files import dump_scenario, parse_scenario
 from edgesim.scenario.own_parts import own_parts
 from edgesim.scenario.schema import Scenario
@@ -117,6 +119,7 @@ def run_scenario(
             if prepared.found_rate:
                 say(console, str(prepared.found_rate))
             environment = describe_environment(mode, compute) | _own_parts(prepared.scenario)
+            environment["files"] = _digests_of_files(prepared)
             directory.write_json("environment.json", environment)
             run = _Run(prepared, directory, compute, digest, mode, view, sinks)
             return run.do(recover=False)
@@ -207,6 +210,15 @@ def _resume(
 def _own_parts(scenario: Scenario) -> dict[str, dict[str, str]]:
     """Own parts of a run for `environment.json`: digests by reference."""
     return {"own_parts": {str(part): part.digest for _, part in own_parts(scenario)}}
+
+
+def _digests_of_files(prepared: PreparedRun) -> dict[str, str]:
+    """Digests of the files of graphs and partitions, by their paths, for `environment.json`."""
+    partition = prepared.scenario.data.partition
+    paths = [*prepared.graph_files()]
+    if isinstance(partition, FilePartition):
+        paths += [Path(path) for path in (partition.path, partition.test_path) if path]
+    return {str(path): blake2b(path.read_bytes(), digest_size=16).hexdigest() for path in paths}
 
 
 def _check_own_parts(

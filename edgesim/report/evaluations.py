@@ -6,15 +6,16 @@ import numpy as np
 
 from edgesim.report.frames import Frame
 from edgesim.report.runs import CONSENSUS, ReportedRun
-from edgesim.results.columns import EVALUATIONS
+from edgesim.results.columns import EVALUATIONS, TOTALS, VIRTUAL_EVALUATIONS
 
 MOST_LINES = 32  # devices whose own curves are drawn; of more there are bands
 
 BEST, WORST, AVERAGED = "best device", "worst device", "averaged model"
 OTHERS = "other devices"
 
-_NO_METRICS = {column.name for column in EVALUATIONS} | {
-    *("virtual_time_s", "name", "total_sent_bytes", "total_energy_j")
+_NO_METRICS = {
+    *(column.name for column in (*EVALUATIONS, *VIRTUAL_EVALUATIONS, *TOTALS)),
+    "name",
 }
 
 

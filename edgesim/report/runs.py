@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ CONSENSUS = "consensus"
 _LONGEST_LABEL = 60  # characters of a label that has all differing settings
 
 _FOLLOWS = "gossip.averaging_rate"  # is named in a label last
+
+_CONTENT = "content of "  # before the name of a file, in place of a key
 
 _NO_SETTINGS = ("name", "description", "seed")  # what says nothing of how a run was trained
 
@@ -233,7 +236,7 @@ def differing_settings(
         runs: two or more.
         follows: whether keys that are null have the value that follows from other keys.
     """
-    flat = [_flat(run.settings) for run in runs]
+    flat = [_flat(_with_names(run.settings)) | _contents(run) for run in runs]
     if follows and all(run.scenario for run in runs):
         flat = [settings | _following(run) for settings, run in zip(flat, runs, strict=True)]
     keys = list(dict.fromkeys(key for settings in flat for key in settings))
@@ -241,8 +244,32 @@ def differing_settings(
     return {
         key: values
         for key, values in table.items()
-        if len(set(values)) > 1 and key != "description" and not key.startswith("paper.")
+        if len(set(values)) > 1
+        and key != "description"
+        and not key.startswith("paper.")
+        # A file that one run alone has is told of by the key that names it.
+        and not (key.startswith(_CONTENT) and _word(None) in values)
     }
+
+
+def _with_names(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with the names of devices in place of their numbers in `fleet.devices`.
+
+    A graph file numbers devices in an order of its own, which is not that of the user's scenario.
+    """
+    fleet = settings.get("fleet") or {}
+    names, groups = fleet.get("names") or (), fleet.get("devices")
+    if not names or not isinstance(groups, list):
+        return dict(settings)
+    rest = iter(names)
+    named = {", ".join(islice(rest, group.get("count") or 1)): group for group in groups}
+    return {**settings, "fleet": {**fleet, "devices": named}}
+
+
+def _contents(run: ReportedRun) -> dict[str, object]:
+    """Digests of the files that a run's settings name; the same file may have changed."""
+    files = run.environment.get("files", {})
+    return {f"{_CONTENT}{Path(path).name}": digest[:8] for path, digest in files.items()}
 
 
 def _following(run: ReportedRun) -> dict[str, object]:
@@ -302,6 +329,8 @@ def _groups(runs: Sequence[ReportedRun]) -> list[str]:
 
 def _short(key: str) -> str:
     """A key in a label: its last part, and the part before where that says little."""
+    if key.startswith(_CONTENT):
+        return key
     *before, last = key.split(".")
     return f"{before[-1]}.{last}" if before and last in ("kind", "name", "values") else last
 

@@ -92,9 +92,11 @@ def _figure(name: str, value: float) -> str:
 
 def _traffic(run: ReportedRun, devices: Frame) -> Iterator[str]:
     sent, messages = int(devices["sent_bytes"].sum()), int(devices["messages_sent"].sum())
+    again = devices["retransmitted_bytes"].sum() if "retransmitted_bytes" in devices else 0
+    lost = f"; {data_size(again)} of lost packets were sent again" if again else ""
     yield (
         f"The fleet sent {data_size(sent)} in {count(messages, 'message')}, "
-        f"{data_size(sent / run.num_devices)} a device."
+        f"{data_size(sent / run.num_devices)} a device{lost}."
     )
     if run.has_clock:
         spent = devices["energy_j"]

@@ -15,7 +15,7 @@ from edgesim.scenario.presence import make_timed_churn
 
 _NAMED = 5  # devices that get a sentence of their own
 _LOW_CHARGE = 0.1  # of a battery
-_MANY_RETRANSMITTED = 0.05  # of the bytes sent
+_MANY_RETRANSMITTED = 0.05  # of the bytes sent, by the fleet or on one link
 _GROWN = 2.0  # times the least distance so far, of an unfinished run
 _MOST_ABSENCES = 10_000  # of a device, that are counted
 
@@ -34,7 +34,7 @@ def troubles(run: ReportedRun, devices: Frame) -> list[str]:
         *_departures(run, devices),
         *_batteries(run, devices),
         *_absences(run),
-        *_losses(run, devices),
+        *_losses(run),
     ]
 
 
@@ -151,7 +151,7 @@ def _absent_seconds(run: ReportedRun) -> dict[int, tuple[int, float]]:
     return found
 
 
-def _losses(run: ReportedRun, devices: Frame) -> Iterator[str]:
+def _losses(run: ReportedRun) -> Iterator[str]:
     """Losses of actors, of messages and of packets."""
     summary: dict[str, Any] = run.run.summary or run.environment  # type: ignore[assignment]
     if restarts := summary.get("actor_restarts", 0):
@@ -170,13 +170,24 @@ def _losses(run: ReportedRun, devices: Frame) -> Iterator[str]:
     if without := summary.get("without_model"):
         names = listed([run.device(device) for device in without])
         yield f"{_start(names)} got no model: no message came before the run ended."
-    if "retransmitted_bytes" in devices:
-        sent, again = devices["sent_bytes"].sum(), devices["retransmitted_bytes"].sum()
-        if again > _MANY_RETRANSMITTED * max(sent, 1):
-            yield (
-                f"Links lost packets: {data_size(again)} were sent again, "
-                f"{percent(again / sent)} of what was sent."
-            )
+    if "retransmitted_bytes" in run.messages:
+        yield from _lost_packets(run)
+
+
+def _lost_packets(run: ReportedRun) -> Iterator[str]:
+    """Where many packets were sent again: by the fleet, or on its worst link."""
+    sums = ["bytes", "retransmitted_bytes"]
+    links = run.messages.groupby(["sender", "receiver"])[sums].sum()
+    sent, again = links["bytes"].sum(), links["retransmitted_bytes"].sum()
+    shares = links["retransmitted_bytes"] / links["bytes"]
+    if not len(links) or max(again / sent, shares.max()) <= _MANY_RETRANSMITTED:
+        return
+    sender, receiver = shares.idxmax()
+    yield (
+        f"Links lost packets: {data_size(again)} were sent again, {percent(again / sent)} of what "
+        f"was sent; on the worst, {run.labels[sender]} -> {run.labels[receiver]}, "
+        f"{percent(shares.max())}."
+    )
 
 
 def _named(run: ReportedRun, device: int) -> str:

@@ -84,6 +84,24 @@ def test_the_gate_that_follows_from_the_precision_is_shown(tmp_path):
     assert not any("gate" in label or "values" in label for label in labels), "they follow"
 
 
+def test_devices_of_a_graph_file_differ_by_name_and_its_links_by_content(tmp_path):
+    """The file numbers devices in its own order, and its path stays when a link changes."""
+    graph = tmp_path / "graph.csv"
+    board = "{profile: raspberry-pi-4b"
+    rest = f"{board}, names: [b, c]}}, {board}, name: d}}"
+    places = []
+    for name, watt_hours, mbps in (("one", 5, 10), ("two", 6, 20)):
+        graph.write_text(f"source,target,bandwidth_mbps\nb,a,{mbps}\na,c,8\nc,d,8\nd,b,8\n")
+        devices = f"fleet.devices=[{board}, name: a, battery_wh: {watt_hours}}}, {rest}]"
+        settings = (devices, f"topology={{kind: file, path: {graph}}}")
+        places.append(train(tmp_path / name, *settings, scenario=PLAIN))
+    differing = differing_settings(load_runs(places))
+    assert differing.pop("fleet.devices.a.battery_wh") == ["5.0", "6.0"]
+    contents = differing.pop("content of graph.csv")
+    assert len(set(contents)) == 2
+    assert not differing
+
+
 def test_rounding_is_no_deviation():
     assert _spread([0.1 + 0.2, 0.3], str) == "0.30000000000000004 +- 0.0"
     assert _spread([1.0, 3.0], lambda value: f"{value:.2f}") == "2.00 +- 1.41"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 
 import numpy as np
@@ -12,6 +13,7 @@ from reported_runs import content, table, train
 
 import edgesim
 from edgesim.report.ends import device_table
+from edgesim.report.evaluations import own_metrics
 from edgesim.report.report import report_page, write_report
 from edgesim.report.runs import load_runs
 
@@ -102,8 +104,19 @@ def test_the_battery_that_ended_is_said_and_drawn(page, run):
     assert charge["virtual_time_s"].iloc[-1] == pytest.approx(last["virtual_time_s"], rel=1e-6)
 
 
-def test_lost_packets_are_said(page):
-    assert "Links lost packets:" in text_of(page)
+def test_lost_packets_are_said_with_the_worst_link(page, run):
+    links = run.messages.groupby(["sender_name", "receiver_name"])[["retransmitted_bytes", "bytes"]]
+    shares = links.sum().eval("retransmitted_bytes / bytes")
+    said = html.unescape(text_of(page))
+    worst = f"{' -> '.join(shares.idxmax())}, {100 * shares.max():.3g} %"
+    assert f"on the worst, {worst}" in said.split("In short")[0]
+    assert "of lost packets were sent again" in said.split("In short")[1]
+
+
+def test_totals_are_no_measures_of_a_task(place):
+    (run,) = load_runs([place])
+    assert "total_messages_sent" in run.evaluations
+    assert own_metrics(run) == []
 
 
 def test_the_page_loads_nothing_from_elsewhere(page):
