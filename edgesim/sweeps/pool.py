@@ -62,7 +62,9 @@ class _Worker:
             "OMP_NUM_THREADS": "1",
         }
         self.process = subprocess.Popen(  # noqa: S603 (this very Python)
-            [sys.executable, "-m", "edgesim.sweeps.worker", ",".join(map(str, cpus))],
+            # -P: PYTHONPATH alone says where modules are. Else -m looks into the working folder
+            # first, where a user may have an edgesim/ or a json.py that this process does not use.
+            [sys.executable, "-P", "-m", "edgesim.sweeps.worker", ",".join(map(str, cpus))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -269,6 +269,15 @@ def test_after_a_kill_in_the_middle_nothing_is_left_and_the_same_command_goes_on
     pd.testing.assert_frame_equal(edgesim.load_sweep(place).evaluations, swept.evaluations)
 
 
+def test_cells_use_the_modules_of_the_process_that_starts_them(tmp_path, monkeypatch):
+    """Not those of the working folder, which a console script does not look into."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "edgesim.py").write_text("raise SystemExit('the wrong edgesim')")
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    results = edgesim.sweep("quickstart", {"grid": {"seed": [1]}}, out="s", workers=1, **SMALL)
+    assert results.evaluations["accuracy"].notna().any()
+
+
 KILLED_WRITER = """
 import os, signal, sys
 from edgesim.storage import files
