@@ -60,9 +60,11 @@ def metropolis(graph: nx.DiGraph[int]) -> nx.DiGraph[int]:
         multiplicity = attributes.get("multiplicity", 1)
         way_back = graph.get_edge_data(receiver, sender)
         if way_back is None or way_back.get("multiplicity", 1) != multiplicity:
+            link = " -> ".join(str(graph.nodes[end].get("name", end)) for end in (sender, receiver))
             raise TopologyError(
-                f"metropolis weights need every link in both directions alike, and "
-                f"{sender} -> {receiver} has no such way back; use weights: column_stochastic"
+                f"metropolis weights need every link in both directions alike, and {link} has no "
+                "such way back; add it (a line of a list is one direction), or use weights: "
+                "column_stochastic"
             )
         attributes["weight"] = multiplicity / (1 + max(links[sender], links[receiver]))
     nx.freeze(weighted)

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from edgesim.program import program
 from edgesim.results.arrow_table import table_of
 from edgesim.results.columns import (
     BATTERY_ROUNDS,
@@ -36,7 +37,7 @@ from edgesim.results.columns import (
     with_names,
 )
 from edgesim.results.part_merge import Part, merge_parts
-from edgesim.results.run_files import RunDirectoryError, number_of
+from edgesim.results.run_files import ABOUT, RunDirectoryError, number_of
 from edgesim.results.run_models import RunModels
 from edgesim.storage.lease import Fence, Holder, Lease
 from edgesim.storage.space import WaitForSpace
@@ -89,10 +90,16 @@ class RunDirectory(RunModels):
             RunDirectoryError: the place is not empty.
         """
         store = Store.at(place)
-        if not store.is_free():
+        if store.is_free():
+            return
+        if store.exists(ABOUT):
             raise RunDirectoryError(
-                f"{store.url}: exists and is not an empty folder; choose another --out"
+                f"{store.url}: holds a run already; {program()} resume {store.url} goes on with "
+                "it, and another --out begins a new one"
             )
+        raise RunDirectoryError(
+            f"{store.url}: exists and is not an empty folder; choose another --out"
+        )
 
     @classmethod
     def open_existing(cls, place: str | Path | Store) -> RunDirectory:

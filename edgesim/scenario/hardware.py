@@ -189,7 +189,9 @@ class DeviceGroup(ProfileKeys):
         default=None, description="random variation of step times; null: fleet.compute_jitter"
     )
     duty_cycle: DutyCycleSection | None = Field(
-        default=None, description="times at which the device is awake; null: fleet.duty_cycle"
+        default=None,
+        description="times at which the device is awake; null: fleet.duty_cycle. In lockstep it "
+        "costs time and changes no learning",
     )
 
     @model_validator(mode="before")
@@ -259,7 +261,9 @@ class NetworkSection(Section):
         default=0.0, description="largest delay that is added to the latency"
     )
     loss: Annotated[float, Field(ge=0, le=HIGHEST_LOSS)] = Field(
-        default=0.0, description="probability that a packet is lost and sent again"
+        default=0.0,
+        description="probability that a packet is lost and sent again; no message is lost. In "
+        "lockstep it costs time and energy and changes no learning",
     )
     packet_bytes: Count = Field(default=1460, description="payload of a packet")
     half_duplex: bool | None = Field(

@@ -27,7 +27,7 @@ from edgesim.fleet.arithmetic import compile_kernels
 from edgesim.fleet.on_ray.actor import ActorLostError
 from edgesim.fleet.recording.view import PlainView
 from edgesim.results.columns import DEVICES, EVALUATIONS, MESSAGES, ROUNDS
-from edgesim.results.run_directory import RunDirectoryError
+from edgesim.results.run_directory import RunDirectory, RunDirectoryError
 from edgesim.scenario import load_scenario
 
 
@@ -193,6 +193,11 @@ def test_a_run_directory_in_use_is_refused_and_left_alone(tmp_path):
     with pytest.raises(RunDirectoryError, match="not an empty folder; choose another --out"):
         train(tmp_path, "run", inline=True)
     assert [p.name for p in (tmp_path / "run").iterdir()] == ["mine.txt"]
+
+
+def test_the_directory_of_a_run_is_refused_with_the_way_to_go_on(inline_run):
+    with pytest.raises(RunDirectoryError, match=f"a run already; .* resume {inline_run.path} goes"):
+        RunDirectory.check_free(inline_run.path)
 
 
 def test_test_samples_do_not_depend_on_the_seed(tmp_path):

@@ -163,7 +163,7 @@ class TestMetropolis:
         np.testing.assert_array_equal(mixing_matrix(metropolis(graph)), matrix(graph))
 
     def test_a_one_way_link_is_refused(self):
-        with pytest.raises(TopologyError, match="0 -> 1 has no such way back; use weights: column"):
+        with pytest.raises(TopologyError, match="0 -> 1 has no such way back; add it"):
             metropolis(directed_ring(3))
 
     def test_a_way_back_of_other_multiplicity_is_refused(self):
