@@ -78,9 +78,33 @@ def test_a_task_without_accuracy_is_told_without():
     assert said.getvalue() == "epoch 2.5 (round 5): loss 0.5000, consensus distance 0.125\n"
 
 
+def test_at_virtual_time_an_evaluation_says_the_clock():
+    said = io.StringIO()
+    PlainView(Console(file=said, width=200)).evaluated([{**ROW, "virtual_time_s": 0.0125}])
+    assert said.getvalue().startswith("epoch 2.5 (round 5, clock 12.5 ms): consensus accuracy")
+
+
 @pytest.mark.parametrize(
-    ("before", "now", "passed_s", "left_s"),
-    [(0.0, 0.25, 10.0, 30.0), (0.5, 0.75, 10.0, 10.0), (0.5, 0.5, 10.0, None), (0, 1, 0.0, None)],
+    ("states", "left_s"),
+    [
+        (((0.0, 0), (50.0, 2), (60.0, 7)), 26.0),  # 5 rounds in 10 s after 50 s of start-up
+        (((0.0, 8), (3.0, 10), (13.0, 15)), 10.0),  # gone on with from round 8
+        (((0.0, 8), (3.0, 8), (13.0, 8)), None),
+        (((0.0, 0), (3.0, 2)), None),
+    ],
 )
-def test_what_is_left_is_reckoned_from_where_this_attempt_began(before, now, passed_s, left_s):
-    assert view.seconds_left(before, now, passed_s) == left_s
+def test_what_is_left_is_reckoned_from_the_first_progress_of_this_attempt(states, left_s):
+    estimate = view.Estimate()
+    for now_s, done in states:
+        estimate.see(fleet_of(done), now_s)
+    assert estimate.seconds_left(fleet_of(done).share_done, now_s) == pytest.approx(left_s)
+
+
+def test_what_is_left_waits_for_all_devices():
+    """Of a run that is gone on with, whose devices appear one by one with what they have done."""
+    estimate, facts = view.Estimate(), FleetFacts(num_devices=2, num_rounds=20)
+    first, second = (DeviceProgress(device=device, rounds_done=10) for device in (0, 1))
+    for now_s, devices in ((0.0, (first,)), (1.0, (first, second)), (2.0, (first, second))):
+        state = FleetState(facts, {own.device: own for own in devices})
+        estimate.see(state, now_s)
+    assert estimate.seconds_left(state.share_done, 2.0) is None

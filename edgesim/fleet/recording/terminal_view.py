@@ -14,7 +14,7 @@ from rich.style import Style
 
 from edgesim.fleet.recording.device_lines import device_lines, duration
 from edgesim.fleet.recording.fleet_state import FleetState
-from edgesim.fleet.recording.view import View, evaluation_line, say, seconds_left
+from edgesim.fleet.recording.view import Estimate, View, evaluation_line, say
 
 REFRESHES_PER_S = 2
 _SPINNER = "|/-\\"
@@ -37,7 +37,8 @@ class TerminalView(View):
         self._stage = "starting"
         self._fleet: FleetState | None = None
         self._start_of_training_s = 0.0
-        self._share_at_start = self._share = 0.0
+        self._share = 0.0
+        self._estimate = Estimate()
         self._figures: list[str] = []
         self._evaluating = ""
         self._lines: list[str] = []
@@ -58,8 +59,9 @@ class TerminalView(View):
 
     def update(self, fleet: FleetState) -> None:
         """Show the newest state."""
-        if self._fleet is None:  # a run that is gone on with does not begin at 0
-            self._start_of_training_s, self._share_at_start = self._clock(), fleet.share_done
+        if self._fleet is None:
+            self._start_of_training_s = self._clock()
+        self._estimate.see(fleet, self._clock())
         self._share, self._figures = fleet.share_done, _figures(fleet)
         self._fleet = fleet
         self._size = (0, 0)
@@ -106,7 +108,7 @@ class TerminalView(View):
         passed_s = now_s - self._start_of_training_s
         filled = int(_BAR_WIDTH * self._share)
         bar = "#" * filled + "." * (_BAR_WIDTH - filled)
-        left_s = seconds_left(self._share_at_start, self._share, passed_s)
+        left_s = self._estimate.seconds_left(self._share, now_s)
         left = "" if left_s is None else f", about {duration(left_s)} left"
         sign = _SPINNER[int(REFRESHES_PER_S * now_s) % len(_SPINNER)]
         last = self._evaluating or self._missing(fleet)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
 from rich.console import Console
 from rich.filesize import decimal
 
+from edgesim.fleet.recording.device_lines import duration
 from edgesim.fleet.recording.fleet_state import FleetState, Sink
 
 LINE_INTERVAL_S = 30.0  # between lines of progress where the output is no terminal
@@ -45,10 +47,38 @@ def evaluation_line(row: Mapping[str, Any]) -> str:
     found = "" if row["accuracy"] is None else f"consensus accuracy {row['accuracy']:.4f}, "
     if row.get("own_accuracy") is not None:
         found += f"on devices' own samples {row['own_accuracy']:.4f}, "
+    clock_s = row.get("virtual_time_s")
+    clock = "" if clock_s is None else f", clock {duration(clock_s)}"
     return (
-        f"epoch {row['epoch']:.4g} (round {row['round']}): {found}"
+        f"epoch {row['epoch']:.4g} (round {row['round']}{clock}): {found}"
         f"loss {row['loss']:.4f}, consensus distance {row['consensus_distance']:.4g}"
     )
+
+
+@dataclass(slots=True)
+class Estimate:
+    """Tells how long a training goes on, by its pace since the fleet's first progress.
+
+    What comes before that is start-up, and a run that is gone on with does not begin at 0.
+    """
+
+    _share_before: float | None = None
+    _first: tuple[float, float] | None = None  # time of the first progress, and what was done then
+
+    def see(self, fleet: FleetState, now_s: float) -> None:
+        """Take notice of the newest state, at a time in seconds."""
+        if self._share_before is None:
+            if len(fleet.devices) == fleet.facts.num_devices:
+                self._share_before = fleet.share_done
+        elif self._first is None and fleet.share_done > self._share_before:
+            self._first = now_s, fleet.share_done
+
+    def seconds_left(self, share_done: float, now_s: float) -> float | None:
+        """Seconds until all is done; None while that is not known."""
+        if self._first is None:
+            return None
+        passed_s, done = now_s - self._first[0], share_done - self._first[1]
+        return passed_s * (1 - share_done) / done if done > 0 and passed_s > 0 else None
 
 
 class PlainView(View):
@@ -60,20 +90,20 @@ class PlainView(View):
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
-        self._start_s = self._next_line_s = 0.0
-        self._share_at_start: float | None = None
+        self._next_line_s: float | None = None
+        self._estimate = Estimate()
 
     def update(self, fleet: FleetState) -> None:
         """Print a line if the last one is some time ago."""
         now_s = monotonic()
-        if self._share_at_start is None:  # a run that is gone on with does not begin at 0
-            self._start_s, self._share_at_start = now_s, fleet.share_done
+        self._estimate.see(fleet, now_s)
+        if self._next_line_s is None:
             self._next_line_s = now_s + LINE_INTERVAL_S
         if now_s <= self._next_line_s or fleet.slowest_round is None:
             return
         self._next_line_s = now_s + LINE_INTERVAL_S
         loss = "-" if fleet.mean_loss is None else f"{fleet.mean_loss:.3f}"
-        left_s = seconds_left(self._share_at_start, fleet.share_done, now_s - self._start_s)
+        left_s = self._estimate.seconds_left(fleet.share_done, now_s)
         left = "" if left_s is None else f", about {left_s:.0f} s left"
         say(
             self.console,
@@ -84,16 +114,3 @@ class PlainView(View):
     def evaluated(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Print what an evaluation found of the averaged model, whose row is the first."""
         say(self.console, evaluation_line(rows[0]))
-
-
-def seconds_left(share_before: float, share_now: float, passed_s: float) -> float | None:
-    """Seconds until all is done at the pace up to now; None while that is not known.
-
-    Args:
-        share_before: what was done when the time began.
-        share_now: what is done now.
-        passed_s: time between the two.
-    """
-    if share_now <= share_before or passed_s <= 0:
-        return None
-    return passed_s * (1 - share_now) / (share_now - share_before)
