@@ -57,6 +57,7 @@ class StudiedScenario:
         backend: of 8-bit arithmetic, as a device would have it; None in fp32.
         num_rounds: of the whole training, counted from the published number of samples.
         rounds_per_epoch: rounds in which the fleet sees about as many samples as it holds.
+        batch_fill: mean samples of a batch, of a full one: an epoch's last batch may be smaller.
     """
 
     scenario: Scenario
@@ -67,6 +68,7 @@ class StudiedScenario:
     backend: BackendName | None
     num_rounds: int
     rounds_per_epoch: int
+    batch_fill: float
 
 
 @own_code("while its costs are counted")
@@ -113,6 +115,7 @@ def studied_scenario(
         backend=device_backend(model.form.settings, scenario),
         num_rounds=scenario.training.rounds or (scenario.training.epochs or 0) * rounds_per_epoch,
         rounds_per_epoch=rounds_per_epoch,
+        batch_fill=shape.num_train / (num_devices * steps * scenario.data.batch_size),
     )
 
 

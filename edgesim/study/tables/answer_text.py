@@ -23,6 +23,7 @@ _KINDS: dict[LimitKind, str] = {
     "latency": "latency of links",
     "sleep": "sleep",
 }
+_FULL = 0.97  # of a batch's samples, in the mean; what is closer to 1 is not told
 _SMALL = 0.05  # of a round; shorter parts are not told of
 _ALIKE = 1.05  # times; steps that differ less are of like devices
 _MOST_NAMES = 3
@@ -186,13 +187,18 @@ def _shortage(names: Names, need: Need) -> str:
 def _time(answer: Answer) -> str:
     studied, state, training = answer.costs.studied, answer.costs.steady_state, answer.training
     rounds = f"{studied.num_rounds:,} rounds"
+    fill = ""
+    if studied.batch_fill < _FULL:
+        fill = (
+            f"; full batches are counted, a run's are {percent(round(studied.batch_fill, 2))} full"
+        )
     if state is None or training.seconds is None or training.epoch_s is None:
         epoch = f"{studied.rounds_per_epoch:,} an epoch"
         return f"not known without fleet.profile; {rounds}, {epoch}"
     total, epoch = brief(training.seconds, "s"), brief(training.epoch_s, "s")
     if not state.is_free:
         period = f"{'' if state.is_settled else 'about '}{brief(state.period_s, 's')}"
-        return f"{period} a round, {epoch} an epoch, {total} in all ({rounds})"
+        return f"{period} a round, {epoch} an epoch, {total} in all ({rounds}{fill})"
     names, periods_s = Names.of(answer.costs), [cycle.period_s for cycle in state.devices]
     spread = brief(max(periods_s), "s")
     if min(periods_s) * _ALIKE < max(periods_s):
@@ -205,7 +211,7 @@ def _time(answer: Answer) -> str:
     each = f"{most:,.0f} rounds each"
     if least * _ALIKE < most:
         each = f"{least:,.0f} to {most:,.0f} rounds each"
-    return f"{spread} a round at free pace, up to {epoch} an epoch, {total} in all ({each})"
+    return f"{spread} a round at free pace, up to {epoch} an epoch, {total} in all ({each}{fill})"
 
 
 def _limits(answer: Answer) -> str:
