@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from edgesim.report.frames import Frame
 from edgesim.report.runs import ReportedRun, differing_settings
 from edgesim.report.units import count, data_size, duration, energy, listed, percent
+from edgesim.report.waiting import pace_setters, waits
 from edgesim.study.tables.table import Table
 
 _FEW = 64  # devices that have a row each
-_MUCH = 0.1  # of all waiting, that is worth a sentence
+_MUCH = 0.1  # of the time of a run, that is worth a place in a sentence
+_NAMED = 3  # devices or links in a sentence
 _UNLIKE = 1.1  # times as long: devices of unlike speed
 _ENDS = 8  # of more: the first by each reason
 
@@ -134,34 +134,34 @@ def _pace(run: ReportedRun, devices: Frame) -> Iterator[str]:
     waited = waits(run)
     if waited is None or waited.empty:
         return
-    by_cause = waited.groupby("waited_for")["waited_s"].sum().sort_values(ascending=False)
     share = devices["virtual_wait_s"].sum() / devices["virtual_time_s"].sum()
-    cause, of_all = int(by_cause.index[0]), by_cause.iloc[0] / by_cause.sum()
-    text = f"Devices wait for {percent(share)} of their time"
-    if of_all > _MUCH:
-        text += f", most of it for {run.device(cause)} ({percent(of_all)} of all waiting)"
-    yield f"{text}."
+    yield f"Devices wait for {percent(share)} of their time."
+    yield from _pace_setters(run)
 
 
-def waits(run: ReportedRun) -> Frame | None:
-    """Seconds that each device waited for each sender; None where the run did not record it.
-
-    A wait for the message of a device that had left counts for the device in its place.
-    """
-    rounds, messages = run.rounds, run.messages
-    if "waited_for" not in rounds:
-        return None
-    waiting = rounds[rounds["waited_for"] >= 0]
-    taken_over = messages[messages["device"] != messages["sender"]]
-    if len(taken_over):
-        in_place = taken_over.drop_duplicates(["round", "sender"]).set_index(["round", "sender"])
-        keys = waiting.set_index(["round", "waited_for"]).index
-        found = in_place["device"].reindex(keys).to_numpy()
-        by = np.where(np.isnan(found), waiting["waited_for"], found).astype("int64")
-        waiting = waiting.assign(waited_for=by)
-    sums = waiting.groupby(["device", "waited_for"])["virtual_wait_s"]
-    table = sums.agg(["sum", "count"]).reset_index()
-    return table.set_axis(["device", "waited_for", "waited_s", "times"], axis=1)
+def _pace_setters(run: ReportedRun) -> Iterator[str]:
+    """What the critical path consists of; devices and links by name where they stand out."""
+    seconds = pace_setters(run)
+    whole_s = sum(seconds.values())
+    if not whole_s:
+        return
+    steps = {device: own_s for (device, receiver), own_s in seconds.items() if device == receiver}
+    kinds = {
+        "steps": {run.device(device): own_s for device, own_s in steps.items()},
+        "messages": {
+            f"{run.labels[sender]} -> {run.labels[receiver]}": own_s
+            for (sender, receiver), own_s in seconds.items()
+            if sender != receiver
+        },
+    }
+    texts = []
+    for kind, parts in sorted(kinds.items(), key=lambda item: -sum(item[1].values())):
+        if not parts:
+            continue
+        much = [f"{who} {percent(s / whole_s)}" for who, s in parts.items() if s > _MUCH * whole_s]
+        whose = f" ({', '.join(much[:_NAMED])})" if much else ""
+        texts.append(f"{kind} {percent(sum(parts.values()) / whole_s)}{whose}")
+    yield f"What set the pace of the fleet: {', '.join(texts)} of the time."
 
 
 def settings_table(runs: Sequence[ReportedRun]) -> Table | None:

@@ -33,8 +33,8 @@ from edgesim.report.figure import (
 )
 from edgesim.report.frames import Chart, Frame
 from edgesim.report.runs import ReportedRun
-from edgesim.report.summary import waits
 from edgesim.report.units import duration, listed, time_axis
+from edgesim.report.waiting import waits
 
 if TYPE_CHECKING:
     import altair as alt

@@ -16,6 +16,7 @@ from edgesim.report.ends import device_table
 from edgesim.report.evaluations import own_metrics
 from edgesim.report.report import report_page, write_report
 from edgesim.report.runs import load_runs
+from edgesim.report.waiting import pace_setters
 
 DEAD = "</script>"  # a name that would end a script
 
@@ -73,6 +74,27 @@ def test_who_waited_for_whom_adds_up_to_all_waiting(page, run):
     assert len(by_itself) < len(by_address)
     for_it = waits.query("waited_for_name == @DEAD")["waited_s"].sum()
     assert for_it == pytest.approx(by_itself["virtual_wait_s"].sum(), rel=1e-5)
+
+
+def test_the_critical_path_is_as_long_as_the_run(page, run, place):
+    """Also past a board that left, whose successor sends what it held."""
+    (reported,) = load_runs([place])
+    seconds = pace_setters(reported)
+    assert sum(seconds.values()) == pytest.approx(run.summary["virtual_time_s"])
+    of_messages = sum(own_s for (one, other), own_s in seconds.items() if one != other)
+    share = of_messages / run.summary["virtual_time_s"]
+    assert f"What set the pace of the fleet: messages {100 * share:.3g} %" in text_of(page)
+
+
+def test_the_steps_of_a_slow_board_set_the_pace_where_links_are_fast(tmp_path):
+    quick = "network.latency_ms=0", "gossip.compressor={kind: top_k, keep: 0.001}"
+    devices = (
+        "fleet.devices=[{profile: raspberry-pi-4b, count: 3}, {profile: raspberry-pi-zero-2w}]"
+    )
+    (run,) = load_runs([train(tmp_path, *quick, devices, "training.rounds=5")])
+    (link, seconds), *_ = pace_setters(run).items()
+    assert link == (3, 3)
+    assert seconds > 0.7 * run.run.summary["virtual_time_s"]
 
 
 def test_the_timeline_is_made_of_the_rounds_and_messages(page, run):
