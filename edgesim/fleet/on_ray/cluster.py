@@ -33,6 +33,7 @@ from edgesim.fleet.on_ray.shipping import (
 )
 from edgesim.fleet.on_ray.workers import Workers
 from edgesim.learning.accelerator import num_local_gpus
+from edgesim.program import program
 
 CONNECT_TIMEOUT_S = 10.0
 _REMEDY_OF_TOKENS = (
@@ -77,7 +78,9 @@ def ray_session(
                 ray.shutdown()  # packages to ship are given when joining
                 _join(address, modules)
             if dashboard_url:
-                console.print(f"Ray dashboard: http://{dashboard_url}", soft_wrap=True)
+                url = f"http://{dashboard_url}"
+                line = f"Ray dashboard: {url}; in a browser: {program()} dashboard {url}"
+                console.print(line, soft_wrap=True, highlight=False)
         else:
             own = own_ray(dashboard=dashboard, console=console, run=run, workers=workers)
             stack.enter_context(own)

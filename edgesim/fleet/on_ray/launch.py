@@ -268,16 +268,16 @@ class RayFleet:
             if not self._absent:
                 continue
             nodes = await asyncio.to_thread(cluster_nodes)
-            free = ", ".join(f"{node.free_cpus:g}" for node in nodes)
+            free = ", ".join(f"{round(node.free_cpus, 1):g}" for node in nodes)
             of_gpus = ", ".join(f"{node.free_gpus:g}" for node in nodes) if self._need.gpus else ""
             _log.warning(
                 "waiting for %d of %d actors (%s): they are being started, or lack room; each "
-                "asks for %s, and the %d nodes have %s CPUs free%s",
+                "asks for %s, and %s %s CPUs free%s",
                 len(self._absent),
                 len(self._actors),
                 self._labels(self._absent),
                 self._need,
-                len(nodes),
+                "the node has" if len(nodes) == 1 else f"the {len(nodes)} nodes have",
                 free,
                 f", {of_gpus} GPUs" if of_gpus else "",
             )
