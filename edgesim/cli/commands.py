@@ -252,6 +252,24 @@ def report(
     _out.print(f"report: {place} ({num_bytes / 1e6:.1f} MB)")
 
 
+@app.command(short_help="Say whether two runs have the same bits, and where they part.")
+def diff(
+    first: Annotated[str, typer.Argument(metavar="RUN", help="Directory of a run, or its URI.")],
+    second: Annotated[str, typer.Argument(metavar="OTHER", help="Another one.")],
+) -> None:
+    """Say whether two finished runs have the same bits, and where they part.
+
+    Compared are all tables, but for the columns of this machine's times, and the final models. The
+    exit status is 0 if all is the same, and 1 if not.
+    """
+    from edgesim.cli.diff import diff_table
+
+    table, is_same = diff_table(first, second)
+    show(table, _out)
+    if not is_same:
+        raise typer.Exit(FAILED)
+
+
 @app.command(short_help="Run a scenario with many settings.")
 def sweep(
     file: Annotated[

@@ -1,0 +1,38 @@
+"""What two runs have in common, as a table."""
+
+from __future__ import annotations
+
+from edgesim.errors import EdgesimError
+from edgesim.report.runs import differing_settings, load_runs
+from edgesim.results.columns import WALL_COLUMNS
+from edgesim.results.differences import compare_runs
+from edgesim.study.tables.table import Table
+
+_COLUMNS = ("what", "size", "both runs")
+
+
+class UnfinishedError(EdgesimError, ValueError):
+    """A run has no final results to compare."""
+
+
+def diff_table(first: str, second: str) -> tuple[Table, bool]:
+    """A row for each table of two runs and for their models, and whether all bits are the same.
+
+    Raises:
+        UnfinishedError: one of them has not ended.
+    """
+    runs = load_runs([first, second], are_compared=False)
+    for run in runs:
+        if not run.is_finished:
+            raise UnfinishedError(f"{run.place}: is not finished; edgesim resume goes on with it")
+    found = compare_runs(*(run.run for run in runs))
+    rows = [
+        (own.what, own.size, f"DIFFER: {own.difference}" if own.difference else "the same bits")
+        for own in found
+    ]
+    settings = differing_settings(runs)
+    rows += [(key, "setting", " and ".join(values)) for key, values in settings.items()]
+    is_same = not any(own.difference for own in found)
+    notes = (f"Left out, as they are of the machine: {', '.join(WALL_COLUMNS)}.",)
+    title = f"{first} and {second}"
+    return Table(title, _COLUMNS, tuple(rows), notes, prose=frozenset(_COLUMNS[2:])), is_same

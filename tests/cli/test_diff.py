@@ -1,0 +1,127 @@
+"""`edgesim diff`: the same bits, or where two runs part."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from io import StringIO
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+from small_fleets import small_scenario, write_scenario
+
+import edgesim
+from edgesim.assembly.preparation import prepare
+from edgesim.cli import main
+from edgesim.fleet.run import run_scenario
+from edgesim.results.columns import WALL_COLUMNS
+from edgesim.results.differences import compare_runs
+from edgesim.results.models import DeviceModel
+from edgesim.scenario import load_scenario
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    """A run, the same run once more, and one with another rate."""
+    folder = tmp_path_factory.mktemp("diff")
+    path = write_scenario(folder, small_scenario())
+    for name, overrides in (("a", ()), ("again", ()), ("other", ("training.optimizer.lr=0.01",))):
+        prepared = prepare(load_scenario(path, overrides))
+        run_scenario(prepared, folder / name, inline=True, console=Console(file=StringIO()))
+    return folder
+
+
+@pytest.fixture
+def run(places):
+    return edgesim.load_run(places / "a")
+
+
+def said(places, other, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["edgesim", "diff", str(places / "a"), str(places / other)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code or 0, capsys.readouterr().out
+
+
+def test_the_same_scenario_twice_has_the_same_bits(places, monkeypatch, capsys):
+    status, text = said(places, "again", monkeypatch, capsys)
+    assert status == 0
+    assert text.count("the same bits") == 5
+    assert "DIFFER" not in text
+
+
+def test_another_rate_is_found_with_the_setting(places, monkeypatch, capsys):
+    status, text = said(places, "other", monkeypatch, capsys)
+    assert status == 1
+    assert "DIFFER" in text
+    assert "training.optimizer.lr" in text
+    assert "0.01" in text
+
+
+def differences(first, second):
+    return {own.what: own.difference for own in compare_runs(first, second)}
+
+
+def changed(run, table, row, column, value):
+    """A run with another value in a cell."""
+    content = getattr(run, table).copy()
+    content.loc[row, column] = value
+    return replace(run, **{table: content})
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [("rounds", "loss"), ("messages", "bytes"), ("evaluations", "loss"), ("devices", "samples")],
+)
+def test_the_last_bit_of_a_cell_is_found_and_where_it_is(run, table, column):
+    content = getattr(run, table)
+    before = content[column].iloc[3]
+    after = np.nextafter(before, 9.0) if content[column].dtype.kind == "f" else before + 1
+    found = differences(run, changed(run, table, 3, column, after))
+    assert found.pop(table).startswith(f"1 of {len(content):,}, first in ")
+    assert not any(found.values())
+
+
+def test_nothing_is_the_same_as_nothing_and_zero_has_a_sign(run):
+    empty = changed(run, "rounds", 0, "loss", np.nan)
+    assert not any(differences(empty, changed(run, "rounds", 0, "loss", np.nan)).values())
+    zero, minus = (changed(run, "rounds", 0, "loss", value) for value in (0.0, -0.0))
+    assert "loss 0.0 and -0.0" in differences(zero, minus)["rounds"]
+
+
+def test_times_of_the_machine_are_no_difference(run):
+    columns = list(WALL_COLUMNS)
+    rounds = run.rounds.assign(**dict.fromkeys(columns, 1.0))
+    assert not any(differences(run, replace(run, rounds=rounds)).values())
+
+
+def test_a_longer_run_and_other_columns_are_differences(run):
+    shorter = replace(run, rounds=run.rounds.iloc[:-1])
+    assert differences(run, shorter)["rounds"] == "the same bits as far as both go"
+    fewer = replace(run, rounds=run.rounds.drop(columns="loss"))
+    assert differences(run, fewer)["rounds"] == "columns of one run alone: loss"
+
+
+def test_lists_are_compared_by_their_content(run):
+    devices = run.devices.copy()
+    counts = devices["label_counts"].iloc[1].copy()
+    counts[0] += 1
+    devices["label_counts"] = pd.Series([*devices["label_counts"]], dtype=object)
+    devices.at[1, "label_counts"] = counts
+    found = differences(run, replace(run, devices=devices))
+    assert "first in device 1: label_counts" in found["devices"]
+
+
+def test_a_bit_of_a_model_is_found(run):
+    models = {device: run.models[device] for device in run.models}
+    x = models[2].x.copy()
+    x[-1] = np.nextafter(x[-1], x.dtype.type(9.0))
+    other = {**models, 2: DeviceModel(2, x, *_rest(models[2]))}
+    found = differences(replace(run, models=models), replace(run, models=other))
+    assert found["models"] == "1 of them, first that of device 2"
+
+
+def _rest(model):
+    return model.u, model.buffers, model.rounds_done, model.gone
