@@ -148,6 +148,8 @@ def result_table(summary: dict[str, Any], place: str) -> Table:
                     ("radio", "radio"),
                     ("waiting", "idle"),
                 )
+                # By a board's powers its active power has that of its memory.
+                if key != "memory" or summary["energy_memory_j"]
             ),
         ]
     rows += _losses(summary)

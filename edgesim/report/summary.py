@@ -223,18 +223,22 @@ def _figures(run: ReportedRun, devices: Frame) -> dict[str, str]:
     found["  by a device, most"] = data_size(devices["sent_bytes"].max())
     if run.has_clock:
         found["virtual time"] = duration(devices["virtual_time_s"].max())
-        found["energy"] = energy(devices["energy_j"].sum())
-        for name, part in (
-            ("computing", "compute"),
-            ("memory", "memory"),
-            ("radio", "radio"),
-            ("waiting", "idle"),
-        ):
-            found[f"  {name}"] = energy(devices[f"energy_{part}_j"].sum())
+        found |= _energies(devices)
     if (wall_s := run.run.summary.get("wall_s")) is not None:
         found["time of this machine"] = duration(wall_s)
     found["seed"] = str(run.settings["seed"])
     found["files"] = run.place
+    return found
+
+
+def _energies(devices: Frame) -> dict[str, str]:
+    """Energy of the fleet by what it was spent on."""
+    found = {"energy": energy(devices["energy_j"].sum())}
+    parts = {"computing": "compute", "memory": "memory", "radio": "radio", "waiting": "idle"}
+    for name, part in parts.items():
+        spent_j = devices[f"energy_{part}_j"].sum()
+        if part != "memory" or spent_j:  # a board's active power has that of its memory
+            found[f"  {name}"] = energy(spent_j)
     return found
 
 
