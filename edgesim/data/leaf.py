@@ -44,7 +44,7 @@ class _LeafData:
 
 
 def femnist(path: str) -> _LeafData:
-    """FEMNIST of LEAF: handwritten digits and letters, 28x28 grey, 62 classes, by writer.
+    """FEMNIST of LEAF: digits and letters, 28x28 grey, 62 classes; column owner: the writer.
 
     Args:
         path: folder with `train` and `test`, folders of LEAF's JSON files.
@@ -53,7 +53,7 @@ def femnist(path: str) -> _LeafData:
 
 
 def shakespeare(path: str) -> _LeafData:
-    """Shakespeare of LEAF: the letter that follows 80 letters of a play, 80 classes, by role.
+    """Shakespeare of LEAF: the letter after 80 letters of a play, 80 classes; column owner: role.
 
     Args:
         path: folder with `train` and `test`, folders of LEAF's JSON files.
