@@ -15,6 +15,8 @@ from edgesim.assembly.own_parts import load_part, make_part, part_and_options
 from edgesim.data.arrays import ArrayDataset
 from edgesim.data.errors import DataError
 from edgesim.data.images import Dataset
+from edgesim.data.source import FolderSource
+from edgesim.data.sources import SOURCES
 from edgesim.errors import ScenarioError
 from edgesim.scenario.catalog import PARTITIONS
 from edgesim.scenario.data import DataSection, FilePartition, OwnerPartition
@@ -149,12 +151,18 @@ def owner_column(
     values = _column(section, dataset, column, split)
     if values is None:
         columns = dataset.columns if split == "train" else dataset.test_columns
-        there = f"; it has {', '.join(columns)}" if columns else ""
+        there = f"; it has {', '.join(columns)}" if columns else _owners_of(section)
         raise ScenarioError(
             f"data.partition.column is {column}, which is no column of the {split} samples of "
             f"{section.source}{there}"
         )
     return values
+
+
+def _owners_of(section: DataSection) -> str:
+    """Where files of a user's own may say who owns a sample; empty of other sources."""
+    source = None if isinstance(section.source, OwnPart) else SOURCES.get(section.source)
+    return f"; owners are in {source.owners}" if isinstance(source, FolderSource) else ""
 
 
 def _column(

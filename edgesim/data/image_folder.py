@@ -110,5 +110,5 @@ IMAGE_FOLDER = FolderSource(
     description="your images, in a folder for each class below train/ and val/ (or test/)",
     expects=EXPECTS,
     read=read_image_folder,
-    owners=f"column {FOLDER}, the folder below that of the class: of train/cat/attic/1.jpg attic",
+    owners=f"the column {FOLDER}, the folder below the class's: of train/cat/attic/1.jpg attic",
 )

@@ -349,5 +349,5 @@ PARQUET = FolderSource(
     description="your images, in Parquet files as on the Hugging Face hub",
     expects=EXPECTS,
     read=read_parquet,
-    owners="any other column of the files, with a value in each row",
+    owners="any other column of the files that has a value in each row",
 )
