@@ -29,7 +29,7 @@ def test_a_run_is_found_again_with_what_it_was_created_for(directory):
 
 
 def test_a_place_in_use_is_refused_and_left_alone(directory):
-    with pytest.raises(RunDirectoryError, match="holds a run already; .* another --out begins"):
+    with pytest.raises(RunDirectoryError, match=r"holds a run already; .* another --out begins"):
         RunDirectory.create(directory.place)
     assert directory.read_json("run.json")["run_digest"] == "digest"
 
