@@ -262,7 +262,7 @@ def _with_names(settings: Mapping[str, Any]) -> dict[str, Any]:
     if not names or not isinstance(groups, list):
         return dict(settings)
     rest = iter(names)
-    named = {", ".join(islice(rest, group.get("count") or 1)): group for group in groups}
+    named = {listed(list(islice(rest, group.get("count") or 1))): group for group in groups}
     return {**settings, "fleet": {**fleet, "devices": named}}
 
 
