@@ -67,7 +67,8 @@ def curve_figures(runs: Sequence[ReportedRun]) -> list[Figure]:
         part.insert(1, "group", run.group)
     table: Frame = pd.concat(parts, ignore_index=True)
     axes = x_axes(table)
-    if all(run.is_free for run in evaluated):  # rounds of devices are not at the same time
+    # Rounds of devices at free pace are not at the same time, nor as long as those in lockstep.
+    if any(run.is_free for run in evaluated) and all(run.has_clock for run in evaluated):
         axes.sort(key=lambda entry: entry[0] != "virtual time")
     measures = ["accuracy", "loss", *_metrics(evaluated), "consensus_distance"]
     figures = []

@@ -8,6 +8,7 @@ from reported_runs import SCENARIO, content, table, train
 
 import edgesim
 from edgesim.report.comparison import _spread, groups_table
+from edgesim.report.curves import curve_figures
 from edgesim.report.ends import device_table
 from edgesim.report.report import report_page, write_report
 from edgesim.report.runs import _flat, differing_settings, load_runs
@@ -182,3 +183,15 @@ def test_many_runs_have_a_row_each(places):
     assert '<th scope="col">accuracy of the averaged model</th>' in page
     assert "Each of up to 6 runs has a part of its own; these are 7." in page
     assert "a part of its own" not in report_page(load_runs(places))
+
+
+def test_runs_of_both_paces_are_compared_at_equal_virtual_time(tmp_path):
+    """A round at free pace is no round in lockstep."""
+    clocked = ("fleet.profile=raspberry-pi-4b",)
+    places = [
+        train(tmp_path / pace, *clocked, f"fleet.pace={pace}", scenario=PLAIN)
+        for pace in ("lockstep", "free")
+    ]
+    for chosen, first in ((places, "virtual time"), (places[:1], "rounds")):
+        figures = curve_figures(load_runs(chosen))
+        assert {figure.views[0].label for figure in figures} == {first}
