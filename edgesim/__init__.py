@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from edgesim.distributed.gossip import Gossip
     from edgesim.errors import EdgesimError, ScenarioError, ScenarioWarning
     from edgesim.fleet.recording.fleet_state import Sink
+    from edgesim.results.differences import Comparison, compare_runs
     from edgesim.results.evaluation import Evaluation
     from edgesim.results.load import UnfinishedRunWarning, load_run
     from edgesim.results.run import Run
@@ -44,6 +45,7 @@ _HOMES = {
     "edgesim.distributed.gossip": ("Gossip",),
     "edgesim.errors": ("EdgesimError", "ScenarioError", "ScenarioWarning"),
     "edgesim.fleet.recording.fleet_state": ("Sink",),
+    "edgesim.results.differences": ("Comparison", "compare_runs"),
     "edgesim.results.evaluation": ("Evaluation",),
     "edgesim.results.load": ("UnfinishedRunWarning", "load_run"),
     "edgesim.results.run": ("Run",),
@@ -58,6 +60,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Checked",
+    "Comparison",
     "Costs",
     "EdgesimError",
     "Evaluation",
@@ -74,6 +77,7 @@ __all__ = [
     "SweepWarning",
     "TensorBoard",
     "UnfinishedRunWarning",
+    "compare_runs",
     "cost",
     "dump_scenario",
     "gossip_around",

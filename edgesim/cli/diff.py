@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from edgesim.errors import EdgesimError
 from edgesim.report.runs import differing_settings, load_runs
 from edgesim.results.columns import WALL_COLUMNS
 from edgesim.results.differences import compare_runs
@@ -11,20 +10,13 @@ from edgesim.study.tables.table import Table
 _COLUMNS = ("what", "size", "both runs")
 
 
-class UnfinishedError(EdgesimError, ValueError):
-    """A run has no final results to compare."""
-
-
 def diff_table(first: str, second: str) -> tuple[Table, bool]:
     """A row for each table of two runs and for their models, and whether all bits are the same.
 
     Raises:
-        UnfinishedError: one of them has not ended.
+        RunDirectoryError: one of them is not there, or not finished.
     """
     runs = load_runs([first, second], are_compared=False)
-    for run in runs:
-        if not run.is_finished:
-            raise UnfinishedError(f"{run.place}: is not finished; edgesim resume goes on with it")
     found = compare_runs(*(run.run for run in runs))
     rows = [
         (own.what, own.size, f"DIFFER: {own.difference}" if own.difference else "the same bits")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edgesim.results.columns import WALL_COLUMNS
+from edgesim.results.run_files import RunDirectoryError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,8 +38,22 @@ class Comparison:
 def compare_runs(first: Run, second: Run) -> tuple[Comparison, ...]:
     """Compare the tables and final models of two finished runs, bit by bit.
 
-    Columns of this machine's times (`WALL_COLUMNS`) are left out: they differ always.
+    Columns of this machine's times (`edgesim list columns`: `compute_wall_s`, `compute_cpu_s`,
+    `wait_wall_s`) are left out: they differ always.
+
+    Args:
+        first: as `edgesim.load_run` reads it.
+        second: another one.
+
+    Returns:
+        One for each table, then one for the models.
+
+    Raises:
+        RunDirectoryError: one of them is not finished.
     """
+    for run in (first, second):
+        if not run.is_finished:
+            raise RunDirectoryError(f"{run.place}: is not finished; edgesim resume goes on with it")
     tables = (
         Comparison(
             name,

@@ -17,8 +17,8 @@ from edgesim.assembly.preparation import prepare
 from edgesim.cli import main
 from edgesim.fleet.run import run_scenario
 from edgesim.results.columns import WALL_COLUMNS
-from edgesim.results.differences import compare_runs
 from edgesim.results.models import DeviceModel
+from edgesim.results.run_files import RunDirectoryError
 from edgesim.scenario import load_scenario
 
 
@@ -61,7 +61,7 @@ def test_another_rate_is_found_with_the_setting(places, monkeypatch, capsys):
 
 
 def differences(first, second):
-    return {own.what: own.difference for own in compare_runs(first, second)}
+    return {own.what: own.difference for own in edgesim.compare_runs(first, second)}
 
 
 def changed(run, table, row, column, value):
@@ -102,6 +102,11 @@ def test_a_longer_run_and_other_columns_are_differences(run):
     assert differences(run, shorter)["rounds"] == "the same bits as far as both go"
     fewer = replace(run, rounds=run.rounds.drop(columns="loss"))
     assert differences(run, fewer)["rounds"] == "columns of one run alone: loss"
+
+
+def test_a_run_that_is_not_finished_is_refused(run):
+    with pytest.raises(RunDirectoryError, match="is not finished"):
+        edgesim.compare_runs(run, replace(run, missing=("rounds",)))
 
 
 def test_lists_are_compared_by_their_content(run):
