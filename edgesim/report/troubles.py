@@ -16,6 +16,7 @@ from edgesim.scenario.presence import make_timed_churn
 _NAMED = 5  # devices that get a sentence of their own
 _LOW_CHARGE = 0.1  # of a battery
 _MANY_RETRANSMITTED = 0.05  # of the bytes sent, by the fleet or on one link
+_LEAST_LOST = 20  # packets; of fewer the share of a link says little
 _GROWN = 2.0  # times the least distance so far, of an unfinished run
 _MOST_ABSENCES = 10_000  # of a device, that are counted
 
@@ -176,18 +177,23 @@ def _losses(run: ReportedRun) -> Iterator[str]:
 
 def _lost_packets(run: ReportedRun) -> Iterator[str]:
     """Where many packets were sent again: by the fleet, or on its worst link."""
-    sums = ["bytes", "retransmitted_bytes"]
+    sums = ["bytes", "retransmissions", "retransmitted_bytes"]
     links = run.messages.groupby(["sender", "receiver"])[sums].sum()
     sent, again = links["bytes"].sum(), links["retransmitted_bytes"].sum()
-    shares = links["retransmitted_bytes"] / links["bytes"]
-    if not len(links) or max(again / sent, shares.max()) <= _MANY_RETRANSMITTED:
+    known = links[links["retransmissions"] >= _LEAST_LOST]
+    shares = known["retransmitted_bytes"] / known["bytes"]
+    # Where no link lost so many, the largest share is NaN, which is above nothing.
+    if not (again > _MANY_RETRANSMITTED * sent or shares.max() > _MANY_RETRANSMITTED):
         return
-    sender, receiver = shares.idxmax()
-    yield (
+    text = (
         f"Links lost packets: {data_size(again)} were sent again, {percent(again / sent)} of what "
-        f"was sent; on the worst, {run.labels[sender]} -> {run.labels[receiver]}, "
-        f"{percent(shares.max())}."
+        "was sent"
     )
+    if len(shares):
+        sender, receiver = shares.idxmax()
+        link = f"{run.labels[sender]} -> {run.labels[receiver]}"
+        text += f"; on the worst, {link}, {percent(shares.max())}"
+    yield f"{text}."
 
 
 def _named(run: ReportedRun, device: int) -> str:

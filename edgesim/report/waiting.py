@@ -78,8 +78,8 @@ def pace_setters(run: ReportedRun) -> dict[Link, float]:
         cause = causes.get((device, index), device)
         step = rounds.places.get((cause, index))
         if step is None:  # the sender left, and what was awaited is all that it held
-            left = rounds.last_places[cause]
-            if rounds.ends_s[left] < end_s:
+            left = rounds.last_places.get(cause)  # None if an unfinished run has not written it yet
+            if left is not None and rounds.ends_s[left] < end_s:
                 seconds[cause, device] += end_s - float(rounds.ends_s[left])
                 place = left
                 continue

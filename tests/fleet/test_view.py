@@ -95,16 +95,20 @@ def test_at_virtual_time_an_evaluation_says_the_clock():
 )
 def test_what_is_left_is_reckoned_from_the_first_progress_of_this_attempt(states, left_s):
     estimate = view.Estimate()
-    for now_s, done in states:
-        estimate.see(fleet_of(done), now_s)
-    assert estimate.seconds_left(fleet_of(done).share_done, now_s) == pytest.approx(left_s)
+    for seen_s, done in states:
+        estimate.see(fleet_of(done), seen_s)
+    now_s, last = states[-1]
+    assert estimate.seconds_left(fleet_of(last).share_done, now_s) == pytest.approx(left_s)
 
 
 def test_what_is_left_waits_for_all_devices():
     """Of a run that is gone on with, whose devices appear one by one with what they have done."""
     estimate, facts = view.Estimate(), FleetFacts(num_devices=2, num_rounds=20)
     first, second = (DeviceProgress(device=device, rounds_done=10) for device in (0, 1))
-    for now_s, devices in ((0.0, (first,)), (1.0, (first, second)), (2.0, (first, second))):
-        state = FleetState(facts, {own.device: own for own in devices})
-        estimate.see(state, now_s)
-    assert estimate.seconds_left(state.share_done, 2.0) is None
+    half, whole = (
+        FleetState(facts, {own.device: own for own in there})
+        for there in ((first,), (first, second))
+    )
+    for seen_s, state in ((0.0, half), (1.0, whole), (2.0, whole)):
+        estimate.see(state, seen_s)
+    assert estimate.seconds_left(whole.share_done, 2.0) is None
