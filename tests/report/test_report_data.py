@@ -153,9 +153,10 @@ def test_chance_on_a_link_of_few_packets_is_no_trouble(place):
 def test_a_device_whose_rounds_are_not_written_yet_ends_no_report(place):
     """The others have waited for it; an unfinished run may lack all of its rounds."""
     (run,) = load_runs([place])
-    rest = run.run.rounds.query("device != 1")
-    seconds = pace_setters(replace(run, run=replace(run.run, rounds=rest)))
-    assert sum(seconds.values()) == pytest.approx(rest["virtual_time_s"].max())
+    for device in range(4):  # some of them lie on the critical path of the rest
+        rest = run.run.rounds.query("device != @device")
+        seconds = pace_setters(replace(run, run=replace(run.run, rounds=rest)))
+        assert sum(seconds.values()) == pytest.approx(rest["virtual_time_s"].max())
 
 
 def test_totals_are_no_measures_of_a_task(place):
