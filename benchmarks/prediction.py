@@ -26,6 +26,7 @@ from torch import Tensor
 from edgesim.assembly.build import DataSpec, choose_compute, make_flat_model
 from edgesim.assembly.equipment import device_profiles
 from edgesim.costs.work_meter import WorkMeter
+from edgesim.data.text.hub import transformers
 from edgesim.hardware.profiles import DeviceProfile
 from edgesim.hardware.work import Work, vector_work
 from edgesim.learning.allocator import keep_freed_memory
@@ -246,6 +247,8 @@ def main() -> None:
     )
     parser.add_argument("--json", type=Path, help="write the figures to this file, turn by turn")
     arguments = parser.parse_args()
+    if any(len(CASES[name].shape) == 2 for name in arguments.models):
+        transformers()  # models of texts need it: better missed now than after minutes
     torch.set_num_threads(1)
     keep_freed_memory()  # as runs do
     profile = device_profiles(load_scenario(arguments.profile))[0]
