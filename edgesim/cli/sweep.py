@@ -1,26 +1,23 @@
-"""`edgesim sweep`: runs the cells of a sweep and shows how they go on."""
+"""`edgesim sweep`: checks and runs the cells of a sweep, and prints their table."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from edgesim.cli.answers import number
 from edgesim.cli.garbage import uncollected
+from edgesim.cli.sweep_progress import shown_progress
 from edgesim.cli.tables import show
-from edgesim.scenario.sweep import Sweep, chosen, scaled_sweep
-from edgesim.storage.store import Store
+from edgesim.scenario.sweep import chosen, scaled_sweep
 from edgesim.study.tables.table import Table
 
 if TYPE_CHECKING:
     from edgesim.sweeps.load import SweepResults
-    from edgesim.sweeps.pool import Event
 
 _FIGURES: dict[str, Callable[[float], str]] = {  # of the table, and how they are written
     **dict.fromkeys(
@@ -80,7 +77,7 @@ def show_sweep(
     place = str(out or default_place(planned))
     for notice in check_cells(planned, place, str(file)):
         warn(f"{file}: {notice}")
-    with _display(planned, console, place) as tell:
+    with shown_progress(planned, console, place) as tell:
         failures = run_sweep(planned, place, tell, workers, address)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what is missing is said below
@@ -130,54 +127,3 @@ def sweep_table(results: SweepResults) -> Table:
     return Table(
         results.name, (*keys, *heads, "bytes sent", "messages", "cells"), tuple(rows), notes
     )
-
-
-@contextmanager
-def _display(planned: Sweep, console: Console, place: str) -> Iterator[Callable[[Event], None]]:
-    """A bar on a terminal, and a line for each cell that ends."""
-    from edgesim.sweeps.directory import is_finished
-
-    bar = Progress(
-        TextColumn("cells"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[running]}"),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    total = len(planned.wanted)
-    task = bar.add_task("cells", total=total, running="")
-    shares: dict[str, float] = {}
-    ended = [0]
-
-    def tell(event: Event) -> None:
-        if event.kind in ("begun", "progress"):
-            shares[event.cell] = float(event.fields.get("share", 0.0))
-        elif event.kind == "warning":
-            console.print(f"{event.cell}: {event.fields['text']}")
-        else:
-            shares.pop(event.cell, None)
-            ended[0] += 1
-            console.print(f"{ended[0]}/{num_open} {event.cell}: {_said(event)}")
-            bar.update(task, advance=1)
-        running = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
-        bar.update(task, running=running)
-
-    store = Store.at(place)
-    num_open = sum(not is_finished(store, cell.name) for cell in planned.wanted)
-    if num_open < total:
-        console.print(f"{total - num_open} of {total} cells are finished already")
-    bar.update(task, completed=total - num_open)
-    with bar:
-        yield tell
-
-
-def _said(event: Event) -> str:
-    if event.kind == "failed":
-        return f"failed: {event.fields['text']}"
-    summary = event.fields["summary"]
-    if summary.get("consensus_accuracy") is None:
-        return f"loss {summary['consensus_loss']:.4g}"
-    return f"accuracy {summary['consensus_accuracy']:.4f}"

@@ -1,0 +1,69 @@
+"""What a sweep shows of its progress, by a clock of the test's own."""
+
+import io
+from dataclasses import dataclass
+
+import pytest
+from rich.console import Console
+
+from edgesim.cli.sweep_progress import LINE_INTERVAL_S, Pace, shown_progress
+from edgesim.sweeps.pool import Event
+from edgesim.sweeps.run import read_sweep
+
+
+@dataclass
+class Clock:
+    """Seconds that the test sets."""
+
+    now_s: float = 100.0
+
+    def __call__(self):
+        return self.now_s
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def swept(tmp_path, clock):
+    """A sweep of two cells that goes on: its display, and where it writes."""
+    planned = read_sweep("quickstart", {"grid": {"seed": [1, 2]}})
+    out = io.StringIO()
+    with shown_progress(planned, Console(file=out, width=200), str(tmp_path / "s"), clock) as tell:
+        yield tell, out
+
+
+def progress(share, cell="seed=1"):
+    return Event(cell, "progress", {"share": share})
+
+
+def test_time_left_is_that_of_the_pace_since_the_first_progress():
+    pace = Pace(2)
+    pace.see(Event("seed=1", "begun"), 0.0)
+    assert pace.said(50.0) == "seed=1 0%"
+    pace.see(progress(0.2), 50.0)  # what a cell that goes on had done, after its start
+    pace.see(progress(0.4), 60.0)
+    pace.see(progress(0.1, "seed=2"), 65.0)
+    assert pace.share_done == pytest.approx(0.25)
+    assert pace.said(65.0) == "about 75.0 s left; seed=1 40%, seed=2 10%"
+    pace.see(Event("seed=1", "failed", {"text": "no"}), 70.0)
+    assert pace.share_done == pytest.approx(0.55)
+    assert pace.said(70.0) == "about 20.0 s left; seed=2 10%"
+    pace.see(Event("seed=2", "done", {"summary": {}}), 80.0)
+    assert pace.share_done == 1.0
+
+
+def test_without_a_terminal_there_is_a_line_a_minute_and_one_a_result(swept, clock):
+    tell, out = swept
+    tell(Event("seed=1", "begun"))
+    tell(progress(0.01))
+    assert out.getvalue() == ""
+    clock.now_s += LINE_INTERVAL_S + 1
+    tell(progress(0.11))
+    assert out.getvalue() == "6% done, about 19.2 min left; seed=1 11%\n"
+    tell(progress(0.12))
+    tell(Event("seed=1", "warning", {"text": "hot"}))
+    tell(Event("seed=1", "done", {"summary": {"consensus_accuracy": 0.5}}))
+    assert out.getvalue().splitlines()[1:] == ["seed=1: hot", "1/2 seed=1: accuracy 0.5000"]
