@@ -6,6 +6,7 @@ The package needs networkx and numpy only. It has no code about training.
 from topologies.catalog import KINDS, TopologyKind, build_schedule
 from topologies.errors import OtherDevicesError, TopologyError
 from topologies.files import load_graph
+from topologies.given import GivenWeights, given_schedule, have_same_graphs
 from topologies.graphs import (
     chain,
     chordal_grid,
@@ -21,6 +22,7 @@ from topologies.graphs import (
 from topologies.intermittent import Intermittent
 from topologies.mixing import (
     column_stochastic,
+    has_symmetric_weights,
     is_balanced,
     is_column_stochastic,
     metropolis,
@@ -96,6 +98,7 @@ __all__ = [
     "Churn",
     "ContactTrace",
     "Cycle",
+    "GivenWeights",
     "Intermittent",
     "Joining",
     "Leaving",
@@ -136,6 +139,9 @@ __all__ = [
     "exchange_of",
     "exponential",
     "first_exchange",
+    "given_schedule",
+    "has_symmetric_weights",
+    "have_same_graphs",
     "is_balanced",
     "is_column_stochastic",
     "load_graph",

@@ -97,7 +97,7 @@ def _read_csv(path: Path) -> nx.DiGraph[str]:
     if rows and [cell.lower() for cell in rows[0][1][:2]] == columns:
         line, cells = rows.pop(0)
         columns += cells[2:]
-        _check_names(columns[2:], f"{path}, line {line}")
+        check_link_names(columns[2:], f"{path}, line {line}")
         if len(set(columns)) < len(columns):
             raise TopologyError(f"{path}, line {line}: names a column twice; remove one of them")
     return _graph_of_rows(path, rows, columns)
@@ -134,7 +134,7 @@ def _add_link(
     """Add a link; a repeated link raises the multiplicity."""
     if source == target:
         raise TopologyError(f"{where}: {source} sends to itself; remove that link")
-    _check_names(attributes, where)
+    check_link_names(attributes, where)
     for name in LINK_FIGURES:
         figure = attributes.get(name, 0)
         # In Python, bool is a subclass of int.
@@ -160,8 +160,12 @@ def _add_link(
         graph.add_edge(source, target, **{**attributes, "multiplicity": multiplicity})
 
 
-def _check_names(names: Iterable[str], where: str) -> None:
-    """Refuse attributes of links that would be ignored."""
+def check_link_names(names: Iterable[str], where: str) -> None:
+    """Refuse attributes of links that would be ignored.
+
+    Raises:
+        TopologyError: a name is none of `load_graph`'s.
+    """
     for name in names:
         if name == "weight":
             raise TopologyError(

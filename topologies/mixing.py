@@ -137,6 +137,15 @@ def is_balanced(weighted: nx.DiGraph[int]) -> bool:
     return all(abs(weight) <= _ROUNDING for weight in surplus.values())
 
 
+def has_symmetric_weights(weighted: nx.DiGraph[int]) -> bool:
+    """Whether every edge has a way back of the same weight."""
+    return all(
+        weighted.has_edge(i, j)
+        and abs(weighted.edges[i, j]["weight"] - attributes["weight"]) <= _ROUNDING
+        for j, i, attributes in weighted.edges(data=True)
+    )
+
+
 def spectral_gap(W: NDArray[np.float64]) -> float:
     """1 - |lambda_2|: the share of disagreement that a round removes in the long run.
 

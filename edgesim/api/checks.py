@@ -117,7 +117,7 @@ def prepared_table(prepared: PreparedRun) -> Table:
     degrees = [degree for _, degree in graph.out_degree()]
     rows = [
         ("devices", str(scenario.fleet.num_devices)),
-        ("topology", scenario.topology.kind),
+        ("topology", str(scenario.topology.kind)),
         (f"out-neighbors in round {first}", f"{min(degrees)} to {max(degrees)}"),
     ]
     if prepared.schedule.is_static and len(graph) <= LARGEST_GAP:

@@ -8,11 +8,17 @@ from typing import Protocol, overload
 
 import torch
 
-from edgesim.assembly.gossip import algorithm_named, check_one_graph, schedule_of_algorithm
+from edgesim.assembly.gossip import (
+    algorithm_named,
+    check_one_graph,
+    check_own_graph,
+    schedule_of_algorithm,
+)
 from edgesim.assembly.gossip_limits import check_further_gossip
 from edgesim.assembly.naming import other_devices, with_names
 from edgesim.assembly.own_model import make_own_model
 from edgesim.assembly.own_parts import make_part, needs, part_and_options
+from edgesim.assembly.own_topology import own_schedule
 from edgesim.errors import ScenarioError
 from edgesim.learning.accelerator import Accelerator, choose_accelerator, open_device
 from edgesim.learning.flat_model import FlatModel
@@ -30,6 +36,7 @@ from edgesim.scenario.model import QuantizationSection
 from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.presence import make_presence
 from edgesim.scenario.schema import Scenario
+from edgesim.scenario.topology import OtherTopology
 from edgesim.streams import StreamPurpose, torch_seed
 from topologies import (
     EVERYONE,
@@ -168,12 +175,10 @@ def name_devices(scenario: Scenario) -> tuple[Scenario, Schedule]:
     """
     check_one_graph(scenario)
     check_further_gossip(scenario, algorithm_named(scenario))
-    kind, options = scenario.topology.builder_options()
-    num_devices = scenario.fleet.num_devices
     seed = torch_seed(scenario.seed, StreamPurpose.TOPOLOGY)
     key = "topology"
     try:
-        schedule = build_schedule(kind, num_devices, seed=seed, **options)
+        schedule = _links(scenario, seed)
         scenario = with_names(scenario, device_attributes(schedule))
         if (own := schedule_of_algorithm(scenario, schedule, seed)) is not None:
             schedule = own
@@ -191,6 +196,21 @@ def name_devices(scenario: Scenario) -> tuple[Scenario, Schedule]:
         raise ScenarioError(f"{key}: {error}") from error
     check_length(scenario, schedule, scenario.training.rounds)
     return scenario, schedule
+
+
+def _links(scenario: Scenario, seed: int) -> Schedule:
+    """The graphs that the section `topology` says.
+
+    Raises:
+        ScenarioError, TopologyError: there are none, or they don't suit the algorithm.
+    """
+    section = scenario.topology
+    if isinstance(section, OtherTopology):
+        schedule = own_schedule(scenario, section)
+        check_own_graph(scenario, schedule)
+        return schedule
+    kind, options = section.builder_options()
+    return build_schedule(kind, scenario.fleet.num_devices, seed=seed, **options)
 
 
 def check_length(scenario: Scenario, schedule: Schedule, num_rounds: int | None) -> None:

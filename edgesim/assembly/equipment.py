@@ -26,6 +26,7 @@ from edgesim.scenario.hardware import (
 from edgesim.scenario.presence import check_timed_leaves, make_timed_churn
 from edgesim.scenario.schema import Scenario
 from edgesim.scenario.section import LARGEST
+from edgesim.scenario.topology import OtherTopology
 from topologies import Schedule, TimedChurn, possible_receivers
 
 MIB = 2**20
@@ -220,8 +221,9 @@ def _link(schedule: Schedule, sender: int, receiver: int) -> str:
 
 
 def _reads_files(scenario: Scenario) -> bool:
-    """Whether a graph file or a trace may have figures of links."""
-    return scenario.topology.kind in ("file", "trace", "cycle")
+    """Whether a graph file, a trace or a graph of one's own may have figures of links."""
+    section = scenario.topology
+    return isinstance(section, OtherTopology) or section.kind in ("file", "trace", "cycle")
 
 
 def _worst_loss(scenario: Scenario, schedule: Schedule, device: int) -> float:

@@ -18,12 +18,13 @@ from edgesim.learning.parameters import ParameterLayout
 from edgesim.scenario.catalog import ALGORITHMS, COMPRESSORS
 from edgesim.scenario.gossip import OtherGossip
 from edgesim.scenario.schema import Scenario
-from edgesim.scenario.topology import REGULAR_KINDS, SYMMETRIC_KINDS, Cycle
+from edgesim.scenario.topology import REGULAR_KINDS, SYMMETRIC_KINDS, Cycle, OtherTopology
 from topologies import (
     Schedule,
     TopologyError,
     even_sites,
     first_exchange,
+    has_symmetric_weights,
     is_balanced,
     members_of,
 )
@@ -236,6 +237,13 @@ def check_one_graph(scenario: Scenario) -> None:
         raise ScenarioError(
             f"fleet.churn is set; gossip.algorithm: {name} needs the same graph in every exchange"
         )
+    if has_batteries(scenario):
+        raise ScenarioError(
+            f"gossip.algorithm is {name}, which needs the same graph for ever, but a device with a "
+            "battery leaves when it is empty; set its battery_wh: plugged_in, or choose choco"
+        )
+    if isinstance(topology, OtherTopology):  # its graph is not known yet
+        return
     kind = topology.kind
     if isinstance(topology, Cycle) or kind not in SYMMETRIC_KINDS:
         raise ScenarioError(
@@ -248,8 +256,21 @@ def check_one_graph(scenario: Scenario) -> None:
             f"{name} on topology.kind: {kind}, whose devices may differ in their number of "
             "neighbours"
         )
-    if has_batteries(scenario):
+
+
+def check_own_graph(scenario: Scenario, schedule: Schedule) -> None:
+    """Refuse graphs of one's own that change, or whose weights differ in direction, likewise.
+
+    Raises:
+        ScenarioError: the algorithm needs one graph with symmetric weights.
+    """
+    if not needs_one_graph(algorithm_named(scenario)):
+        return
+    problem = "changes" if not schedule.is_static else ""
+    if not problem and not has_symmetric_weights(schedule.graph(0)):
+        problem = "has other weights in one direction than in the other"
+    if problem:
         raise ScenarioError(
-            f"gossip.algorithm is {name}, which needs the same graph for ever, but a device with a "
-            "battery leaves when it is empty; set its battery_wh: plugged_in, or choose choco"
+            f"topology.kind is {scenario.topology.kind}, whose graph {problem}; gossip.algorithm: "
+            f"{scenario.gossip.algorithm} needs a fixed graph with the same weights both ways"
         )

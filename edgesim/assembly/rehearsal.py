@@ -20,6 +20,7 @@ from edgesim.assembly.gossip import make_algorithm, with_some_rate
 from edgesim.assembly.own_calls import called, check_kept, expect, is_own, new_rng, shown
 from edgesim.assembly.own_data import batch_transform
 from edgesim.assembly.own_errors import own_code
+from edgesim.assembly.own_topology import rehearse_topology
 from edgesim.assembly.rehearsal_of_gossip import (
     check_algorithm,
     check_compressor,
@@ -38,6 +39,7 @@ from edgesim.learning.optimizers import LearningRates, Optimizer
 from edgesim.learning.tasks import Task
 from edgesim.results.columns import EVALUATIONS, OWN_EVALUATIONS, VIRTUAL_EVALUATIONS
 from edgesim.scenario.schema import Scenario
+from edgesim.scenario.topology import OtherTopology
 from topologies import Schedule
 
 OPTIMIZER, SCHEDULE = "training.optimizer.kind", "training.schedule.kind"
@@ -77,6 +79,8 @@ def rehearse(
     optimizer, rates = make_optimizer(scenario), make_learning_rates(scenario)
     check_declarations(scenario, algorithm, None)
     notice = None
+    if isinstance(scenario.topology, OtherTopology):
+        rehearse_topology(scenario, scenario.topology)
     x = flat.parameters.cpu()
     if is_own(gossip.compressor.kind):
         rehearse_compressor(algorithm.compressor, flat.layout, small_change(x))

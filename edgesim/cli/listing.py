@@ -37,6 +37,7 @@ _KEYS: dict[What, str] = {
 }
 
 _CATALOGS: dict[What, tuple[Catalog, ...]] = {
+    "topologies": (catalog.TOPOLOGIES,),
     "models": (catalog.MODELS, catalog.MODULES),
     "norms": (catalog.NORMS,),
     "datasets": (catalog.SOURCES, catalog.ARRAYS),

@@ -72,8 +72,9 @@ class Rules:
             self.algorithm.layout,
         )
         digest.update(repr(others).encode())
-        for key, part in own_parts(scenario.gossip):
-            digest.update(f"{key} {part.digest}".encode())
+        for section in (scenario.gossip, scenario.topology):
+            for key, part in own_parts(section):
+                digest.update(f"{key} {part.digest}".encode())
         for path in paths_in(scenario.topology.model_dump()):
             digest.update(path.read_bytes())
         return digest.digest()

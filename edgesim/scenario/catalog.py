@@ -255,6 +255,13 @@ TASKS = Catalog(
 
 # Of a `ModelKind` each, built from layers that are fp32 or 8-bit. Parameter counts are those for 3
 # channels, 10 classes and norm evonorm_s0 (reference.md, section 5).
+TOPOLOGIES = Catalog(
+    "topologies",
+    {},  # those that are shipped have sections of their own, and stand in topologies/catalog.py
+    "edgesim.topologies",
+    frozenset({"num_devices", "device_names", "rng", "seed"}),
+)
+
 MODELS = Catalog(
     "models",
     {

@@ -143,6 +143,7 @@ class KeyGuide:
         choices: keys, with their values, under which this key exists.
         slot: its place in the schema.
         is_choice: whether it chooses among several sections.
+        names: that choose, without references and names of other packages.
     """
 
     key: str
@@ -153,6 +154,7 @@ class KeyGuide:
     choices: tuple[tuple[str, tuple[str, ...]], ...]
     slot: Slot
     is_choice: bool = False
+    names: tuple[str, ...] = ()
 
     @property
     def override(self) -> str:
@@ -295,6 +297,7 @@ def _entry(path: str, key: str, section: type[Section], holder_slot: Slot) -> Ke
             choices=(),
             slot=slot,
             is_choice=True,
+            names=names,
         )
     return KeyGuide(
         key=path,

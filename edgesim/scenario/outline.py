@@ -142,7 +142,8 @@ class Slot:
         if self.catalog:
             return tuple(self.catalog)
         if self.discriminator:
-            return tuple(name for section in self.sections for name in self.names_of(section))
+            named = (_literal(section, self.discriminator) for section in self.sections)
+            return tuple(name for name in named if name is not None)
         if get_origin(self.annotation) is Literal:
             return get_args(self.annotation)
         return tuple(name for member in self._members for name in member.names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
@@ -14,6 +15,7 @@ from edgesim.scenario.files import (
     read_scenario_text,
 )
 from edgesim.scenario.guide import ITEM, KeyGuide, guide
+from edgesim.scenario.own_parts import OWN
 from edgesim.scenario.plain import in_yaml
 from edgesim.scenario.shipped import scenario_file
 from edgesim.scenario.strict_yaml import ARGUMENT, to_value
@@ -143,6 +145,12 @@ def _keys_of(holder: str, whole: Mapping[str, object]) -> Sequence[KeyGuide]:
     return [entry for entry in inside if _is_known(entry, whole, defaults)]
 
 
+@cache
+def _shipped_names() -> dict[str, tuple[str, ...]]:
+    """Names by the key at which they choose a section."""
+    return {entry.key: entry.names for entry in guide() if entry.is_choice}
+
+
 def _is_known(
     entry: KeyGuide, whole: Mapping[str, object], defaults: Mapping[str, str | None]
 ) -> bool:
@@ -150,7 +158,11 @@ def _is_known(
         return False
     for key, names in entry.choices:
         chosen = _value_at(whole, key)
-        if (defaults.get(key) if chosen is None else chosen) not in names:
+        if chosen is None:
+            chosen = defaults.get(key)
+        elif chosen not in _shipped_names()[key]:  # a reference, or a name of another package
+            chosen = OWN
+        if chosen not in names:
             return False
     return True
 

@@ -7,9 +7,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from edgesim.scenario.catalog import TOPOLOGIES
+from edgesim.scenario.own_parts import OPTIONS, ChosenBy, NamedIn, Options, OwnPart
 from edgesim.scenario.section import Count, PathText, Probability, Quantity, Section
 
 Weights = Literal["column_stochastic", "metropolis"]
+GivenWeights = Literal["column_stochastic", "metropolis", "edges"]
 
 _HOLD = "exchanges for which each graph stays; each round is one without gossip.local_steps"
 
@@ -165,6 +168,19 @@ StaticTopology = Annotated[
 ]
 
 
+class OtherTopology(Section):
+    """A topology of your own: a function that gives a graph, or a list of graphs in turn."""
+
+    kind: Annotated[OwnPart, NamedIn(TOPOLOGIES)]
+    weights: GivenWeights = Field(
+        default="column_stochastic",
+        description="1/(out-degree + 1) by the sender, Metropolis weights (symmetric graphs), or "
+        "edges: the attribute weight of each edge, the share that the sender gives away",
+    )
+    hold: Count = Field(default=1, description=_HOLD)
+    options: Options = Field(default_factory=dict, description=OPTIONS)
+
+
 class Cycle(Section):
     """Static graphs in turn, each with its own weights."""
 
@@ -196,12 +212,13 @@ Topology = Annotated[
     | Rotating
     | GraphFile
     | ContactTrace
-    | Cycle,
-    Field(discriminator="kind"),
+    | Cycle
+    | OtherTopology,
+    ChosenBy("kind", TOPOLOGIES),
 ]
 
 
-def least_links(topology: TopologyKind | Cycle, num_devices: int) -> int:
+def least_links(topology: TopologyKind | Cycle | OtherTopology, num_devices: int) -> int:
     """Links that a topology of that many devices certainly has; 0 where only its graph can say."""
     if isinstance(topology, Cycle):
         return sum(least_links(graph, num_devices) for graph in topology.graphs)

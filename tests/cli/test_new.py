@@ -135,3 +135,19 @@ def test_a_file_has_precedence_over_a_shipped_scenario(tmp_path, monkeypatch):
     Path("quickstart").unlink()
     Path("quickstart").mkdir()
     assert scenario_file("quickstart").name == "quickstart.yaml"
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_new_scenario_keeps_parts_of_ones_own_and_their_options(path, tmp_path):
+    text = write_new(tmp_path / "mine", path).read_text()
+    expected = load_scenario(path).model_copy(update={"name": "mine"})
+    assert load_scenario(tmp_path / "mine.yaml") == expected
+    if path.stem == "few_labels":
+        assert "    options: {slices: 2}" in text
+
+
+def test_a_section_without_options_of_its_own_shows_none(tmp_path):
+    text = write_new(tmp_path / "mine", Path("cifar10_thousand")).read_text()
+    assert "kind: iid" in text
+    partition = text[text.index("  partition:") : text.index("  batch_size:")]
+    assert "options" not in partition

@@ -1,4 +1,4 @@
-"""Examples of one's own algorithm, compressor, optimizer, schedule and partition, all run."""
+"""Examples of one's own parts that gossip, train and deal samples, all run."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ NAMES = {
     "adam": "training.optimizer.kind",
     "cosine": "training.schedule.kind",
     "few_labels": "data.partition.kind",
+    "one_peer_hypercube": "topology.kind",
 }
 SHORT = ("training.rounds=6", "evaluation={every_rounds: 3, samples: 40}", "data.train_samples=200")
 FREE = (

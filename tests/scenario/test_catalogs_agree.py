@@ -31,7 +31,7 @@ def test_each_entry_is_there_and_described_in_one_line(of, name):
     assert "\n" not in of.description(name)
 
 
-@pytest.mark.parametrize("of", CATALOGS, ids=lambda of: f"{of.kind}-{next(iter(of))}")
+@pytest.mark.parametrize("of", CATALOGS, ids=lambda of: f"{of.kind}-{next(iter(of), OWN)}")
 def test_the_catalog_describes_a_part_as_its_docstring_does(of):
     documented = {name: part for name, part in of.items() if isclass(part) or isfunction(part)}
     for name, part in documented.items():
@@ -51,6 +51,7 @@ def test_descriptions_of_models_and_norms_are_short(of):
         (("training", "optimizer"), catalog.OPTIMIZERS),
         (("training", "schedule"), catalog.SCHEDULES),
         (("data", "partition"), catalog.PARTITIONS),
+        (("topology",), {**catalog.TOPOLOGIES, **KINDS}),
     ],
 )
 def test_names_with_a_section_are_of_the_catalog(path, of):

@@ -38,7 +38,7 @@ def scenario_record(costs: IterationCosts) -> dict[str, Any]:
         "num_classes": form.num_classes,
         "batch_size": studied.model.batch_size,
         "algorithm": studied.algorithm.name,
-        "topology": scenario.topology.kind,
+        "topology": str(scenario.topology.kind),
         "energy_table": costs.energy_table,
         "message": _message(costs.message),
         "devices": [_device(costs, device) for device in costs.devices],
