@@ -176,6 +176,7 @@ def test_a_run_that_is_gone_on_with_evaluates_every_round_that_was_not(tmp_path)
 
 
 def test_models_are_evaluated_and_rounds_are_shown_while_the_fleet_trains(tmp_path, monkeypatch):
+    monkeypatch.setattr(view, "FIRST_LINE_S", -1.0)
     monkeypatch.setattr(view, "LINE_INTERVAL_S", -1.0)  # a line each time
     directory, said = RunDirectory.create(tmp_path / "run"), io.StringIO()
     x, evaluators = torch.zeros(1), Evaluators()

@@ -22,7 +22,7 @@ def fleet_of(done, *, num_rounds=20, **more):
 
 
 def test_a_line_of_progress_says_what_is_left_once_that_can_be_known(monkeypatch):
-    """A round each 10 s, and 20 in all; a line after more than the interval."""
+    """A round each 10 s, and 20 in all; a line soon, and then after more than the interval."""
     now_s = [0.0]
     monkeypatch.setattr(view, "monotonic", lambda: now_s[0])
     monkeypatch.setattr(view, "LINE_INTERVAL_S", 10.0)
@@ -32,13 +32,13 @@ def test_a_line_of_progress_says_what_is_left_once_that_can_be_known(monkeypatch
         now_s[0] = 10.0 * done
         plain.update(fleet_of(done, loss=0.5, sent_bytes=7))
     assert said.getvalue().splitlines() == [
-        "round 3/20, loss 0.500, sent 7 bytes, about 170 s left",
-        "round 5/20, loss 0.500, sent 7 bytes, about 150 s left",
+        "round 2/20, loss 0.500, sent 7 bytes",
+        "round 4/20, loss 0.500, sent 7 bytes, about 2.7 min left",
     ]
 
 
 def test_without_a_loss_and_an_estimate_a_line_says_so(monkeypatch):
-    monkeypatch.setattr(view, "LINE_INTERVAL_S", -1.0)  # a line each time
+    monkeypatch.setattr(view, "FIRST_LINE_S", -1.0)
     said = io.StringIO()
     plain = PlainView(Console(file=said, width=200))
     plain.update(fleet_of(5))
@@ -47,6 +47,7 @@ def test_without_a_loss_and_an_estimate_a_line_says_so(monkeypatch):
 
 @pytest.mark.parametrize(("interval_s", "num_lines"), [(-1.0, 3), (3600.0, 0)])
 def test_lines_of_progress_are_printed_at_intervals(monkeypatch, interval_s, num_lines):
+    monkeypatch.setattr(view, "FIRST_LINE_S", interval_s)
     monkeypatch.setattr(view, "LINE_INTERVAL_S", interval_s)
     said = io.StringIO()
     plain = PlainView(Console(file=said, width=200))

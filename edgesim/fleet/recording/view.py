@@ -13,7 +13,8 @@ from rich.filesize import decimal
 from edgesim.fleet.recording.device_lines import duration
 from edgesim.fleet.recording.fleet_state import FleetState, Sink
 
-LINE_INTERVAL_S = 30.0  # between lines of progress where the output is no terminal
+FIRST_LINE_S = 5.0  # after which a line of progress comes where the output is no terminal
+LINE_INTERVAL_S = 30.0  # between further ones
 
 
 class View(Sink):
@@ -98,13 +99,13 @@ class PlainView(View):
         now_s = monotonic()
         self._estimate.see(fleet, now_s)
         if self._next_line_s is None:
-            self._next_line_s = now_s + LINE_INTERVAL_S
+            self._next_line_s = now_s + FIRST_LINE_S
         if now_s <= self._next_line_s or fleet.slowest_round is None:
             return
         self._next_line_s = now_s + LINE_INTERVAL_S
         loss = "-" if fleet.mean_loss is None else f"{fleet.mean_loss:.3f}"
         left_s = self._estimate.seconds_left(fleet.share_done, now_s)
-        left = "" if left_s is None else f", about {left_s:.0f} s left"
+        left = "" if left_s is None else f", about {duration(left_s)} left"
         say(
             self.console,
             f"round {fleet.slowest_round}/{fleet.facts.num_rounds}, loss {loss}, "

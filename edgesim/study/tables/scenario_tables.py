@@ -94,6 +94,11 @@ def work_table(costs: IterationCosts) -> Table:
     )
 
 
+_MASTER_COPY = (
+    "Weights: what products read. Master copy: the fp32 vector that optimizer and gossip change."
+)
+
+
 def memory_table(costs: IterationCosts) -> Table:
     """Bytes by component in both conventions, and the devices with enough memory."""
     device = costs.heaviest
@@ -112,6 +117,7 @@ def memory_table(costs: IterationCosts) -> Table:
         ("", "held at the peak of a round", "paper's convention"),
         tuple(rows),
         (
+            *((_MASTER_COPY,) if faithful.master_copy else ()),
             *filter(None, map(_fit, all_kinds[:MOST_KINDS])),
             *_left_out(all_kinds),
             *measured_notes(costs, "activations and layer gradients of a step, for"),
