@@ -31,6 +31,18 @@ def test_equal_files_in_other_folders_are_the_same(tmp_path):
     assert digest(here) == digest(there) != digest(other)
 
 
+def test_graphs_of_equal_code_in_other_folders_are_the_same(tmp_path):
+    codes = {"here": "cycle", "there": "cycle", "other": "complete"}
+    for name, kind in codes.items():
+        (tmp_path / name).mkdir()
+        text = f"import networkx as nx\ndef graph(num_devices):\n    return nx.{kind}_graph(4)\n"
+        (tmp_path / name / "mine.py").write_text(text)
+    here, there, other = (
+        digest(RING | {"topology": {"kind": f"{tmp_path / name}/mine.py:graph"}}) for name in codes
+    )
+    assert here == there != other
+
+
 CHANGES = {
     "seed": {"seed": 2},
     "graph": {"topology__kind": "complete"},
