@@ -21,6 +21,7 @@ from edgesim.scenario.sweep import has_sweep, parse_sweep
 from edgesim.study.tables.table import Table
 
 _PROSE = frozenset({"what it is", "source"})
+_COUNTED = "parameters are of colour images and ten classes; `edgesim cost` has those of a scenario"
 
 # The key of a scenario at which a name of each kind stands.
 _KEYS: dict[What, str] = {
@@ -67,6 +68,8 @@ def catalog_table(what: What, name: str | None) -> Table:
     entries = dict(_entries(what))
     if name is None:
         notes = _notes_on_own(what) if what in _CATALOGS else ()
+        if what == "models":
+            notes = (_COUNTED, *notes)
         return Table("", ("name", "what it is"), tuple(entries.items()), notes, prose=_PROSE)
     if name not in entries:
         remedy = did_you_mean(name, entries, f"see `edgesim list {what}`")
