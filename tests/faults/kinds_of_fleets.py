@@ -92,6 +92,11 @@ KINDS = {
         "topology": {"kind": "ring"},
         "training": {"rounds": 11, "optimizer": {"lr": 0.05}},
     },
+    "leaving late": {  # after more rounds than the mailboxes of an edge and its sender hold
+        "fleet": {"devices": 4, "churn": {"leaves": [{"device": 2, "round": 20}]}},
+        "topology": {"kind": "ring"},
+        "training": {"rounds": 28, "optimizer": {"lr": 0.05}},
+    },
     "local steps": {  # the end is between two exchanges
         "gossip": {**CHOCO, "local_steps": 3},
         "training": {"rounds": 11, "optimizer": {"lr": 0.05}},

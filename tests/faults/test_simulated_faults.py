@@ -44,6 +44,18 @@ def test_schedules_that_once_lost_what_a_leaver_had(kind, seed):
     assert different == []
 
 
+@pytest.mark.parametrize("hosts", [((0, 1, 2, 3),), ((0,), (1,), (2,), (3,)), ((2,), (0, 1, 3))])
+def test_all_begin_again_but_the_one_who_left(hosts):
+    """Its checkpoints are the only ones; the others repeat what it has absorbed already."""
+    calm = Schedule("leaving late", 0, hosts, None, Faults())
+    _, archive, end_s, _ = run(calm)
+    assert [len(archive.checkpoint_rounds(device)) for device in range(4)] == [0, 0, 2, 0]
+    crash = replace(calm, crashes=((0.99 * end_s, tuple(range(len(hosts)))),))
+    outcome, archive, _, log = run(crash)
+    assert log.crashes == len(hosts)
+    assert outcome == undisturbed("leaving late").outcome
+
+
 @pytest.mark.parametrize("lost", [0, 1])
 def test_one_who_has_left_has_two_last_checkpoints_whenever_it_is_back(lost):
     calm = Schedule("leaving", 0, ((0, 1, 2, 3),), 1, Faults())
