@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import io
 import re
 
 import numpy as np
 import pandas as pd
 import pytest
 from faulty_hosts import run_hosts
-from small_fleets import assert_same_bits, prepared, snapshots_of_evaluations, train
+from rich.console import Console
+from small_fleets import (
+    assert_same_bits,
+    killed_at_its_end,
+    prepared,
+    snapshots_of_evaluations,
+    train,
+)
 from thorough import each_once, some
 
+from edgesim import load_run
 from edgesim.assembly.build import PLAIN, make_flat_model
 from edgesim.assembly.studied_scenario import studied_scenario
 from edgesim.cli.answers import result_table
 from edgesim.errors import ScenarioError
+from edgesim.fleet.run import resume_run
+from edgesim.fleet.transport.mailbox import WINDOW
 from edgesim.results.columns import WALL_COLUMNS
+from edgesim.results.load import UnfinishedRunWarning
 from edgesim.results.run_directory import RunDirectory
 from edgesim.study.batteries import battery_notices
 
@@ -97,6 +109,23 @@ def test_those_who_leave_hand_over_and_are_not_heard_of_again(tmp_path):
     sums = messages.groupby(["round", "device"])["bytes"].sum()
     np.testing.assert_array_equal(sums, rounds["sent_bytes"])
     assert messages["bytes"].sum() == rounds["received_bytes"].sum()
+
+
+def test_a_run_killed_after_a_device_has_left_is_read_and_goes_on(tmp_path, monkeypatch):
+    """The leaver alone has checkpoints: the others repeat more than mailboxes hold."""
+    settings = (fleet(None, 25.5, None, None), "training.rounds=36")
+    whole = train(tmp_path, "whole", *settings, inline=True)
+    with killed_at_its_end(monkeypatch):
+        train(tmp_path, "killed", *settings, inline=True)
+    files = (tmp_path / "killed").glob("checkpoints/*/*")
+    assert {file.parent.name for file in files} == {"device-000001"}
+    with pytest.warns(UnfinishedRunWarning):
+        found = load_run(tmp_path / "killed")
+    last = found.rounds.groupby("device")["round"].max()
+    assert 2 * WINDOW < last[1] < 26
+    assert (last.drop(1) == 35).all()
+    resumed = resume_run(tmp_path / "killed", console=Console(file=io.StringIO()))
+    assert_same_bits(whole, resumed)
 
 
 def test_a_battery_lasts_to_its_end_and_not_beyond(tmp_path):

@@ -218,8 +218,8 @@ class Host:
         records = self._records[index]
         if records.successor is None:
             await self._intakes[index].room(edge, message.sequence, envelope.stamp)
-        # A repetition of what the device had absorbed before it left ends here. Its successor, which
-        # may itself repeat rounds before the handover, would have no room for it.
+        # What the device had absorbed before it left is not passed on again. Its successor may
+        # itself repeat rounds before the handover, and would have no room for it.
         is_repeated = message.sequence < records.mailbox.next_sequences.get(edge, 0)
         if records.successor is not None and not is_repeated:
             return await self._sender.deliver(replace(envelope, to=records.successor))
