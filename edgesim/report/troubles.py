@@ -68,7 +68,8 @@ def _growing_distance(run: ReportedRun) -> Iterator[str]:
 def _departures(run: ReportedRun, devices: Frame) -> Iterator[str]:
     """Devices that died or left, with the moment."""
     summary = run.run.summary
-    reasons = {"battery": "because its battery was empty", "plan": "as planned"}
+    battery = "because its battery would not have lasted to its next turn to leave,"
+    reasons = {"battery": battery, "plan": "as planned"}
     sentences: list[str] = []
     for name, end in summary.get("dead_devices", {}).items():
         sentences.append(
@@ -78,10 +79,18 @@ def _departures(run: ReportedRun, devices: Frame) -> Iterator[str]:
     for name, last in summary.get("left_after_round", {}).items():
         at = devices["virtual_time_s"].iloc[int(name)] if run.has_clock else None
         why = reasons.get(summary.get("left_because", {}).get(name, ""), "")
-        sentences.append(f"{_named(run, int(name))} left {why}{_when(at, last + 1)}.")
+        rest = _charge_left(devices, int(name)) if why == battery else ""
+        sentences.append(f"{_named(run, int(name))} left {why}{_when(at, last + 1)}{rest}.")
     yield from sentences[:_NAMED]
     if (more := len(sentences) - _NAMED) > 0:
         yield f"So did {count(more, 'more device')}; the table of devices has them."
+
+
+def _charge_left(devices: Frame, device: int) -> str:
+    """The charge that a leaver went with, as text."""
+    if "charge_left_j" not in devices:
+        return ""
+    return f", with {energy(devices['charge_left_j'].iloc[device])} left"
 
 
 def _when(at_s: float | None, rounds: int) -> str:

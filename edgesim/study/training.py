@@ -11,6 +11,7 @@ from math import floor
 
 from edgesim.hardware.energy import Activity, price
 from edgesim.hardware.energy_tables import ENERGY_TABLES
+from edgesim.study.battery_leaves import Leaves, battery_leaves
 from edgesim.study.iteration import DeviceCosts, IterationCosts
 from edgesim.study.last_wait import last_waits
 
@@ -22,8 +23,9 @@ class Life:
     Attributes:
         device: number of the device.
         battery_j: energy of the full battery.
-        needed_j: energy that the device spends in the whole training.
-        rounds: whole rounds that the battery pays for.
+        needed_j: energy of a battery that lasts for the whole training: what the device spends,
+            and in lockstep the reserve with which it stays (battery_leaves.py).
+        rounds: whole rounds that the battery pays for; in lockstep those before the device leaves.
         seconds: virtual time that these rounds take.
     """
 
@@ -35,7 +37,7 @@ class Life:
 
     @property
     def used(self) -> float:
-        """Share of the charge that the training takes; above 1 the battery ends before."""
+        """Share of the charge that the training asks for; above 1 the battery ends before."""
         return self.needed_j / self.battery_j
 
     @property
@@ -91,6 +93,7 @@ def training_of(costs: IterationCosts) -> Training:
     needed = tuple(
         n * energy_j + last for n, energy_j, last in zip(rounds, energies, last_j, strict=True)
     )
+    leaves = battery_leaves(costs)
     sent = tuple(n * device.sent_bytes for n, device in zip(rounds, costs.devices, strict=True))
     return Training(
         rounds=rounds,
@@ -101,7 +104,7 @@ def training_of(costs: IterationCosts) -> Training:
         last_wait_s=tuple(wait.wait_s for wait in waits),
         last_wait_j=last_j,
         lives=tuple(
-            _life(device, n, energy_j, needed_j)
+            _life(device, n, energy_j, needed_j, leaves.get(device.device))
             for device, n, energy_j, needed_j in zip(
                 costs.devices, rounds, energies, needed, strict=True
             )
@@ -132,12 +135,18 @@ def _energy_j(device: DeviceCosts, activity: Activity, table: str) -> float:
     return price(activity, device.profile, ENERGY_TABLES.get(table)).total_j
 
 
-def _life(device: DeviceCosts, rounds: float, round_j: float, needed_j: float) -> Life:
+def _life(
+    device: DeviceCosts, rounds: float, round_j: float, needed_j: float, leaves: Leaves | None
+) -> Life:
     assert device.profile is not None, "asked of devices with a battery"
     assert device.profile.battery_j is not None, "asked of devices with a battery"
     assert device.time is not None, "devices with profiles have clocks"
     battery_j = device.profile.battery_j
     lasting = floor(battery_j / round_j)
+    if leaves is not None:
+        needed_j = max(needed_j, leaves.needed_j(round_j))
+        if (before := leaves.rounds(battery_j, round_j)) is not None:
+            lasting = before
     if needed_j > battery_j:
         lasting = min(lasting, floor(rounds))  # it may end after the last round
     return Life(

@@ -18,6 +18,7 @@ from edgesim.report.evaluations import own_metrics
 from edgesim.report.report import report_page, write_report
 from edgesim.report.runs import load_runs
 from edgesim.report.troubles import troubles
+from edgesim.report.units import energy
 from edgesim.report.waiting import pace_setters
 
 DEAD = "</script>"  # a name that would end a script
@@ -121,7 +122,9 @@ def test_the_battery_that_ended_is_said_and_drawn(page, run):
     last = run.rounds.query("name == @DEAD").iloc[-1]
     assert run.summary["left_after_round"] == {"3": int(last["round"])}
     wrong = text_of(page).split("In short")[0]
-    assert "left because its battery was empty" in wrong
+    left = f"with {energy(last['charge_left_j'])} left"
+    assert "left because its battery would not have lasted to its next turn to leave" in wrong
+    assert left in wrong
     assert f"after {int(last['round']) + 1} rounds" in wrong
     charge = table(page, "charge")
     assert charge["charge_left_j"].iloc[-1] == pytest.approx(last["charge_left_j"], rel=1e-6)

@@ -99,14 +99,27 @@ def test_bytes_and_energies_of_the_whole_training(by_hand):
     assert by_hand.training.energy_j[3] == pytest.approx(ROUNDS * (3 * slow_s + radio_j), rel=0.01)
 
 
-def test_a_battery_pays_for_whole_rounds(by_hand):
+def test_a_device_leaves_in_its_turn_while_its_battery_can_still_pay_for_leaving(by_hand):
+    """Turns of device 3 of 4: rounds 3, 7 and 11. Its last messages are x and two public copies."""
     (life,) = by_hand.training.lives
     round_j = by_hand.training.energy_j[3] / ROUNDS
-    assert life.device == 3
-    assert life.rounds == int(18 / round_j) < ROUNDS
-    assert life.seconds == pytest.approx(life.rounds * by_hand.costs.steady_state.period_s)
+    last_j = 2e-6 * (3 * 4 * PARAMETERS + MESSAGE_BYTES)
+    reserve_j = 4 * round_j + last_j
+    assert 3 * round_j + reserve_j > 18 > 3 * round_j
+    assert (life.device, life.rounds) == (3, 3)
+    assert life.seconds == pytest.approx(3 * by_hand.costs.steady_state.period_s)
     assert not life.lasts
-    assert life.used == pytest.approx(ROUNDS * round_j / 18)
+    assert life.used == pytest.approx((11 * round_j + reserve_j) / 18)
+
+
+def test_a_battery_that_lasts_holds_the_reserve_in_the_last_turn_too(tmp_path, by_hand):
+    (life,) = by_hand.training.lives
+    found = []
+    for share in (1 - 1e-6, 1 + 1e-6):
+        battery = f"fleet.devices.1.battery_wh={share * life.needed_j / 3600:.12g}"
+        found += answer_of(iteration_costs(small(tmp_path, *BY_HAND, battery))).training.lives
+    assert [one.lasts for one in found] == [False, True]
+    assert found[0].rounds == 11
 
 
 def test_memory_that_is_missing_is_told_by_name(by_hand):

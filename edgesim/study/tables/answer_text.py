@@ -332,15 +332,17 @@ def _batteries(answer: Answer) -> str:
         worst = max(lives, key=lambda life: life.used)
         rest = "" if len(lives) == 1 else f", the most of {len(lives):,}"
         return (
-            f"last to the end; {names.one(worst.device)} uses {percent(round(worst.used, 3))} of "
-            f"{watt_hours(worst.battery_j)}{rest}, and could go on for {brief(worst.seconds, 's')}"
+            f"last to the end; {names.one(worst.device)} needs {percent(round(worst.used, 3))} of "
+            f"{watt_hours(worst.battery_j)}{_reserve(answer)}{rest}, which pays for "
+            f"{brief(worst.seconds, 's')}"
         )
     first = early[0]
     share = first.battery_j / first.needed_j
+    after = "after at most" if _waits_for_all(answer) else "after"
     text = (
-        f"END EARLY: {names.one(first.device)} after {brief(first.seconds, 's')} "
+        f"END EARLY: {names.one(first.device)} {after} {brief(first.seconds, 's')} "
         f"({first.rounds:,} rounds), {percent(round(share, 2))} of the training; it has "
-        f"{watt_hours(first.battery_j)} and needs {watt_hours(first.needed_j)}"
+        f"{watt_hours(first.battery_j)} and needs {watt_hours(first.needed_j)}{_reserve(answer)}"
     )
     others = [life.device for life in early[1:]]
     if others:
@@ -348,6 +350,15 @@ def _batteries(answer: Answer) -> str:
         text += f"; so {do} {names.some(others, _MOST_NAMES)}"
     lasting = len(lives) - len(early)
     return text + (f"; {lasting:,} last" if lasting else "")
+
+
+def _reserve(answer: Answer) -> str:
+    """What else a battery needs in lockstep."""
+    return " with a reserve to leave in order" if _waits_for_all(answer) else ""
+
+
+def _waits_for_all(answer: Answer) -> bool:
+    return answer.costs.studied.scenario.fleet.rules.waits_for_all
 
 
 def _energy(answer: Answer) -> str:

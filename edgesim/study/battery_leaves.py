@@ -1,0 +1,83 @@
+"""When a device in lockstep leaves because of its battery (docs/gossip.md, Leaving in lockstep).
+
+A device may leave in its turns alone, and leaves if its battery would not last until the next one:
+
+    t E + n k E + L > B
+
+# E: energy of a mean round   t: rounds before the turn   n: devices   k: rounds of an exchange
+# L: energy of its last messages   B: battery
+
+A run has the costliest round so far in place of the second E, so a device may leave turns earlier.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgesim.assembly.equipment import device_hardware
+from edgesim.device.membership import turns_to_leave
+from edgesim.hardware.widths import FLOAT_BYTES
+from edgesim.study.iteration import DeviceCosts, IterationCosts
+
+
+@dataclass(frozen=True, slots=True)
+class Leaves:
+    """Turns of a device to leave, and the energy that it must still have in each to stay.
+
+    Attributes:
+        turns: rounds in which it may leave.
+        reserve_j: joules.
+    """
+
+    turns: range
+    reserve_j: float
+
+    def rounds(self, battery_j: float, round_j: float) -> int | None:
+        """Rounds that a device does before it leaves; None if it stays.
+
+        Args:
+            battery_j: energy of the full battery.
+            round_j: energy of a mean round.
+        """
+        too_late = (t for t in self.turns if t * round_j + self.reserve_j > battery_j)
+        return next(too_late, None)
+
+    def needed_j(self, round_j: float) -> float:
+        """Energy of a battery with which the device stays to the end."""
+        return self.turns[-1] * round_j + self.reserve_j if self.turns else 0.0
+
+
+def battery_leaves(costs: IterationCosts) -> dict[int, Leaves]:
+    """The devices with a battery in a fleet in lockstep, by number; none at free pace.
+
+    Args:
+        costs: costs of an iteration.
+    """
+    studied = costs.studied
+    rules = studied.scenario.fleet.rules
+    mortal = [one for one in costs.devices if one.profile and one.profile.battery_j is not None]
+    if not mortal or not rules.waits_for_all or len(costs.devices) == 1:
+        return {}
+    hardware = device_hardware(studied.scenario, studied.schedule)
+    return {
+        one.device: Leaves(
+            turns_to_leave(studied.schedule, one.device, studied.num_rounds),
+            _reserve_j(costs, one, hardware[one.device].worst_loss),
+        )
+        for one in mortal
+    }
+
+
+def _reserve_j(costs: IterationCosts, device: DeviceCosts, worst_loss: float) -> float:
+    """Energy of the rounds until the next turn, and of the last messages with mean losses."""
+    assert device.profile is not None, "asked of devices with a battery"
+    studied, schedule = costs.studied, costs.studied.schedule
+    receivers = len(schedule.possible_receivers(device.device))
+    senders = len(schedule.possible_senders(device.device))
+    algorithm = studied.algorithm
+    kept = algorithm.buffers(receivers, senders).kept if algorithm.keeps_edges else 0
+    vectors_bytes = FLOAT_BYTES * algorithm.layout.numel * (1 + kept)
+    every = schedule.exchange_every
+    last_bytes = vectors_bytes + every * device.sent_bytes
+    last_j = last_bytes * device.profile.radio.send_j_per_byte / (1 - worst_loss)
+    return schedule.num_devices * every * device.energy_by(costs.energy_table).total_j + last_j
