@@ -172,7 +172,8 @@ def _held_out_rows(prepared: PreparedRun) -> list[tuple[str, str]]:
     if not sizes:
         section, is_off = prepared.scenario.data.partition, prepared.scenario.evaluation.own_samples
         if isinstance(section, OwnerPartition) and is_off != 0:
-            return [(label, f"none: no test sample has a device's owner as its {section.column}")]
+            why = f"test samples have no column {section.column}, or no device's owner in it"
+            return [(label, f"none: {why}")]
         return []
     lacking = sum(not size for size in sizes)
     without = f"; {lacking:,} {'device has' if lacking == 1 else 'devices have'} none"

@@ -201,7 +201,7 @@ def test_without_owners_of_test_samples_there_is_nothing_of_ones_own(tmp_path):
     for test_owners in (None, ["x", "y"]):
         found = prepared(*parquet(tmp_path, ["a", "b", "a", "b"], test_owners), "fleet.devices=2")
         assert found.held_out == ()
-        said = "none: no test sample has a device's owner as its owner"
+        said = "none: test samples have no column owner, or no device's owner in it"
         assert ("  own of a device", said) in prepared_table(found).rows
 
 
