@@ -31,10 +31,10 @@ def _losses(summary: dict[str, Any]) -> list[tuple[str, str]]:
         summary: content of summary.json; runs of earlier versions lack some keys.
     """
     reasons = summary.get("left_because", {})
-    because = {"battery": "its battery would not last to its next turn", "plan": "by plan"}
+    because = {"battery": "as its battery would not last to its next turn", "plan": "by plan"}
     left = [
         f"{_label(summary, device)} after {last + 1:,} round{'s' if last else ''}"
-        + (f": {because[reasons[device]]}" if device in reasons else "")
+        + (f", {because[reasons[device]]}" if device in reasons else "")
         for device, last in summary.get("left_after_round", {}).items()
     ]
     died = [_label(summary, device) for device in summary.get("dead_devices", {})]

@@ -197,7 +197,7 @@ def test_the_successor_takes_the_leavers_place_on_every_edge(tmp_path):
     assert run.summary["left_because"] == {"1": "battery"}
     said = dict(result_table(run.summary, "").rows)["left"]
     assert left == 0
-    assert said == "device 1 after 1 round: its battery would not last to its next turn"
+    assert said == "device 1 after 1 round, as its battery would not last to its next turn"
     assert (rounds[rounds["round"] == left + 2].set_index("device")["messages_sent"] == 2).all()
 
 

@@ -119,7 +119,7 @@ def test_a_device_whose_stay_is_over_is_succeeded_in_its_turn(tmp_path):
     assert messages[messages["kind"] == "handover"]["round"].tolist() == [4]
     assert run.summary["left_after_round"] == {"1": 4}
     assert run.summary["left_because"] == {"1": "plan"}
-    assert dict(result_table(run.summary, "").rows)["left"] == "device 1 after round 4, by plan"
+    assert dict(result_table(run.summary, "").rows)["left"] == "device 1 after 5 rounds, by plan"
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def test_the_closing_table_names_who_left_and_who_died_in_short_rows():
         left_because=dict.fromkeys(left, "plan"),
     )
     assert rows["died"] == "device 0 (board-0); device 1 (board-1); device 2 (board-2); and 7 more"
-    assert rows["left"].startswith("device 10 (board-10) after round 3, by plan; device 11 (board")
+    assert rows["left"].startswith("device 10 (board-10) after 4 rounds, by plan; device 11 (board")
     assert rows["left"].endswith("; and 2 more")
     assert max(len(row) for row in rows.values()) < 150
 
