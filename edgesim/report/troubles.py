@@ -80,7 +80,8 @@ def _departures(run: ReportedRun, devices: Frame) -> Iterator[str]:
         at = devices["virtual_time_s"].iloc[int(name)] if run.has_clock else None
         why = reasons.get(summary.get("left_because", {}).get(name, ""), "")
         rest = _charge_left(devices, int(name)) if why == battery else ""
-        sentences.append(f"{_named(run, int(name))} left {why}{_when(at, last + 1)}{rest}.")
+        place = _successor(run, int(name))
+        sentences.append(f"{_named(run, int(name))} left {why}{_when(at, last + 1)}{rest}{place}.")
     yield from sentences[:_NAMED]
     if (more := len(sentences) - _NAMED) > 0:
         yield f"So did {count(more, 'more device')}; the table of devices has them."
@@ -91,6 +92,15 @@ def _charge_left(devices: Frame, device: int) -> str:
     if "charge_left_j" not in devices:
         return ""
     return f", with {energy(devices['charge_left_j'].iloc[device])} left"
+
+
+def _successor(run: ReportedRun, device: int) -> str:
+    """Who took a leaver's place, as text; its samples are lost."""
+    messages = run.run.messages
+    taken = messages[(messages["kind"] == "handover") & (messages["device"] == device)]
+    if taken.empty:
+        return ""
+    return f"; {run.device(int(taken['receiver'].iloc[0]))} took its place, without its samples"
 
 
 def _when(at_s: float | None, rounds: int) -> str:

@@ -125,6 +125,9 @@ def test_the_battery_that_ended_is_said_and_drawn(page, run):
     left = f"with {energy(last['charge_left_j'])} left"
     assert "left because its battery would not have lasted to its next turn to leave" in wrong
     assert left in wrong
+    handover = run.messages.query("kind == 'handover'").iloc[0]
+    successor = run.scenario.fleet.names[handover["receiver"]]
+    assert f"; {successor} took its place, without its samples." in wrong
     assert f"after {int(last['round']) + 1} rounds" in wrong
     charge = table(page, "charge")
     assert charge["charge_left_j"].iloc[-1] == pytest.approx(last["charge_left_j"], rel=1e-6)
