@@ -50,7 +50,9 @@ def given_schedule(
     if isinstance(given, nx.Graph):
         schedule: Schedule = Static(_weighted(given, numbers, weights, "the graph"))
     else:
-        schedule = Cycle(tuple(_all_weighted(given, numbers, weights)), hold)
+        graphs = tuple(_all_weighted(given, numbers, weights))
+        _check_figures(graphs)
+        schedule = Cycle(graphs, hold)
     check_schedule(schedule)
     return schedule
 
@@ -77,6 +79,19 @@ def _all_weighted(
     check_number_of_links(sum(graph.number_of_edges() for graph in given))
     for place, graph in enumerate(given):
         yield _weighted(graph, numbers, weights, f"graph {place}")
+
+
+def _check_figures(graphs: Sequence[nx.DiGraph[int]]) -> None:
+    """Refuse figures of a link that change from graph to graph: it has one radio for all rounds."""
+    known: dict[tuple[int, int], tuple[object, ...]] = {}
+    for place, graph in enumerate(graphs):
+        for sender, receiver, attributes in graph.edges(data=True):
+            figures = tuple(attributes.get(name) for name in LINK_FIGURES)
+            if known.setdefault((sender, receiver), figures) != figures:
+                raise TopologyError(
+                    f"graph {place}, edge {sender} -> {receiver}: its {', '.join(LINK_FIGURES)} "
+                    "differ from those in a graph before; they must be the same in all graphs"
+                )
 
 
 def _weighted(
@@ -116,6 +131,11 @@ def _numbered(given: nx.Graph[Any], numbers: Mapping[object, int], said: str) ->
             which = "devices both by number and by name"
         raise TopologyError(
             f"{said} has {which}; its nodes must be 0 to {num_devices - 1}, or the devices' names"
+        )
+    if described := [node for node, of in given.nodes(data=True) if "profile" in of]:
+        raise TopologyError(
+            f"{said} gives a profile to the nodes {_listed(described)}, which would be ignored; "
+            "name profiles in fleet"
         )
     graph: nx.DiGraph[int] = nx.DiGraph()
     graph.add_nodes_from(range(num_devices))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,8 +125,11 @@ def _load_unfinished(files: RunFiles) -> Run:
     rounds = _joined(files, "rounds", ROUNDS, ["round", "device"], names)
     order = ["round", "sender", "receiver", "device"]
     messages = _joined(files, "messages", MESSAGES, order, names)
-    handed_over = set(messages.loc[messages["kind"] == "handover", "device"].tolist())
-    if wrong := _first_gap(files, rounds, saved, handed_over, scenario):
+    handovers = messages[messages["kind"] == "handover"].groupby("device")["round"].max()
+    # The last two checkpoints of a leaver are no rounds of it.
+    for device, last in zip(handovers.index.tolist(), handovers.tolist(), strict=True):
+        saved[device] = min(saved.get(device, 0), last + 1)
+    if wrong := _first_gap(files, rounds, saved, scenario):
         raise RunDirectoryError(f"{files.place}/parts: {wrong}; {REMEDY}")
     # The messages of a part are written just before its rounds.
     keys, known = (frame.set_index(["device", "round"]).index for frame in (messages, rounds))
@@ -199,32 +202,13 @@ def _rounds_saved(files: RunFiles) -> dict[int, int]:
 
 
 def _first_gap(
-    files: RunFiles,
-    rounds: pd.DataFrame,
-    saved: Mapping[int, int],
-    handed_over: Collection[int],
-    scenario: Mapping[str, Any],
+    files: RunFiles, rounds: pd.DataFrame, saved: Mapping[int, int], scenario: Mapping[str, Any]
 ) -> str | None:
-    """A recorded round that is missing or is there twice; empty if there is none.
-
-    Args:
-        files: of the run.
-        rounds: that are recorded.
-        saved: number of each device's newest checkpoint.
-        handed_over: devices that have left and were succeeded, maybe with an empty battery.
-        scenario: content of scenario.yaml.
-    """
+    """A recorded round that is missing or is there twice; empty if there is none."""
     presence = _presence(files, scenario)
-    fleet = scenario.get("fleet", {})
-    numbers = {name: device for device, name in enumerate(fleet.get("names", []))}
-    leaves = (fleet.get("churn") or {}).get("leaves", [])
-    # The numbers of the last two checkpoints of a leaver are not its rounds.
-    planned = {numbers.get(leave["device"], leave["device"]) for leave in leaves}
-    leavers = planned | set(handed_over)
-    begun = {device: done for device, done in saved.items() if device not in leavers}
     last = rounds.groupby("device", as_index=False)["round"].max()
     recorded = dict(zip(last["device"].tolist(), (last["round"] + 1).tolist(), strict=True))
-    done = {d: max(begun.get(d, 0), recorded.get(d, 0)) for d in sorted({*begun, *recorded})}
+    done = {d: max(saved.get(d, 0), recorded.get(d, 0)) for d in sorted({*saved, *recorded})}
     return first_irregularity(rounds, done, presence)
 
 

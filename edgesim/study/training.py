@@ -25,7 +25,8 @@ class Life:
         battery_j: energy of the full battery.
         needed_j: energy of a battery that lasts for the whole training: what the device spends,
             and in lockstep the reserve with which it stays (battery_leaves.py).
-        rounds: whole rounds that the battery pays for; in lockstep those before the device leaves.
+        rounds: whole rounds that the battery pays for; in lockstep those before the device would
+            leave.
         seconds: virtual time that these rounds take.
     """
 
@@ -145,6 +146,7 @@ def _life(
     lasting = floor(battery_j / round_j)
     if leaves is not None:
         needed_j = max(needed_j, leaves.needed_j(round_j))
+        lasting = max(floor(rounds), floor((battery_j - leaves.reserve_j) / round_j))
         if (before := leaves.rounds(battery_j, round_j)) is not None:
             lasting = before
     if needed_j > battery_j:

@@ -88,6 +88,12 @@ def of_edge(**attributes):
     return graph
 
 
+def of_node(**attributes):
+    graph = triangle()
+    graph.nodes[0].update(attributes)
+    return graph
+
+
 @pytest.mark.parametrize(
     ("given", "options", "said"),
     [
@@ -107,6 +113,8 @@ def of_edge(**attributes):
         (weighted(1.5), {"weights": "edges"}, "the weight of 0 -> 1 is 1.5; must be above 0"),
         (weighted(0.5), {}, "edges with a weight, which weights: column_stochastic would replace"),
         (weighted("x"), {}, "edge 0 -> 1: weight is 'x'; must be a number"),
+        ([of_edge(latency_ms=3), triangle()], {}, "graph 1, edge 0 -> 1: its bandwidth_mbps, lat"),
+        (of_node(profile="gap9"), {}, "the graph gives a profile to the nodes 0, which would be"),
         (of_edge(latency=3), {}, "edge 0 -> 1: links have no attribute 'latency'; did you mean"),
         (of_edge(loss=True), {}, "edge 0 -> 1: loss is True; must be a number"),
         (of_edge(multiplicity=0.5), {}, "multiplicity is 0.5; must be a count"),

@@ -333,12 +333,12 @@ def _batteries(answer: Answer) -> str:
         rest = "" if len(lives) == 1 else f", the most of {len(lives):,}"
         return (
             f"last to the end; {names.one(worst.device)} needs {percent(round(worst.used, 3))} of "
-            f"{watt_hours(worst.battery_j)}{_reserve(answer)}{rest}, which pays for "
-            f"{brief(worst.seconds, 's')}"
+            f"{watt_hours(worst.battery_j)}{_reserve(answer)}{rest}, "
+            f"and could go on for {brief(worst.seconds, 's')}"
         )
     first = early[0]
     share = first.battery_j / first.needed_j
-    after = "after at most" if _waits_for_all(answer) else "after"
+    after = "after about" if _waits_for_all(answer) else "after"
     text = (
         f"END EARLY: {names.one(first.device)} {after} {brief(first.seconds, 's')} "
         f"({first.rounds:,} rounds), {percent(round(share, 2))} of the training; it has "
