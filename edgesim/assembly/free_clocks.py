@@ -9,17 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from heapq import heapify, heapreplace
+from heapq import heapify, heappop, heapreplace
+from math import inf
+from typing import TypeAlias
 
 from edgesim.assembly.message_costs import random_message_bytes
 from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.costs.round_work import gossip_work
 from edgesim.device.pace.quiet_times import quiet_until_s
 from edgesim.hardware.free_clock import FreeClock, Incoming, MessageKey
-from edgesim.hardware.timeline import Hardware, RoundTime, Stamp, Timeline
+from edgesim.hardware.timeline import Hardware, Stamp, Timeline
 from edgesim.hardware.work import Work
 from edgesim.streams import StreamPurpose, stream
 from topologies import OutEdges, Schedule
+
+_Arrived: TypeAlias = Callable[[Sequence[Incoming]], list[MessageKey]]
+"""The messages among those under way that a device absorbs now, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +39,8 @@ class EndOfRound:
         sent: edges on which it sent.
         absorbed: sender, receiver and number of each absorbed message, in order.
         compute_s: awake seconds of the step, and of sending and absorbing the messages.
+        rest_s: seconds from the last step until all messages to the device have arrived; 0 before.
+        wait_s: those of them in which the device is awake.
         air_s: seconds for which the radio is busy with the messages that it sent.
         lost_bytes: bytes of these that are sent again.
     """
@@ -45,6 +52,8 @@ class EndOfRound:
     sent: OutEdges
     absorbed: tuple[MessageKey, ...]
     compute_s: float
+    rest_s: float
+    wait_s: float
     air_s: float
     lost_bytes: int
 
@@ -62,7 +71,7 @@ class _Device:
 
 
 class FreeClocks:
-    """The clocks of all devices, from their first step on, without end.
+    """The clocks of all devices, from their first step on.
 
     Args:
         hardware: of each device.
@@ -93,27 +102,28 @@ class FreeClocks:
         self._sequences: dict[tuple[int, int], int] = {}
         self._waiting: list[dict[MessageKey, Incoming]] = [{} for _ in hardware]
 
-    def run(self) -> Iterator[EndOfRound]:
-        """Ends of rounds, by the time at which their steps end."""
+    def run(self, num_rounds: int | None = None, end_s: float = inf) -> Iterator[EndOfRound]:
+        """Ends of rounds, by the time at which their steps end; the last of each device come last.
+
+        Args:
+            num_rounds: of each device; None for no end.
+            end_s: the first step that ends at this time or later is the device's last, too.
+        """
         events = [(self._begin(index), index) for index in range(len(self._devices))]
         heapify(events)
-        while True:
+        last: list[tuple[float, int]] = []
+        while events:
             step_end_s, index = events[0]
             device = self._devices[index]
-            absorbed, time = self._end(index)
+            self._listen_and_send(index)
             device.round_index += 1
-            yield EndOfRound(
-                device=index,
-                rounds_done=device.round_index,
-                step_end_s=step_end_s,
-                end_s=device.clock.now_s,
-                sent=device.edges,
-                absorbed=tuple(absorbed),
-                compute_s=time.compute_s,
-                air_s=sum(stamp.air_s for stamp in device.stamps),
-                lost_bytes=sum(stamp.lost_bytes for stamp in device.stamps),
-            )
+            if device.round_index == num_rounds or step_end_s >= end_s:
+                last.append(heappop(events))
+                continue
+            yield self._end(index, step_end_s, device.clock.arrived)
             heapreplace(events, (self._begin(index), index))
+        for step_end_s, index in last:
+            yield self._end(index, step_end_s, self._devices[index].clock.await_rest)
 
     def _begin(self, index: int) -> float:
         """Compute; returns when the step ends."""
@@ -128,17 +138,34 @@ class FreeClocks:
         device.clock.step(work + self._gossip_work(len(device.edges), 0), round_index)
         return device.clock.now_s
 
-    def _end(self, index: int) -> tuple[list[MessageKey], RoundTime]:
-        """Send, then absorb what has arrived."""
-        device, waiting = self._devices[index], self._waiting[index]
+    def _listen_and_send(self, index: int) -> None:
+        device = self._devices[index]
         if device.clock.listens_first:
-            device.clock.listen(list(waiting.values()))
+            device.clock.listen(list(self._waiting[index].values()))
         if device.edges:
             self._send(index, device)
-        absorbed = device.clock.arrived(list(waiting.values()))
+
+    def _end(self, index: int, step_end_s: float, arrived: _Arrived) -> EndOfRound:
+        """Absorb what has arrived."""
+        device, waiting = self._devices[index], self._waiting[index]
+        absorbed = arrived(list(waiting.values()))
         for key in absorbed:
             del waiting[key]
-        return absorbed, device.clock.absorb(self._gossip_work(0, len(absorbed)))
+        rest_s = device.clock.now_s - step_end_s
+        time = device.clock.absorb(self._gossip_work(0, len(absorbed)))
+        return EndOfRound(
+            device=index,
+            rounds_done=device.round_index,
+            step_end_s=step_end_s,
+            end_s=device.clock.now_s,
+            sent=device.edges,
+            absorbed=tuple(absorbed),
+            compute_s=time.compute_s,
+            rest_s=rest_s,
+            wait_s=time.wait_s,
+            air_s=sum(stamp.air_s for stamp in device.stamps),
+            lost_bytes=sum(stamp.lost_bytes for stamp in device.stamps),
+        )
 
     def _send(self, index: int, device: _Device) -> None:
         stamps = []

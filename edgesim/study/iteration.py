@@ -22,7 +22,7 @@ from edgesim.hardware.profiles import DeviceProfile
 from edgesim.hardware.work import Work
 from edgesim.scenario.schema import Scenario
 from edgesim.study.energy_costs import IterationEnergy, energies_of_activity, energies_of_work
-from edgesim.study.free_pace import find_free_pace
+from edgesim.study.free_pace import WholeTraining, find_free_pace
 from edgesim.study.mean_rounds import IterationWork, MeanRound, Memories, Works, mean_bytes
 from edgesim.study.steady_state import DeviceCycle, SteadyState, find_steady_state
 from edgesim.study.wider_link import with_wider_link
@@ -123,12 +123,15 @@ class IterationCosts:
             its compressor makes.
         devices: costs of each device, in the order of their numbers.
         steady_state: times of the fleet once it has settled; None without profiles.
+        whole: times of the whole training at free pace where it is short; then all means are over
+            its rounds.
     """
 
     studied: StudiedScenario
     message: MessageCosts
     devices: tuple[DeviceCosts, ...]
     steady_state: SteadyState | None
+    whole: WholeTraining | None = None
 
     @property
     def heaviest(self) -> DeviceCosts:
@@ -184,10 +187,11 @@ def iteration_costs(
         hardware = with_wider_link(hardware, *wider)
     works = Works(studied)
     steady_state: SteadyState | None = None
+    whole: WholeTraining | None = None
     rounds = [MeanRound.of_schedule(own, works, i) for i, own in enumerate(neighbours)]
     if hardware and scenario.fleet.rules.goes_by_clock:
         found = find_free_pace(studied, hardware, most_events)
-        steady_state = found.steady_state
+        steady_state, whole = found.steady_state, found.whole
         pairs = zip(found.sent, found.absorbed, strict=True)
         rounds = [MeanRound.of_clocks(sent, absorbed, works) for sent, absorbed in pairs]
     elif hardware:
@@ -216,7 +220,7 @@ def iteration_costs(
         for device, own in enumerate(neighbours)
     )
     return IterationCosts(
-        studied=studied, message=message, devices=devices, steady_state=steady_state
+        studied=studied, message=message, devices=devices, steady_state=steady_state, whole=whole
     )
 
 

@@ -116,6 +116,8 @@ def training_of(costs: IterationCosts) -> Training:
 
 def _rounds(costs: IterationCosts, device: DeviceCosts) -> float:
     """Rounds of a device in the whole training; at free pace virtual time may end it before."""
+    if costs.whole is not None:
+        return costs.whole.rounds[device.device]
     most, limit_s = costs.studied.num_rounds, costs.studied.scenario.training.virtual_time_s
     if limit_s is None or device.time is None:
         return most
@@ -126,6 +128,8 @@ def _seconds_of(costs: IterationCosts, rounds: tuple[float, ...]) -> float | Non
     state = costs.steady_state
     if state is None:
         return None
+    if costs.whole is not None:
+        return max(costs.whole.end_s)
     return max(n * cycle.period_s for n, cycle in zip(rounds, state.devices, strict=True))
 
 

@@ -1,5 +1,7 @@
 """The answer of `edgesim cost`: against a fleet worked out by hand, and in its words."""
 
+from math import ceil
+
 import pytest
 from study_scenarios import INT8, MIXED, ROOT, small
 
@@ -216,8 +218,9 @@ def test_at_free_pace_nobody_waits_and_virtual_time_ends_the_rounds(tmp_path):
     limit = ("training.virtual_time_s=0.05", "training.epochs=500", "evaluation.every_epochs=null")
     answer = answered(tmp_path, *MIXED, "fleet.pace=free", *limit)
     periods_s = [cycle.period_s for cycle in answer.costs.steady_state.devices]
-    assert answer.training.rounds == pytest.approx([0.05 / period_s for period_s in periods_s])
-    assert answer.training.seconds == pytest.approx(0.05)
+    # The last step is the first one that ends at the limit or later.
+    assert answer.training.rounds == tuple(ceil(0.05 / period_s) for period_s in periods_s)
+    assert 0.05 <= answer.training.seconds < 0.05 + 2 * max(periods_s)
     assert said(answer)["waiting"].startswith("nobody waits; slowest step: device 3")
     assert "at free pace" in said(answer)["time"]
 
@@ -269,7 +272,7 @@ def test_a_large_fleet_is_told_in_groups_and_one_too_large_gets_no_advice(tmp_pa
 )
 def test_an_answer_has_few_lines_of_a_page(tmp_path, overrides):
     lines = answer_lines(answered(tmp_path, *overrides))
-    assert len(lines) <= LINES + 2  # two more where settings take lines of their own
+    assert len(lines) <= LINES + 3  # three more where settings take lines of their own
     assert [line for line in lines if len(line) > 80] == []
     assert not any("inf" in line.split() or "nan" in line for line in lines)
 

@@ -328,8 +328,44 @@ def test_fleets_at_free_pace_that_come_and_go_and_die_have_costs(tmp_path):
     assert all(entry.idle_j == 0 for entry in plain.devices[0].energy)
 
 
-def test_a_fleet_at_free_pace_does_as_was_foretold(tmp_path):
+def test_a_short_training_at_free_pace_is_foretold_whole(tmp_path):
+    """The radios are free in the first rounds: these send more than the mean of later ones."""
+    free = ("fleet.pace=free", "training.epochs=null", "training.rounds=25")
+    scenario = small(tmp_path, *MIXED, *free, DENSE)
+    costs = iteration_costs(scenario)
+    foretold = training_of(costs)
+    with (tmp_path / "log").open("w") as log:
+        console = Console(file=log)
+        run = run_scenario(prepare(scenario), tmp_path / "run", inline=True, console=console)
+    found = pd.read_parquet(run.path / "rounds.parquet").groupby("device")
+    assert foretold.seconds == found["virtual_time_s"].max().max()
+    assert foretold.last_wait_s == tuple(found["virtual_wait_s"].sum())
+    assert max(foretold.last_wait_s) > 0
+    assert foretold.rounds == (25,) * 4
+    assert foretold.sent_bytes == pytest.approx(found["sent_bytes"].sum(), rel=0.01)
+    assert foretold.energy_j == pytest.approx(found["energy_j"].sum(), rel=1e-3)
+    assert dict(fleet_table(costs).rows)["clocks run for it"] == "the whole training"
+
+
+def test_a_training_at_free_pace_that_virtual_time_ends_is_foretold_whole(tmp_path):
+    """Each device does the rounds of its own speed; the last one ends beyond the limit."""
+    free = ("fleet.pace=free", "training.epochs=null", "training.rounds=500")
+    limit = "training.virtual_time_s=0.5"
+    scenario = small(tmp_path, *MIXED, *free, limit)
+    foretold = training_of(iteration_costs(scenario))
+    with (tmp_path / "log").open("w") as log:
+        console = Console(file=log)
+        run = run_scenario(prepare(scenario), tmp_path / "run", inline=True, console=console)
+    found = pd.read_parquet(run.path / "rounds.parquet").groupby("device")
+    assert foretold.rounds == tuple(found["round"].count())
+    assert len(set(foretold.rounds)) > 1
+    assert foretold.seconds == pytest.approx(found["virtual_time_s"].max().max(), rel=1e-2)
+    assert foretold.energy_j == pytest.approx(found["energy_j"].sum(), rel=1e-2)
+
+
+def test_a_fleet_at_free_pace_does_as_was_foretold(tmp_path, monkeypatch):
     """A message takes ten steps, so that radios skip most rounds; and no device waits."""
+    monkeypatch.setattr("edgesim.study.free_pace._FEW_EVENTS", 0)  # a long training's forecast
     free = ("fleet.pace=free", "training.epochs=null", "training.rounds=80")
     scenario = small(tmp_path, *MIXED, *free, DENSE)
     foretold = iteration_costs(scenario)
@@ -353,8 +389,9 @@ def test_a_fleet_at_free_pace_does_as_was_foretold(tmp_path):
         assert used_j.mean() == pytest.approx(device.energy_by("profile").total_j, rel=0.1)
 
 
-def test_who_ends_early_at_free_pace_waits_for_the_others_as_was_foretold(tmp_path):
+def test_who_ends_early_at_free_pace_waits_for_the_others_as_was_foretold(tmp_path, monkeypatch):
     """Devices 0 and 2 end long before device 3, which sends to them until it ends; 1 does not."""
+    monkeypatch.setattr("edgesim.study.free_pace._FEW_EVENTS", 0)  # a long training's forecast
     free = ("fleet.pace=free", "training.epochs=null", "training.rounds=400")
     scenario = small(tmp_path, *MIXED, *free, "topology.kind=ring")
     costs = iteration_costs(scenario)

@@ -392,6 +392,10 @@ def _steady_rows(costs: IterationCosts) -> Iterator[tuple[str, str]]:
         periods_s = [cycle.period_s for cycle in steady_state.devices]
         yield "a round, at free pace", _span(periods_s, _seconds)
         yield "slowest", f"{who}: {with_unit(max(periods_s), 's')} a round"
+        run = f"at least {steady_state.num_rounds} rounds of each device"
+        if steady_state.warm_up_rounds:
+            run += f" after {steady_state.warm_up_rounds}"
+        yield "clocks run for it", "the whole training" if costs.whole is not None else run
         return
     yield "period of a round, in lockstep", with_unit(steady_state.period_s, "s")
     state = "settled" if steady_state.is_settled else "NOT settled: devices still differ in pace"
