@@ -230,16 +230,29 @@ def report(
     paper: Annotated[
         bool, typer.Option("--paper", help="Print what the paper reports beside what was measured.")
     ] = False,
+    accuracy: Annotated[
+        list[float] | None,
+        typer.Option(
+            metavar="PERCENT",
+            min=0,
+            max=100,
+            help="Print what each run had spent when it came to this accuracy.",
+        ),
+    ] = None,
 ) -> None:
     """Write what happened in a run, or in several side by side, as one HTML page.
 
     The page opens in a browser without a network. Runs that are not finished are reported, too.
     """
-    from edgesim.report.report import write_paper_report, write_report
+    from edgesim.report.report import write_accuracy_report, write_paper_report, write_report
     from edgesim.storage.store import Store
     from edgesim.sweeps.directory import missing_cells
 
     if paper:
+        if accuracy:
+            raise typer.BadParameter(
+                "stands beside --paper; give one of them", param_hint="--accuracy"
+            )
         targets, (place, num_bytes) = write_paper_report(runs, out)
         show(targets, _out)
     else:
@@ -248,7 +261,12 @@ def report(
             for run in runs
             for name, reason in missing_cells(Store.at(run)).items()
         ]
-        place, num_bytes = write_report(runs, out, troubles)
+        if accuracy:
+            tables, (place, num_bytes) = write_accuracy_report(runs, accuracy, out, troubles)
+            for table in tables:
+                show(table, _out)
+        else:
+            place, num_bytes = write_report(runs, out, troubles)
     _out.print(f"report: {place} ({num_bytes / 1e6:.1f} MB)")
 
 

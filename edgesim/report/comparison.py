@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from edgesim.report.figure import COLORS, Figure, View, as_spec, channels, rounded, source
 from edgesim.report.frames import Chart, Frame
 from edgesim.report.runs import CONSENSUS, ReportedRun
-from edgesim.report.units import Axis, data_size, duration, energy, percent
+from edgesim.report.units import Axis, data_size, duration, energy, percent, points
 from edgesim.study.tables.table import Table
 
 _HEIGHT = 300
@@ -115,13 +115,13 @@ def groups_table(runs: Sequence[ReportedRun], devices_of_runs: Sequence[Frame]) 
             (
                 group,
                 f"{len(members)}",
-                _spread([a for a in accuracies if a is not None], percent),
-                _spread([a for a in of_devices if a == a], percent),
-                _spread([e["loss"] for e in last], lambda value: f"{value:.4g}"),
-                _spread([table["sent_bytes"].sum() for _, table in members], data_size),
-                _spread([table["messages_sent"].sum() for _, table in members], "{:,.0f}".format),
-                _spread(clocks, duration),
-                _spread(energies, energy),
+                spread([a for a in accuracies if a is not None], percent, points),
+                spread([a for a in of_devices if a == a], percent, points),
+                spread([e["loss"] for e in last], lambda value: f"{value:.4g}"),
+                spread([table["sent_bytes"].sum() for _, table in members], data_size),
+                spread([table["messages_sent"].sum() for _, table in members], "{:,.0f}".format),
+                spread(clocks, duration),
+                spread(energies, energy),
             )
         )
     heads = (
@@ -141,15 +141,24 @@ def groups_table(runs: Sequence[ReportedRun], devices_of_runs: Sequence[Frame]) 
     )
 
 
-def _spread(values: Sequence[float], form: object) -> str:
-    """Mean and, of several values, their standard deviation."""
-    assert callable(form), "formats a value"
+def spread(
+    values: Sequence[float],
+    form: Callable[[float], str],
+    of_deviation: Callable[[float], str] | None = None,
+) -> str:
+    """Mean and, of several values, their standard deviation.
+
+    Args:
+        values: the values; none give an empty text.
+        form: writes a value.
+        of_deviation: writes a deviation; None if it is written as a value.
+    """
     if not values:
         return ""
     mean = float(np.mean(values))
     if len(values) == 1:
-        return str(form(mean))
+        return form(mean)
     deviation = float(np.std(values, ddof=1))
     if deviation < _ROUNDING * abs(mean):
         deviation = 0.0
-    return f"{form(mean)} +- {form(deviation)}"
+    return f"{form(mean)} +- {(of_deviation or form)(deviation)}"

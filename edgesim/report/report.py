@@ -24,6 +24,7 @@ from edgesim.report.frames import Frame
 from edgesim.report.graph_figure import graph_figure
 from edgesim.report.page import Notes, Part, Section, page
 from edgesim.report.paper import paper_table, required_paper_table
+from edgesim.report.reaching import reaching_tables
 from edgesim.report.runs import ReportedRun, check_comparable, load_runs
 from edgesim.report.spending import charge_figure
 from edgesim.report.summary import device_rows, in_short, results_table, settings_table, turned
@@ -84,6 +85,36 @@ def write_paper_report(
     return targets, _write(text, places, out)
 
 
+def write_accuracy_report(
+    places: Sequence[str | Path],
+    accuracies: Sequence[float],
+    out: Path | None = None,
+    troubles: Sequence[str] = (),
+) -> tuple[list[Table], tuple[str, int]]:
+    """Write a report that says what these accuracies cost.
+
+    Args:
+        places: see `write_report`.
+        accuracies: in percent.
+        out: see `write_report`.
+        troubles: see `write_report`.
+
+    Returns:
+        What they cost, by the averaged model and by devices; and what `write_report` returns.
+
+    Raises:
+        EdgesimError: see `write_report`.
+        ReportError: no run has two evaluations with an accuracy.
+    """
+    runs = load_runs(places)
+    if not (tables := reaching_tables(runs, accuracies)):
+        raise ReportError(
+            "--accuracy: no run has two evaluations with an accuracy yet; set "
+            "evaluation.every_epochs or every_rounds"
+        )
+    return tables, _write(report_page(runs, troubles, accuracies), places, out)
+
+
 def _write(text: str, places: Sequence[str | Path], out: Path | None) -> tuple[str, int]:
     """Write a page; `write_report` has the arguments."""
     data = text.encode()
@@ -101,22 +132,35 @@ def _write(text: str, places: Sequence[str | Path], out: Path | None) -> tuple[s
     return str(path), len(data)
 
 
-def report_page(runs: Sequence[ReportedRun], troubles: Sequence[str] = ()) -> str:
-    """HTML of the report of runs that can be compared; `write_report` has the arguments."""
+def report_page(
+    runs: Sequence[ReportedRun],
+    troubles: Sequence[str] = (),
+    accuracies: Sequence[float] | None = None,
+) -> str:
+    """HTML of the report of runs that can be compared.
+
+    Args:
+        runs: the runs.
+        troubles: see `write_report`.
+        accuracies: whose costs are told, in percent; None for some that follow from the runs.
+    """
     from altair.utils.schemapi import debug_mode
 
     with debug_mode(False):  # else each part of a drawing is checked when it is made: tests do that
-        return _page(runs, troubles)
+        return _page(runs, troubles, accuracies)
 
 
-def _page(runs: Sequence[ReportedRun], others: Sequence[str]) -> str:
+def _page(
+    runs: Sequence[ReportedRun], others: Sequence[str], accuracies: Sequence[float] | None
+) -> str:
     devices = [device_table(run) for run in runs]
     sections = [Section("", _top(runs, devices, others))]
     curves = curve_figures(runs)
     if len(runs) == 1:
         curves.append(training_loss_figure(runs[0]))
-    if curves:
-        sections.append(Section("How well the models learn", curves))
+    learning: list[Part] = [*curves, *reaching_tables(runs, accuracies)]
+    if learning:
+        sections.append(Section("How well the models learn", learning))
     alone = zip(runs, devices, strict=True) if len(runs) <= MOST_PARTS else ()
     for number, (run, table) in enumerate(alone):
         own = _of_run(run, table)

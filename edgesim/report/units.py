@@ -92,6 +92,11 @@ def percent(share: float) -> str:
     return f"{_three_digits(100 * share)} %"
 
 
+def points(share: float) -> str:
+    """A difference of two shares in percentage points."""
+    return f"{_three_digits(100 * share)} points"
+
+
 def count(number: int, what: str) -> str:
     """A number of things: `1 round`, `2,000 rounds`."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from edgesim.results.models import Models
 from edgesim.storage.store import Store
@@ -83,6 +83,34 @@ class Run:
     def consensus(self) -> pd.DataFrame:
         """The evaluations of the averaged model: one row per evaluation."""
         return self.evaluations[self.evaluations["model"] == "consensus"].reset_index(drop=True)
+
+    def accuracies(self, model: Literal["consensus", "device"] = "consensus") -> pd.Series:
+        """Accuracy of each evaluation, by its row in `consensus`; those without one are left out.
+
+        Args:
+            model: of the averaged model, or the mean of the evaluated devices' own models.
+        """
+        is_consensus = self.evaluations["model"] == "consensus"
+        number = is_consensus.cumsum() - 1
+        wanted = self.evaluations["model"] == model
+        accuracy = self.evaluations["accuracy"][wanted].astype("float64")
+        return accuracy.groupby(number[wanted]).mean().dropna()
+
+    def reaching(
+        self, accuracy: float, model: Literal["consensus", "device"] = "consensus"
+    ) -> pd.Series | None:
+        """First row of `consensus` by which the run has an accuracy; None if it never has.
+
+        The row says what the fleet had spent by then: `round`, `epoch`, `virtual_time_s`,
+        `total_sent_bytes` and `total_energy_j`.
+
+        Args:
+            accuracy: a fraction, such as 0.8.
+            model: whose accuracy, as in `accuracies`.
+        """
+        found = self.accuracies(model)
+        reached = found.index[found >= accuracy]
+        return None if reached.empty else self.consensus.loc[reached[0]]
 
     def __repr__(self) -> str:
         facts = "; ".join(" ".join(pair) for pair in self._facts())

@@ -7,12 +7,12 @@ import pytest
 from reported_runs import SCENARIO, content, table, train
 
 import edgesim
-from edgesim.report.comparison import _spread, groups_table
+from edgesim.report.comparison import groups_table, spread
 from edgesim.report.curves import curve_figures
 from edgesim.report.ends import device_table
 from edgesim.report.report import report_page, write_report
 from edgesim.report.runs import _flat, differing_settings, load_runs
-from edgesim.report.units import percent
+from edgesim.report.units import percent, points
 from edgesim.results.run_directory import RunDirectory
 
 PLAIN = SCENARIO | {
@@ -104,8 +104,8 @@ def test_devices_of_a_graph_file_differ_by_name_and_its_links_by_content(tmp_pat
 
 
 def test_rounding_is_no_deviation():
-    assert _spread([0.1 + 0.2, 0.3], str) == "0.30000000000000004 +- 0.0"
-    assert _spread([1.0, 3.0], lambda value: f"{value:.2f}") == "2.00 +- 1.41"
+    assert spread([0.1 + 0.2, 0.3], str) == "0.30000000000000004 +- 0.0"
+    assert spread([1.0, 3.0], lambda value: f"{value:.2f}") == "2.00 +- 1.41"
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,7 @@ def test_means_over_seeds_are_of_devices_too(places):
     summaries = [edgesim.load_run(place).summary for place in places[:2]]
     for head, name in ("averaged model", "consensus_accuracy"), ("devices", "device_accuracy_mean"):
         values = [summary[name] for summary in summaries]
-        assert row[head] == f"{percent(np.mean(values))} +- {percent(np.std(values, ddof=1))}"
+        assert row[head] == f"{percent(np.mean(values))} +- {points(np.std(values, ddof=1))}"
     assert row["messages"].startswith(f"{summaries[0]['messages_sent']:,}")
 
 
