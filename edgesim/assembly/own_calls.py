@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -45,7 +46,7 @@ def called(key: str, name: str, method: Callable[..., Any], *arguments: object) 
         raise
     except EdgesimError as error:
         raise with_frames(ScenarioError(f"{key}: {name} refuses: {error}"), error) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise with_frames(ScenarioError(f"{key}: {name} {failure(error)}"), error) from error
 
 
@@ -70,7 +71,8 @@ def check_kept(key: str, state: object) -> None:
     try:
         if not is_dataclass(state):
             raise TypeError(f"it is {shown(state)}")  # noqa: TRY301 (one message for all reasons)
-        restore_(state, pack(state, arrays, "state"), arrays)
+        # Into another one: fields that share memory would no longer share it.
+        restore_(copy(state), pack(state, arrays, "state"), arrays)
     except Exception as error:
         raise ScenarioError(
             f"{key}: its state can't be kept in a checkpoint: {error}; it is a dataclass of "

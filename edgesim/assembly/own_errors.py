@@ -102,6 +102,8 @@ def own_code_error(error: BaseException, doing: str) -> OwnCodeError | None:
 def own_code(doing: str | Callable[[], str] = "") -> Iterator[None]:
     """Within it errors raised in one's own code, or in what that calls, become `OwnCodeError`.
 
+    So does `SystemExit`, which would end a process without a word.
+
     Args:
         doing: see `own_code_error`; or gives it once there is an error.
     """
@@ -109,7 +111,7 @@ def own_code(doing: str | Callable[[], str] = "") -> Iterator[None]:
         yield
     except (OwnCodeError, RunStoppedError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         shown = own_code_error(error, doing if isinstance(doing, str) else doing())
         if shown is None:
             raise

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from hashlib import blake2b
 from math import isfinite
 from typing import Any
 
@@ -22,6 +23,7 @@ from edgesim.assembly.own_data import batch_transform
 from edgesim.assembly.own_errors import own_code
 from edgesim.assembly.own_topology import rehearse_topology
 from edgesim.assembly.rehearsal_of_gossip import (
+    VECTOR_ERROR,
     check_algorithm,
     check_compressor,
     rehearse_algorithm,
@@ -30,9 +32,8 @@ from edgesim.assembly.rehearsal_of_gossip import (
 )
 from edgesim.data.batches import transformed
 from edgesim.errors import ScenarioError
-from edgesim.gossip.algorithm import (
-    Algorithm,
-)
+from edgesim.gossip.algorithm import Algorithm
+from edgesim.hardware.widths import FLOAT_BYTES
 from edgesim.hardware.work import Work
 from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.optimizers import LearningRates, Optimizer
@@ -40,10 +41,12 @@ from edgesim.learning.tasks import Task
 from edgesim.results.columns import EVALUATIONS, OWN_EVALUATIONS, VIRTUAL_EVALUATIONS
 from edgesim.scenario.schema import Scenario
 from edgesim.scenario.topology import OtherTopology
+from edgesim.storage.state_tree import Packed, restore_
 from topologies import Schedule
 
 OPTIMIZER, SCHEDULE = "training.optimizer.kind", "training.schedule.kind"
 DATASET, MODEL, TASK = "data.source", "model.name", "training.task"
+STEPS = 3  # of an optimizer that are tried
 MOST_EPOCHS = 1000  # whose learning rates are looked at
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
@@ -78,21 +81,22 @@ def rehearse(
     algorithm = make_algorithm(with_some_rate(scenario), flat.layout, schedule)
     optimizer, rates = make_optimizer(scenario), make_learning_rates(scenario)
     check_declarations(scenario, algorithm, None)
-    notice = None
+    notices: list[str | None] = []
     if isinstance(scenario.topology, OtherTopology):
         rehearse_topology(scenario, scenario.topology)
     x = flat.parameters.cpu()
     if is_own(gossip.compressor.kind):
         rehearse_compressor(algorithm.compressor, flat.layout, small_change(x))
     if is_own(gossip.algorithm):
-        notice = rehearse_algorithm(algorithm, x, schedule)
+        notices.append(rehearse_algorithm(algorithm, x, schedule))
     if is_own(training.optimizer.kind):
-        _rehearse_optimizer(optimizer, x[: flat.num_trainable], training.optimizer.lr)
+        own_x, lr = x[: flat.num_trainable], training.optimizer.lr
+        notices.append(_rehearse_optimizer(optimizer, own_x, lr))
     if is_own(training.schedule.kind):
         _rehearse_rates(rates, num_epochs)
     if (transform := batch_transform(scenario.data)) is not None:
         called(DATASET, "transform", transformed, batch[0].numpy(), transform, new_rng())
-    return (notice,) if notice else ()
+    return tuple(notice for notice in notices if notice)
 
 
 def check_declarations(
@@ -126,24 +130,68 @@ def _check_optimizer_declarations(optimizer: Optimizer, numel: int) -> None:
     expect(OPTIMIZER, "work(n)", called(OPTIMIZER, "work", optimizer.work, numel), Work)
 
 
-def _rehearse_optimizer(optimizer: Optimizer, x: Tensor, lr: float) -> None:
-    """Take one step, and one look at what gossip did, twice."""
+def _rehearse_optimizer(optimizer: Optimizer, x: Tensor, lr: float) -> str | None:
+    """Take some steps, each with a look at what gossip did, three times; the last with checkpoints.
+
+    Returns:
+        A notice that the steps change nothing; None if they do.
+    """
     key = OPTIMIZER
     _check_optimizer_declarations(optimizer, len(x))
-    gradient = torch.randn(len(x), generator=torch.Generator().manual_seed(1)) / 100
-    results = []
-    for _ in range(2):
-        moved = x.clone()
-        state = called(key, "init", optimizer.init, moved)
-        check_kept(key, state)
-        called(key, "step_", optimizer.step_, state, moved, gradient.clone(), lr)
+    first = _steps(optimizer, x, lr)
+    if first != _steps(optimizer, x, lr):
+        raise ScenarioError(f"{key}: two steps from the same state and gradient differ")
+    if first != _steps(optimizer, x, lr, resumes=True):
+        raise ScenarioError(
+            f"{key}: after a checkpoint it goes on with other steps; keep all that changes in the "
+            "state, and let no two of its tensors share memory: clone one of them"
+        )
+    if first[-1] == _bits(x):
+        return f"{key}: {STEPS} steps have not changed x; step_ must change it in place"
+    return None
+
+
+def _steps(
+    optimizer: Optimizer, x: Tensor, lr: float, *, resumes: bool = False
+) -> tuple[bytes, ...]:
+    """Bits of x after each step.
+
+    Args:
+        optimizer: of one's own.
+        x: parameters to begin with.
+        lr: learning rate.
+        resumes: whether the state is written and read back after each step.
+    """
+    key, moved, bits = OPTIMIZER, x.clone(), []
+    state = called(key, "init", optimizer.init, moved)
+    check_kept(key, state)
+    for step in range(STEPS):
+        gradient = small_change(x, seed=1 + step)
+        returned = called(key, "step_", optimizer.step_, state, moved, gradient, lr)
+        if isinstance(returned, Tensor) and torch.equal(moved, x):
+            raise ScenarioError(
+                f"{key}: step_ returns a tensor and leaves x as it was; it must change x in place"
+            )
         called(key, "after_gossip_", optimizer.after_gossip_, state, moved, 1.0, lr)
         check_kept(key, state)
         if moved.shape != x.shape or not torch.isfinite(moved).all():
             raise ScenarioError(f"{key}: after step_ x has another shape, or is not finite")
-        results.append(moved)
-    if not torch.equal(*results):
-        raise ScenarioError(f"{key}: two steps from the same state and gradient differ")
+        bits.append(_bits(moved))
+        packed = Packed.of(state, "state")
+        held = sum(array.nbytes for array in packed.arrays.values()) / (FLOAT_BYTES * len(x))
+        if held > optimizer.kept + VECTOR_ERROR:
+            raise ScenarioError(
+                f"{key}: kept is {optimizer.kept}, but between rounds the state holds {held:.3g} "
+                "vectors as long as x; say so, since memory is counted by it"
+            )
+        if resumes:
+            state = called(key, "init", optimizer.init, moved)
+            restore_(state, packed.content, packed.arrays)
+    return tuple(bits)
+
+
+def _bits(x: Tensor) -> bytes:
+    return blake2b(x.numpy().tobytes()).digest()
 
 
 def _rehearse_rates(rates: LearningRates, num_epochs: int) -> None:

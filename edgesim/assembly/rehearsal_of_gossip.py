@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from math import isfinite
 from typing import Any
 
@@ -29,19 +31,33 @@ from edgesim.gossip.algorithm import (
     check_shares,
 )
 from edgesim.gossip.optional_members import message_layouts, starting_state
+from edgesim.hardware.widths import FLOAT_BYTES
 from edgesim.hardware.work import Work
 from edgesim.learning.parameters import ParameterLayout
+from edgesim.storage.state_tree import Packed, restore_
 from topologies import Schedule, first_exchange
 
 ALGORITHM, COMPRESSOR = "gossip.algorithm", "gossip.compressor.kind"
 MOST_NEIGHBORS = 2  # of a device that is tried
 MASS_ERROR = 1e-4  # relative; sums of float32 change by some 1e-7
+ROUNDS = 3  # that are tried: some algorithms mix what they received in the next round only
+LEARNING_RATE = 0.1  # of the steps between them
+VECTOR_ERROR = 0.5  # of a flat vector: states hold some numbers beside vectors
+
+_CHOICES = {
+    "needs_exchanges": ("any", "fixed", "balanced"),
+    "disagrees": ("", "everywhere", "where push weights move"),
+}
+"""Values of optional members of the class."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 
 
 def rehearse_algorithm(algorithm: Algorithm[Any], x: Tensor, schedule: Schedule) -> str | None:
-    """Let devices exchange messages for a round, twice.
+    """Let devices take steps and exchange messages for some rounds, three times.
+
+    The second time must give the bits of the first. So must the third, in which all states are
+    written and read back after each round, as checkpoints are.
 
     Args:
         algorithm: of one's own.
@@ -52,16 +68,28 @@ def rehearse_algorithm(algorithm: Algorithm[Any], x: Tensor, schedule: Schedule)
         A notice that an exchange changes the sum of x over devices; None if it does not.
 
     Raises:
-        ScenarioError: it fails, gives what can't be used, or changes the sum of u.
+        ScenarioError: it fails, gives what can't be used, changes the sum of u, holds more memory
+            than it says, or has other bits when it is repeated or resumed.
     """
     num_devices = 1 + _num_neighbors(schedule)
-    (bits, notice), (other_bits, _) = (_exchange(algorithm, x, num_devices) for _ in range(2))
-    if bits != other_bits:
+    first = _Trial(algorithm, x, num_devices)
+    first.run()
+    _check_memory(algorithm, first.states, num_devices - 1)
+    again = _Trial(algorithm, x, num_devices)
+    again.run()
+    if place := first.first_difference(again):
         raise ScenarioError(
-            f"{ALGORITHM}: two rounds from the same state and generator differ; draw from the rng "
-            "that you are given alone, and keep what changes in the state"
+            f"{ALGORITHM}: two rounds from the same state and generator differ ({place}); draw "
+            "from the rng that you are given alone, and keep what changes in the state"
         )
-    return notice
+    resumed = _Trial(algorithm, x, num_devices, resumes=True)
+    resumed.run()
+    if place := first.first_difference(resumed):
+        raise ScenarioError(
+            f"{ALGORITHM}: after a checkpoint it goes on with other bits ({place}); keep all that "
+            "changes in the state, and let no two of its tensors share memory: clone one of them"
+        )
+    return first.notice
 
 
 def small_change(x: Tensor, seed: int = 0) -> Tensor:
@@ -94,6 +122,9 @@ def _as_bytes(
         numels = " or ".join(str(layout.numel) for layout in layouts)
         wrong = f"its layout has {payload.layout.numel} entries, not {numels}"
     try:
+        own_type = payload.code.unpack(np.empty(0, np.uint8), 0).dtype
+        if payload.codes.dtype != own_type:
+            wrong = f"its codes are {payload.codes.dtype}; {payload.code.label} takes {own_type}"
         sent = payload.decode()
         data = encode(Message(name, 0, 1, 0, 0, 1.0, 1.0, payload))
         read = decode_one_of(data, {layout.digest: layout for layout in layouts}).payload
@@ -111,35 +142,99 @@ def _as_bytes(
     ) from cause
 
 
-def _exchange(algorithm: Algorithm[Any], x: Tensor, num_devices: int) -> tuple[bytes, str | None]:
-    """Bits of all messages and states of a round, and a notice of a changed sum of x.
+class _Trial:
+    """Rounds of a few devices.
 
     All devices exchange with all others, with equal weights. Every algorithm that keeps the sums of
     x and u keeps them in such a round.
+
+    Args:
+        algorithm: of one's own.
+        x: parameters to begin with.
+        num_devices: number of devices.
+        resumes: whether all states are written and read back after each round.
     """
-    key, rng, weight = ALGORITHM, new_rng(), 1 / num_devices
-    layouts, states, bits = message_layouts(algorithm), [], []
-    devices = range(num_devices)
-    for device in devices:
-        in_weights = {other: weight for other in devices if other != device}
-        place = Place(index=device, num_devices=num_devices, num_samples=1)
-        state = called(key, "init", starting_state, algorithm, x.clone(), in_weights, place)
-        _check_state(key, "init", state, x)
-        state.x += small_change(x, seed=device)
-        states.append(state)
-    sums = _sums(states)
-    arrived: dict[int, list[Share]] = {device: [] for device in devices}
-    for sender, state in enumerate(states):
-        for share in _shares_of(algorithm, state, sender, num_devices, rng):
-            data, payload = _as_bytes(key, algorithm.name, share.payload, layouts)
-            bits.append(data)
-            arrived[share.peer].append(Share(sender, share.weight, share.push_weight, payload))
-        _check_state(key, "send_", state, x)
-    for receiver, state in enumerate(states):
-        called(key, "absorb_", algorithm.absorb_, state, arrived[receiver])
-        _check_state(key, "absorb_", state, x)
-        bits += [state.x.numpy().tobytes(), repr(float(state.u)).encode()]
-    return b"".join(bits), _change_of_sums(sums, _sums(states))
+
+    def __init__(
+        self, algorithm: Algorithm[Any], x: Tensor, num_devices: int, *, resumes: bool = False
+    ) -> None:
+        self._algorithm, self._x, self._devices = algorithm, x, range(num_devices)
+        self._resumes = resumes
+        self._digests: dict[str, bytes] = {}
+        self.states: list[Any] = [self._init(device) for device in self._devices]
+        self.notice: str | None = None
+
+    def run(self) -> None:
+        """Do all rounds."""
+        rng = new_rng()
+        for round_index in range(ROUNDS):
+            for device, state in enumerate(self.states):
+                state.x += small_change(self._x, seed=round_index * len(self._devices) + device)
+                called(ALGORITHM, "take_rate_", state.take_rate_, LEARNING_RATE)
+            before = _sums(self.states)
+            self._exchange(round_index, rng)
+            self.notice = self.notice or _change_of_sums(before, _sums(self.states))
+            for device, state in enumerate(self.states):
+                packed = Packed.of(state, "state")
+                self._note(f"round {round_index}", device, packed)
+                if self._resumes:
+                    self.states[device] = self._init(device)
+                    restore_(self.states[device], packed.content, packed.arrays)
+
+    def first_difference(self, other: _Trial) -> str:
+        """Where another trial has other bits, in words; empty if nowhere."""
+        places = (place for place, digest in self._digests.items() if other.at(place) != digest)
+        return next(places, "")
+
+    def at(self, place: str) -> bytes | None:
+        """Digest of a message, or of a part of a state, after a round."""
+        return self._digests.get(place)
+
+    def _init(self, device: int) -> Any:  # noqa: ANN401 (what an algorithm gives)
+        weight = 1 / len(self._devices)
+        in_weights = {other: weight for other in self._devices if other != device}
+        place = Place(index=device, num_devices=len(self._devices), num_samples=1)
+        arguments = self._algorithm, self._x.clone(), in_weights, place
+        state = called(ALGORITHM, "init", starting_state, *arguments)
+        _check_state(ALGORITHM, "init", state, self._x)
+        return state
+
+    def _exchange(self, round_index: int, rng: np.random.Generator) -> None:
+        key, algorithm = ALGORITHM, self._algorithm
+        layouts = message_layouts(algorithm)
+        arrived: dict[int, list[Share]] = {device: [] for device in self._devices}
+        for sender, state in enumerate(self.states):
+            for share in _shares_of(algorithm, state, sender, len(self._devices), rng):
+                data, payload = _as_bytes(key, algorithm.name, share.payload, layouts)
+                edge = f"message {sender} -> {share.peer} of round {round_index}"
+                self._digests[edge] = blake2b(data).digest()
+                arrived[share.peer].append(Share(sender, share.weight, share.push_weight, payload))
+            _check_state(key, "send_", state, self._x)
+        for receiver, state in enumerate(self.states):
+            called(key, "absorb_", algorithm.absorb_, state, arrived[receiver])
+            _check_state(key, "absorb_", state, self._x)
+
+    def _note(self, when: str, device: int, packed: Packed) -> None:
+        for path, array in packed.arrays.items():
+            named = path.partition("/")[2]
+            place = f"{named} of a state after {when}"
+            self._digests[f"{place}, device {device}"] = blake2b(array.tobytes()).digest()
+        rest = json.dumps(packed.content).encode()
+        self._digests[f"numbers of a state after {when}, device {device}"] = blake2b(rest).digest()
+
+
+def _check_memory(algorithm: Algorithm[Any], states: Sequence[Any], degree: int) -> None:
+    """Refuse an algorithm whose states hold more than its `buffers` says."""
+    kept = called(ALGORITHM, "buffers", algorithm.buffers, degree, degree).kept
+    numel = algorithm.layout.numel
+    for state in states:
+        arrays = Packed.of(state, "state").arrays.values()
+        vectors = sum(array.nbytes for array in arrays) / (FLOAT_BYTES * numel) - 1
+        if vectors > kept + VECTOR_ERROR:
+            raise ScenarioError(
+                f"{ALGORITHM}: buffers({degree}, {degree}) says that {kept} flat vectors are kept "
+                f"beside x; the state holds {vectors:.3g}: say so, since memory is counted by it"
+            )
 
 
 def _shares_of(
@@ -239,6 +334,10 @@ def check_algorithm(algorithm: Algorithm[Any]) -> None:
     name = algorithm.name
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ScenarioError(f"{ALGORITHM}: name is {name!r}; must be 1 to 32 of a-z, 0-9 and _")
+    for member, known in _CHOICES.items():
+        if (value := getattr(algorithm, member, known[0])) not in known:
+            told = ", ".join(repr(one) for one in known)
+            raise ScenarioError(f"{ALGORITHM}: {member} is {value!r}; must be one of {told}")
     expect(ALGORITHM, "work(1, 1)", called(ALGORITHM, "work", algorithm.work, 1, 1), Work)
     buffers = called(ALGORITHM, "buffers", algorithm.buffers, 1, 1)
     expect(ALGORITHM, "buffers(1, 1)", buffers, Buffers)

@@ -135,10 +135,10 @@ def message_table(costs: IterationCosts) -> Table:
         ("scales", counts.scales),
         ("header", counts.header),
         ("encoded, total", counts.total),
-        *((_CONVENTIONS[name], size) for name, size in message.by_convention.items()),
+        *((_CONVENTIONS.get(name, name), size) for name, size in message.by_convention.items()),
     ]
     notes = []
-    if message.by_convention:
+    if any(name in _CONVENTIONS for name in message.by_convention):
         notes.append("Conventions: docs/reference.md, sections 3.6, 6 and 7.")
     is_only_kind = device.sent_bytes == times * counts.total
     if not is_only_kind:
