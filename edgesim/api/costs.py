@@ -8,10 +8,12 @@ from typing import Any
 
 from edgesim.api.display import tables_html
 from edgesim.api.scenarios import ScenarioLike, errors_named, name_of, read_scenario
+from edgesim.assembly.planned_leaves import check_leaves
 from edgesim.assembly.rate_search.search import rate_notice, with_found_rate
 from edgesim.assembly.studied_scenario import studied_scenario
 from edgesim.scenario.schema import Scenario
 from edgesim.study.answer import Answer
+from edgesim.study.handover_notices import handover_notices
 from edgesim.study.iteration import IterationCosts, iteration_costs
 from edgesim.study.notices import notices
 from edgesim.study.report import Study, study, write_folder, write_json
@@ -140,7 +142,8 @@ def _ready(scenario: Scenario, name: str) -> tuple[Scenario, tuple[str, ...]]:
     """A scenario with the averaging rate that was found, and its notices."""
     scenario, found = with_found_rate(scenario)
     studied = studied_scenario(scenario)
-    lines = notices(studied, studied.num_rounds)
+    check_leaves(studied.scenario.fleet, studied.schedule, studied.num_rounds)
+    lines = [*notices(studied, studied.num_rounds), *handover_notices(studied)]
     if found is None and (of_rate := rate_notice(studied)):
         lines.append(of_rate)
     said = [str(found), *lines] if found else lines

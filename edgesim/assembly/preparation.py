@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from math import ceil
 
@@ -23,13 +22,13 @@ from edgesim.assembly.known_data import open_data
 from edgesim.assembly.own_errors import own_code
 from edgesim.assembly.own_model import check_own_model, example_batch, files_digest_of
 from edgesim.assembly.partitions import deal
+from edgesim.assembly.planned_leaves import check_leaves
 from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.assembly.rate_search.search import with_found_rate
 from edgesim.assembly.rehearsal import TASK, rehearse, rehearse_task
 from edgesim.data.arrays import ArrayDataset
 from edgesim.data.images import Dataset
 from edgesim.data.shape import DataShape
-from edgesim.device.membership import turns_to_leave
 from edgesim.errors import ScenarioError, with_notes
 from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.tasks import Classification, Targets
@@ -37,10 +36,9 @@ from edgesim.models.catalog import check_model
 from edgesim.models.errors import ModelError
 from edgesim.models.kind import ModelSize
 from edgesim.scenario.own_parts import OwnPart, own_parts
-from edgesim.scenario.schema import FleetSection, Scenario
+from edgesim.scenario.schema import Scenario
 from edgesim.scenario.section import MOST_ROUNDS
 from edgesim.scenario.training import MOST_EVALUATIONS
-from topologies import Schedule
 
 MOST_RANDOM_ROUNDS = 1_000_000  # with absences by chance, which are drawn from the first round on
 MOST_RANDOM_CHANGES = 5_000_000  # of presence by chance, over all devices; tens of bytes each
@@ -78,7 +76,7 @@ def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = T
     notices = rehearse(scenario, schedule, model, batch, num_epochs)
     check_length(scenario, schedule, training.num_rounds)
     if not goes_on:
-        _check_leaves(scenario.fleet, schedule, training.num_rounds)
+        check_leaves(scenario.fleet, schedule, training.num_rounds)
     shape = DataShape.of(dataset)
     scenario, found_rate = with_found_rate(scenario, shape, schedule)
     prepared = PreparedRun(
@@ -170,35 +168,6 @@ def _check_rounds(scenario: Scenario, num_rounds: int) -> None:
             f"fleet.churn.random: devices would come and go {changes:,.0f} times; must be at most "
             f"{MOST_RANDOM_CHANGES:,}: train for fewer rounds, or let absences be rarer or longer"
         )
-
-
-def _check_leaves(fleet: FleetSection, schedule: Schedule, num_rounds: int) -> None:
-    """Check that each planned leave gets its turn before the end of the run."""
-    n, presence = schedule.num_devices, schedule.presence
-    for device in range(n):
-        leave_round = presence.leave_round(device)
-        if leave_round is None:
-            continue
-        last = _last_turn(schedule, device, num_rounds)
-        if last < leave_round:
-            remedy = f"let it leave in round {last} or before, or " if last > 0 else ""
-            raise ScenarioError(
-                f"fleet.churn.leaves: {fleet.label(device)} is to leave in round {leave_round}, "
-                f"but its turn, one exchange in {n}, comes in none from there to the last, round "
-                f"{num_rounds - 1}; {remedy}train for more rounds"
-            )
-
-
-def _last_turn(schedule: Schedule, device: int, num_rounds: int) -> int:
-    """The last round in which a device may leave; -1 if there is none."""
-    turns = turns_to_leave(schedule, device, num_rounds)
-    for start, end in reversed(schedule.presence.spans(device)):
-        # A device can leave in round r only if it was present in round r - 1.
-        first_place = bisect_left(turns, start + 1)
-        for r in reversed(turns[first_place : bisect_left(turns, end + 1)]):
-            if schedule.presence.is_present(device, r - 1):  # it may be absent at random
-                return r
-    return -1
 
 
 def _check_sizes(scenario: Scenario, dataset: Dataset | ArrayDataset) -> None:

@@ -25,6 +25,7 @@ from edgesim.costs.closed_form import closed_form
 from edgesim.costs.counted_model import CountedModel
 from edgesim.costs.measured_model import MeasuredModel
 from edgesim.costs.model_form import ModelForm
+from edgesim.data.partition import label_skew_sizes
 from edgesim.data.shape import DataShape
 from edgesim.errors import ScenarioError, with_notes
 from edgesim.gossip.algorithm import Algorithm
@@ -100,8 +101,8 @@ def studied_scenario(
         check_hardware(scenario, schedule)
     layout = ParameterLayout.from_shapes(model.flat_shapes)
     # No cost depends on the averaging rate, which may not have been found yet.
-    # Shards are taken to be of equal size.
-    steps = ceil(shape.num_train / num_devices / scenario.data.batch_size)
+    shard = _mean_shard(scenario, shape.num_train)
+    steps = ceil(shard / scenario.data.batch_size)
     rounds_per_epoch = rounds_of_epoch(scenario, steps)
     algorithm = make_algorithm(with_some_rate(scenario), layout, schedule)
     optimizer = make_optimizer(scenario)
@@ -115,8 +116,16 @@ def studied_scenario(
         backend=device_backend(model.form.settings, scenario),
         num_rounds=scenario.training.rounds or (scenario.training.epochs or 0) * rounds_per_epoch,
         rounds_per_epoch=rounds_per_epoch,
-        batch_fill=shape.num_train / (num_devices * steps * scenario.data.batch_size),
+        batch_fill=shard / (steps * scenario.data.batch_size),
     )
+
+
+def _mean_shard(scenario: Scenario, num_train: int) -> float:
+    """Samples of a device, in the mean: all are dealt, but for those that label skew leaves out."""
+    section, num_devices = scenario.data.partition, scenario.fleet.num_devices
+    if section.kind == "label_skew":
+        return max(sum(label_skew_sizes(num_train, num_devices, section.skew)), 1)
+    return num_train / num_devices
 
 
 def _counted_model(scenario: Scenario, shape: DataShape, layers: Layers) -> CountedModel:

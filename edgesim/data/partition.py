@@ -52,14 +52,18 @@ def label_skew(classes: NDArray[np.int64], num_devices: int, skew: float, seed: 
     pool = np.concatenate([m[k:] for m, k in zip(by_class, num_sorted, strict=True)]).tolist()
     random.Random(seed).shuffle(pool)  # noqa: S311  # reference.md, section 4 names this generator
     B = np.array(pool, dtype=np.int64)
-    N, f = len(classes), 1 / num_devices
-    from_A = int(f * N * skew)
-    from_B = int(f * N * (1 - skew))
+    from_A, from_B = label_skew_sizes(len(classes), num_devices, skew)
     shards = [
         np.concatenate((A[p * from_A : (p + 1) * from_A], B[p * from_B : (p + 1) * from_B]))
         for p in range(num_devices)
     ]
     return _without_empty(shards, "lower data.partition.skew or fleet.devices")
+
+
+def label_skew_sizes(num_samples: int, num_devices: int, skew: float) -> tuple[int, int]:
+    """Samples of each shard of `label_skew`: sorted by class, and random."""
+    N, f = num_samples, 1 / num_devices
+    return int(f * N * skew), int(f * N * (1 - skew))
 
 
 def dirichlet(

@@ -2,12 +2,13 @@
 
 A device may leave in its turns alone, and leaves if its battery would not last until the next one:
 
-    t E + n k E + L > B
+    t E + n k F + L > B
 
-# E: energy of a mean round   t: rounds before the turn   n: devices   k: rounds of an exchange
-# L: energy of its last messages   B: battery
+# E: energy of a mean round   F: of the costliest   t: rounds before the turn   n: devices
+# k: rounds of an exchange   L: energy of its last messages   B: battery
 
-A run has the costliest round so far in place of the second E, so a device may leave turns earlier.
+A run has the costliest round so far for F. Here it is a round with the longest wait and the most
+bytes that are sent again, of all rounds that the clocks ran.
 """
 
 from __future__ import annotations
@@ -15,8 +16,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgesim.assembly.equipment import device_hardware
+from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.device.membership import turns_to_leave
+from edgesim.hardware.energy import Activity, price
+from edgesim.hardware.energy_tables import ENERGY_TABLES
 from edgesim.hardware.widths import FLOAT_BYTES
+from edgesim.hardware.work import Work
 from edgesim.study.iteration import DeviceCosts, IterationCosts
 
 
@@ -68,16 +73,36 @@ def battery_leaves(costs: IterationCosts) -> dict[int, Leaves]:
     }
 
 
+def handover_bytes(studied: StudiedScenario, device: int) -> int:
+    """Bytes of the vectors that a device hands to its successor in lockstep, without headers."""
+    receivers = len(studied.schedule.possible_receivers(device))
+    senders = len(studied.schedule.possible_senders(device))
+    algorithm = studied.algorithm
+    kept = algorithm.buffers(receivers, senders).kept if algorithm.keeps_edges else 0
+    return FLOAT_BYTES * algorithm.layout.numel * (1 + kept)
+
+
 def _reserve_j(costs: IterationCosts, device: DeviceCosts, worst_loss: float) -> float:
     """Energy of the rounds until the next turn, and of the last messages with mean losses."""
     assert device.profile is not None, "asked of devices with a battery"
     studied, schedule = costs.studied, costs.studied.schedule
-    receivers = len(schedule.possible_receivers(device.device))
-    senders = len(schedule.possible_senders(device.device))
-    algorithm = studied.algorithm
-    kept = algorithm.buffers(receivers, senders).kept if algorithm.keeps_edges else 0
-    vectors_bytes = FLOAT_BYTES * algorithm.layout.numel * (1 + kept)
     every = schedule.exchange_every
-    last_bytes = vectors_bytes + every * device.sent_bytes
+    last_bytes = handover_bytes(studied, device.device) + every * device.sent_bytes
     last_j = last_bytes * device.profile.radio.send_j_per_byte / (1 - worst_loss)
-    return schedule.num_devices * every * device.energy_by(costs.energy_table).total_j + last_j
+    return schedule.num_devices * every * _costliest_j(costs, device) + last_j
+
+
+def _costliest_j(costs: IterationCosts, device: DeviceCosts) -> float:
+    """Energy of a round in which the device waits the longest and sends the most again."""
+    mean_j = device.energy_by(costs.energy_table).total_j
+    if device.time is None or device.profile is None:
+        return mean_j
+    cycle = device.time.cycle
+    more = Activity(
+        work=Work(),
+        sent_bytes=max(round(cycle.most_lost_bytes - cycle.lost_bytes), 0),
+        received_bytes=0,
+        compute_s=0.0,
+        wait_s=max(cycle.most_wait_s - cycle.wait_s, 0.0),
+    )
+    return mean_j + price(more, device.profile, ENERGY_TABLES.get(costs.energy_table)).total_j

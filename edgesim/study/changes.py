@@ -32,6 +32,7 @@ Goal = Literal["fit", "batteries", "time", "bytes"]
 MOST_DEVICES = 2000  # of larger fleets no change is tried: each would take many seconds
 _MOST_EVENTS = 60_000  # of the clocks of a changed fleet
 _MOST_SHOWN = 3
+_LEAST_SENT = 0.5  # of the messages: a change to free pace that leaves fewer is none worth to name
 _HELPS = 0.95  # a change that leaves more of the figure than this is none worth to name
 
 
@@ -85,7 +86,7 @@ def advise(scenario: Scenario, costs: IterationCosts) -> Advice | None:
     """
     if len(costs.devices) > MOST_DEVICES:
         return None
-    training, trial = training_of(costs), _Trial(scenario)
+    training, trial = training_of(costs), _Trial(scenario, costs)
     if any(device.fits is False for device in costs.devices):
         return _advice("fit", trial, _that_fit(scenario, costs, trial), _time, inf)
     general = list(candidates(scenario, costs))
@@ -148,20 +149,28 @@ class _Trial:
 
     Args:
         scenario: the scenario as its file has it.
+        costs: of its iteration.
     """
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, costs: IterationCosts) -> None:
         self._text = dump_scenario(scenario)
+        self._messages_sent = _messages_sent(costs)
         self.num_tried = 0
 
     def of(self, candidate: Candidate) -> Change | None:
-        """A changed scenario with its costs; None if the scenario can't be changed so."""
+        """A changed scenario with its costs; None if the scenario can't be changed so.
+
+        Nor is it told of if free pace then saves because devices hardly exchange models any more.
+        """
         try:
             scenario = parse_scenario(self._text, "scenario", Path(), candidate.settings)
             costs = iteration_costs(scenario, wider=candidate.wider, most_events=_MOST_EVENTS)
         except EdgesimError:  # as an edited file would be refused: such a change is no advice
             return None
         self.num_tried += 1
+        is_free = costs.steady_state is not None and costs.steady_state.is_free
+        if is_free and _messages_sent(costs) < _LEAST_SENT * self._messages_sent:
+            return None
         return Change(candidate, costs, training_of(costs))
 
     def all(self, candidates: Iterable[Candidate]) -> Iterator[Change]:
@@ -170,6 +179,11 @@ class _Trial:
             change = self.of(candidate)
             if change is not None:
                 yield change
+
+
+def _messages_sent(costs: IterationCosts) -> float:
+    """Messages of the fleet in an iteration."""
+    return sum(device.messages_sent for device in costs.devices)
 
 
 def _joined(changes: Iterable[Change]) -> Candidate:

@@ -18,6 +18,7 @@ from math import inf
 from edgesim.assembly.free_clocks import EndOfRound, clocks_of
 from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.hardware.timeline import Hardware
+from edgesim.study import steady_state
 from edgesim.study.critical_path import Limit
 from edgesim.study.steady_state import (
     DeviceCycle,
@@ -29,7 +30,6 @@ from edgesim.study.steady_state import (
 _WARM_UP = 20  # rounds of a device that are not counted
 _ROUNDS = 120  # rounds of the slowest device that are counted, if the clocks come to so many
 _MESSAGES = 20  # of each device in the rounds that are counted, unless that takes too many events
-_FEW_EVENTS = 20_000  # rounds and messages of all devices; they take a quarter of a second
 _MOST_EVENTS = 100_000
 
 
@@ -101,6 +101,7 @@ def find_free_pace(
             limits=_limits_of(slowest, cycles[slowest]),
             longest_sleep_cycle_s=longest_sleep_cycle_s(awake),
             is_free=True,
+            is_whole=whole is not None,
         ),
         sent=tuple(own.sent for own in sums),
         absorbed=tuple(own.absorbed for own in sums),
@@ -116,7 +117,7 @@ def _of_training(studied: StudiedScenario, hardware: Sequence[Hardware]) -> list
     for ended in clocks.run(studied.num_rounds, inf if limit_s is None else limit_s):
         sums[ended.device].add(ended)
         events += 1 + len(ended.sent)
-        if events > _FEW_EVENTS:
+        if events > steady_state.FEW_EVENTS:
             return None
     return sums
 
@@ -132,7 +133,7 @@ def _of_rounds(
         if rounds % len(sums) == 0:  # to look at all devices after each round would take long
             least = min(own.rounds for own in sums)
             has_enough = least >= _WARM_UP + _ROUNDS and (
-                events >= _FEW_EVENTS or min(own.messages for own in sums) >= _MESSAGES
+                events >= steady_state.FEW_EVENTS or min(own.messages for own in sums) >= _MESSAGES
             )
             if has_enough or (events >= most_events and least):
                 break

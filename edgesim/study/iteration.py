@@ -122,7 +122,8 @@ class IterationCosts:
         message: costs of one message; if an algorithm has messages of several forms, of those that
             its compressor makes.
         devices: costs of each device, in the order of their numbers.
-        steady_state: times of the fleet once it has settled; None without profiles.
+        steady_state: times of the fleet once it has settled, or in the whole training if that is
+            short; None without profiles.
         whole: times of the whole training at free pace where it is short; then all means are over
             its rounds.
     """
@@ -202,6 +203,7 @@ def iteration_costs(
             bytes_between,
             scenario.seed,
             most_events,
+            studied.num_rounds,
         )
     longest = messages.costs(*longest_message(algorithm), [name])[name]
     memories = Memories(studied, longest.encoded.total)

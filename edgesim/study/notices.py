@@ -248,7 +248,8 @@ def _ends_s(studied: StudiedScenario, num_rounds: int, limit_s: float) -> dict[i
     early, and infinite otherwise. Batteries are assumed never to run empty.
     """
     scenario, schedule = studied.scenario, studied.schedule
-    clocks = clocks_of(studied, device_hardware(scenario, schedule), schedule)
+    hardware = device_hardware(scenario, schedule)
+    clocks = clocks_of(studied, hardware, schedule)
     newest: dict[int, tuple[int, float]] = {}
     ends_s: dict[int, float] = {}
     for ended in islice(clocks.run(), MOST_ROUNDS):
@@ -259,7 +260,9 @@ def _ends_s(studied: StudiedScenario, num_rounds: int, limit_s: float) -> dict[i
             ends_s[ended.device] = ended.step_end_s
     else:
         for device, (rounds, time_s) in newest.items():
-            reckoned_s = time_s / rounds * num_rounds
+            cycle = hardware[device].duty_cycle
+            awake_s = cycle.awake_between(0.0, time_s)
+            reckoned_s = cycle.after(0.0, awake_s / rounds * num_rounds)
             is_early = reckoned_s < SURELY_BEFORE * limit_s
             ends_s.setdefault(device, reckoned_s if is_early else inf)
     return ends_s

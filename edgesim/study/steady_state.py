@@ -1,6 +1,7 @@
-"""The steady state of a fleet in lockstep: its clocks, run for some rounds without training.
+"""The rhythm of a fleet in lockstep: its clocks, run without training.
 
-At free pace see free_pace.py.
+At free pace see free_pace.py. The clocks run for the whole training where it is short. Of a long
+one they run for some rounds of its steady state.
 
 In lockstep every device waits for its in-neighbours. In the steady state all devices of a strongly
 connected fleet have the same cycle time: the largest mean time per round of any cycle of devices
@@ -26,6 +27,7 @@ _LEAST_WARM_UP = 20  # exchanges
 _LEAST_ROUNDS = 120  # a multiple of the length of most short cycles of waiting
 SLEEPS = 10  # periods of the longest duty cycle that are averaged over
 _MOST_EVENTS = 150_000  # steps and messages of all devices; they take some seconds
+FEW_EVENTS = 20_000  # steps and messages of a short training; they take a quarter of a second
 _ROUNDING = 1e-9  # relative rounding error of sums of times
 _SETTLED = 0.01  # largest difference between cycle times of a settled fleet, relative
 
@@ -38,7 +40,7 @@ BytesBetween = Callable[[int, int], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceCycle:
-    """How a device spends its time: means of a round in the fleet's steady state.
+    """How a device spends its time: means of a round in the steady state or the whole training.
 
     Attributes:
         period_s: cycle time, from the end of one round to the end of the next.
@@ -48,6 +50,8 @@ class DeviceCycle:
         lost_bytes: bytes that were sent again.
         waits_for: in-neighbour whose message ended most waits of the device; None without a wait.
         absorbed_from: at free pace, messages absorbed in a round, by their sender.
+        most_wait_s: longest `wait_s` of a round, in lockstep.
+        most_lost_bytes: largest `lost_bytes` of a round, in lockstep.
     """
 
     period_s: float
@@ -57,6 +61,8 @@ class DeviceCycle:
     lost_bytes: float
     waits_for: int | None
     absorbed_from: Mapping[int, float] = field(default_factory=dict)
+    most_wait_s: float = 0.0
+    most_lost_bytes: float = 0.0
 
     @property
     def utilisation(self) -> float:
@@ -82,6 +88,7 @@ class SteadyState:
             to end before the next one could begin.
         longest_sleep_cycle_s: period of the longest duty cycle; 0 where nobody sleeps.
         is_free: whether the fleet is at free pace, where each device has a cycle time of its own.
+        is_whole: whether the rounds are those of the whole training, and all means are over it.
     """
 
     warm_up_rounds: int
@@ -90,6 +97,7 @@ class SteadyState:
     limits: tuple[Limit, ...]
     longest_sleep_cycle_s: float
     is_free: bool = False
+    is_whole: bool = False
 
     @property
     def period_s(self) -> float:
@@ -98,8 +106,11 @@ class SteadyState:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all devices have the same cycle time; at free pace they need not have it."""
-        if self.is_free:
+        """Whether all devices have the same cycle time, as far as they need to have it.
+
+        They need not at free pace, nor in the mean over a whole training.
+        """
+        if self.is_free or self.is_whole:
             return True
         shortest = min(device.period_s for device in self.devices)
         return self.period_s - shortest <= _SETTLED * self.period_s
@@ -124,8 +135,11 @@ def find_steady_state(
     message_bytes: BytesBetween,
     seed: int,
     most_events: int | None = None,
+    num_rounds: int | None = None,
 ) -> SteadyState:
     """Run the clocks of a fleet until it has settled, then average over further rounds.
+
+    A training of at most `FEW_EVENTS` steps and messages is run whole instead.
 
     Args:
         hardware: hardware of each device; planned absences in seconds are left out.
@@ -134,6 +148,7 @@ def find_steady_state(
         message_bytes: length of each message.
         seed: seed of the scenario, so that jitter and losses are those of a run.
         most_events: largest number of steps and messages; None for the usual number.
+        num_rounds: of the training; None if it is not known, or longer than any.
     """
     cycles = [without_absences(own) for own in hardware]
     hardware = [replace(own, duty_cycle=c) for own, c in zip(hardware, cycles, strict=True)]
@@ -144,6 +159,11 @@ def find_steady_state(
     warm_up = min(max(_LEAST_WARM_UP, 2 * num_devices), most_groups // 2) * every
     period = schedule.period or every
     least = min(-(-_LEAST_ROUNDS // period) * period, most_rounds - warm_up)
+    events_of_round = num_devices + edges / every
+    is_whole = num_rounds is not None and num_rounds * events_of_round <= FEW_EVENTS
+    if is_whole:
+        assert num_rounds is not None, "a whole training has an end"
+        warm_up, least = 0, num_rounds
     fleet = _Fleet(
         clocks=[Timeline(own, seed, device) for device, own in enumerate(hardware)],
         schedule=schedule,
@@ -157,17 +177,20 @@ def find_steady_state(
     longest_cycle_s = longest_sleep_cycle_s(hardware)
     end_s = fleet.now_s + SLEEPS * longest_cycle_s
     round_index = warm_up
-    while round_index < warm_up + least or (fleet.now_s < end_s and round_index < most_rounds):
-        for _ in range(every):
+    while round_index < warm_up + least or (
+        not is_whole and fleet.now_s < end_s and round_index < most_rounds
+    ):
+        for _ in range(1 if is_whole else every):
             fleet.run_round(round_index)
             round_index += 1
-    num_rounds = round_index - warm_up
+    counted = round_index - warm_up
     return SteadyState(
         warm_up_rounds=warm_up,
-        num_rounds=num_rounds,
-        devices=fleet.cycles(num_rounds),
-        limits=fleet.limits(num_rounds),
+        num_rounds=counted,
+        devices=fleet.cycles(counted),
+        limits=fleet.limits(counted),
         longest_sleep_cycle_s=longest_cycle_s,
+        is_whole=is_whole,
     )
 
 
@@ -201,6 +224,9 @@ class _Sums:
     wait_s: float = 0.0
     air_s: float = 0.0
     lost_bytes: int = 0
+    lost_in_round: int = 0
+    most_wait_s: float = 0.0
+    most_lost_bytes: int = 0
     waited_for: Counter[int] = field(default_factory=Counter)
 
 
@@ -249,6 +275,9 @@ class _Fleet:
                 self._clock_events[device] = last
             sums.compute_s += time.compute_s
             sums.wait_s += time.wait_s
+            sums.most_wait_s = max(sums.most_wait_s, time.wait_s)
+            sums.most_lost_bytes = max(sums.most_lost_bytes, sums.lost_in_round)
+            sums.lost_in_round = 0
             if time.waited_for != NOBODY:
                 sums.waited_for[time.waited_for] += 1
 
@@ -262,6 +291,8 @@ class _Fleet:
                 air_s=sums.air_s / num_rounds,
                 lost_bytes=sums.lost_bytes / num_rounds,
                 waits_for=_most_frequent(sums.waited_for),
+                most_wait_s=sums.most_wait_s,
+                most_lost_bytes=sums.most_lost_bytes,
             )
             for clock, sums in zip(self.clocks, self._sums, strict=True)
         )
@@ -284,6 +315,7 @@ class _Fleet:
         self._next_sequence[edge] += 1
         self._sums[sender].air_s += stamp.air_s
         self._sums[sender].lost_bytes += stamp.lost_bytes
+        self._sums[sender].lost_in_round += stamp.lost_bytes
         delay_s = stamp.arrival_s - clock.radio_free_s
         event = Event(sender, receiver, begin_s, stamp.air_s, delay_s, cause)
         self._radio_events[sender] = event

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 import small_fleets
 from small_fleets import small_scenario
 
@@ -32,3 +35,11 @@ def write_scenario(folder: Path) -> Path:
 def small(folder: Path, *overrides: str):
     """The scenario above, with `--set` overrides."""
     return load_scenario(write_scenario(folder), overrides)
+
+
+@contextmanager
+def as_if_long() -> Iterator[None]:
+    """Within it a short training is foretold as a long one is: by the fleet's steady state."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("edgesim.study.steady_state.FEW_EVENTS", 0)
+        yield

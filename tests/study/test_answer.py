@@ -3,7 +3,7 @@
 from math import ceil
 
 import pytest
-from study_scenarios import INT8, MIXED, ROOT, small
+from study_scenarios import INT8, MIXED, ROOT, as_if_long, small
 
 from edgesim.compression.wire import HEADER
 from edgesim.scenario.files import load_scenario
@@ -47,7 +47,8 @@ def answered(folder, *overrides):
 
 @pytest.fixture(scope="module")
 def by_hand(tmp_path_factory):
-    return answered(tmp_path_factory.mktemp("hand"), *BY_HAND)
+    with as_if_long():
+        return answered(tmp_path_factory.mktemp("hand"), *BY_HAND)
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +120,8 @@ def test_a_battery_that_lasts_holds_the_reserve_in_the_last_turn_too(tmp_path, b
     found = []
     for share in (1 - 1e-6, 1 + 1e-6):
         battery = f"fleet.devices.1.battery_wh={share * life.needed_j / 3600:.12g}"
-        found += answer_of(iteration_costs(small(tmp_path, *BY_HAND, battery))).training.lives
+        with as_if_long():
+            found += answer_of(iteration_costs(small(tmp_path, *BY_HAND, battery))).training.lives
     assert [one.lasts for one in found] == [False, True]
     assert found[0].rounds == 11
 
@@ -277,15 +279,21 @@ def test_an_answer_has_few_lines_of_a_page(tmp_path, overrides):
     assert not any("inf" in line.split() or "nan" in line for line in lines)
 
 
+SLEEPING = ("fleet.profile=raspberry-pi-4b", "fleet.duty_cycle={period_s: 9, awake_s: 3}")
+
+
+def test_a_short_training_in_which_nobody_falls_asleep_is_not_charged_for_sleep(tmp_path):
+    sleeping = answered(tmp_path, *SLEEPING)
+    awake = answered(tmp_path, SLEEPING[0])
+    assert sleeping.training.seconds == awake.training.seconds < 3
+    assert "sleep" not in said(sleeping)["limits"]
+
+
 @pytest.mark.parametrize(("epochs", "is_short"), [(1, True), (100_000, False)])
 def test_sleep_in_a_training_of_few_cycles_is_said_to_be_a_mean(tmp_path, epochs, is_short):
     """A run of few rounds may end before anybody falls asleep, and take a third of the mean."""
-    answer = answered(
-        tmp_path,
-        "fleet.profile=raspberry-pi-4b",
-        "fleet.duty_cycle={period_s: 9, awake_s: 3}",
-        f"training.epochs={epochs}",
-    )
+    with as_if_long():
+        answer = answered(tmp_path, *SLEEPING, f"training.epochs={epochs}")
     assert (answer.training.seconds < 90) == is_short
     assert ("(in the mean over cycles of 9 s: in so" in said(answer)["limits"]) == is_short
 

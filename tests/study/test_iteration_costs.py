@@ -5,7 +5,7 @@ import pytest
 import torch
 from memory_meter import measure_device_memory
 from rich.console import Console
-from study_scenarios import INT8, MIXED, small
+from study_scenarios import INT8, MIXED, as_if_long, small
 
 from edgesim.assembly.build import PLAIN, DataSpec, make_flat_model, make_optimizer
 from edgesim.assembly.known_data import data_shape
@@ -43,7 +43,8 @@ def both(request, tmp_path_factory):
     large = ("network.bandwidth_mbps=100", "data.image_size=24", "training.epochs=3")
     overrides = (*MIXED, *large, DENSE)
     scenario = small(folder, *overrides, *(INT8 if request.param == "int8" else ()))
-    foretold = iteration_costs(scenario)
+    with as_if_long():
+        foretold = iteration_costs(scenario)
     with (folder / "log").open("w") as log:
         console = Console(file=log)
         run = run_scenario(prepare(scenario), folder / "run", inline=True, console=console)
@@ -84,7 +85,8 @@ def test_parts_of_devices_in_sites_and_their_messages_are_foretold(tmp_path, gos
     twelve = ("training.epochs=null", "training.rounds=12", "topology={kind: complete}")
     fleet = "fleet={devices: 4, profile: raspberry-pi-4b}"
     scenario = small(tmp_path, *twelve, f"gossip={gossip}", fleet)
-    foretold = iteration_costs(scenario)
+    with as_if_long():
+        foretold = iteration_costs(scenario)
     with (tmp_path / "log").open("w") as log:
         console = Console(file=log)
         run = run_scenario(prepare(scenario), tmp_path / "run", inline=True, console=console)
@@ -127,6 +129,27 @@ def test_a_fleet_keeps_the_time_that_was_foretold(both):
     assert run.summary["virtual_time_s"] == pytest.approx(
         9 * foretold.steady_state.period_s, rel=0.1
     )
+
+
+def test_a_short_training_in_lockstep_is_foretold_whole(tmp_path):
+    """With losses, jitter, and devices that sleep after some rounds: to the bit, but for energy."""
+    sleeper = "{profile: raspberry-pi-4b, count: 2, duty_cycle: {period_s: 0.2, awake_s: 0.1}}"
+    fleet = f"fleet.devices=[{sleeper}, {{profile: raspberry-pi-zero-2w, count: 2}}]"
+    network = "network={bandwidth_mbps: 10, latency_ms: 3, jitter_ms: 2, loss: 0.1}"
+    scenario = small(tmp_path, fleet, network, DENSE)
+    costs = iteration_costs(scenario)
+    foretold = training_of(costs)
+    with (tmp_path / "log").open("w") as log:
+        console = Console(file=log)
+        run = run_scenario(prepare(scenario), tmp_path / "run", inline=True, console=console)
+    found = pd.read_parquet(run.path / "rounds.parquet").groupby("device")
+    assert foretold.seconds == pytest.approx(found["virtual_time_s"].max().max(), rel=1e-12)
+    assert foretold.energy_j == pytest.approx(found["energy_j"].sum(), rel=1e-3)
+    for device in costs.devices:
+        cycle = device.time.cycle
+        assert cycle.most_wait_s == found["virtual_wait_s"].max()[device.device]
+        assert cycle.most_lost_bytes == found["retransmitted_bytes"].max()[device.device]
+    assert dict(fleet_table(costs).rows)["clocks run for it"] == "the whole training"
 
 
 def test_a_fleet_spends_the_energy_that_was_foretold(both):
@@ -365,7 +388,7 @@ def test_a_training_at_free_pace_that_virtual_time_ends_is_foretold_whole(tmp_pa
 
 def test_a_fleet_at_free_pace_does_as_was_foretold(tmp_path, monkeypatch):
     """A message takes ten steps, so that radios skip most rounds; and no device waits."""
-    monkeypatch.setattr("edgesim.study.free_pace._FEW_EVENTS", 0)  # a long training's forecast
+    monkeypatch.setattr("edgesim.study.steady_state.FEW_EVENTS", 0)  # a long training's forecast
     free = ("fleet.pace=free", "training.epochs=null", "training.rounds=80")
     scenario = small(tmp_path, *MIXED, *free, DENSE)
     foretold = iteration_costs(scenario)
@@ -391,7 +414,7 @@ def test_a_fleet_at_free_pace_does_as_was_foretold(tmp_path, monkeypatch):
 
 def test_who_ends_early_at_free_pace_waits_for_the_others_as_was_foretold(tmp_path, monkeypatch):
     """Devices 0 and 2 end long before device 3, which sends to them until it ends; 1 does not."""
-    monkeypatch.setattr("edgesim.study.free_pace._FEW_EVENTS", 0)  # a long training's forecast
+    monkeypatch.setattr("edgesim.study.steady_state.FEW_EVENTS", 0)  # a long training's forecast
     free = ("fleet.pace=free", "training.epochs=null", "training.rounds=400")
     scenario = small(tmp_path, *MIXED, *free, "topology.kind=ring")
     costs = iteration_costs(scenario)

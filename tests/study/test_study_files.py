@@ -7,7 +7,7 @@ from dataclasses import asdict
 from html.parser import HTMLParser
 
 import pytest
-from study_scenarios import INT8, MIXED, ROOT, small
+from study_scenarios import INT8, MIXED, ROOT, as_if_long, small
 
 from edgesim.costs.memory_table import MemoryTable
 from edgesim.hardware.energy_tables import ENERGY_TABLES, HOROWITZ_45NM
@@ -28,8 +28,9 @@ SVG = "{http://www.w3.org/2000/svg}"
 def found(tmp_path_factory):
     """A mixed fleet in 8 bits beside the same one in fp32."""
     folder = tmp_path_factory.mktemp("study")
-    other = iteration_costs(small(folder, *MIXED))
-    return study(small(folder, *MIXED, *INT8), other, all_models=False)
+    with as_if_long():
+        other = iteration_costs(small(folder, *MIXED))
+        return study(small(folder, *MIXED, *INT8), other, all_models=False)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,14 @@ from edgesim.study.iteration import DeviceCosts
 from edgesim.study.steady_state import SLEEPS
 from edgesim.study.tables.kinds import Names
 from edgesim.study.tables.table import Table
-from edgesim.study.tables.units import brief, joules, percent, plain, watt_hours
+from edgesim.study.tables.units import (
+    brief,
+    joules,
+    least_watt_hours,
+    percent,
+    plain,
+    watt_hours,
+)
 
 _KINDS: dict[LimitKind, str] = {
     "computing": "computing",
@@ -248,7 +255,7 @@ def _of_few_cycles(answer: Answer) -> str:
     state, seconds = answer.costs.steady_state, answer.training.seconds
     assert state is not None, "asked of fleets with clocks"
     cycle_s = state.longest_sleep_cycle_s
-    if seconds is None or seconds >= SLEEPS * cycle_s:
+    if seconds is None or seconds >= SLEEPS * cycle_s or state.is_whole:
         return ""
     return (
         f" (in the mean over cycles of {brief(cycle_s, 's')}: in so short a training it may be "
@@ -337,17 +344,20 @@ def _batteries(answer: Answer) -> str:
             f"and could go on for {brief(worst.seconds, 's')}"
         )
     first = early[0]
-    share = first.battery_j / first.needed_j
+    in_all = answer.training.rounds[first.device]
     after = "after about" if _waits_for_all(answer) else "after"
     text = (
         f"END EARLY: {names.one(first.device)} {after} {brief(first.seconds, 's')} "
-        f"({first.rounds:,} rounds), {percent(round(share, 2))} of the training; it has "
-        f"{watt_hours(first.battery_j)} and needs {watt_hours(first.needed_j)}{_reserve(answer)}"
+        f"({first.rounds:,} of {in_all:,.0f} rounds); it has {watt_hours(first.battery_j)} and "
+        f"needs {least_watt_hours(first.needed_j)}{_reserve(answer)}"
     )
     others = [life.device for life in early[1:]]
     if others:
         do = "does" if len(others) == 1 else "do"
         text += f"; so {do} {names.some(others, _MOST_NAMES)}"
+        most_j = max(life.needed_j for life in early)
+        if least_watt_hours(most_j) != least_watt_hours(first.needed_j):
+            text += f", up to {least_watt_hours(most_j)}"
     lasting = len(lives) - len(early)
     return text + (f"; {lasting:,} last" if lasting else "")
 

@@ -395,14 +395,15 @@ def _steady_rows(costs: IterationCosts) -> Iterator[tuple[str, str]]:
         run = f"at least {steady_state.num_rounds} rounds of each device"
         if steady_state.warm_up_rounds:
             run += f" after {steady_state.warm_up_rounds}"
-        yield "clocks run for it", "the whole training" if costs.whole is not None else run
+        yield "clocks run for it", "the whole training" if steady_state.is_whole else run
         return
     yield "period of a round, in lockstep", with_unit(steady_state.period_s, "s")
     state = "settled" if steady_state.is_settled else "NOT settled: devices still differ in pace"
-    yield (
-        "clocks run for it",
-        f"{steady_state.num_rounds} rounds after {steady_state.warm_up_rounds}; {state}",
-    )
+    if steady_state.is_whole:
+        yield "clocks run for it", "the whole training"
+    else:
+        run = f"{steady_state.num_rounds} rounds after {steady_state.warm_up_rounds}"
+        yield "clocks run for it", f"{run}; {state}"
     share = percent(steady_state.devices[steady_state.busiest].utilisation)
     yield "highest utilisation", f"{who}: computes {share} of the time"
 

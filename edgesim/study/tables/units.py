@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil, floor, log10
 from typing import Literal
 
 Unit = Literal["B", "MB", "MiB", "J", "s", "MAC", "ops"]
@@ -50,6 +51,13 @@ def watt_hours(energy_j: float) -> str:
     """An energy in the unit that batteries have."""
     energy_wh = energy_j / _JOULES_PER_WH
     return f"{energy_wh:.3g} Wh" if energy_wh < 999.5 else f"{energy_wh / 1e3:,.3g} kWh"
+
+
+def least_watt_hours(energy_j: float) -> str:
+    """The same of an energy that must be there: rounded up."""
+    energy_wh = energy_j / _JOULES_PER_WH
+    per_step = 10.0 ** (2 - floor(log10(energy_wh))) if energy_wh > 0 else 1.0
+    return watt_hours(ceil(energy_wh * per_step) / per_step * _JOULES_PER_WH)
 
 
 def alike(values: Sequence[float], unit: Unit) -> tuple[str, ...]:

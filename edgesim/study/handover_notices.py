@@ -1,0 +1,42 @@
+"""What planned leaves in lockstep cost beside what a study counts."""
+
+from __future__ import annotations
+
+from edgesim.assembly.equipment import device_hardware
+from edgesim.assembly.studied_scenario import StudiedScenario
+from edgesim.hardware.timeline import Timeline
+from edgesim.study.battery_leaves import handover_bytes
+from edgesim.study.tables.units import brief
+
+_MOST_NAMED = 4
+
+
+def handover_notices(studied: StudiedScenario) -> list[str]:
+    """That a device which leaves by plan hands over its vectors, which no figure of a study has.
+
+    The time is that of one message of all vectors to the neighbour that it reaches fastest; the
+    others wait for it, or for some of it.
+    """
+    scenario, schedule = studied.scenario, studied.schedule
+    if not scenario.fleet.rules.waits_for_all:
+        return []
+    leavers = [n for n in range(schedule.num_devices) if schedule.presence.leave_round(n)]
+    hardware = device_hardware(scenario, schedule) if leavers else ()
+    found = []
+    for device in leavers[:_MOST_NAMED]:
+        num_bytes = handover_bytes(studied, device)
+        takes = ""
+        if hardware:
+            clocks = {
+                receiver: Timeline(hardware[device], scenario.seed, device)
+                for receiver in schedule.possible_receivers(device)
+            }
+            sent = (c.send((device, r), num_bytes, 0).arrival_s for r, c in clocks.items())
+            takes = f", which takes {brief(min(sent), 's')} or more"
+        found.append(
+            f"fleet.churn.leaves: {scenario.fleet.label(device)} hands over "
+            f"{brief(num_bytes, 'MB')} "
+            f"when it leaves{takes}; time, bytes and energy of that are left out here"
+        )
+    more = len(leavers) - len(found)
+    return [*found, f"fleet.churn.leaves: {more:,} more do so"] if more > 0 else found
