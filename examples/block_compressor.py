@@ -35,7 +35,7 @@ class LargestOfBlocks:
     def compress(self, x, layout, rng):
         values = x.numpy()
         if not np.isfinite(values).all():
-            raise NonFiniteEntryError("an entry is not finite: has training diverged?")
+            raise NonFiniteEntryError("an entry is not finite")
         counts = self._counts(layout)
         tensors = zip(layout.offsets[:-1], layout.sizes, strict=True)
         indices = np.concatenate(

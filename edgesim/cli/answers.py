@@ -94,6 +94,15 @@ def _own_samples_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
+def _rounds(summary: dict[str, Any]) -> str:
+    """Rounds of the fleet; where devices have a pace of their own, the mean and the range."""
+    text = f"{summary['rounds']:,} ({summary['epochs']:.4g} epochs)"
+    fewest, most = summary.get("device_rounds_min"), summary.get("device_rounds_max")
+    if fewest is None or most is None or fewest == most:
+        return text
+    return f"{text} in the mean of the devices at the end, {fewest:,} to {most:,} of single ones"
+
+
 def result_table(summary: dict[str, Any], place: str) -> Table:
     """Table of the results of a run.
 
@@ -134,7 +143,7 @@ def result_table(summary: dict[str, Any], place: str) -> Table:
         ("  indices", f"{summary['sent_index_bytes']:,}"),
         ("  scales and headers", f"{summary['sent_overhead_bytes']:,}"),
         *_sent_again(summary),
-        ("rounds", f"{summary['rounds']:,} ({summary['epochs']:.4g} epochs)"),
+        ("rounds", _rounds(summary)),
     ]
     if "virtual_time_s" in summary:
         rows += [

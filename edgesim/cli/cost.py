@@ -67,6 +67,8 @@ def show_costs(
     )
     for notice in found.notices:
         say(notice)
+    if with_paper and not found.study.paper_tables():
+        say("--paper: left out, since a model of your own has no closed form in other bits")
     for answer in found.study.answers:
         _show_answer(answer, console)
     for table in (

@@ -1,8 +1,9 @@
 """Tables on the command line, in which every name, number and path can be copied.
 
-A pipe or a file gets one line for each row, of any length. On a terminal, sentences of a table that
-is too wide are broken between words; if that is not enough, rows become lists. No cell is ever cut,
-and no word, name, number or path is broken.
+A pipe or a file gets one line for each row, of any length. Cells that are longer than most move
+what follows them. On a terminal, sentences of a table that is too wide are broken between words; if
+that is not enough, rows become lists. No cell is ever cut, and no word, name, number or path is
+broken.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from rich.text import Text
 from edgesim.study.tables.table import Table, is_heading
 
 GAP = "  "  # between columns
+MOST_PADDED = 40  # characters to which the cells of a column are padded in a pipe
 LEAST_PROSE = 24  # characters a line; a narrower column of sentences can't be read
 
 
@@ -43,7 +45,10 @@ def table_lines(table: Table, width: int | None) -> list[str]:
     rows = [tuple(map(_one_line, row)) for row in table.rows]
     header = [columns] if any(columns) else []
     widths = _widths([*header, *rows], len(columns))
-    if width is None or _total(widths) <= width:
+    if width is None:
+        widths = [min(own, MOST_PADDED) for own in widths]
+        return [_aligned(row, widths) for row in (*header, *rows)]
+    if _total(widths) <= width:
         return [_aligned(row, widths) for row in (*header, *rows)]
     if narrowed := _narrowed(table, rows, widths, width):
         broken = [line for row in rows for line in _broken(row, narrowed, table)]

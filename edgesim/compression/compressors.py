@@ -313,7 +313,7 @@ def _entries(x: Tensor, layout: ParameterLayout) -> Floats:
             f"the layout needs ({layout.numel},), float32 or float64"
         )
     entries: Floats = x.detach().numpy()
-    _check_finite(entries, None, layout, "is not finite: has the training diverged?")
+    _check_finite(entries, None, layout, "is not finite")
     return entries
 
 

@@ -12,6 +12,7 @@ from pathlib import Path, PurePath
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 from edgesim.assembly.build import Compute
@@ -344,7 +345,7 @@ class _Run:
 
         A run that one's own code has stopped, or that has diverged, would stop there again.
         """
-        place = self.directory.place
+        place, names = self.directory.place, self.prepared.scenario.fleet.names
         said = "stopped" if rounds_done is None else f"stopped after round {rounds_done}"
         try:
             if not self.directory.has(ABOUT):
@@ -353,11 +354,20 @@ class _Run:
             if can_go_on:
                 say(self.console, f"{said}; go on with: {program()} resume {place}")
                 say(self.console, f"it goes on from {self._starting_rounds()}")
-            else:
-                say(self.console, f"{said}; all rounds until then are kept: {place}")
-            self.directory.merge_rounds(self.prepared.scenario.fleet.names, keep_parts=True)
+            self.directory.merge_rounds(names, keep_parts=True)
+            if not can_go_on:
+                say(self.console, f"stopped; {self._rounds_kept()} are kept: {place}")
         except EdgesimError as error:
             _log.warning("what was recorded is kept in parts: %s", error)
+
+    def _rounds_kept(self) -> str:
+        """How many rounds of each device are recorded."""
+        rounds = self.directory.read_table("rounds.parquet")["device"].to_numpy()
+        counts = np.bincount(rounds, minlength=self.prepared.scenario.fleet.num_devices)
+        fewest, most = int(counts.min()), int(counts.max())
+        return (
+            f"{most:,} rounds" if fewest == most else f"{fewest:,} to {most:,} rounds of a device"
+        )
 
     def _starting_rounds(self) -> str:
         """The rounds from which devices go on: those of their newest checkpoints."""

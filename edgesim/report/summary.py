@@ -216,7 +216,7 @@ def _figures(run: ReportedRun, devices: Frame) -> dict[str, str]:
         found["consensus distance"] = f"{last['consensus_distance']:.4g}"
     if (rate := run.run.summary.get("averaging_rate")) is not None:
         found["averaging rate"] = f"{rate:g}"
-    found["rounds"] = f"{int(run.rounds['round'].max()) + 1:,}"
+    found["rounds, most" if run.is_free else "rounds"] = f"{int(run.rounds['round'].max()) + 1:,}"
     if run.run.summary.get("parameters"):
         found["parameters"] = f"{run.run.summary['parameters']:,}"
     found["bytes sent"] = data_size(devices["sent_bytes"].sum())

@@ -68,7 +68,7 @@ def report(error: ValidationError, root: Node, value: object) -> str:
 
 def nearest(name: str, names: Iterable[str]) -> tuple[str, ...]:
     """Names that a misspelt one may mean, best first."""
-    return tuple(get_close_matches(name, list(names), n=2, cutoff=0.6))
+    return tuple(get_close_matches(name, list(dict.fromkeys(names)), n=2, cutoff=0.6))
 
 
 def show(value: object) -> str:

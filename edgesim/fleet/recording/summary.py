@@ -177,6 +177,7 @@ def summarise(
         "index_entropy_bytes": num_shares * _index_entropy_bytes(prepared),
         "left_after_round": left,
         "left_because": _left_because(prepared, left),
+        **({} if in_step else _rounds_of_devices(rounds)),
         **({} if in_step else _departures(prepared, directory, rounds, messages)),
         "actor_restarts": environment.get("actor_restarts", 0),
         "resumes": len(environment.get("resumed", [])),
@@ -214,6 +215,13 @@ def _after_gossip(scenario: Scenario, consensus: Mapping[str, Any]) -> dict[str,
     kept = ("accuracy", "loss", "consensus_distance")
     figures = {f"after_gossip_{name}": consensus[f"after_gossip_{name}"] for name in kept}
     return {"after_gossip_rounds": rounds, **figures}
+
+
+def _rounds_of_devices(rounds: pa.Table) -> dict[str, int]:
+    """Fewest and most rounds of a device at free pace, where each has a pace of its own."""
+    counts = np.bincount(numbers_of(rounds["device"]))
+    done = counts[counts > 0]  # who dies before its first round has none
+    return {"device_rounds_min": int(done.min()), "device_rounds_max": int(done.max())}
 
 
 def _departures(
