@@ -111,8 +111,16 @@ def _unknown_key(place: Place, value: object) -> _Problem:
         remedy = f"the unit is missing: write {' or '.join(with_unit)}"
         return _Problem(place.key, f"is an unknown key; {remedy}", with_unit, is_unknown=True)
     remedy = f"did you mean {' or '.join(guesses)}?" if guesses else f"known: {', '.join(names)}"
+    if any(_has_other_unit(str(key), name) for name in guesses):
+        remedy += " The unit is another: convert the value"
     choice = _choice(place.holder, _value_at(value, tuple(section_key)))
     return _Problem(place.key, f"is an unknown key{choice}; {remedy}", guesses, is_unknown=True)
+
+
+def _has_other_unit(key: str, name: str) -> bool:
+    """Whether two keys are of one quantity in unlike units, as `bandwidth_kbps`."""
+    quantity, _, unit = name.rpartition("_")
+    return unit in _UNITS and key.rpartition("_")[0] == quantity and not key.endswith(f"_{unit}")
 
 
 def _choice(holder: type[Section], section: object) -> str:

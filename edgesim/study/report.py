@@ -9,6 +9,7 @@ from typing import Any
 
 from edgesim.assembly.studied_scenario import default_settings
 from edgesim.costs.measured_model import MeasuredModel
+from edgesim.results.run_files import ABOUT
 from edgesim.scenario.schema import Scenario
 from edgesim.study.answer import Answer, answer_of
 from edgesim.study.catalog_study import compare_catalog
@@ -200,8 +201,10 @@ def write_folder(found: Study, folder: Path) -> tuple[Path, ...]:
     """Write every figure as SVG, and a page with these and the tables.
 
     Raises:
-        StudyError: the folder can't be made or written to.
+        StudyError: the folder is that of a run, or can't be made or written to.
     """
+    if (folder / ABOUT).exists():
+        raise StudyError(f"{folder}: is the folder of a run; name another one")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
