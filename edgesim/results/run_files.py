@@ -95,7 +95,7 @@ class RunFiles:
             if self._store.is_free():
                 raise RunDirectoryError(
                     f"{self.place}: there is nothing; name the folder of a run (one that was "
-                    "stopped before it had written anything starts anew"
+                    "stopped in its first seconds starts anew)"
                 )
             raise RunDirectoryError(f"{self.place}: no run directory; it lacks {name}")
         data = self._store.read(name)
