@@ -93,10 +93,7 @@ class RunFiles:
                     f"or go on with `edgesim sweep SCENARIO --out {self.place}`"
                 )
             if self._store.is_free():
-                raise RunDirectoryError(
-                    f"{self.place}: there is nothing; name the folder of a run (one that was "
-                    "stopped in its first seconds starts anew)"
-                )
+                raise RunDirectoryError(f"{self.place}: there is nothing; name the folder of a run")
             raise RunDirectoryError(f"{self.place}: no run directory; it lacks {name}")
         data = self._store.read(name)
         about = self._parse_json(name, data)
