@@ -41,7 +41,7 @@ def test_a_run_is_kept_once_with_the_accuracies_that_it_recorded(tmp_path):
 def test_a_run_without_an_evaluation_is_refused(tmp_path, monkeypatch):
     with killed_at_its_end(monkeypatch):
         train(tmp_path / "a", 1)
-    (tmp_path / "a" / "evaluations.parquet").unlink(missing_ok=True)  # the first may be done by then
+    (tmp_path / "a" / "evaluations.parquet").unlink(missing_ok=True)  # of round 2
     with pytest.warns(UnfinishedRunWarning), pytest.raises(SystemExit, match="no evaluation yet"):
         add(tmp_path / "kept.json", [tmp_path / "a"], "Zen 4")
     assert not (tmp_path / "kept.json").exists()
