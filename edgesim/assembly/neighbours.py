@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgesim.assembly.studied_scenario import StudiedScenario
@@ -41,13 +42,7 @@ def neighbours_of_devices(studied: StudiedScenario) -> tuple[Neighbours, ...]:
     """Neighbours of every device of a scenario."""
     schedule = studied.schedule
     devices, rounds = range(schedule.num_devices), rounds_of_period(schedule)
-    degrees = [
-        tuple(
-            (len(schedule.out_edges(device, r)), len(schedule.in_neighbors(device, r)))
-            for r in rounds
-        )
-        for device in devices
-    ]
+    degrees = [degrees_in(schedule, device, rounds) for device in devices]
     if not studied.algorithm.keeps_edges:
         most = [tuple(map(max, zip(*pairs, strict=True))) for pairs in degrees]
         return tuple(
@@ -59,6 +54,15 @@ def neighbours_of_devices(studied: StudiedScenario) -> tuple[Neighbours, ...]:
     return tuple(
         Neighbours(degrees=degrees[i], out_copies=len(receivers[i]), in_copies=senders[i])
         for i in devices
+    )
+
+
+def degrees_in(
+    schedule: Schedule, device: int, rounds: Sequence[int]
+) -> tuple[tuple[int, int], ...]:
+    """Numbers of messages that a device sends and receives in each of these rounds."""
+    return tuple(
+        (len(schedule.out_edges(device, r)), len(schedule.in_neighbors(device, r))) for r in rounds
     )
 
 

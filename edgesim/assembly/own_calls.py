@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,9 @@ from torch import Tensor
 from edgesim.assembly.own_errors import failure, with_frames
 from edgesim.data.errors import DataError
 from edgesim.errors import EdgesimError, ScenarioError
+from edgesim.hardware.widths import FLOAT_BYTES
 from edgesim.scenario.own_parts import OwnPart
-from edgesim.storage.state_tree import Arrays, pack, restore_
+from edgesim.storage.state_tree import Arrays, Packed, pack, restore_
 
 
 def is_own(named: object) -> bool:
@@ -65,6 +66,13 @@ def shown(value: object) -> str:
     return f"an object of type {type(value).__name__}"
 
 
+def flat_vectors(state: object, numel: int) -> float:
+    """Flat vectors of so many entries that a state holds: floats of some length, not counters."""
+    arrays = Packed.of(state, "state").arrays.values()
+    large = (a for a in arrays if a.dtype.kind == "f" and 2 * a.size >= numel)
+    return sum(array.nbytes for array in large) / (FLOAT_BYTES * numel)
+
+
 def check_kept(key: str, state: object) -> None:
     """Refuse a state that can't be written to a checkpoint and read back."""
     arrays: Arrays = {}
@@ -72,7 +80,15 @@ def check_kept(key: str, state: object) -> None:
         if not is_dataclass(state):
             raise TypeError(f"it is {shown(state)}")  # noqa: TRY301 (one message for all reasons)
         # Into another one: fields that share memory would no longer share it.
-        restore_(copy(state), pack(state, arrays, "state"), arrays)
+        again = copy(state)
+        restore_(again, pack(state, arrays, "state"), arrays)
+        for field in fields(state):
+            before, after = (getattr(one, field.name) for one in (state, again))
+            if type(before) is not type(after) and not isinstance(before, Tensor):
+                kinds = type(before).__name__, type(after).__name__
+                raise TypeError(  # noqa: TRY301
+                    f"{field.name} is a {kinds[0]}, and comes back as a {kinds[1]}"
+                )
     except Exception as error:
         raise ScenarioError(
             f"{key}: its state can't be kept in a checkpoint: {error}; it is a dataclass of "

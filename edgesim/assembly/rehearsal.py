@@ -18,7 +18,15 @@ from torch import Tensor
 
 from edgesim.assembly.build import make_learning_rates, make_optimizer
 from edgesim.assembly.gossip import make_algorithm, with_some_rate
-from edgesim.assembly.own_calls import called, check_kept, expect, is_own, new_rng, shown
+from edgesim.assembly.own_calls import (
+    called,
+    check_kept,
+    expect,
+    flat_vectors,
+    is_own,
+    new_rng,
+    shown,
+)
 from edgesim.assembly.own_data import batch_transform
 from edgesim.assembly.own_errors import own_code
 from edgesim.assembly.own_topology import rehearse_topology
@@ -33,7 +41,6 @@ from edgesim.assembly.rehearsal_of_gossip import (
 from edgesim.data.batches import transformed
 from edgesim.errors import ScenarioError
 from edgesim.gossip.algorithm import Algorithm
-from edgesim.hardware.widths import FLOAT_BYTES
 from edgesim.hardware.work import Work
 from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.optimizers import LearningRates, Optimizer
@@ -178,7 +185,7 @@ def _steps(
             raise ScenarioError(f"{key}: after step_ x has another shape, or is not finite")
         bits.append(_bits(moved))
         packed = Packed.of(state, "state")
-        held = sum(array.nbytes for array in packed.arrays.values()) / (FLOAT_BYTES * len(x))
+        held = flat_vectors(state, len(x))
         if held > optimizer.kept + VECTOR_ERROR:
             raise ScenarioError(
                 f"{key}: kept is {optimizer.kept}, but between rounds the state holds {held:.3g} "

@@ -13,7 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgesim.assembly.own_calls import called, check_hash, check_kept, expect, new_rng, shown
+from edgesim.assembly.own_calls import (
+    called,
+    check_hash,
+    check_kept,
+    expect,
+    flat_vectors,
+    new_rng,
+    shown,
+)
 from edgesim.compression.compressors import Compressor
 from edgesim.compression.errors import NonFiniteEntryError
 from edgesim.compression.message_form import MessageForm
@@ -31,7 +39,6 @@ from edgesim.gossip.algorithm import (
     check_shares,
 )
 from edgesim.gossip.optional_members import message_layouts, starting_state
-from edgesim.hardware.widths import FLOAT_BYTES
 from edgesim.hardware.work import Work
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.storage.state_tree import Packed, restore_
@@ -42,7 +49,7 @@ MOST_NEIGHBORS = 2  # of a device that is tried
 MASS_ERROR = 1e-4  # relative; sums of float32 change by some 1e-7
 ROUNDS = 3  # that are tried: some algorithms mix what they received in the next round only
 LEARNING_RATE = 0.1  # of the steps between them
-VECTOR_ERROR = 0.5  # of a flat vector: states hold some numbers beside vectors
+VECTOR_ERROR = 0.5  # of a flat vector
 
 _CHOICES = {
     "needs_exchanges": ("any", "fixed", "balanced"),
@@ -228,8 +235,7 @@ def _check_memory(algorithm: Algorithm[Any], states: Sequence[Any], degree: int)
     kept = called(ALGORITHM, "buffers", algorithm.buffers, degree, degree).kept
     numel = algorithm.layout.numel
     for state in states:
-        arrays = Packed.of(state, "state").arrays.values()
-        vectors = sum(array.nbytes for array in arrays) / (FLOAT_BYTES * numel) - 1
+        vectors = flat_vectors(state, numel) - 1
         if vectors > kept + VECTOR_ERROR:
             raise ScenarioError(
                 f"{ALGORITHM}: buffers({degree}, {degree}) says that {kept} flat vectors are kept "

@@ -362,12 +362,12 @@ class _Run:
 
     def _rounds_kept(self) -> str:
         """How many rounds of each device are recorded."""
-        rounds = self.directory.read_table("rounds.parquet")["device"].to_numpy()
+        rounds = self.directory.read_table("rounds.parquet", ["device"])["device"].to_numpy()
         counts = np.bincount(rounds, minlength=self.prepared.scenario.fleet.num_devices)
         fewest, most = int(counts.min()), int(counts.max())
-        return (
-            f"{most:,} rounds" if fewest == most else f"{fewest:,} to {most:,} rounds of a device"
-        )
+        if fewest < most:
+            return f"{fewest:,} to {most:,} rounds of a device"
+        return f"{most:,} {'round' if most == 1 else 'rounds'} of each device"
 
     def _starting_rounds(self) -> str:
         """The rounds from which devices go on: those of their newest checkpoints."""

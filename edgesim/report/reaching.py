@@ -85,7 +85,7 @@ def _table(
             best[run.group] = max(best.get(run.group, 0.0), 100 * float(values.max()))
     if max(counts, default=0) < 2:
         return None
-    levels = sorted(accuracies) if accuracies else _levels(sorted(best.values()))
+    levels = sorted(set(accuracies)) if accuracies else _levels(sorted(best.values()))
     rows: list[tuple[str, ...]] = []
     for level in levels:
         named = f"{level:g} %"
@@ -113,11 +113,14 @@ def _row(label: str, members: Sequence[Run], measure: _Measure, level: float) ->
     """What the runs of one row had spent; of those that did not come to it, their best."""
     import pandas as pd
 
+    if all(len(run.accuracies(measure.model)) < 2 for run in members):
+        return label, "evaluated once", *[""] * len(_FIGURES)
     found = [run.reaching((level - _ROUNDING) / 100, measure.model) for run in members]
     reached = [row for row in found if row is not None]
     if not reached:
         best = max(float(run.accuracies(measure.model).max()) for run in members)
-        return label, f"none; best {percent(best)}", *[""] * len(_FIGURES)
+        below = floor(1000 * best) / 1000  # not rounded up to the level
+        return label, f"none; best {percent(below)}", *[""] * len(_FIGURES)
     cells = []
     for _, column, form in _FIGURES:
         known = [row[column] for row in reached if column in row and pd.notna(row[column])]

@@ -2,13 +2,14 @@
 
 A device may leave in its turns alone, and leaves if its battery would not last until the next one:
 
-    t E + n k F + L > B
+    t E + n (k E + F) + L > B
 
-# E: energy of a mean round   F: of the costliest   t: rounds before the turn   n: devices
-# k: rounds of an exchange   L: energy of its last messages   B: battery
+# E: energy of a mean round   F: what the costliest exchange takes beyond a mean one
+# t: rounds before the turn   n: devices   k: rounds of an exchange
+# L: energy of its last messages   B: battery
 
-A run has the costliest round so far for F. Here it is a round with the longest wait and the most
-bytes that are sent again, of all rounds that the clocks ran.
+A run goes by its costliest rounds so far. Here the costliest exchange has the longest wait, and the
+most bytes that are sent again, of those that the clocks counted.
 """
 
 from __future__ import annotations
@@ -89,20 +90,25 @@ def _reserve_j(costs: IterationCosts, device: DeviceCosts, worst_loss: float) ->
     every = schedule.exchange_every
     last_bytes = handover_bytes(studied, device.device) + every * device.sent_bytes
     last_j = last_bytes * device.profile.radio.send_j_per_byte / (1 - worst_loss)
-    return schedule.num_devices * every * _costliest_j(costs, device) + last_j
-
-
-def _costliest_j(costs: IterationCosts, device: DeviceCosts) -> float:
-    """Energy of a round in which the device waits the longest and sends the most again."""
     mean_j = device.energy_by(costs.energy_table).total_j
+    more_j = _more_in_costliest_j(costs, device, every)
+    return schedule.num_devices * (every * mean_j + more_j) + last_j
+
+
+def _more_in_costliest_j(costs: IterationCosts, device: DeviceCosts, every: int) -> float:
+    """Energy that the costliest exchange takes beyond a mean one.
+
+    It waits the longest, and sends the most again. In rounds without an exchange a device hardly
+    waits.
+    """
     if device.time is None or device.profile is None:
-        return mean_j
+        return 0.0
     cycle = device.time.cycle
     more = Activity(
         work=Work(),
-        sent_bytes=max(round(cycle.most_lost_bytes - cycle.lost_bytes), 0),
+        sent_bytes=max(round(cycle.most_lost_bytes - every * cycle.lost_bytes), 0),
         received_bytes=0,
         compute_s=0.0,
-        wait_s=max(cycle.most_wait_s - cycle.wait_s, 0.0),
+        wait_s=max(cycle.most_wait_s - every * cycle.wait_s, 0.0),
     )
-    return mean_j + price(more, device.profile, ENERGY_TABLES.get(costs.energy_table)).total_j
+    return price(more, device.profile, ENERGY_TABLES.get(costs.energy_table)).total_j

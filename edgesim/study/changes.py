@@ -32,7 +32,7 @@ Goal = Literal["fit", "batteries", "time", "bytes"]
 MOST_DEVICES = 2000  # of larger fleets no change is tried: each would take many seconds
 _MOST_EVENTS = 60_000  # of the clocks of a changed fleet
 _MOST_SHOWN = 3
-_LEAST_SENT = 0.5  # of the messages: a change to free pace that leaves fewer is none worth to name
+_LEAST_SENT = 0.5  # of the messages: a change to free pace that leaves fewer is not worth naming
 _HELPS = 0.95  # a change that leaves more of the figure than this is none worth to name
 
 
@@ -154,7 +154,7 @@ class _Trial:
 
     def __init__(self, scenario: Scenario, costs: IterationCosts) -> None:
         self._text = dump_scenario(scenario)
-        self._messages_sent = _messages_sent(costs)
+        self._is_free = _is_free(costs)
         self.num_tried = 0
 
     def of(self, candidate: Candidate) -> Change | None:
@@ -168,8 +168,7 @@ class _Trial:
         except EdgesimError:  # as an edited file would be refused: such a change is no advice
             return None
         self.num_tried += 1
-        is_free = costs.steady_state is not None and costs.steady_state.is_free
-        if is_free and _messages_sent(costs) < _LEAST_SENT * self._messages_sent:
+        if not self._is_free and _is_free(costs) and _share_sent(costs) < _LEAST_SENT:
             return None
         return Change(candidate, costs, training_of(costs))
 
@@ -181,9 +180,15 @@ class _Trial:
                 yield change
 
 
-def _messages_sent(costs: IterationCosts) -> float:
-    """Messages of the fleet in an iteration."""
-    return sum(device.messages_sent for device in costs.devices)
+def _is_free(costs: IterationCosts) -> bool:
+    return costs.steady_state is not None and costs.steady_state.is_free
+
+
+def _share_sent(costs: IterationCosts) -> float:
+    """Share of the messages of the schedule that the fleet sends; radios skip the others."""
+    sent = sum(device.messages_sent for device in costs.devices)
+    scheduled = sum(device.degrees[0] for device in costs.devices)
+    return sent / scheduled if scheduled else 1.0
 
 
 def _joined(changes: Iterable[Change]) -> Candidate:

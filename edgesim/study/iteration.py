@@ -9,11 +9,12 @@ memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from edgesim.assembly.equipment import device_hardware, device_profiles
 from edgesim.assembly.message_costs import MessageCosts, NoiseMessages
-from edgesim.assembly.neighbours import neighbours_of_devices
+from edgesim.assembly.neighbours import degrees_in, neighbours_of_devices, rounds_of_period
 from edgesim.assembly.studied_scenario import StudiedScenario, studied_scenario
 from edgesim.costs.memory_table import MemoryTable
 from edgesim.gossip.optional_members import longest_message, message_layouts
@@ -206,6 +207,15 @@ def iteration_costs(
             studied.num_rounds,
         )
     longest = messages.costs(*longest_message(algorithm), [name])[name]
+    if steady_state is not None and steady_state.is_whole and whole is None:
+        counted: Sequence[int] = range(studied.num_rounds)
+        of_rounds = (
+            replace(own, degrees=degrees_in(studied.schedule, i, counted))
+            for i, own in enumerate(neighbours)
+        )
+        rounds = [MeanRound.of_schedule(own, works, i) for i, own in enumerate(of_rounds)]
+    else:
+        counted = rounds_of_period(studied.schedule)
     memories = Memories(studied, longest.encoded.total)
     profiles = device_profiles(scenario)
     devices = tuple(
@@ -213,7 +223,7 @@ def iteration_costs(
             device,
             rounds[device],
             memories.faithful(own, device),
-            mean_bytes(studied, device, rounds[device], bytes_between),
+            mean_bytes(studied, device, rounds[device], bytes_between, counted),
             degrees=(own.messages_sent, own.messages_received),
             paper=memories.paper,
             profile=profiles[device] if profiles else None,

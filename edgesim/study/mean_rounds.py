@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from edgesim.assembly.budget import memory_of_device
-from edgesim.assembly.neighbours import Neighbours, rounds_of_period
+from edgesim.assembly.neighbours import Neighbours
 from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.costs.layer_work import StepWork
 from edgesim.costs.memory import paper_memory
@@ -160,7 +160,11 @@ def _mean(rounds_by_work: Mapping[Work, int]) -> Work:
 
 
 def mean_bytes(
-    studied: StudiedScenario, device: int, mean: MeanRound, bytes_between: BytesBetween
+    studied: StudiedScenario,
+    device: int,
+    mean: MeanRound,
+    bytes_between: BytesBetween,
+    rounds: Sequence[int],
 ) -> tuple[float, float]:
     """Bytes that a device sends and receives in the mean of its rounds.
 
@@ -169,13 +173,13 @@ def mean_bytes(
         device: number of the device.
         mean: of its rounds.
         bytes_between: length of each message.
+        rounds: whose mean it is.
     """
     schedule = studied.schedule
     if not has_several_messages(studied.algorithm):
         length = bytes_between(device, device)
         return mean.messages_sent * length, mean.messages_received * length
     sent = received = 0
-    rounds = rounds_of_period(schedule)
     for r in rounds:
         sent += sum(bytes_between(device, peer) for peer, _ in schedule.out_edges(device, r))
         received += sum(bytes_between(peer, device) for peer in schedule.in_neighbors(device, r))

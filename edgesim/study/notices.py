@@ -23,6 +23,7 @@ from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.presence import make_timed_churn
 from edgesim.scenario.schema import Scenario
 from edgesim.study.batteries import NAMED_NOTICES, battery_notices
+from edgesim.study.steady_state import without_absences
 from topologies import TimedChurn
 
 # Clocks run for at most so many rounds of all devices together, which takes up to a second. Later
@@ -260,9 +261,9 @@ def _ends_s(studied: StudiedScenario, num_rounds: int, limit_s: float) -> dict[i
             ends_s[ended.device] = ended.step_end_s
     else:
         for device, (rounds, time_s) in newest.items():
-            cycle = hardware[device].duty_cycle
-            awake_s = cycle.awake_between(0.0, time_s)
-            reckoned_s = cycle.after(0.0, awake_s / rounds * num_rounds)
+            sleep = without_absences(hardware[device])  # absences count as they were so far
+            awake_s = sleep.awake_between(0.0, time_s)
+            reckoned_s = sleep.after(0.0, awake_s / rounds * num_rounds)
             is_early = reckoned_s < SURELY_BEFORE * limit_s
             ends_s.setdefault(device, reckoned_s if is_early else inf)
     return ends_s

@@ -54,7 +54,8 @@ class Training:
     Attributes:
         rounds: rounds of each device, which differ at free pace if virtual time ends them.
         seconds: virtual time until the last device has ended; None without profiles.
-        epoch_s: virtual time of an epoch of the slowest device; None without profiles.
+        epoch_s: virtual time of an epoch of the slowest device; None without profiles, or where
+            the training is run whole and has none.
         sent_bytes: bytes that each device sends, without packets that are sent again.
         energy_j: joules that each device spends, by the scenario's price list.
         last_wait_s: awake seconds that each device waits after its last step, for neighbours that
@@ -84,7 +85,7 @@ def training_of(costs: IterationCosts) -> Training:
     Args:
         costs: costs of an iteration.
     """
-    studied, state, table = costs.studied, costs.steady_state, costs.energy_table
+    table = costs.energy_table
     rounds = tuple(_rounds(costs, device) for device in costs.devices)
     energies = [device.energy_by(table).total_j for device in costs.devices]
     waits = last_waits(costs, rounds)
@@ -99,7 +100,7 @@ def training_of(costs: IterationCosts) -> Training:
     return Training(
         rounds=rounds,
         seconds=_seconds_of(costs, rounds),
-        epoch_s=state.period_s * studied.rounds_per_epoch if state else None,
+        epoch_s=_epoch_s(costs),
         sent_bytes=sent,
         energy_j=needed,
         last_wait_s=tuple(wait.wait_s for wait in waits),
@@ -112,6 +113,13 @@ def training_of(costs: IterationCosts) -> Training:
             if device.profile is not None and device.profile.battery_j is not None
         ),
     )
+
+
+def _epoch_s(costs: IterationCosts) -> float | None:
+    studied, state = costs.studied, costs.steady_state
+    if state is None or (state.is_whole and studied.num_rounds < studied.rounds_per_epoch):
+        return None
+    return state.period_s * studied.rounds_per_epoch
 
 
 def _rounds(costs: IterationCosts, device: DeviceCosts) -> float:

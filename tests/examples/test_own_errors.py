@@ -240,7 +240,8 @@ def test_in_a_run_nothing_is_lost_and_no_traceback_of_edgesim_is_shown(
     assert ended.value.code == cli.FAILED
     captured = capsys.readouterr()
     assert re.search(
-        rf"stopped; 5(?: to 6 rounds of a device| rounds) are kept: {out}", captured.out
+        rf"stopped; 5(?: to 6 rounds of a device| rounds of each device) are kept: {out}",
+        captured.out,
     )
     assert "edgesim resume" not in captured.out
     first, second, *frames = captured.err.splitlines()[1:]  # the first line is of measured costs

@@ -157,7 +157,7 @@ def test_who_has_diverged_is_not_told_to_do_so_again(tmp_path):
     counts = [int((rounds["device"] == device).sum()) for device in range(4)]
     kept = f"{min(counts)} to {max(counts)} rounds of a device"
     if min(counts) == max(counts):
-        kept = f"{max(counts)} rounds"
+        kept = f"{max(counts)} {'round' if max(counts) == 1 else 'rounds'} of each device"
     assert f"stopped; {kept} are kept: {tmp_path / 'run'}" in said
 
 

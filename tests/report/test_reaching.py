@@ -75,6 +75,18 @@ def test_runs_that_do_not_come_to_it_say_their_best():
     assert table.rows[2] == ("slow", "none; best 40 %", "", "", "", "", "")
 
 
+def test_a_best_accuracy_is_not_rounded_up_to_one_that_was_not_reached():
+    """And an accuracy that is named twice has one row."""
+    (table,) = reaching_tables([reported(run_with([0.1, 0.7996]), "one")], [80, 80])
+    assert [row[:2] for row in table.rows] == [("80 %", "none; best 79.9 %")]
+
+
+def test_a_run_that_was_evaluated_once_does_not_say_what_an_accuracy_cost():
+    runs = [reported(run_with([0.5, 0.9]), "often"), reported(run_with([0.95]), "once")]
+    (table,) = reaching_tables(runs, [50])
+    assert [row[:2] for row in table.rows[1:]] == [("often", ""), ("once", "evaluated once")]
+
+
 def test_runs_that_differ_in_the_seed_share_a_row():
     """One comes to 50 % after one epoch, one after three; the third does not."""
     accuracies = {"seed 1": [0.5, 0.6, 0.6], "seed 2": [0.1, 0.4, 0.5], "seed 3": [0.1, 0.2, 0.3]}

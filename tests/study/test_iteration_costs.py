@@ -152,6 +152,43 @@ def test_a_short_training_in_lockstep_is_foretold_whole(tmp_path):
     assert dict(fleet_table(costs).rows)["clocks run for it"] == "the whole training"
 
 
+def test_a_training_that_ends_between_two_exchanges_is_foretold_by_its_own_rounds(tmp_path):
+    """15 rounds have one exchange of every eight; the mean over whole periods would have 1.9."""
+    steps = ("gossip.local_steps=8", "training.epochs=null", "training.rounds=15")
+    scenario = small(tmp_path, *MIXED, DENSE, *steps)
+    foretold = training_of(iteration_costs(scenario))
+    with (tmp_path / "log").open("w") as log:
+        console = Console(file=log)
+        run = run_scenario(prepare(scenario), tmp_path / "run", inline=True, console=console)
+    assert sum(foretold.sent_bytes) == pytest.approx(run.summary["sent_bytes"], rel=1e-9)
+    assert foretold.seconds == pytest.approx(run.summary["virtual_time_s"], rel=1e-9)
+    assert sum(foretold.energy_j) == pytest.approx(run.summary["energy_j"], rel=1e-3)
+
+
+@pytest.mark.parametrize("local_steps", [1, 8])
+def test_a_battery_as_large_as_is_said_to_be_needed_lasts(tmp_path, local_steps):
+    steps = (f"gossip.local_steps={local_steps}", "training.epochs=null", "training.rounds=96")
+    network = "network={bandwidth_mbps: 10, latency_ms: 3, jitter_ms: 2, loss: 0.1}"
+    board = "profile: raspberry-pi-4b"
+
+    def fleet(battery_wh):
+        small_one = f"{{{board}, battery_wh: {battery_wh:.12g}}}"
+        return f"fleet.devices=[{{{board}, count: 3}}, {small_one}]"
+
+    costs = iteration_costs(small(tmp_path, fleet(1), network, DENSE, *steps))
+    (life,) = training_of(costs).lives
+    round_j = costs.devices[3].energy_by("profile").total_j
+    assert life.needed_j < 2.2 * 96 * round_j
+    left = []
+    for place, share in enumerate((1.0001, 0.8)):
+        scenario = small(tmp_path, fleet(share * life.needed_j / 3600), network, DENSE, *steps)
+        with (tmp_path / f"log{place}").open("w") as log:
+            out, console = tmp_path / f"run{place}", Console(file=log)
+            run = run_scenario(prepare(scenario), out, inline=True, console=console)
+        left.append(list(run.summary["left_after_round"]))
+    assert left == [[], ["3"]]
+
+
 def test_a_fleet_spends_the_energy_that_was_foretold(both):
     foretold, rounds, _ = both
     last = rounds[rounds["round"] == 8].set_index("device")

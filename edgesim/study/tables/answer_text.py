@@ -199,13 +199,16 @@ def _time(answer: Answer) -> str:
         fill = (
             f"; full batches are counted, a run's are {percent(round(studied.batch_fill, 2))} full"
         )
-    if state is None or training.seconds is None or training.epoch_s is None:
+    if state is None or training.seconds is None:
         epoch = f"{studied.rounds_per_epoch:,} an epoch"
         return f"not known without fleet.profile; {rounds}, {epoch}"
-    total, epoch = brief(training.seconds, "s"), brief(training.epoch_s, "s")
+    total, epoch = brief(training.seconds, "s"), ""
+    if training.epoch_s is not None:
+        up_to = "up to " if state.is_free else ""
+        epoch = f"{up_to}{brief(training.epoch_s, 's')} an epoch, "
     if not state.is_free:
         period = f"{'' if state.is_settled else 'about '}{brief(state.period_s, 's')}"
-        return f"{period} a round, {epoch} an epoch, {total} in all ({rounds}{fill})"
+        return f"{period} a round, {epoch}{total} in all ({rounds}{fill})"
     names, periods_s = Names.of(answer.costs), [cycle.period_s for cycle in state.devices]
     spread = brief(max(periods_s), "s")
     if min(periods_s) * _ALIKE < max(periods_s):
@@ -218,7 +221,7 @@ def _time(answer: Answer) -> str:
     each = f"{most:,.0f} rounds each"
     if least * _ALIKE < most:
         each = f"{least:,.0f} to {most:,.0f} rounds each"
-    return f"{spread} a round at free pace, up to {epoch} an epoch, {total} in all ({each}{fill})"
+    return f"{spread} a round at free pace, {epoch}{total} in all ({each}{fill})"
 
 
 def _limits(answer: Answer) -> str:
@@ -338,10 +341,13 @@ def _batteries(answer: Answer) -> str:
     if not early:
         worst = max(lives, key=lambda life: life.used)
         rest = "" if len(lives) == 1 else f", the most of {len(lives):,}"
+        state = answer.costs.steady_state
+        goes_on = f", and could go on for {brief(worst.seconds, 's')}"
+        if state is not None and state.is_whole and state.longest_sleep_cycle_s:
+            goes_on = ""  # later rounds may have more sleep or less
         return (
             f"last to the end; {names.one(worst.device)} needs {percent(round(worst.used, 3))} of "
-            f"{watt_hours(worst.battery_j)}{_reserve(answer)}{rest}, "
-            f"and could go on for {brief(worst.seconds, 's')}"
+            f"{watt_hours(worst.battery_j)}{_reserve(answer)}{rest}{goes_on}"
         )
     first = early[0]
     in_all = answer.training.rounds[first.device]
