@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from math import isfinite
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -38,7 +38,12 @@ from edgesim.gossip.algorithm import (
     WrongSharesError,
     check_shares,
 )
-from edgesim.gossip.optional_members import message_layouts, starting_state
+from edgesim.gossip.optional_members import (
+    Disagreement,
+    NeededExchanges,
+    message_layouts,
+    starting_state,
+)
 from edgesim.hardware.work import Work
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.storage.state_tree import Packed, restore_
@@ -51,11 +56,8 @@ ROUNDS = 3  # that are tried: some algorithms mix what they received in the next
 LEARNING_RATE = 0.1  # of the steps between them
 VECTOR_ERROR = 0.5  # of a flat vector
 
-_CHOICES = {
-    "needs_exchanges": ("any", "fixed", "balanced"),
-    "disagrees": ("", "everywhere", "where push weights move"),
-}
-"""Values of optional members of the class."""
+_CHOICES = {"needs_exchanges": get_args(NeededExchanges), "disagrees": get_args(Disagreement)}
+"""Values of optional members of the class, the default first."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 

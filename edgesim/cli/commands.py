@@ -244,30 +244,11 @@ def report(
 
     The page opens in a browser without a network. Runs that are not finished are reported, too.
     """
-    from edgesim.report.report import write_accuracy_report, write_paper_report, write_report
-    from edgesim.storage.store import Store
-    from edgesim.sweeps.directory import missing_cells
+    from edgesim.cli.report import show_report
 
-    if paper:
-        if accuracy:
-            raise typer.BadParameter(
-                "stands beside --paper; give one of them", param_hint="--accuracy"
-            )
-        targets, (place, num_bytes) = write_paper_report(runs, out)
-        show(targets, _out)
-    else:
-        troubles = [
-            f"Cell {name} of the sweep has no result: {reason}."
-            for run in runs
-            for name, reason in missing_cells(Store.at(run)).items()
-        ]
-        if accuracy:
-            tables, (place, num_bytes) = write_accuracy_report(runs, accuracy, out, troubles)
-            for table in tables:
-                show(table, _out)
-        else:
-            place, num_bytes = write_report(runs, out, troubles)
-    _out.print(f"report: {place} ({num_bytes / 1e6:.1f} MB)")
+    if paper and accuracy:
+        raise typer.BadParameter("stands beside --paper; give one of them", param_hint="--accuracy")
+    show_report(runs, out, _out, with_paper=paper, accuracies=accuracy or ())
 
 
 @app.command(short_help="Say whether two runs have the same bits, and where they part.")

@@ -12,7 +12,6 @@ from pathlib import Path, PurePath
 from time import perf_counter
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 
 from edgesim.assembly.build import Compute
@@ -38,6 +37,7 @@ from edgesim.fleet.recording.summary import summarise, write_devices
 from edgesim.fleet.recording.view import View, say
 from edgesim.fleet.recovery.checkpoints import NoSoundCheckpointError
 from edgesim.fleet.recovery.completeness import check_evaluations, check_finished, check_rounds
+from edgesim.fleet.recovery.rounds_in_words import rounds_kept, starting_rounds
 from edgesim.fleet.session import session
 from edgesim.fleet.sites_of_nodes import with_sites_of_nodes
 from edgesim.fleet.transport.network import EnvelopesLostError
@@ -303,7 +303,8 @@ class _Run:
         """Run the fleet to its end; if it fails, say how it goes on, and join what is recorded."""
         if recover:
             monitor.go_on()
-            say(self.console, f"going on from {self._starting_rounds()}")
+            num_devices = self.prepared.scenario.fleet.num_devices
+            say(self.console, f"going on from {starting_rounds(self.directory, num_devices)}")
         has_started = False
         try:
             with self._fleet(monitor, recover=recover) as fleet:
@@ -345,7 +346,8 @@ class _Run:
 
         A run that one's own code has stopped, or that has diverged, would stop there again.
         """
-        place, names = self.directory.place, self.prepared.scenario.fleet.names
+        place, fleet = self.directory.place, self.prepared.scenario.fleet
+        num_devices = fleet.num_devices
         said = "stopped" if rounds_done is None else f"stopped after round {rounds_done}"
         try:
             if not self.directory.has(ABOUT):
@@ -353,31 +355,15 @@ class _Run:
                 return
             if can_go_on:
                 say(self.console, f"{said}; go on with: {program()} resume {place}")
-                say(self.console, f"it goes on from {self._starting_rounds()}")
-            self.directory.merge_rounds(names, keep_parts=True)
+                say(self.console, f"it goes on from {starting_rounds(self.directory, num_devices)}")
+            self.directory.merge_rounds(fleet.names, keep_parts=True)
             if not can_go_on:
-                say(self.console, f"stopped; {self._rounds_kept()} are kept: {place}")
+                say(
+                    self.console,
+                    f"stopped; {rounds_kept(self.directory, num_devices)} are kept: {place}",
+                )
         except EdgesimError as error:
             _log.warning("what was recorded is kept in parts: %s", error)
-
-    def _rounds_kept(self) -> str:
-        """How many rounds of each device are recorded."""
-        rounds = self.directory.read_table("rounds.parquet", ["device"])["device"].to_numpy()
-        counts = np.bincount(rounds, minlength=self.prepared.scenario.fleet.num_devices)
-        fewest, most = int(counts.min()), int(counts.max())
-        if fewest < most:
-            return f"{fewest:,} to {most:,} rounds of a device"
-        return f"{most:,} {'round' if most == 1 else 'rounds'} of each device"
-
-    def _starting_rounds(self) -> str:
-        """The rounds from which devices go on: those of their newest checkpoints."""
-        newest = self.directory.newest_checkpoints(self.prepared.scenario.fleet.num_devices)
-        first, last = min(newest), max(newest)
-        if last == 0:
-            return "round 0: no checkpoint is written yet; recovery.checkpoint_every_s says when"
-        if first == last:
-            return f"round {first}, that of the last checkpoints"
-        return f"rounds {first} to {last}, each device from its last checkpoint"
 
     @contextmanager
     def _fleet(self, monitor: Monitor, *, recover: bool) -> Iterator[Fleet]:

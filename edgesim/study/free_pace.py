@@ -40,13 +40,11 @@ class WholeTraining:
     Attributes:
         rounds: rounds that it does.
         end_s: its clock at the end.
-        rest_s: seconds at the end, after its last step, until the last message to it has arrived.
-        wait_s: those of them in which it is awake.
+        wait_s: awake seconds after its last step, until the last message to it has arrived.
     """
 
     rounds: tuple[int, ...]
     end_s: tuple[float, ...]
-    rest_s: tuple[float, ...]
     wait_s: tuple[float, ...]
 
 
@@ -88,7 +86,6 @@ def find_free_pace(
         whole = WholeTraining(
             rounds=tuple(own.rounds for own in sums),
             end_s=tuple(own.end_s for own in sums),
-            rest_s=tuple(own.rest_s for own in sums),
             wait_s=tuple(own.wait_s for own in sums),
         )
     cycles = tuple(own.cycle(hardware) for own, hardware in zip(sums, awake, strict=True))

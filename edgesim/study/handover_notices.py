@@ -20,7 +20,9 @@ def handover_notices(studied: StudiedScenario) -> list[str]:
     scenario, schedule = studied.scenario, studied.schedule
     if not scenario.fleet.rules.waits_for_all:
         return []
-    leavers = [n for n in range(schedule.num_devices) if schedule.presence.leave_round(n)]
+    leavers = [
+        n for n in range(schedule.num_devices) if schedule.presence.leave_round(n) is not None
+    ]
     hardware = device_hardware(scenario, schedule) if leavers else ()
     found = []
     for device in leavers[:_MOST_NAMED]:

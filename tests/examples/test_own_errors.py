@@ -108,6 +108,12 @@ NO_ROUNDS = [
         "x, torch.zeros_like(x)",
         "no two of its tensors",
     ),
+    (
+        OPTIMIZER,
+        "    steps: int = 0",
+        "    steps: int = 0\n    past: tuple = __import__('time').gmtime(0)",
+        "past is a struct_time, and comes back as a tuple",
+    ),
     (SCHEDULE, "return self.least", "return -1 + self.least", "rate of epoch 0 is -0.95; must be"),
     (SCHEDULE, "self.base - self.least", "self.base - self.last", "at fails at {file}:15: Attrib"),
     (TASK, "delta=self.delta)", "delta=self.delta, reduction='none')", "must be one number with a"),

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 import small_fleets
+from rich.console import Console
 from small_fleets import small_scenario
 
-from edgesim.scenario import load_scenario
+from edgesim.assembly.preparation import prepare
+from edgesim.fleet.run import RunResult, run_scenario
+from edgesim.scenario import Scenario, load_scenario
 
 SCENARIO = small_scenario(
     data={"train_samples": 192, "partition": {"kind": "iid"}},
@@ -23,6 +26,7 @@ MIXED = (
     "fleet.devices=[{profile: raspberry-pi-4b, count: 3}, {profile: raspberry-pi-zero-2w}]",
     "network={bandwidth_mbps: 10, latency_ms: 3}",
 )
+DENSE = "gossip.compressor={kind: identity}"
 ROOT = Path(__file__).resolve().parents[2]
 CIFAR10_RING8 = ROOT / "scenarios" / "cifar10_ring8.yaml"
 
@@ -35,6 +39,13 @@ def write_scenario(folder: Path) -> Path:
 def small(folder: Path, *overrides: str):
     """The scenario above, with `--set` overrides."""
     return load_scenario(write_scenario(folder), overrides)
+
+
+def ran(folder: Path, scenario: Scenario, name: str = "run") -> RunResult:
+    """The run of a scenario in this process, into folder/name."""
+    with (folder / f"{name}.log").open("w") as log:
+        console = Console(file=log)
+        return run_scenario(prepare(scenario), folder / name, inline=True, console=console)
 
 
 @contextmanager

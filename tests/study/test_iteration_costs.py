@@ -4,8 +4,7 @@ import pandas as pd
 import pytest
 import torch
 from memory_meter import measure_device_memory
-from rich.console import Console
-from study_scenarios import INT8, MIXED, as_if_long, small
+from study_scenarios import DENSE, INT8, MIXED, as_if_long, ran, small
 
 from edgesim.assembly.build import PLAIN, DataSpec, make_flat_model, make_optimizer
 from edgesim.assembly.known_data import data_shape
@@ -15,7 +14,6 @@ from edgesim.costs.work_meter import WorkMeter
 from edgesim.data.errors import DataError
 from edgesim.data.sources import open_dataset
 from edgesim.errors import ScenarioError
-from edgesim.fleet.run import run_scenario
 from edgesim.gossip.algorithm import OutEdge
 from edgesim.hardware.energy import Activity, price
 from edgesim.hardware.energy_tables import ENERGY_TABLES
@@ -28,7 +26,6 @@ from edgesim.study.training import training_of
 
 # small_cnn on grey images: 24,458 (reference.md, section 5's way) less 2 x 144 weights
 PARAMETERS = 24_170
-DENSE = "gossip.compressor={kind: identity}"
 DIGITS = DataSpec(image_shape=(1, 8, 8), num_classes=10, mean=(0.5,), std=(0.5,))
 
 
@@ -45,9 +42,7 @@ def both(request, tmp_path_factory):
     scenario = small(folder, *overrides, *(INT8 if request.param == "int8" else ()))
     with as_if_long():
         foretold = iteration_costs(scenario)
-    with (folder / "log").open("w") as log:
-        console = Console(file=log)
-        run = run_scenario(prepare(scenario), folder / "run", inline=True, console=console)
+    run = ran(folder, scenario)
     return foretold, pd.read_parquet(run.path / "rounds.parquet"), run
 
 
@@ -56,9 +51,7 @@ def test_local_steps_are_foretold_in_the_mean(tmp_path):
     twelve_rounds = ("training.epochs=null", "training.rounds=12")
     scenario = small(tmp_path, DENSE, "gossip.local_steps=4", *twelve_rounds)
     foretold = iteration_costs(scenario)
-    with (tmp_path / "log").open("w") as log:
-        console = Console(file=log)
-        run = run_scenario(prepare(scenario), tmp_path / "run", inline=True, console=console)
+    run = ran(tmp_path, scenario)
     rounds = pd.read_parquet(run.path / "rounds.parquet")
     message_bytes = foretold.message.encoded.total
     for device in foretold.devices:
@@ -87,9 +80,7 @@ def test_parts_of_devices_in_sites_and_their_messages_are_foretold(tmp_path, gos
     scenario = small(tmp_path, *twelve, f"gossip={gossip}", fleet)
     with as_if_long():
         foretold = iteration_costs(scenario)
-    with (tmp_path / "log").open("w") as log:
-        console = Console(file=log)
-        run = run_scenario(prepare(scenario), tmp_path / "run", inline=True, console=console)
+    run = ran(tmp_path, scenario)
     rounds = pd.read_parquet(run.path / "rounds.parquet")
     for device in foretold.devices:
         own = rounds[rounds["device"] == device.device]
@@ -131,64 +122,6 @@ def test_a_fleet_keeps_the_time_that_was_foretold(both):
     )
 
 
-def test_a_short_training_in_lockstep_is_foretold_whole(tmp_path):
-    """With losses, jitter, and devices that sleep after some rounds: to the bit, but for energy."""
-    sleeper = "{profile: raspberry-pi-4b, count: 2, duty_cycle: {period_s: 0.2, awake_s: 0.1}}"
-    fleet = f"fleet.devices=[{sleeper}, {{profile: raspberry-pi-zero-2w, count: 2}}]"
-    network = "network={bandwidth_mbps: 10, latency_ms: 3, jitter_ms: 2, loss: 0.1}"
-    scenario = small(tmp_path, fleet, network, DENSE)
-    costs = iteration_costs(scenario)
-    foretold = training_of(costs)
-    with (tmp_path / "log").open("w") as log:
-        console = Console(file=log)
-        run = run_scenario(prepare(scenario), tmp_path / "run", inline=True, console=console)
-    found = pd.read_parquet(run.path / "rounds.parquet").groupby("device")
-    assert foretold.seconds == pytest.approx(found["virtual_time_s"].max().max(), rel=1e-12)
-    assert foretold.energy_j == pytest.approx(found["energy_j"].sum(), rel=1e-3)
-    for device in costs.devices:
-        cycle = device.time.cycle
-        assert cycle.most_wait_s == found["virtual_wait_s"].max()[device.device]
-        assert cycle.most_lost_bytes == found["retransmitted_bytes"].max()[device.device]
-    assert dict(fleet_table(costs).rows)["clocks run for it"] == "the whole training"
-
-
-def test_a_training_that_ends_between_two_exchanges_is_foretold_by_its_own_rounds(tmp_path):
-    """15 rounds have one exchange of every eight; the mean over whole periods would have 1.9."""
-    steps = ("gossip.local_steps=8", "training.epochs=null", "training.rounds=15")
-    scenario = small(tmp_path, *MIXED, DENSE, *steps)
-    foretold = training_of(iteration_costs(scenario))
-    with (tmp_path / "log").open("w") as log:
-        console = Console(file=log)
-        run = run_scenario(prepare(scenario), tmp_path / "run", inline=True, console=console)
-    assert sum(foretold.sent_bytes) == pytest.approx(run.summary["sent_bytes"], rel=1e-9)
-    assert foretold.seconds == pytest.approx(run.summary["virtual_time_s"], rel=1e-9)
-    assert sum(foretold.energy_j) == pytest.approx(run.summary["energy_j"], rel=1e-3)
-
-
-@pytest.mark.parametrize("local_steps", [1, 8])
-def test_a_battery_as_large_as_is_said_to_be_needed_lasts(tmp_path, local_steps):
-    steps = (f"gossip.local_steps={local_steps}", "training.epochs=null", "training.rounds=96")
-    network = "network={bandwidth_mbps: 10, latency_ms: 3, jitter_ms: 2, loss: 0.1}"
-    board = "profile: raspberry-pi-4b"
-
-    def fleet(battery_wh):
-        small_one = f"{{{board}, battery_wh: {battery_wh:.12g}}}"
-        return f"fleet.devices=[{{{board}, count: 3}}, {small_one}]"
-
-    costs = iteration_costs(small(tmp_path, fleet(1), network, DENSE, *steps))
-    (life,) = training_of(costs).lives
-    round_j = costs.devices[3].energy_by("profile").total_j
-    assert life.needed_j < 2.2 * 96 * round_j
-    left = []
-    for place, share in enumerate((1.0001, 0.8)):
-        scenario = small(tmp_path, fleet(share * life.needed_j / 3600), network, DENSE, *steps)
-        with (tmp_path / f"log{place}").open("w") as log:
-            out, console = tmp_path / f"run{place}", Console(file=log)
-            run = run_scenario(prepare(scenario), out, inline=True, console=console)
-        left.append(list(run.summary["left_after_round"]))
-    assert left == [[], ["3"]]
-
-
 def test_a_fleet_spends_the_energy_that_was_foretold(both):
     foretold, rounds, _ = both
     last = rounds[rounds["round"] == 8].set_index("device")
@@ -203,9 +136,7 @@ def test_a_fleet_spends_the_energy_that_was_foretold(both):
 def test_sparse_messages_are_of_nearly_the_foretold_length(tmp_path):
     scenario = small(tmp_path, "training.rounds=2")
     foretold = iteration_costs(scenario).message
-    with (tmp_path / "log").open("w") as log:
-        console = Console(file=log)
-        run = run_scenario(prepare(scenario), tmp_path / "run", inline=True, console=console)
+    run = ran(tmp_path, scenario)
     sent = pd.read_parquet(run.path / "messages.parquet")["bytes"]
     assert not foretold.is_exact
     assert sent.to_numpy() == pytest.approx(foretold.encoded.total, rel=0.02)
@@ -388,50 +319,13 @@ def test_fleets_at_free_pace_that_come_and_go_and_die_have_costs(tmp_path):
     assert all(entry.idle_j == 0 for entry in plain.devices[0].energy)
 
 
-def test_a_short_training_at_free_pace_is_foretold_whole(tmp_path):
-    """The radios are free in the first rounds: these send more than the mean of later ones."""
-    free = ("fleet.pace=free", "training.epochs=null", "training.rounds=25")
-    scenario = small(tmp_path, *MIXED, *free, DENSE)
-    costs = iteration_costs(scenario)
-    foretold = training_of(costs)
-    with (tmp_path / "log").open("w") as log:
-        console = Console(file=log)
-        run = run_scenario(prepare(scenario), tmp_path / "run", inline=True, console=console)
-    found = pd.read_parquet(run.path / "rounds.parquet").groupby("device")
-    assert foretold.seconds == found["virtual_time_s"].max().max()
-    assert foretold.last_wait_s == tuple(found["virtual_wait_s"].sum())
-    assert max(foretold.last_wait_s) > 0
-    assert foretold.rounds == (25,) * 4
-    assert foretold.sent_bytes == pytest.approx(found["sent_bytes"].sum(), rel=0.01)
-    assert foretold.energy_j == pytest.approx(found["energy_j"].sum(), rel=1e-3)
-    assert dict(fleet_table(costs).rows)["clocks run for it"] == "the whole training"
-
-
-def test_a_training_at_free_pace_that_virtual_time_ends_is_foretold_whole(tmp_path):
-    """Each device does the rounds of its own speed; the last one ends beyond the limit."""
-    free = ("fleet.pace=free", "training.epochs=null", "training.rounds=500")
-    limit = "training.virtual_time_s=0.5"
-    scenario = small(tmp_path, *MIXED, *free, limit)
-    foretold = training_of(iteration_costs(scenario))
-    with (tmp_path / "log").open("w") as log:
-        console = Console(file=log)
-        run = run_scenario(prepare(scenario), tmp_path / "run", inline=True, console=console)
-    found = pd.read_parquet(run.path / "rounds.parquet").groupby("device")
-    assert foretold.rounds == tuple(found["round"].count())
-    assert len(set(foretold.rounds)) > 1
-    assert foretold.seconds == pytest.approx(found["virtual_time_s"].max().max(), rel=1e-2)
-    assert foretold.energy_j == pytest.approx(found["energy_j"].sum(), rel=1e-2)
-
-
 def test_a_fleet_at_free_pace_does_as_was_foretold(tmp_path, monkeypatch):
     """A message takes ten steps, so that radios skip most rounds; and no device waits."""
     monkeypatch.setattr("edgesim.study.steady_state.FEW_EVENTS", 0)  # a long training's forecast
     free = ("fleet.pace=free", "training.epochs=null", "training.rounds=80")
     scenario = small(tmp_path, *MIXED, *free, DENSE)
     foretold = iteration_costs(scenario)
-    with (tmp_path / "log").open("w") as log:
-        console = Console(file=log)
-        run = run_scenario(prepare(scenario), tmp_path / "run", inline=True, console=console)
+    run = ran(tmp_path, scenario)
     rounds = pd.read_parquet(run.path / "rounds.parquet")
     for device in foretold.devices:
         own = rounds[rounds["device"] == device.device].sort_values("round")
@@ -456,9 +350,7 @@ def test_who_ends_early_at_free_pace_waits_for_the_others_as_was_foretold(tmp_pa
     scenario = small(tmp_path, *MIXED, *free, "topology.kind=ring")
     costs = iteration_costs(scenario)
     training = training_of(costs)
-    with (tmp_path / "log").open("w") as log:
-        console = Console(file=log)
-        run = run_scenario(prepare(scenario), tmp_path / "run", inline=True, console=console)
+    run = ran(tmp_path, scenario)
     rounds = pd.read_parquet(run.path / "rounds.parquet")
     last = rounds[rounds["round"] == 399].set_index("device")
     waits_s = training.last_wait_s

@@ -114,14 +114,20 @@ def test_a_limit_that_is_reached_is_not_spoken_of():
     assert clock_notices(studied_scenario(lockstep), 360) == []
 
 
-@pytest.mark.parametrize("jitter", ["0", "0.2"])
+@pytest.mark.parametrize(
+    "override",
+    [
+        "fleet.compute_jitter=0",
+        "fleet.compute_jitter=0.2",
+        "fleet.duty_cycle={period_s: 1, awake_s: 0.05}",
+    ],
+    ids=["even", "jitter", "asleep after these rounds"],
+)
 def test_what_is_reckoned_from_a_part_of_the_rounds_is_near_what_the_clocks_say(
-    monkeypatch, jitter
+    monkeypatch, override
 ):
-    """The last of 1,200 rounds, from the first 240: steps jitter, radios are half-duplex."""
-    scenario = load_scenario(
-        SCENARIOS / "quickstart.yaml", (*FREE, f"fleet.compute_jitter={jitter}")
-    )
+    """The last of 1,200 rounds, from the first 240: radios are half-duplex."""
+    scenario = load_scenario(SCENARIOS / "quickstart.yaml", (*FREE, override))
     studied = studied_scenario(scenario)
     exact = module._ends_s(studied, 300, 3600.0)
     monkeypatch.setattr(module, "MOST_ROUNDS", 240)
@@ -208,6 +214,13 @@ def test_churn_after_the_last_round_is_said_with_and_without_a_clock_limit():
         assert "device 0 leaves at 3000 s, but it does its last round by" in leave
     early = "leaves: [{device: 0, at_s: 0.01}]"
     assert churn_says(early, "training.virtual_time_s=null", "evaluation={}", num_rounds=20) == []
+
+
+def test_random_absences_far_beyond_the_clock_limit_are_not_drawn():
+    """There would be more of them than a device may have."""
+    churn = "random: {absence_probability: 0.3, mean_absence_s: 0.01}"
+    limit = ("training.virtual_time_s=60", "evaluation={}")
+    assert churn_says(churn, *limit, num_rounds=20_000_000) == []
 
 
 def test_of_much_churn_that_never_comes_some_is_named():

@@ -13,15 +13,14 @@ from edgesim.study.changes import Change, Goal
 from edgesim.study.critical_path import Limit, LimitKind
 from edgesim.study.iteration import DeviceCosts
 from edgesim.study.steady_state import SLEEPS
+from edgesim.study.tables.battery_text import batteries_text
 from edgesim.study.tables.kinds import Names
 from edgesim.study.tables.table import Table
 from edgesim.study.tables.units import (
     brief,
     joules,
-    least_watt_hours,
     percent,
     plain,
-    watt_hours,
 )
 
 _KINDS: dict[LimitKind, str] = {
@@ -73,7 +72,7 @@ def answer_table(answer: Answer) -> Table:
         ("limits", _limits(answer)),
         ("waiting", _waiting(answer)),
         ("sends", _sends(answer)),
-        ("batteries", _batteries(answer)),
+        ("batteries", batteries_text(answer)),
         ("energy", _energy(answer)),
         ("change", _no_change(answer)),
     )
@@ -331,50 +330,6 @@ def _sends(answer: Answer) -> str:
         )
     together = f", {brief(sum(sent), 'MB')} together" if len(sent) > 1 else ""
     return f"{each}{together}, in {message}"
-
-
-def _batteries(answer: Answer) -> str:
-    lives, names = answer.training.lives, Names.of(answer.costs)
-    if not lives:
-        return ""
-    early = answer.training.ends_early
-    if not early:
-        worst = max(lives, key=lambda life: life.used)
-        rest = "" if len(lives) == 1 else f", the most of {len(lives):,}"
-        state = answer.costs.steady_state
-        goes_on = f", and could go on for {brief(worst.seconds, 's')}"
-        if state is not None and state.is_whole and state.longest_sleep_cycle_s:
-            goes_on = ""  # later rounds may have more sleep or less
-        return (
-            f"last to the end; {names.one(worst.device)} needs {percent(round(worst.used, 3))} of "
-            f"{watt_hours(worst.battery_j)}{_reserve(answer)}{rest}{goes_on}"
-        )
-    first = early[0]
-    in_all = answer.training.rounds[first.device]
-    after = "after about" if _waits_for_all(answer) else "after"
-    text = (
-        f"END EARLY: {names.one(first.device)} {after} {brief(first.seconds, 's')} "
-        f"({first.rounds:,} of {in_all:,.0f} rounds); it has {watt_hours(first.battery_j)} and "
-        f"needs {least_watt_hours(first.needed_j)}{_reserve(answer)}"
-    )
-    others = [life.device for life in early[1:]]
-    if others:
-        do = "does" if len(others) == 1 else "do"
-        text += f"; so {do} {names.some(others, _MOST_NAMES)}"
-        most_j = max(life.needed_j for life in early)
-        if least_watt_hours(most_j) != least_watt_hours(first.needed_j):
-            text += f", up to {least_watt_hours(most_j)}"
-    lasting = len(lives) - len(early)
-    return text + (f"; {lasting:,} last" if lasting else "")
-
-
-def _reserve(answer: Answer) -> str:
-    """What else a battery needs in lockstep."""
-    return " with a reserve to leave in order" if _waits_for_all(answer) else ""
-
-
-def _waits_for_all(answer: Answer) -> bool:
-    return answer.costs.studied.scenario.fleet.rules.waits_for_all
 
 
 def _energy(answer: Answer) -> str:

@@ -1,0 +1,94 @@
+"""Short trainings are foretold by their clocks, from the first round to the last."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from study_scenarios import DENSE, MIXED, ran, small
+
+from edgesim.study.iteration import iteration_costs
+from edgesim.study.tables.scenario_tables import fleet_table
+from edgesim.study.training import training_of
+
+
+def test_a_short_training_in_lockstep_is_foretold_whole(tmp_path):
+    """With losses, jitter, and devices that sleep after some rounds: to the bit, but for energy."""
+    sleeper = "{profile: raspberry-pi-4b, count: 2, duty_cycle: {period_s: 0.2, awake_s: 0.1}}"
+    fleet = f"fleet.devices=[{sleeper}, {{profile: raspberry-pi-zero-2w, count: 2}}]"
+    network = "network={bandwidth_mbps: 10, latency_ms: 3, jitter_ms: 2, loss: 0.1}"
+    scenario = small(tmp_path, fleet, network, DENSE)
+    costs = iteration_costs(scenario)
+    foretold = training_of(costs)
+    run = ran(tmp_path, scenario)
+    found = pd.read_parquet(run.path / "rounds.parquet").groupby("device")
+    assert foretold.seconds == pytest.approx(found["virtual_time_s"].max().max(), rel=1e-12)
+    assert foretold.energy_j == pytest.approx(found["energy_j"].sum(), rel=1e-3)
+    for device in costs.devices:
+        cycle = device.time.cycle
+        assert cycle.most_wait_s == found["virtual_wait_s"].max()[device.device]
+        assert cycle.most_lost_bytes == found["retransmitted_bytes"].max()[device.device]
+    assert dict(fleet_table(costs).rows)["clocks run for it"] == "the whole training"
+
+
+def test_a_training_that_ends_between_two_exchanges_is_foretold_by_its_own_rounds(tmp_path):
+    """15 rounds have one exchange of every eight; the mean over whole periods would have 1.9."""
+    steps = ("gossip.local_steps=8", "training.epochs=null", "training.rounds=15")
+    scenario = small(tmp_path, *MIXED, DENSE, *steps)
+    foretold = training_of(iteration_costs(scenario))
+    run = ran(tmp_path, scenario)
+    assert sum(foretold.sent_bytes) == pytest.approx(run.summary["sent_bytes"], rel=1e-9)
+    assert foretold.seconds == pytest.approx(run.summary["virtual_time_s"], rel=1e-9)
+    assert sum(foretold.energy_j) == pytest.approx(run.summary["energy_j"], rel=1e-3)
+
+
+@pytest.mark.parametrize("local_steps", [1, 8])
+def test_a_battery_as_large_as_is_said_to_be_needed_lasts(tmp_path, local_steps):
+    steps = (f"gossip.local_steps={local_steps}", "training.epochs=null", "training.rounds=96")
+    network = "network={bandwidth_mbps: 10, latency_ms: 3, jitter_ms: 2, loss: 0.1}"
+    board = "profile: raspberry-pi-4b"
+
+    def fleet(battery_wh):
+        small_one = f"{{{board}, battery_wh: {battery_wh:.12g}}}"
+        return f"fleet.devices=[{{{board}, count: 3}}, {small_one}]"
+
+    costs = iteration_costs(small(tmp_path, fleet(1), network, DENSE, *steps))
+    (life,) = training_of(costs).lives
+    round_j = costs.devices[3].energy_by("profile").total_j
+    assert life.needed_j < 2.2 * 96 * round_j
+    left = []
+    for place, share in enumerate((1.0001, 0.8)):
+        scenario = small(tmp_path, fleet(share * life.needed_j / 3600), network, DENSE, *steps)
+        run = ran(tmp_path, scenario, f"run{place}")
+        left.append(list(run.summary["left_after_round"]))
+    assert left == [[], ["3"]]
+
+
+def test_a_short_training_at_free_pace_is_foretold_whole(tmp_path):
+    """The radios are free in the first rounds: these send more than the mean of later ones."""
+    free = ("fleet.pace=free", "training.epochs=null", "training.rounds=25")
+    scenario = small(tmp_path, *MIXED, *free, DENSE)
+    costs = iteration_costs(scenario)
+    foretold = training_of(costs)
+    run = ran(tmp_path, scenario)
+    found = pd.read_parquet(run.path / "rounds.parquet").groupby("device")
+    assert foretold.seconds == found["virtual_time_s"].max().max()
+    assert foretold.last_wait_s == tuple(found["virtual_wait_s"].sum())
+    assert max(foretold.last_wait_s) > 0
+    assert foretold.rounds == (25,) * 4
+    assert foretold.sent_bytes == pytest.approx(found["sent_bytes"].sum(), rel=0.01)
+    assert foretold.energy_j == pytest.approx(found["energy_j"].sum(), rel=1e-3)
+    assert dict(fleet_table(costs).rows)["clocks run for it"] == "the whole training"
+
+
+def test_a_training_at_free_pace_that_virtual_time_ends_is_foretold_whole(tmp_path):
+    """Each device does the rounds of its own speed; the last one ends beyond the limit."""
+    free = ("fleet.pace=free", "training.epochs=null", "training.rounds=500")
+    limit = "training.virtual_time_s=0.5"
+    scenario = small(tmp_path, *MIXED, *free, limit)
+    foretold = training_of(iteration_costs(scenario))
+    run = ran(tmp_path, scenario)
+    found = pd.read_parquet(run.path / "rounds.parquet").groupby("device")
+    assert foretold.rounds == tuple(found["round"].count())
+    assert len(set(foretold.rounds)) > 1
+    assert foretold.seconds == pytest.approx(found["virtual_time_s"].max().max(), rel=1e-12)
+    assert foretold.energy_j == pytest.approx(found["energy_j"].sum(), rel=1e-3)
