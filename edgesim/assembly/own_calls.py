@@ -67,7 +67,10 @@ def shown(value: object) -> str:
 
 
 def flat_vectors(state: object, numel: int) -> float:
-    """Flat vectors of so many entries that a state holds: floats of some length, not counters."""
+    """Number of flat vectors with `numel` entries that a state holds.
+
+    Arrays of floats count if they have at least half as many entries. Counters do not.
+    """
     arrays = Packed.of(state, "state").arrays.values()
     large = (a for a in arrays if a.dtype.kind == "f" and 2 * a.size >= numel)
     return sum(array.nbytes for array in large) / (FLOAT_BYTES * numel)

@@ -45,7 +45,8 @@ _MEASURES = (
     _Measure(
         "consensus",
         "What an accuracy of the averaged model cost",
-        "Figures of the fleet up to the first evaluation of the averaged model with so much.",
+        "Figures of the fleet up to the first evaluation in which the averaged model had this "
+        "accuracy.",
     ),
     _Measure(
         "device",

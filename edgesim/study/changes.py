@@ -158,9 +158,10 @@ class _Trial:
         self.num_tried = 0
 
     def of(self, candidate: Candidate) -> Change | None:
-        """A changed scenario with its costs; None if the scenario can't be changed so.
+        """A changed scenario with its costs.
 
-        Nor is it told of if free pace then saves because devices hardly exchange models any more.
+        None if the scenario can't be changed so, or if free pace saves only because devices then
+        hardly exchange models.
         """
         try:
             scenario = parse_scenario(self._text, "scenario", Path(), candidate.settings)

@@ -12,7 +12,7 @@ _MOST_NAMED = 4
 
 
 def handover_notices(studied: StudiedScenario) -> list[str]:
-    """That a device which leaves by plan hands over its vectors, which no figure of a study has.
+    """Notices of devices that leave by plan: no figure of a study has what they hand over.
 
     The time is that of one message of all vectors to the neighbour that it reaches fastest; the
     others wait for it, or for some of it.
