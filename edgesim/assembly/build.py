@@ -229,6 +229,8 @@ def check_length(scenario: Scenario, schedule: Schedule, num_rounds: int | None)
     is_cut = in_rounds or schedule.seconds_per_round is not None
     if not is_cut and schedule.exchange_every == 1:  # the same graphs for ever
         return
+    if in_rounds and num_rounds is not None:
+        _check_everyone_comes(scenario, num_rounds)
     try:
         check_schedule(schedule, num_rounds)
     except TopologyError as error:
@@ -236,6 +238,18 @@ def check_length(scenario: Scenario, schedule: Schedule, num_rounds: int | None)
         if schedule.exchange_every > 1:
             key = "gossip.local_steps"
         raise ScenarioError(f"{key}: {error}") from error
+
+
+def _check_everyone_comes(scenario: Scenario, num_rounds: int) -> None:
+    presence = make_presence(scenario)
+    for device in range(scenario.fleet.num_devices):
+        spans = presence.spans(device)
+        if not spans or spans[0][0] >= num_rounds:
+            come = f" (it comes in round {spans[0][0]})" if spans else ""
+            raise ScenarioError(
+                f"fleet.churn: {scenario.fleet.label(device)} is there in none of the "
+                f"{num_rounds} rounds{come}; let it come earlier, or train for more rounds"
+            )
 
 
 def make_optimizer(scenario: Scenario) -> Optimizer:

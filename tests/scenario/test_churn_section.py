@@ -140,7 +140,18 @@ def test_a_wrong_value_is_refused_with_its_line(churn: str, error: str, tmp_path
         (
             {"joins": CHURN["joins"]},
             in_rounds(30),
-            "fleet.churn: not strongly connected: nothing that device 0 sends can reach device 1",
+            "fleet.churn: device 1 is there in none of the 30 rounds (it comes in round 30); let it "
+            "come earlier, or train for more rounds",
+        ),
+        (
+            {
+                "absent": [
+                    {"device": 1, "from_round": 0, "until_round": 15},
+                    {"device": 2, "from_round": 15, "until_round": 30},
+                ]
+            },
+            in_rounds(30) | {"topology": {"kind": "chain"}},
+            "fleet.churn: not strongly connected: nothing that device 0 sends can reach devices 2",
         ),
     ],
 )
