@@ -49,6 +49,7 @@ from edgesim.quant.arithmetic import Arithmetic
 from edgesim.quant.backends import BackendName, make_backend
 from edgesim.quant.kernels.convolution.convolution import Convolution, Method
 from edgesim.quant.kernels.geometry import ConvolutionShape
+from edgesim.quant.kernels.products import amx
 from edgesim.quant.kernels.products.native import dot_product_is_native
 from edgesim.quant.layers import (
     QuantizedConv2d,
@@ -245,7 +246,9 @@ def peak_macs_per_s() -> float:
     shape = ConvolutionShape(
         channels=64, out_channels=64, height=8, width=8, kernel=3, stride=1, padding=1, groups=1
     )
-    method: Method = "direct_bytes" if dot_product_is_native() else "direct"
+    method: Method | None = "direct_bytes" if dot_product_is_native() else "direct"
+    if amx.is_native():
+        method = None  # by tiles
     convolution = Convolution(shape, method)
     rng = np.random.default_rng(1)
     samples = 16

@@ -25,7 +25,7 @@ from edgesim.quant.kernels.arrays import Float32, UInt8
 from edgesim.quant.kernels.convolution.convolution import Convolution
 from edgesim.quant.kernels.geometry import ConvolutionShape
 from edgesim.quant.kernels.norms import layer_norm, range_batch_norm, range_evonorm
-from edgesim.quant.kernels.products import matrix_product
+from edgesim.quant.kernels.products import amx, matrix_product
 from edgesim.quant.kernels.products.native import dot_product_is_native
 from edgesim.quant.kernels.rounding import quantize
 from edgesim.quant.kernels.rounding.quantize_rows import quantize_rows
@@ -57,6 +57,8 @@ class Int8Cpu:
     def description(self) -> str:
         """Which products this processor computes, for people."""
         products = "byte dot products" if dot_product_is_native() else "16-bit multiply-adds"
+        if amx.is_native():
+            products = "matrix tiles and byte dot products"
         return f"numba kernels: {products}, 32-bit sums"
 
     def sample_range(self, x_NHWC: Tensor) -> Range:

@@ -343,11 +343,14 @@ def test_the_choice_falls_on_integers_where_they_can_serve():
     assert describe_backend("int8_cpu").startswith("int8_cpu (")
 
 
-@pytest.mark.parametrize("products", ["byte dot products", "16-bit multiply-adds"])
+@pytest.mark.parametrize(
+    "products", ["matrix tiles and byte dot products", "byte dot products", "16-bit multiply-adds"]
+)
 def test_people_are_told_which_products_the_processor_computes(products, monkeypatch):
-    has_bytes = products == "byte dot products"
+    has_bytes, has_tiles = "byte" in products, "tiles" in products
     monkeypatch.setattr("edgesim.quant.int8_cpu.dot_product_is_native", lambda: has_bytes)
-    assert products in describe_backend("int8_cpu")
+    monkeypatch.setattr("edgesim.quant.kernels.products.amx.is_native", lambda: has_tiles)
+    assert f"kernels: {products}" in describe_backend("int8_cpu")
 
 
 def test_integers_asked_for_by_name_are_refused_where_they_cannot_serve(monkeypatch):

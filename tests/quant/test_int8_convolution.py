@@ -16,6 +16,7 @@ from convolution_shapes import shape_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgesim.quant.kernels.convolution.amx_tiles import AmxTiles
 from edgesim.quant.kernels.convolution.convolution import Convolution, Method
 from edgesim.quant.kernels.convolution.depthwise import Depthwise
 from edgesim.quant.kernels.convolution.direct import Direct
@@ -23,11 +24,12 @@ from edgesim.quant.kernels.convolution.winograd import Winograd
 from edgesim.quant.kernels.errors import KernelError
 from edgesim.quant.kernels.geometry import MAX_TERMS, ConvolutionShape
 from edgesim.quant.kernels.instructions import has_dot_product, has_native_instruction
+from edgesim.quant.kernels.products import amx, native
 from edgesim.quant.kernels.products.native import dot_product_is_native, multiply_add_is_native
 from edgesim.quant.kernels.products.tile import PAIRS, QUADS
 
 Int64 = npt.NDArray[np.int64]
-Choice = Method | Literal["with bytes", "without bytes"] | None
+Choice = Method | Literal["with bytes", "without bytes", "matrix tiles"] | None
 
 
 def convolved(x_NHWC: Int64, w_OIkk: Int64, shape: ConvolutionShape) -> Int64:
@@ -66,11 +68,13 @@ def weights_for(shape: ConvolutionShape, rng: np.random.Generator) -> npt.NDArra
 
 def convolution_of(shape: ConvolutionShape, choice: Choice) -> Convolution:
     """By a method, or by those that a processor with or without byte products chooses."""
-    if choice not in ("with bytes", "without bytes"):
+    if choice not in ("with bytes", "without bytes", "matrix tiles"):
         return Convolution(shape, choice)
-    probe = "edgesim.quant.kernels.products.native.dot_product_is_native"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(probe, lambda: choice == "with bytes")
+        patch.setattr(native, "dot_product_is_native", lambda: choice == "with bytes")
+        if choice != "matrix tiles":
+            patch.setattr(amx, "is_native", lambda: False)
+        patch.setattr(AmxTiles, "suits", lambda _tables: True)
         return Convolution(shape)
 
 
@@ -121,7 +125,11 @@ LAYERS = {
 }
 
 
-EVERY_CHOICE = pytest.mark.parametrize("choice", ["without bytes", "direct", "direct_bytes"])
+needs_tiles = pytest.mark.skipif(not amx.is_native(), reason="needs Intel's AMX")
+EVERY_CHOICE = pytest.mark.parametrize(
+    "choice",
+    ["without bytes", "direct", "direct_bytes", pytest.param("matrix tiles", marks=needs_tiles)],
+)
 
 
 @EVERY_CHOICE
@@ -289,13 +297,23 @@ def test_bytes_are_multiplied_where_the_processor_can():
                     assert method.tile is (QUADS if of_bytes else PAIRS)
 
 
+@needs_tiles
+def test_matrix_tiles_are_used_where_their_pieces_are_long():
+    for name, expected in (("winograd, odd", AmxTiles), ("stem of three channels", Direct)):
+        found = Convolution(LAYERS[name])
+        assert type(found._forward) is expected
+    assert type(Convolution(shape_of(64, 64, 7, 6, 3, 1, 1, groups=2))._forward) is Direct
+
+
 _WITHOUT = """
 import numpy as np
 import test_int8_convolution as tests
+from edgesim.quant.kernels.products import amx
 from edgesim.quant.kernels.products.native import dot_product_is_native, multiply_add_is_native
 
 assert not multiply_add_is_native()
 assert not dot_product_is_native()
+assert not amx.is_native()
 for name in ("winograd, odd", "depthwise, stride 2, broken band"):
     tests.check_both_directions(tests.LAYERS[name], 2, np.random.default_rng(0))
 tests.check_both_directions(tests.LAYERS["grouped"], 2, np.random.default_rng(0), "direct_bytes")

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 
 from edgesim.quant.kernels.errors import KernelError
 from edgesim.quant.kernels.geometry import ConvolutionShape
+from edgesim.quant.kernels.products import amx
+from edgesim.quant.kernels.weight_gradient.amx_weight_gradient import AmxWeightGradient
 from edgesim.quant.kernels.weight_gradient.weight_gradient import (
     WeightGradient,
     has_fused_multiply_add,
@@ -50,6 +52,16 @@ def arrays_for(shape: ConvolutionShape, samples: int, rng: np.random.Generator, 
     g_shape = samples, shape.out_height, shape.out_width, shape.out_channels
     g = rng.normal(size=g_shape) * np.exp(spread * rng.normal(size=g_shape) - 7)
     return codes, int(rng.integers(0, 256)), g.astype(np.float32)
+
+
+@pytest.fixture(autouse=True, params=["vectors", "matrix tiles"])
+def instructions(request, monkeypatch):
+    """Each test by both kinds of instructions, where the processor has them."""
+    if request.param == "matrix tiles" and not amx.is_native():
+        pytest.skip("needs Intel's AMX")
+    monkeypatch.setattr(amx, "is_native", lambda: request.param == "matrix tiles")
+    monkeypatch.setattr(AmxWeightGradient, "has_few_zeros", True)
+    return request.param
 
 
 def computed(shape: ConvolutionShape, codes, zero_point: int, g) -> npt.NDArray[np.float32]:

@@ -28,25 +28,26 @@ F32x16 = ir.VectorType(ir.FloatType(), LANES)
 
 def has_native_instruction() -> bool:
     """Whether numba compiles for a processor with vpmaddwd on 256 bits (AVX2)."""
-    return "+avx2" in _features()
+    return "+avx2" in cpu_features()
 
 
 def has_dot_product() -> bool:
     """Whether numba compiles for a processor with vpdpbusd on 256 bits (AVX-512 or AVX VNNI)."""
-    return _features() >= {"+avx512vnni", "+avx512vl"} or "+avxvnni" in _features()
+    return cpu_features() >= {"+avx512vnni", "+avx512vl"} or "+avxvnni" in cpu_features()
 
 
 def has_wide_vectors() -> bool:
     """Whether numba compiles for vectors of 512 bits and 32 registers (AVX-512)."""
-    return "+avx512f" in _features()
+    return "+avx512f" in cpu_features()
 
 
 def has_wide_dot_product() -> bool:
     """Whether there is vpdpbusd on 512 bits."""
-    return has_wide_vectors() and "+avx512vnni" in _features()
+    return has_wide_vectors() and "+avx512vnni" in cpu_features()
 
 
-def _features() -> set[str]:
+def cpu_features() -> set[str]:
+    """What the processor can that numba compiles for, as LLVM writes it: `+avx2`."""
     return set(cpu_target.target_context.codegen().magic_tuple()[2].split(","))
 
 

@@ -17,6 +17,8 @@ from typing import Literal
 import numpy as np
 
 from edgesim.quant.kernels.arrays import Float32, Int8, UInt8
+from edgesim.quant.kernels.convolution import amx_tiles
+from edgesim.quant.kernels.convolution.amx_tiles import AmxTiles
 from edgesim.quant.kernels.convolution.depthwise import Depthwise
 from edgesim.quant.kernels.convolution.direct import Direct
 from edgesim.quant.kernels.convolution.winograd import Winograd
@@ -29,13 +31,13 @@ from edgesim.quant.kernels.geometry import (
 )
 from edgesim.quant.kernels.instructions import LANES
 from edgesim.quant.kernels.operands import Operands
-from edgesim.quant.kernels.products import native
+from edgesim.quant.kernels.products import amx, native
 from edgesim.quant.kernels.products.packing import weights_in_memory_order
 from edgesim.quant.kernels.products.tile import PAIRS, QUADS
 
 Method = Literal["direct", "direct_bytes", "depthwise", "winograd"]
 
-_Way = Direct | Depthwise | Winograd
+_Way = Direct | AmxTiles | Depthwise | Winograd
 
 _NO_BIAS = np.empty(0, np.float32)
 
@@ -148,6 +150,10 @@ def _choose(
 ) -> _Way:
     if method == "depthwise" or (method is None and shape.is_depthwise):
         return Depthwise(tables_of(shape, PAIRS, LANES))
+    if method is None and shape.groups == 1 and amx.is_native():
+        tables = tables_of(shape, amx_tiles.TILE)
+        if AmxTiles.suits(tables):
+            return AmxTiles(tables)
     # With products twice as fast, transforms take as long as the products that they save.
     if method == "direct_bytes" or (method is None and native.dot_product_is_native()):
         return Direct(tables_of(shape, QUADS))

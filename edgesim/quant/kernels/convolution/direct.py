@@ -123,11 +123,11 @@ def _convolve(
                             sum_tile(
                                 factors, place, before, first_before, before_step, sums, i * LANES
                             )
-                    _write(sums, pixels, outputs, pixel, channel, lanes, out_first + channel)
+                    write_sums(sums, pixels, outputs, pixel, channel, lanes, out_first + channel)
 
 
 @inner
-def _write(
+def write_sums(
     sums: Int32,
     pixels: int,
     outputs: Outputs,

@@ -18,6 +18,8 @@ from numba.core.registry import cpu_target
 from edgesim.quant.kernels.arrays import Float32, UInt8
 from edgesim.quant.kernels.checks import require
 from edgesim.quant.kernels.geometry import ConvolutionShape
+from edgesim.quant.kernels.products import amx
+from edgesim.quant.kernels.weight_gradient.amx_weight_gradient import AmxWeightGradient
 from edgesim.quant.kernels.weight_gradient.depthwise_weight_gradient import DepthwiseWeightGradient
 from edgesim.quant.kernels.weight_gradient.tiled_weight_gradient import TiledWeightGradient
 
@@ -25,6 +27,8 @@ from edgesim.quant.kernels.weight_gradient.tiled_weight_gradient import TiledWei
 _CHANNELS = 16  # of the input; fewer would be padded to as many
 _OUT_CHANNELS = 8  # likewise
 _POINTWISE_PIXELS = 16  # of the output; with fewer, writing the weights' gradient takes longest
+
+_Way = AmxWeightGradient | DepthwiseWeightGradient | TiledWeightGradient
 
 
 class WeightGradient:
@@ -41,11 +45,7 @@ class WeightGradient:
 
     def __init__(self, shape: ConvolutionShape) -> None:
         self.shape = shape
-        self._method: DepthwiseWeightGradient | TiledWeightGradient
-        if DepthwiseWeightGradient.can_compute(shape):
-            self._method = DepthwiseWeightGradient(shape)
-        else:
-            self._method = TiledWeightGradient(shape)
+        self._method = _choose(shape)
 
     @staticmethod
     def suits(shape: ConvolutionShape) -> bool:
@@ -94,6 +94,16 @@ class WeightGradient:
             out_OIkk.fill(0)
             return
         self._method.run(codes_NHWC, zero_point, scale, g_NHWO, out_OIkk)
+
+
+def _choose(shape: ConvolutionShape) -> _Way:
+    if DepthwiseWeightGradient.can_compute(shape):
+        return DepthwiseWeightGradient(shape)
+    if shape.groups == 1 and amx.is_native():
+        by_tiles = AmxWeightGradient(shape)
+        if by_tiles.has_few_zeros:
+            return by_tiles
+    return TiledWeightGradient(shape)
 
 
 def has_fused_multiply_add() -> bool:
