@@ -9,6 +9,10 @@ class BackendError(EdgesimError, ValueError):
     """The chosen back end cannot work here; the message gives reason and remedy."""
 
 
+class LayerInputError(EdgesimError, ValueError):
+    """Inputs whose shapes an 8-bit layer can't take."""
+
+
 class NonFiniteError(EdgesimError):
     """A tensor to be quantized holds NaN or infinity; the message names layer and tensor.
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from edgesim.quant import autograd
 from edgesim.quant.affine import Grid, Quantized
 from edgesim.quant.arithmetic import Arithmetic, Geometry, Range
+from edgesim.quant.errors import LayerInputError
 from edgesim.quant.layer_step import LayerStep
 from edgesim.quant.rounding_noise import derive
 from edgesim.quant.settings import QuantizationSettings
@@ -230,16 +231,24 @@ class QuantizedSum(nn.Module):
         self.input = InputQuantizer(arithmetic, settings)
         self.shortcut = InputQuantizer(arithmetic, settings)
 
-    def forward(self, branch_NCHW: Tensor, shortcut_NCHW: Tensor) -> Tensor:
-        """Entry by entry, shape of both, float32."""
+    def forward(self, branch: Tensor, shortcut: Tensor) -> Tensor:
+        """Entry by entry, shape of both, samples first, float32.
+
+        Raises:
+            LayerInputError: the shapes differ, or have no axis beside that of the samples.
+        """
+        if branch.shape != shortcut.shape or branch.dim() < 2:
+            shapes = " and ".join(str(tuple(x.shape)) for x in (branch, shortcut))
+            raise LayerInputError(
+                f"a residual sum in 8 bits adds branches of equal shape, samples first, not {shapes}"
+            )
+        # Ranges and sums know no place, so other shapes become images of one pixel.
+        a, b = (x if x.dim() == 4 else x.flatten(1)[..., None, None] for x in (branch, shortcut))
         step = self.input.layer_step()
-        return autograd.residual_sum(
-            branch_NCHW,
-            shortcut_NCHW,
-            a_grid=self.input.grid(branch_NCHW, step),
-            b_grid=self.shortcut.grid(shortcut_NCHW, step),
-            step=step,
+        y = autograd.residual_sum(
+            a, b, a_grid=self.input.grid(a, step), b_grid=self.shortcut.grid(b, step), step=step
         )
+        return y if branch.dim() == 4 else y.reshape(branch.shape)
 
 
 def name_layers_(model: nn.Module) -> None:

@@ -10,6 +10,7 @@ from torch import nn
 
 from edgesim.models import EightBit, build_model
 from edgesim.quant.arithmetic import Geometry
+from edgesim.quant.errors import LayerInputError
 from edgesim.quant.layers import (
     InputQuantizer,
     QuantizedConv2d,
@@ -355,3 +356,30 @@ def test_layers_of_a_built_model_know_their_names():
     assert len(layers) == 52  # 61 inputs, of which 9 sums have two
     assert {"head", "features.0", "features.2.branch.1", "features.5.shortcut.0"} <= layers
     assert "features.10.sum" in layers
+
+
+# --- sums of other shapes
+
+
+@pytest.mark.parametrize("shape", [(3, 160), (3, 20, 8), (3, 2, 4, 4, 5)])
+def test_a_sum_of_any_shape_is_that_of_its_entries(shape):
+    nearest = dict.fromkeys(("activation_rounding", "gradient_rounding"), "nearest")
+    (y, (g,)), (flat_y, (flat_g,)) = (
+        step_of_sum(make("sum", **nearest), activations("sum").view(size))
+        for size in ((3, 8, 4, 5), shape)
+    )
+    assert flat_y.shape == flat_g.shape == shape
+    torch.testing.assert_close(flat_y.view(y.shape), y, rtol=0, atol=0)
+    torch.testing.assert_close(flat_g.view(g.shape), g, rtol=0, atol=0)
+
+
+def step_of_sum(layer, x):
+    x = x.clone().requires_grad_()
+    y = layer(x, x.detach().flip(0) * 2)
+    return y.detach(), torch.autograd.grad(y, [x], y.detach() ** 2)
+
+
+@pytest.mark.parametrize("shapes", [((3, 8), (1, 8)), ((3, 8, 4, 4), (3, 8, 1, 1)), ((3,), (3,))])
+def test_a_sum_of_unlike_branches_is_refused(shapes):
+    with pytest.raises(LayerInputError, match="of equal shape, samples first, not"):
+        make("sum")(*(torch.ones(shape) for shape in shapes))
