@@ -240,7 +240,7 @@ class QuantizedSum(nn.Module):
         if branch.shape != shortcut.shape or branch.dim() < 2:
             shapes = " and ".join(str(tuple(x.shape)) for x in (branch, shortcut))
             raise LayerInputError(
-                f"a residual sum in 8 bits adds branches of equal shape, samples first, not {shapes}"
+                f"a residual sum in 8 bits adds branches of one shape, samples first, not {shapes}"
             )
         # Ranges and sums know no place, so other shapes become images of one pixel.
         a, b = (x if x.dim() == 4 else x.flatten(1)[..., None, None] for x in (branch, shortcut))
