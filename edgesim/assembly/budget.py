@@ -8,7 +8,7 @@ from edgesim.assembly.build import name_devices
 from edgesim.assembly.equipment import check_hardware, device_profiles
 from edgesim.assembly.known_data import data_shape
 from edgesim.assembly.message_costs import random_message_bytes
-from edgesim.assembly.neighbours import copies_of_devices
+from edgesim.assembly.neighbours import Edges, edges_of_devices
 from edgesim.assembly.studied_scenario import StudiedScenario, studied_scenario
 from edgesim.costs.memory import MemoryModel
 from edgesim.costs.memory_table import MemoryTable
@@ -79,14 +79,14 @@ def check_memory(
 
 def _memory_of_devices(studied: StudiedScenario) -> list[MemoryTable]:
     message_bytes = _message_bytes(studied)
-    copies_of = copies_of_devices(studied)
-    _, part_of = parts_of_devices(studied.algorithm, len(copies_of))
+    edges_of = edges_of_devices(studied)
+    _, part_of = parts_of_devices(studied.algorithm, len(edges_of))
     found: dict[object, MemoryTable] = {}
     tables = []
-    for device, copies in enumerate(copies_of):
-        key = part_of[device], copies
+    for device, edges in enumerate(edges_of):
+        key = part_of[device], edges
         if key not in found:
-            found[key] = memory_of_device(studied, copies, message_bytes, device)
+            found[key] = memory_of_device(studied, edges, message_bytes, device)
         tables.append(found[key])
     return tables
 
@@ -97,13 +97,13 @@ def _message_bytes(studied: StudiedScenario) -> int:
 
 
 def memory_of_device(
-    studied: StudiedScenario, copies: tuple[int, int], message_bytes: int, device: int
+    studied: StudiedScenario, edges: Edges, message_bytes: int, device: int
 ) -> MemoryTable:
     """Memory that a device holds at the peak of a round.
 
     Args:
         studied: the scenario.
-        copies: out-edges and in-edges whose copies it keeps.
+        edges: of the device.
         message_bytes: of one message, of the longest ones if they differ.
         device: number of the device.
     """
@@ -112,9 +112,10 @@ def memory_of_device(
         backend=studied.backend,
         optimizer=studied.optimizer,
         algorithm=for_device(studied.algorithm, device),
-        out_degree=copies[0],
-        in_degree=copies[1],
+        out_degree=edges.sent,
+        in_degree=edges.taken,
         message_bytes=message_bytes,
+        kept_edges=(edges.receivers, edges.senders),
     ).faithful()
 
 
@@ -203,8 +204,8 @@ def _largest_batch(scenario: Scenario, original: StudiedScenario) -> int | None:
         changed = scenario.model_copy(update={"data": data})
         studied = studied_scenario(changed, shape, original.schedule)
         return all(
-            memory_of_device(studied, copies, message_bytes, device).total <= there
-            for there, copies, device in needy
+            memory_of_device(studied, edges, message_bytes, device).total <= there
+            for there, edges, device in needy
         )
 
     if fits(scenario.data.batch_size):
@@ -218,22 +219,27 @@ def _largest_batch(scenario: Scenario, original: StudiedScenario) -> int | None:
 
 def _neediest(
     studied: StudiedScenario, profiles: tuple[DeviceProfile, ...]
-) -> list[tuple[float, tuple[int, int], int]]:
-    """Memory, copies and number of the neediest devices: if these fit, all devices fit.
+) -> list[tuple[float, Edges, int]]:
+    """Memory, edges and number of the neediest devices: if these fit, all devices fit.
 
-    More copies take more memory. So, among devices with the same memory and part, a device matters
-    only if no other has more copies of both kinds.
+    More edges take more memory. So, among devices with the same memory and part, a device matters
+    only if no other has as many edges of all kinds.
     """
     _, part_of = parts_of_devices(studied.algorithm, len(profiles))
-    devices = enumerate(zip(profiles, copies_of_devices(studied), strict=True))
-    ordered = sorted(  # devices that send most come first
-        ((p.memory_bytes, copies, -device) for device, (p, copies) in devices), reverse=True
-    )
-    needy: list[tuple[float, tuple[int, int], int]] = []
-    most_taken: dict[object, int] = {}
-    for there, copies, minus_device in ordered:
-        key = there, part_of[-minus_device]
-        if copies[1] > most_taken.get(key, -1):
-            most_taken[key] = copies[1]
-            needy.append((there, copies, -minus_device))
-    return needy
+    alike: dict[object, dict[Edges, tuple[float, int]]] = {}
+    for device, (profile, edges) in enumerate(
+        zip(profiles, edges_of_devices(studied), strict=True)
+    ):
+        there = profile.memory_bytes
+        alike.setdefault((there, part_of[device]), {}).setdefault(edges, (there, device))
+    return [
+        (there, edges, device)
+        for group in alike.values()
+        for edges, (there, device) in group.items()
+        if not any(other != edges and _holds(other, edges) for other in group)
+    ]
+
+
+def _holds(edges: Edges, others: Edges) -> bool:
+    """Whether there are as many of each kind."""
+    return all(one >= other for one, other in zip(edges, others, strict=True))

@@ -5,11 +5,29 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from edgesim.assembly.studied_scenario import StudiedScenario
-from topologies import ContactTrace, Schedule, SeveralExchanges, possible_receivers
+from topologies import ContactTrace, Schedule, SeveralExchanges, WithPresence, possible_receivers
 
 _APERIODIC_GRAPHS = 32  # graphs that count as the period of a schedule without one
+
+
+class Edges(NamedTuple):
+    """Numbers of edges on which the memory of a device depends.
+
+    Attributes:
+        sent: most messages that it sends in a round.
+        taken: most messages that it absorbs in a round.
+        receivers: out-edges that its algorithm keeps memory for: all receivers of the run if it
+            keeps memory for each edge, otherwise `sent`.
+        senders: in-edges, counted in the same way.
+    """
+
+    sent: int
+    taken: int
+    receivers: int
+    senders: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,14 +36,11 @@ class Neighbours:
 
     Attributes:
         degrees: numbers of messages sent and received in each round of `rounds_of_period`.
-        out_copies: number of receivers that the device holds memory for: the maximum of a round, or
-            all receivers ever if the algorithm keeps memory for each edge.
-        in_copies: number of senders that the device holds memory for, counted in the same way.
+        edges: on which its memory depends.
     """
 
     degrees: tuple[tuple[int, int], ...]
-    out_copies: int
-    in_copies: int
+    edges: Edges
 
     @property
     def messages_sent(self) -> float:
@@ -41,19 +56,10 @@ class Neighbours:
 def neighbours_of_devices(studied: StudiedScenario) -> tuple[Neighbours, ...]:
     """Neighbours of every device of a scenario."""
     schedule = studied.schedule
-    devices, rounds = range(schedule.num_devices), rounds_of_period(schedule)
-    degrees = [degrees_in(schedule, device, rounds) for device in devices]
-    if not studied.algorithm.keeps_edges:
-        most = [tuple(map(max, zip(*pairs, strict=True))) for pairs in degrees]
-        return tuple(
-            Neighbours(degrees=pairs, out_copies=out, in_copies=taken)
-            for pairs, (out, taken) in zip(degrees, most, strict=True)
-        )
-    receivers = [possible_receivers(schedule, device) for device in devices]
-    senders = Counter(receiver for peers in receivers for receiver in peers)
+    rounds = rounds_of_period(schedule)
     return tuple(
-        Neighbours(degrees=degrees[i], out_copies=len(receivers[i]), in_copies=senders[i])
-        for i in devices
+        Neighbours(degrees=degrees_in(schedule, device, rounds), edges=edges)
+        for device, edges in enumerate(edges_of_devices(studied))
     )
 
 
@@ -66,26 +72,29 @@ def degrees_in(
     )
 
 
-def copies_of_devices(studied: StudiedScenario) -> tuple[tuple[int, int], ...]:
-    """`out_copies` and `in_copies` of every device.
+def edges_of_devices(studied: StudiedScenario) -> tuple[Edges, ...]:
+    """Edges of every device, with all devices present.
 
-    Only rounds with an exchange are examined. Of a trace that repeats, only rounds are examined in
-    which a contact of the device begins, since numbers of messages grow in no other round.
+    Of a schedule without a period as many graphs are examined as `rounds_of_period` has. Only
+    rounds with an exchange are examined. Of a trace that repeats, only rounds are examined in which
+    a contact of the device begins, since numbers of messages grow in no other round.
     """
     schedule = studied.schedule
+    if isinstance(schedule, WithPresence):  # devices that join late have messages, too
+        schedule = schedule.schedule
     devices = range(schedule.num_devices)
-    if studied.algorithm.keeps_edges:
-        receivers = [possible_receivers(schedule, device) for device in devices]
-        senders = Counter(receiver for peers in receivers for receiver in peers)
-        return tuple((len(receivers[i]), senders[i]) for i in devices)
     exchanges = _exchanges_of_period(schedule)
-    copies = []
+    messages = []
     for device in devices:
         rounds = exchanges if exchanges is not None else _meetings(schedule, device)
         sent = max((len(schedule.out_edges(device, r)) for r in rounds), default=0)
         taken = max((len(schedule.in_neighbors(device, r)) for r in rounds), default=0)
-        copies.append((sent, taken))
-    return tuple(copies)
+        messages.append((sent, taken))
+    if not studied.algorithm.keeps_edges:
+        return tuple(Edges(*both, *both) for both in messages)
+    receivers = [possible_receivers(schedule, device) for device in devices]
+    senders = Counter(receiver for peers in receivers for receiver in peers)
+    return tuple(Edges(*messages[i], len(receivers[i]), senders[i]) for i in devices)
 
 
 def _exchanges_of_period(schedule: Schedule) -> list[int] | None:

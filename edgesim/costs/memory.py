@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from edgesim.compression.message_form import MessageForm
@@ -50,10 +50,10 @@ class MemoryModel:
         backend: of 8-bit arithmetic; None in fp32.
         optimizer: of the device.
         algorithm: of the device, with a layout of the model's shapes.
-        out_degree: most messages that it sends in a round. If the algorithm keeps memory per edge,
-            the number of all out-neighbours of the run.
-        in_degree: most messages that it absorbs in a round, or all in-neighbours of the run.
+        out_degree: most messages that it sends in a round.
+        in_degree: most messages that it absorbs in a round.
         message_bytes: length of an encoded message.
+        kept_edges: out- and in-edges that the algorithm keeps memory for; None: those of a round.
     """
 
     model: CountedModel
@@ -63,6 +63,7 @@ class MemoryModel:
     out_degree: int
     in_degree: int
     message_bytes: int
+    kept_edges: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         if self.algorithm.layout.shapes != self.model.flat_shapes:
@@ -137,5 +138,8 @@ class MemoryModel:
         return compressor.form(layout)
 
     def _buffers(self) -> Buffers:
-        """Memory of the algorithm beside x."""
-        return self.algorithm.buffers(self.out_degree, self.in_degree)
+        """Memory of the algorithm beside x: what it makes for a round, and what it keeps."""
+        made = self.algorithm.buffers(self.out_degree, self.in_degree)
+        if self.kept_edges is None:
+            return made
+        return replace(made, kept=self.algorithm.buffers(*self.kept_edges).kept)

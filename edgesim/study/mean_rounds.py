@@ -187,7 +187,7 @@ def mean_bytes(
 
 
 class Memories:
-    """Memory of devices; it depends on their numbers of neighbours, and on their parts if any."""
+    """Memory of devices; it depends on their numbers of edges, and on their parts if any."""
 
     def __init__(self, studied: StudiedScenario, message_bytes: int) -> None:
         self.paper = paper_memory(studied.model)
@@ -198,9 +198,8 @@ class Memories:
 
     def faithful(self, neighbours: Neighbours, device: int) -> MemoryTable:
         """Memory that a device holds at the peak of a round."""
-        copies = neighbours.out_copies, neighbours.in_copies
-        key = self._part_of[device], copies
+        key = self._part_of[device], neighbours.edges
         if key not in self._faithful:
-            found = memory_of_device(self._studied, copies, self._message_bytes, device)
+            found = memory_of_device(self._studied, neighbours.edges, self._message_bytes, device)
             self._faithful[key] = found
         return self._faithful[key]

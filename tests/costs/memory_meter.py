@@ -58,6 +58,7 @@ def measure_device_memory(
     algorithm: Algorithm,
     out_edges: Sequence[OutEdge],
     in_weights: Mapping[int, float],
+    met_before: Sequence[int] = (),
 ) -> MeasuredMemory:
     """Memory at the peak of a round of a device whose gossip is under way.
 
@@ -72,8 +73,12 @@ def measure_device_memory(
         algorithm: of the device, with the model's layout.
         out_edges: to whom it sends in each round.
         in_weights: weight of each in-edge, by sender.
+        met_before: other peers, each of which exchanged a message in a round of its own.
     """
     device = _Device(model, batch, optimizer, algorithm, in_weights)
+    for peer in met_before:
+        device.send([OutEdge(peer, 0.5)], StorageLedger())
+        device.absorb(device.messages_to_itself({peer: 0.5}))
     device.send(out_edges, StorageLedger())
     device.absorb(device.messages_to_itself())
     device.unbalance()
@@ -162,14 +167,14 @@ class _Device:
         if not isinstance(self._algorithm, Dcd):
             self._gossip.u *= 1.5
 
-    def messages_to_itself(self) -> list[Message]:
+    def messages_to_itself(self, weights: Mapping[int, float] | None = None) -> list[Message]:
         """One for each in-edge, decoded, of the size of those that it sends."""
         layout = message_layouts(self._algorithm)[0]
         rng = np.random.default_rng(_SEED)
         payload = self._algorithm.compressor.compress(self._gossip.x, layout, rng)
         return [
             decode(encode(self._message(Share(_SELF, weight, 1.0, payload), sender, _SELF)), layout)
-            for sender, weight in self._in_weights.items()
+            for sender, weight in (weights or self._in_weights).items()
         ]
 
     def absorb(self, messages: Sequence[Message]) -> None:

@@ -84,6 +84,7 @@ def both(
     compressor=TOP_1_PERCENT,
     degrees=(2, 2),
     optimizer=SGD,
+    num_met_before=0,
 ):
     """Memory of one device, predicted and measured."""
     model = flat_model(name, (3, side, side), make_layers(arithmetic, settings, norm))
@@ -95,6 +96,7 @@ def both(
         algorithm=make_algorithm(kind, compressor, model.layout),
         out_edges=[OutEdge(peer, 1 / (out_degree + 1)) for peer in range(out_degree)],
         in_weights=dict.fromkeys(range(in_degree), 1 / (out_degree + 1)),
+        met_before=range(100, 100 + num_met_before),
     )
     by_formula = formulas(name, side, batch_size, arithmetic, settings, norm)
     predicted = MemoryModel(
@@ -107,6 +109,7 @@ def both(
         out_degree=out_degree,
         in_degree=in_degree,
         message_bytes=measured.message_bytes,
+        kept_edges=(out_degree + num_met_before, in_degree + num_met_before),
     ).faithful()
     return predicted, measured.at_peak
 
@@ -135,6 +138,16 @@ def test_predicted_memory_is_measured_for_the_papers_batch(arithmetic):
 @pytest.mark.parametrize("norm", ["batch", "group", "evonorm_s0", "range_evonorm", "range_batch"])
 def test_predicted_memory_is_measured_with_every_norm(norm, arithmetic):
     assert_equal(*both("small_cnn", 16, 6, arithmetic, norm=norm))
+
+
+@pytest.mark.parametrize("compressor", [Identity(values="fp32"), TOP_1_PERCENT], ids=["dense", "sparse"])
+def test_on_changing_graphs_copies_are_kept_of_all_peers_and_messages_made_for_one(compressor):
+    changing = both(
+        "small_cnn", 8, 1, "fp32", kind=Choco, compressor=compressor, degrees=(1, 1),
+        num_met_before=14,
+    )  # fmt: skip
+    assert_equal(*changing)
+    assert changing[0].gossip_state == 30 * changing[0].gradients
 
 
 def test_where_early_layers_are_large_8_bits_peak_at_their_gradients():

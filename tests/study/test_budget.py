@@ -105,3 +105,32 @@ def test_devices_of_a_graph_file_are_checked_and_named_by_their_own_numbers(tmp_
     assert check(star(tmp_path, 32, between), "star", reads_images=False)
     with pytest.raises(ScenarioError, match=r"fleet: device 5 \(hub\), gap9, has .*\)\n"):
         check(star(tmp_path, between, 32), "star", reads_images=False)
+
+
+CHOCO, DEEPSQUEEZE = (
+    f"gossip={{algorithm: {name}, averaging_rate: 0.5}}" for name in ("choco", "deepsqueeze")
+)
+
+
+def table_of(*overrides: str):
+    return memory_of_devices(load_scenario(ROOT / "scenarios" / "quickstart.yaml", overrides))[0]
+
+
+def test_on_changing_graphs_copies_are_of_the_run_and_messages_of_a_round():
+    """In a matching a device meets one peer a round, and all of the seven others in the run."""
+    alone = table_of("topology={kind: random_matching}", DEEPSQUEEZE)
+    copies = table_of("topology={kind: random_matching}", CHOCO)
+    vector = copies.weights
+    assert copies.gossip_state == 14 * vector
+    assert copies.mailbox == alone.mailbox
+    complete = table_of("topology={kind: complete}", DEEPSQUEEZE)
+    assert complete.mailbox == 7 * alone.mailbox
+
+
+@pytest.mark.parametrize("gossip", [CHOCO, DEEPSQUEEZE])
+def test_messages_of_devices_that_join_late_have_room(gossip):
+    """Later than the rounds of a changing graph that are looked at."""
+    joins = "fleet.churn={joins: [{device: 1, round: 300}, {device: 7, round: 300}]}"
+    at_once, late = (table_of("topology.kind=complete", gossip, *more) for more in ([], [joins]))
+    assert late.mailbox == at_once.mailbox
+    assert late.gossip_state >= at_once.gossip_state
