@@ -11,7 +11,9 @@ import linecache
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
+from importlib.machinery import ModuleSpec
 from inspect import signature
+from pathlib import Path
 from threading import RLock
 from types import ModuleType
 from typing import Any
@@ -25,6 +27,8 @@ from edgesim.scenario.section import ContradictionError, Section
 
 _GUIDE = "docs/own-parts.md"
 _LOCK = RLock()  # threads of a host build devices at the same time
+# By module of a package: the digest of its files when it was first used, and its specification.
+_IMPORTED: dict[str, tuple[str, ModuleSpec | None]] = {}
 
 
 def load_part(part: OwnPart, key: str) -> Any:  # noqa: ANN401 (whatever the name stands for)
@@ -154,9 +158,30 @@ def _imported(part: OwnPart, key: str) -> ModuleType:
             "prepared with; install the same on every machine"
         )
     try:
-        return import_module(part.place)
+        module = import_module(part.place)
     except Exception as error:
         raise _refusal(f"{key}: importing {part.place}", error) from error
+    if not part.shipped_as:
+        _check_is_as_imported(module, part, key)
+    return module
+
+
+def _check_is_as_imported(module: ModuleType, part: OwnPart, key: str) -> None:
+    """Refuse a module whose package has changed on disk since it was first used here.
+
+    The scenario has the digest of the files as they are; the module is what they were. A module
+    that was reloaded has another specification.
+    """
+    with _LOCK:
+        digest, spec = _IMPORTED.setdefault(part.place, (part.digest, module.__spec__))
+        if spec is not module.__spec__:
+            digest, _ = _IMPORTED[part.place] = part.digest, module.__spec__
+    if digest != part.digest:
+        file = Path(module.__file__ or part.place).name
+        raise ScenarioError(
+            f"{key}: files of {part.place} have changed since this process imported them; start a "
+            f"new process or kernel, or name the file, which is read anew: ./{file}:{part.name}"
+        )
 
 
 def _made(part: OwnPart, source: str, key: str) -> ModuleType:

@@ -1,5 +1,6 @@
 """References become objects; what can't is refused with key and reason."""
 
+import importlib
 import pickle
 import sys
 import traceback
@@ -150,3 +151,26 @@ def test_another_version_of_a_package_is_refused():
     assert load_part(OwnPart("json.decoder", "JSONDecoder", None, digest), "key")
     with pytest.raises(ScenarioError, match=r"key: the package of json.decoder differs here"):
         load_part(OwnPart("json.decoder", "JSONDecoder", None, "other"), "key")
+
+
+def test_a_package_that_was_edited_after_its_import_is_refused_until_it_is_reloaded(
+    tmp_path, monkeypatch
+):
+    """Otherwise the old code would train under the digest of the new one."""
+
+    def load():
+        return load_part(OwnPart("edited", "size", None, package_digest("edited")), "model.name")
+
+    file = tmp_path / "edited.py"
+    file.write_text("size = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert load() == load() == 1
+    file.write_text("size = 22\n")  # of another length: what is compiled is not taken for new
+    with pytest.raises(ScenarioError, match=r"model.name: files of edited have .*edited.py:si"):
+        load()
+    importlib.reload(sys.modules["edited"])
+    assert load() == 22
+    file.write_text("size = 1\n")
+    with pytest.raises(ScenarioError, match="have changed since this process imported them"):
+        load()
+    monkeypatch.delitem(sys.modules, "edited")
