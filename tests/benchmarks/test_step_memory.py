@@ -1,11 +1,15 @@
 """What a step holds, against counts by hand."""
 
+from pathlib import Path
+
 import torch
+from memory import SETTINGS, step_memory
 from step_memory import measure_step_memory
 from torch import nn
 
 from edgesim.learning.flat_model import FlatModel
 from edgesim.models import EightBit, build_model, full_precision
+from edgesim.quant.backends import make_backend
 from edgesim.quant.reference import Reference
 from edgesim.quant.settings import QuantizationSettings
 from edgesim.scenario.model import QuantizationSection
@@ -86,3 +90,16 @@ def test_eight_bits_hold_a_byte_for_each_input_of_a_product_or_norm():
     floats = held.activations[torch.float32]
     assert floats == 4 * (3 * batch * 8 * 2 + 4 + 2 * (16 + 32 + 64) + batch * 10 + 1)
     assert held.faithful - held.paper == held.parameters * 3 // 4 + products
+
+
+def test_the_page_has_what_is_counted():
+    """Its columns: fp32 with EvoNorm-S0 and with Range EvoNorm; 8 bits by two accountings."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "results" / "speed.md").read_text()
+    row = next(line for line in page.splitlines() if line.startswith("| ResNet-20 | 78,"))
+    integers = EightBit(
+        "range_evonorm", make_backend("int8_cpu", SETTINGS), SETTINGS, conv_bias=True
+    )
+    layers = full_precision("evonorm_s0"), full_precision("range_evonorm"), integers
+    fp32, with_range, int8 = (step_memory("resnet20", kind, 32, 32) for kind in layers)
+    counted = fp32.paper, with_range.paper, int8.paper, int8.faithful
+    assert [cell.strip() for cell in row.split("|")[2:6]] == [f"{held:,}" for held in counted]
