@@ -19,6 +19,7 @@ from edgesim.quant.kernels.errors import KernelError
 from edgesim.quant.kernels.geometry import ConvolutionShape
 from edgesim.quant.kernels.products import amx
 from edgesim.quant.kernels.weight_gradient.amx_weight_gradient import AmxWeightGradient
+from edgesim.quant.kernels.weight_gradient.tiled_weight_gradient import TiledWeightGradient
 from edgesim.quant.kernels.weight_gradient.weight_gradient import (
     WeightGradient,
     has_fused_multiply_add,
@@ -60,7 +61,7 @@ def instructions(request, monkeypatch):
     if request.param == "matrix tiles" and not amx.is_native():
         pytest.skip("needs Intel's AMX")
     monkeypatch.setattr(amx, "is_native", lambda: request.param == "matrix tiles")
-    monkeypatch.setattr(AmxWeightGradient, "has_few_zeros", True)
+    monkeypatch.setattr(AmxWeightGradient, "is_fast", True)
     return request.param
 
 
@@ -220,6 +221,17 @@ def test_only_what_gains_is_chosen():
     for loses in ("stem of seven taps", "tiles of few channels", "fully connected"):
         assert not WeightGradient.suits(LAYERS[loses])
     assert not WeightGradient.suits(shape_of(32, 32, 7, 6, 3, 1, 1, groups=4))
+
+
+def test_matrix_tiles_are_used_where_products_take_longest(monkeypatch):
+    monkeypatch.undo()
+    if not amx.is_native():
+        pytest.skip("needs Intel's AMX")
+    for gains in (shape_of(64, 64, 8, 8, 3, 1, 1), shape_of(128, 128, 8, 8, 1, 1, 0)):
+        assert type(WeightGradient(gains)._method) is AmxWeightGradient
+    small, point = shape_of(512, 512, 1, 1, 3, 1, 1), shape_of(32, 64, 16, 16, 1, 1, 0)
+    for loses in (shape_of(32, 32, 8, 8, 3, 1, 1), small, point):
+        assert type(WeightGradient(loses)._method) is TiledWeightGradient
 
 
 def test_processors_without_fused_multiply_add_leave_it_to_torch_and_are_right():

@@ -67,6 +67,7 @@ _IMAGES, _GRADIENTS = (3, 4, 5), (6, 7)  # tiles of factors; those of sums come 
 _CHUNK_BYTES = 1024 * 1024  # in the second-level cache
 _RUN = 8  # pieces, whose parts stay in the first-level cache for all taps and channels
 _MOST_ZEROS = 3  # times as many terms as outputs, at most
+_LEAST_PRODUCTS = 40  # of other ways, for each number of image and gradient
 _SIZES = tile_sizes(MOST_GROUPS)
 
 _BYTES16 = ir.VectorType(ir.IntType(8), 16)
@@ -78,6 +79,7 @@ class _Plan(NamedTuple):
 
     Attributes:
         stride: s.
+        met: phases along an axis that taps meet; a kernel smaller than the stride leaves some out.
         padded: padding above and to the left, height and width of the image with its padding.
         frame: height and width of a frame.
         channels: input channels in whole tiles.
@@ -89,6 +91,7 @@ class _Plan(NamedTuple):
     """
 
     stride: int
+    met: int
     padded: tuple[int, int, int, int]
     frame: tuple[int, int]
     channels: int
@@ -121,10 +124,15 @@ class AmxWeightGradient:
         )
 
     @property
-    def has_few_zeros(self) -> bool:
-        """Whether most terms belong to outputs; with many others, other ways are faster."""
-        outputs = self._shape.out_height * self._shape.out_width
-        return self._frame[0] * self._frame[1] <= _MOST_ZEROS * outputs
+    def is_fast(self) -> bool:
+        """Whether other ways are slower: products take longer than bringing factors into tiles."""
+        shape, (height, width) = self._shape, self._frame
+        if height * width > _MOST_ZEROS * shape.out_height * shape.out_width:
+            return False
+        transforms = shape.kernel == 3 and shape.stride == 1  # of `tiled_weight_gradient.py`
+        products = 36 / 16 if transforms else shape.kernel**2  # for a pixel and pair of channels
+        C, O = shape.channels, shape.out_channels  # noqa: E741
+        return products * C * O >= _LEAST_PRODUCTS * (C + O)
 
     def run(
         self,
@@ -142,16 +150,17 @@ class AmxWeightGradient:
 
     def _plan(self, samples: int) -> _Plan:
         shape, (height, width), k = self._shape, self._frame, self._shape.kernel
-        s, frame = shape.stride, height * width
+        s, frame, met = shape.stride, height * width, min(shape.stride, k)
         C = -(-shape.channels // LANES) * LANES
-        sample_bytes = frame * (2 * s * s * C + (2 * PARTS + 4) * LANES)
+        sample_bytes = frame * (2 * met * met * C + (2 * PARTS + 4) * LANES)
         chunk = min(samples, max(1, _CHUNK_BYTES // sample_bytes))
         spare = (k - 1) // s * (width + 1) + _TERMS
         line = chunk * frame + spare
         taps = [(tap // k, tap % k) for tap in range(k * k)]
-        shifts = [(r % s * s + c % s) * line + r // s * width + c // s for r, c in taps]
+        shifts = [(r % s * met + c % s) * line + r // s * width + c // s for r, c in taps]
         return _Plan(
             stride=s,
+            met=met,
             padded=(shape.padding, shape.padding, s * height, s * width),
             frame=self._frame,
             channels=C,
@@ -159,7 +168,7 @@ class AmxWeightGradient:
             spare=spare,
             line=line,
             # An odd number of cache lines: at steps of whole pages, rows would share them.
-            row=(s * s * line // (2 * _TERMS) + 1) * 2 * _TERMS + _TERMS,
+            row=(met * met * line // (2 * _TERMS) + 1) * 2 * _TERMS + _TERMS,
             shifts=np.array(shifts, np.int64),
         )
 
@@ -236,8 +245,8 @@ def _turn_image(image: UInt8, zero_point: int, plan: _Plan, n: int, images: Int1
     # With stride 1 all rows are one.
     rows, columns = (1, height * width) if s == 1 else (height, width)
     for channel in range(0, C, LANES):
-        for phase in range(s * s):
-            start = phase // s * row_step + phase % s * C + channel
+        for phase in range(plan.met * plan.met):
+            start = phase // plan.met * row_step + phase % plan.met * C + channel
             to = channel * plan.row + phase * plan.line + n * height * width
             for y in range(rows):
                 read = start + y * s * row_step
@@ -251,7 +260,7 @@ def _clear_spare(plan: _Plan, samples: int, images: Int16) -> None:
     """Padding behind the last frame of each line."""
     end = samples * plan.frame[0] * plan.frame[1]
     for channel in range(plan.channels):
-        for phase in range(plan.stride * plan.stride):
+        for phase in range(plan.met * plan.met):
             start = channel * plan.row + phase * plan.line + end
             images[start : start + plan.spare] = 0
 

@@ -101,7 +101,7 @@ def _choose(shape: ConvolutionShape) -> _Way:
         return DepthwiseWeightGradient(shape)
     if shape.groups == 1 and amx.is_native():
         by_tiles = AmxWeightGradient(shape)
-        if by_tiles.has_few_zeros:
+        if by_tiles.is_fast:
             return by_tiles
     return TiledWeightGradient(shape)
 
