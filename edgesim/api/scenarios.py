@@ -59,7 +59,9 @@ def written_overrides(
     Raises:
         ScenarioError: the first part is no key of a scenario, or a value can't stand in a scenario.
     """
-    return [f"{key}={in_yaml(plain_value(value))}" for key, value in _keyed(overrides, options)]
+    return [
+        f"{key}={in_yaml(plain_value(value, key))}" for key, value in _keyed(overrides, options)
+    ]
 
 
 def _keyed(

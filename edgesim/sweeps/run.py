@@ -112,12 +112,12 @@ def read_sweep(
     if isinstance(given, Scenario | Mapping):
         content = plain_value(given)
         assert isinstance(content, dict), "of a mapping or a section"
-        added = {} if block is None else {KEY: plain_value(block)}
+        added = {} if block is None else {KEY: plain_value(block, KEY)}
         return parse_sweep(in_yaml(content | added), GIVEN, Path.cwd(), overrides, origin=origin)
     path = scenario_file(fspath(given))
     text = read_scenario_text(path)
     if block is not None:
-        text = f"{text.rstrip()}\n{KEY}: {in_yaml(plain_value(block))}\n"
+        text = f"{text.rstrip()}\n{KEY}: {in_yaml(plain_value(block, KEY))}\n"
     return parse_sweep(text, str(path), path.parent, overrides, origin=origin)
 
 
