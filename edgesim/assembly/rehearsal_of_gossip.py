@@ -15,6 +15,7 @@ from torch import Tensor
 
 from edgesim.assembly.own_calls import (
     called,
+    check_finite,
     check_hash,
     check_kept,
     expect,
@@ -332,9 +333,10 @@ def _check_state(key: str, after: str, state: object, x: Tensor) -> None:
         raise ScenarioError(
             f"{key}: after {after} x is {shown(found)}; must stay float32 of shape {(len(x),)}"
         )
-    if not torch.isfinite(found).all() or not isinstance(u, float) or not (isfinite(u) and u >= 0):
+    check_finite(key, f"after {after}", found)
+    if not isinstance(u, float) or not (isfinite(u) and u >= 0):
         raise ScenarioError(
-            f"{key}: after {after} x or u is not finite, or u is {u!r}; u is a float, at least 0"
+            f"{key}: after {after} u is {shown(u)}; must be a finite float of Python, at least 0"
         )
     check_kept(key, state)
 
