@@ -291,6 +291,16 @@ def stop(*_, **__):
     raise KeyboardInterrupt
 
 
+def test_a_folder_with_a_run_is_refused_in_words_of_python(trained):
+    place = trained[0].place
+    with pytest.raises(edgesim.EdgesimError) as refused:
+        edgesim.run("quickstart", out=place, inline=True, **SMALL)
+    assert str(refused.value) == (
+        f"{place}: holds a run already; edgesim.resume({place!r}) goes on with it, and another out "
+        "begins a new one"
+    )
+
+
 def test_a_run_is_quiet_and_leaves_the_process_as_it_was(trained, tmp_path, capfd, caplog):
     """As in a notebook: within a running event loop, with threads for torch."""
     handler, threads = signal.getsignal(signal.SIGTERM), torch.get_num_threads()
