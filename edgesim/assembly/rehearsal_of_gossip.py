@@ -134,7 +134,7 @@ def _check_form(form: MessageForm, payload: Payload, *, exactly: bool) -> None:
     Args:
         form: that the compressor says.
         payload: that it made.
-        exactly: whether all payloads have as many values; a form of others can say a mean alone.
+        exactly: whether all payloads have as many values; a form of others can say the most alone.
     """
     is_sparse = payload.indices is not None
     said, made = (
