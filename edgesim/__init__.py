@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from edgesim.api.checks import Checked, validate
     from edgesim.api.costs import Costs, cost
     from edgesim.api.runs import resume, run
+    from edgesim.device.trainer import DivergedError
     from edgesim.distributed.around import gossip_around
     from edgesim.distributed.errors import GossipError
     from edgesim.distributed.gossip import Gossip
-    from edgesim.errors import EdgesimError, ScenarioError, ScenarioWarning
+    from edgesim.errors import EdgesimError, OwnCodeError, ScenarioError, ScenarioWarning
     from edgesim.fleet.recording.fleet_state import Sink
     from edgesim.results.differences import Comparison, compare_runs
     from edgesim.results.evaluation import Evaluation
@@ -40,10 +41,11 @@ _HOMES = {
     "edgesim.api.checks": ("Checked", "validate"),
     "edgesim.api.costs": ("Costs", "cost"),
     "edgesim.api.runs": ("resume", "run"),
+    "edgesim.device.trainer": ("DivergedError",),
     "edgesim.distributed.around": ("gossip_around",),
     "edgesim.distributed.errors": ("GossipError",),
     "edgesim.distributed.gossip": ("Gossip",),
-    "edgesim.errors": ("EdgesimError", "ScenarioError", "ScenarioWarning"),
+    "edgesim.errors": ("EdgesimError", "OwnCodeError", "ScenarioError", "ScenarioWarning"),
     "edgesim.fleet.recording.fleet_state": ("Sink",),
     "edgesim.results.differences": ("Comparison", "compare_runs"),
     "edgesim.results.evaluation": ("Evaluation",),
@@ -62,11 +64,13 @@ __all__ = [
     "Checked",
     "Comparison",
     "Costs",
+    "DivergedError",
     "EdgesimError",
     "Evaluation",
     "Gossip",
     "GossipError",
     "MLflow",
+    "OwnCodeError",
     "Run",
     "Scenario",
     "ScenarioError",

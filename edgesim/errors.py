@@ -8,7 +8,7 @@ others end with status 1.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 
 MOST_GUESSES = 3
 MEND_OWN_CODE = (
@@ -44,12 +44,19 @@ def with_notes(error: EdgesimError, other: BaseException) -> EdgesimError:
 
 
 def did_you_mean(name: str, names: Iterable[str], otherwise: str) -> str:
-    """`did you mean a or b?`, or other words where no name is similar."""
+    """`did you mean a or b?`, the best first; or other words where no name is similar."""
     names = list(names)
+    if same := [known for known in names if known.lower() == name.lower()]:
+        return f"did you mean {' or '.join(same[:MOST_GUESSES])}?"
     guesses = [known for known in names if name in known or known in name]
     guesses += get_close_matches(name, names, n=MOST_GUESSES, cutoff=0.6)
-    guesses = list(dict.fromkeys(guesses))[:MOST_GUESSES]
+    guesses = sorted(set(guesses), key=lambda known: (-_likeness(name, known), known))
+    guesses = guesses[:MOST_GUESSES]
     return f"did you mean {' or '.join(guesses)}?" if guesses else otherwise
+
+
+def _likeness(name: str, other: str) -> float:
+    return SequenceMatcher(None, name.lower(), other.lower()).ratio()
 
 
 def device_label(device: int, names: Sequence[str]) -> str:

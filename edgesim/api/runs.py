@@ -14,7 +14,7 @@ from rich.console import Console
 
 from edgesim.api.callbacks import CallbackError, Callbacks
 from edgesim.api.checks import Checked, check
-from edgesim.api.scenarios import ScenarioLike, name_of, read_scenario
+from edgesim.api.scenarios import ScenarioLike, errors_of_python, name_of, read_scenario
 from edgesim.errors import ScenarioWarning
 from edgesim.fleet.on_ray.workers import Workers
 from edgesim.fleet.recording.fleet_state import Sink
@@ -77,14 +77,14 @@ def run(
     for notice in checked.notices:
         warnings.warn(f"{name}: {notice}", ScenarioWarning, stacklevel=2)
     place = str(out or default_place(checked.scenario.name))
-    with _resumable(place):
+    with errors_of_python(), _resumable(place):
         result = train(
             checked,
             place,
             inline=inline,
             address=address,
             dashboard=dashboard,
-            console=_console(progress=progress),
+            console=progress_console(progress=progress),
             sinks=[Callbacks(_as_tuple(on_evaluation), place), *sinks],
         )
     return load_run(result.place)
@@ -116,13 +116,13 @@ def resume(
         LeaseError: another process works on the run.
         EdgesimError: the run failed.
     """
-    with _resumable(str(place)):
+    with errors_of_python(), _resumable(str(place)):
         result = resume_run(
             place,
             inline=inline,
             address=address,
             dashboard=dashboard,
-            console=_console(progress=progress),
+            console=progress_console(progress=progress),
             sinks=[Callbacks(_as_tuple(on_evaluation), str(place)), *sinks],
         )
     return load_run(result.place)
@@ -183,8 +183,8 @@ def _resumable(place: str) -> Iterator[None]:
         raise
 
 
-def _console(*, progress: bool) -> Console:
-    """Where a run shows its progress."""
+def progress_console(*, progress: bool) -> Console:
+    """Where a run or a sweep shows its progress."""
     if progress:
         return Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
     return Console(file=StringIO(), quiet=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike, fspath
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from edgesim.errors import EdgesimError, ScenarioError, did_you_mean, with_notes
+from edgesim.program import program
 from edgesim.scenario.files import load_scenario, scenario_of
 from edgesim.scenario.plain import in_yaml, plain_value
 from edgesim.scenario.schema import Scenario
@@ -59,7 +61,9 @@ def written_overrides(
     Raises:
         ScenarioError: the first part is no key of a scenario, or a value can't stand in a scenario.
     """
-    return [f"{key}={in_yaml(plain_value(value))}" for key, value in _keyed(overrides, options)]
+    return [
+        f"{key}={in_yaml(plain_value(value, key))}" for key, value in _keyed(overrides, options)
+    ]
 
 
 def _keyed(
@@ -83,3 +87,19 @@ def errors_named(name: str) -> Iterator[None]:
         if not isinstance(error, ValueError):
             raise
         raise with_notes(ScenarioError(f"{name}: {error}"), error) from error
+
+
+@contextmanager
+def errors_of_python() -> Iterator[None]:
+    """Let errors name calls and arguments of Python, where they name those of the command line."""
+    try:
+        yield
+    except EdgesimError as error:
+        if error.args and isinstance(error.args[0], str):
+            text = re.sub(rf"{re.escape(program())} resume (\S+)", _resume_in_python, error.args[0])
+            error.args = (text.replace("another --out", "another out"), *error.args[1:])
+        raise
+
+
+def _resume_in_python(command: re.Match[str]) -> str:
+    return f"edgesim.resume({command[1]!r})"

@@ -8,6 +8,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from edgesim.assembly.own_errors import failure, with_frames
@@ -64,6 +65,17 @@ def shown(value: object) -> str:
     if value is None or isinstance(value, bool | int | float | str):
         return repr(value)
     return f"an object of type {type(value).__name__}"
+
+
+def check_finite(key: str, when: str, x: Tensor) -> None:
+    """Refuse parameters with entries that are not finite; says how many and where."""
+    wrong = (~torch.isfinite(x)).nonzero()
+    if len(wrong):
+        first = int(wrong[0])
+        raise ScenarioError(
+            f"{key}: {when} {len(wrong):,} of {len(x):,} entries of x are not finite, first entry "
+            f"{first}, which is {float(x[first])}"
+        )
 
 
 def flat_vectors(state: object, numel: int) -> float:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from inspect import getattr_static
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from edgesim.assembly.own_parts import load_part, make_part
 from edgesim.data.arrays import ArrayDataset, Transform, dataset_of
 from edgesim.data.images import Dataset
@@ -26,6 +29,31 @@ def open_own_dataset(section: DataSection) -> Dataset | ArrayDataset:
     given: dict[str, Any] = {} if section.path is None else {"path": section.path}
     made = make_part(part, _KEY, section.options or {}, ("train", "test"), **given)
     return dataset_of(f"{_KEY}: {part}", made)
+
+
+def as_classes(labels: NDArray[Any]) -> str:
+    """How to write targets `y` as classes; empty if they can't be meant as such."""
+    column = labels.ndim == 2 and labels.shape[1] == 1
+    if labels.ndim == 2 and not column:
+        is_one_hot = ((labels == 0) | (labels == 1)).all() and (labels.sum(1) == 1).all()
+        return "y.argmax(1)" if is_one_hot else ""
+    if not (column or labels.ndim == 1) or (labels != np.floor(labels)).any():
+        return ""
+    whole = "" if labels.dtype == np.int64 else '.astype("int64")'
+    return f"y{'.ravel()' if column else ''}{whole}"
+
+
+def notices_of_classes(dataset: Dataset | ArrayDataset) -> tuple[str, ...]:
+    """A notice that the classes of a dataset do not begin at 0."""
+    least = min(split.labels.min() for split in (dataset.train, dataset.test))
+    if not least:
+        return ()
+    said = (
+        f"{_KEY}: no sample has class 0: targets begin at {least}, and the model has "
+        f"{dataset.num_classes} outputs; subtract {least} from all targets if classes are counted "
+        f"from {least}"
+    )
+    return (said,)
 
 
 def batch_transform(section: DataSection) -> Transform | None:

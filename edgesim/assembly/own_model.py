@@ -112,7 +112,7 @@ def check_own_model(
         others = {key: b for key, b in model.named_buffers() if not b.is_floating_point()}
         before = {key: b.clone() for key, b in others.items()}
         places = {key: b.data_ptr() for key, b in model.named_buffers()}
-        _check_outputs(name, flat, inputs, num_classes)
+        made = tuple(_checked_outputs(name, flat, inputs, num_classes).shape)
         flat.load_(parameters, buffers)
         first = _step(metered, inputs, targets)
         _check_buffers(name, model, places, before)
@@ -126,9 +126,11 @@ def check_own_model(
     except Exception as error:
         step = f"inputs of shape {tuple(inputs.shape)} and targets of shape {tuple(targets.shape)}"
         if (key := key_of(error)) is None:  # the task of the catalog refuses what the model gives
+            due = (len(inputs), num_classes)
+            needed = f"; must be {due}: a row for each sample" if num_classes else ""
             said = (
-                f"{_KEY}: {name} gives outputs that training.task can't take, for {step}: "
-                f"{type(error).__name__}: {error}"
+                f"{_KEY}: {name} gives outputs of shape {made} that training.task can't take, for "
+                f"{step}{needed}: {type(error).__name__}: {error}"
             )
         else:
             said = f"{key}: a training step on {step} {failure(error)}"
@@ -147,8 +149,8 @@ def check_own_model(
     flat.load_(parameters, buffers)
 
 
-def _check_outputs(name: str, flat: FlatModel, inputs: Tensor, num_classes: int | None) -> None:
-    """Refuse more or fewer outputs than classes, and outputs that are not finite.
+def _checked_outputs(name: str, flat: FlatModel, inputs: Tensor, num_classes: int | None) -> Tensor:
+    """Outputs of a batch; refuse such as are not finite, and more or fewer than classes.
 
     Raises:
         ModelError: they are such.
@@ -156,7 +158,7 @@ def _check_outputs(name: str, flat: FlatModel, inputs: Tensor, num_classes: int 
     seed_dropout_(flat.leaf_modules, 0)
     seed_rounding_(flat.leaf_modules, 0)
     with torch.no_grad(), flat.around_step():
-        outputs = flat.model.train()(inputs)
+        outputs: Tensor = flat.model.train()(inputs)
     is_table = outputs.dim() == 2 and len(outputs) == len(inputs)  # other shapes fail in the task
     if num_classes is not None and is_table and outputs.shape[1] != num_classes:
         raise ModelError(
@@ -173,6 +175,7 @@ def _check_outputs(name: str, flat: FlatModel, inputs: Tensor, num_classes: int 
             "look in its forward for a division by 0, and for a log or a root of what is not "
             "above 0"
         )
+    return outputs
 
 
 def _step(model: MeteredModel, inputs: Tensor, targets: Tensor) -> tuple[float, bytes, bytes]:

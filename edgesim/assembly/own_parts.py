@@ -25,7 +25,15 @@ from edgesim.scenario.catalog import Catalog
 from edgesim.scenario.own_parts import OwnPart, package_digest, shipped_part
 from edgesim.scenario.section import ContradictionError, Section
 
-_GUIDE = "docs/own-parts.md"
+_PAGES = {
+    "gossip": "own-algorithm",
+    "training.task": "own-task",
+    "training": "own-optimizer",
+    "model": "own-model",
+    "data": "own-dataset",
+    "topology": "own-topology",
+}
+"""Pages of docs/ that say what a part needs, by the beginning of its key."""
 _LOCK = RLock()  # threads of a host build devices at the same time
 # By module of a package: the digest of its files when it was first used, and its specification.
 _IMPORTED: dict[str, tuple[str, ModuleSpec | None]] = {}
@@ -103,7 +111,10 @@ def make_part(
     except Exception as error:  # of a property
         raise _refusal(f"{key}: {part}", error) from error
     if missing:
-        raise ScenarioError(f"{key}: {part} has no {', '.join(missing)}; {_GUIDE} says what for")
+        page = next((_PAGES[start] for start in _PAGES if key.startswith(start)), "own-parts")
+        raise ScenarioError(
+            f"{key}: {part} has no {', '.join(missing)}; docs/{page}.md says what for"
+        )
     return made
 
 
@@ -127,7 +138,8 @@ def call(make: Callable[..., Any], said: str, arguments: Mapping[str, Any]) -> A
         signature(make).bind(**arguments)
     except TypeError as error:
         known = ", ".join(arguments) or "nothing"
-        raise ScenarioError(f"{said} can't be called with {known}: {error}") from error
+        remedy = _remedy_of_call(make, arguments)
+        raise ScenarioError(f"{said} can't be called with {known}: {error}{remedy}") from error
     except ValueError:  # some classes in C have no signature
         pass
     try:
@@ -136,6 +148,18 @@ def call(make: Callable[..., Any], said: str, arguments: Mapping[str, Any]) -> A
         raise with_frames(ScenarioError(f"{said}: {error}"), error) from error
     except Exception as error:
         raise _refusal(said, error) from error
+
+
+def _remedy_of_call(make: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
+    """What to do about arguments that a class or function does not take."""
+    taken = signature(make).parameters
+    lacking = [name for name in arguments if name not in taken]
+    if not lacking:
+        return ""
+    remedy = (
+        f"; let {'its __init__' if isinstance(make, type) else 'it'} take {' and '.join(lacking)}"
+    )
+    return f"{remedy}, or remove data.path" if lacking == ["path"] else remedy
 
 
 def _refusal(said: str, error: Exception) -> EdgesimError:

@@ -19,6 +19,7 @@ from edgesim.assembly.build import (
 from edgesim.assembly.equipment import check_hardware
 from edgesim.assembly.gossip import cycle_of, rounds_of_epoch
 from edgesim.assembly.known_data import open_data
+from edgesim.assembly.own_data import as_classes, notices_of_classes
 from edgesim.assembly.own_errors import own_code
 from edgesim.assembly.own_model import check_own_model, example_batch, files_digest_of
 from edgesim.assembly.partitions import deal
@@ -64,16 +65,18 @@ def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = T
     _check_rounds(scenario, scenario.training.rounds or scenario.training.epochs or 0)
     dataset = open_data(scenario.data)
     _check_sizes(scenario, dataset)
+    _check_targets(scenario, dataset)
     scenario, schedule = name_devices(scenario)
     indices, own_tests = deal(scenario, dataset)
     training = _plan_training(scenario, [len(i) for i in indices])
     _check_rounds(scenario, training.num_rounds)
     check_hardware(scenario, schedule)
-    _check_targets(scenario, dataset)
     _check_augmentation(scenario, dataset)
     model, batch = _check_model(scenario, dataset), example_batch(dataset)
     num_epochs = ceil(training.num_rounds / training.rounds_per_epoch)
     notices = rehearse(scenario, schedule, model, batch, num_epochs)
+    if isinstance(scenario.data.source, OwnPart) and _is_classification(scenario):
+        notices += notices_of_classes(dataset)
     check_length(scenario, schedule, training.num_rounds)
     if not goes_on:
         check_leaves(scenario.fleet, schedule, training.num_rounds)
@@ -103,11 +106,17 @@ def _check_targets(scenario: Scenario, dataset: Dataset | ArrayDataset) -> None:
     wanted: Targets | None = getattr(make_task(scenario), "targets", None)
     labels = dataset.train.labels
     if wanted and (labels.dtype != wanted.dtype or labels.ndim not in wanted.dimensions):
+        written = as_classes(labels) if wanted == Classification.targets else ""
+        remedy = f"give {written}, or choose another task" if written else "choose another task"
         raise ScenarioError(
             f"training.task is {scenario.training.task}: a target must be {wanted.description}; "
-            f"those of {dataset.name} are {labels.dtype} of shape {labels.shape[1:]}: choose "
-            "another task, or data.source"
+            f"those of {dataset.name} are {labels.dtype} of shape {labels.shape[1:]}: {remedy}, "
+            "or data.source"
         )
+
+
+def _is_classification(scenario: Scenario) -> bool:
+    return type(make_task(scenario)) is Classification
 
 
 def _check_augmentation(scenario: Scenario, dataset: Dataset | ArrayDataset) -> None:
@@ -141,7 +150,7 @@ def _check_model(scenario: Scenario, dataset: Dataset | ArrayDataset) -> FlatMod
         rehearse_task(task, model, *example_batch(dataset))
     if isinstance(section.name, OwnPart):
         # Other tasks have outputs of other shapes, which they check themselves.
-        num_classes = dataset.num_classes if type(task) is Classification else None
+        num_classes = dataset.num_classes if _is_classification(scenario) else None
         check_own_model(model, *example_batch(dataset), num_classes)
     return model
 

@@ -20,6 +20,7 @@ from edgesim.assembly.build import make_learning_rates, make_optimizer
 from edgesim.assembly.gossip import make_algorithm, with_some_rate
 from edgesim.assembly.own_calls import (
     called,
+    check_finite,
     check_kept,
     expect,
     flat_vectors,
@@ -181,8 +182,11 @@ def _steps(
             )
         called(key, "after_gossip_", optimizer.after_gossip_, state, moved, 1.0, lr)
         check_kept(key, state)
-        if moved.shape != x.shape or not torch.isfinite(moved).all():
-            raise ScenarioError(f"{key}: after step_ x has another shape, or is not finite")
+        if moved.shape != x.shape:
+            raise ScenarioError(
+                f"{key}: after step_ x has shape {tuple(moved.shape)}; must stay {tuple(x.shape)}"
+            )
+        check_finite(key, "after step_", moved)
         bits.append(_bits(moved))
         packed = Packed.of(state, "state")
         held = flat_vectors(state, len(x))

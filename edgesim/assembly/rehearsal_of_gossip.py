@@ -15,6 +15,7 @@ from torch import Tensor
 
 from edgesim.assembly.own_calls import (
     called,
+    check_finite,
     check_hash,
     check_kept,
     expect,
@@ -55,6 +56,7 @@ MASS_ERROR = 1e-4  # relative; sums of float32 change by some 1e-7
 ROUNDS = 3  # that are tried: some algorithms mix what they received in the next round only
 LEARNING_RATE = 0.1  # of the steps between them
 VECTOR_ERROR = 0.5  # of a flat vector
+SCALE = 1e4  # of the cubes of a small change, which makes them as large as that
 
 _CHOICES = {"needs_exchanges": get_args(NeededExchanges), "disagrees": get_args(Disagreement)}
 """Values of optional members of the class, the default first."""
@@ -120,6 +122,32 @@ def rehearse_compressor(compressor: Compressor, layout: ParameterLayout, x: Tens
         raise ScenarioError(
             f"{key}: two payloads of one vector and generator differ; draw from rng alone"
         )
+    unlike = SCALE * small_change(x, seed=1) ** 3
+    other = called(key, "compress", compressor.compress, unlike, layout, new_rng())
+    depends = len(other.codes) != payload.num_values
+    _check_form(called(key, "form", compressor.form, layout), payload, exactly=not depends)
+
+
+def _check_form(form: MessageForm, payload: Payload, *, exactly: bool) -> None:
+    """Refuse a form that is not that of a message: clocks and energy of a run go by it.
+
+    Args:
+        form: that the compressor says.
+        payload: that it made.
+        exactly: whether all payloads have as many values; a form of others can say the most alone.
+    """
+    is_sparse = payload.indices is not None
+    said, made = (
+        f"MessageForm.{'sparse' if has_indices else 'dense'} in {code.label}"
+        for has_indices, code in ((form.is_sparse, form.code), (is_sparse, payload.code))
+    )
+    if exactly and said == made:
+        said, made = f"{form.entries} values", f"{payload.num_values} values"
+    if said != made:
+        raise ScenarioError(
+            f"{COMPRESSOR}: form(layout) says {said}, but compress makes a payload of {made}; say "
+            "what is sent, since clocks and energy of a run go by it"
+        )
 
 
 def _as_bytes(
@@ -134,6 +162,7 @@ def _as_bytes(
         own_type = payload.code.unpack(np.empty(0, np.uint8), 0).dtype
         if payload.codes.dtype != own_type:
             wrong = f"its codes are {payload.codes.dtype}; {payload.code.label} takes {own_type}"
+        wrong = payload.wrong_positions() or wrong
         sent = payload.decode()
         data = encode(Message(name, 0, 1, 0, 0, 1.0, 1.0, payload))
         read = decode_one_of(data, {layout.digest: layout for layout in layouts}).payload
@@ -304,9 +333,10 @@ def _check_state(key: str, after: str, state: object, x: Tensor) -> None:
         raise ScenarioError(
             f"{key}: after {after} x is {shown(found)}; must stay float32 of shape {(len(x),)}"
         )
-    if not torch.isfinite(found).all() or not isinstance(u, float) or not (isfinite(u) and u >= 0):
+    check_finite(key, f"after {after}", found)
+    if not isinstance(u, float) or not (isfinite(u) and u >= 0):
         raise ScenarioError(
-            f"{key}: after {after} x or u is not finite, or u is {u!r}; u is a float, at least 0"
+            f"{key}: after {after} u is {shown(u)}; must be a finite float of Python, at least 0"
         )
     check_kept(key, state)
 

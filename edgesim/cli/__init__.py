@@ -25,6 +25,7 @@ from edgesim.errors import EdgesimError, did_you_mean
 __all__ = ["app", "main"]
 
 BAD_INPUT, INTERRUPTED = 2, 130
+_MOST_CHARACTERS = 500  # of an error that edgesim did not foresee
 _LEAST = 3  # letters of a mistyped name: fewer are in most names
 
 # Error of a command line that cannot be parsed; typer has no public name for the base class.
@@ -65,7 +66,7 @@ def main() -> None:
     except Exception as error:  # noqa: BLE001 (a defect, which is said to be one)
         if debug:
             traceback.print_exc()
-        _err.print(_in_lines(f"internal error: {type(error).__name__}: {error}", 1))
+        _err.print(f"internal error: {_defect(error)}")
         or_own = ", or a part of your own gives what it should not" if has_own_code() else ""
         _err.print(f"this is a defect of edgesim{or_own}; `edgesim --debug ...` shows where")
         sys.exit(FAILED)
@@ -79,6 +80,21 @@ def _worded(message: str) -> str:
         if len(found[1]) >= _LEAST and (remedy := did_you_mean(found[1], known, "")):
             return f"{message[: found.start(2)].removesuffix(' one of ')} known; {remedy}"
     return message
+
+
+def _defect(error: BaseException) -> str:
+    """An unforeseen error in a line.
+
+    Ray's errors hold the traceback of another process in their text; their cause is what counts.
+    """
+    while isinstance(cause := getattr(error, "cause", None), BaseException):
+        error = cause
+    text = str(error)
+    lines = [line for line in text.splitlines() if line.strip()]
+    if any("Traceback (most recent call last)" in line for line in lines):
+        text = lines[-1]
+    said = _in_lines(f"{type(error).__name__}: {text}", 1)
+    return said if len(said) <= _MOST_CHARACTERS else f"{said[:_MOST_CHARACTERS]}..."
 
 
 def _in_lines(text: str, most: int) -> str:

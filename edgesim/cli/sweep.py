@@ -11,10 +11,10 @@ from rich.console import Console
 
 from edgesim.cli.answers import number
 from edgesim.cli.garbage import uncollected
-from edgesim.cli.sweep_progress import shown_progress
 from edgesim.cli.tables import show
 from edgesim.scenario.sweep import chosen, scaled_sweep
 from edgesim.study.tables.table import Table
+from edgesim.sweeps.progress import shown_progress
 
 if TYPE_CHECKING:
     from edgesim.sweeps.load import SweepResults

@@ -43,8 +43,8 @@ class Payload:
     Attributes:
         layout: of the vector.
         code: meaning of the codes.
-        indices: shape (K,), positions in the vector, ascending; None for all of them.
-        counts: shape (T,), entries of each tensor.
+        indices: shape (K,), int64, positions in the vector, ascending; None for all of them.
+        counts: shape (T,), int64, entries of each tensor.
         codes: shape (K,), in the code's own type.
         scales: shape (T, scales per tensor), float32.
     """
@@ -69,7 +69,13 @@ class Payload:
 
     @cached_property
     def sections(self) -> Sections:
-        """The payload as bytes; encoded once, however many edges it is sent on."""
+        """The payload as bytes; encoded once, however many edges it is sent on.
+
+        Raises:
+            CompressionError: indices or counts are of another type, or do not ascend.
+        """
+        if problem := self.wrong_positions():
+            raise CompressionError(problem)
         scales = self.scales.astype("<f4", copy=False).reshape(-1).view(np.uint8)
         values = self.code.pack(self.codes)
         indices = np.empty(0, np.uint8)
@@ -79,6 +85,27 @@ class Payload:
         for section in (scales, indices, values):
             checksum = zlib.crc32(section.data, checksum)
         return Sections(scales, indices, values, checksum)
+
+    def wrong_positions(self) -> str:
+        """What is wrong with the type of indices or counts; empty if nothing is.
+
+        Numpy takes others too. The compiled code, which is used later, does not.
+        """
+        numbers: dict[str, object] = {"counts": self.counts}
+        if self.indices is not None:
+            numbers["indices"] = self.indices
+        for name, found in numbers.items():
+            if isinstance(found, np.ndarray):
+                if found.dtype != np.int64 or found.ndim != 1:
+                    shape = tuple(found.shape)
+                    return f"its {name} are {found.dtype} of shape {shape}; must be int64, one axis"
+            elif isinstance(found, Tensor):
+                return (
+                    f"its {name} are a tensor of torch; must be an array of numpy: {name}.numpy()"
+                )
+            else:
+                return f"its {name} are a {type(found).__name__}; must be an int64 array of numpy"
+        return ""
 
     def decode(self) -> Tensor:
         """The decompressed vector, shape (D,), in new memory; zero where no entry was kept."""

@@ -109,9 +109,12 @@ def dataset_of(name: str, made: object) -> Dataset | ArrayDataset:
     if not isinstance(num_classes, int | np.integer) or num_classes < 1:
         raise DataError(f"{name}: num_classes is {num_classes!r}; it must be a whole number from 1")
     if labels.dtype == np.int64 and not 0 <= labels.min() <= labels.max() < num_classes:
+        least, largest = labels.min(), labels.max()
+        fits = least > 0 and largest - least < num_classes
+        first = f"subtract {least} from all of them, or " if fits else ""
         raise DataError(
-            f"{name}: targets go from {labels.min()} to {labels.max()}; whole numbers are classes, "
-            f"here from 0 to {num_classes - 1}; give targets of a regression as floats"
+            f"{name}: targets go from {least} to {largest}; whole numbers are classes, here from 0 "
+            f"to {num_classes - 1}; {first}give targets of a regression as floats"
         )
     (inputs, _), (others, _) = splits["train"], splits["test"]
     if inputs.shape[1:] != others.shape[1:] or inputs.dtype != others.dtype:
@@ -155,7 +158,7 @@ def _pair(name: str, split: str, made: object) -> tuple[NDArray[Any], NDArray[An
         )
     if inputs.dtype == np.uint8 and inputs.ndim == 4 and labels.ndim == 1:
         if not np.issubdtype(labels.dtype, np.integer):
-            raise DataError(f"{where}: targets of images must be whole numbers: their classes")
+            raise DataError(f"{where}: targets of images must be whole numbers: y.astype('int64')")
         return np.ascontiguousarray(inputs), labels.astype(np.int64)
     return _numbers(f"{where}, inputs", inputs), _numbers(f"{where}, targets", labels)
 

@@ -8,7 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 from torch import Tensor
 
-from edgesim.compression.errors import NonFiniteEntryError
+from edgesim.compression.errors import CompressionError, NonFiniteEntryError
 from edgesim.compression.wire import Message
 from edgesim.costs.round_work import gossip_work
 from edgesim.device.mail import Envelope, Outbox
@@ -159,7 +159,8 @@ class Participant:
 
         Raises:
             DivergedError: a value to be sent is not finite.
-            OwnCodeError: an algorithm of one's own does not send one share for each edge.
+            OwnCodeError: an algorithm of one's own does not send one share for each edge, or a
+                compressor's payload can't be encoded.
         """
         if not edges and is_idle_without_edges(self.algorithm):
             return []
@@ -173,20 +174,27 @@ class Participant:
         except NonFiniteEntryError as error:
             raise DivergedError.of(self.trainer.label, self.round_index, str(error)) from error
         except WrongSharesError as error:
-            where = f"{self.trainer.label} in round {self.round_index}"
-            raise OwnCodeError(f"gossip.algorithm: on {where} {error}\n{MEND_OWN_CODE}") from error
-        return [
-            self.outbox.write(
-                (own if share.address is None else share.address, share.peer),
-                round_index,
-                "share",
-                share.payload,
-                weight=share.weight,
-                push_weight=share.push_weight,
-                sent_in=self.round_index,
-            )
-            for share in shares
-        ]
+            raise self._own_code_error("gossip.algorithm", str(error)) from error
+        try:
+            return [
+                self.outbox.write(
+                    (own if share.address is None else share.address, share.peer),
+                    round_index,
+                    "share",
+                    share.payload,
+                    weight=share.weight,
+                    push_weight=share.push_weight,
+                    sent_in=self.round_index,
+                )
+                for share in shares
+            ]
+        except CompressionError as error:
+            said = f"makes a payload that can't be sent: {error}"
+            raise self._own_code_error("gossip.compressor.kind", said) from error
+
+    def _own_code_error(self, key: str, problem: str) -> OwnCodeError:
+        where = f"on {self.trainer.label} in round {self.round_index}"
+        return OwnCodeError(f"{key}: {where} {problem}\n{MEND_OWN_CODE}")
 
     def mix_in(self, messages: Sequence[Message]) -> None:
         """Absorb messages in the given order."""

@@ -1,20 +1,31 @@
-"""The environment of a run: versions and machine, on which wall times and last bits may depend."""
+"""environment.json: versions and machine, and what a run began with, to which it is held later.
+
+Wall times and last bits may depend on versions and machine.
+"""
 
 from __future__ import annotations
 
 import os
 import platform
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
+from hashlib import blake2b
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from edgesim.assembly.build import Compute
+from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.learning.accelerator import num_local_gpus
 from edgesim.quant.backends import describe_backend
+from edgesim.results.run_files import RunDirectoryError
+from edgesim.scenario.data import FilePartition
+from edgesim.scenario.own_parts import own_parts
+from edgesim.scenario.schema import Scenario
 
 PACKAGES = (
     *("edgesim", "ray", "torch", "torchvision", "numpy", "numba", "llvmlite", "networkx"),
@@ -38,6 +49,66 @@ def describe_environment(mode: str, compute: Compute) -> dict[str, Any]:
         "torch_cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "packages": _versions(),
     }
+
+
+def described_content(prepared: PreparedRun) -> dict[str, Any]:
+    """What a run begins with, for environment.json: its length, own parts and files."""
+    return {
+        "rounds": prepared.training.num_rounds,
+        "own_parts": {str(part): part.digest for _, part in own_parts(prepared.scenario)},
+        "files": _digests_of_files(prepared),
+    }
+
+
+def _digests_of_files(prepared: PreparedRun) -> dict[str, str]:
+    """Digests of the files of graphs and partitions, by their paths."""
+    partition = prepared.scenario.data.partition
+    paths = [*prepared.graph_files()]
+    if isinstance(partition, FilePartition):
+        paths += [Path(path) for path in (partition.path, partition.test_path) if path]
+    return {str(path): blake2b(path.read_bytes(), digest_size=16).hexdigest() for path in paths}
+
+
+def check_own_parts(place: str, scenario: Scenario, environment: Mapping[str, Any]) -> None:
+    """Refuse to resume a run whose own parts have changed.
+
+    Args:
+        place: of the run.
+        scenario: of the run, with its parts as they are now.
+        environment: of the run when it began.
+
+    Raises:
+        RunDirectoryError: a part has changed.
+    """
+    began_with = environment.get("own_parts", {})
+    for key, part in own_parts(scenario):
+        if began_with.get(str(part)) != part.digest:
+            raise RunDirectoryError(
+                f"{place}: {key} names {part.place}, which has changed since the run began; bring "
+                "back what it was, or start the run anew"
+            )
+
+
+def what_differs(prepared: PreparedRun, compute: Compute, environment: Mapping[str, Any]) -> str:
+    """What is not as it was when a run began that has another digest now.
+
+    Args:
+        prepared: the run as it is now.
+        compute: arithmetic as it is now.
+        environment: of the run when it began.
+    """
+    backend = compute.backend and describe_backend(compute.backend)
+    was = f"{environment['accelerator']}, {environment['eight_bit_backend'] or 'fp32'}"
+    if was != (now := f"{compute.accelerator}, {backend or 'fp32'}"):
+        return f"the arithmetic is {now}, and this run began with {was}"
+    there = environment.get("files", {})
+    for path, digest in _digests_of_files(prepared).items():
+        if there.get(path) != digest:
+            return f"{path} is not what this run began with"
+    data = prepared.scenario.data
+    named = f"data.path: {data.path}" if data.path else f"data.source: {data.source}"
+    of_model = ", or the files of the model," if prepared.files_digest else ""
+    return f"the data ({named}){of_model} are not what this run began with"
 
 
 @cache

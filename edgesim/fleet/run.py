@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path, PurePath
 from time import perf_counter
 from typing import Any
@@ -22,7 +21,12 @@ from edgesim.device.trainer import DivergedError
 from edgesim.errors import EdgesimError, OwnCodeError
 from edgesim.fleet.arithmetic import choose_arithmetic, prepare_arithmetic
 from edgesim.fleet.conduct import Fleet, conduct, run_to_its_end
-from edgesim.fleet.environment import describe_environment
+from edgesim.fleet.environment import (
+    check_own_parts,
+    describe_environment,
+    described_content,
+    what_differs,
+)
 from edgesim.fleet.inline import InlineFleet
 from edgesim.fleet.on_ray.workers import Workers
 from edgesim.fleet.plan import FleetPlan
@@ -45,10 +49,7 @@ from edgesim.program import program
 from edgesim.results.own_sources import source_reader, write_sources
 from edgesim.results.run_directory import RunDirectory
 from edgesim.results.run_files import ABOUT, RunDirectoryError
-from edgesim.scenario.data import FilePartition
 from edgesim.scenario.files import dump_scenario, parse_scenario
-from edgesim.scenario.own_parts import own_parts
-from edgesim.scenario.schema import Scenario
 from edgesim.storage.lease import LeaseError
 from edgesim.storage.space import WaitForSpace
 
@@ -119,8 +120,7 @@ def run_scenario(
             _say_names(console, prepared.scenario.fleet.names)
             if prepared.found_rate:
                 say(console, str(prepared.found_rate))
-            environment = describe_environment(mode, compute) | _own_parts(prepared.scenario)
-            environment["files"] = _digests_of_files(prepared)
+            environment = describe_environment(mode, compute) | described_content(prepared)
             directory.write_json("environment.json", environment)
             run = _Run(prepared, directory, compute, digest, mode, view, sinks)
             return run.do(recover=False)
@@ -189,7 +189,7 @@ def _resume(
     place = f"{directory.place}/scenario.yaml"
     read_source = source_reader(directory, unchanged=True)
     scenario = parse_scenario(text, place, Path(), read_source=read_source)
-    _check_own_parts(directory, scenario, environment)
+    check_own_parts(directory.place, scenario, environment)
     prepared = prepare(scenario, goes_on=True)
     if inline is None:
         inline = environment["mode"] == "inline" and address is None
@@ -198,41 +198,13 @@ def _resume(
         digest = prepared.digest(compute)
         if digest != directory.run_digest:
             raise RunDirectoryError(
-                f"{directory.place}: data or arithmetic are not what this run began with "
-                f"({environment['accelerator']}, {environment['eight_bit_backend'] or 'fp32'}): "
-                "going on would give another result; bring them back, or start anew"
+                f"{directory.place}: {what_differs(prepared, compute, environment)}: going on "
+                "would give another result; bring it back, or start anew"
             )
         resumed = [*environment.get("resumed", []), describe_environment(mode, compute)]
         directory.write_json("environment.json", {**environment, "resumed": resumed})
         run = _Run(prepared, directory, compute, digest, mode, view, sinks)
         return run.do(recover=True)
-
-
-def _own_parts(scenario: Scenario) -> dict[str, dict[str, str]]:
-    """Own parts of a run for `environment.json`: digests by reference."""
-    return {"own_parts": {str(part): part.digest for _, part in own_parts(scenario)}}
-
-
-def _digests_of_files(prepared: PreparedRun) -> dict[str, str]:
-    """Digests of the files of graphs and partitions, by their paths, for `environment.json`."""
-    partition = prepared.scenario.data.partition
-    paths = [*prepared.graph_files()]
-    if isinstance(partition, FilePartition):
-        paths += [Path(path) for path in (partition.path, partition.test_path) if path]
-    return {str(path): blake2b(path.read_bytes(), digest_size=16).hexdigest() for path in paths}
-
-
-def _check_own_parts(
-    directory: RunDirectory, scenario: Scenario, environment: dict[str, Any]
-) -> None:
-    """Refuse to resume a run whose own parts have changed."""
-    began_with = environment.get("own_parts", {})
-    for key, part in own_parts(scenario):
-        if began_with.get(str(part)) != part.digest:
-            raise RunDirectoryError(
-                f"{directory.place}: {key} names {part.place}, which has changed since the run "
-                "began; bring back what it was, or start the run anew"
-            )
 
 
 @dataclass(frozen=True, slots=True)

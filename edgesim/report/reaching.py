@@ -116,7 +116,7 @@ def _row(label: str, members: Sequence[Run], measure: _Measure, level: float) ->
 
     if all(len(run.accuracies(measure.model)) < 2 for run in members):
         return label, "evaluated once", *[""] * len(_FIGURES)
-    found = [run.reaching((level - _ROUNDING) / 100, measure.model) for run in members]
+    found = [run.with_accuracy((level - _ROUNDING) / 100, measure.model) for run in members]
     reached = [row for row in found if row is not None]
     if not reached:
         best = max(float(run.accuracies(measure.model).max()) for run in members)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from edgesim.results.columns import WALL_COLUMNS
+from edgesim.results.load import load_run
 from edgesim.results.run_files import RunDirectoryError
 
 if TYPE_CHECKING:
@@ -35,14 +37,16 @@ class Comparison:
     difference: str
 
 
-def compare_runs(first: Run, second: Run) -> tuple[Comparison, ...]:
+def compare_runs(
+    first: Run | PathLike[str] | str, second: Run | PathLike[str] | str
+) -> tuple[Comparison, ...]:
     """Compare the tables and final models of two finished runs, bit by bit.
 
     Columns of this machine's times (`edgesim list columns`: `compute_wall_s`, `compute_cpu_s`,
     `wait_wall_s`) are left out: they differ always.
 
     Args:
-        first: as `edgesim.load_run` reads it.
+        first: its folder, or as `edgesim.load_run` reads it.
         second: another one.
 
     Returns:
@@ -51,19 +55,22 @@ def compare_runs(first: Run, second: Run) -> tuple[Comparison, ...]:
     Raises:
         RunDirectoryError: one of them is not finished.
     """
-    for run in (first, second):
+    one, other = (
+        load_run(fspath(run)) if isinstance(run, str | PathLike) else run for run in (first, second)
+    )
+    for run in (one, other):
         if not run.is_finished:
             raise RunDirectoryError(f"{run.place}: is not finished; edgesim resume goes on with it")
     tables = (
         Comparison(
             name,
-            _counts(len(getattr(first, name)), len(getattr(second, name)), "row"),
-            _difference(_content(getattr(first, name)), _content(getattr(second, name))),
+            _counts(len(getattr(one, name)), len(getattr(other, name)), "row"),
+            _difference(_content(getattr(one, name)), _content(getattr(other, name))),
         )
         for name in TABLES
     )
-    counts = _counts(len(first.models), len(second.models), "model")
-    return (*tables, Comparison(MODELS, counts, _difference_of_models(first, second)))
+    counts = _counts(len(one.models), len(other.models), "model")
+    return (*tables, Comparison(MODELS, counts, _difference_of_models(one, other)))
 
 
 def _counts(first: int, second: int, what: str) -> str:

@@ -149,23 +149,37 @@ def _load_unfinished(files: RunFiles) -> Run:
         devices=_empty(DEVICES),
         summary={},
         models=Models(None),
-        missing=_missing(rounds, evaluations, scenario),
+        missing=_missing(rounds, evaluations, scenario, _num_rounds(files)),
     )
 
 
+def _num_rounds(files: RunFiles) -> int | None:
+    """Rounds of a device by the end of a run; None if the run does not say."""
+    name = "environment.json"
+    number = files.read_json(name).get("rounds") if files.has(name) else None
+    return number if isinstance(number, int) else None
+
+
 def _missing(
-    rounds: pd.DataFrame, evaluations: pd.DataFrame, scenario: Mapping[str, Any]
+    rounds: pd.DataFrame,
+    evaluations: pd.DataFrame,
+    scenario: Mapping[str, Any],
+    num_rounds: int | None,
 ) -> tuple[str, ...]:
     """What an unfinished run lacks, a line each."""
     training, names = scenario.get("training", {}), scenario.get("fleet", {}).get("names", ())
     lengths = [f"{training[key]:,g} {unit}" for key, unit in _LENGTHS if training.get(key)]
     wanted = f"; the run is of {' or '.join(lengths)}" if lengths else ""
+    is_known = num_rounds is not None and not training.get("virtual_time_s")
+    of_all = f" of {num_rounds:,} rounds" if is_known else ""
     ends = rounds.groupby("device", as_index=False)["round"].max()
     last = dict(zip(ends["device"].tolist(), ends["round"].tolist(), strict=True))
     done = "rounds: none is written"
     if last:
         slowest = min(last, key=lambda device: last[device])
-        done = f"rounds: {device_label(slowest, names)} has {last[slowest] + 1:,} written"
+        written = f"{last[slowest] + 1:,}{of_all} written"
+        done = f"rounds: {device_label(slowest, names)} has {written}"
+        wanted = "" if of_all else wanted
     number = int((evaluations["device"] == -1).sum())
     return (
         f"{done}{wanted}",

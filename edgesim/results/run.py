@@ -107,7 +107,19 @@ class Run:
         Args:
             accuracy: a fraction, such as 0.8.
             model: whose accuracy, as in `accuracies`.
+
+        Raises:
+            ValueError: the accuracy is not above 0 and at most 1.
         """
+        if not 0 < accuracy <= 1:
+            meant = f": {accuracy / 100:g}?" if 1 < accuracy <= 100 else ""
+            raise ValueError(f"accuracy is {accuracy:g}; must be above 0 and at most 1{meant}")
+        return self.with_accuracy(accuracy, model)
+
+    def with_accuracy(
+        self, accuracy: float, model: Literal["consensus", "device"] = "consensus"
+    ) -> pd.Series | None:
+        """As `reaching`, of any number."""
         found = self.accuracies(model)
         reached = found.index[found >= accuracy]
         return None if reached.empty else self.consensus.loc[reached[0]]

@@ -324,7 +324,13 @@ def _validated(value: object, info: ValidationInfo) -> OwnPart:
         source = read_source(path) if read_source else None
         source = _read(Path(path)) if source is None else source
         return OwnPart(path, match[2], source, _digest(source.encode()))
-    if match := _MODULE.fullmatch(value):
+    if (match := _MODULE.fullmatch(value)) and match[1].partition(".")[0] == "__main__":
+        raise ContradictionError(
+            "",
+            f"is {value}; no other process has what a script or a notebook defines: save it in a "
+            f"file and write ./parts.py:{match[2]}",
+        )
+    if match:
         return OwnPart(match[1], match[2], None, package_digest(match[1]))
     raise ContradictionError("", f"is {value!r}; must be {FORM}")
 
@@ -356,7 +362,7 @@ def package_digest(module: str) -> str:
     package = module.partition(".")[0]
     try:
         spec = find_spec(package)
-    except ValueError:  # a module without a specification, such as __main__
+    except ValueError:  # a module without a specification
         spec = None
     if spec is None:
         raise ContradictionError(

@@ -2,40 +2,96 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from os import PathLike
+from pathlib import Path
+from types import BuiltinFunctionType, FunctionType
 
 import yaml
 
 from edgesim.errors import ScenarioError
+from edgesim.scenario.own_parts import KEYS
 from edgesim.scenario.section import Section
 
+_PLAIN = "a scenario holds text, numbers, truth values, lists and mappings"
+_PACKAGES = {"site-packages", "dist-packages"}  # folders of installed packages
 
-def plain_value(value: object) -> object:
+
+def plain_value(value: object, key: str = "") -> object:
     """Mappings, lists, text, numbers, truth values and None, made of a Python value.
 
-    NumPy's numbers and arrays, paths, tuples and sections of a scenario become what they stand for.
+    NumPy's numbers and arrays, paths, tuples, ranges and sections of a scenario become what they
+    stand for.
+
+    Args:
+        value: of Python code.
+        key: of the value in the scenario, for messages; empty for a whole scenario.
 
     Raises:
         ScenarioError: the value is, or holds, something else.
     """
-    if callable(as_python := getattr(value, "tolist", None)):  # NumPy's float64 is a float, too
-        value = as_python()
+    if not isinstance(value, type) and callable(as_python := getattr(value, "tolist", None)):
+        value = as_python()  # NumPy's float64 is a float, too
     match value:
         case None | bool() | int() | float() | str():
             return value
         case Mapping():
-            return {key: plain_value(inner) for key, inner in value.items()}
-        case list() | tuple():
-            return [plain_value(inner) for inner in value]
+            start = f"{key}." if key else ""
+            return {name: plain_value(inner, f"{start}{name}") for name, inner in value.items()}
+        case list() | tuple() | range():
+            return [plain_value(inner, f"{key}[{n}]") for n, inner in enumerate(value)]
         case Section():
             return value.model_dump(mode="json")
         case PathLike():
             return str(value)
-    raise ScenarioError(f"a scenario holds plain values, not {value!r} ({type(value).__name__})")
+    raise ScenarioError(f"{key or 'the scenario'} is {_named(value)}; {_remedy(value, key)}")
 
 
 def in_yaml(value: object) -> str:
     """A plain value on one line, as a scenario has it."""
     text = yaml.safe_dump(value, default_flow_style=True, width=10**9, sort_keys=False)
     return text.removesuffix("\n").removesuffix("\n...").strip()
+
+
+def _named(value: object) -> str:
+    """What a value is, without its text, which may be long."""
+    match value:
+        case type():
+            return f"the class {value.__name__}"
+        case FunctionType() | BuiltinFunctionType():
+            return f"the function {value.__name__}"
+    return f"an object of type {type(value).__name__}"
+
+
+def _remedy(value: object, key: str) -> str:
+    """What to write instead of a value that is not plain."""
+    if isinstance(value, type | FunctionType | BuiltinFunctionType):
+        return f"write '{named}'" if (named := _reference(value)) else _saved(value.__name__)
+    kind = type(value)
+    is_part = key.rpartition(".")[2].partition("[")[0] in KEYS
+    if not is_part or kind.__module__ == object.__module__:
+        return _PLAIN
+    if kind.__module__ == "__main__":
+        return f"name its class, and give its arguments in options: {_saved(kind.__name__)}"
+    if (named := _reference(kind)).partition(":")[0].endswith(".py"):
+        return f"name its class, '{named}', and give its arguments in options"
+    return f"name a function that makes it: {_saved('')}"
+
+
+def _reference(kind: type | FunctionType | BuiltinFunctionType) -> str:
+    """How a scenario names a class or function; empty where its file is not known."""
+    module, name = kind.__module__, kind.__qualname__
+    file = getattr(sys.modules.get(module), "__file__", None) or ""
+    if module == "__main__" or not name.isidentifier() or not file.endswith(".py"):
+        return ""
+    path = Path(file)
+    if not _PACKAGES.isdisjoint(path.parts):
+        return f"{module}:{name}"
+    here = Path.cwd()
+    return f"./{path.relative_to(here)}:{name}" if path.is_relative_to(here) else f"{path}:{name}"
+
+
+def _saved(name: str) -> str:
+    """Where to put a class or function that is in no file that other processes can read."""
+    return f"save it in a file and write './parts.py:{name if name.isidentifier() else 'Name'}'"

@@ -9,7 +9,8 @@ from os import fspath
 from pathlib import Path
 
 from edgesim.api.checks import check
-from edgesim.api.scenarios import ScenarioLike, name_of, written_overrides
+from edgesim.api.runs import progress_console
+from edgesim.api.scenarios import ScenarioLike, errors_of_python, name_of, written_overrides
 from edgesim.errors import ScenarioWarning
 from edgesim.fleet.recording.full_disk import FullDisk
 from edgesim.results.load import UnfinishedRunWarning
@@ -30,8 +31,9 @@ from edgesim.sweeps.directory import (
 )
 from edgesim.sweeps.load import SweepResults, load_sweep
 from edgesim.sweeps.pool import Event, Task, run_tasks
+from edgesim.sweeps.progress import shown_progress
 
-_OPTIONS = ("sweep", "only", "out", "workers", "address", "on_event")
+_OPTIONS = ("sweep", "only", "out", "workers", "address", "on_event", "progress")
 
 
 class SweepWarning(UserWarning):
@@ -47,6 +49,7 @@ def sweep(
     workers: int | None = None,
     address: str | None = None,
     on_event: Callable[[Event], None] | None = None,
+    progress: bool = False,
     **overrides: object,
 ) -> SweepResults:
     """Run a scenario with many settings, and go on where an earlier call was interrupted.
@@ -65,6 +68,7 @@ def sweep(
         workers: cells at once; None: one for each core, of the cluster if there is one.
         address: of a running Ray cluster whose nodes all reach `out`; None: this machine.
         on_event: called with what happens to cells.
+        progress: print how the cells go on, as `edgesim sweep` does.
         **overrides: values of all cells by key, as in `edgesim.run`.
 
     Raises:
@@ -80,10 +84,21 @@ def sweep(
         wanted = written_overrides(only)
         planned = chosen(planned, wanted, name_of(scenario), origin=ONLY_ARGUMENT)
     place = str(out or default_place(planned))
-    notices = check_cells(planned, place, name_of(scenario))
+    with errors_of_python():
+        notices = check_cells(planned, place, name_of(scenario))
     for notice in notices:
         warnings.warn(f"{name_of(scenario)}: {notice}", ScenarioWarning, stacklevel=2)
-    failures = run_sweep(planned, place, on_event or (lambda _: None), workers, address)
+    with (
+        errors_of_python(),
+        shown_progress(planned, progress_console(progress=progress), place) as show,
+    ):
+
+        def tell(event: Event) -> None:
+            show(event)
+            if on_event is not None:
+                on_event(event)
+
+        failures = run_sweep(planned, place, tell, workers, address)
     if failures:
         said = "; ".join(f"{name}: {why}" for name, why in failures.items())
         warnings.warn(f"{len(failures)} cells failed: {said}", SweepWarning, stacklevel=2)
@@ -112,12 +127,12 @@ def read_sweep(
     if isinstance(given, Scenario | Mapping):
         content = plain_value(given)
         assert isinstance(content, dict), "of a mapping or a section"
-        added = {} if block is None else {KEY: plain_value(block)}
+        added = {} if block is None else {KEY: plain_value(block, KEY)}
         return parse_sweep(in_yaml(content | added), GIVEN, Path.cwd(), overrides, origin=origin)
     path = scenario_file(fspath(given))
     text = read_scenario_text(path)
     if block is not None:
-        text = f"{text.rstrip()}\n{KEY}: {in_yaml(plain_value(block))}\n"
+        text = f"{text.rstrip()}\n{KEY}: {in_yaml(plain_value(block, KEY))}\n"
     return parse_sweep(text, str(path), path.parent, overrides, origin=origin)
 
 

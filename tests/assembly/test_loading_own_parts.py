@@ -5,13 +5,16 @@ import pickle
 import sys
 import traceback
 from hashlib import blake2b
+from pathlib import Path
 
 import pytest
 
 from edgesim.assembly.options import options_of
 from edgesim.assembly.own_parts import load_part, make_part
-from edgesim.errors import ScenarioError
+from edgesim.errors import ScenarioError, did_you_mean
 from edgesim.scenario.own_parts import OwnPart, package_digest
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 GOOD = """
 from dataclasses import dataclass
@@ -133,9 +136,47 @@ def test_options_that_fit_are_passed_on_and_described():
     assert fade.takes(fade.example)
 
 
-def test_a_part_without_what_is_needed_is_refused():
-    with pytest.raises(ScenarioError, match=r"has no send_, absorb_; docs/own-parts.md"):
-        make_part(part_of(GOOD), "key", {}, ("do", "send_", "absorb_"))
+@pytest.mark.parametrize(
+    ("key", "page"),
+    [
+        ("gossip.algorithm", "own-algorithm"),
+        ("gossip.compressor.kind", "own-algorithm"),
+        ("training.optimizer.kind", "own-optimizer"),
+        ("training.schedule.kind", "own-optimizer"),
+        ("training.task", "own-task"),
+        ("data.source", "own-dataset"),
+    ],
+)
+def test_a_part_without_what_is_needed_is_refused(key, page):
+    with pytest.raises(ScenarioError, match=rf"has no send_, absorb_; docs/{page}.md says what"):
+        make_part(part_of(GOOD), key, {}, ("do", "send_", "absorb_"))
+    assert (DOCS / f"{page}.md").is_file()
+
+
+@pytest.mark.parametrize(
+    ("source", "given", "said"),
+    [
+        (
+            "class Mine:\n    def __init__(self): ...",
+            {"path": "x"},
+            "'path'; let its __init__ take path, or remove data.path",
+        ),
+        (
+            "def Mine(num_classes): ...",
+            {"input_shape": (3,), "num_classes": 2},
+            "'input_shape'; let it take input_shape",
+        ),
+    ],
+)
+def test_an_argument_that_is_not_taken_is_refused_with_its_remedy(source, given, said):
+    with pytest.raises(ScenarioError) as caught:
+        make_part(part_of(source), "key", {}, **given)
+    assert str(caught.value).endswith(said)
+
+
+def test_the_best_guess_comes_first():
+    assert did_you_mean("Cnn1D", ["nn", "Cnn1d"], "") == "did you mean Cnn1d?"
+    assert did_you_mean("Cnn1", ["nn", "Cnn1d"], "") == "did you mean Cnn1d or nn?"
 
 
 def test_a_module_that_failed_is_made_anew():

@@ -1,13 +1,23 @@
-"""What algorithms of the catalog do when they are tried as one's own are."""
+"""What parts do when they are tried as one's own are."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
+import numpy as np
 import pytest
 import torch
 
 from edgesim.assembly.build import name_devices
 from edgesim.assembly.gossip import make_algorithm
-from edgesim.assembly.rehearsal_of_gossip import rehearse_algorithm
+from edgesim.assembly.rehearsal_of_gossip import rehearse_algorithm, rehearse_compressor
+from edgesim.compression import CompressionError
+from edgesim.compression.compressors import TopK
+from edgesim.compression.message_form import MessageForm
+from edgesim.compression.payload import Payload
+from edgesim.compression.segments import Segments
+from edgesim.compression.value_codes import FloatCode
+from edgesim.errors import ScenarioError
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.scenario import load_scenario
 
@@ -48,3 +58,82 @@ def test_a_device_with_one_neighbour_is_tried_with_one():
 def test_one_that_moves_the_average_is_told_of():
     """DCD loses at the sender what its compressor leaves out."""
     assert "changes the sum of x" in tried(f"algorithm: dcd, {TOP_K}")
+
+
+@dataclass(frozen=True)
+class Other:
+    """Sends what `TopK` sends, changed a little."""
+
+    changes: dict[str, object]
+    said: dict[str, object]
+
+    def compress(self, x, layout, rng):
+        payload = TopK(0.1, "fp32").compress(x, layout, rng)
+        changes = {name: change(getattr(payload, name)) for name, change in self.changes.items()}
+        return replace(payload, **changes)
+
+    def form(self, layout):
+        return replace(TopK(0.1, "fp32").form(layout), **self.said)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said", "problem"),
+    [
+        (
+            {"indices": torch.from_numpy},
+            {},
+            "its indices are a tensor of torch; must be an array of numpy: indices.numpy()",
+        ),
+        ({"counts": torch.from_numpy}, {}, "its counts are a tensor of torch; must be an array"),
+        ({"counts": np.ndarray.tolist}, {}, "counts are a list; must be an int64 array of numpy"),
+        (
+            {"indices": lambda indices: indices.astype(np.int32)},
+            {},
+            "its indices are int32 of shape (60,); must be int64, one axis",
+        ),
+        ({"counts": lambda counts: counts[None]}, {}, "its counts are int64 of shape (1, 2)"),
+        ({}, {"counts": np.array([3, 3])}, "says 6 values, but compress makes a payload of 60 "),
+        (
+            {},
+            {"is_sparse": False},
+            (
+                "form(layout) says MessageForm.dense in fp32, but compress makes a payload of "
+                "MessageForm.sparse in fp32; say what is sent, since clocks and energy"
+            ),
+        ),
+        ({}, {"code": FloatCode(16)}, "form(layout) says MessageForm.sparse in fp16, but compre"),
+    ],
+)
+def test_a_payload_is_of_the_right_types_and_as_its_form_says(changes, said, problem):
+    x = torch.randn(LAYOUT.numel, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(ScenarioError) as caught:
+        rehearse_compressor(Other(changes, said), LAYOUT, x)
+    assert str(caught.value).startswith("gossip.compressor.kind: ")
+    assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["indices", "counts"])
+def test_the_wrong_type_is_refused_in_a_run_too(name):
+    """Numpy takes it; the compiled code, which comes later, does not."""
+    payload = Other({name: torch.from_numpy}, {}).compress(
+        torch.arange(float(LAYOUT.numel)), LAYOUT, np.random.default_rng(0)
+    )
+    with pytest.raises(CompressionError, match=f"its {name} are a tensor of torch;"):
+        _ = payload.sections
+
+
+def test_a_compressor_whose_messages_differ_in_length_may_say_the_most():
+    class Large:
+        def compress(self, x, layout, rng):
+            entries = x.numpy()
+            indices = np.flatnonzero(np.abs(entries) > 0.01)
+            counts = np.diff(np.searchsorted(indices, layout.offsets))
+            codes, scales = FloatCode(32).quantize(entries[indices], Segments(counts))
+            return Payload(layout, FloatCode(32), indices, counts, codes, scales)
+
+        def form(self, layout):
+            counts = layout.size_array
+            return MessageForm.sparse(FloatCode(32), counts, layout, select_ops=layout.numel)
+
+    x = torch.randn(LAYOUT.numel, generator=torch.Generator().manual_seed(0)) / 100
+    rehearse_compressor(Large(), LAYOUT, x)

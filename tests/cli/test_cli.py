@@ -14,6 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -345,6 +346,28 @@ def test_an_error_takes_two_lines_whatever_it_says(monkeypatch, capsys, kind):
     assert len(said) == 2
     assert "one" in said[0]
     assert "two three four" in " ".join(said)
+
+
+def test_an_unforeseen_error_of_another_process_is_told_by_its_cause(monkeypatch, capsys):
+    """Ray puts the traceback of its process into the text, twice."""
+
+    class OfRayError(RuntimeError):
+        cause = TypeError(f"no such type\nargument 0\n{900 * 'x'}")
+
+        def __str__(self):
+            return 2 * "Traceback (most recent call last):\n  File 'a.py', line 2\nTypeError: no"
+
+    for error, said in (
+        (
+            OfRayError(),
+            f"internal error: TypeError: no such type argument 0 {900 * 'x'}"[:516] + "...",
+        ),
+        (RuntimeError(str(OfRayError())), "internal error: RuntimeError: TypeError: no"),
+    ):
+        monkeypatch.setattr("edgesim.cli.app", Mock(side_effect=error))
+        with pytest.raises(SystemExit):
+            main()
+        assert capsys.readouterr().err.splitlines()[0] == said
 
 
 def test_a_scenario_refused_after_its_workers_were_prepared_leaves_nothing(called, monkeypatch):

@@ -109,6 +109,12 @@ def test_a_run_that_is_not_finished_is_refused(run):
         edgesim.compare_runs(run, replace(run, missing=("rounds",)))
 
 
+def test_folders_may_be_named(places, run):
+    found = edgesim.compare_runs(str(places / "a"), places / "again")
+    assert found == edgesim.compare_runs(run, edgesim.load_run(places / "again"))
+    assert not any(part.difference for part in found)
+
+
 def test_lists_are_compared_by_their_content(run):
     devices = run.devices.copy()
     counts = devices["label_counts"].iloc[1].copy()

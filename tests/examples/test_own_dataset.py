@@ -161,6 +161,45 @@ def test_a_dataset_that_is_none_is_refused(change, column, said, tmp_path):
         prepared("data.options=null", f"data.source={path}:Data", "fleet.devices=2")
 
 
+@pytest.mark.parametrize(
+    ("change", "remedy"),
+    [
+        ("targets = targets * 1.0", 'give y.astype("int64"), or choose another task'),
+        ("targets = np.eye(2)[targets]", "give y.argmax(1), or choose another task"),
+        ("targets = np.eye(2, dtype=int)[targets]", "give y.argmax(1), or choose another task"),
+        ("targets = targets[:, None]", "give y.ravel(), or choose another task"),
+        ("targets = targets[:, None] * 1.0", 'give y.ravel().astype("int64"), or choose another'),
+        ("targets = targets + 0.5", "choose another task, or data.source"),
+        ("targets = np.stack([targets, targets], 1)", "choose another task, or data.source"),
+    ],
+)
+@pytest.mark.parametrize("partition", ["iid", "label_skew, skew: 0.5"])
+def test_targets_that_are_no_classes_are_told_how_to_become_some(
+    change, remedy, partition, tmp_path
+):
+    path = tmp_path / "data.py"
+    path.write_text(DATA.format(change=change, column="np.ones(20)"))
+    dealt = f"data.partition={{kind: {partition}}}"
+    with pytest.raises(ScenarioError) as refused:
+        prepared("data.options=null", f"data.source={path}:Data", "fleet.devices=2", dealt)
+    said = str(refused.value)
+    assert said.startswith("training.task is classification: a target must be one whole number")
+    assert f": {remedy}" in said
+
+
+def test_classes_that_begin_at_one_are_told_of(tmp_path):
+    path = tmp_path / "data.py"
+    path.write_text(DATA.format(change="targets = targets + 1", column="np.ones(20)"))
+    given = ["data.options=null", f"data.source={path}:Data", "fleet.devices=2"]
+    iid = "data.partition={kind: iid}"
+    (notice,) = prepared(*given, iid).notices
+    assert notice.startswith("data.source: no sample has class 0: targets begin at 1, and the mode")
+    assert "has 3 outputs; subtract 1 from all targets if classes are counted from 1" in notice
+    path.write_text(f"{path.read_text()}        self.num_classes = 2\n")
+    with pytest.raises(EdgesimError, match=r"go from 1 to 2; .* from 0 to 1; subtract 1 from all"):
+        prepared(*given, iid)
+
+
 def test_costs_and_validate_show_it():
     costs = iteration_costs(load_scenario(EXAMPLES / NAME))
     # Two linear layers, 6 x 16 and 16 x 3, on 16 samples; the first has no input gradient.

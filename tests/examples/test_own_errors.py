@@ -57,7 +57,14 @@ NO_ROUNDS = [
         "state.delta = {1}",
         "kept in a checkpoint: state/delta",
     ),
-    (ALGORITHM, "state.u -= leaving * u", "state.u = torch.tensor(1.0)", "u is tensor(1.); u is a"),
+    (ALGORITHM, "state.u -= leaving * u", "state.u = torch.tensor(1.0)", "u is a tensor of torch"),
+    (
+        ALGORITHM,
+        "state.u -= leaving * u",
+        "state.x[3:5] = float('inf')",
+        "after send_ 2 of 179 entries of x are not finite, first entry 3, which is inf",
+    ),
+    (ALGORITHM, "state.u -= leaving * u", "state.u = -1.0", "after send_ u is -1.0; must be a f"),
     (ALGORITHM, "state.x, scale=-leaving", "state.x, scale=-torch.rand(1)", "from the same state"),
     (
         ALGORITHM,
@@ -123,7 +130,15 @@ NO_ROUNDS = [
     (TASK, '"worst_share"', '"round"', "a metric is called round; must be of a-z"),
     (TASK, "errors = (outputs", "errors = (output", "sums fails at {file}:29: NameError"),
     (TASK, "functional.huber_loss", "functional.huber", "loss fails at {file}:25: AttributeError"),
-    (MODEL, "(self.first(inputs)))", "(self.first(inputs)))[:1]", "that training.task can't take"),
+    (
+        MODEL,
+        "(self.first(inputs)))",
+        "(self.first(inputs)))[0]",
+        (
+            "gives outputs of shape (3,) that training.task can't take, for inputs of shape (4, 6) "
+            "and targets of shape (4,); must be (4, 3): a row for each sample: "
+        ),
+    ),
     (MODEL, "(self.first(inputs)))", "(self.first(inputs))),", "type tuple for a batch; it must"),
     (MODEL, "self.slope * x)", "self.slope @ x)", "at {file}:18"),
     (DATASET, "rng.normal(size=(CLASSES", "rng.norm(size=(CLASSES", "at {file}:24: AttributeError"),

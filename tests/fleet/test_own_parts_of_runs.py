@@ -1,5 +1,6 @@
 """Runs with one's own parts keep what they began with, and go on with nothing else."""
 
+import re
 import shutil
 from io import StringIO
 
@@ -11,7 +12,7 @@ from small_fleets import assert_same_bits, killed_at_its_end, prepared, train
 from edgesim import UnfinishedRunWarning, load_run
 from edgesim.api.checks import prepared_table
 from edgesim.assembly.build import PLAIN
-from edgesim.errors import EdgesimError, ScenarioError
+from edgesim.errors import EdgesimError, OwnCodeError, ScenarioError
 from edgesim.fleet.run import resume_run
 
 SOURCE = """
@@ -42,6 +43,35 @@ def killed(tmp_path, own, monkeypatch):
     with killed_at_its_end(monkeypatch):
         train(tmp_path, "killed", *own, inline=True)
     return tmp_path / "killed"
+
+
+def test_a_payload_of_wrong_types_in_a_later_round_is_told_as_own_code(tmp_path):
+    path = tmp_path / "late.py"
+    path.write_text(
+        "from dataclasses import dataclass, replace\n"
+        "import torch\nfrom edgesim.compression import TopK\n\n"
+        "calls = []\n\n"
+        "@dataclass(frozen=True, slots=True)\n"
+        "class Late(TopK):\n"
+        "    def compress(self, x, layout, rng):\n"
+        "        made = TopK.compress(self, x, layout, rng)\n"
+        "        calls.append(1)\n"
+        "        if len(calls) < 12:\n"
+        "            return made\n"
+        "        return replace(made, indices=torch.from_numpy(made.indices))\n"
+    )
+    options = "{keep: 0.2, values: fp32}"
+    compressor = f"{{kind: '{path}:Late', options: {options}}}"
+    gossip = f"gossip={{algorithm: choco, averaging_rate: 0.2, compressor: {compressor}}}"
+    with pytest.raises(OwnCodeError) as caught:
+        train(tmp_path, "late", gossip, inline=True)
+    first, second = str(caught.value).splitlines()
+    assert re.fullmatch(
+        r"gossip.compressor.kind: on device \d in round \d makes a payload that can't be sent: its "
+        r"indices are a tensor of torch; must be an array of numpy: indices.numpy\(\)",
+        first,
+    )
+    assert second.startswith("mend your code")
 
 
 def resume(run):

@@ -56,15 +56,26 @@ def test_a_device_without_a_sound_checkpoint_ends_the_attempt_and_loses_nothing(
     assert directory.checkpoint_rounds(2) == before
 
 
-def test_a_run_with_other_data_is_not_resumed(tmp_path, runs):
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, r"the data \(data.source: digits\) are not what this run began with: going on would"),
+        (
+            {"accelerator": "cuda"},
+            "the arithmetic is cpu, fp32, and this run began with cuda, fp32",
+        ),
+    ],
+    ids=["data", "arithmetic"],
+)
+def test_a_run_with_other_data_or_arithmetic_is_not_resumed(tmp_path, runs, changes, said):
     runs.interrupted(tmp_path / "run", at_step=11)
     was = RunDirectory(tmp_path / "run")
     now = RunDirectory(tmp_path / "run")
     text, environment = was.read_text("scenario.yaml"), was.read_json("environment.json")
     now.begin("0" * 32)
     now.write_text("scenario.yaml", text)
-    now.write_json("environment.json", environment)
-    with pytest.raises(RunDirectoryError, match="data or arithmetic are not what this run began"):
+    now.write_json("environment.json", environment | changes)
+    with pytest.raises(RunDirectoryError, match=said):
         resumed(tmp_path)
     assert (tmp_path / "run" / "checkpoints").exists()
 
@@ -76,7 +87,7 @@ def test_a_trace_that_has_changed_is_noticed(tmp_path, runs):
     topology = f"topology={{kind: trace, path: {trace}, seconds_per_round: 1}}"
     runs.interrupted(tmp_path / "run", topology, at_step=11)
     trace.write_text("time,source,target,duration\n" + "\n".join(rows[:-1]) + "\n")
-    with pytest.raises(RunDirectoryError, match="not what this run began with"):
+    with pytest.raises(RunDirectoryError, match=r"contacts.csv is not what this run began with"):
         resumed(tmp_path)
 
 

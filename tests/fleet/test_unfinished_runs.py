@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pandas as pd
 import pytest
 from interrupted_runs import KINDS, train_and_interrupt
 
 from edgesim import UnfinishedRunWarning, load_run
-from edgesim.results.run_directory import RunDirectoryError
+from edgesim.results.run_directory import RunDirectory, RunDirectoryError
 
 
 def test_what_was_recorded_can_be_read_before_it_goes_on(tmp_path):
@@ -17,6 +19,16 @@ def test_what_was_recorded_can_be_read_before_it_goes_on(tmp_path):
     assert not rounds.duplicated(["device", "round"]).any()
     log = (tmp_path / "run.log").read_text()
     assert f"; go on with: edgesim resume {tmp_path / 'run'}\n" in log
+
+
+def test_it_says_how_many_rounds_of_how_many_there_are(tmp_path):
+    """Also if the scenario says epochs."""
+    train_and_interrupt(tmp_path, "training.epochs=2", at_step=15)
+    num_rounds = RunDirectory(tmp_path / "run").read_json("environment.json")["rounds"]
+    assert num_rounds > 2
+    with pytest.warns(UnfinishedRunWarning):
+        missing = load_run(tmp_path / "run").missing
+    assert re.fullmatch(rf"rounds: device \d has \d+ of {num_rounds} rounds written", missing[0])
 
 
 ROUND_LOSSES = {

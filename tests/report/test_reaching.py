@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import pandas as pd
@@ -46,6 +47,21 @@ def reported(run, label, group=None):
         group=group or label,
         missing=(),
     )
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "said"),
+    [
+        (85, "accuracy is 85; must be above 0 and at most 1: 0.85?"),
+        (101, "accuracy is 101; must be above 0 and at most 1"),
+        (0, "accuracy is 0; must be"),
+        (-0.5, "accuracy is -0.5; must be"),
+        (float("nan"), "accuracy is nan; must be"),
+    ],
+)
+def test_an_accuracy_in_percent_is_refused(accuracy, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        run_with([0.9]).reaching(accuracy)
 
 
 def test_a_run_reaches_an_accuracy_at_the_first_evaluation_with_it():

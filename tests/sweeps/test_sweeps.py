@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -161,14 +162,17 @@ def test_cells_that_differ_in_the_precision_are_told_what_differs_with_it(tmp_pa
     assert said(**remedy) == []
 
 
-def test_finished_cells_are_not_run_again_and_new_ones_are(copied, swept):
+def test_finished_cells_are_not_run_again_and_new_ones_are(copied, swept, capsys):
     begun = []
     more = {"grid": {**GRID["grid"], "seed": [1, 2, 3]}}
     done = copied / CELLS[0] / "summary.json"
     before = done.stat().st_mtime_ns
     results = edgesim.sweep(
-        "quickstart", more, out=copied, workers=1, on_event=begun.append, **SMALL
+        "quickstart", more, out=copied, workers=1, on_event=begun.append, progress=True, **SMALL
     )
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == "4 of 6 cells are finished already"
+    assert re.fullmatch(r"2/2 averaging_rate=0\.2,seed=3: accuracy 0\.\d{4}", shown[-1])
     assert {event.cell for event in begun} == {
         f"averaging_rate={rate},seed=3" for rate in (0.1, 0.2)
     }
@@ -187,7 +191,7 @@ def test_a_changed_file_is_told_what_differs_from_its_folder(copied):
     ):
         edgesim.sweep("quickstart", fewer, out=copied, **SMALL)
     (copied / "sweep.json").unlink()
-    with pytest.raises(edgesim.SweepError, match="is not empty and holds no sweep"):
+    with pytest.raises(edgesim.SweepError, match="holds no sweep; name another out"):
         edgesim.sweep("quickstart", GRID, out=copied, **SMALL)
     with pytest.raises(edgesim.SweepError, match=r"no folder of a sweep; it lacks sweep\.json"):
         edgesim.load_sweep(copied)

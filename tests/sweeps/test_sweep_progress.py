@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import pytest
 from rich.console import Console
 
-from edgesim.cli.sweep_progress import LINE_INTERVAL_S, Pace, shown_progress
 from edgesim.sweeps.pool import Event
+from edgesim.sweeps.progress import LINE_INTERVAL_S, Pace, shown_progress
 from edgesim.sweeps.run import read_sweep
 
 
