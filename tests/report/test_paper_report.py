@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import statistics
+from io import StringIO
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 from reported_runs import SCENARIO, train
+from rich.console import Console
 
+from edgesim.cli.report import show_report
 from edgesim.report import report
 from edgesim.report.departures import departure_notes
 from edgesim.report.errors import ReportError
@@ -44,7 +47,7 @@ def places(tmp_path_factory):
 
 
 def test_a_row_is_the_mean_over_seeds_beside_the_paper(places, tmp_path):
-    table, (page, _) = write_paper_report(places, tmp_path / "page.html")
+    (table,), (page, _) = write_paper_report(places, tmp_path / "page.html")
     figure, row = table.rows
     last = [pd.read_parquet(place / "evaluations.parquet") for place in places[:2]]
     last = [evaluations[evaluations["device"] < 0].iloc[-1] for evaluations in last]
@@ -112,11 +115,31 @@ def test_rows_that_cannot_be_compared_have_the_table_alone(places, tmp_path, mon
         raise ReportError("other data")
 
     monkeypatch.setattr(report, "check_comparable", refuse)
-    table, _ = write_paper_report(places, tmp_path / "page.html")
+    (table,), _ = write_paper_report(places, tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
     assert len(table.rows) == 2
     assert "<td>84.49</td>" in text
     assert "How well the models learn" not in text
+
+
+def test_costs_of_an_accuracy_stand_beside_the_paper(places, tmp_path, monkeypatch):
+    often = train(tmp_path / "often", "evaluation.every_rounds=1", scenario=ROW)
+    page, shown = tmp_path / "page.html", Console(file=StringIO(), width=200)
+    show_report([str(often)], page, shown, with_paper=True, accuracies=[1.0])
+    printed = shown.file.getvalue()
+    assert printed.index("The paper and what was measured") < printed.index(
+        "What an accuracy of the averaged model cost"
+    )
+    assert "What an accuracy of the averaged model cost" in page.read_text()
+    with pytest.raises(ReportError, match="no run has two evaluations"):
+        write_paper_report(places[:1], page, [1.0])
+
+    def refuse(_):
+        raise ReportError("other data")
+
+    monkeypatch.setattr(report, "check_comparable", refuse)
+    with pytest.raises(ReportError, match="other data"):
+        write_paper_report([often], page, [1.0])
 
 
 def test_runs_without_targets_are_refused(place):
