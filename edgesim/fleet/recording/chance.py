@@ -27,6 +27,6 @@ def chance_warning(consensus: Mapping[str, Any], prepared: PreparedRun) -> str |
         return None
     return (
         f"the averaged model has learned nothing yet: it classifies {100 * accuracy:.4g} % of the "
-        f"test samples correctly, and whoever always names their most frequent class "
-        f"{100 * most_frequent:.4g} %; train longer, or change training.optimizer.lr"
+        "test samples correctly, and whoever always names their most frequent class "
+        f"{100 * most_frequent:.4g} %; train longer, or with another learning rate"
     )
