@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,6 +107,12 @@ class PreparedRun:
     def test_samples(self) -> Shard:
         """The samples that models are evaluated on."""
         return self._test_samples
+
+    @property
+    def test_labels(self) -> NDArray[Any]:
+        """Their classes or other targets; images are not read for them."""
+        labels: NDArray[Any] = self.dataset.test.labels[self._tested]
+        return labels
 
     def own_test_samples(self) -> dict[int, Shard]:
         """Each device's own test samples, by device; of those that have some."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,11 @@ from edgesim.hardware.catalog import PROFILES
 from edgesim.scenario.hardware import LONGEST_NAME, PROFILE_NAME
 
 if TYPE_CHECKING:
+    from edgesim.calibration.fit import Fit
     from edgesim.calibration.micro_networks import Sizes
+
+POOR = 0.25
+"""Relative error of a step, above which the kind of layer is named."""
 
 
 def calibrate_here(
@@ -64,6 +68,8 @@ def calibrate_here(
     text = profile_text(found, name, based_on)
     if found.no_power:
         messages.print(f"power: not measured: {found.no_power}")
+    if poor := _poor_fits(found.fits):
+        messages.print(poor, markup=False, highlight=False, soft_wrap=True)
     if out is None:
         console.print(text, markup=False, highlight=False, soft_wrap=True, end="")
         return
@@ -80,6 +86,18 @@ def serve_peers(port: int, messages: Console) -> None:
     from edgesim.calibration.network import serve
 
     serve(port, lambda own: messages.print(f"listening on port {own}; Ctrl-C ends it"))
+
+
+def _poor_fits(fits: Sequence[Fit]) -> str:
+    """Kinds of layers whose times describe badly what was measured; empty if there are none."""
+    poor = sorted((fit for fit in fits if fit.worst > POOR), key=lambda fit: -fit.worst)
+    if not poor:
+        return ""
+    named = ", ".join(f"{fit.time.kind} ({100 * fit.worst:.0f} %)" for fit in poor)
+    return (
+        f"layers of which a measured step is more than {100 * POOR:.0f} % off the profile's times: "
+        f"{named}; more --rounds, or a machine that does nothing else, may help"
+    )
 
 
 def _check_names(name: str, based_on: str) -> None:

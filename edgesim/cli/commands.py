@@ -246,8 +246,6 @@ def report(
     """
     from edgesim.cli.report import show_report
 
-    if paper and accuracy:
-        raise typer.BadParameter("stands beside --paper; give one of them", param_hint="--accuracy")
     show_report(runs, out, _out, with_paper=paper, accuracies=accuracy or ())
 
 

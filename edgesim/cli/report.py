@@ -41,8 +41,7 @@ def show_report(
     ]
     tables: Sequence[Table] = ()
     if with_paper:
-        targets, (place, num_bytes) = write_paper_report(runs, out)
-        tables = (targets,)
+        tables, (place, num_bytes) = write_paper_report(runs, out, accuracies)
     elif accuracies:
         tables, (place, num_bytes) = write_accuracy_report(runs, accuracies, out, troubles)
     else:

@@ -17,6 +17,8 @@ from edgesim.study.tables.table import Table
 from edgesim.sweeps.progress import shown_progress
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from edgesim.sweeps.load import SweepResults
 
 _FIGURES: dict[str, Callable[[float], str]] = {  # of the table, and how they are written
@@ -33,6 +35,10 @@ _HEADS = {
     "averaging_rate_found": "averaging rate",
     "virtual_time_s": "virtual s",
     "total_energy_j": "joules",
+}
+_ACCURACIES = {  # what their columns are
+    "accuracy": "averaged model: its accuracy",
+    "device_accuracy_mean": "devices: the mean of their own models' accuracies",
 }
 
 
@@ -119,11 +125,18 @@ def sweep_table(results: SweepResults) -> Table:
         sent = (f"{row[name]:,.0f}" for name in ("total_sent_bytes", "total_messages_sent"))
         rows.append((*cells, *sent, str(row["cells"])))
     heads = [_HEADS.get(name, name) for name in figures]
-    notes = (
-        "averaged model: its accuracy; devices: the mean of their own models' accuracies",
-        "all of the last evaluations: means, with sample deviations over seeds",
-        f"all of it: edgesim.load_sweep({results.place!r})",
-    )
-    return Table(
-        results.name, (*keys, *heads, "bytes sent", "messages", "cells"), tuple(rows), notes
+    columns = (*keys, *heads, "bytes sent", "messages", "cells")
+    return Table(results.name, columns, tuple(rows), _notes(results.place, figures, found))
+
+
+def _notes(place: str, figures: Sequence[str], found: pd.DataFrame) -> tuple[str, ...]:
+    """What the columns of a table are, as far as it has them."""
+    accuracies = [words for name, words in _ACCURACIES.items() if name in figures]
+    means = ""
+    if (found["cells"] > 1).any():
+        means = ": means, with sample deviations over seeds"
+    return (
+        *(["; ".join(accuracies)] if accuracies else []),
+        f"all of the last evaluations{means}",
+        f"all of it: edgesim.load_sweep({place!r})",
     )

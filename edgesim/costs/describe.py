@@ -7,7 +7,7 @@ branches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -113,13 +113,18 @@ def _is_composed_by_torch(module: nn.Module) -> bool:
     return type(module).__module__.startswith("torch.nn.") and not is_container
 
 
-def measured_layers(model: OwnModel) -> tuple[str, ...]:
-    """Modules of a model from outside that have no closed form, by name and type."""
+def measured_layers(model: OwnModel, measured: Collection[str]) -> tuple[str, ...]:
+    """Modules of a model from outside that have no closed form, by name and type.
+
+    Args:
+        model: from outside.
+        measured: names of the modules in it that run operations of their own.
+    """
     known = known_layers(model)
     found = []
     for name, module in model.inner.named_modules():
         is_part = any(name == other or name.startswith(f"{other}.") for other in known)
-        if is_part or type(module) in (nn.Sequential, nn.ModuleList, nn.ModuleDict):
+        if is_part or name not in measured:
             continue
         found.append(f"{name or 'the model'} ({type(module).__name__})")
     return tuple(found)

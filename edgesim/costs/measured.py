@@ -14,7 +14,7 @@ Memory: the storages that autograd holds at the end of the forward pass, paramet
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import flop_registry
 
@@ -42,10 +42,13 @@ class MeasuredWork:
     Attributes:
         forward: of the forward pass.
         backward: of both gradients.
+        parts: names of the modules whose own operations, outside of the modules in them, are
+            counted in the forward pass. Those of known layers are among them.
     """
 
     forward: Work
     backward: Work
+    parts: frozenset[str] = frozenset()
 
     @property
     def total(self) -> Work:
@@ -68,23 +71,37 @@ def measured_work(
     calls: list[tuple[nn.Module, tuple[Any, ...]]] = []
 
     def note(layer: nn.Module, args: tuple[Any, ...]) -> None:
-        calls.append((layer, _copied(args)))
+        with _disable_current_modes():  # the copies are no work of the model
+            calls.append((layer, _copied(args)))
 
     handles = [
         layer.register_forward_pre_hook(note)
         for name, layer in module.named_modules()
         if name in known
     ]
+    running: list[str] = []
+    for name, part in module.named_modules():
+        handles.append(part.register_forward_pre_hook(partial(_begin, running, name)))
+        handles.append(part.register_forward_hook(partial(_end, running)))
     inputs = torch.zeros(input_shape, dtype=model.input_dtype)
     with global_random.seeded(0):
-        whole = _Passes.of(lambda: module(inputs))
+        whole = _Passes.of(lambda: module(inputs), running)
         for handle in handles:
             handle.remove()
         parts = [_Passes.of(partial(layer, *args)) for layer, args in calls]
     return MeasuredWork(
         whole.forward.less(part.forward for part in parts),
         whole.backward.less(part.backward for part in parts),
+        frozenset(whole.forward.parts),
     )
+
+
+def _begin(running: list[str], name: str, *_: object) -> None:
+    running.append(name)
+
+
+def _end(running: list[str], *_: object) -> None:
+    running.pop()
 
 
 def work_of(run: Callable[[], Tensor]) -> Work:
@@ -94,10 +111,16 @@ def work_of(run: Callable[[], Tensor]) -> Work:
 
 
 class _Counter(TorchDispatchMode):
-    """Context that counts the operations that torch runs in this thread."""
+    """Context that counts the operations that torch runs in this thread.
 
-    def __init__(self) -> None:
+    Args:
+        running: names of the modules whose forward pass runs, the innermost last.
+    """
+
+    def __init__(self, running: Sequence[str] = ()) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._running = running
+        self.parts: set[str] = set()
         self.calls = self.flops = self.elementwise_ops = self.traffic_bytes = 0
 
     def __torch_dispatch__(
@@ -116,6 +139,7 @@ class _Counter(TorchDispatchMode):
         operands = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         results = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
         self.calls += 1
+        self.parts.update(self._running[-1:])
         self.traffic_bytes += sum(t.numel() * t.element_size() for t in operands + results)
         if packet in flop_registry:
             self.flops += int(flop_registry[packet](*args, **kwargs, out_val=result))
@@ -156,9 +180,9 @@ class _Passes:
     backward: _Counter
 
     @classmethod
-    def of(cls, run: Callable[[], Tensor]) -> _Passes:
-        """Counts of the passes that `run` computes."""
-        forward, backward = _Counter(), _Counter()
+    def of(cls, run: Callable[[], Tensor], running: Sequence[str] = ()) -> _Passes:
+        """Counts of the passes that `run` computes; `_Counter` has the second argument."""
+        forward, backward = _Counter(running), _Counter()
         with forward:
             output = run()
         if output.requires_grad:

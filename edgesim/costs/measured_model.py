@@ -39,7 +39,7 @@ class MeasuredModel:
         step_work: of the step.
         num_trainable: trained parameters.
         flat_shapes: of all tensors in the flat vector.
-        measured_layers: descriptions of parts without closed form.
+        measured_layers: descriptions of parts that add counts without closed form.
         stays_fp32: descriptions of parts that stay in fp32 with precision int8.
         held_bytes: storages that autograd holds at the end of the forward pass.
         gradient_bytes: largest sum of the gradients at output and input of one module.
@@ -115,7 +115,7 @@ def measure_model(flat: FlatModel, form: ModelForm, inputs: Tensor) -> MeasuredM
         step_work=meter.work(inputs.shape),
         num_trainable=flat.num_trainable,
         flat_shapes=flat.layout.shapes,
-        measured_layers=measured_layers(model),
+        measured_layers=measured_layers(model, meter.measured_parts),
         stays_fp32=model.stays_fp32,
         held_bytes=held,
         gradient_bytes=largest,

@@ -43,6 +43,8 @@ class WorkMeter:
         self._model = model.model
         self._hooked = modules_to_hook(model.model)
         self._work_by_shape: dict[tuple[int, ...], StepWork] = {}
+        self.measured_parts: frozenset[str] = frozenset()
+        """Names of modules with operations of their own that were measured; or of known layers."""
 
     def watch(self, images_shape: Sequence[int]) -> AbstractContextManager[None]:
         """Context in which the caller runs exactly one training step on a batch of that shape.
@@ -88,7 +90,9 @@ class WorkMeter:
         if not isinstance(self._model, OwnModel):
             return Work()
         known = frozenset(known_layers(self._model))
-        return measured_work(self._model, known, shape).total
+        measured = measured_work(self._model, known, shape)
+        self.measured_parts |= measured.parts
+        return measured.total
 
 
 def hook(hooked: HookedModule, layers: list[Layer]) -> RemovableHandle:

@@ -73,7 +73,7 @@ CIFAR10 = NamedSource(
     published="cifar10",
     # reference.md, section 5
     statistics=((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
-    published_shape=DataShape((3, 32, 32), 10, 50_000),
+    published_shape=DataShape((3, 32, 32), 10, 50_000, num_test=10_000),
 )
 
 CIFAR100 = NamedSource(
@@ -83,5 +83,5 @@ CIFAR100 = NamedSource(
     read_parquet=read_parquet_of(num_classes=100),
     fetch=fetcher("cifar100"),
     published="cifar100",
-    published_shape=DataShape((3, 32, 32), 100, 50_000),
+    published_shape=DataShape((3, 32, 32), 100, 50_000, num_test=10_000),
 )

@@ -120,5 +120,5 @@ FASHION_MNIST = NamedSource(
     fetch=fetcher("fashion_mnist"),
     published="fashion_mnist",
     default_path=DEBIAN_FOLDER,
-    published_shape=DataShape((1, 28, 28), 10, 60_000),
+    published_shape=DataShape((1, 28, 28), 10, 60_000, num_test=10_000),
 )

@@ -89,6 +89,6 @@ IMAGENETTE = NamedSource(
     published="imagenette",
     # reference.md, section 5; those of torchvision.models.
     statistics=((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-    published_shape=DataShape((3, 160, 160), 10, 9_469),
+    published_shape=DataShape((3, 160, 160), 10, 9_469, num_test=3_925),
     sizes_differ=True,
 )

@@ -13,8 +13,10 @@ from edgesim.report.evaluations import (
     OTHERS,
     WORST,
     evaluations_of,
+    extremes,
     own_metrics,
     quantile_bands,
+    with_extremes,
 )
 from edgesim.report.figure import (
     BLUE,
@@ -123,6 +125,8 @@ def title_of(measure: str) -> str:
 def _of_one_run(
     run: ReportedRun, table: Frame, measure: str, axes: list[tuple[str, Axis]]
 ) -> Figure:
+    found = extremes(run, "loss" if measure == "loss" else "accuracy")
+    table = with_extremes(table, found)
     of_devices = table[table["model"] != CONSENSUS]
     evaluated = of_devices["device"].nunique()
     caption = caption_of(measure)
@@ -142,8 +146,12 @@ def _of_one_run(
         )
     else:
         tables = {"evaluations": table}
-    if evaluated and (named := _named_extremes(run, table)):
-        caption += f" {named}"
+    if found is not None:
+        best, worst = run.device(found.best), run.device(found.worst)
+        caption += (
+            f" By {found.by} on the common test samples the best device at the end is {best}, the "
+            f"worst {worst}."
+        )
     views = [View(label, as_spec(_chart(tables, measure, axis))) for label, axis in axes]
     return Figure(
         key=key,
@@ -153,17 +161,6 @@ def _of_one_run(
         views=views,
         choice="against",
     )
-
-
-def _named_extremes(run: ReportedRun, table: Frame) -> str:
-    """Which devices the best and the worst are."""
-    found = {series: table.loc[table["series"] == series, "device"] for series in (BEST, WORST)}
-    if any(devices.empty for devices in found.values()):
-        return ""
-    best, worst = (run.device(int(found[series].iloc[0])) for series in (BEST, WORST))
-    by = "accuracy" if table["accuracy"].notna().any() else "loss"
-    where = f"By {by} on the common test samples"
-    return f"{where} the best device at the end is {best}, the worst {worst}."
 
 
 def _x(axis: Axis, field: str = "x") -> alt.X:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from edgesim.report.frames import Frame
@@ -31,8 +33,7 @@ def evaluations_of(run: ReportedRun) -> Frame:
     is_consensus = table["model"] == CONSENSUS
     table.insert(1, "evaluation", is_consensus.cumsum() - 1)
     table["series"] = np.where(is_consensus, AVERAGED, OTHERS)
-    for device, series in zip(extremes(run), (WORST, BEST), strict=False):
-        table.loc[table["device"] == device, "series"] = series
+    table = with_extremes(table, extremes(run))
     totals = {"total_sent_bytes": "fleet_sent_bytes", "total_energy_j": "fleet_energy_j"}
     for column, name in totals.items():
         if column in table:
@@ -43,14 +44,49 @@ def evaluations_of(run: ReportedRun) -> Frame:
     return table
 
 
-def extremes(run: ReportedRun) -> tuple[int, int] | tuple[()]:
-    """The worst and the best device in the last evaluation of devices; empty without one."""
+@dataclass(frozen=True, slots=True)
+class Extremes:
+    """The devices whose own models are the worst and the best.
+
+    Attributes:
+        by: the measure in which they differ, `accuracy` or `loss`.
+        worst: number of the worst device.
+        best: number of the best one.
+    """
+
+    by: str
+    worst: int
+    best: int
+
+
+def extremes(run: ReportedRun, measure: str = "accuracy") -> Extremes | None:
+    """The worst and the best device in the last evaluation of devices; None where all are alike.
+
+    Args:
+        run: the run.
+        measure: `accuracy`, whose ties the loss breaks; or `loss`. Without accuracies the loss
+            decides.
+    """
     last = last_of_devices(run)
-    if len(last) < 2:
-        return ()
-    measure = "accuracy" if last["accuracy"].notna().any() else "loss"
-    order = last.sort_values([measure, "device"], ascending=[measure == "accuracy", True])
-    return int(order["device"].iloc[0]), int(order["device"].iloc[-1])
+    measures = [name for name in dict.fromkeys((measure, "loss")) if last[name].notna().any()]
+    ascending = [name == "accuracy" for name in measures]
+    order = last.dropna(subset=measures).sort_values(
+        [*measures, "device"], ascending=[*ascending, True]
+    )
+    for name in measures:
+        if len(order) and order[name].iloc[0] != order[name].iloc[-1]:
+            worst, best = (int(order["device"].iloc[place]) for place in (0, -1))
+            return Extremes(name, worst, best)
+    return None
+
+
+def with_extremes(table: Frame, found: Extremes | None) -> Frame:
+    """Evaluations in whose column `series` these devices are the worst and the best."""
+    series = table["series"].where(~table["series"].isin((BEST, WORST)), OTHERS)
+    if found is not None:
+        series[table["device"] == found.worst] = WORST
+        series[table["device"] == found.best] = BEST
+    return table if series.equals(table["series"]) else table.assign(series=series)
 
 
 def last_of_devices(run: ReportedRun) -> Frame:

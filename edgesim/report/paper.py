@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from edgesim.data.sources import SOURCES
+from edgesim.report.departures import departure_notes
 from edgesim.report.errors import ReportError
 from edgesim.report.runs import ReportedRun, settings_but_seed
 from edgesim.study.tables.table import Table
 
 _HEADS = (
     *("paper's", "algorithm", "model", "skew", "left out", "paper", "as the authors"),
-    *("difference", "averaged model", "runs", "epochs"),
+    *("difference", "averaged model", "runs", "epochs", "rounds"),
 )
+_OF_SAMPLES = ("trained on", "tested on")  # columns, where it is not all
+_ALL = "all"
+_CUT = "cut"
 _NAMES = {"choco": "CHOCO", "deepsqueeze": "DeepSqueeze"}
 _NONE = "-"
 
@@ -27,6 +32,7 @@ class _Measured:
     as_authors: float | None
     averaged: float | None
     epochs: float
+    rounds: int
 
 
 def paper_table(runs: Sequence[ReportedRun]) -> Table | None:
@@ -40,7 +46,12 @@ def paper_table(runs: Sequence[ReportedRun]) -> Table | None:
             groups.setdefault(settings_but_seed(run.settings), []).append(run)
     if not groups:
         return None
-    rows = sorted(map(_row, groups.values()), key=_place_of_row)
+    members = sorted(groups.values(), key=lambda runs: _place_of_row(_row(runs)))
+    rows, samples = [_row(runs) for runs in members], [_samples(runs[0]) for runs in members]
+    heads: tuple[str, ...] = _HEADS
+    if any(each != (_ALL, _ALL) for each in samples):
+        heads += _OF_SAMPLES
+        rows = [row + each for row, each in zip(rows, samples, strict=True)]
     unfinished = sum(not run.is_finished for members in groups.values() for run in members)
     what = (
         "Accuracies in percent. As the authors: mean over the devices' models after further rounds "
@@ -53,9 +64,16 @@ def paper_table(runs: Sequence[ReportedRun]) -> Table | None:
         "0.2)."
     )
     notes = [what, spread]
+    if any(row[_HEADS.index("difference")] == _CUT for row in rows):
+        notes.append(
+            "Cut: fewer epochs than the paper's, or not all samples. Such an accuracy says nothing "
+            "about the paper's."
+        )
+    names = [f"{', '.join(row[:2])}, skew {row[3]}, {row[4]}" for row in rows]
+    notes += departure_notes([(n, runs[0]) for n, runs in zip(names, members, strict=True)])
     if unfinished:
         notes.append(f"{unfinished} runs are not finished and not counted.")
-    return Table("The paper and what was measured", _HEADS, tuple(rows), tuple(notes))
+    return Table("The paper and what was measured", heads, tuple(rows), tuple(notes))
 
 
 def required_paper_table(runs: Sequence[ReportedRun]) -> Table:
@@ -82,6 +100,8 @@ def _row(runs: Sequence[ReportedRun]) -> tuple[str, ...]:
     difference = _NONE
     if wanted is not None and as_authors:
         difference = f"{float(np.mean(as_authors)) - wanted:+.2f}"
+        if _samples(runs[0]) != (_ALL, _ALL) or _is_short(found, target.get("epochs")):
+            difference = _CUT
     return (
         str(target["place"]),
         _algorithm(settings, runs[0].num_devices),
@@ -94,6 +114,7 @@ def _row(runs: Sequence[ReportedRun]) -> tuple[str, ...]:
         _spread(each.averaged for each in found if each.averaged is not None),
         str(len(found)),
         _epochs(found, target.get("epochs")),
+        _range((each.rounds for each in found), "{:,}".format) or _NONE,
     )
 
 
@@ -109,7 +130,29 @@ def _measured(run: ReportedRun) -> _Measured:
     as_authors, averaged = (
         None if value is None or value != value else 100 * float(value) for value in figures
     )
-    return _Measured(as_authors, averaged, float(last["epoch"]))
+    rounds = int(run.rounds["round"].max()) + 1
+    return _Measured(as_authors, averaged, float(last["epoch"]), rounds)
+
+
+def _samples(run: ReportedRun) -> tuple[str, str]:
+    """How many samples a run was trained and tested on."""
+    source = SOURCES.get(str(run.settings["data"]["source"]))
+    shape = source.published_shape if source else None
+    trained, tested = (shape.num_train, shape.num_test) if shape else (None, None)
+    return (
+        _of_all(run.settings["data"].get("train_samples"), trained),
+        _of_all(run.settings["evaluation"].get("samples"), tested),
+    )
+
+
+def _of_all(used: int | None, there: int | None) -> str:
+    if used is None or used == there:
+        return _ALL
+    return f"{used:,}" if there is None else f"{used:,} of {there:,}"
+
+
+def _is_short(found: Sequence[_Measured], wanted: int | None) -> bool:
+    return wanted is not None and any(each.epochs < wanted for each in found)
 
 
 def _algorithm(settings: Mapping[str, Any], num_devices: int) -> str:
@@ -138,10 +181,16 @@ def _left_out(compressor: Mapping[str, Any]) -> str:
 
 
 def _epochs(found: Sequence[_Measured], wanted: int | None) -> str:
-    done = " to ".join(f"{epochs:.4g}" for epochs in sorted({each.epochs for each in found}))
+    done = _range((each.epochs for each in found), "{:.4g}".format)
     if not found or wanted is None:
         return done or _NONE
     return f"{done} of {wanted}"
+
+
+def _range(values: Iterable[float], form: Callable[[float], str]) -> str:
+    """The value, or the least and the largest of several."""
+    several = sorted(set(values))
+    return " to ".join(map(form, dict.fromkeys((several[0], several[-1])))) if several else ""
 
 
 def _spread(values: Iterable[float]) -> str:

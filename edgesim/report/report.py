@@ -61,28 +61,38 @@ def write_report(
 
 
 def write_paper_report(
-    places: Sequence[str | Path], out: Path | None = None
-) -> tuple[Table, tuple[str, int]]:
+    places: Sequence[str | Path], out: Path | None = None, accuracies: Sequence[float] = ()
+) -> tuple[list[Table], tuple[str, int]]:
     """Write a report with what the paper says beside what was measured.
 
     Runs of several tables cannot be compared in everything; then the page has this table alone.
 
+    Args:
+        places: see `write_report`.
+        out: see `write_report`.
+        accuracies: whose costs are told too, in percent; only of runs that can be compared.
+
     Returns:
-        The table, and what `write_report` returns.
+        The table, those of the accuracies' costs, and what `write_report` returns.
 
     Raises:
         EdgesimError: see `write_report`.
-        ReportError: no scenario of the runs has a target.
+        ReportError: no scenario of the runs has a target; or there are accuracies, and the runs
+            cannot be compared or have too few evaluations.
     """
     runs = load_runs(places, are_compared=False)
-    targets = required_paper_table(runs)
+    tables = [required_paper_table(runs)]
     try:
         check_comparable(runs)
     except ReportError:
-        text = page("The paper and what was measured", "", [Section("", [targets])])
+        if accuracies:
+            raise
+        text = page("The paper and what was measured", "", [Section("", tables)])
     else:
-        text = report_page(runs)
-    return targets, _write(text, places, out)
+        if accuracies:
+            tables += _required_reaching_tables(runs, accuracies)
+        text = report_page(runs, accuracies=accuracies or None)
+    return tables, _write(text, places, out)
 
 
 def write_accuracy_report(
@@ -107,12 +117,19 @@ def write_accuracy_report(
         ReportError: no run has two evaluations with an accuracy.
     """
     runs = load_runs(places)
+    tables = _required_reaching_tables(runs, accuracies)
+    return tables, _write(report_page(runs, troubles, accuracies), places, out)
+
+
+def _required_reaching_tables(
+    runs: Sequence[ReportedRun], accuracies: Sequence[float]
+) -> list[Table]:
     if not (tables := reaching_tables(runs, accuracies)):
         raise ReportError(
             "--accuracy: no run has two evaluations with an accuracy yet; set "
             "evaluation.every_epochs or every_rounds"
         )
-    return tables, _write(report_page(runs, troubles, accuracies), places, out)
+    return tables
 
 
 def _write(text: str, places: Sequence[str | Path], out: Path | None) -> tuple[str, int]:

@@ -217,14 +217,17 @@ def check_comparable(runs: Sequence[ReportedRun]) -> None:
             if one != two:
                 raise ReportError(
                     f"{first.run.place} and {other.run.place} can't be compared: {key} is "
-                    f"{_word(one)} in the first and {_word(two)} in the second; report them apart"
+                    f"{written(one)} in the first and {written(two)} in the second; report them "
+                    "apart"
                 )
 
 
 def settings_but_seed(settings: Mapping[str, Any]) -> str:
     """All settings that runs over several seeds have in common, as a text that can be compared."""
     kept = {key: value for key, value in settings.items() if key not in _NO_SETTINGS}
-    return "\n".join(f"{key}: {_word(value)}" for key, value in sorted(_flat(kept).items()))
+    return "\n".join(
+        f"{key}: {written(value)}" for key, value in sorted(flat_settings(kept).items())
+    )
 
 
 def differing_settings(
@@ -236,11 +239,11 @@ def differing_settings(
         runs: two or more.
         follows: whether keys that are null have the value that follows from other keys.
     """
-    flat = [_flat(_with_names(run.settings)) | _contents(run) for run in runs]
+    flat = [flat_settings(_with_names(run.settings)) | _contents(run) for run in runs]
     if follows and all(run.scenario for run in runs):
         flat = [settings | _following(run) for settings, run in zip(flat, runs, strict=True)]
     keys = list(dict.fromkeys(key for settings in flat for key in settings))
-    table = {key: [_word(settings.get(key)) for settings in flat] for key in keys}
+    table = {key: [written(settings.get(key)) for settings in flat] for key in keys}
     return {
         key: values
         for key, values in table.items()
@@ -248,7 +251,7 @@ def differing_settings(
         and key != "description"
         and not key.startswith("paper.")
         # A file that one run alone has is told of by the key that names it.
-        and not (key.startswith(_CONTENT) and _word(None) in values)
+        and not (key.startswith(_CONTENT) and written(None) in values)
     }
 
 
@@ -335,7 +338,7 @@ def _short(key: str) -> str:
     return f"{before[-1]}.{last}" if before and last in ("kind", "name", "values") else last
 
 
-def _flat(value: object, key: str = "") -> dict[str, object]:
+def flat_settings(value: object, key: str = "") -> dict[str, object]:
     """Settings by their whole keys, items of lists by their number; without those that are null."""
     if isinstance(value, dict):
         items: list[tuple[object, object]] = list(value.items())
@@ -345,7 +348,7 @@ def _flat(value: object, key: str = "") -> dict[str, object]:
         return {} if value is None else {key: value}
     found: dict[str, object] = {}
     for name, inner in items:
-        found |= _flat(inner, f"{key}.{name}" if key else str(name))
+        found |= flat_settings(inner, f"{key}.{name}" if key else str(name))
     return found
 
 
@@ -356,7 +359,7 @@ def _value(settings: Mapping[str, Any], key: str) -> object:
     return value
 
 
-def _word(value: object) -> str:
+def written(value: object) -> str:
     """A value of a scenario as it is written there."""
     if isinstance(value, str):
         return value

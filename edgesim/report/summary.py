@@ -136,15 +136,16 @@ def _pace(run: ReportedRun, devices: Frame) -> Iterator[str]:
         return
     share = devices["virtual_wait_s"].sum() / devices["virtual_time_s"].sum()
     yield f"Devices wait for {percent(share)} of their time."
-    yield from _pace_setters(run)
+    if parts := _parts_of_pace(run):
+        yield f"What set the pace of the fleet: {parts} of the time."
 
 
-def _pace_setters(run: ReportedRun) -> Iterator[str]:
+def _parts_of_pace(run: ReportedRun) -> str:
     """What the critical path consists of; devices and links by name where they stand out."""
     seconds = pace_setters(run)
     whole_s = sum(seconds.values())
     if not whole_s:
-        return
+        return ""
     steps = {device: own_s for (device, receiver), own_s in seconds.items() if device == receiver}
     kinds = {
         "steps": {run.device(device): own_s for device, own_s in steps.items()},
@@ -161,7 +162,7 @@ def _pace_setters(run: ReportedRun) -> Iterator[str]:
         much = [f"{who} {percent(s / whole_s)}" for who, s in parts.items() if s > _MUCH * whole_s]
         whose = f" ({', '.join(much[:_NAMED])})" if much else ""
         texts.append(f"{kind} {percent(sum(parts.values()) / whole_s)}{whose}")
-    yield f"What set the pace of the fleet: {', '.join(texts)} of the time."
+    return ", ".join(texts)
 
 
 def settings_table(runs: Sequence[ReportedRun]) -> Table | None:
@@ -186,6 +187,11 @@ def turned(table: Table) -> Table:
 def results_table(runs: Sequence[ReportedRun], devices_of_runs: Sequence[Frame]) -> Table:
     """Closing figures, one column a run."""
     columns = [_figures(run, devices) for run, devices in zip(runs, devices_of_runs, strict=True)]
+    if len(runs) > 1:  # a single run has it in short
+        columns = [
+            {**column, "what set the pace": parts} if (parts := _parts_of_pace(run)) else column
+            for run, column in zip(runs, columns, strict=True)
+        ]
     labels = list(dict.fromkeys(label for column in columns for label in column))
     rows = tuple((label, *(column.get(label, "") for column in columns)) for label in labels)
     heads = ("", *(run.label for run in runs)) if len(runs) > 1 else ("", "")

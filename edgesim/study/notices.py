@@ -19,6 +19,7 @@ from edgesim.errors import device_label
 from edgesim.gossip.optional_members import needs_exact_messages
 from edgesim.models.norms import NORMS
 from edgesim.scenario.gossip import IdentityCompressor
+from edgesim.scenario.hardware import ProfileSection
 from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.presence import make_timed_churn
 from edgesim.scenario.schema import Scenario
@@ -48,6 +49,7 @@ def notices(studied: StudiedScenario, num_rounds: int) -> list[str]:
         *_own_model_notices(studied),
         *evaluation_notices(scenario, num_rounds),
         *clock_notices(studied, num_rounds),
+        *taken_over_notices(scenario),
         *battery_notices(studied),
     ]
 
@@ -88,6 +90,29 @@ def _own_model_notices(studied: StudiedScenario) -> list[str]:
             f"{listed(model.measured_layers)}"
         )
     return lines
+
+
+def taken_over_notices(scenario: Scenario) -> list[str]:
+    """What measured profiles, as `edgesim calibrate` writes them, have from another profile."""
+    fleet = scenario.fleet
+    groups = fleet.devices if isinstance(fleet.devices, tuple) else ()
+    in_use = {fleet.profile, *(group.profile for group in groups)}
+    return [
+        f"the profile {profile.name} has measured times, but {', '.join(keys)} of "
+        f"{profile.based_on}: so energy is not that of the measured device; give what you know of "
+        "it in hardware.profiles"
+        for profile in scenario.hardware.profiles
+        if profile.name in in_use and profile.layer_times and (keys := _taken_over(profile))
+    ]
+
+
+def _taken_over(profile: ProfileSection) -> list[str]:
+    """Keys of powers and of the radio that a profile leaves to the one that it is based on."""
+    keys = [key for key in ("idle_power_w", "active_power_w") if getattr(profile, key) is None]
+    if (radio := profile.radio) is None:
+        return [*keys, "radio"]
+    of_radio = ("bandwidth_mbps", "send_uj_per_byte", "receive_uj_per_byte")
+    return [*keys, *(f"radio.{key}" for key in of_radio if getattr(radio, key) is None)]
 
 
 def listed(parts: Sequence[str]) -> str:

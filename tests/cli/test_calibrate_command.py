@@ -9,6 +9,8 @@ from test_cli import called  # noqa: F401 (a fixture)
 
 import edgesim.calibration.calibrate
 import edgesim.cli.calibrate
+from edgesim.calibration.fit import Fit
+from edgesim.hardware.profiles import LayerTime
 
 
 @pytest.fixture
@@ -26,6 +28,16 @@ def test_the_file_is_a_scenario(called, tiny, tmp_path):  # noqa: F811
     assert "mine.yaml is written" in done.stderr
     assert called("validate", "mine.yaml", cwd=tmp_path).returncode == 0
     assert "in caches, fastest of 1 turns" in (tmp_path / "mine.yaml").read_text()
+
+
+def test_layers_whose_times_fit_badly_are_named():
+    fits = [
+        Fit(LayerTime(kind=kind), 3, worst)
+        for kind, worst in (("linear_fp32", 0.25), ("relu_fp32", 0.3), ("dropout_fp32", 0.61))
+    ]
+    said = edgesim.cli.calibrate._poor_fits(fits)
+    assert "more than 25 % off the profile's times: dropout_fp32 (61 %), relu_fp32 (30 %);" in said
+    assert edgesim.cli.calibrate._poor_fits(fits[:1]) == ""
 
 
 def test_the_median_turn_may_count(called, tiny, tmp_path):  # noqa: F811

@@ -6,9 +6,13 @@ from importlib.util import find_spec
 
 import pytest
 import torch
+from torch import nn
 
 from edgesim.assembly.build import PLAIN, make_layers
+from edgesim.costs.describe import known_layers, measured_layers
+from edgesim.costs.measured import measured_work
 from edgesim.costs.metered_model import MeteredModel
+from edgesim.costs.work_meter import WorkMeter
 from edgesim.learning.flat_model import FlatModel
 from edgesim.models.dropout import seed_dropout_
 from edgesim.models.own import OwnModelKind, build_own_model
@@ -34,10 +38,13 @@ SCENARIO = {
 }
 
 
+def model_layers(precision):
+    model = {"name": "small_cnn", "precision": precision}
+    return make_layers(scenario_of(SCENARIO | {"model": model}), PLAIN)
+
+
 def model_of(precision):
     from edgesim.models.text.encoder import distilbert
-
-    scenario = scenario_of(SCENARIO | {"model": {"name": "small_cnn", "precision": precision}})
 
     def make(input_shape, num_classes):
         return distilbert(
@@ -56,7 +63,7 @@ def model_of(precision):
         OwnModelKind(name="distilbert", make=make),
         input_shape=(2, T),
         num_classes=K,
-        layers=make_layers(scenario, PLAIN),
+        layers=model_layers(precision),
         seed=1,
         example=inputs,
     )
@@ -90,6 +97,46 @@ def test_what_stays_in_fp32_is_named():
     kinds = {said.rpartition("(")[2].rstrip(")") for said in model.stays_fp32}
     assert kinds.isdisjoint({"Linear", "LayerNorm", "Embedding", "MatrixProduct"})
     assert "GELUActivation" in kinds
+
+
+class Outer(nn.Module):
+    """Runs layers with closed forms, and in between one sum."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(6, 5), nn.ReLU())
+        self.last = nn.Linear(5, K)
+
+    def forward(self, x):
+        return self.last(self.inner(x) + 1)
+
+
+def test_measured_work_is_that_of_operations_outside_of_known_layers():
+    """A container adds nothing; the inputs of layers, which are copied to measure, do not count."""
+    own = build_own_model(
+        OwnModelKind(name="outer", make=lambda *_: Outer()),
+        input_shape=(6,),
+        num_classes=K,
+        layers=model_layers("fp32"),
+        seed=1,
+        example=torch.zeros(N, 6),
+    )
+    found = measured_work(own, frozenset(known_layers(own)), (N, 6))
+    assert found.forward.elementwise_ops == N * 5
+    assert measured_layers(own, found.parts) == ("the model (Outer)",)
+    assert not measured_layers(own, found.parts - {""})
+
+
+def test_containers_of_an_encoder_are_not_named():
+    flat, inputs = model_of("fp32")
+    seed_dropout_(flat.leaf_modules, 0)
+    meter = WorkMeter(flat)
+    with meter.watch(inputs.shape):
+        flat.loss_and_gradient(inputs, torch.zeros(N, dtype=torch.int64))
+    named = measured_layers(flat.model, meter.measured_parts)
+    kinds = {said.rpartition("(")[2].rstrip(")") for said in named}
+    assert {"AttentionProducts", "GELUActivation", "TransformerBlock"} <= kinds
+    assert kinds.isdisjoint({"FFN", "Transformer", "ModuleList"})
 
 
 def test_many_parts_of_a_model_are_told_by_their_types():

@@ -125,10 +125,7 @@ def test_costs_are_shown(beside, monkeypatch, capsys):
     for said in ("GatedPerceptron", "ecq", "largest_of_blocks", "measured, no closed form"):
         assert said in shown
     costs = iteration_costs(load_scenario(beside / NAME))
-    assert costs.studied.model.measured_layers == (
-        "the model (GatedPerceptron)",
-        "gate (LearnedGate)",
-    )
+    assert costs.studied.model.measured_layers == ("gate (LearnedGate)",)
     assert costs.devices[0].work.total.macs_fp32 == 16 * (2 * 96 + 3 * 48)
     # Of each tensor an eighth, rounded up: 96, 16, 16, 48 and 3 entries.
     assert costs.message.num_kept == 12 + 2 + 2 + 6 + 1

@@ -25,7 +25,10 @@ from edgesim.device.trainer import DivergedError
 from edgesim.fleet import run as run_module
 from edgesim.fleet.arithmetic import compile_kernels
 from edgesim.fleet.on_ray.actor import ActorLostError
+from edgesim.fleet.recording.chance import chance_warning
 from edgesim.fleet.recording.view import PlainView
+from edgesim.report.report import report_page
+from edgesim.report.runs import load_runs
 from edgesim.results.columns import DEVICES, EVALUATIONS, MESSAGES, ROUNDS
 from edgesim.results.run_directory import RunDirectory, RunDirectoryError
 from edgesim.scenario import load_scenario
@@ -100,6 +103,29 @@ def test_a_single_evaluation_in_the_end_tells_of_divergence_too(tmp_path):
     (row,) = table[table["device"] == -1].to_dict("records")
     assert row["consensus_distance"] > 10 * row["model_norm"] > 0
     assert (tmp_path / "run.log").read_text().count("warning: the devices' models move apart") == 1
+
+
+def test_a_model_that_guesses_is_told_to_have_learned_nothing(tmp_path):
+    """A step of 1e-9 leaves the model as it began, which names one class or a few."""
+    slow = ("training.rounds=1", "training.optimizer.lr=1.0e-9", "evaluation.samples=null")
+    run = train(tmp_path, "run", *slow, inline=True)
+    (text,) = run.summary["warnings"]
+    figure = f"it classifies {100 * run.summary['consensus_accuracy']:.4g} %"
+    assert text.startswith(f"the averaged model has learned nothing yet: {figure}")
+    assert dict(result_table(run.summary, "").rows)["warning"] == text
+    page = report_page(load_runs([run.path]))
+    assert text in page
+    assert "nothing went wrong" not in page
+
+
+@pytest.mark.parametrize("samples", ["null", "10"])
+def test_a_guess_is_the_most_frequent_class_of_the_test_samples_in_use(tmp_path, samples):
+    fleet = prepared(tmp_path, f"evaluation.samples={samples}")
+    labels = fleet.test_samples().labels
+    share = max(np.mean(labels == label) for label in range(10))
+    assert f"most frequent class {100 * share:.4g} %" in chance_warning({"accuracy": share}, fleet)
+    assert chance_warning({"accuracy": share + 1e-6}, fleet) is None
+    assert chance_warning({"accuracy": None}, fleet) is None
 
 
 def test_the_time_of_a_run_begins_when_kernels_are_compiled(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from edgesim.report.comparison import groups_table, spread
 from edgesim.report.curves import curve_figures
 from edgesim.report.ends import device_table
 from edgesim.report.report import report_page, write_report
-from edgesim.report.runs import _flat, differing_settings, load_runs
+from edgesim.report.runs import differing_settings, flat_settings, load_runs
 from edgesim.report.units import percent, points
 from edgesim.results.run_directory import RunDirectory
 
@@ -157,7 +157,7 @@ def test_figures_of_each_run_stand_in_a_part_of_its_own(all_of_them):
 
 def test_items_of_lists_are_compared_one_by_one():
     devices = [{"profile": "a", "count": 2, "name": None}, {"profile": "b", "battery_wh": 1}]
-    assert _flat({"fleet": {"devices": devices}, "classes": [1, 2]}) == {
+    assert flat_settings({"fleet": {"devices": devices}, "classes": [1, 2]}) == {
         "fleet.devices.0.profile": "a",
         "fleet.devices.0.count": 2,
         "fleet.devices.1.profile": "b",

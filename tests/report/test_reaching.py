@@ -165,4 +165,4 @@ def test_a_page_has_the_table_and_the_command_prints_it(tmp_path, monkeypatch, c
     assert f"{best:g} %" in text
     status, text = said([*words, "1", "--paper"], monkeypatch, capsys)
     assert status == 2
-    assert "give one of them" in text
+    assert "has no section paper" in text

@@ -17,6 +17,7 @@ from edgesim.report.ends import device_table
 from edgesim.report.evaluations import own_metrics
 from edgesim.report.report import report_page, write_report
 from edgesim.report.runs import load_runs
+from edgesim.report.summary import in_short, results_table
 from edgesim.report.troubles import troubles
 from edgesim.report.units import energy
 from edgesim.report.waiting import pace_setters
@@ -87,6 +88,17 @@ def test_the_critical_path_is_as_long_as_the_run(page, run, place):
     of_messages = sum(own_s for (one, other), own_s in seconds.items() if one != other)
     share = of_messages / run.summary["virtual_time_s"]
     assert f"What set the pace of the fleet: messages {100 * share:.3g} %" in text_of(page)
+
+
+def test_of_several_runs_closing_figures_say_what_set_the_pace_of_each(place):
+    (run,) = load_runs([place])
+    devices = device_table(run)
+    (line,) = [text for text in in_short(run, devices) if text.startswith("What set the pace")]
+    of_two = {row[0]: row[1:] for row in results_table([run, run], [devices, devices]).rows}
+    parts = of_two["what set the pace"]
+    assert f"What set the pace of the fleet: {parts[0]} of the time." == line
+    assert parts[0] == parts[1]
+    assert "what set the pace" not in {row[0] for row in results_table([run], [devices]).rows}
 
 
 def test_the_steps_of_a_slow_board_set_the_pace_where_links_are_fast(tmp_path):

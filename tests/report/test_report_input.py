@@ -130,13 +130,37 @@ def test_a_page_that_cannot_be_written(small, tmp_path):
 def test_under_each_curve_stands_by_what_devices_are_the_best_and_the_worst(tmp_path):
     """The lines of a figure of another measure have the colours of these devices, too."""
     (run,) = load_runs([train(tmp_path)])
-    last = run.evaluations[run.evaluations["model"] == "device"].groupby("device").tail(1)
-    order = last.sort_values(["accuracy", "device"])["name"]
-    worst, best = order.iloc[0], order.iloc[-1]
-    said = (
-        f"By accuracy on the common test samples the best device at the end is {best}, the worst "
+    of_devices = run.evaluations[run.evaluations["model"] == "device"]
+    last = of_devices[of_devices["round"] == of_devices["round"].max()]
+    by_accuracy = last.sort_values(["accuracy", "loss"], ascending=[True, False])["name"]
+    by_loss = last.sort_values("loss", ascending=False)["name"]
+    assert [by_accuracy.iloc[0], by_accuracy.iloc[-1]] != [by_loss.iloc[0], by_loss.iloc[-1]]
+    figures = {figure.key: figure for figure in curve_figures([run])}
+    assert len(figures) > 2
+    for key, figure in figures.items():
+        measure, order = ("loss", by_loss) if key == "loss" else ("accuracy", by_accuracy)
+        assert figure.caption.endswith(_said(measure, order.iloc[-1], order.iloc[0]))
+        (table,) = figure.tables.values()
+        assert set(table.loc[table["series"] == "best device", "name"]) == {order.iloc[-1]}
+
+
+def _said(measure, best, worst):
+    return (
+        f"By {measure} on the common test samples the best device at the end is {best}, the worst "
         f"{worst}."
     )
-    captions = [figure.caption for figure in curve_figures([run])]
-    assert len(captions) > 2
-    assert all(caption.endswith(said) for caption in captions)
+
+
+def test_equal_accuracies_are_told_apart_by_the_loss_and_equal_devices_are_not(small):
+    (run,) = load_runs([small])
+    is_device = run.evaluations["model"] == "device"
+    table = run.evaluations.copy()
+    table.loc[is_device, "accuracy"] = 0.125
+    alike = replace(run, run=replace(run.run, evaluations=table))
+    losses = table[is_device].groupby("device").tail(1).set_index("device")["loss"]
+    said = _said("loss", f"device {losses.idxmin()}", f"device {losses.idxmax()}")
+    for figure in curve_figures([alike]):
+        assert figure.caption.endswith(said)
+    table.loc[is_device, "loss"] = 2.3
+    for figure in curve_figures([alike]):
+        assert "the best device" not in figure.caption

@@ -82,6 +82,34 @@ FREE = (
 )
 
 
+MINE = "name: mine, based_on: raspberry-pi-5"
+TIMES = "layer_times: [{layer: linear_fp32, call_us: 1.0}]"
+
+
+@pytest.mark.parametrize(
+    ("figures", "taken_over"),
+    [
+        ("", "idle_power_w, active_power_w, radio"),
+        (", radio: {bandwidth_mbps: 90}", "idle_power_w, active_power_w, radio.send_uj_per_byte, "),
+        (", idle_power_w: 2, active_power_w: 5", "radio"),
+    ],
+)
+def test_what_a_measured_profile_has_from_another_is_named(figures, taken_over):
+    """A profile without measured times is based on another one by design."""
+
+    def said(times, profile="mine"):
+        keys = f"hardware.profiles=[{{{MINE}{times}{figures}}}]", f"fleet.profile={profile}"
+        scenario = load_scenario(SCENARIOS / "quickstart.yaml", keys)
+        found = module.notices(studied_scenario(scenario), 4)
+        return [text for text in found if "measured times" in text]
+
+    (text,) = said(f", {TIMES}")
+    assert text.startswith(f"the profile mine has measured times, but {taken_over}")
+    assert " of raspberry-pi-5: so energy is not that of the measured device" in text
+    assert not said("")
+    assert not said(f", {TIMES}", "raspberry-pi-5")
+
+
 def clock_says(*overrides: str, num_rounds: int = 690) -> list[str]:
     scenario = load_scenario(SCENARIOS / "quickstart.yaml", (*FREE, *overrides))
     return clock_notices(studied_scenario(scenario), num_rounds)

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from math import nan
 
 import numpy as np
@@ -118,6 +119,16 @@ def test_means_and_deviations_are_over_seeds(swept):
     assert swept.means(over="gossip.averaging_rate")["seed"].tolist() == [1, 1, 2, 2]
 
 
+def test_notes_tell_of_columns_that_are_there(swept):
+    of_both, of_means, _ = sweep_table(swept).notes
+    assert of_both.endswith("; devices: the mean of their own models' accuracies")
+    assert of_means == "all of the last evaluations: means, with sample deviations over seeds"
+    alone = swept.evaluations.drop(columns="device_accuracy_mean")
+    assert sweep_table(replace(swept, evaluations=alone)).notes[0] == "averaged model: its accuracy"
+    none = alone.assign(accuracy=None)
+    assert sweep_table(replace(swept, evaluations=none)).notes[0] == of_means
+
+
 def test_a_sweep_taken_for_a_run_is_named(swept):
     with pytest.raises(RunDirectoryError, match="the folder of a sweep, not a run") as caught:
         edgesim.load_run(swept.place)
@@ -146,6 +157,7 @@ def test_rates_that_were_found_and_costs_are_shown(tmp_path):
     assert fixed["virtual s"] == number(summary["virtual_time_s"])
     assert fixed["joules"] == number(summary["energy_j"])
     assert fixed["messages"] == f"{summary['messages_sent']:,}"
+    assert "all of the last evaluations" in shown.notes, "each row is one cell"
 
 
 def test_cells_that_differ_in_the_precision_are_told_what_differs_with_it(tmp_path):

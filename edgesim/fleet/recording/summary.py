@@ -18,6 +18,7 @@ from edgesim.assembly.gossip import averaging_rate, make_algorithm, make_compres
 from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.data.shape import DataShape
 from edgesim.device.trainer import DivergedError
+from edgesim.fleet.recording.chance import chance_warning
 from edgesim.fleet.recording.departures import departures
 from edgesim.fleet.recording.divergence import divergence_warning
 from edgesim.fleet.recording.evaluation import CONSENSUS
@@ -145,7 +146,7 @@ def summarise(
     if "virtual_time_s" in rounds.column_names:
         totals["virtual_time_s"] = pc.max(rounds["virtual_time_s"]).as_py()
     warnings = [
-        divergence_warning(evaluations, prepared),
+        divergence_warning(evaluations, prepared) or chance_warning(consensus, prepared),
         None if in_step else silence_warning(rounds, prepared.schedule),
     ]
     messages = directory.read_table("messages.parquet")

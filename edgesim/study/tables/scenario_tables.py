@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from edgesim.hardware.energy_tables import ENERGY_TABLES
 from edgesim.study.energy_costs import BOARD, IterationEnergy
 from edgesim.study.iteration import DeviceCosts, IterationCosts
+from edgesim.study.notices import listed
 from edgesim.study.precision_ratios import mac_prices, other_prices
 from edgesim.study.tables.kinds import Kind, Names, kinds_of
 from edgesim.study.tables.table import Table
@@ -120,7 +121,7 @@ def memory_table(costs: IterationCosts) -> Table:
             *((_MASTER_COPY,) if faithful.master_copy else ()),
             *filter(None, map(_fit, all_kinds[:MOST_KINDS])),
             *_left_out(all_kinds),
-            *measured_notes(costs, "activations and layer gradients of a step, for"),
+            *_measured_too(costs, "activations and layer gradients of a step, for"),
         ),
     )
 
@@ -187,7 +188,7 @@ def energy_table(costs: IterationCosts) -> Table:
             "* counts below for the fleet; set hardware.energy_table to choose.",
             *notes,
             *_left_out(all_kinds),
-            *measured_notes(costs, "work of"),
+            *_measured_too(costs, "work of"),
         ),
     )
 
@@ -214,7 +215,7 @@ def time_table(costs: IterationCosts) -> Table:
             + how,
             *_without_star(all_kinds),
             *_left_out(all_kinds),
-            *measured_notes(costs, "work of"),
+            *_measured_too(costs, "work of"),
         ),
     )
 
@@ -236,7 +237,7 @@ def fleet_table(costs: IterationCosts) -> Table:
         rows.append(("virtual time of it", with_unit(training.seconds, "s")))
     rows += _battery_rows(costs)
     notes = [] if costs.steady_state else ["Energy is that of computing and DRAM alone."]
-    notes += measured_notes(costs, "work of")
+    notes += _measured_too(costs, "work of")
     return Table("the fleet", ("", ""), tuple(rows), tuple(notes))
 
 
@@ -251,7 +252,13 @@ def _count(value: float) -> str:
 def measured_notes(costs: IterationCosts, what: str) -> tuple[str, ...]:
     """A note on measured numbers, without closed form, in a table."""
     layers = costs.studied.model.measured_layers
-    return (f"Measured, no closed form: {what} {', '.join(layers)}.",) if layers else ()
+    return (f"Measured, no closed form: {what} {listed(layers)}.",) if layers else ()
+
+
+def _measured_too(costs: IterationCosts, what: str) -> tuple[str, ...]:
+    """The same in a table below that of the work, which names the parts."""
+    layers = costs.studied.model.measured_layers
+    return (f"Measured, no closed form: {what} the same parts as above.",) if layers else ()
 
 
 def _whose(costs: IterationCosts, device: DeviceCosts) -> str:
