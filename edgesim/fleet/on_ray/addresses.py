@@ -38,7 +38,7 @@ from edgesim.fleet.on_ray.private_folder import PREFIX
 
 CONNECT_TIMEOUT_S = 10.0
 ANSWER_TIMEOUT_S = 10.0  # of a head that is asked before joining
-HEAD_POLL_S = 5.0  # between questions to a head during a run, and the time for an answer
+HEAD_POLL_S = 4.0  # between questions to a head during a run, and the time for an answer
 MAX_HEAD_FAILURES = 4  # in a row; after a minute Ray kills this process without a word of ours
 MAX_PORT = 65535
 AUTH_MODES = ("token", "disabled")
