@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
+import os
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from math import isclose
 from pathlib import PurePath
+from threading import Thread
 
 import ray
 from ray._private import state  # what is free on which node has no public name
@@ -20,6 +24,7 @@ from edgesim.fleet.on_ray.access import leave_word
 from edgesim.fleet.on_ray.addresses import (
     REMEDY_OF_TOKENS,
     AddressError,
+    HeadLostError,
     check_auth_mode,
     find_cluster,
 )
@@ -54,6 +59,7 @@ from edgesim.learning.accelerator import num_local_gpus
 from edgesim.program import program
 
 NAME_TIMEOUT_S = 60.0  # for Ray to end the actors of a driver that was killed
+LEAVE_TIMEOUT_S = 5.0  # for Ray to leave a cluster whose head is lost
 POLL_S = 0.5  # between looks at whether a name is free
 _MOST_BYTES = 4096  # of a private folder's path, in which no socket is
 
@@ -88,7 +94,7 @@ def ray_session(
         if address is not None:
             address = find_cluster(address, console)
             dashboard_url = _join(address, [])
-            stack.callback(ray.shutdown)
+            stack.push(_leave)
             if modules := _modules_to_ship(console):
                 ray.shutdown()  # packages to ship are given when joining
                 _join(address, modules)
@@ -102,6 +108,26 @@ def ray_session(
             own = own_ray(dashboard=dashboard, console=console, run=run, workers=workers)
             stack.enter_context(own)
         yield
+
+
+def _leave(kind: type[BaseException] | None, *_: object) -> None:
+    """Leave the cluster; if its head is lost, Ray may wait for its answer without end."""
+    if kind is None or not issubclass(kind, HeadLostError):
+        ray.shutdown()
+        return
+    leaving = Thread(target=ray.shutdown, daemon=True)
+    leaving.start()
+    leaving.join(LEAVE_TIMEOUT_S)
+    if leaving.is_alive():
+        atexit.unregister(ray.shutdown)  # it would wait there again
+        atexit.register(_end_at_once)
+
+
+def _end_at_once() -> None:
+    """End this process as one that failed: Ray's threads, which still wait, would crash its end."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
 
 
 def _wait_for_name(run: str) -> None:
