@@ -122,7 +122,7 @@ def run_scenario(
                 say(console, str(prepared.found_rate))
             environment = describe_environment(mode, compute) | described_content(prepared)
             directory.write_json("environment.json", environment)
-            run = _Run(prepared, directory, compute, digest, mode, view, sinks)
+            run = _Run(prepared, directory, compute, digest, mode, address, view, sinks)
             return run.do(recover=False)
 
 
@@ -203,7 +203,7 @@ def _resume(
             )
         resumed = [*environment.get("resumed", []), describe_environment(mode, compute)]
         directory.write_json("environment.json", {**environment, "resumed": resumed})
-        run = _Run(prepared, directory, compute, digest, mode, view, sinks)
+        run = _Run(prepared, directory, compute, digest, mode, address, view, sinks)
         return run.do(recover=True)
 
 
@@ -216,6 +216,7 @@ class _Run:
     compute: Compute
     digest: str
     mode: str
+    address: str | None
     view: View
     sinks: Sequence[Sink]
 
@@ -320,13 +321,14 @@ class _Run:
         """
         place, fleet = self.directory.place, self.prepared.scenario.fleet
         num_devices = fleet.num_devices
+        there = "" if self.address is None else f" --address {self.address}"
         said = "stopped" if rounds_done is None else f"stopped after round {rounds_done}"
         try:
             if not self.directory.has(ABOUT):
                 say(self.console, f"{said}; {place} is gone, and what was recorded with it")
                 return
             if can_go_on:
-                say(self.console, f"{said}; go on with: {program()} resume {place}")
+                say(self.console, f"{said}; go on with: {program()} resume {place}{there}")
                 say(self.console, f"it goes on from {starting_rounds(self.directory, num_devices)}")
             self.directory.merge_rounds(fleet.names, keep_parts=True)
             if not can_go_on:
@@ -362,7 +364,13 @@ class _Run:
                 monitor.note_restart(devices)
                 self._count_restart()
 
-            fleet = launch.RayFleet(plan, prepared.shards(), recover=recover, on_restart=on_restart)
+            fleet = launch.RayFleet(
+                plan,
+                prepared.shards(),
+                recover=recover,
+                on_restart=on_restart,
+                on_cluster=self.address is not None,
+            )
         try:
             yield fleet
         finally:

@@ -98,7 +98,9 @@ class LocalFiles:
         except FileNotFoundError:
             return True
         except NotADirectoryError:
-            return False
+            if self.folder.exists():
+                return False
+            raise  # it would be below a file
 
     def delete(self, names: list[str]) -> None:
         """Remove files that are there."""

@@ -31,6 +31,16 @@ def versions() -> dict[str, str]:
     return dict(line.split("==") for line in lines if re.match(r"^[\w.-]+==[\w.]+$", line))
 
 
+def test_what_the_image_is_made_of_is_sent_and_nothing_large():
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    ignored = {line for line in lines if line and not line.startswith("#")}
+    assert {".git", ".venv", "runs", "site", "build", "**/__pycache__"} <= ignored
+    copied = re.findall(r"^COPY \S+ (.*) \S+$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    sources = {source for names in copied for source in names.split()}
+    assert "edgesim" in sources
+    assert not sources & ignored
+
+
 def parsed(words: list[str]) -> Any:
     """Parse a command line of edgesim as the program does, and run nothing."""
     assert words[0] == "edgesim"

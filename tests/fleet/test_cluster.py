@@ -8,8 +8,11 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from itertools import pairwise
+from contextlib import ExitStack
+from itertools import pairwise, repeat
 from pathlib import Path
+from threading import Event
+from time import monotonic, sleep
 from types import SimpleNamespace
 
 import pytest
@@ -18,9 +21,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from edgesim.errors import ScenarioError
-from edgesim.fleet.on_ray import launch, shipping
+from edgesim.fleet.on_ray import addresses, cluster, launch, shipping
+from edgesim.fleet.on_ray.access import DashboardError, choose
+from edgesim.fleet.on_ray.addresses import HeadLostError
 from edgesim.fleet.on_ray.cluster import AddressError, cluster_nodes, ray_session
 from edgesim.fleet.on_ray.placement import (
+    FleetError,
     Need,
     Node,
     NoRoomError,
@@ -192,6 +198,24 @@ def test_an_address_where_nobody_listens_is_told_at_once():
             joined(f"127.0.0.1:{taken.getsockname()[1]}")
 
 
+@pytest.mark.parametrize(("kind", "waits"), [(HeadLostError, False), (None, True)])
+def test_a_cluster_without_its_head_is_left_at_once(monkeypatch, kind, waits):
+    """Ray would wait for the answer of a machine that is gone."""
+    answer, left, at_end = Event(), [], []
+
+    def leave() -> None:
+        assert waits or answer.wait(60)
+        left.append(True)
+
+    monkeypatch.setattr("ray.shutdown", leave)
+    monkeypatch.setattr(cluster, "LEAVE_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("atexit.register", at_end.append)
+    cluster._leave(kind, None, None)
+    assert left == [True] * waits
+    assert at_end == ([] if waits else [cluster._end_at_once])
+    answer.set()
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -210,12 +234,64 @@ def test_a_missing_or_wrong_token_is_named(monkeypatch, words, expected):
         raise ConnectionError(words)
 
     monkeypatch.setattr("ray.init", refuse)
+    monkeypatch.setattr(addresses, "ANSWER_TIMEOUT_S", 0.1)
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
         with pytest.raises(AddressError, match=expected) as caught:
             joined(f"127.0.0.1:{listening.getsockname()[1]}")
     assert "\n" not in str(caught.value)
+
+
+# --- what else is on a cluster
+
+
+def test_a_run_waits_for_the_end_of_another_of_its_name(monkeypatch, caplog):
+    seen = iter([["run-2/device-0", "run/device-0"], ["run-2/device-0"]])
+    monkeypatch.setattr("ray.util.list_named_actors", lambda: next(seen))
+    monkeypatch.setattr(cluster, "POLL_S", 0.0)
+    cluster._wait_for_name("run")
+    assert caplog.messages == [
+        "actors of a run called run are on this cluster; waiting for its end"
+    ]
+
+
+def test_a_name_that_another_run_keeps_is_told(monkeypatch):
+    monkeypatch.setattr("ray.util.list_named_actors", lambda: ["run/device-0"])
+    monkeypatch.setattr(cluster, "NAME_TIMEOUT_S", 0.0)
+    with pytest.raises(FleetError, match=r"a run called run uses this cluster already; .*another"):
+        cluster._wait_for_name("run")
+
+
+def test_the_dashboard_of_a_cluster_is_known_as_long_as_the_run_goes_on(monkeypatch, tmp_path):
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    with ExitStack() as stack:
+        cluster._tell_dashboards(stack, "http://head:8265", "/runs/x")
+        access = choose("/runs/x", [tmp_path])
+        assert (access.url, access.run, access.token_path) == ("http://head:8265", "/runs/x", None)
+    with pytest.raises(DashboardError):
+        choose("/runs/x", [tmp_path])
+
+
+def in_two_nodes(monkeypatch, answers):
+    """Two nodes, of which those are dying that the next of some answers names."""
+    nodes = [{"Alive": True, "NodeID": name} for name in "ab"]
+    monkeypatch.setattr("ray.nodes", lambda: nodes)
+    monkeypatch.setattr(shipping, "LEAVE_POLL_S", 0.0)
+    monkeypatch.setattr(shipping, "_ask_nodes", lambda nodes: next(answers))
+
+
+def test_a_node_that_has_just_died_is_waited_for(monkeypatch):
+    here = software("here", "a")
+    in_two_nodes(monkeypatch, iter([([here], ["far (10.0.0.2)"]), ([here], [])]))
+    assert shipping.software_of_nodes() == [here]
+
+
+def test_a_node_that_takes_no_tasks_is_named(monkeypatch):
+    in_two_nodes(monkeypatch, repeat(([], ["far (10.0.0.2)"])))
+    monkeypatch.setattr(shipping, "LEAVE_TIMEOUT_S", 0.0)
+    with pytest.raises(FleetError, match=r"node far \(10\.0\.0\.2\) is going away; try again in a"):
+        shipping.software_of_nodes()
 
 
 # --- code
@@ -287,24 +363,34 @@ def test_software_is_told_by_a_process_that_has_no_edgesim():
     assert "'json': '?'" in bare.stdout
 
 
+def wait_for(is_so) -> None:
+    deadline_s = monotonic() + 60
+    while not is_so() and monotonic() < deadline_s:
+        sleep(0.1)
+
+
 @pytest.mark.ray
 def test_a_cluster_of_two_nodes(monkeypatch, no_ray):
     """Nodes, room and shipped code on Ray itself, on one machine."""
     import ray
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(
+    nodes = Cluster(
         initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False}
     )
     said = io.StringIO()
+
+    def why(need: Need) -> str:
+        return cluster.why_absent(2, need)
+
     try:
-        cluster.add_node(num_cpus=1)
-        cluster.wait_for_nodes()
+        nodes.add_node(num_cpus=1)
+        nodes.wait_for_nodes()
         monkeypatch.setattr(
             "edgesim.fleet.on_ray.cluster.modules_to_ship",
             lambda here, nodes: shipping.modules_to_ship(here, [software("far", None), *nodes]),
         )
-        with ray_session(cluster.address, dashboard=False, console=Console(file=said)):
+        with ray_session(nodes.address, dashboard=False, console=Console(file=said)):
             assert sorted(node.num_cpus for node in cluster_nodes()) == [1.0, 2.0]
             held = ray.util.placement_group([{"CPU": 2}, {"CPU": 1}])
             ray.get(held.ready(), timeout=60)
@@ -317,6 +403,13 @@ def test_a_cluster_of_two_nodes(monkeypatch, no_ray):
             monkeypatch.setattr(launch, "ROOM_TIMEOUT_S", 1.0)
             with pytest.raises(NoRoomError, match=r"room for 0 of 8 actors.*0 of 3 CPUs"):
                 launch.RayFleet(plan, [None] * 8)
+            assert why(Need(0.5)) == "they are being started"
+            waiting = ray.remote(num_cpus=0.5)(Counter).remote()
+            wait_for(lambda: why(Need(0.5)) != "they are being started")
+            lacking = "1 lack room; each asks for 0.5 CPUs, and the 2 nodes have 0, 0 CPUs free"
+            assert why(Need(0.5)) == lacking
+            assert why(Need(0.25)) == "they are being started", "that waits for another's room"
+            ray.kill(waiting)
             ray.util.remove_placement_group(held)
 
             def shipped() -> list[list[str]]:
@@ -325,6 +418,6 @@ def test_a_cluster_of_two_nodes(monkeypatch, no_ray):
 
             found = ray.get(ray.remote(num_cpus=0)(shipped).remote(), timeout=120)
     finally:
-        cluster.shutdown()
+        nodes.shutdown()
     assert sorted(found) == [["edgesim"], ["topologies"]], "where Ray unpacked what was shipped"
     assert "sending them this one" in said.getvalue()

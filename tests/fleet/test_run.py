@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
@@ -25,6 +26,7 @@ from edgesim.device.trainer import DivergedError
 from edgesim.fleet import run as run_module
 from edgesim.fleet.arithmetic import compile_kernels
 from edgesim.fleet.on_ray.actor import ActorLostError
+from edgesim.fleet.on_ray.addresses import HeadLostError
 from edgesim.fleet.recording.chance import chance_warning
 from edgesim.fleet.recording.view import PlainView
 from edgesim.report.report import report_page
@@ -255,6 +257,20 @@ def test_a_lost_actor_ends_the_run_with_its_name(tmp_path, started_ray):
         )
     assert killed.is_set()
     assert (tmp_path / "run" / "rounds.parquet").is_file(), "what was recorded stays"
+
+
+@pytest.mark.ray
+def test_a_run_whose_cluster_ends_says_how_it_goes_on(tmp_path, started_ray, monkeypatch):
+    async def lose_head(_: str) -> None:
+        await asyncio.to_thread(wait_until_round, tmp_path / "run", 2)
+        raise HeadLostError("it is gone")
+
+    monkeypatch.setattr("edgesim.fleet.on_ray.launch.watch_head", lose_head)
+    endless = ("training.rounds=100000", "evaluation.every_rounds=5")
+    with pytest.raises(HeadLostError):
+        train(tmp_path, "run", *endless, address="head:6379")
+    command = f"go on with: edgesim resume {tmp_path / 'run'} --address head:6379\n"
+    assert command in (tmp_path / "run.log").read_text()
 
 
 @pytest.mark.ray

@@ -92,14 +92,21 @@ def test_at_virtual_time_an_evaluation_says_the_clock():
         (((0.0, 8), (3.0, 10), (13.0, 15)), 10.0),  # gone on with from round 8
         (((0.0, 8), (3.0, 8), (13.0, 8)), None),
         (((0.0, 0), (3.0, 2)), None),
+        # A wait of an hour between rounds of a second; and rounds that take a minute each.
+        ((*((float(n), n) for n in range(6)), (3605.0, 6), (3606.0, 7)), 13.0),
+        (tuple((60.0 * n, n) for n in range(7)), 60.0 * 14),
+        # While it waits.
+        ((*((float(n), n) for n in range(6)), (3605.0, 5)), 15.0),
+        # It goes back to a checkpoint.
+        (((0.0, 8), (3.0, 10), (13.0, 15), (20.0, 9), (22.0, 10), (24.0, 12)), 8.0),
     ],
 )
 def test_what_is_left_is_reckoned_from_the_first_progress_of_this_attempt(states, left_s):
     estimate = view.Estimate()
     for seen_s, done in states:
         estimate.see(fleet_of(done), seen_s)
-    now_s, last = states[-1]
-    assert estimate.seconds_left(fleet_of(last).share_done, now_s) == pytest.approx(left_s)
+    _, last = states[-1]
+    assert estimate.seconds_left(fleet_of(last).share_done) == pytest.approx(left_s)
 
 
 def test_what_is_left_waits_for_all_devices():
@@ -112,4 +119,4 @@ def test_what_is_left_waits_for_all_devices():
     )
     for seen_s, state in ((0.0, half), (1.0, whole), (2.0, whole)):
         estimate.see(state, seen_s)
-    assert estimate.seconds_left(whole.share_done, 2.0) is None
+    assert estimate.seconds_left(whole.share_done) is None

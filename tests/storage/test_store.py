@@ -240,6 +240,8 @@ class TestFoldersOfThisMachine:
             with pytest.raises(StorageError, match=r"file.*: can't be (made|written|listed) \("):
                 act()
         assert (tmp_path / "file").read_text() == "mine"
+        with pytest.raises(StorageError, match=r"can't be listed .*a file stands where a folder"):
+            Store.at(tmp_path / "file" / "below").is_free()
 
     def test_a_folder_that_may_not_be_looked_into_is_not_taken_for_empty(
         self, tmp_path, monkeypatch

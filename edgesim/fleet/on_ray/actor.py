@@ -90,7 +90,7 @@ class DeviceActor:
         num_threads: int,
         name: str,
         recover: bool,
-    ) -> None:
+    ) -> str:
         """Build the devices; does nothing if that was done before.
 
         Args:
@@ -101,12 +101,15 @@ class DeviceActor:
             name: of the fleet; secret and random.
             recover: restore devices from checkpoints if there are any.
 
+        Returns:
+            Name of this machine.
+
         Raises:
             RunDirectoryUnreachableError: the run's files can't be reached from here.
             TemporaryFolderError: this machine has no folder that only this user can reach.
         """
         if self._built.done():
-            return
+            return socket.gethostname()
         await asyncio.to_thread(_check_run_directory, plan)
         self._peers = peers
         folder = core_folder(name)
@@ -124,6 +127,7 @@ class DeviceActor:
             at_once=True,
         )
         self._built.set_result(host)
+        return socket.gethostname()
 
     async def run(self) -> Progress:
         """Run the devices to their last round; return how they ended."""

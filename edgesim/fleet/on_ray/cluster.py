@@ -2,23 +2,46 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
-import socket
+import os
+import sys
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from math import isclose
+from pathlib import PurePath
+from threading import Thread
 
 import ray
 from ray._private import state  # what is free on which node has no public name
+from ray._private.worker import global_worker
+from ray.autoscaler.v2.sdk import get_cluster_resource_state
 from ray.exceptions import RayError
 from rich.console import Console
 
+from edgesim.fleet.on_ray.access import leave_word
+from edgesim.fleet.on_ray.addresses import (
+    REMEDY_OF_TOKENS,
+    AddressError,
+    HeadLostError,
+    check_auth_mode,
+    find_cluster,
+)
 from edgesim.fleet.on_ray.own_ray import NAMESPACE, RAY_FAILURES, first_line, own_ray
 from edgesim.fleet.on_ray.placement import (
     CPU_STEP,
     FleetError,
+    Need,
     Node,
     NoRoomError,
     devices_by_node,
+)
+from edgesim.fleet.on_ray.private_folder import (
+    TemporaryFolderError,
+    private_folder,
+    safe_parent,
+    temporary_folders,
 )
 from edgesim.fleet.on_ray.shipping import (
     NEEDED,
@@ -35,15 +58,12 @@ from edgesim.fleet.on_ray.workers import Workers
 from edgesim.learning.accelerator import num_local_gpus
 from edgesim.program import program
 
-CONNECT_TIMEOUT_S = 10.0
-_REMEDY_OF_TOKENS = (
-    "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH) to the cluster's, which "
-    "`ray get-auth-token` shows on its nodes"
-)
+NAME_TIMEOUT_S = 60.0  # for Ray to end the actors of a driver that was killed
+LEAVE_TIMEOUT_S = 5.0  # for Ray to leave a cluster whose head is lost
+POLL_S = 0.5  # between looks at whether a name is free
+_MOST_BYTES = 4096  # of a private folder's path, in which no socket is
 
-
-class AddressError(FleetError, ValueError):
-    """There is no Ray cluster at the given address, or it refuses this user."""
+_log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -69,22 +89,76 @@ def ray_session(
         FleetError: Ray can't be started here.
         TemporaryFolderError: this machine has no folder that only this user can reach.
     """
+    check_auth_mode()
     with ExitStack() as stack:
         if address is not None:
-            _check_reachable(address)
+            address = find_cluster(address, console)
             dashboard_url = _join(address, [])
-            stack.callback(ray.shutdown)
+            stack.push(_leave)
             if modules := _modules_to_ship(console):
                 ray.shutdown()  # packages to ship are given when joining
                 _join(address, modules)
+            _wait_for_name(PurePath(run).name)
             if dashboard_url:
                 url = f"http://{dashboard_url}"
+                _tell_dashboards(stack, url, run)
                 line = f"Ray dashboard: {url}; in a browser: {program()} dashboard {url}"
                 console.print(line, soft_wrap=True, highlight=False)
         else:
             own = own_ray(dashboard=dashboard, console=console, run=run, workers=workers)
             stack.enter_context(own)
         yield
+
+
+def _leave(kind: type[BaseException] | None, *_: object) -> None:
+    """Leave the cluster; if its head is lost, Ray may wait for its answer without end."""
+    if kind is None or not issubclass(kind, HeadLostError):
+        ray.shutdown()
+        return
+    leaving = Thread(target=ray.shutdown, daemon=True)
+    leaving.start()
+    leaving.join(LEAVE_TIMEOUT_S)
+    if leaving.is_alive():
+        atexit.unregister(ray.shutdown)  # it would wait there again
+        atexit.register(_end_at_once)
+
+
+def _end_at_once() -> None:
+    """End this process as one that failed: Ray's threads, which still wait, would crash its end."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
+
+
+def _wait_for_name(run: str) -> None:
+    """Wait until no actors of another run have the names that this one needs.
+
+    Raises:
+        FleetError: that run does not end.
+    """
+    deadline_s, is_told = time.monotonic() + NAME_TIMEOUT_S, False
+    while any(name.startswith(f"{run}/") for name in ray.util.list_named_actors()):
+        if time.monotonic() > deadline_s:
+            raise FleetError(name_is_taken(run))
+        if not is_told:
+            _log.warning("actors of a run called %s are on this cluster; waiting for its end", run)
+        is_told = True
+        time.sleep(POLL_S)
+
+
+def name_is_taken(run: str) -> str:
+    """What to do about another run of the same name."""
+    return (
+        f"a run called {run} uses this cluster already; end it, or choose an --out with another "
+        "last part"
+    )
+
+
+def _tell_dashboards(stack: ExitStack, url: str, run: str) -> None:
+    """Let `edgesim dashboard` know where the dashboard of this run is, until the run ends."""
+    with suppress(TemporaryFolderError):  # the run goes on without
+        parent = safe_parent(temporary_folders(), _MOST_BYTES)
+        leave_word(stack.enter_context(private_folder(parent)), url, None, run)
 
 
 def _join(address: str, modules: Sequence[str]) -> str | None:
@@ -100,13 +174,11 @@ def _join(address: str, modules: Sequence[str]) -> str | None:
         reason = first_line(error)
         if "uthenticat" in reason or "AUTH_TOKEN" in reason:
             sentence = reason.partition(". ")[0].rstrip(".")
-            raise AddressError(f"--address {address}: {sentence}; {_REMEDY_OF_TOKENS}") from error
-        if _has_port(address):  # somebody listens there
-            raise AddressError(
-                f"--address {address}: what listens there is no Ray cluster, or does not let this "
-                f"user in ({reason}); if it asks for a token, {_REMEDY_OF_TOKENS}"
-            ) from error
-        raise AddressError(_no_cluster(address, reason)) from error
+            raise AddressError(f"--address {address}: {sentence}; {REMEDY_OF_TOKENS}") from error
+        raise AddressError(
+            f"--address {address}: what listens there is no Ray cluster, or does not let this "
+            f"user in ({reason}); if it asks for a token, {REMEDY_OF_TOKENS}"
+        ) from error
     url: str | None = context.dashboard_url
     return url
 
@@ -132,34 +204,6 @@ def _modules_to_ship(console: Console) -> list[str]:
     return modules
 
 
-def _check_reachable(address: str) -> None:
-    """Refuse an address without a listener, which Ray would try to reach for minutes."""
-    if address.startswith("ray://"):
-        raise AddressError(
-            f"--address {address}: a fleet can't be driven through a Ray client; run edgesim on a "
-            "machine of the cluster with --address HOST:6379 or auto, or submit it as a Ray job"
-        )
-    if not _has_port(address):
-        return  # "auto" and the like, which Ray looks up
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S).close()
-    except (OSError, OverflowError) as error:
-        raise AddressError(_no_cluster(address, str(error))) from error
-
-
-def _has_port(address: str) -> bool:
-    _, colon, port = address.rpartition(":")
-    return bool(colon) and port.isdigit()
-
-
-def _no_cluster(address: str, reason: str) -> str:
-    return (
-        f"--address {address}: no Ray cluster there ({reason}); start one with `ray start --head`, "
-        "or leave --address away"
-    )
-
-
 def cluster_nodes() -> list[Node]:
     """Nodes that are alive, in an order that stays the same while they are."""
     free = state.available_resources_per_node()
@@ -178,6 +222,32 @@ def cluster_nodes() -> list[Node]:
             )
         )
     return sorted(nodes, key=lambda node: node.node_id)
+
+
+def why_absent(number: int, need: Need) -> str:
+    """Why so many actors are not there yet, in words.
+
+    Args:
+        number: of actors.
+        need: what each asks for.
+    """
+    head = global_worker.gcs_client  # type: ignore[attr-defined]  # where a driver has joined
+    requests = get_cluster_resource_state(head).pending_resource_requests
+    waiting = [
+        asked.count
+        for asked in requests
+        if isclose(asked.request.resources_bundle.get("CPU", 0.0), need.cpus, abs_tol=CPU_STEP / 2)
+    ]
+    number = min(number, sum(waiting))
+    if not number:
+        return "they are being started"
+    nodes = cluster_nodes()
+    free = ", ".join(f"{round(node.free_cpus, 1):g}" for node in nodes)
+    of_gpus = ", ".join(f"{node.free_gpus:g}" for node in nodes) if need.gpus else ""
+    have = "the node has" if len(nodes) == 1 else f"the {len(nodes)} nodes have"
+    return f"{number} lack room; each asks for {need}, and {have} {free} CPUs free" + (
+        f", {of_gpus} GPUs" if of_gpus else ""
+    )
 
 
 def devices_of_nodes(num_devices: int) -> list[range]:

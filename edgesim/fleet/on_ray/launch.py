@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 from ray.exceptions import (
+    ActorAlreadyExistsError,
     ActorDiedError,
-    ActorUnavailableError,
     RayActorError,
     RayError,
     RayTaskError,
@@ -29,7 +29,17 @@ from edgesim.assembly.equipment import may_leave
 from edgesim.data.arrays import Shard
 from edgesim.errors import EdgesimError
 from edgesim.fleet.on_ray.actor import ActorLostError, DeviceActor, core_folder
-from edgesim.fleet.on_ray.cluster import AddressError, cluster_nodes, num_cluster_gpus, ray_session
+from edgesim.fleet.on_ray.addresses import AddressError, watch_head
+from edgesim.fleet.on_ray.cluster import (
+    NAME_TIMEOUT_S,
+    cluster_nodes,
+    name_is_taken,
+    num_cluster_gpus,
+    ray_session,
+    why_absent,
+)
+from edgesim.fleet.on_ray.losses import Losses
+from edgesim.fleet.on_ray.own_ray import first_line
 from edgesim.fleet.on_ray.placement import (
     FleetError,
     Need,
@@ -59,11 +69,9 @@ __all__ = [
 ]
 
 ROOM_TIMEOUT_S = 60.0  # until other programs, such as a run that has just ended, make room
-NAME_TIMEOUT_S = 60.0  # for Ray to end the actors of a driver that was killed
 START_REPORT_S = 20.0  # between log lines about missing actors
 POLL_S = 0.5  # between attempts to reach, name or place an actor
 ANSWER_TIMEOUT_S = 10.0  # of an actor that is asked how far it is
-MAX_FRUITLESS_LOSSES = 20  # of one actor, without a round between them
 NAMED_ACTORS = 4  # in a message
 NAMED_DEVICES = 3  # of an actor
 MAX_CALLS = 100_000  # calls of one actor; envelopes wait in calls for room
@@ -79,6 +87,7 @@ class RayFleet:
         shards: one per device, in order; those of an actor reach it once, through the object store.
         recover: restore devices from checkpoints if there are any.
         on_restart: called with the devices of a lost actor that has been restarted.
+        on_cluster: Ray is that of several machines; the run ends if its head is lost.
 
     Raises:
         NoRoomError: the cluster has no room for the actors.
@@ -92,17 +101,23 @@ class RayFleet:
         *,
         recover: bool = False,
         on_restart: Callable[[range], None] = lambda _: None,
+        on_cluster: bool = False,
     ) -> None:
         self._plan = plan
         self._on_restart = on_restart
+        self._on_cluster = on_cluster
         self._name = secrets.token_hex(8)
+        self._run = PurePath(str(plan.run_directory)).name
         self._actors: dict[range, ActorHandle[DeviceActor]] = {}
         self._num_threads: dict[range, int] = {}
         try:
             self._start(len(shards))
+        except ActorAlreadyExistsError as error:
+            self.close()
+            raise FleetError(name_is_taken(self._run)) from error
         except (ValueError, RayError) as error:
             self.close()
-            reason = _first_line(error)
+            reason = first_line(error)
             raise FleetError(f"Ray refused an actor of {plan.run_directory}: {reason}") from error
         except BaseException:
             self.close()
@@ -121,7 +136,8 @@ class RayFleet:
         self._unfinished = set(self._actors)
         self._all_finished = asyncio.Event()
         self._newest: dict[range, Progress] = {}
-        self._losses: dict[range, tuple[int, int]] = {}
+        self._losses = Losses(self._labels)
+        self._hosts: dict[range, str] = {}
         self._lost: set[range] = set()
 
     def _start(self, num_devices: int) -> None:
@@ -130,11 +146,10 @@ class RayFleet:
         Only the first choice is bound to a node: an actor whose node is lost goes to another.
         """
         groups, nodes = self._find_room(num_devices)
-        run = PurePath(str(self._plan.run_directory)).name
         deadline_s = time.monotonic() + NAME_TIMEOUT_S
         for devices, node in zip(groups, nodes, strict=True):
             options = {
-                "name": f"{run}/{_name(devices)}",
+                "name": f"{self._run}/{_name(devices)}",
                 "num_cpus": self._need.cpus,
                 "num_gpus": self._need.gpus,
                 "max_restarts": -1,
@@ -189,8 +204,12 @@ class RayFleet:
         Raises:
             EdgesimError: of the first device that failed.
             ActorLostError: an actor can't be started again.
+            HeadLostError: the head of the cluster has ended.
         """
         runs = [asyncio.ensure_future(self._supervise(devices)) for devices in self._actors]
+        if self._on_cluster:
+            head = ray.get_runtime_context().gcs_address
+            runs.append(asyncio.ensure_future(watch_head(head)))
         finished = asyncio.ensure_future(self._all_finished.wait())
         reporting = asyncio.ensure_future(self._report_absent())
         try:
@@ -208,7 +227,7 @@ class RayFleet:
         actor: Any = self._actors[devices]  # Ray does not type asynchronous actor methods
         while True:
             try:
-                await actor.build.remote(
+                self._hosts[devices] = await actor.build.remote(
                     self._plan_ref,
                     self._shard_refs[devices],
                     self._peers(devices),
@@ -229,7 +248,7 @@ class RayFleet:
                 if devices in self._absent:  # Ray does not start it again
                     raise ActorLostError(
                         f"the actor {self._label(devices)} was lost and can't be started again: "
-                        f"{_first_line(error)}"
+                        f"{first_line(error)}"
                     ) from error
                 self._note_loss(devices, error)
             except RayActorError as error:
@@ -237,7 +256,7 @@ class RayFleet:
             await asyncio.sleep(POLL_S)
 
     def _note_loss(self, devices: range, error: RayActorError) -> None:
-        """Log once that an actor is lost; its devices have to repeat rounds.
+        """Take note once that an actor is lost; its devices have to repeat rounds.
 
         Raises:
             ActorLostError: it is lost again and again.
@@ -248,18 +267,9 @@ class RayFleet:
         self._lost.add(devices)
         self._recovering.add(devices)
         self._unfinished.add(devices)
-        reason, name = _loss(error), self._label(devices)
         newest = self._newest.get(devices)
         rounds_done = newest.rounds_done if newest else 0
-        most_rounds, losses = self._losses.get(devices, (-1, 0))
-        losses = losses + 1 if rounds_done <= most_rounds else 1
-        if losses == MAX_FRUITLESS_LOSSES:
-            raise ActorLostError(
-                f"the actor {name} was lost {losses} times without a round between them ({reason}):"
-                " see its log in Ray's session folder, and whether its machine lacks memory"
-            )
-        self._losses[devices] = max(rounds_done, most_rounds), losses
-        _log.warning("the actor %s was lost (%s); it goes on from its checkpoints", name, reason)
+        self._losses.note(devices, self._hosts[devices], rounds_done, error)
 
     async def _report_absent(self) -> None:
         """Log at intervals which actors are missing."""
@@ -267,19 +277,14 @@ class RayFleet:
             await asyncio.sleep(START_REPORT_S)
             if not self._absent:
                 continue
-            nodes = await asyncio.to_thread(cluster_nodes)
-            free = ", ".join(f"{round(node.free_cpus, 1):g}" for node in nodes)
-            of_gpus = ", ".join(f"{node.free_gpus:g}" for node in nodes) if self._need.gpus else ""
+            absent = set(self._absent)
+            why = await asyncio.to_thread(why_absent, len(absent), self._need)
             _log.warning(
-                "waiting for %d of %d actors (%s): they are being started, or lack room; each "
-                "asks for %s, and %s %s CPUs free%s",
-                len(self._absent),
+                "waiting for %d of %d actors (%s): %s",
+                len(absent),
                 len(self._actors),
-                self._labels(self._absent),
-                self._need,
-                "the node has" if len(nodes) == 1 else f"the {len(nodes)} nodes have",
-                free,
-                f", {of_gpus} GPUs" if of_gpus else "",
+                self._labels(absent),
+                why,
             )
 
     async def waiting(self) -> list[Waiting]:
@@ -390,16 +395,3 @@ def _some(names: Sequence[str], most: int) -> str:
 
 def _cause(error: BaseException) -> BaseException:
     return error.cause if isinstance(error, RayTaskError) else error
-
-
-def _loss(error: RayActorError) -> str:
-    """Ray's reason for the loss of an actor, without its general remarks."""
-    if "node" in (line := _first_line(error)) and "died" in line:
-        return "its node is gone"
-    return "its process ended" if isinstance(error, ActorUnavailableError) else line
-
-
-def _first_line(error: Exception) -> str:
-    """The first line of a message that is not empty."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__

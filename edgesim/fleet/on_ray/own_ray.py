@@ -22,6 +22,7 @@ from ray.exceptions import RayError
 from rich.console import Console
 
 from edgesim.fleet.on_ray.access import leave_word
+from edgesim.fleet.on_ray.addresses import TOKEN_LOGGER
 from edgesim.fleet.on_ray.placement import FleetError
 from edgesim.fleet.on_ray.workers import Workers, prepared_workers
 from edgesim.program import program
@@ -36,7 +37,6 @@ _NO_METRICS = {"RAY_enable_metrics_collection": "0"}
 # lists all log files ten times a second; above the threshold of "many" files, here 0, only twice a
 # second.
 _LESS_IDLE_WORK = {"RAY_event_stats": "0", "RAY_LOG_MONITOR_MANY_FILES_THRESHOLD": "0"}
-_TOKEN_LOGGER = "ray._private.authentication.authentication_token_setup"  # noqa: S105 (a logger)
 _LOOPBACK = "127.0.0.1"
 
 
@@ -101,7 +101,7 @@ def _read_settings_of_ray() -> None:
 def _start(folder: Path, python: Path | None, *, dashboard: bool) -> str | None:
     """Start a cluster with `python` as its interpreter; return the address of its dashboard."""
     # The user need not hear of the token that was just generated.
-    logging.getLogger(_TOKEN_LOGGER).setLevel(logging.ERROR)
+    logging.getLogger(TOKEN_LOGGER).setLevel(logging.ERROR)
     try:
         settings = (_NO_WORKERS_YET if python else {}) | _LESS_IDLE_WORK
         settings |= {} if dashboard else _NO_METRICS
@@ -199,4 +199,6 @@ def _executable(python: Path | None) -> Iterator[None]:
 
 def first_line(error: Exception) -> str:
     """The first line of a message that is not empty."""
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return next(
+        (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
+    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,10 @@ from typing import Any
 
 import ray
 from ray import cloudpickle
+from ray.exceptions import NodeDiedError, TaskUnschedulableError, WorkerCrashedError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from edgesim.fleet.on_ray.placement import FleetError
 
 PACKAGES = ("edgesim", "topologies")
 NEEDED = ("torch", "numpy", "numba", "networkx", "pyarrow", "pydantic", "fsspec", "yaml", "sklearn")
@@ -26,6 +30,8 @@ PASSED_ON = frozenset(
     {"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_PROFILE"}
 )
 PROBE_TIMEOUT_S = 120.0
+LEAVE_TIMEOUT_S = 30.0  # for Ray to notice that a node is dead
+LEAVE_POLL_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +80,27 @@ def software_here(packages: Sequence[str], needed: Sequence[str]) -> tuple[str, 
 def software_of_nodes() -> list[Software]:
     """Software of the nodes of the cluster that this process has joined.
 
+    A node that has just died stays in Ray's list for some seconds.
+
     Raises:
         GetTimeoutError: a node does not answer.
+        FleetError: a node that takes no tasks does not leave the list.
     """
+    deadline_s: float | None = None
+    while True:
+        nodes = [node for node in ray.nodes() if node["Alive"]]
+        answers, dying = _ask_nodes(nodes)
+        if not dying:
+            return answers
+        now_s = time.monotonic()
+        deadline_s = deadline_s or now_s + LEAVE_TIMEOUT_S
+        if now_s > deadline_s:
+            raise FleetError(f"node {dying[0]} is going away; try again in a minute")
+        time.sleep(LEAVE_POLL_S)
+
+
+def _ask_nodes(nodes: Sequence[Mapping[str, Any]]) -> tuple[list[Software], list[str]]:
+    """Software of nodes, and the names of those that take no tasks any more."""
     module = sys.modules[__name__]
     cloudpickle.register_pickle_by_value(module)  # nodes may lack it
     try:
@@ -85,13 +109,18 @@ def software_of_nodes() -> list[Software]:
             probe.options(
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
             ).remote(PACKAGES, NEEDED)
-            for node in ray.nodes()
-            if node["Alive"]
+            for node in nodes
         ]
     finally:
         cloudpickle.unregister_pickle_by_value(module)
-    answers: list[tuple[str, str | None, Any]] = ray.get(asked, timeout=PROBE_TIMEOUT_S)
-    return [Software(*answer) for answer in answers]
+    answers, dying, deadline_s = [], [], time.monotonic() + PROBE_TIMEOUT_S
+    for node, call in zip(nodes, asked, strict=True):
+        try:
+            answer = ray.get(call, timeout=max(0.0, deadline_s - time.monotonic()))
+            answers.append(Software(*answer))
+        except (TaskUnschedulableError, NodeDiedError, WorkerCrashedError):
+            dying.append(f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})")
+    return answers, dying
 
 
 def missing_packages(nodes: Sequence[Software]) -> str | None:

@@ -108,7 +108,7 @@ class TerminalView(View):
         passed_s = now_s - self._start_of_training_s
         filled = int(_BAR_WIDTH * self._share)
         bar = "#" * filled + "." * (_BAR_WIDTH - filled)
-        left_s = self._estimate.seconds_left(self._share, now_s)
+        left_s = self._estimate.seconds_left(self._share)
         left = "" if left_s is None else f", about {duration(left_s)} left"
         sign = _SPINNER[int(REFRESHES_PER_S * now_s) % len(_SPINNER)]
         last = self._evaluating or self._missing(fleet)

@@ -15,6 +15,8 @@ from edgesim.fleet.recording.fleet_state import FleetState, Sink
 
 FIRST_LINE_S = 5.0  # after which a line of progress comes where the output is no terminal
 LINE_INTERVAL_S = 30.0  # between further ones
+# Progress that comes so late, and so many times as late as usual, comes after a pause.
+PAUSE_S, PAUSE_FACTOR, STEPS_BEFORE_PAUSE = 20.0, 10.0, 3
 
 
 class View(Sink):
@@ -60,26 +62,46 @@ def evaluation_line(row: Mapping[str, Any]) -> str:
 class Estimate:
     """Tells how long a training goes on, by its pace since the fleet's first progress.
 
-    What comes before that is start-up, and a run that is gone on with does not begin at 0.
+    What comes before that is start-up, and a run that is gone on with does not begin at 0. Pauses
+    are left out, such as a wait for disk space. Where devices repeat rounds, it begins anew.
     """
 
     _share_before: float | None = None
-    _first: tuple[float, float] | None = None  # time of the first progress, and what was done then
+    _first_share: float | None = None  # what was done at the first progress
+    _last_s: float = 0.0  # time of the newest progress
+    _last_share: float = 0.0
+    _passed_s: float = 0.0  # from the first progress to the newest, without pauses
+    _num_steps: int = 0  # of progress, in that time
 
     def see(self, fleet: FleetState, now_s: float) -> None:
         """Take notice of the newest state, at a time in seconds."""
+        share = fleet.share_done
         if self._share_before is None:
             if len(fleet.devices) == fleet.facts.num_devices:
-                self._share_before = fleet.share_done
-        elif self._first is None and fleet.share_done > self._share_before:
-            self._first = now_s, fleet.share_done
+                self._share_before = share
+        elif self._first_share is None:
+            if share > self._share_before:
+                self._first_share, self._last_share, self._last_s = share, share, now_s
+        elif share < self._last_share:
+            self._share_before, self._first_share = share, None
+            self._passed_s, self._num_steps = 0.0, 0
+        elif share > self._last_share:
+            self._passed_s += self._without_pause(now_s - self._last_s)
+            self._num_steps += 1
+            self._last_share, self._last_s = share, now_s
 
-    def seconds_left(self, share_done: float, now_s: float) -> float | None:
+    def _without_pause(self, step_s: float) -> float:
+        if self._num_steps < STEPS_BEFORE_PAUSE:
+            return step_s
+        mean_s = self._passed_s / self._num_steps
+        return mean_s if step_s > max(PAUSE_S, PAUSE_FACTOR * mean_s) else step_s
+
+    def seconds_left(self, share_done: float) -> float | None:
         """Seconds until all is done; None while that is not known."""
-        if self._first is None:
+        if self._first_share is None or not self._passed_s:
             return None
-        passed_s, done = now_s - self._first[0], share_done - self._first[1]
-        return passed_s * (1 - share_done) / done if done > 0 and passed_s > 0 else None
+        done = share_done - self._first_share
+        return self._passed_s * (1 - share_done) / done if done > 0 else None
 
 
 class PlainView(View):
@@ -104,7 +126,7 @@ class PlainView(View):
             return
         self._next_line_s = now_s + LINE_INTERVAL_S
         loss = "-" if fleet.mean_loss is None else f"{fleet.mean_loss:.3f}"
-        left_s = self._estimate.seconds_left(fleet.share_done, now_s)
+        left_s = self._estimate.seconds_left(fleet.share_done)
         left = "" if left_s is None else f", about {duration(left_s)} left"
         say(
             self.console,
