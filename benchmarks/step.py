@@ -8,7 +8,7 @@ plain formula compiled by torch. The 8-bit arms use Range EvoNorm: `fake_quant` 
 and images in bfloat16, batch norms, channels_last. Times are processor time of the thread.
 
 Below the table: where the fastest int8_cpu step went, and the floor of its integer products: what
-they would take if all ran at the rate that the direct kernel reaches in the caches. Winograd,
+they would take if all ran at the rate that 64 channels reach in the caches. Winograd,
 which processors without byte products take for 3x3 kernels, needs 2.25 times fewer there, and may
 come out below it.
 """
@@ -242,7 +242,7 @@ def eight_bit(backend: BackendName) -> tuple[EightBit, TimedArithmetic]:
 
 
 def peak_macs_per_s() -> float:
-    """Multiply-adds a second of the direct integer kernel on images that the caches hold."""
+    """Multiply-adds a second with 64 channels, on images that the caches hold."""
     shape = ConvolutionShape(
         channels=64, out_channels=64, height=8, width=8, kernel=3, stride=1, padding=1, groups=1
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike, fspath
@@ -96,10 +95,8 @@ def errors_of_python() -> Iterator[None]:
         yield
     except EdgesimError as error:
         if error.args and isinstance(error.args[0], str):
-            text = re.sub(rf"{re.escape(program())} resume (\S+)", _resume_in_python, error.args[0])
-            error.args = (text.replace("another --out", "another out"), *error.args[1:])
+            text = error.args[0].replace(f"{program()} resume ", "edgesim.resume of ")
+            error.args = (
+                text.replace("an --out", "an out").replace("another --out", "another out"),
+            )
         raise
-
-
-def _resume_in_python(command: re.Match[str]) -> str:
-    return f"edgesim.resume({command[1]!r})"

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from edgesim.assembly.studied_scenario import StudiedScenario
-from topologies import ContactTrace, Schedule, SeveralExchanges, WithPresence, possible_receivers
+from topologies import (
+    ContactTrace,
+    Intermittent,
+    Schedule,
+    SeveralExchanges,
+    WithPresence,
+    possible_receivers,
+)
 
 _APERIODIC_GRAPHS = 32  # graphs that count as the period of a schedule without one
 
@@ -76,11 +83,13 @@ def edges_of_devices(studied: StudiedScenario) -> tuple[Edges, ...]:
     """Edges of every device, with all devices present.
 
     Of a schedule without a period as many graphs are examined as `rounds_of_period` has. Only
-    rounds with an exchange are examined. Of a trace that repeats, only rounds are examined in which
-    a contact of the device begins, since numbers of messages grow in no other round.
+    rounds with an exchange are examined; of a trace all rounds in which a contact of the device
+    begins, since numbers of messages grow in no other round.
     """
     schedule = studied.schedule
     if isinstance(schedule, WithPresence):  # devices that join late have messages, too
+        schedule = schedule.schedule
+    if isinstance(schedule, Intermittent) and isinstance(schedule.schedule, ContactTrace):
         schedule = schedule.schedule
     devices = range(schedule.num_devices)
     exchanges = _exchanges_of_period(schedule)
@@ -99,7 +108,7 @@ def edges_of_devices(studied: StudiedScenario) -> tuple[Edges, ...]:
 
 def _exchanges_of_period(schedule: Schedule) -> list[int] | None:
     """One round for each graph of a period in which devices exchange; None for a trace."""
-    if isinstance(schedule, ContactTrace) and schedule.period is not None:
+    if isinstance(schedule, ContactTrace):
         return None
     if isinstance(schedule, SeveralExchanges):
         return rounds_of_period(schedule)

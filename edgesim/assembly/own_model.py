@@ -105,6 +105,7 @@ def check_own_model(
     model = flat.model
     assert isinstance(model, OwnModel), "models of the catalog are known to be repeatable"
     name = model.kind.name
+    made: tuple[int, ...] | None = None
     try:
         check_construction(model)
         metered = MeteredModel(flat)
@@ -125,15 +126,17 @@ def check_own_model(
         raise
     except Exception as error:
         step = f"inputs of shape {tuple(inputs.shape)} and targets of shape {tuple(targets.shape)}"
-        if (key := key_of(error)) is None:  # the task of the catalog refuses what the model gives
+        if (key := key_of(error)) is not None:
+            said = f"{key}: a training step on {step} {failure(error)}"
+        elif made is None:  # a module of torch's is all the model
+            said = f"{_KEY}: {name} fails on {step}: {type(error).__name__}: {error}"
+        else:  # the task of the catalog refuses what the model gives
             due = (len(inputs), num_classes)
             needed = f"; must be {due}: a row for each sample" if num_classes else ""
             said = (
                 f"{_KEY}: {name} gives outputs of shape {made} that training.task can't take, for "
                 f"{step}{needed}: {type(error).__name__}: {error}"
             )
-        else:
-            said = f"{key}: a training step on {step} {failure(error)}"
         raise with_frames(ScenarioError(said), error) from error
     if not (isfinite(first[0]) and np.isfinite(np.frombuffer(first[1], np.float32)).all()):
         raise ScenarioError(

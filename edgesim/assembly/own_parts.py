@@ -8,11 +8,13 @@ that on the machine that read the scenario.
 from __future__ import annotations
 
 import linecache
+import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from hashlib import blake2b
 from importlib import import_module
 from importlib.machinery import ModuleSpec
-from inspect import signature
+from inspect import Parameter, signature
 from pathlib import Path
 from threading import RLock
 from types import ModuleType
@@ -35,8 +37,9 @@ _PAGES = {
 }
 """Pages of docs/ that say what a part needs, by the beginning of its key."""
 _LOCK = RLock()  # threads of a host build devices at the same time
-# By module of a package: the digest of its files when it was first used, and its specification.
-_IMPORTED: dict[str, tuple[str, ModuleSpec | None]] = {}
+# By module of a package: its specification, which a reload renews, and the digest of its file.
+_IMPORTED: dict[str, tuple[ModuleSpec | None, bytes]] = {}
+_WORD = 2**32 - 1
 
 
 def load_part(part: OwnPart, key: str) -> Any:  # noqa: ANN401 (whatever the name stands for)
@@ -154,7 +157,11 @@ def _remedy_of_call(make: Callable[..., Any], arguments: Mapping[str, Any]) -> s
     """What to do about arguments that a class or function does not take."""
     taken = signature(make).parameters
     lacking = [name for name in arguments if name not in taken]
-    if not lacking:
+    takes_all = any(each.kind is Parameter.VAR_KEYWORD for each in taken.values())
+    unfilled = any(
+        name not in arguments and each.default is Parameter.empty for name, each in taken.items()
+    )
+    if not lacking or takes_all or unfilled:
         return ""
     remedy = (
         f"; let {'its __init__' if isinstance(make, type) else 'it'} take {' and '.join(lacking)}"
@@ -186,26 +193,46 @@ def _imported(part: OwnPart, key: str) -> ModuleType:
     except Exception as error:
         raise _refusal(f"{key}: importing {part.place}", error) from error
     if not part.shipped_as:
-        _check_is_as_imported(module, part, key)
+        _check_is_as_imported(part.place.partition(".")[0], key)
     return module
 
 
-def _check_is_as_imported(module: ModuleType, part: OwnPart, key: str) -> None:
-    """Refuse a module whose package has changed on disk since it was first used here.
+def _check_is_as_imported(package: str, key: str) -> None:
+    """Refuse a package of which a file is no longer what its module was imported from.
 
-    The scenario has the digest of the files as they are; the module is what they were. A module
-    that was reloaded has another specification.
+    The scenario has the digest of the files as they are; the modules are what they were.
     """
-    with _LOCK:
-        digest, spec = _IMPORTED.setdefault(part.place, (part.digest, module.__spec__))
-        if spec is not module.__spec__:
-            digest, _ = _IMPORTED[part.place] = part.digest, module.__spec__
-    if digest != part.digest:
-        file = Path(module.__file__ or part.place).name
-        raise ScenarioError(
-            f"{key}: files of {part.place} have changed since this process imported them; start a "
-            f"new process or kernel, or name the file, which is read anew: ./{file}:{part.name}"
-        )
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None) or ""
+        if name.partition(".")[0] != package or not file.endswith(".py"):
+            continue
+        spec, now = module.__spec__, blake2b(Path(file).read_bytes()).digest()
+        with _LOCK:
+            if name not in _IMPORTED or _IMPORTED[name][0] is not spec:  # new, or reloaded
+                _IMPORTED[name] = spec, now if _is_compiled_from(file, spec) else b""
+            was = _IMPORTED[name][1]
+        if was != now:
+            raise ScenarioError(
+                f"{key}: {name} has changed since this process imported it; reload it by "
+                "importlib.reload, or start a new process or kernel"
+            )
+
+
+def _is_compiled_from(file: str, spec: ModuleSpec | None) -> bool:
+    """Whether Python compiled a module from its file as it is now, as far as can be told.
+
+    An import notes time and size of the file in the compiled one, where it can write that.
+    """
+    compiled = spec.cached if spec else None
+    if sys.dont_write_bytecode or not compiled or not os.access(Path(compiled).parent, os.W_OK):
+        return True
+    try:
+        header, there = Path(compiled).read_bytes()[:16], Path(file).stat()
+    except OSError:
+        return True
+    flags, time_s, size = (int.from_bytes(header[i : i + 4], "little") for i in (4, 8, 12))
+    now = int(there.st_mtime) & _WORD, there.st_size & _WORD
+    return bool(flags) or (time_s, size) == now
 
 
 def _made(part: OwnPart, source: str, key: str) -> ModuleType:

@@ -160,7 +160,7 @@ class Participant:
         Raises:
             DivergedError: a value to be sent is not finite.
             OwnCodeError: an algorithm of one's own does not send one share for each edge, or a
-                compressor's payload can't be encoded.
+                payload can't be encoded.
         """
         if not edges and is_idle_without_edges(self.algorithm):
             return []
@@ -189,8 +189,7 @@ class Participant:
                 for share in shares
             ]
         except CompressionError as error:
-            said = f"makes a payload that can't be sent: {error}"
-            raise self._own_code_error("gossip.compressor.kind", said) from error
+            raise self._own_code_error("gossip", f"a payload can't be sent: {error}") from error
 
     def _own_code_error(self, key: str, problem: str) -> OwnCodeError:
         where = f"on {self.trainer.label} in round {self.round_index}"

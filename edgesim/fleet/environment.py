@@ -107,8 +107,8 @@ def what_differs(prepared: PreparedRun, compute: Compute, environment: Mapping[s
             return f"{path} is not what this run began with"
     data = prepared.scenario.data
     named = f"data.path: {data.path}" if data.path else f"data.source: {data.source}"
-    of_model = ", or the files of the model," if prepared.files_digest else ""
-    return f"the data ({named}){of_model} are not what this run began with"
+    of_model = ", or the files of the model" if prepared.files_digest else ""
+    return f"the data ({named}){of_model}, or what edgesim makes of them, have changed"
 
 
 @cache

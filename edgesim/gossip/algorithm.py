@@ -193,8 +193,8 @@ class Algorithm(Hashable, Protocol[State]):
     def keeps_edges(self) -> bool:
         """Whether it holds memory for each edge from the edge's first message on.
 
-        If so, its memory is counted for all neighbours of the run, otherwise for those of one
-        round.
+        If so, `kept` of its `buffers` is asked for all neighbours of the run, otherwise for those
+        of one round. All else is asked for those of one round.
         """
         ...
 

@@ -46,8 +46,10 @@ def paper_table(runs: Sequence[ReportedRun]) -> Table | None:
             groups.setdefault(settings_but_seed(run.settings), []).append(run)
     if not groups:
         return None
-    members = sorted(groups.values(), key=lambda runs: _place_of_row(_row(runs)))
-    rows, samples = [_row(runs) for runs in members], [_samples(runs[0]) for runs in members]
+    pairs = [(_row(runs), runs) for runs in groups.values()]
+    pairs.sort(key=lambda pair: _place_of_row(pair[0]))
+    rows, members = [row for row, _ in pairs], [runs for _, runs in pairs]
+    samples = [_samples(runs[0]) for runs in members]
     heads: tuple[str, ...] = _HEADS
     if any(each != (_ALL, _ALL) for each in samples):
         heads += _OF_SAMPLES

@@ -174,6 +174,10 @@ def _missing(
     of_all = f" of {num_rounds:,} rounds" if is_known else ""
     ends = rounds.groupby("device", as_index=False)["round"].max()
     last = dict(zip(ends["device"].tolist(), ends["round"].tolist(), strict=True))
+    churn = scenario.get("fleet", {}).get("churn") or {}
+    for leave in churn.get("leaves", ()):  # its rounds end before those of the run
+        device = leave["device"]
+        last.pop(list(names).index(device) if device in names else device, None)
     done = "rounds: none is written"
     if last:
         slowest = min(last, key=lambda device: last[device])

@@ -296,7 +296,7 @@ def test_a_folder_with_a_run_is_refused_in_words_of_python(trained):
     with pytest.raises(edgesim.EdgesimError) as refused:
         edgesim.run("quickstart", out=place, inline=True, **SMALL)
     assert str(refused.value) == (
-        f"{place}: holds a run already; edgesim.resume({place!r}) goes on with it, and another out "
+        f"{place}: holds a run already; edgesim.resume of {place} goes on with it, and another out "
         "begins a new one"
     )
 

@@ -4,13 +4,15 @@ import importlib
 import pickle
 import sys
 import traceback
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 
 import pytest
 
+from edgesim.assembly import own_parts
 from edgesim.assembly.options import options_of
-from edgesim.assembly.own_parts import load_part, make_part
+from edgesim.assembly.own_parts import call, load_part, make_part
 from edgesim.errors import ScenarioError, did_you_mean
 from edgesim.scenario.own_parts import OwnPart, package_digest
 
@@ -194,24 +196,59 @@ def test_another_version_of_a_package_is_refused():
         load_part(OwnPart("json.decoder", "JSONDecoder", None, "other"), "key")
 
 
-def test_a_package_that_was_edited_after_its_import_is_refused_until_it_is_reloaded(
-    tmp_path, monkeypatch
-):
-    """Otherwise the old code would train under the digest of the new one."""
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package `edited` whose part computes with a helper; returns a function that loads it."""
+    folder = tmp_path / "edited"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "helper.py").write_text("size = 1\n")
+    (folder / "parts.py").write_text("from edited import helper\ndef size(): return helper.size\n")
+    monkeypatch.syspath_prepend(tmp_path)
 
     def load():
-        return load_part(OwnPart("edited", "size", None, package_digest("edited")), "model.name")
+        part = OwnPart("edited.parts", "size", None, package_digest("edited"))
+        return load_part(part, "model.name")()
 
-    file = tmp_path / "edited.py"
-    file.write_text("size = 1\n")
-    monkeypatch.syspath_prepend(tmp_path)
+    yield folder, load
+    for name in [name for name in sys.modules if name.partition(".")[0] == "edited"]:
+        del sys.modules[name]
+        own_parts._IMPORTED.pop(name, None)
+
+
+def test_a_package_that_was_edited_after_its_import_is_refused_until_it_is_reloaded(package):
+    """Otherwise the old code would train under the digest of the new one."""
+    folder, load = package
     assert load() == load() == 1
-    file.write_text("size = 22\n")  # of another length: what is compiled is not taken for new
-    with pytest.raises(ScenarioError, match=r"model.name: files of edited have .*edited.py:si"):
+    (folder / "helper.py").write_text("size = 22\n")
+    for _ in range(2):
+        with pytest.raises(ScenarioError, match=r"model.name: edited.helper has changed since"):
+            load()
+    importlib.reload(sys.modules["edited.parts"])  # takes the old helper
+    with pytest.raises(ScenarioError, match=r"edited.helper has changed .* importlib.reload"):
         load()
-    importlib.reload(sys.modules["edited"])
+    importlib.reload(sys.modules["edited.helper"])
     assert load() == 22
-    file.write_text("size = 1\n")
-    with pytest.raises(ScenarioError, match="have changed since this process imported them"):
+    (folder / "helper.py").write_text("size = 1\n")
+    with pytest.raises(ScenarioError, match=r"edited.helper has changed since this process import"):
         load()
-    monkeypatch.delitem(sys.modules, "edited")
+
+
+def test_an_edit_between_import_and_first_use_is_seen(package):
+    """By what Python notes of the file when it compiles it."""
+    folder, load = package
+    importlib.import_module("edited.parts")
+    (folder / "helper.py").write_text("size = 22\n")
+    with pytest.raises(ScenarioError, match=r"edited.helper has changed since this process import"):
+        load()
+    importlib.reload(sys.modules["edited.helper"])
+    assert load() == 22
+
+
+def test_arguments_that_a_part_does_not_take_have_a_remedy_where_that_is_the_fault():
+    made = partial(call, said="key: part", arguments={"path": "x"})
+    with pytest.raises(ScenarioError, match=r"let it take path, or remove data.path"):
+        made(lambda: None)
+    for make in (lambda other, **_more: other, lambda other: other):
+        with pytest.raises(ScenarioError, match=r"missing a required argument: 'other'$"):
+            made(make)

@@ -191,6 +191,7 @@ def test_another_mode_of_authentication_is_refused_by_its_name(monkeypatch):
 
 def test_a_head_is_lost_once_it_has_failed_to_answer_some_times(monkeypatch):
     monkeypatch.setattr(addresses, "HEAD_POLL_S", 0.01)
+    monkeypatch.setattr(addresses, "HEAD_TIMEOUT_S", 0.05)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, so that nobody else is there, but not listening
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -199,12 +200,14 @@ def test_a_head_is_lost_once_it_has_failed_to_answer_some_times(monkeypatch):
 
 
 def test_a_head_that_answers_now_and_then_is_there(monkeypatch):
-    answers = iter([False] * 3 + [True] + [False] * 4)
+    answers, clock_s = iter([False] * 3 + [True] + [False] * 4), iter(range(100))
     monkeypatch.setattr(addresses, "HEAD_POLL_S", 0.0)
+    monkeypatch.setattr(addresses, "HEAD_TIMEOUT_S", 4.5)
+    monkeypatch.setattr(addresses.time, "monotonic", lambda: next(clock_s))
     monkeypatch.setattr(addresses, "_head_answers", lambda _: next(answers))
     with pytest.raises(HeadLostError):
         asyncio.run(addresses.watch_head("head:6379"))
-    assert next(answers, None) is None, "four in a row"
+    assert next(answers, None) is None, "four and a half seconds after the last answer"
 
 
 def test_a_living_head_answers():

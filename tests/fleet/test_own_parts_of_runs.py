@@ -67,7 +67,7 @@ def test_a_payload_of_wrong_types_in_a_later_round_is_told_as_own_code(tmp_path)
         train(tmp_path, "late", gossip, inline=True)
     first, second = str(caught.value).splitlines()
     assert re.fullmatch(
-        r"gossip.compressor.kind: on device \d in round \d makes a payload that can't be sent: its "
+        r"gossip: on device \d in round \d a payload can't be sent: its "
         r"indices are a tensor of torch; must be an array of numpy: indices.numpy\(\)",
         first,
     )

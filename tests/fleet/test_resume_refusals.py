@@ -59,7 +59,10 @@ def test_a_device_without_a_sound_checkpoint_ends_the_attempt_and_loses_nothing(
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({}, r"the data \(data.source: digits\) are not what this run began with: going on would"),
+        (
+            {},
+            r"the data \(data.source: digits\), or what edgesim makes of them, have changed",
+        ),
         (
             {"accelerator": "cuda"},
             "the arithmetic is cpu, fp32, and this run began with cuda, fp32",

@@ -113,7 +113,7 @@ def test_a_model_that_guesses_is_told_to_have_learned_nothing(tmp_path):
     run = train(tmp_path, "run", *slow, inline=True)
     (text,) = run.summary["warnings"]
     figure = f"it classifies {100 * run.summary['consensus_accuracy']:.4g} %"
-    assert text.startswith(f"the averaged model has learned nothing yet: {figure}")
+    assert text.startswith(f"the averaged model is no better than a guess: {figure}")
     assert dict(result_table(run.summary, "").rows)["warning"] == text
     page = report_page(load_runs([run.path]))
     assert text in page

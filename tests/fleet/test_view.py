@@ -109,6 +109,16 @@ def test_what_is_left_is_reckoned_from_the_first_progress_of_this_attempt(states
     assert estimate.seconds_left(fleet_of(last).share_done) == pytest.approx(left_s)
 
 
+def test_rounds_that_devices_end_in_bursts_are_no_pauses():
+    """Eight devices end rounds of a minute within ten seconds, looked at every two."""
+    estimate, facts = view.Estimate(), FleetFacts(num_devices=8, num_rounds=100)
+    for seen_s in range(0, 1210, 2):
+        done = (max(0, int((seen_s - 10 * d / 8) // 60)) for d in range(8))
+        devices = {d: DeviceProgress(device=d, rounds_done=n) for d, n in enumerate(done)}
+        estimate.see(FleetState(facts, devices), float(seen_s))
+    assert estimate.seconds_left(0.2) == pytest.approx(80 * 60.0, rel=0.02)
+
+
 def test_what_is_left_waits_for_all_devices():
     """Of a run that is gone on with, whose devices appear one by one with what they have done."""
     estimate, facts = view.Estimate(), FleetFacts(num_devices=2, num_rounds=20)

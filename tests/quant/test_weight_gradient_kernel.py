@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from edgesim.quant.kernels.errors import KernelError
 from edgesim.quant.kernels.geometry import ConvolutionShape
 from edgesim.quant.kernels.products import amx
+from edgesim.quant.kernels.weight_gradient import amx_weight_gradient
 from edgesim.quant.kernels.weight_gradient.amx_weight_gradient import AmxWeightGradient
 from edgesim.quant.kernels.weight_gradient.tiled_weight_gradient import TiledWeightGradient
 from edgesim.quant.kernels.weight_gradient.weight_gradient import (
@@ -221,6 +222,17 @@ def test_only_what_gains_is_chosen():
     for loses in ("stem of seven taps", "tiles of few channels", "fully connected"):
         assert not WeightGradient.suits(LAYERS[loses])
     assert not WeightGradient.suits(shape_of(32, 32, 7, 6, 3, 1, 1, groups=4))
+
+
+@pytest.mark.parametrize("samples", [1, 5, 23])
+@pytest.mark.parametrize("name", ["tiles of several blocks", "stride 2 of several chunks"])
+def test_sums_of_many_chunks_are_exact_up_to_rounding(name, samples, monkeypatch):
+    """Of three samples or two, with several panels, and a last chunk that is shorter."""
+    size = {"tiles of several blocks": 40_000, "stride 2 of several chunks": 130_000}[name]
+    monkeypatch.setattr(amx_weight_gradient, "_CHUNK_BYTES", size)
+    if amx.is_native():
+        assert 1 < AmxWeightGradient(LAYERS[name])._plan(23).chunk < 5
+    check(LAYERS[name], samples, np.random.default_rng(10))
 
 
 def test_matrix_tiles_are_used_where_products_take_longest(monkeypatch):

@@ -12,6 +12,7 @@ import logging
 import os
 import platform
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -39,7 +40,7 @@ from edgesim.fleet.on_ray.private_folder import PREFIX
 CONNECT_TIMEOUT_S = 10.0
 ANSWER_TIMEOUT_S = 10.0  # of a head that is asked before joining
 HEAD_POLL_S = 4.0  # between questions to a head during a run, and the time for an answer
-MAX_HEAD_FAILURES = 4  # in a row; after a minute Ray kills this process without a word of ours
+HEAD_TIMEOUT_S = 45.0  # after a minute Ray kills this process without a word of ours
 MAX_PORT = 65535
 AUTH_MODES = ("token", "disabled")
 TOKEN_LOGGER = "ray._private.authentication.authentication_token_setup"  # noqa: S105 (a logger)
@@ -47,6 +48,7 @@ REMEDY_OF_TOKENS = (
     "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH) to the cluster's, which "
     "`ray get-auth-token` shows on its nodes"
 )
+_NO_ANSWER = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
 _NO_PROXY = [("grpc.enable_http_proxy", 0)]  # as Ray's own calls
 
 
@@ -137,7 +139,7 @@ def _check(address: str, said: str) -> None:
     host, port = _host_and_port(address, said)
     try:
         socket.create_connection((host, port), timeout=CONNECT_TIMEOUT_S).close()
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise AddressError(
             f"{said}: no Ray cluster there ({error}); start one with `ray start --head`, or leave "
             "--address away"
@@ -177,6 +179,8 @@ def _ask(address: str, said: str) -> None:
             f"{said}: RAY_AUTH_MODE is token, and no authentication token was found; "
             f"{REMEDY_OF_TOKENS}"
         ) from error
+    except (RuntimeError, OSError) as error:  # files of TLS
+        raise AddressError(f"{said}: {error}; see RAY_USE_TLS in docs/deploy.md") from error
     except grpc.RpcError as error:
         if error.code() is grpc.StatusCode.UNAUTHENTICATED:
             sent = "another one" if is_token_auth_enabled() else "none"
@@ -187,7 +191,10 @@ def _ask(address: str, said: str) -> None:
         if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
             return  # it may be busy: Ray has more patience
         reason = error.details().partition(";")[0]
-        raise AddressError(f"{said}: what listens there is no Ray cluster ({reason})") from error
+        raise AddressError(
+            f"{said}: what listens there is no Ray cluster, or one with TLS, which this process "
+            f"must use as well: RAY_USE_TLS and its files ({reason})"
+        ) from error
     if answer.value:
         _check_versions(json.loads(answer.value), said)
 
@@ -209,10 +216,11 @@ async def watch_head(address: str) -> None:
     Raises:
         HeadLostError: it does not answer any more.
     """
-    failures = 0
-    while failures < MAX_HEAD_FAILURES:
+    answered_s = time.monotonic()
+    while time.monotonic() - answered_s < HEAD_TIMEOUT_S:
         await asyncio.sleep(HEAD_POLL_S)
-        failures = 0 if await asyncio.to_thread(_head_answers, address) else failures + 1
+        if await asyncio.to_thread(_head_answers, address):
+            answered_s = time.monotonic()
     raise HeadLostError(
         f"the head of the cluster at {address} does not answer any more, and the cluster ends with "
         "it: start a cluster, then resume the run there"
@@ -223,6 +231,6 @@ def _head_answers(address: str) -> bool:
     try:
         with init_grpc_channel(address, _NO_PROXY) as channel:
             NodeInfoGcsServiceStub(channel).CheckAlive(CheckAliveRequest(), timeout=HEAD_POLL_S)
-    except grpc.RpcError:
-        return False
+    except grpc.RpcError as error:
+        return error.code() not in _NO_ANSWER
     return True

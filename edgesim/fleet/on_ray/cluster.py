@@ -59,7 +59,8 @@ from edgesim.learning.accelerator import num_local_gpus
 from edgesim.program import program
 
 NAME_TIMEOUT_S = 60.0  # for Ray to end the actors of a driver that was killed
-LEAVE_TIMEOUT_S = 5.0  # for Ray to leave a cluster whose head is lost
+LEAVE_TIMEOUT_S = 30.0  # for Ray to leave a cluster after an error
+LOST_TIMEOUT_S = 5.0  # likewise, if its head is lost
 POLL_S = 0.5  # between looks at whether a name is free
 _MOST_BYTES = 4096  # of a private folder's path, in which no socket is
 
@@ -101,7 +102,8 @@ def ray_session(
             _wait_for_name(PurePath(run).name)
             if dashboard_url:
                 url = f"http://{dashboard_url}"
-                _tell_dashboards(stack, url, run)
+                if run:
+                    _tell_dashboards(stack, url, run)
                 line = f"Ray dashboard: {url}; in a browser: {program()} dashboard {url}"
                 console.print(line, soft_wrap=True, highlight=False)
         else:
@@ -112,22 +114,24 @@ def ray_session(
 
 def _leave(kind: type[BaseException] | None, *_: object) -> None:
     """Leave the cluster; if its head is lost, Ray may wait for its answer without end."""
-    if kind is None or not issubclass(kind, HeadLostError):
+    if kind is None:
         ray.shutdown()
         return
     leaving = Thread(target=ray.shutdown, daemon=True)
     leaving.start()
-    leaving.join(LEAVE_TIMEOUT_S)
+    leaving.join(LOST_TIMEOUT_S if issubclass(kind, HeadLostError) else LEAVE_TIMEOUT_S)
     if leaving.is_alive():
         atexit.unregister(ray.shutdown)  # it would wait there again
-        atexit.register(_end_at_once)
+        atexit.register(_end_at_once, leaving)
 
 
-def _end_at_once() -> None:
-    """End this process as one that failed: Ray's threads, which still wait, would crash its end."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(1)
+def _end_at_once(leaving: Thread) -> None:
+    """End this process if Ray's threads still wait, which would crash its end."""
+    if leaving.is_alive():
+        with suppress(OSError, ValueError):  # nobody reads any more
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(1)
 
 
 def _wait_for_name(run: str) -> None:
@@ -149,14 +153,14 @@ def _wait_for_name(run: str) -> None:
 def name_is_taken(run: str) -> str:
     """What to do about another run of the same name."""
     return (
-        f"a run called {run} uses this cluster already; end it, or choose an --out with another "
-        "last part"
+        f"a run called {run} uses this cluster already; end it, or give a new run an --out with "
+        "another last part"
     )
 
 
 def _tell_dashboards(stack: ExitStack, url: str, run: str) -> None:
     """Let `edgesim dashboard` know where the dashboard of this run is, until the run ends."""
-    with suppress(TemporaryFolderError):  # the run goes on without
+    with suppress(TemporaryFolderError, OSError):  # the run goes on without
         parent = safe_parent(temporary_folders(), _MOST_BYTES)
         leave_word(stack.enter_context(private_folder(parent)), url, None, run)
 

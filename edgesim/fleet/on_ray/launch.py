@@ -39,7 +39,7 @@ from edgesim.fleet.on_ray.cluster import (
     why_absent,
 )
 from edgesim.fleet.on_ray.losses import Losses
-from edgesim.fleet.on_ray.own_ray import first_line
+from edgesim.fleet.on_ray.own_ray import RAY_FAILURES, first_line
 from edgesim.fleet.on_ray.placement import (
     FleetError,
     Need,
@@ -278,7 +278,10 @@ class RayFleet:
             if not self._absent:
                 continue
             absent = set(self._absent)
-            why = await asyncio.to_thread(why_absent, len(absent), self._need)
+            try:
+                why = await asyncio.to_thread(why_absent, len(absent), self._need)
+            except RAY_FAILURES as error:
+                why = f"their state is not known ({first_line(error)})"
             _log.warning(
                 "waiting for %d of %d actors (%s): %s",
                 len(absent),

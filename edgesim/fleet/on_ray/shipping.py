@@ -18,7 +18,7 @@ from typing import Any
 
 import ray
 from ray import cloudpickle
-from ray.exceptions import NodeDiedError, TaskUnschedulableError, WorkerCrashedError
+from ray.exceptions import NodeDiedError, TaskUnschedulableError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from edgesim.fleet.on_ray.placement import FleetError
@@ -104,7 +104,7 @@ def _ask_nodes(nodes: Sequence[Mapping[str, Any]]) -> tuple[list[Software], list
     module = sys.modules[__name__]
     cloudpickle.register_pickle_by_value(module)  # nodes may lack it
     try:
-        probe = ray.remote(num_cpus=0, max_retries=0)(software_here)
+        probe = ray.remote(num_cpus=0)(software_here)
         asked = [
             probe.options(
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
@@ -118,7 +118,7 @@ def _ask_nodes(nodes: Sequence[Mapping[str, Any]]) -> tuple[list[Software], list
         try:
             answer = ray.get(call, timeout=max(0.0, deadline_s - time.monotonic()))
             answers.append(Software(*answer))
-        except (TaskUnschedulableError, NodeDiedError, WorkerCrashedError):
+        except (TaskUnschedulableError, NodeDiedError):
             dying.append(f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})")
     return answers, dying
 

@@ -23,10 +23,11 @@ def chance_warning(consensus: Mapping[str, Any], prepared: PreparedRun) -> str |
     if accuracy is None or type(make_task(prepared.scenario)) is not Classification:
         return None
     most_frequent = int(np.bincount(labels).max()) / len(labels)
-    if accuracy > most_frequent:
+    if accuracy > most_frequent or most_frequent == 1:
         return None
     return (
-        f"the averaged model has learned nothing yet: it classifies {100 * accuracy:.4g} % of the "
-        "test samples correctly, and whoever always names their most frequent class "
-        f"{100 * most_frequent:.4g} %; train longer, or with another learning rate"
+        "the averaged model is no better than a guess: it classifies "
+        f"{100 * accuracy:.4g} % of the test samples correctly, and whoever always names their "
+        f"most frequent class {100 * most_frequent:.4g} %; train longer, or with another "
+        "learning rate"
     )

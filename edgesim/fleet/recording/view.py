@@ -17,6 +17,7 @@ FIRST_LINE_S = 5.0  # after which a line of progress comes where the output is n
 LINE_INTERVAL_S = 30.0  # between further ones
 # Progress that comes so late, and so many times as late as usual, comes after a pause.
 PAUSE_S, PAUSE_FACTOR, STEPS_BEFORE_PAUSE = 20.0, 10.0, 3
+_ROUNDING = 1e-6
 
 
 class View(Sink):
@@ -85,7 +86,8 @@ class Estimate:
         elif share < self._last_share:
             self._share_before, self._first_share = share, None
             self._passed_s, self._num_steps = 0.0, 0
-        elif share > self._last_share:
+        elif share - self._last_share >= (1 - _ROUNDING) / fleet.facts.num_rounds:
+            # Steps are of a round of all devices at least: devices may end theirs in bursts.
             self._passed_s += self._without_pause(now_s - self._last_s)
             self._num_steps += 1
             self._last_share, self._last_s = share, now_s
@@ -100,8 +102,8 @@ class Estimate:
         """Seconds until all is done; None while that is not known."""
         if self._first_share is None or not self._passed_s:
             return None
-        done = share_done - self._first_share
-        return self._passed_s * (1 - share_done) / done if done > 0 else None
+        done = self._last_share - self._first_share
+        return self._passed_s * (1 - share_done) / done
 
 
 class PlainView(View):

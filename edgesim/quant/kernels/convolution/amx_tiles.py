@@ -20,6 +20,7 @@ from numba import njit
 
 from edgesim.quant.kernels.arrays import Int64, UInt8
 from edgesim.quant.kernels.convolution.direct import write_sums
+from edgesim.quant.kernels.errors import KernelError
 from edgesim.quant.kernels.geometry import Plan, Tables
 from edgesim.quant.kernels.inner import inner
 from edgesim.quant.kernels.instructions import (
@@ -33,6 +34,7 @@ from edgesim.quant.kernels.instructions import (
 )
 from edgesim.quant.kernels.operands import Operands, biases_of, scales_of, scratch_bytes
 from edgesim.quant.kernels.padded_image import fill_in
+from edgesim.quant.kernels.products import amx
 from edgesim.quant.kernels.products.amx import (
     FIRST_FACTORS,
     MOST_GROUPS,
@@ -68,9 +70,14 @@ class AmxTiles:
 
     Attributes:
         tile: the form of its tiles.
+
+    Raises:
+        KernelError: the process has no matrix tiles.
     """
 
     def __init__(self, tables: Tables) -> None:
+        if not amx.is_native():
+            raise KernelError("this process has no matrix tiles; let Convolution choose the way")
         self._tables = tables
         self.tile = tables.tile
         phases = range(len(tables.plan.phases))

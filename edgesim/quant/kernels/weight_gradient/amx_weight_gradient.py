@@ -2,7 +2,8 @@
 
 Codes less their zero point are whole numbers of at most eight bits: bfloat16 holds them exactly. A
 gradient has 24 significant bits, so it is the exact sum of three bfloat16 numbers, its parts. Every
-product of a code and a part is exact; their sums are rounded as in float32.
+product of a code and a part is exact; their sums are rounded as in float32. Parts below 2^-126
+count as zeros, so gradients below 1e-33 lose digits.
 
 The gradient at a tap is the product of two matrices, image^T g, whose terms are the pixels of the
 samples in their order. The image lies channel by channel with its padding, g has zeros where there
@@ -45,6 +46,7 @@ from edgesim.quant.kernels.instructions import (
 )
 from edgesim.quant.kernels.operands import scratch_bytes, scratch_float32, scratch_int16
 from edgesim.quant.kernels.padded_image import fill_in
+from edgesim.quant.kernels.products import amx
 from edgesim.quant.kernels.products.amx import (
     MOST_GROUPS,
     ROW_BYTES,
@@ -109,7 +111,7 @@ class AmxWeightGradient:
         shape: of the convolution.
 
     Raises:
-        KernelError: several groups.
+        KernelError: several groups, or a process without matrix tiles.
     """
 
     def __init__(self, shape: ConvolutionShape) -> None:
@@ -117,6 +119,8 @@ class AmxWeightGradient:
             raise KernelError(
                 f"this weight gradient has one group, not {shape.groups}; leave it to torch"
             )
+        if not amx.is_native():
+            raise KernelError("this process has no matrix tiles; let WeightGradient choose the way")
         self._shape = shape
         self._frame = (
             _frame_size(shape.height, shape.out_height, shape),

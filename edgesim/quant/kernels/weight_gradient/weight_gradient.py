@@ -1,7 +1,8 @@
 """Weight gradients of convolutions in float32, on one processor core, where torch is slow.
 
 The gradient at the output is not quantized here, so the sums are sums of floats. They differ from
-the exact sums by rounding alone. Equal arguments give equal bits on the same processor.
+the exact sums by rounding alone. Equal arguments give equal bits on the same processor, where
+the system grants its instructions.
 
 Symbols:
     q: codes, uint8   z: zero point   s: scale   g: gradient at the output, float32
