@@ -199,6 +199,7 @@ def test_another_version_of_a_package_is_refused():
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """A package `edited` whose part computes with a helper; returns a function that loads it."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     folder = tmp_path / "edited"
     folder.mkdir()
     (folder / "__init__.py").write_text("")

@@ -203,7 +203,7 @@ def test_a_head_that_answers_now_and_then_is_there(monkeypatch):
     answers, clock_s = iter([False] * 3 + [True] + [False] * 4), iter(range(100))
     monkeypatch.setattr(addresses, "HEAD_POLL_S", 0.0)
     monkeypatch.setattr(addresses, "HEAD_TIMEOUT_S", 4.5)
-    monkeypatch.setattr(addresses.time, "monotonic", lambda: next(clock_s))
+    monkeypatch.setattr(addresses, "monotonic", lambda: next(clock_s))
     monkeypatch.setattr(addresses, "_head_answers", lambda _: next(answers))
     with pytest.raises(HeadLostError):
         asyncio.run(addresses.watch_head("head:6379"))

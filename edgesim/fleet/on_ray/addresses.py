@@ -12,10 +12,10 @@ import logging
 import os
 import platform
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 from urllib.parse import urlsplit
 
 import grpc
@@ -216,11 +216,11 @@ async def watch_head(address: str) -> None:
     Raises:
         HeadLostError: it does not answer any more.
     """
-    answered_s = time.monotonic()
-    while time.monotonic() - answered_s < HEAD_TIMEOUT_S:
+    answered_s = monotonic()
+    while monotonic() - answered_s < HEAD_TIMEOUT_S:
         await asyncio.sleep(HEAD_POLL_S)
         if await asyncio.to_thread(_head_answers, address):
-            answered_s = time.monotonic()
+            answered_s = monotonic()
     raise HeadLostError(
         f"the head of the cluster at {address} does not answer any more, and the cluster ends with "
         "it: start a cluster, then resume the run there"
