@@ -206,7 +206,11 @@ def _check_is_as_imported(package: str, key: str) -> None:
         file = getattr(module, "__file__", None) or ""
         if name.partition(".")[0] != package or not file.endswith(".py"):
             continue
-        spec, now = module.__spec__, blake2b(Path(file).read_bytes()).digest()
+        try:
+            now = blake2b(Path(file).read_bytes()).digest()
+        except OSError as error:
+            raise ScenarioError(f"{key}: {name} can't be read any more: {error}") from error
+        spec = module.__spec__
         with _LOCK:
             if name not in _IMPORTED or _IMPORTED[name][0] is not spec:  # new, or reloaded
                 _IMPORTED[name] = spec, now if _is_compiled_from(file, spec) else b""

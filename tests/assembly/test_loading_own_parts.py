@@ -235,6 +235,14 @@ def test_a_package_that_was_edited_after_its_import_is_refused_until_it_is_reloa
         load()
 
 
+def test_a_file_that_is_gone_is_told(package):
+    folder, load = package
+    assert load() == 1
+    (folder / "helper.py").unlink()
+    with pytest.raises(ScenarioError, match=r"edited.helper can't be read any more"):
+        load()
+
+
 def test_an_edit_between_import_and_first_use_is_seen(package):
     """By what Python notes of the file when it compiles it."""
     folder, load = package

@@ -16,13 +16,13 @@ from convolution_shapes import shape_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgesim.quant.kernels.convolution.amx_tiles import AmxTiles
+from edgesim.quant.kernels.convolution.amx_tiles import TILE, AmxTiles
 from edgesim.quant.kernels.convolution.convolution import Convolution, Method
 from edgesim.quant.kernels.convolution.depthwise import Depthwise
 from edgesim.quant.kernels.convolution.direct import Direct
 from edgesim.quant.kernels.convolution.winograd import Winograd
 from edgesim.quant.kernels.errors import KernelError
-from edgesim.quant.kernels.geometry import MAX_TERMS, ConvolutionShape
+from edgesim.quant.kernels.geometry import MAX_TERMS, ConvolutionShape, forward_tables
 from edgesim.quant.kernels.instructions import has_dot_product, has_native_instruction
 from edgesim.quant.kernels.products import amx, native
 from edgesim.quant.kernels.products.native import dot_product_is_native, multiply_add_is_native
@@ -295,6 +295,13 @@ def test_bytes_are_multiplied_where_the_processor_can():
                 assert type(method) is expected
                 if isinstance(method, Direct):
                     assert method.tile is (QUADS if of_bytes else PAIRS)
+
+
+@needs_tiles
+def test_matrix_tiles_refuse_groups():
+    shape = shape_of(32, 32, 7, 6, 3, 1, 1, groups=2)
+    with pytest.raises(KernelError, match="one group, not 2"):
+        AmxTiles(forward_tables(shape, TILE))
 
 
 @needs_tiles

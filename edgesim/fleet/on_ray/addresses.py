@@ -13,12 +13,12 @@ import os
 import platform
 import socket
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from urllib.parse import urlsplit
 
 import grpc
+import psutil  # Ray's own copy, where there is no other
 import ray
 from ray._private.authentication.authentication_token_setup import (
     maybe_enable_token_auth_if_token_available,
@@ -129,9 +129,9 @@ def _clusters_here() -> list[str]:
 
 def _command_lines() -> Iterator[list[str]]:
     """Command lines of the processes of this machine, in words."""
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):  # it has just ended, or is hidden
-            yield os.fsdecode(path.read_bytes()).split("\0")
+    for process in psutil.process_iter(["cmdline"]):
+        if words := process.info["cmdline"]:  # None where it is hidden
+            yield words
 
 
 def _check(address: str, said: str) -> None:

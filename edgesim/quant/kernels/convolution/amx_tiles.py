@@ -72,12 +72,14 @@ class AmxTiles:
         tile: the form of its tiles.
 
     Raises:
-        KernelError: the process has no matrix tiles.
+        KernelError: several groups, or a process without matrix tiles.
     """
 
     def __init__(self, tables: Tables) -> None:
         if not amx.is_native():
             raise KernelError("this process has no matrix tiles; let Convolution choose the way")
+        if tables.plan.groups != 1:
+            raise KernelError(f"matrix tiles take one group, not {tables.plan.groups}")
         self._tables = tables
         self.tile = tables.tile
         phases = range(len(tables.plan.phases))
