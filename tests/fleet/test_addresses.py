@@ -10,6 +10,7 @@ import re
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from threading import Event
 
 import grpc
 import pytest
@@ -17,7 +18,7 @@ import ray
 from ray.core.generated import gcs_service_pb2, gcs_service_pb2_grpc
 from rich.console import Console
 
-from edgesim.fleet.on_ray import addresses
+from edgesim.fleet.on_ray import addresses, cluster
 from edgesim.fleet.on_ray.addresses import AddressError, HeadLostError, check_auth_mode
 from edgesim.fleet.on_ray.placement import FleetError
 
@@ -213,3 +214,29 @@ def test_a_head_that_answers_now_and_then_is_there(monkeypatch):
 def test_a_living_head_answers():
     with a_head(HERE) as head:
         assert addresses._head_answers(head)
+
+
+@pytest.mark.parametrize(
+    ("kind", "waits"), [(HeadLostError, False), (KeyboardInterrupt, False), (None, True)]
+)
+def test_a_cluster_without_its_head_is_left_at_once(monkeypatch, kind, waits):
+    """Ray would wait for the answer of a machine that is gone."""
+    answer, left, at_end = Event(), [], []
+
+    def leave() -> None:
+        assert waits or answer.wait(60)
+        left.append(True)
+
+    monkeypatch.setattr("ray.shutdown", leave)
+    for name in ("LEAVE_TIMEOUT_S", "LOST_TIMEOUT_S"):
+        monkeypatch.setattr(cluster, name, 0.01)
+    monkeypatch.setattr("atexit.register", lambda *call: at_end.append(call))
+    cluster._leave(kind, None, None)
+    assert left == [True] * waits
+    answer.set()
+    if waits:
+        assert not at_end
+        return
+    ((end, leaving),) = at_end
+    leaving.join(60)
+    end(leaving)  # does nothing: Ray has answered after all

@@ -11,7 +11,6 @@ from collections import Counter
 from contextlib import ExitStack
 from itertools import pairwise, repeat
 from pathlib import Path
-from threading import Event
 from time import monotonic, sleep
 from types import SimpleNamespace
 
@@ -23,7 +22,6 @@ from rich.console import Console
 from edgesim.errors import ScenarioError
 from edgesim.fleet.on_ray import addresses, cluster, launch, shipping
 from edgesim.fleet.on_ray.access import DashboardError, choose
-from edgesim.fleet.on_ray.addresses import HeadLostError
 from edgesim.fleet.on_ray.cluster import AddressError, cluster_nodes, ray_session
 from edgesim.fleet.on_ray.placement import (
     FleetError,
@@ -196,32 +194,6 @@ def test_an_address_where_nobody_listens_is_told_at_once():
         taken.bind(("127.0.0.1", 0))  # bound, so that nobody else is there, but not listening
         with pytest.raises(AddressError, match=r"no Ray cluster there .*refused"):
             joined(f"127.0.0.1:{taken.getsockname()[1]}")
-
-
-@pytest.mark.parametrize(
-    ("kind", "waits"), [(HeadLostError, False), (KeyboardInterrupt, False), (None, True)]
-)
-def test_a_cluster_without_its_head_is_left_at_once(monkeypatch, kind, waits):
-    """Ray would wait for the answer of a machine that is gone."""
-    answer, left, at_end = Event(), [], []
-
-    def leave() -> None:
-        assert waits or answer.wait(60)
-        left.append(True)
-
-    monkeypatch.setattr("ray.shutdown", leave)
-    for name in ("LEAVE_TIMEOUT_S", "LOST_TIMEOUT_S"):
-        monkeypatch.setattr(cluster, name, 0.01)
-    monkeypatch.setattr("atexit.register", lambda *call: at_end.append(call))
-    cluster._leave(kind, None, None)
-    assert left == [True] * waits
-    answer.set()
-    if waits:
-        assert not at_end
-        return
-    ((end, leaving),) = at_end
-    leaving.join(60)
-    end(leaving)  # does nothing: Ray has answered after all
 
 
 @pytest.mark.parametrize(
