@@ -67,7 +67,7 @@ def plain_loop(
         inboxes: dict[int, list[Share]] = {device: [] for device in states}
         for device, state in states.items():
             with core():
-                model.load_(state.debiased(), model.buffers)
+                model.use_(state.debiased(), model.buffers)
                 _, gradient = model.loss_and_gradient(*batches[device].batch(round_index))
                 optimizer.step_(memories[device], state.x, gradient, gamma)
                 edges = [OutEdge(*edge) for edge in schedule.out_edges(device, round_index)]

@@ -146,7 +146,7 @@ def make_step(model: FlatModel, inputs: Tensor, labels: Tensor) -> Callable[[], 
 
     def step() -> None:
         _seed(model)
-        model.load_(x, model.buffers)
+        model.use_(x, model.buffers)
         _, gradient = model.loss_and_gradient(inputs, labels)
         OPTIMIZER.step_(state, x[:trainable], gradient[:trainable], 0.001)
 

@@ -186,7 +186,7 @@ def make_step(name: str, layers: Layers) -> Callable[[], None]:
     state = OPTIMIZER.init(x)
 
     def step() -> None:
-        model.load_(x, model.buffers)
+        model.use_(x, model.buffers)
         _, gradient = model.loss_and_gradient(images, labels)
         OPTIMIZER.step_(state, x, gradient, 0.01)
 

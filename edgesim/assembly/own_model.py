@@ -20,6 +20,7 @@ from edgesim.data.arrays import ArrayDataset
 from edgesim.data.images import Dataset
 from edgesim.errors import EdgesimError, ScenarioError
 from edgesim.learning.flat_model import FlatModel
+from edgesim.learning.parameters import trainable_first
 from edgesim.models.dropout import seed_dropout_
 from edgesim.models.errors import ModelError
 from edgesim.models.layers import Layers
@@ -116,6 +117,7 @@ def check_own_model(
         made = tuple(_checked_outputs(name, flat, inputs, num_classes).shape)
         flat.load_(parameters, buffers)
         first = _step(metered, inputs, targets)
+        _check_parameters(name, flat, parameters)
         _check_buffers(name, model, places, before)
         _step(metered, inputs.flip(0), targets)
         flat.load_(parameters, buffers)
@@ -187,6 +189,26 @@ def _step(model: MeteredModel, inputs: Tensor, targets: Tensor) -> tuple[float, 
     seed_rounding_(model.flat.leaf_modules, 0)
     loss, gradient, _ = model.loss_and_gradient(inputs, targets)
     return loss, gradient.numpy().tobytes(), model.flat.buffers.numpy().tobytes()
+
+
+def _check_parameters(name: str, flat: FlatModel, parameters: Tensor) -> None:
+    """Refuse trained parameters that a step changes: an optimizer and gossip change them alone."""
+    held = flat.layout.unflatten(flat.parameters)
+    for (key, parameter), own, before in zip(
+        trainable_first(flat.model), held, flat.layout.unflatten(parameters), strict=True
+    ):
+        if parameter.data_ptr() != own.data_ptr():
+            raise ModelError(
+                f"{name} replaces its parameter {key} in a step, so devices could not lend it "
+                "theirs\n"
+                "compute with a changed copy, as torch.nn.utils.parametrize does"
+            )
+        if parameter.requires_grad and not torch.equal(parameter, before):
+            raise ModelError(
+                f"{name} changes its parameter {key} in a step\n"
+                "compute with a changed copy, as torch.nn.utils.parametrize does; statistics are "
+                "buffers or parameters with requires_grad=False"
+            )
 
 
 def _check_buffers(

@@ -142,7 +142,7 @@ def _whole_step(module: nn.Module, inputs: Tensor) -> Step:
     state = _OPTIMIZER.init(x)
 
     def step() -> None:
-        model.load_(x, model.buffers)
+        model.use_(x, model.buffers)
         _, gradient = model.loss_and_gradient(inputs, labels)
         _OPTIMIZER.step_(state, x, gradient, 0.001)
 

@@ -116,7 +116,7 @@ class Trainer:
         flat, trainable = model.flat, self._num_trainable
         self._seed_layers_(model, round_index)
         images_NCHW, labels_N = self._batches.batch(self._step_of(round_index))
-        flat.load_(state.debiased(), self.buffers)
+        flat.use_(state.debiased(), self.buffers)
         try:
             loss, gradient, work = model.loss_and_gradient(images_NCHW, labels_N)
         except NonFiniteError as error:

@@ -1,4 +1,4 @@
-"""A torch model whose parameters, gradients and float buffers are views of flat vectors.
+"""A torch model whose parameters and float buffers are views of flat vectors.
 
 Devices of one process borrow the same model in turn. The state of a device is flat vectors alone,
 so thousands of devices fit one machine, and a device can be moved between processes.
@@ -17,6 +17,8 @@ from edgesim.learning.parameters import ParameterLayout, trainable_first
 from edgesim.learning.tasks import CLASSIFICATION, Task
 
 CPU = torch.device("cpu")
+
+_LONG = 1 << 20  # entries of which one pass takes longer than a call for each tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class FlatModel:
         leaf_modules: the modules without children, in the order of the model: to visit them takes
             less time than to walk the model.
         num_trainable: entries of the flat vector before the statistics.
-        parameters: shape (D,), float32; writing to it writes to the model.
+        parameters: shape (D,), float32; of these the model is made, except after `use_`.
         gradient: shape (D,), float32; overwritten by `loss_and_gradient`.
         buffers: all floating-point buffers (statistics of norms, ranges of quantizers), flat;
             maybe of length 0.
@@ -78,17 +80,37 @@ class FlatModel:
         self.num_trainable = sum(p.numel() for _, p in named if p.requires_grad)
         self.parameters = torch.cat([p.detach().reshape(-1) for _, p in named])
         self.gradient = torch.zeros_like(self.parameters)
-        values = self.layout.unflatten(self.parameters)
-        gradients = self.layout.unflatten(self.gradient)
-        for (_, parameter), value, gradient in zip(named, values, gradients, strict=True):
-            parameter.data = value
-            if parameter.requires_grad:
+        self._is_long = self.num_trainable >= _LONG
+        self._parameters = [parameter for _, parameter in named]
+        self._point_at(self.parameters)
+        self._gradients = dict(
+            zip(self._parameters, self.layout.unflatten(self.gradient), strict=True)
+        )
+        self._not_computed: dict[nn.Parameter, Tensor] = {}
+        for parameter, gradient in self._gradients.items():
+            if parameter.requires_grad and self._is_long:
+                parameter.register_post_accumulate_grad_hook(self._take_gradient)
+            elif parameter.requires_grad:
                 parameter.grad = gradient
         self.buffers = self._take_over_buffers()
 
     def load_(self, parameters: Tensor, buffers: Tensor) -> None:
         """Copy a device's vectors into the model."""
+        if self._is_elsewhere:
+            self._point_at(self.parameters)
         self.parameters.copy_(parameters)
+        self.buffers.copy_(buffers)
+
+    def use_(self, parameters: Tensor, buffers: Tensor) -> None:
+        """As `load_`, but long vectors of trained parameters are read where they are.
+
+        This holds until the next call of `load_` or `use_`. Statistics are copied in any case.
+        """
+        if self._device != CPU or not self._is_long:
+            self.load_(parameters, buffers)
+            return
+        self._point_at(parameters)
+        self.parameters[self.num_trainable :].copy_(parameters[self.num_trainable :])
         self.buffers.copy_(buffers)
 
     def loss_and_gradient(self, images_NCHW: Tensor, labels_N: Tensor) -> tuple[float, Tensor]:
@@ -98,11 +120,16 @@ class FlatModel:
         """
         if not self.model.training:  # setting the mode visits all modules
             self.model.train()
-        self.gradient.zero_()
+        if self._is_long:
+            self._not_computed = dict(self._gradients)
+        else:
+            self.gradient.zero_()
         with self.around_step():
             logits = self.model(images_NCHW.to(self._device))
             loss = self._task.loss(logits, labels_N.to(self._device))
             loss.backward()
+        for gradient in self._not_computed.values():
+            gradient.zero_()
         return float(loss.detach()), self.gradient.cpu()
 
     @torch.no_grad()
@@ -126,6 +153,27 @@ class FlatModel:
         figures = dict(self._task.summary(means))
         accuracy, loss = figures.pop("accuracy", None), figures.pop("loss")
         return Evaluation(accuracy, loss, figures)
+
+    def _point_at(self, parameters: Tensor) -> None:
+        """Make the trained parameters views of a vector, and statistics of the model's own."""
+        values, own = map(self.layout.unflatten, (parameters, self.parameters))
+        for parameter, value, kept in zip(self._parameters, values, own, strict=True):
+            parameter.data = value if parameter.requires_grad else kept
+        self._is_elsewhere = parameters is not self.parameters
+
+    def _take_gradient(self, parameter: nn.Parameter) -> None:
+        """Copy a gradient that autograd has just computed.
+
+        To add it to zeros, as autograd does where a gradient exists, reads and writes twice as
+        much.
+        """
+        computed = parameter.grad
+        assert computed is not None, "autograd has just computed it"
+        parameter.grad = None
+        if (gradient := self._not_computed.pop(parameter, None)) is not None:
+            gradient.copy_(computed.to_dense())
+        else:  # the parameter belongs to two parts with backward passes of their own
+            self._gradients[parameter].add_(computed)
 
     def _take_over_buffers(self) -> Tensor:
         floats = [

@@ -137,7 +137,7 @@ def _pool_gradient(
 
     N, C, H, W = shape
     g_NHWC = g_NCHW.permute(0, 2, 3, 1).contiguous().numpy()
-    g_x = np.zeros((N, H, W, C), g_NHWC.dtype)
+    g_x = np.empty((N, H, W, C), g_NHWC.dtype)
     window = pool.kernel_size, pool.stride, pool.padding
     max_pool.max_pool_gradient(g_NHWC, places_NHWC.numpy(), window, g_x)
     return torch.from_numpy(g_x).permute(0, 3, 1, 2).detach()

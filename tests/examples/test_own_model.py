@@ -109,6 +109,14 @@ def function(input_shape, num_classes):
         ({"step": "x = x * np.random.rand()"}, "another step from the same parameters"),
         ({"step": "self.seen += 1; x = x / self.seen"}, "another step from the same parameters"),
         ({"step": "self.mean = 0.9 * self.mean + x.detach().mean(0)"}, "replaces its buffer inner"),
+        (
+            {"step": "self.fc.weight.data = self.fc.weight.data.clamp(-0.05, 0.05)"},
+            "replaces its parameter inner.fc.weight",
+        ),
+        (
+            {"step": "self.fc.weight.data.clamp_(-0.05, 0.05)"},
+            "changes its parameter inner.fc.weight",
+        ),
         ({"init": "self.fc.weight.data *= random.random()"}, "differs between two constructions"),
         ({"step": "return self.fc(x) * float('nan')"}, "gives outputs that are not finite"),
         (

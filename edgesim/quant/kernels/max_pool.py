@@ -66,16 +66,20 @@ def _take_larger(x: Floats, place: np.uint8, is_first: bool, y: Floats, places: 
 
 @njit(nogil=True, cache=True)
 def max_pool_gradient(g_NOPC: Floats, places_NOPC: UInt8, window: Window, g_NHWC: Floats) -> None:
-    """Add the gradient of each output to the gradient of the maximum of its window.
+    """Write the gradient of each input: the sum over the outputs whose maximum it is.
 
     Args:
         g_NOPC: contiguous.
         places_NOPC: of `max_pool`.
         window: of `max_pool`.
-        g_NHWC: zeros; written.
+        g_NHWC: written.
     """
     kernel, stride, padding = window
     N, H, W, _ = g_NHWC.shape
+    covered = (g_NOPC.shape[1] * kernel, g_NOPC.shape[2] * kernel)
+    is_in_one_window = stride == kernel and padding == 0 and covered == (H, W)
+    if not is_in_one_window:
+        g_NHWC[:] = 0
     for n in range(N):
         for o in range(g_NOPC.shape[1]):
             top = o * stride - padding
@@ -84,9 +88,11 @@ def max_pool_gradient(g_NOPC: Floats, places_NOPC: UInt8, window: Window, g_NHWC
                 for row in range(max(top, 0), min(top + kernel, H)):
                     for column in range(max(left, 0), min(left + kernel, W)):
                         place = np.uint8((row - top) * kernel + column - left)
-                        _add_where(
-                            g_NOPC[n, o, p], places_NOPC[n, o, p], place, g_NHWC[n, row, column]
-                        )
+                        g, places = g_NOPC[n, o, p], places_NOPC[n, o, p]
+                        if is_in_one_window:
+                            _set_where(g, places, place, g_NHWC[n, row, column])
+                        else:
+                            _add_where(g, places, place, g_NHWC[n, row, column])
 
 
 @njit(nogil=True, cache=True)
@@ -95,3 +101,11 @@ def _add_where(g: Floats, places: UInt8, place: np.uint8, total: Floats) -> None
     for c in range(g.size):
         # Zero changes no bit: a sum that begins at 0 never is -0.
         total[c] += g[c] if places[c] == place else zero
+
+
+@njit(nogil=True, cache=True)
+def _set_where(g: Floats, places: UInt8, place: np.uint8, total: Floats) -> None:
+    zero = g.dtype.type(0)
+    for c in range(g.size):
+        # The sum that begins at 0 makes 0 of -0, as `_add_where` does.
+        total[c] = zero + (g[c] if places[c] == place else zero)
