@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 
 from torch import Tensor, nn
 
@@ -30,11 +31,19 @@ from edgesim.quant.encoder_layers import (
     QuantizedLayerNorm,
     QuantizedMatrixProduct,
 )
-from edgesim.quant.layers import QuantizedConv2d, QuantizedLinear, QuantizedPlace, QuantizedSum
+from edgesim.quant.layers import (
+    QuantizedConv1d,
+    QuantizedConv2d,
+    QuantizedLinear,
+    QuantizedPlace,
+    QuantizedSum,
+)
 from edgesim.quant.norms import QuantizedRangeBatchNorm, QuantizedRangeEvoNorm
 
 _KINDS: dict[type[nn.Module], Kind] = {
+    nn.Conv1d: "convolution",
     nn.Conv2d: "convolution",
+    QuantizedConv1d: "convolution",
     QuantizedConv2d: "convolution",
     nn.Linear: "linear",
     QuantizedLinear: "linear",
@@ -98,8 +107,7 @@ def known_layers(model: OwnModel) -> dict[str, nn.Module]:
 def _known_within(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
     """Names of known layers; exact types only. Torch's composed modules are not searched."""
     if type(module) in _KINDS:
-        if not isinstance(module, nn.Conv2d) or len(set(module.kernel_size)) == 1:
-            yield name, module
+        yield name, module
         return
     if _is_composed_by_torch(module):
         return
@@ -177,17 +185,16 @@ def _visit(module: nn.Module, name: str, found: list[HookedModule]) -> None:
 
 def layer_of(name: str, module: nn.Module, x: Tensor, y: Tensor) -> Layer:
     """The layer that one call of a module computes."""
-    kind, kernel, groups, gate, num_weights = _kind(module), 1, 1, _gate(module), 0
+    kind, taps, groups, gate, num_weights = _kind(module), 1, 1, _gate(module), 0
     assert kind is not None, "only layers are described"
     match module:
-        case nn.Conv2d():
-            assert module.kernel_size[0] == module.kernel_size[1], "windows are square"
-            kernel, groups = module.kernel_size[0], module.groups
+        case nn.Conv1d() | nn.Conv2d():
+            taps, groups = prod(module.kernel_size), module.groups
             num_weights = module.weight.numel()
         case nn.Linear():
             num_weights = module.weight.numel()
         case CompactMaxPool2d():
-            kernel = module.kernel_size
+            taps = module.kernel_size**2
         case nn.GroupNorm():
             groups = module.num_groups
         case EvoNormS0() | RangeEvoNorm() | QuantizedRangeEvoNorm():
@@ -203,7 +210,7 @@ def layer_of(name: str, module: nn.Module, x: Tensor, y: Tensor) -> Layer:
         input_shape=tuple(x.shape),
         output_shape=tuple(y.shape),
         settings=quantizer.settings if isinstance(quantizer, QuantizedPlace) else None,
-        kernel=kernel,
+        taps=taps,
         groups=groups,
         gate=gate,
         num_weights=num_weights,

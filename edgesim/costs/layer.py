@@ -58,7 +58,7 @@ class Layer:
         input_shape: samples first, then channels; of each of its inputs, if there are two.
         output_shape: likewise.
         settings: of its 8-bit arithmetic; None for fp32.
-        kernel: side of the window of a convolution or a pooling; otherwise 1.
+        taps: entries of the window of a convolution or a pooling; otherwise 1.
         groups: of channels, in convolutions and in norms that have groups; otherwise 1.
         gate: of Range EvoNorm.
         num_weights: entries of the weight tensor of a convolution or a linear layer.
@@ -72,7 +72,7 @@ class Layer:
     input_shape: tuple[int, ...]
     output_shape: tuple[int, ...]
     settings: QuantizationSettings | None = None
-    kernel: int = 1
+    taps: int = 1
     groups: int = 1
     gate: Gate | None = None
     num_weights: int = 0

@@ -28,7 +28,7 @@ def tally_of(layer: Layer, work: Work) -> LayerTally:
         case "copy" | "average":
             return _tally(layer, work, calls=0, macs=0, entries=entries)
         case "max_pool" | "compact_max_pool":
-            comparisons = layer.kernel**2 * layer.output_entries
+            comparisons = layer.taps * layer.output_entries
     return _tally(layer, work, calls=1, macs=work.macs + comparisons, entries=entries)
 
 
@@ -60,7 +60,7 @@ def timed_kind(layer: Layer) -> str:
             return f"first_convolution_{precision}"
         case "convolution" if layer.groups > 1:
             return f"depthwise_convolution_{precision}"
-        case "convolution" if layer.kernel == 1:
+        case "convolution" if layer.taps == 1:
             return f"pointwise_convolution_{precision}"
         case "max_pool":
             return "max_pool_fp32"

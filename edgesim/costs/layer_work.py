@@ -179,7 +179,7 @@ def _counted(layer: Layer) -> LayerWork:
 
 def num_products(layer: Layer) -> int:
     """Products of one pass: each output sums over kernel and input channels of its group."""
-    return layer.output_entries * (layer.input_shape[1] // layer.groups) * layer.kernel**2
+    return layer.output_entries * (layer.input_shape[1] // layer.groups) * layer.taps
 
 
 def _float_product(layer: Layer) -> LayerWork:
@@ -296,7 +296,7 @@ def _operations(layer: Layer) -> _ByPass:
     y = layer.output_entries
     match layer.kind:
         case "max_pool" | "compact_max_pool":
-            return _ByPass((layer.kernel**2 - 1) * y, y, 0)
+            return _ByPass((layer.taps - 1) * y, y, 0)
         case "average":  # sums, and a product with 1 / (H W): as many as there are inputs
             return _ByPass(layer.input_entries, y, 0)
         case "range_evonorm":

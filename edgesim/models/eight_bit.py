@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from edgesim.models.norms import NORMS, make_norm_act
-from edgesim.quant.arithmetic import Arithmetic
+from edgesim.quant.arithmetic import Arithmetic, Geometry
 from edgesim.quant.compact_max_pool import CompactMaxPool2d
 from edgesim.quant.layers import QuantizedConv2d, QuantizedLinear, QuantizedSum
 from edgesim.quant.settings import QuantizationSettings
@@ -45,9 +45,7 @@ class EightBit:
         return QuantizedConv2d(
             in_channels,
             out_channels,
-            kernel_size,
-            stride=stride,
-            groups=groups,
+            Geometry.square(kernel_size, stride=stride, padding=kernel_size // 2, groups=groups),
             bias=bias and self.conv_bias,
             arithmetic=self.arithmetic,
             settings=self.settings,

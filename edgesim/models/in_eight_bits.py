@@ -21,13 +21,14 @@ from edgesim.models.layers import RepeatableMaxPool2d, ResidualSum
 from edgesim.models.matrix_product import MatrixProduct
 from edgesim.models.norms import BatchNormReLU
 from edgesim.models.range_norms import RangeBatchNormReLU, RangeEvoNorm
+from edgesim.quant.arithmetic import Geometry
 from edgesim.quant.compact_max_pool import CompactMaxPool2d
 from edgesim.quant.encoder_layers import (
     QuantizedEmbedding,
     QuantizedLayerNorm,
     QuantizedMatrixProduct,
 )
-from edgesim.quant.layers import QuantizedConv2d, QuantizedLinear, QuantizedSum
+from edgesim.quant.layers import QuantizedConv1d, QuantizedConv2d, QuantizedLinear, QuantizedSum
 from edgesim.quant.norms import QuantizedRangeBatchNorm, QuantizedRangeEvoNorm
 
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
@@ -100,7 +101,8 @@ class _Replacing:
         for place in range(len(sequence) - 1):
             norm, gate = sequence[place], sequence[place + 1]
             if (
-                type(norm) is nn.BatchNorm2d
+                isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d)
+                and type(norm) in (nn.BatchNorm1d, nn.BatchNorm2d)
                 and norm.affine
                 and type(gate) is nn.ReLU
                 and self.places[id(norm)] == 1
@@ -114,7 +116,7 @@ def _counterpart(module: nn.Module, layers: EightBit) -> nn.Module | None:
     """The 8-bit layer with a layer's parameters; None if there is none."""
     if _has_hooks(module):
         return None
-    if type(module) is nn.Conv2d:
+    if isinstance(module, nn.Conv1d | nn.Conv2d) and type(module) in (nn.Conv1d, nn.Conv2d):
         return _convolution(module, layers)
     if type(module) is nn.Linear:
         linear = QuantizedLinear(
@@ -153,36 +155,38 @@ def _has_hooks(module: nn.Module) -> bool:
     return any(getattr(module, kind) for kind in kinds)
 
 
-def _convolution(conv: nn.Conv2d, layers: EightBit) -> nn.Module | None:
-    """The 8-bit convolution; None unless square and padded by zeros alike on all sides."""
-    kernel, stride = set(conv.kernel_size), set(conv.stride)
-    padding = {
-        "same": {(size - 1) // 2 for size in conv.kernel_size},
-        "valid": {0},
-    }.get(conv.padding if isinstance(conv.padding, str) else "", set())
-    if not isinstance(conv.padding, str):
-        padding = set(conv.padding)
-    is_even_and_same = conv.padding == "same" and not conv.kernel_size[0] % 2
-    if (
-        {len(kernel), len(stride), len(padding)} != {1}
-        or set(conv.dilation) != {1}
-        or conv.padding_mode != "zeros"
-        or is_even_and_same
-    ):
+def _convolution(conv: nn.Conv1d | nn.Conv2d, layers: EightBit) -> nn.Module | None:
+    """The 8-bit convolution; None unless padded by zeros, alike on opposite sides."""
+    padding = _padding(conv)
+    if conv.padding_mode != "zeros" or padding is None:
         return None
-    new = QuantizedConv2d(
+    is_of_signals = isinstance(conv, nn.Conv1d)  # images of one row
+    kernel, stride, paddings, dilation = (
+        (row, sizes[0]) if is_of_signals else (sizes[0], sizes[1])
+        for row, sizes in zip(
+            (1, 1, 0, 1), (conv.kernel_size, conv.stride, padding, conv.dilation), strict=True
+        )
+    )
+    new = (QuantizedConv1d if is_of_signals else QuantizedConv2d)(
         conv.in_channels,
         conv.out_channels,
-        conv.kernel_size[0],
-        stride=conv.stride[0],
-        padding=padding.pop(),
-        groups=conv.groups,
+        Geometry(kernel, stride, paddings, dilation, conv.groups),
         bias=conv.bias is not None,
         arithmetic=layers.arithmetic,
         settings=layers.settings,
     )
     new.weight, new.bias = conv.weight, conv.bias
     return new
+
+
+def _padding(conv: nn.Conv1d | nn.Conv2d) -> tuple[int, ...] | None:
+    """Zeros on each side, by axis; None if there are more on one side than on the other."""
+    if not isinstance(conv.padding, str):
+        return conv.padding
+    if conv.padding == "valid":
+        return (0,) * len(conv.kernel_size)
+    in_all = [d * (k - 1) for k, d in zip(conv.kernel_size, conv.dilation, strict=True)]
+    return None if any(size % 2 for size in in_all) else tuple(size // 2 for size in in_all)
 
 
 def _layer_norm(norm: nn.LayerNorm, layers: EightBit) -> nn.Module | None:

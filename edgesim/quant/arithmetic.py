@@ -23,20 +23,45 @@ Form = Literal["plain", "rows", "columns"]
 """Of a product of matrices: a b; a b^T, rows with rows; a^T b, columns with columns."""
 
 
+Pair = tuple[int, int]
+"""Of rows, and of columns."""
+
+
 class Geometry(NamedTuple):
-    """Which entries a convolution multiplies.
+    """Which entries a convolution multiplies, as in `torch.nn.Conv2d`.
 
     Attributes:
-        kernel: height and width of the square kernel.
-        stride: in both directions.
+        kernel: height and width.
+        stride: from an output to the next.
         padding: zeros on each side.
+        dilation: from an entry that the kernel meets to the next.
         groups: of channels.
     """
 
-    kernel: int
-    stride: int
-    padding: int
+    kernel: Pair
+    stride: Pair
+    padding: Pair
+    dilation: Pair
     groups: int
+
+    @classmethod
+    def square(cls, kernel: int, *, stride: int = 1, padding: int = 0, groups: int = 1) -> Geometry:
+        """That of a square kernel without dilation."""
+        return cls((kernel, kernel), (stride, stride), (padding, padding), (1, 1), groups)
+
+    @property
+    def is_square(self) -> bool:
+        """Whether `square` makes such."""
+        pairs = self.kernel, self.stride, self.padding
+        return all(rows == columns for rows, columns in pairs) and self.dilation == (1, 1)
+
+    def out_size(self, size: Pair) -> Pair:
+        """Height and width of the output for those of the input; not positive if none fits."""
+        rows, columns = (
+            (side + 2 * p - d * (k - 1) - 1) // s + 1
+            for side, k, s, p, d in zip(size, *self[:4], strict=True)
+        )
+        return rows, columns
 
 
 class RangeNormShape(NamedTuple):

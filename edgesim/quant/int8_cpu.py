@@ -23,6 +23,7 @@ from edgesim.quant.arithmetic import (
 )
 from edgesim.quant.kernels.arrays import Float32, UInt8
 from edgesim.quant.kernels.convolution.convolution import Convolution
+from edgesim.quant.kernels.convolution.unfolded import UnfoldedConvolution, Window
 from edgesim.quant.kernels.geometry import ConvolutionShape
 from edgesim.quant.kernels.norms import layer_norm, range_batch_norm, range_evonorm
 from edgesim.quant.kernels.products import amx, matrix_product
@@ -37,7 +38,7 @@ from edgesim.quant.reference import is_linear, weight_gradient
 
 _EvoNormSettings = range_evonorm.Settings
 _ONE = np.ones(1, np.float32)
-_Layer = tuple[tuple[int, ...], torch.Size, Geometry]  # image size, shape of the weights
+_Layer = tuple[tuple[int, int], torch.Size, Geometry]  # image size, shape of the weights
 
 
 class Int8Cpu:
@@ -49,7 +50,7 @@ class Int8Cpu:
     name = "int8_cpu"
 
     def __init__(self) -> None:
-        self._convolutions: dict[_Layer, Convolution] = {}
+        self._convolutions: dict[_Layer, Convolution | UnfoldedConvolution] = {}
         self._weight_gradients: dict[_Layer, WeightGradient | None] = {}
         self._evonorms: dict[tuple[torch.Size, RangeNormShape], _EvoNormSettings] = {}
 
@@ -140,8 +141,8 @@ class Int8Cpu:
         """Convolution of the dequantized input and weights."""
         samples, height, width, _ = codes_NHWC.shape
         convolution = self._convolution((height, width), weight, geometry)
-        shape = convolution.shape
-        y = np.empty((samples, shape.out_height, shape.out_width, shape.out_channels), np.float32)
+        out_size = geometry.out_size((height, width))
+        y = np.empty((samples, *out_size, len(weight.codes)), np.float32)
         convolution.convolve(
             codes_NHWC.numpy(),
             int(grid.zero_point),
@@ -163,9 +164,8 @@ class Int8Cpu:
     ) -> Tensor:
         """Gradient at the input for a quantized gradient at the output."""
         convolution = self._convolution(input_size, weight, geometry)
-        shape = convolution.shape
-        samples = codes_NHWO.shape[0]
-        g_x = np.empty((samples, shape.height, shape.width, shape.channels), np.float32)
+        channels = weight.codes.shape[1] * geometry.groups
+        g_x = np.empty((len(codes_NHWO), *input_size, channels), np.float32)
         convolution.input_gradient(
             codes_NHWO.numpy(),
             int(grid.zero_point),
@@ -182,10 +182,11 @@ class Int8Cpu:
         """Gradient at the weights."""
         layer = (codes_NHWC.shape[1], codes_NHWC.shape[2]), weight.shape, geometry
         if layer not in self._weight_gradients:
-            shape = _shape(*layer)
-            suits = WeightGradient.suits(shape) and not is_linear(codes_NHWC, geometry)
-            kernel = WeightGradient(shape) if suits else None
-            self._weight_gradients[layer] = kernel
+            self._weight_gradients[layer] = None
+            if geometry.is_square and not is_linear(codes_NHWC, geometry):
+                shape = _shape(*layer)
+                if WeightGradient.suits(shape):
+                    self._weight_gradients[layer] = WeightGradient(shape)
         kernel = self._weight_gradients[layer]
         if kernel is None:
             centered = torch.empty(codes_NHWC.shape)
@@ -333,11 +334,15 @@ class Int8Cpu:
         return g_x.view(x.codes.shape), g_gamma, g_beta
 
     def _convolution(
-        self, input_size: tuple[int, ...], weight: QuantizedWeight, geometry: Geometry
-    ) -> Convolution:
+        self, input_size: tuple[int, int], weight: QuantizedWeight, geometry: Geometry
+    ) -> Convolution | UnfoldedConvolution:
         layer = input_size, weight.codes.shape, geometry
         if layer not in self._convolutions:
-            self._convolutions[layer] = Convolution(_shape(*layer))
+            self._convolutions[layer] = (
+                Convolution(_shape(*layer))
+                if geometry.is_square
+                else UnfoldedConvolution(_window(*layer))
+            )
         return self._convolutions[layer]
 
     def _evonorm(self, codes_NHWC: Tensor, shape: RangeNormShape) -> _EvoNormSettings:
@@ -351,7 +356,7 @@ class Int8Cpu:
 
 
 def _shape(
-    input_size: tuple[int, ...], weight_shape: torch.Size, geometry: Geometry
+    input_size: tuple[int, int], weight_shape: torch.Size, geometry: Geometry
 ) -> ConvolutionShape:
     out_channels, channels_of_group = weight_shape[:2]
     return ConvolutionShape(
@@ -359,9 +364,24 @@ def _shape(
         out_channels=out_channels,
         height=input_size[0],
         width=input_size[1],
+        kernel=geometry.kernel[0],
+        stride=geometry.stride[0],
+        padding=geometry.padding[0],
+        groups=geometry.groups,
+    )
+
+
+def _window(input_size: tuple[int, int], weight_shape: torch.Size, geometry: Geometry) -> Window:
+    out_channels, channels_of_group = weight_shape[:2]
+    return Window(
+        channels=channels_of_group * geometry.groups,
+        out_channels=out_channels,
+        size=input_size,
+        out_size=geometry.out_size(input_size),
         kernel=geometry.kernel,
         stride=geometry.stride,
         padding=geometry.padding,
+        dilation=geometry.dilation,
         groups=geometry.groups,
     )
 

@@ -135,27 +135,29 @@ class InputQuantizer(QuantizedPlace):
 
 
 class QuantizedConv2d(nn.Conv2d):
-    """Square convolution in 8 bits.
+    """Convolution in 8 bits, padded by zeros alike on opposite sides.
 
-    Unless another padding is given, stride 1 keeps the image's size (odd kernels).
+    Args:
+        in_channels: C.
+        out_channels: O.
+        geometry: of the kernel, and groups.
+        bias: whether there are biases.
+        arithmetic: back end.
+        settings: of quantization.
     """
 
     def __init__(
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: int,
+        geometry: Geometry,
         *,
-        stride: int,
-        groups: int,
         bias: bool,
         arithmetic: Arithmetic,
         settings: QuantizationSettings,
-        padding: int | None = None,
     ) -> None:
-        padding = kernel_size // 2 if padding is None else padding
-        super().__init__(in_channels, out_channels, kernel_size, stride, padding, 1, groups, bias)
-        self.geometry = Geometry(kernel_size, stride, padding, groups)
+        super().__init__(in_channels, out_channels, *geometry, bias)
+        self.geometry = geometry
         self.input = InputQuantizer(arithmetic, settings)
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
@@ -171,6 +173,49 @@ class QuantizedConv2d(nn.Conv2d):
         )
 
 
+class QuantizedConv1d(nn.Conv1d):
+    """Convolution of signals in 8 bits: that of images of one row.
+
+    Args:
+        in_channels: C.
+        out_channels: O.
+        geometry: that of the images; its rows have kernel 1, stride 1, padding 0 and dilation 1.
+        bias: whether there are biases.
+        arithmetic: back end.
+        settings: of quantization.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        geometry: Geometry,
+        *,
+        bias: bool,
+        arithmetic: Arithmetic,
+        settings: QuantizationSettings,
+    ) -> None:
+        kernel, stride, padding, dilation = (columns for _, columns in geometry[:4])
+        super().__init__(
+            in_channels, out_channels, kernel, stride, padding, dilation, geometry.groups, bias
+        )
+        self.geometry = geometry
+        self.input = InputQuantizer(arithmetic, settings)
+
+    def forward(self, x_NCL: Tensor) -> Tensor:
+        """Convolution of the quantized input with the quantized weights, float32, (N, O, L')."""
+        step, x_NC1L = self.input.layer_step(), x_NCL[:, :, None]
+        y_NO1L = autograd.convolution(
+            x_NC1L,
+            self.weight[:, :, None],
+            self.bias,
+            x=self.input(x_NC1L, step),
+            geometry=self.geometry,
+            step=step,
+        )
+        return y_NO1L.squeeze(2)
+
+
 class QuantizedLinear(nn.Linear):
     """Fully connected layer in 8 bits."""
 
@@ -184,7 +229,7 @@ class QuantizedLinear(nn.Linear):
         settings: QuantizationSettings,
     ) -> None:
         super().__init__(in_features, out_features, bias)
-        self.geometry = Geometry(kernel=1, stride=1, padding=0, groups=1)
+        self.geometry = Geometry.square(1)
         self.input = InputQuantizer(arithmetic, settings)
 
     def forward(self, x_NC: Tensor) -> Tensor:

@@ -102,8 +102,18 @@ class QuantizedRangeBatchNorm(nn.Module):
         self.running_mean.zero_()
         self.running_scale.fill_(1.0)
 
-    def forward(self, x_NCHW: Tensor) -> Tensor:
-        """Normalised and rectified activations, shape of the input, float32."""
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalised and rectified activations, shape of the input, float32.
+
+        Args:
+            x: samples first, then channels, then any axes.
+        """
+        if x.dim() == 4:
+            return self._of_images(x)
+        x_NC1L = x.reshape(*x.shape[:2], 1, -1)
+        return self._of_images(x_NC1L).reshape(x.shape)
+
+    def _of_images(self, x_NCHW: Tensor) -> Tensor:
         step = self.input.layer_step()
         x = self.input(x_NCHW, step)
         if self.training:

@@ -119,13 +119,18 @@ class Reference:
         geometry: Geometry,
     ) -> Tensor:
         """Convolution of the dequantized input and weights."""
+        x_NCHW = _images(grid.centered(codes_NHWC))
+        if x_NCHW.shape[1] == 1:
+            # With the strides of channels_last, torch 2.13 on one thread gives wrong sums for some
+            # kernels whose strides differ.
+            x_NCHW = x_NCHW.reshape(-1).view(x_NCHW.shape)
         sums_NCHW = functional.conv2d(
-            _images(grid.centered(codes_NHWC)),
+            x_NCHW,
             _images_of_weight(weight),
             None,
             geometry.stride,
             geometry.padding,
-            1,
+            geometry.dilation,
             geometry.groups,
         )
         y_NHWO = _rows(sums_NCHW).mul_(weight.scales * grid.factor)
@@ -148,7 +153,7 @@ class Reference:
             _images(grid.centered(codes_NHWO)),
             geometry.stride,
             geometry.padding,
-            1,
+            geometry.dilation,
             geometry.groups,
         )
         factor = np.float32(grid.factor)
@@ -287,7 +292,7 @@ def weight_gradient(
         _images(g_NHWO),
         geometry.stride,
         geometry.padding,
-        1,
+        geometry.dilation,
         geometry.groups,
     )
     return g_OIhw
@@ -295,8 +300,7 @@ def weight_gradient(
 
 def is_linear(x_NHWC: Tensor, geometry: Geometry) -> bool:
     """Whether a convolution is a fully connected layer, of one place or of the places of a text."""
-    is_dense = geometry.kernel == geometry.groups == 1 and not geometry.padding
-    return is_dense and geometry.stride == 1 and x_NHWC.shape[2] == 1
+    return geometry == Geometry.square(1) and x_NHWC.shape[2] == 1
 
 
 def _images(x_NHWC: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ _RANGE_NORMS: frozenset[Norm] = frozenset({"range_evonorm", "range_batch"})
 
 class _LayerFields(TypedDict, total=False):
     settings: QuantizationSettings | None
-    kernel: int
+    taps: int
     groups: int
     gate: Gate | None
     num_weights: int
@@ -88,7 +88,7 @@ class LayerPlan:
             name,
             "convolution",
             (O, ceil(H / s), ceil(W / s)),
-            kernel=k,
+            taps=k * k,
             groups=g,
             num_weights=weights,
             num_affine=biases,
@@ -129,7 +129,7 @@ class LayerPlan:
         rounded = ceil if ceils else floor
         sides = [rounded((side + 2 * p - k) / s) + 1 for side in (H, W)]
         kind: Kind = "max_pool" if self.form.settings is None else "compact_max_pool"
-        self._add(name, kind, (C, *sides), kernel=k)
+        self._add(name, kind, (C, *sides), taps=k * k)
 
     def average(self) -> None:
         """Mean over the image."""

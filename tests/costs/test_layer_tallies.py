@@ -34,7 +34,7 @@ def test_sizes_of_a_convolution():
         kind="convolution",
         input_shape=(2, 4, 5, 5),
         output_shape=(2, 8, 5, 5),
-        kernel=3,
+        taps=9,
         num_weights=8 * 4 * 9,
     )
     assert (found.kind, found.calls, found.macs) == ("convolution_fp32", 1, 3 * 400 * 36)
@@ -44,11 +44,11 @@ def test_sizes_of_a_convolution():
 @pytest.mark.parametrize(
     ("options", "kind"),
     [
-        ({"kernel": 3}, "convolution_fp32"),
-        ({"kernel": 1}, "pointwise_convolution_fp32"),
-        ({"kernel": 3, "groups": 4}, "depthwise_convolution_fp32"),
-        ({"kernel": 7, "needs_input_gradient": False}, "first_convolution_fp32"),
-        ({"kernel": 3, "settings": SETTINGS}, "convolution_int8"),
+        ({"taps": 9}, "convolution_fp32"),
+        ({"taps": 1}, "pointwise_convolution_fp32"),
+        ({"taps": 9, "groups": 4}, "depthwise_convolution_fp32"),
+        ({"taps": 49, "needs_input_gradient": False}, "first_convolution_fp32"),
+        ({"taps": 9, "settings": SETTINGS}, "convolution_int8"),
     ],
 )
 def test_convolutions_that_run_other_code_are_of_other_kinds(options, kind):

@@ -1,11 +1,13 @@
 """What of a module from outside is replaced by 8-bit layers, and what must stay as it is."""
 
+import pytest
+import torch
 from cost_models import int8
 from torch import nn
 
 from edgesim.models.in_eight_bits import replace_layers_
 from edgesim.quant.compact_max_pool import CompactMaxPool2d
-from edgesim.quant.layers import QuantizedConv2d, QuantizedLinear
+from edgesim.quant.layers import QuantizedConv1d, QuantizedConv2d, QuantizedLinear
 from edgesim.quant.norms import QuantizedRangeBatchNorm
 
 LAYERS = int8(norm="range_batch")
@@ -41,3 +43,71 @@ def test_layers_with_hooks_stay_and_are_named():
     whole, stays = replace_layers_(model, LAYERS)
     assert types(whole) == [QuantizedLinear, nn.Linear, nn.BatchNorm2d, nn.ReLU]
     assert stays[0] == "1 (Linear)"
+
+
+CONVOLUTIONS = {
+    "padded": (nn.Conv1d, {"padding": 2}),
+    "stride, dilation, groups": (
+        nn.Conv1d,
+        {"stride": 2, "dilation": 3, "padding": 4, "groups": 2, "bias": False},
+    ),
+    "same": (nn.Conv1d, {"padding": "same"}),
+    "same, even but dilated": (nn.Conv1d, {"kernel_size": 4, "padding": "same", "dilation": 2}),
+    "valid": (nn.Conv1d, {"padding": "valid"}),
+    "pointwise": (nn.Conv1d, {"kernel_size": 1}),
+    "images, rectangle": (nn.Conv2d, {"kernel_size": (1, 5), "padding": (0, 2)}),
+    "images, strides": (nn.Conv2d, {"kernel_size": (3, 2), "stride": (2, 1), "padding": (1, 0)}),
+    "images, same": (nn.Conv2d, {"kernel_size": (3, 5), "padding": "same", "dilation": (2, 1)}),
+}
+
+
+@pytest.mark.parametrize(("kind", "options"), CONVOLUTIONS.values(), ids=CONVOLUTIONS)
+def test_convolutions_of_any_window_are_replaced_and_near_those_in_fp32(kind, options):
+    torch.manual_seed(1)
+    plain = kind(4, 6, **{"kernel_size": 3, **options})
+    x = torch.randn(8, 4, 20) if kind is nn.Conv1d else torch.randn(8, 4, 9, 11)
+    whole, stays = replace_layers_(kind(4, 6, **{"kernel_size": 3, **options}), LAYERS)
+    assert type(whole) is {nn.Conv1d: QuantizedConv1d, nn.Conv2d: QuantizedConv2d}[kind]
+    assert stays == ()
+    whole.load_state_dict(plain.state_dict(), strict=False)
+    results = []
+    for layer in (plain, whole):
+        leaf = x.clone().requires_grad_()
+        y = layer(leaf)
+        g = torch.randn(y.shape, generator=torch.Generator().manual_seed(1))
+        wanted = [leaf, *(p for p in layer.parameters() if p.requires_grad)]
+        results.append((y, *torch.autograd.grad(y, wanted, g)))
+    for expected, actual in zip(*results, strict=True):
+        assert actual.shape == expected.shape
+        assert (actual - expected).norm() < 0.1 * expected.norm()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"kernel_size": 4, "padding": "same"}, {"padding": 1, "padding_mode": "circular"}],
+    ids=["unlike on both sides", "circular"],
+)
+def test_convolutions_padded_otherwise_stay(options):
+    conv = nn.Conv1d(4, 6, **{"kernel_size": 3, **options})
+    whole, stays = replace_layers_(conv, LAYERS)
+    assert whole is conv
+    assert stays == ("the model (Conv1d)",)
+
+
+@pytest.mark.parametrize("shape", [(16, 4), (8, 4, 5)], ids=["features", "signals"])
+def test_a_range_batch_norm_takes_signals_and_features(shape):
+    whole, stays = replace_layers_(nn.Sequential(nn.BatchNorm1d(4), nn.ReLU()), LAYERS)
+    assert stays == ()
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    images = x.reshape(*shape[:2], 1, -1)
+    other = QuantizedRangeBatchNorm(4, arithmetic=LAYERS.arithmetic, settings=LAYERS.settings)
+    for mode in (True, False):
+        whole.train(mode)
+        other.train(mode)
+        leaf, leaf_of_images = x.clone().requires_grad_(), images.clone().requires_grad_()
+        y, y_of_images = whole(leaf), other(leaf_of_images)
+        assert torch.equal(y, y_of_images.reshape(shape))
+        if mode:
+            y.square().sum().backward()
+            y_of_images.square().sum().backward()
+            assert torch.equal(leaf.grad, leaf_of_images.grad.reshape(shape))

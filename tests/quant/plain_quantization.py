@@ -93,13 +93,18 @@ def weight_codes(w: np.ndarray, *, per_out_channel: bool) -> tuple[np.ndarray, n
 
 def taps(k_OIhw, x_padded_NHWC, out_size, geometry):
     """For each entry of the kernel and each group: its weights, its pixels, channels in and out."""
-    channels_out, per_group_in, kernel, _ = k_OIhw.shape
+    channels_out, per_group_in, height, width = k_OIhw.shape
     per_group_out = channels_out // geometry.groups
-    for row in range(kernel):
-        for column in range(kernel):
-            rows = slice(row, row + geometry.stride * (out_size[0] - 1) + 1, geometry.stride)
-            columns = slice(
-                column, column + geometry.stride * (out_size[1] - 1) + 1, geometry.stride
+    for row in range(height):
+        for column in range(width):
+            rows, columns = (
+                slice(first, first + stride * (outs - 1) + 1, stride)
+                for first, stride, outs in zip(
+                    (row * geometry.dilation[0], column * geometry.dilation[1]),
+                    geometry.stride,
+                    out_size,
+                    strict=True,
+                )
             )
             for group in range(geometry.groups):
                 outs = slice(group * per_group_out, (group + 1) * per_group_out)
@@ -110,16 +115,17 @@ def taps(k_OIhw, x_padded_NHWC, out_size, geometry):
 
 def out_size(height: int, width: int, geometry) -> tuple[int, int]:
     """Height and width of what a convolution gives."""
+    kernel, stride, padding, dilation, _ = geometry
     return tuple(
-        (side + 2 * geometry.padding - geometry.kernel) // geometry.stride + 1
-        for side in (height, width)
+        (side + 2 * p - d * (k - 1) - 1) // s + 1
+        for side, k, s, p, d in zip((height, width), kernel, stride, padding, dilation, strict=True)
     )
 
 
 def padded(x_NHWC: np.ndarray, geometry) -> np.ndarray:
     """With zeros around the image."""
-    p = geometry.padding
-    return np.pad(x_NHWC, ((0, 0), (p, p), (p, p), (0, 0)))
+    rows, columns = geometry.padding
+    return np.pad(x_NHWC, ((0, 0), (rows, rows), (columns, columns), (0, 0)))
 
 
 def convolution(x_NHWC: np.ndarray, k_OIhw: np.ndarray, geometry) -> np.ndarray:
@@ -137,8 +143,8 @@ def input_gradient(g_NHWO, k_OIhw, geometry, input_size) -> np.ndarray:
     g_x = padded(np.zeros((len(g_NHWO), *input_size, channels), g_NHWO.dtype), geometry)
     for k_OI, pixels, outs in taps(k_OIhw, g_x, g_NHWO.shape[1:3], geometry):
         pixels += g_NHWO[..., outs] @ k_OI  # a view of g_x
-    p = geometry.padding
-    return g_x[:, p : p + input_size[0], p : p + input_size[1]]
+    top, left = geometry.padding
+    return g_x[:, top : top + input_size[0], left : left + input_size[1]]
 
 
 def weight_gradient(x_NHWC, g_NHWO, geometry, shape) -> np.ndarray:

@@ -6,11 +6,14 @@ import pytest
 import torch
 from plain_range_norms import plain_range_batch_norm, plain_range_evonorm
 
-from edgesim.quant import autograd
+from edgesim.quant import autograd, int8_cpu
 from edgesim.quant.affine import Quantized, grid_of, quantize_weight
 from edgesim.quant.arithmetic import Geometry, RangeNormShape
 from edgesim.quant.backends import choose_backend, describe_backend, make_backend
 from edgesim.quant.errors import BackendError
+from edgesim.quant.kernels.convolution.convolution import Convolution
+from edgesim.quant.kernels.convolution.unfolded import UnfoldedConvolution
+from edgesim.quant.kernels.errors import KernelError
 from edgesim.quant.layer_step import LayerStep
 from edgesim.quant.range_evonorm_formulas import chunks_of, kappa
 from edgesim.quant.reference import Reference
@@ -40,6 +43,17 @@ CONVOLUTIONS = [
     ((8, 12, 3, 1, 4), (5, 6)),
     ((33, 17, 1, 1, 1), (1, 1)),
     ((64, 64, 3, 1, 1), (2, 2)),
+]
+GEOMETRIES = [  # channels in and out, geometry, image
+    (9, 24, Geometry((1, 5), (1, 1), (0, 2), (1, 1), 1), (1, 128)),
+    (24, 40, Geometry((1, 5), (1, 2), (0, 2), (1, 1), 1), (1, 33)),
+    (16, 16, Geometry((1, 3), (1, 1), (0, 8), (1, 8), 1), (1, 50)),
+    (6, 4, Geometry((1, 4), (1, 3), (0, 5), (1, 2), 2), (1, 20)),
+    (12, 12, Geometry((1, 7), (1, 2), (0, 3), (1, 1), 12), (1, 31)),
+    (33, 17, Geometry((1, 1), (1, 2), (0, 0), (1, 1), 1), (1, 9)),
+    (16, 16, Geometry((3, 1), (1, 1), (1, 0), (1, 1), 1), (7, 9)),
+    (8, 12, Geometry((2, 5), (2, 1), (1, 2), (1, 2), 4), (9, 11)),
+    (64, 32, Geometry((3, 3), (2, 2), (2, 2), (2, 2), 1), (70, 40)),  # several blocks of samples
 ]
 
 
@@ -104,14 +118,23 @@ def test_residual_sums_are_equal(seeds):
 
 
 @pytest.mark.parametrize("weight_range", ["per_tensor", "per_out_channel"])
-@pytest.mark.parametrize(("sizes", "image"), CONVOLUTIONS)
-def test_convolutions_and_their_gradients_agree(sizes, image, weight_range):
-    channels, out_channels, kernel, stride, groups = sizes
+@pytest.mark.parametrize(
+    ("channels", "out_channels", "geometry", "image"),
+    [
+        *(
+            (c, o, Geometry.square(k, stride=s, padding=k // 2, groups=g), image)
+            for (c, o, k, s, g), image in CONVOLUTIONS
+        ),
+        *GEOMETRIES,
+    ],
+)
+def test_convolutions_and_their_gradients_agree(
+    channels, out_channels, geometry, image, weight_range
+):
     x_NCHW = normal(3, channels, *image)
-    weight = normal(out_channels, channels // groups, kernel, kernel, seed=2)
+    weight = normal(out_channels, channels // geometry.groups, *geometry.kernel, seed=2)
     bias = normal(out_channels, seed=3)
     grid = grid_of(*REFERENCE.sample_range(x_NCHW), has_integer_zero=True)
-    geometry = Geometry(kernel, stride, kernel // 2, groups)
 
     def run(arithmetic):
         leaves = [t.clone().requires_grad_() for t in (x_NCHW, weight, bias)]
@@ -141,7 +164,7 @@ def test_gradients_are_torchs_for_all_groups_kernels_and_images(
 ):
     """Against a convolution in float64 of the numbers that the codes stand for. The weights' and
     the biases' gradients see the gradient as it comes, the input's its nearest codes."""
-    geometry = Geometry(kernel, stride, kernel // 2, groups)
+    geometry = Geometry.square(kernel, stride=stride, padding=kernel // 2, groups=groups)
     x_NCHW = normal(2, channels, *image).to(memory_format=torch.channels_last)
     leaves = [
         x_NCHW,
@@ -163,7 +186,7 @@ def test_gradients_are_torchs_for_all_groups_kernels_and_images(
         plain.rounded(leaves[2].detach().numpy()),
     ]
     exact = [torch.as_tensor(n).double().requires_grad_() for n in numbers]
-    expected = torch.nn.functional.conv2d(*exact, stride, geometry.padding, 1, groups)
+    expected = torch.nn.functional.conv2d(*exact, *geometry[1:])
     assert_close(y.detach().double(), expected.detach(), least_scale=1.0)
     g_grid = grid_of(float(g.min()), float(g.max()), has_integer_zero=True)
     g_hat = g_grid.dequantize(g_grid.quantize(g, None)).double()
@@ -173,12 +196,44 @@ def test_gradients_are_torchs_for_all_groups_kernels_and_images(
         assert_close(leaf.grad.double(), expected_gradient, least_scale=1.0)
 
 
+@pytest.mark.parametrize(("sizes", "image"), CONVOLUTIONS)
+def test_convolutions_of_patches_have_the_bits_of_those_without(sizes, image):
+    channels, out_channels, kernel, stride, groups = sizes
+    geometry = Geometry.square(kernel, stride=stride, padding=kernel // 2, groups=groups)
+    weight = normal(out_channels, channels // groups, kernel, kernel)
+    w = quantize_weight(weight, per_out_channel=False, has_integer_zero=True)
+    bias = normal(out_channels).numpy()
+    made = [make(image, weight.shape, geometry) for make in (int8_cpu._shape, int8_cpu._window)]
+    ways = Convolution(made[0]), UnfoldedConvolution(made[1])
+    generator = torch.Generator().manual_seed(1)
+    results = []
+    for way in ways:
+        y = np.empty((3, *geometry.out_size(image), out_channels), np.float32)
+        g_x = np.empty((3, *image, channels), np.float32)
+        codes, g = (
+            torch.randint(256, a.shape, generator=generator.manual_seed(1), dtype=torch.uint8)
+            for a in (g_x, y)
+        )
+        weights, scales = w.codes.numpy(), w.scales.numpy()
+        way.convolve(codes.numpy(), 77, 0.3, weights, scales, bias, y)
+        way.input_gradient(g.numpy(), 131, 0.7, weights, scales, g_x)
+        results.append((y, g_x))
+    for direct, of_patches in zip(*results, strict=True):
+        np.testing.assert_array_equal(direct, of_patches)
+
+
+def test_a_kernel_larger_than_the_image_is_refused():
+    geometry = Geometry((1, 5), (1, 1), (0, 0), (1, 3), 1)
+    with pytest.raises(KernelError, match=r"kernel of 1 x 5 with dilation \(1, 3\) doesn't fit"):
+        UnfoldedConvolution(int8_cpu._window((1, 12), torch.Size((2, 2, 1, 5)), geometry))
+
+
 def test_sums_of_products_are_those_of_64_bits_where_32_bit_floats_would_round():
     codes = torch.full((1, 4, 4, 512), 255, dtype=torch.uint8)
     weight = torch.full((8, 512, 3, 3), 127 / 128) * torch.linspace(0.9, 1, 8).view(-1, 1, 1, 1)
     grid = grid_of(0.0, 255.0, has_integer_zero=True)
     quantized = quantize_weight(weight, per_out_channel=False, has_integer_zero=True)
-    y = INT8.convolve(codes, grid, quantized, None, Geometry(3, 1, 1, 1))
+    y = INT8.convolve(codes, grid, quantized, None, Geometry.square(3, padding=1))
     sums = 255 * 9 * 512 * quantized.codes[:, 0, 0, 0].to(torch.int64)  # inside the image
     expected = sums.to(torch.float32) * quantized.scales
     assert sums.max() > 2**24

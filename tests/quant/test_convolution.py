@@ -7,7 +7,7 @@ import numpy as np
 import plain_quantization as plain
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch.nn.grad import conv2d_weight
 
@@ -16,23 +16,47 @@ from edgesim.quant.affine import Grid
 from edgesim.quant.arithmetic import Geometry
 from edgesim.quant.reference import Reference
 
-# kernel, stride, groups, channels in and out, height, width; all padded by kernel // 2
+
+def odd(kernel, stride=1, groups=1):
+    """A square kernel, padded so that stride 1 keeps the image's size."""
+    return Geometry.square(kernel, stride=stride, padding=kernel // 2, groups=groups)
+
+
+def row(kernel, stride=1, padding=0, dilation=1, groups=1):
+    """The kernel of a signal."""
+    return Geometry((1, kernel), (1, stride), (0, padding), (1, dilation), groups)
+
+
+# geometry, channels in and out, height, width
 CASES = {
-    "1x1": (1, 1, 1, 5, 4, 4, 3),
-    "1x1 stride 2": (1, 2, 1, 4, 6, 5, 6),
-    "3x3": (3, 1, 1, 4, 5, 5, 7),
-    "3x3 stride 2, odd": (3, 2, 1, 4, 3, 7, 5),
-    "3x3 stride 2, even": (3, 2, 1, 3, 8, 6, 4),
-    "7x7 stride 2": (7, 2, 1, 3, 4, 9, 8),
-    "7x7": (7, 1, 1, 2, 3, 5, 4),
-    "one channel": (3, 1, 1, 1, 4, 6, 5),
-    "groups": (3, 1, 3, 6, 9, 5, 4),
-    "groups, stride 2": (3, 2, 2, 4, 4, 5, 5),
-    "depthwise": (3, 1, 5, 5, 5, 4, 6),
-    "depthwise, stride 2": (3, 2, 4, 4, 4, 7, 6),
-    "depthwise that widens": (3, 1, 3, 3, 6, 4, 4),
-    "one pixel": (1, 1, 1, 9, 7, 1, 1),
-    "kernel beyond the image": (3, 1, 1, 2, 2, 1, 2),
+    "1x1": (odd(1), 5, 4, 4, 3),
+    "1x1 stride 2": (odd(1, 2), 4, 6, 5, 6),
+    "3x3": (odd(3), 4, 5, 5, 7),
+    "3x3 stride 2, odd": (odd(3, 2), 4, 3, 7, 5),
+    "3x3 stride 2, even": (odd(3, 2), 3, 8, 6, 4),
+    "7x7 stride 2": (odd(7, 2), 3, 4, 9, 8),
+    "7x7": (odd(7), 2, 3, 5, 4),
+    "one channel": (odd(3), 1, 4, 6, 5),
+    "groups": (odd(3, 1, 3), 6, 9, 5, 4),
+    "groups, stride 2": (odd(3, 2, 2), 4, 4, 5, 5),
+    "depthwise": (odd(3, 1, 5), 5, 5, 4, 6),
+    "depthwise, stride 2": (odd(3, 2, 4), 4, 4, 7, 6),
+    "depthwise that widens": (odd(3, 1, 3), 3, 6, 4, 4),
+    "one pixel": (odd(1), 9, 7, 1, 1),
+    "kernel beyond the image": (odd(3), 2, 2, 1, 2),
+    "signal": (row(5, padding=2), 3, 4, 1, 9),
+    "signal, stride 3": (row(4, stride=3, padding=1), 3, 4, 1, 11),
+    "signal, stride beyond the kernel": (row(2, stride=5), 2, 3, 1, 17),
+    "signal, dilated": (row(3, padding=4, dilation=4), 4, 3, 1, 10),
+    "signal, dilation and stride": (row(3, stride=2, padding=3, dilation=3), 2, 5, 1, 12),
+    "signal, dilation and stride with a common divisor": (row(3, 4, 5, 6), 2, 2, 1, 21),
+    "signal, groups": (row(3, padding=1, groups=2), 4, 6, 1, 7),
+    "signal, depthwise": (row(7, stride=2, padding=3, groups=5), 5, 5, 1, 16),
+    "signal, pointwise with stride": (row(1, stride=2), 5, 4, 1, 7),
+    "3x1": (Geometry((3, 1), (1, 1), (1, 0), (1, 1), 1), 4, 5, 6, 5),
+    "2x5, strides, paddings": (Geometry((2, 5), (2, 1), (1, 2), (1, 1), 1), 3, 4, 7, 6),
+    "3x3 dilated, groups": (Geometry((3, 3), (2, 1), (2, 2), (2, 2), 3), 6, 3, 9, 6),
+    "padding unlike": (Geometry((3, 3), (1, 1), (0, 2), (1, 1), 1), 3, 2, 5, 4),
 }
 EVERY_CASE = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
@@ -41,11 +65,10 @@ class Case:
     """A convolution with Gaussian numbers, and what of it is the same for all ways to check it."""
 
     def __init__(self, case, seed=0, *, bias=True, samples=2):
-        kernel, stride, groups, channels_in, channels_out, height, width = case
+        self.geometry, channels_in, channels_out, height, width = case
         rng = np.random.default_rng(seed)
-        self.geometry = Geometry(kernel, stride, kernel // 2, groups)
         self.x = rng.normal(0.3, 1, (samples, height, width, channels_in)).astype(np.float32)
-        shape = (channels_out, channels_in // groups, kernel, kernel)
+        shape = (channels_out, channels_in // self.geometry.groups, *self.geometry.kernel)
         self.w = rng.normal(0, 0.1, shape).astype(np.float32)
         self.b = rng.normal(0, 1, channels_out).astype(np.float32) if bias else None
         size = plain.out_size(height, width, self.geometry)
@@ -120,7 +143,7 @@ def test_output_is_sums_of_integers_times_both_scales(case, bias, weight_range):
 @pytest.mark.parametrize("samples", [1, 20])
 def test_sums_are_exact_in_whatever_algorithm_torch_takes(samples):
     """Its choice depends on the batch's size; a Winograd transform would divide."""
-    case = Case((3, 1, 1, 16, 24, 14, 13), bias=False, samples=samples)
+    case = Case((odd(3), 16, 24, 14, 13), bias=False, samples=samples)
     step = plain.step()
     k, scales = plain.weight_codes(case.w, per_out_channel=False)
     y, g_x, *_ = case.run(step)
@@ -129,18 +152,28 @@ def test_sums_are_exact_in_whatever_algorithm_torch_takes(samples):
     np.testing.assert_array_equal(g_x, input_gradient(case, step, k, scales, case.g))
 
 
-@settings(max_examples=40)
+def pairs(least, most):
+    return st.tuples(st.integers(least, most), st.integers(least, most))
+
+
+@settings(max_examples=80)
 @given(
-    kernel=st.sampled_from([1, 3, 7]),
-    stride=st.integers(1, 2),
+    kernel=st.one_of(pairs(1, 4), st.sampled_from([(1, 1), (3, 3), (7, 7)])),
+    stride=pairs(1, 3),
+    padding=pairs(0, 3),
+    dilation=pairs(1, 3),
     sizes=st.tuples(*[st.integers(1, n) for n in (2, 8, 8, 3, 3)]),
     groups=st.sampled_from([1, 2, 3]),
     seed=st.integers(0, 99),
 )
-def test_any_geometry_is_exact_forward_and_back(kernel, stride, sizes, groups, seed):
+def test_any_geometry_is_exact_forward_and_back(
+    kernel, stride, padding, dilation, sizes, groups, seed
+):
     samples, height, width, channels_in, channels_out = sizes
-    geometry = (kernel, stride, groups, groups * channels_in, groups * channels_out, height, width)
-    case = Case(geometry, seed, bias=False, samples=samples)
+    geometry = Geometry(kernel, stride, padding, dilation, groups)
+    assume(min(plain.out_size(height, width, geometry)) > 0)
+    of_case = (geometry, groups * channels_in, groups * channels_out, height, width)
+    case = Case(of_case, seed, bias=False, samples=samples)
     step = plain.step()
     k, scales = plain.weight_codes(case.w, per_out_channel=False)
     y, g_x, g_w, _ = case.run(step)
@@ -191,9 +224,7 @@ def test_weight_gradient_is_that_of_the_fp32_gradient(case):
     case = power_of_two(Case(case))
     x_hat = images(plain.numbers_of(case.codes(), case.grid))
     geometry = case.geometry
-    expected = conv2d_weight(
-        x_hat, case.w.shape, images(case.g), geometry.stride, geometry.padding, 1, geometry.groups
-    )
+    expected = conv2d_weight(x_hat, case.w.shape, images(case.g), *geometry[1:])
     for changes in ({"seed": 1}, {"seed": 2}, {"gradient_rounding": "nearest"}):
         _, _, g_w, g_b = case.run(plain.step(**changes))
         np.testing.assert_array_equal(g_w, expected.numpy())

@@ -33,7 +33,7 @@ def make(kind, **changes):
     options = {"arithmetic": arithmetic, "settings": switches}
     match kind:
         case "conv":
-            layer = QuantizedConv2d(8, 8, 3, stride=1, groups=1, bias=True, **options)
+            layer = QuantizedConv2d(8, 8, Geometry.square(3, padding=1), bias=True, **options)
         case "linear":
             layer = QuantizedLinear(8, 8, **options)
         case "sum":
@@ -220,7 +220,7 @@ def test_range_batch_norm_is_evaluated_with_running_statistics_in_8_bits():
 
 
 def test_a_linear_layer_is_a_convolution_of_one_pixel():
-    assert make("linear").geometry == Geometry(kernel=1, stride=1, padding=0, groups=1)
+    assert make("linear").geometry == Geometry.square(1)
 
 
 def test_a_layer_that_stands_alone_is_the_first_of_a_model_and_its_seed_is_zero():

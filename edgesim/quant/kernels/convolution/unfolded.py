@@ -1,0 +1,247 @@
+"""Convolutions of any kernel, stride, padding and dilation, as 1x1 convolutions of patches.
+
+For square kernels without dilation `convolution.py` has ways without patches. Rectangular kernels
+are those of signals and of factored convolutions. A patch holds the codes that an output
+multiplies; codes of padding are the zero point. The input gradient is the same sum: a patch holds
+the gradients that an input was multiplied for.
+
+Symbols:
+    tap: entry of the kernel, row by row   T: number of taps
+    o: place of an output along an axis   y: of an input   s: stride   p: padding   d: dilation
+Shapes:
+    N: samples   H, W: height, width   C: input channels   O: output channels   G: groups
+    I: C / G, input channels that an output channel sees
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from edgesim.quant.kernels.arrays import Float32, Int8, UInt8
+from edgesim.quant.kernels.convolution.convolution import Convolution
+from edgesim.quant.kernels.errors import KernelError
+from edgesim.quant.kernels.geometry import ConvolutionShape
+from edgesim.quant.kernels.products.packing import weights_in_memory_order
+
+Pair = tuple[int, int]
+
+_BLOCK_BYTES = 1 << 20  # of patches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """Sizes of a convolution, as in `torch.nn.Conv2d`; pairs are of rows and columns.
+
+    Attributes:
+        channels: C.
+        out_channels: O.
+        size: H and W of the input.
+        out_size: of the output.
+        kernel: of the kernel.
+        stride: s.
+        padding: p, zeros around the input.
+        dilation: d.
+        groups: G.
+
+    Raises:
+        KernelError: the kernel does not fit into the image.
+    """
+
+    channels: int
+    out_channels: int
+    size: Pair
+    out_size: Pair
+    kernel: Pair
+    stride: Pair
+    padding: Pair
+    dilation: Pair
+    groups: int
+
+    def __post_init__(self) -> None:
+        if min(self.out_size) < 1:
+            raise KernelError(
+                f"a kernel of {self.kernel[0]} x {self.kernel[1]} with dilation {self.dilation} "
+                f"doesn't fit into an image of {self.size[0]} x {self.size[1]} with padding "
+                f"{self.padding}; use a smaller kernel or larger images"
+            )
+
+    @property
+    def weight_shape(self) -> tuple[int, int, int, int]:
+        """(O, I, kernel)."""
+        return self.out_channels, self.channels // self.groups, *self.kernel
+
+
+class UnfoldedConvolution:
+    """A convolution and its input gradient; methods as of `Convolution`.
+
+    Args:
+        window: of the convolution.
+
+    Raises:
+        KernelError: 32 bits can't hold the sums, or channels can't be divided into the groups.
+    """
+
+    def __init__(self, window: Window) -> None:
+        w, axes = window, range(2)
+        # y = s o - p + d tap, so o = (y + p - d tap) / s where whole.
+        forward = [_Axis(w.kernel[a], w.stride[a], -w.padding[a], w.dilation[a], 1) for a in axes]
+        gradient = [_Axis(w.kernel[a], 1, w.padding[a], -w.dilation[a], w.stride[a]) for a in axes]
+        self._window = window
+        self._forward = _Pass(w.channels, w.out_channels, w.out_size, w.groups, *forward)
+        self._gradient = _Pass(w.out_channels, w.channels, w.size, w.groups, *gradient)
+
+    def convolve(
+        self,
+        codes_NHWC: UInt8,
+        zero_point: int,
+        scale: float,
+        weights_OIkk: Int8,
+        weight_scales: Float32,
+        bias_O: Float32 | None,
+        out_NHWO: Float32,
+    ) -> None:
+        """As `Convolution.convolve`."""
+        weights_OkkI = weights_in_memory_order(weights_OIkk, self._window.weight_shape)
+        self._forward.run(
+            codes_NHWC, zero_point, scale, weights_OkkI, weight_scales, bias_O, out_NHWO
+        )
+
+    def input_gradient(
+        self,
+        codes_NHWO: UInt8,
+        zero_point: int,
+        scale: float,
+        weights_OIkk: Int8,
+        weight_scales: Float32,
+        out_NHWC: Float32,
+    ) -> None:
+        """As `Convolution.input_gradient`."""
+        O, I, *_ = self._window.weight_shape  # noqa: E741 (the legend's)
+        groups = self._window.groups
+        weights_OkkI = weights_in_memory_order(weights_OIkk, self._window.weight_shape)
+        weights_GoTI = weights_OkkI.reshape(groups, O // groups, -1, I)
+        weights_GITo = np.ascontiguousarray(weights_GoTI.transpose(0, 3, 2, 1))
+        self._gradient.run(
+            codes_NHWO, zero_point, scale, weights_GITo, weight_scales, None, out_NHWC
+        )
+
+
+class _Axis(NamedTuple):
+    """Where the taps of an output lie along an axis.
+
+    Attributes:
+        taps: of the kernel along the axis.
+        factor: of the output's place.
+        start: added to it.
+        tap_step: from a tap to the next.
+        divisor: of their sum; where it does not divide the sum, there is no code.
+    """
+
+    taps: int
+    factor: int
+    start: int
+    tap_step: int
+    divisor: int
+
+
+class _Pass:
+    """A sum over patches: their 1x1 convolution.
+
+    Args:
+        channels: of the codes.
+        out_channels: of the output.
+        out_size: height and width of the output.
+        groups: G.
+        rows: taps of the output's rows.
+        columns: likewise.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        out_channels: int,
+        out_size: Pair,
+        groups: int,
+        rows: _Axis,
+        columns: _Axis,
+    ) -> None:
+        self._axes = rows, columns
+        self._patches = *out_size, groups, rows.taps * columns.taps, channels // groups
+        self._product = Convolution(
+            ConvolutionShape(
+                channels=channels * rows.taps * columns.taps,
+                out_channels=out_channels,
+                height=out_size[0],
+                width=out_size[1],
+                kernel=1,
+                stride=1,
+                padding=0,
+                groups=groups,
+            )
+        )
+
+    def run(
+        self,
+        codes: UInt8,
+        zero_point: int,
+        scale: float,
+        weights: Int8,
+        weight_scales: Float32,
+        bias: Float32 | None,
+        out: Float32,
+    ) -> None:
+        """Write the sums of samples, as many at a time as fit the cache."""
+        shape = self._product.shape
+        block = max(1, _BLOCK_BYTES // (shape.height * shape.width * shape.channels))
+        for first in range(0, len(codes), block):
+            some = codes[first : first + block]
+            patches = np.empty((len(some), *self._patches), np.uint8)
+            _write_patches(some, zero_point, *self._axes, patches)
+            self._product.convolve(
+                patches.reshape(len(some), shape.height, shape.width, shape.channels),
+                zero_point,
+                scale,
+                weights.reshape(shape.weight_shape),
+                weight_scales,
+                bias,
+                out[first : first + block],
+            )
+
+
+@njit(nogil=True, cache=True)
+def _write_patches(
+    codes_NHWC: UInt8,
+    zero_point: int,
+    rows: _Axis,
+    columns: _Axis,
+    patches_NOPGTI: UInt8,
+) -> None:
+    """Copy the codes of each tap, or the zero point where there are none."""
+    N, H, W, _ = codes_NHWC.shape
+    _, O, P, G, _, I = patches_NOPGTI.shape  # noqa: E741 (height of the output)
+    codes_NHWGI = codes_NHWC.reshape(N, H, W, G, I)
+    for n in range(N):
+        for o in range(O):
+            for p in range(P):
+                for r in range(rows.taps):
+                    row = _place(o, r, rows, H)
+                    for c in range(columns.taps):
+                        column = _place(p, c, columns, W)
+                        patch = patches_NOPGTI[n, o, p, :, r * columns.taps + c]
+                        if row < 0 or column < 0:
+                            patch[:] = zero_point
+                        else:
+                            patch[:] = codes_NHWGI[n, row, column]
+
+
+@njit(nogil=True, cache=True)
+def _place(output: int, tap: int, axis: _Axis, size: int) -> int:
+    """Where a tap of an output lies; -1 where there is no code."""
+    place = output * axis.factor + axis.start + tap * axis.tap_step
+    if place < 0 or place % axis.divisor or place // axis.divisor >= size:
+        return -1
+    return place // axis.divisor
