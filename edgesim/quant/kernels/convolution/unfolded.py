@@ -221,21 +221,44 @@ def _write_patches(
     patches_NOPGTI: UInt8,
 ) -> None:
     """Copy the codes of each tap, or the zero point where there are none."""
-    N, H, W, _ = codes_NHWC.shape
-    _, O, P, G, _, I = patches_NOPGTI.shape  # noqa: E741 (height of the output)
-    codes_NHWGI = codes_NHWC.reshape(N, H, W, G, I)
+    N, H, W, C = codes_NHWC.shape
+    _, O, P, G, T, I = patches_NOPGTI.shape  # noqa: E741 (height of the output)
+    codes, patches = codes_NHWC.reshape(-1), patches_NOPGTI.reshape(-1)
     for n in range(N):
         for o in range(O):
-            for p in range(P):
-                for r in range(rows.taps):
-                    row = _place(o, r, rows, H)
+            for r in range(rows.taps):
+                row = _place(o, r, rows, H)
+                for p in range(P):
                     for c in range(columns.taps):
                         column = _place(p, c, columns, W)
-                        patch = patches_NOPGTI[n, o, p, :, r * columns.taps + c]
+                        from_ = ((n * H + row) * W + column) * C
+                        to = ((n * O + o) * P + p) * G * T * I + (r * columns.taps + c) * I
                         if row < 0 or column < 0:
-                            patch[:] = zero_point
+                            for g in range(G):
+                                _fill(zero_point, patches[to + g * T * I :][:I])
+                        elif I == 1:
+                            _spread(codes[from_:][:C], patches[to:], T)
                         else:
-                            patch[:] = codes_NHWGI[n, row, column]
+                            for g in range(G):
+                                _copy(codes[from_ + g * I :][:I], patches[to + g * T * I :][:I])
+
+
+@njit(nogil=True, cache=True)
+def _spread(codes: UInt8, copies: UInt8, step: int) -> None:
+    for i in range(len(codes)):
+        copies[i * step] = codes[i]
+
+
+@njit(nogil=True, cache=True)
+def _copy(codes: UInt8, copies: UInt8) -> None:
+    for i in range(len(copies)):
+        copies[i] = codes[i]
+
+
+@njit(nogil=True, cache=True)
+def _fill(code: int, copies: UInt8) -> None:
+    for i in range(len(copies)):
+        copies[i] = code
 
 
 @njit(nogil=True, cache=True)
