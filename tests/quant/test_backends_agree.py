@@ -228,6 +228,15 @@ def test_a_kernel_larger_than_the_image_is_refused():
         UnfoldedConvolution(int8_cpu._window((1, 12), torch.Size((2, 2, 1, 5)), geometry))
 
 
+def test_patches_are_not_made_of_codes_of_another_shape():
+    geometry = Geometry((1, 3), (1, 1), (0, 1), (1, 1), 1)
+    way = UnfoldedConvolution(int8_cpu._window((1, 12), torch.Size((2, 4, 1, 3)), geometry))
+    weights = np.zeros((2, 4, 1, 3), np.int8)
+    codes, y = np.zeros((1, 1, 12, 3), np.uint8), np.empty((1, 1, 12, 2), np.float32)
+    with pytest.raises(KernelError, match="codes"):
+        way.convolve(codes, 0, 1.0, weights, np.ones(1, np.float32), None, y)
+
+
 def test_sums_of_products_are_those_of_64_bits_where_32_bit_floats_would_round():
     codes = torch.full((1, 4, 4, 512), 255, dtype=torch.uint8)
     weight = torch.full((8, 512, 3, 3), 127 / 128) * torch.linspace(0.9, 1, 8).view(-1, 1, 1, 1)

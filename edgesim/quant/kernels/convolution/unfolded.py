@@ -22,6 +22,7 @@ import numpy as np
 from numba import njit
 
 from edgesim.quant.kernels.arrays import Float32, Int8, UInt8
+from edgesim.quant.kernels.checks import require
 from edgesim.quant.kernels.convolution.convolution import Convolution
 from edgesim.quant.kernels.errors import KernelError
 from edgesim.quant.kernels.geometry import ConvolutionShape
@@ -91,8 +92,9 @@ class UnfoldedConvolution:
         forward = [_Axis(w.kernel[a], w.stride[a], -w.padding[a], w.dilation[a], 1) for a in axes]
         gradient = [_Axis(w.kernel[a], 1, w.padding[a], -w.dilation[a], w.stride[a]) for a in axes]
         self._window = window
-        self._forward = _Pass(w.channels, w.out_channels, w.out_size, w.groups, *forward)
-        self._gradient = _Pass(w.out_channels, w.channels, w.size, w.groups, *gradient)
+        images, outputs = (*w.size, w.channels), (*w.out_size, w.out_channels)
+        self._forward = _Pass(images, outputs, w.groups, *forward)
+        self._gradient = _Pass(outputs, images, w.groups, *gradient)
 
     def convolve(
         self,
@@ -152,9 +154,8 @@ class _Pass:
     """A sum over patches: their 1x1 convolution.
 
     Args:
-        channels: of the codes.
-        out_channels: of the output.
-        out_size: height and width of the output.
+        codes: height, width and channels of the codes.
+        out: likewise of the output.
         groups: G.
         rows: taps of the output's rows.
         columns: likewise.
@@ -162,21 +163,22 @@ class _Pass:
 
     def __init__(
         self,
-        channels: int,
-        out_channels: int,
-        out_size: Pair,
+        codes: tuple[int, int, int],
+        out: tuple[int, int, int],
         groups: int,
         rows: _Axis,
         columns: _Axis,
     ) -> None:
-        self._axes = rows, columns
-        self._patches = *out_size, groups, rows.taps * columns.taps, channels // groups
+        height, width, out_channels = out
+        channels = codes[2]
+        self._codes, self._axes = codes, (rows, columns)
+        self._patches = height, width, groups, rows.taps * columns.taps, channels // groups
         self._product = Convolution(
             ConvolutionShape(
                 channels=channels * rows.taps * columns.taps,
                 out_channels=out_channels,
-                height=out_size[0],
-                width=out_size[1],
+                height=height,
+                width=width,
                 kernel=1,
                 stride=1,
                 padding=0,
@@ -195,6 +197,7 @@ class _Pass:
         out: Float32,
     ) -> None:
         """Write the sums of samples, as many at a time as fit the cache."""
+        require("codes", codes, np.uint8, (len(codes), *self._codes))
         shape = self._product.shape
         block = max(1, _BLOCK_BYTES // (shape.height * shape.width * shape.channels))
         for first in range(0, len(codes), block):
