@@ -1,7 +1,8 @@
-"""How the program is called on the command line, for commands in messages."""
+"""Commands in messages: how the program is called, and how a lacking package is installed."""
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -20,3 +21,12 @@ def program() -> str:
         return NAME  # Python code, a notebook, or a name that the shell has found
     found = shutil.which(NAME)
     return NAME if found and Path(found).samefile(started) else started
+
+
+def pip_install(*packages: str) -> str:
+    """The command that installs packages for the Python that runs.
+
+    It names the packages, not an extra of edgesim: pip knows the extras of a checkout by another
+    name than those of an installed wheel.
+    """
+    return shlex.join([sys.executable or "python", "-m", "pip", "install", *packages])

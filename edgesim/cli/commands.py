@@ -40,7 +40,11 @@ ScenarioPath = Annotated[
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY.PATH=VALUE", help="Replace a value of the scenario."),
+    typer.Option(
+        "--set",
+        metavar="KEY.PATH=VALUE",
+        help="Replace a value of the scenario; may be repeated.",
+    ),
 ]
 Scale = Annotated[
     float | None,
@@ -137,7 +141,7 @@ def dashboard_(
     run: Annotated[
         str | None,
         typer.Argument(
-            metavar="[RUN]", help="A run that goes on here, or a dashboard's URL; default: newest."
+            metavar="RUN", help="A run that goes on here, or a dashboard's URL; default: newest."
         ),
     ] = None,
     opens: Annotated[
@@ -174,7 +178,11 @@ def cost(
     ] = None,
     compare_overrides: Annotated[
         list[str] | None,
-        typer.Option("--compare-set", metavar="KEY.PATH=VALUE", help="Change OTHER alone."),
+        typer.Option(
+            "--compare-set",
+            metavar="KEY.PATH=VALUE",
+            help="Change OTHER alone; may be repeated.",
+        ),
     ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write all numbers, unrounded.")
@@ -218,7 +226,7 @@ def cost(
 @app.command(short_help="Write what happened in runs as one HTML page.")
 def report(
     runs: Annotated[
-        list[str], typer.Argument(metavar="RUN...", help="Directories of runs, or their URIs.")
+        list[str], typer.Argument(metavar="RUN", help="Directories of runs, or their URIs.")
     ],
     out: Annotated[
         Path | None,
@@ -236,7 +244,7 @@ def report(
             metavar="PERCENT",
             min=0,
             max=100,
-            help="Print what each run had spent when it came to this accuracy.",
+            help="Print what each run had spent when it came to this accuracy; may be repeated.",
         ),
     ] = None,
 ) -> None:
@@ -276,7 +284,10 @@ def sweep(
     overrides: Overrides = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY.PATH=VALUE", help="Run only the cells that have this value."),
+        typer.Option(
+            metavar="KEY.PATH=VALUE",
+            help="Run only the cells that have this value; may be repeated: all must hold.",
+        ),
     ] = None,
     out: Annotated[
         str | None,

@@ -21,7 +21,12 @@ def common() -> None:
 
 @data_commands.command(short_help="Fetch the published files of a dataset.")
 def fetch(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Dataset, such as cifar10.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="Dataset: cifar10, cifar100, fashion_mnist or imagenette."
+        ),
+    ],
     to: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder to put it into; default: NAME.")
     ] = None,

@@ -171,7 +171,8 @@ def fetch_published(
             the published one.
     """
     if name not in PUBLISHED:
-        raise DataError(f"no dataset {name!r} can be fetched; there are {', '.join(PUBLISHED)}")
+        there = ", ".join(name for name, found in PUBLISHED.items() if not found.by_hand)
+        raise DataError(f"no dataset {name!r} can be fetched; there are {there}")
     published = PUBLISHED[name]
     if published.by_hand:
         raise DataError(f"{name} can't be fetched: {published.remedy(str(folder))}")

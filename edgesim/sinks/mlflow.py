@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgesim.fleet.recording.fleet_state import FleetState, Sink
+from edgesim.program import pip_install
 from edgesim.sinks.steps import MissingPackageError, evaluation_values, state_values, summary_values
 
 _MOST_METRICS = 1000  # of one request; MLflow's servers take no more
@@ -36,8 +37,9 @@ class MLflow(Sink):
         try:
             from mlflow.tracking import MlflowClient
         except ImportError as error:
+            remedy = pip_install("mlflow-skinny", "alembic", "sqlalchemy")
             raise MissingPackageError(
-                f"MLflow can't be imported ({error}); install it: pip install 'edgesim[mlflow]'"
+                f"MLflow can't be imported ({error}); install it: {remedy}"
             ) from error
         self._client: Any = MlflowClient(tracking_uri)
         self._most_devices = most_devices

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from edgesim.fleet.recording.fleet_state import FleetState, Sink
+from edgesim.program import pip_install
 from edgesim.sinks.steps import MissingPackageError, evaluation_values, state_values, summary_values
 
 
@@ -26,8 +27,7 @@ class TensorBoard(Sink):
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise MissingPackageError(
-                f"TensorBoard can't be imported ({error}); install it: "
-                "pip install 'edgesim[tensorboard]'"
+                f"TensorBoard can't be imported ({error}); install it: {pip_install('tensorboard')}"
             ) from error
         self._writer: Any = SummaryWriter(str(folder))  # untyped by torch
         self._most_devices = most_devices

@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
+from edgesim.program import pip_install
 from edgesim.storage.files import LocalFiles, RemoteFiles
 from edgesim.storage.space import NoSpaceError, Result, StorageError, WaitForSpace
 
@@ -23,7 +24,7 @@ __all__ = ["NoSpaceError", "StorageError", "Store"]
 
 _LOCAL = re.compile(r"(file|local)://")
 _REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(://|::)")
-_EXTRAS: Mapping[str, str] = {"s3": "edgesim[s3]", "s3a": "edgesim[s3]"}
+_PACKAGES: Mapping[str, str] = {"s3": "s3fs", "s3a": "s3fs"}
 _REMEDIES: Mapping[int, str] = {
     errno.ENOSPC: "make room there",
     errno.EDQUOT: "make room there: a quota is used up",
@@ -277,8 +278,8 @@ def _open(url: str) -> RemoteFiles:
     try:
         return RemoteFiles.at(url)
     except ImportError as error:
-        extra = _EXTRAS.get(protocol)
-        remedy = f"pip install '{extra}'" if extra else f"fsspec says: {error}"
+        package = _PACKAGES.get(protocol)
+        remedy = f"install it: {pip_install(package)}" if package else f"fsspec says: {error}"
         raise StorageError(
             f"{url}: {protocol}:// needs a package that is not installed; {remedy}"
         ) from error

@@ -24,6 +24,7 @@ from edgesim.cli import main
 from edgesim.cli.answers import number, result_table
 from edgesim.cli.listing import catalog_table
 from edgesim.cli.tables import LEAST_PROSE, show, table_lines
+from edgesim.data.published import PUBLISHED
 from edgesim.hardware.catalog import PROFILES
 from edgesim.study.tables.table import Table
 
@@ -288,7 +289,38 @@ def test_a_reader_that_has_seen_enough_is_no_error(words):
 
 
 def test_help_of_list_says_what_a_name_is(capsys, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["edgesim", "list", "--help"])
+    assert "One entry or key, to be described" in help_of(capsys, monkeypatch, "list")
+
+
+def help_of(capsys, monkeypatch, *words):
+    monkeypatch.setattr(sys, "argv", ["edgesim", *words, "--help"])
     with pytest.raises(SystemExit):
         main()
-    assert "One entry or key, to be described" in " ".join(capsys.readouterr().out.split())
+    return " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("command", ["dashboard", "report"])
+def test_help_of_runs_writes_them_once(capsys, monkeypatch, command):
+    usage = help_of(capsys, monkeypatch, command)
+    assert "[[" not in usage
+    assert "...}" not in usage
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("run", "--set"),
+        ("report", "--accuracy"),
+        ("sweep", "--only"),
+        ("cost", "--compare-set"),
+    ],
+)
+def test_help_says_which_options_may_be_repeated(capsys, monkeypatch, command, option):
+    told = help_of(capsys, monkeypatch, command).partition(f" {option} ")[2].partition(" --")[0]
+    assert "may be repeated" in told
+
+
+def test_help_of_fetch_names_the_datasets_that_can_be_fetched(capsys, monkeypatch):
+    told = help_of(capsys, monkeypatch, "data", "fetch").partition("NAME <")[2].partition("[")[0]
+    fetched = {name for name, published in PUBLISHED.items() if not published.by_hand}
+    assert set(re.findall(r"\w+", told)) & set(PUBLISHED) == fetched

@@ -1,4 +1,4 @@
-"""Commands in messages can be copied: the program is called as the shell would find it."""
+"""Commands in messages can be copied: the shell finds the program, and pip the right Python."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from edgesim.program import program
+from edgesim.program import pip_install, program
 
 
 @pytest.fixture
@@ -37,3 +37,9 @@ def test_it_is_called_by_a_path_only_where_the_name_would_not_find_it(
     monkeypatch.setenv("PATH", str(installed / path) if path else "/nowhere")
     monkeypatch.setattr(sys, "argv", [started, "run", "quickstart"])
     assert program() == called
+
+
+def test_packages_are_installed_for_the_python_that_runs(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/home/me/my fleet/.venv/bin/python")
+    python = "'/home/me/my fleet/.venv/bin/python'"
+    assert pip_install("s3fs>=2025.2", "x") == f"{python} -m pip install 's3fs>=2025.2' x"

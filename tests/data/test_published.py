@@ -166,3 +166,11 @@ def test_checksums_are_those_that_torchvision_has():
     found = {f.md5 for p in PUBLISHED.values() for files in p.files.values() for f in files}
     assert found == wanted
     assert pickle.dumps(PUBLISHED)
+
+
+def test_a_dataset_that_nobody_knows_is_told_those_that_can_be_fetched(tmp_path):
+    with pytest.raises(
+        DataError, match="no dataset 'mnist' can be fetched; there are cifar10, "
+    ) as caught:
+        fetch_published("mnist", tmp_path)
+    assert "femnist" not in str(caught.value), "it is made by hand"

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgesim.program import pip_install
 from edgesim.storage import files as stored_files
 from edgesim.storage.files import STALE_S
 from edgesim.storage.store import MOVED_AT_ONCE, StorageError, Store
@@ -338,7 +339,7 @@ class TestPlacesThatCannotBeUsed:
     @pytest.mark.parametrize(
         ("url", "said"),
         [
-            ("s3://bucket/run", "pip install 'edgesim[s3]'"),
+            ("s3://bucket/run", f"install it: {pip_install('s3fs')}"),
             ("gs://bucket/run", "fsspec says: Please install gcsfs to access Google Storage"),
         ],
     )

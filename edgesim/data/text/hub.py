@@ -12,6 +12,7 @@ from types import ModuleType
 
 from edgesim.data.errors import DataError
 from edgesim.data.torchvision_compat import torchvision_datasets
+from edgesim.program import pip_install
 
 _NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _FILES = ["*.json", "*.txt", "*.model", "*.safetensors"]
@@ -38,7 +39,7 @@ def transformers() -> ModuleType:
     if find_spec("transformers") is None:
         raise DataError(
             "texts of the Hugging Face hub need the package transformers, which is not installed; "
-            "install it: pip install 'edgesim[text]'"
+            f"install it: {pip_install('transformers')}"
         )
     torchvision_datasets()  # transformers imports torchvision, which may lack operators
     import transformers
