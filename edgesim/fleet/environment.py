@@ -26,6 +26,7 @@ from edgesim.results.run_files import RunDirectoryError
 from edgesim.scenario.data import FilePartition
 from edgesim.scenario.own_parts import own_parts
 from edgesim.scenario.schema import Scenario
+from edgesim.system import usable_cpus
 
 PACKAGES = (
     *("edgesim", "ray", "torch", "torchvision", "numpy", "numba", "llvmlite", "networkx"),
@@ -41,7 +42,7 @@ def describe_environment(mode: str, compute: Compute) -> dict[str, Any]:
         "python": sys.version.split()[0],
         "platform": platform.platform(),
         "machine": platform.machine(),
-        "cpus": len(os.sched_getaffinity(0)),
+        "cpus": len(usable_cpus()),
         "accelerator": compute.accelerator,
         "gpu": torch.cuda.get_device_name(0) if num_local_gpus() else None,
         "cuda": torch.version.cuda,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -52,6 +51,7 @@ from edgesim.results.run_files import ABOUT, RunDirectoryError
 from edgesim.scenario.files import dump_scenario, parse_scenario
 from edgesim.storage.lease import LeaseError
 from edgesim.storage.space import WaitForSpace
+from edgesim.system import usable_cpus
 
 MOST_NAMES = 64  # of devices, that are shown when a run begins
 
@@ -379,7 +379,7 @@ class _Run:
 
 def num_cores() -> int:
     """Cores of this machine that this process may use."""
-    return len(os.sched_getaffinity(0))
+    return len(usable_cpus())
 
 
 def _say_names(console: Console, names: Sequence[str]) -> None:

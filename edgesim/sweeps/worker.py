@@ -30,6 +30,7 @@ from edgesim.results.run_directory import RunDirectory
 from edgesim.results.run_files import ABOUT
 from edgesim.scenario.files import parse_scenario
 from edgesim.storage.store import Store
+from edgesim.system import stay_on
 
 _FIRST_FILES = ("scenario.yaml", "environment.json")  # written before the first round
 
@@ -112,7 +113,7 @@ def clear_start(store: Store) -> None:
 
 def main() -> None:
     """Run cells until the input ends. The only argument: processors, such as 0,2."""
-    os.sched_setaffinity(0, map(int, sys.argv[1].split(",")))
+    stay_on(map(int, sys.argv[1].split(",")))
     out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no event
     signal.signal(signal.SIGTERM, _interrupt)

@@ -9,7 +9,6 @@ Ray starts a lost actor again, the driver builds its devices, and they go on fro
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import tempfile
 from collections.abc import Mapping
@@ -38,6 +37,7 @@ from edgesim.fleet.transport.progress import Progress, Waiting
 from edgesim.learning.allocator import keep_freed_memory
 from edgesim.results.run_directory import RunDirectory
 from edgesim.results.run_files import ABOUT
+from edgesim.system import usable_cpus
 
 Peer: TypeAlias = Any
 """Handle of a DeviceActor; Ray does not type the answers of asynchronous actor methods."""
@@ -114,7 +114,7 @@ class DeviceActor:
         self._peers = peers
         folder = core_folder(name)
         await asyncio.to_thread(sweep, folder.parent)
-        cores = CorePool(folder, len(os.sched_getaffinity(0)))
+        cores = CorePool(folder, len(usable_cpus()))
         self._own = frozenset(shards)
         host = await asyncio.to_thread(
             build_host,
