@@ -114,13 +114,14 @@ def run_scenario(
         prepared = with_sites_of_nodes(prepared, mode, console)
         compute = choose_arithmetic(prepared, mode, console)
         digest = prepared.digest(compute)
+        # Before the folder is made: a start that fails leaves none.
+        environment = describe_environment(mode, compute) | described_content(prepared)
         with RunDirectory.create(out, digest).held() as directory:
             write_sources(directory, prepared.scenario)
             directory.write_text("scenario.yaml", _scenario_text(prepared))
             _say_names(console, prepared.scenario.fleet.names)
             if prepared.found_rate:
                 say(console, str(prepared.found_rate))
-            environment = describe_environment(mode, compute) | described_content(prepared)
             directory.write_json("environment.json", environment)
             run = _Run(prepared, directory, compute, digest, mode, address, view, sinks)
             return run.do(recover=False)

@@ -26,13 +26,11 @@ from edgesim.api.checks import check
 from edgesim.errors import EdgesimError
 from edgesim.fleet.recording.fleet_state import FleetState, Sink
 from edgesim.fleet.run import resume_run, run_scenario
-from edgesim.results.run_directory import RunDirectory
+from edgesim.results.run_directory import FIRST_FILES, PARTS, RunDirectory
 from edgesim.results.run_files import ABOUT
 from edgesim.scenario.files import parse_scenario
 from edgesim.storage.store import Store
 from edgesim.system import stay_on
-
-_FIRST_FILES = ("scenario.yaml", "environment.json")  # written before the first round
 
 
 class Events(Sink):
@@ -91,7 +89,7 @@ def run_cell(name: str, text: str, place: str, events: Events) -> dict[str, Any]
 
 def has_begun(store: Store) -> bool:
     """Whether a run wrote all that is needed to resume it."""
-    return all(store.exists(name) for name in (ABOUT, *_FIRST_FILES))
+    return all(store.exists(name) for name in (ABOUT, *FIRST_FILES))
 
 
 def clear_start(store: Store) -> None:
@@ -102,12 +100,12 @@ def clear_start(store: Store) -> None:
     Raises:
         RunDirectoryError, LeaseError: another process works on the run.
     """
-    if store.is_free() or store.names("parts/*"):
+    if store.is_free() or store.names(PARTS):
         return
     with RunDirectory(store).held():
         for folder in ("parts", "checkpoints", "snapshots", "models", "own_parts"):
             store.delete_tree(folder)
-        store.delete([ABOUT, *_FIRST_FILES])
+        store.delete([ABOUT, *FIRST_FILES])
         store.sweep()  # unfinished files of the killed process
 
 
