@@ -17,6 +17,7 @@ import torch
 import yaml
 
 import edgesim
+from edgesim.quant.kernels.products import native
 from edgesim.results.columns import WALL_COLUMNS
 
 QUICKSTART = Path(__file__).resolve().parents[2] / "scenarios" / "quickstart.yaml"
@@ -250,6 +251,22 @@ def test_validate_says_what_a_run_would_do_and_warns_of_nothing(tmp_path, monkey
     assert any("8-bit values" in notice for notice in checked.notices)
     assert "8-bit values" in checked._repr_html_()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_validate_says_what_a_run_would_compute_8_bits_with_on_this_machine(monkeypatch):
+    def said(**settings):
+        return dict(edgesim.validate("quickstart", **settings).table.rows).get("8-bit arithmetic")
+
+    int8 = {"model__precision": "int8"}
+    assert said() is None
+    assert said(**int8).startswith(("int8_cpu (numba kernels: ", "reference ("))
+    monkeypatch.setattr(native, "multiply_add_is_native", lambda: False)
+    plain = "reference (torch operations on whole numbers in float32)"
+    assert said(**int8) == plain
+    assert said(**int8, model__quantization={"backend": "int8_cpu"}) == (
+        "none here: model.quantization.backend is int8_cpu, but this processor lacks the 16-bit "
+        "multiply-add of AVX2; choose auto or reference"
+    )
 
 
 @pytest.mark.parametrize("ask", [edgesim.validate, edgesim.cost])
