@@ -72,7 +72,7 @@ def _head(found: Calibration, based_on: str) -> Iterator[str]:
     yield "# name it in fleet.profile. Figures are of this machine with what else ran on it."
     yield f"# 8-bit arithmetic: {describe_backend(found.backend)}, as runs on it choose."
     if found.backend == "reference":
-        yield "# It computes 8-bit products as floats: on this machine they are no faster than fp32."
+        yield "# It computes 8-bit products as floats: here they are no faster than fp32."
     yield f"# Not measured, and taken from {based_on}: {', '.join(_missing(found))}."
     yield "name: calibrated"
 

@@ -90,6 +90,22 @@ def check_own_parts(place: str, scenario: Scenario, environment: Mapping[str, An
             )
 
 
+def other_arithmetic(began: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """What a notice says where a run goes on with other instructions than it began with.
+
+    Args:
+        began: environment of the run when it began.
+        now: the environment in which it goes on.
+    """
+    for key in ("eight_bit_backend", "torch_cpu_capability", "gpu"):
+        if key in began and began[key] != now[key]:
+            return (
+                f"this machine computes with {now[key]}, and the run began with {began[key]}: the "
+                "bits of an undisturbed run are certain with the same alone"
+            )
+    return None
+
+
 def what_differs(prepared: PreparedRun, compute: Compute, environment: Mapping[str, Any]) -> str:
     """What is not as it was when a run began that has another digest now.
 

@@ -24,6 +24,7 @@ from edgesim.fleet.environment import (
     check_own_parts,
     describe_environment,
     described_content,
+    other_arithmetic,
     what_differs,
 )
 from edgesim.fleet.inline import InlineFleet
@@ -202,7 +203,10 @@ def _resume(
                 f"{directory.place}: {what_differs(prepared, compute, environment)}: going on "
                 "would give another result; bring it back, or start anew"
             )
-        resumed = [*environment.get("resumed", []), describe_environment(mode, compute)]
+        now = describe_environment(mode, compute)
+        if notice := other_arithmetic(environment, now):
+            say(view.console, notice)
+        resumed = [*environment.get("resumed", []), now]
         directory.write_json("environment.json", {**environment, "resumed": resumed})
         run = _Run(prepared, directory, compute, digest, mode, address, view, sinks)
         return run.do(recover=True)
