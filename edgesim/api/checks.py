@@ -9,12 +9,16 @@ import numpy as np
 from edgesim.api.display import table_text, tables_html
 from edgesim.api.scenarios import ScenarioLike, errors_named, name_of, read_scenario
 from edgesim.assembly.budget import check_memory
+from edgesim.assembly.build import choose_compute
 from edgesim.assembly.gossip import averaging_rate, is_of_nodes, sites_of
 from edgesim.assembly.preparation import prepare
 from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.assembly.rate_search.search import rate_notice
 from edgesim.assembly.studied_scenario import studied_scenario
 from edgesim.data.shape import DataShape
+from edgesim.learning.accelerator import AcceleratorError, num_local_gpus
+from edgesim.quant.backends import describe_backend
+from edgesim.quant.errors import BackendError
 from edgesim.scenario.data import OwnerPartition
 from edgesim.scenario.own_parts import OwnPart, own_parts
 from edgesim.scenario.schema import Scenario
@@ -132,6 +136,7 @@ def prepared_table(prepared: PreparedRun) -> Table:
         rows.append(("averaging rate", f"{rate:g}"))
     rows += [
         ("model", f"{scenario.model.name}, {prepared.layout.numel:,} parameters"),
+        *_arithmetic_rows(scenario),
         ("samples per device", f"{min(sizes):,} to {max(sizes):,}"),
         ("test samples", f"{prepared.num_test_samples:,}"),
         *_held_out_rows(prepared),
@@ -141,6 +146,17 @@ def prepared_table(prepared: PreparedRun) -> Table:
     rows += [(f"{key}, your own", _described(part)) for key, part in own_parts(scenario)]
     notes = (str(prepared.found_rate),) if prepared.found_rate else ()
     return Table(f"{scenario.name}: nothing stands in its way", ("", ""), tuple(rows), notes)
+
+
+def _arithmetic_rows(scenario: Scenario) -> list[tuple[str, str]]:
+    """A row about the 8-bit back end that a run on this machine would take; none in fp32."""
+    if scenario.model.precision == "fp32":
+        return []
+    try:
+        backend = choose_compute(scenario, num_local_gpus()).backend
+    except (AcceleratorError, BackendError) as error:  # another machine may have what it asks for
+        return [("8-bit arithmetic", f"none here: {error}")]
+    return [("8-bit arithmetic", describe_backend(backend))] if backend else []
 
 
 def _described(part: OwnPart) -> str:

@@ -77,7 +77,7 @@ def run(
     for notice in checked.notices:
         warnings.warn(f"{name}: {notice}", ScenarioWarning, stacklevel=2)
     place = str(out or default_place(checked.scenario.name))
-    with errors_of_python(), _resumable(place):
+    with errors_of_python(), _resumable(place, address):
         result = train(
             checked,
             place,
@@ -116,7 +116,7 @@ def resume(
         LeaseError: another process works on the run.
         EdgesimError: the run failed.
     """
-    with errors_of_python(), _resumable(str(place)):
+    with errors_of_python(), _resumable(str(place), address):
         result = resume_run(
             place,
             inline=inline,
@@ -169,17 +169,19 @@ def default_place(name: str) -> Path:
 
 
 @contextmanager
-def _resumable(place: str) -> Iterator[None]:
+def _resumable(place: str, address: str | None) -> Iterator[None]:
     """Raise a callback's own error, and note in each error of a run how it goes on."""
+    there = "" if address is None else f", address={address!r}"
+    goes_on = f"the run goes on with edgesim.resume({place!r}{there})"
     try:
         yield
     except CallbackError as error:
         cause = error.__cause__
         assert isinstance(cause, Exception), "what the callback raised"
-        cause.add_note(f"the run goes on with edgesim.resume({place!r})")
+        cause.add_note(goes_on)
         raise cause from None
     except KeyboardInterrupt as error:
-        error.add_note(f"the run goes on with edgesim.resume({place!r})")
+        error.add_note(goes_on)
         raise
 
 

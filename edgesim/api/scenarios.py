@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike, fspath
@@ -17,6 +18,15 @@ from edgesim.scenario.strict_yaml import ARGUMENT
 
 ScenarioLike: TypeAlias = str | PathLike[str] | Mapping[str, object] | Scenario
 """A scenario file, the name of a shipped scenario, a mapping like a file's, or a scenario."""
+
+_WORDS = tuple(  # of the command line, and of Python
+    (re.compile(words), ours)
+    for words, ours in (
+        (r"`edgesim sweep SCENARIO --out (\S+)`", r"edgesim.sweep(SCENARIO, out='\1')"),
+        (r"(?<!\S)(\(?)--inline\b", r"\1inline=True"),
+        (r"(?<!\S)(\(?)--(out|address)\b", r"\1\2"),
+    )
+)
 
 
 def read_scenario(
@@ -95,8 +105,13 @@ def errors_of_python() -> Iterator[None]:
         yield
     except EdgesimError as error:
         if error.args and isinstance(error.args[0], str):
-            text = error.args[0].replace(f"{program()} resume ", "edgesim.resume of ")
-            error.args = (
-                text.replace("an --out", "an out").replace("another --out", "another out"),
-            )
+            error.args = (in_words_of_python(error.args[0]),)
         raise
+
+
+def in_words_of_python(text: str) -> str:
+    """A message of the command line with calls and arguments of Python in place of its own."""
+    text = text.replace(f"{program()} resume ", "edgesim.resume of ")
+    for words, ours in _WORDS:
+        text = words.sub(ours, text)
+    return text

@@ -20,7 +20,12 @@ from edgesim.assembly.own_model import make_own_model
 from edgesim.assembly.own_parts import make_part, needs, part_and_options
 from edgesim.assembly.own_topology import own_schedule
 from edgesim.errors import ScenarioError
-from edgesim.learning.accelerator import Accelerator, choose_accelerator, open_device
+from edgesim.learning.accelerator import (
+    Accelerator,
+    choose_accelerator,
+    num_local_gpus,
+    open_device,
+)
 from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.optimizers import LearningRates, Optimizer
 from edgesim.learning.tasks import Task
@@ -29,7 +34,7 @@ from edgesim.models.eight_bit import EightBit
 from edgesim.models.errors import ModelError
 from edgesim.models.kind import ImageShape, ModelSize
 from edgesim.models.layers import Layers
-from edgesim.quant.backends import BackendName, choose_backend, make_backend
+from edgesim.quant.backends import BackendName, choose_backend, describe_backend, make_backend
 from edgesim.quant.settings import QuantizationSettings
 from edgesim.scenario.catalog import OPTIMIZERS, SCHEDULES
 from edgesim.scenario.model import QuantizationSection
@@ -150,6 +155,16 @@ class Compute:
 
     accelerator: Accelerator
     backend: BackendName | None
+
+    def describe(self) -> str:
+        """What this process computes with, in words; with others, last bits may be others."""
+        backend = describe_backend(self.backend) if self.backend else "fp32"
+        return f"{backend}, torch with {self._instructions()}"
+
+    def _instructions(self) -> str:
+        if self.accelerator == "cuda":
+            return torch.cuda.get_device_name(0) if num_local_gpus() else "no GPU"
+        return torch.backends.cpu.get_cpu_capability()
 
 
 PLAIN = Compute("cpu", "reference")

@@ -28,7 +28,8 @@ from edgesim.calibration.rates import (
 from edgesim.calibration.timing import Timed, timed
 from edgesim.calibration.turns import Turns
 from edgesim.learning.allocator import keep_freed_memory
-from edgesim.quant.backends import choose_backend, make_backend
+from edgesim.quant.arithmetic import Arithmetic
+from edgesim.quant.backends import BackendName, choose_backend, make_backend
 from edgesim.quant.settings import QuantizationSettings
 
 _TURNS = Turns(2)
@@ -56,7 +57,8 @@ class Calibration:
         machine: processor and system, in words.
         fp32_macs_per_s: multiply-accumulates of 32-bit floats per second.
         bits16_macs_per_s: of bfloat16.
-        int8_macs_per_s: of 8-bit codes.
+        int8_macs_per_s: of 8-bit codes, by the back end.
+        backend: of 8-bit arithmetic, which runs on this machine choose.
         memory_bandwidth: bytes per second.
         elementwise_ops_per_s: operations per second on vectors.
         memory_bytes: that a new program can use.
@@ -71,6 +73,7 @@ class Calibration:
     fp32_macs_per_s: float
     bits16_macs_per_s: float
     int8_macs_per_s: float
+    backend: BackendName
     memory_bandwidth: float
     elementwise_ops_per_s: float
     memory_bytes: int
@@ -109,7 +112,9 @@ def calibrate(
     """
     if turns.count < 1:
         raise CalibrationError(f"--rounds is {turns.count}; must be at least 1")
-    networks = _networks(settings, sizes)
+    name = choose_backend("auto", settings, "cpu")
+    backend = make_backend(name, settings)
+    networks = _networks(backend, settings, sizes)
     total = turns.count * len(networks) + 8
     progress = _Progress(note, total)
     with _one_thread():
@@ -125,7 +130,7 @@ def calibrate(
         progress.of("products of 16 bits")
         bits16 = macs_per_s(torch.bfloat16, turns, sizes)
         progress.of("products of 8 bits")
-        int8 = int8_macs_per_s(turns, sizes)
+        int8 = int8_macs_per_s(backend, turns, sizes)
         progress.of("memory bandwidth")
         bandwidth = memory_bytes_per_s(turns, sizes)
         progress.of("element-wise operations")
@@ -156,6 +161,7 @@ def calibrate(
         fp32_macs_per_s=fp32,
         bits16_macs_per_s=bits16,
         int8_macs_per_s=int8,
+        backend=name,
         memory_bandwidth=bandwidth,
         elementwise_ops_per_s=elementwise,
         memory_bytes=memory_bytes,
@@ -181,8 +187,7 @@ def machine() -> str:
     return f"{name} ({platform.machine()}), torch {torch.__version__}"
 
 
-def _networks(settings: QuantizationSettings, sizes: Sizes) -> list[Timed]:
-    backend = make_backend(choose_backend("auto", settings, "cpu"), settings)
+def _networks(backend: Arithmetic, settings: QuantizationSettings, sizes: Sizes) -> list[Timed]:
     fp32, int8 = Arithmetics(None, settings), Arithmetics(backend, settings)
     return [
         *micro_networks(fp32, sizes),

@@ -13,6 +13,7 @@ from edgesim.calibration.calibrate import Calibration
 from edgesim.calibration.errors import CalibrationError
 from edgesim.calibration.fit import Fit
 from edgesim.hardware.profiles import LayerTime
+from edgesim.quant.backends import describe_backend
 from edgesim.storage.files import LocalFiles
 
 _MIB = 2**20
@@ -69,6 +70,9 @@ def _head(found: Calibration, based_on: str) -> Iterator[str]:
     yield f"# {found.machine}."
     yield "# To use it elsewhere, copy the profile to hardware.profiles of your scenario, and"
     yield "# name it in fleet.profile. Figures are of this machine with what else ran on it."
+    yield f"# 8-bit arithmetic: {describe_backend(found.backend)}, as runs on it choose."
+    if found.backend == "reference":
+        yield "# It computes 8-bit products as floats: here they are no faster than fp32."
     yield f"# Not measured, and taken from {based_on}: {', '.join(_missing(found))}."
     yield "name: calibrated"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch.nn import functional
 
@@ -14,8 +13,8 @@ from edgesim.calibration.micro_networks import Sizes
 from edgesim.calibration.timing import seconds_of
 from edgesim.calibration.turns import Turns
 from edgesim.hardware.widths import FLOAT_BYTES
-from edgesim.quant.kernels.convolution.convolution import Convolution
-from edgesim.quant.kernels.geometry import ConvolutionShape
+from edgesim.quant.affine import Grid
+from edgesim.quant.arithmetic import Arithmetic, Geometry
 
 _REPEATS = 5  # of each measurement, in each turn
 _CHANNELS = 64
@@ -37,27 +36,22 @@ def macs_per_s(dtype: torch.dtype, turns: Turns, sizes: Sizes) -> float:
     return samples * side**2 * _CHANNELS**2 * 9 / _call_s(convolve, turns)
 
 
-def int8_macs_per_s(turns: Turns, sizes: Sizes) -> float:
-    """Multiply-accumulates per second of the same convolution on 8-bit codes."""
+def int8_macs_per_s(backend: Arithmetic, turns: Turns, sizes: Sizes) -> float:
+    """Multiply-accumulates per second of the same convolution on 8-bit codes.
+
+    Args:
+        backend: of 8-bit arithmetic, as in runs.
+        turns: of the measurement.
+        sizes: of the convolution.
+    """
     samples, side = (16, 16) if sizes == "full" else (1, 4)
-    convolution = Convolution(
-        ConvolutionShape(
-            channels=_CHANNELS,
-            out_channels=_CHANNELS,
-            height=side,
-            width=side,
-            kernel=3,
-            stride=1,
-            padding=1,
-            groups=1,
-        )
-    )
-    codes = np.ones((samples, side, side, _CHANNELS), np.uint8)
-    weights = np.ones((_CHANNELS, 3, 3, _CHANNELS), np.int8).transpose(0, 3, 1, 2)
-    scales, out = np.ones(_CHANNELS, np.float32), np.empty(codes.shape, np.float32)
+    codes = torch.ones((samples, side, side, _CHANNELS), dtype=torch.uint8)
+    kernels = torch.ones((_CHANNELS, _CHANNELS, 3, 3))
+    weight = backend.quantize_weight(kernels, per_out_channel=True)
+    grid, geometry = Grid(1.0, 128.0, 0.0), Geometry.square(3, padding=1)
 
     def convolve() -> None:
-        convolution.convolve(codes, 128, 1.0, weights, scales, None, out)
+        backend.convolve(codes, grid, weight, None, geometry)
 
     return samples * side**2 * _CHANNELS**2 * 9 / _call_s(convolve, turns)
 

@@ -7,6 +7,7 @@ that of a split from the size of one image and the number of images.
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from edgesim.data.errors import DataError
@@ -59,8 +60,13 @@ def check_split(where: str, num_images: int, height: int, width: int, channels: 
 
 
 def memory_bytes() -> int:
-    """Memory of this machine, or of the container that the program runs in."""
-    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    """Memory of this machine, or of the container that the program runs in.
+
+    Without bounds on Windows, which tells it in another way; fleets do not train there.
+    """
+    limits = [sys.maxsize]
+    if hasattr(os, "sysconf"):
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     for path in CGROUP_LIMITS:
         try:
             limits.append(int(path.read_text()))

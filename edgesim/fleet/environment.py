@@ -26,6 +26,7 @@ from edgesim.results.run_files import RunDirectoryError
 from edgesim.scenario.data import FilePartition
 from edgesim.scenario.own_parts import own_parts
 from edgesim.scenario.schema import Scenario
+from edgesim.system import usable_cpus
 
 PACKAGES = (
     *("edgesim", "ray", "torch", "torchvision", "numpy", "numba", "llvmlite", "networkx"),
@@ -41,7 +42,7 @@ def describe_environment(mode: str, compute: Compute) -> dict[str, Any]:
         "python": sys.version.split()[0],
         "platform": platform.platform(),
         "machine": platform.machine(),
-        "cpus": len(os.sched_getaffinity(0)),
+        "cpus": len(usable_cpus()),
         "accelerator": compute.accelerator,
         "gpu": torch.cuda.get_device_name(0) if num_local_gpus() else None,
         "cuda": torch.version.cuda,
@@ -87,6 +88,22 @@ def check_own_parts(place: str, scenario: Scenario, environment: Mapping[str, An
                 f"{place}: {key} names {part.place}, which has changed since the run began; bring "
                 "back what it was, or start the run anew"
             )
+
+
+def other_arithmetic(began: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """What a notice says where a run goes on with other instructions than it began with.
+
+    Args:
+        began: environment of the run when it began.
+        now: the environment in which it goes on.
+    """
+    for key in ("eight_bit_backend", "torch_cpu_capability", "gpu"):
+        if key in began and began[key] != now[key]:
+            return (
+                f"this machine computes with {now[key]}, and the run began with {began[key]}: the "
+                "bits of an undisturbed run are certain with the same alone"
+            )
+    return None
 
 
 def what_differs(prepared: PreparedRun, compute: Compute, environment: Mapping[str, Any]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from edgesim.fleet.environment import (
     check_own_parts,
     describe_environment,
     described_content,
+    other_arithmetic,
     what_differs,
 )
 from edgesim.fleet.inline import InlineFleet
@@ -52,6 +52,7 @@ from edgesim.results.run_files import ABOUT, RunDirectoryError
 from edgesim.scenario.files import dump_scenario, parse_scenario
 from edgesim.storage.lease import LeaseError
 from edgesim.storage.space import WaitForSpace
+from edgesim.system import usable_cpus
 
 MOST_NAMES = 64  # of devices, that are shown when a run begins
 
@@ -114,13 +115,14 @@ def run_scenario(
         prepared = with_sites_of_nodes(prepared, mode, console)
         compute = choose_arithmetic(prepared, mode, console)
         digest = prepared.digest(compute)
+        # Before the folder is made: a start that fails leaves none.
+        environment = describe_environment(mode, compute) | described_content(prepared)
         with RunDirectory.create(out, digest).held() as directory:
             write_sources(directory, prepared.scenario)
             directory.write_text("scenario.yaml", _scenario_text(prepared))
             _say_names(console, prepared.scenario.fleet.names)
             if prepared.found_rate:
                 say(console, str(prepared.found_rate))
-            environment = describe_environment(mode, compute) | described_content(prepared)
             directory.write_json("environment.json", environment)
             run = _Run(prepared, directory, compute, digest, mode, address, view, sinks)
             return run.do(recover=False)
@@ -201,7 +203,10 @@ def _resume(
                 f"{directory.place}: {what_differs(prepared, compute, environment)}: going on "
                 "would give another result; bring it back, or start anew"
             )
-        resumed = [*environment.get("resumed", []), describe_environment(mode, compute)]
+        now = describe_environment(mode, compute)
+        if notice := other_arithmetic(environment, now):
+            say(view.console, notice)
+        resumed = [*environment.get("resumed", []), now]
         directory.write_json("environment.json", {**environment, "resumed": resumed})
         run = _Run(prepared, directory, compute, digest, mode, address, view, sinks)
         return run.do(recover=True)
@@ -379,7 +384,7 @@ class _Run:
 
 def num_cores() -> int:
     """Cores of this machine that this process may use."""
-    return len(os.sched_getaffinity(0))
+    return len(usable_cpus())
 
 
 def _say_names(console: Console, names: Sequence[str]) -> None:

@@ -43,6 +43,12 @@ from edgesim.storage.lease import Fence, Holder, Lease
 from edgesim.storage.space import WaitForSpace
 from edgesim.storage.store import Store
 
+FIRST_FILES = ("scenario.yaml", "environment.json")
+"""Files beside run.json that a run has before its first round; without them it can't be resumed."""
+
+PARTS = "parts/*/*"
+"""Names of recorded rounds and messages, each in the folder of its device."""
+
 _LOCK_FLAGS = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -93,6 +99,7 @@ class RunDirectory(RunModels):
         if store.is_free():
             return
         if store.exists(ABOUT):
+            _check_begun(store)
             raise RunDirectoryError(
                 f"{store.url}: holds a run already; {program()} resume {store.url} goes on with "
                 "it, and another --out begins a new one"
@@ -110,7 +117,7 @@ class RunDirectory(RunModels):
         """
         directory = cls(place)
         _ = directory.run_digest
-        missing = [n for n in ("scenario.yaml", "environment.json") if not directory.has(n)]
+        missing = [name for name in FIRST_FILES if not directory.has(name)]
         if missing:
             raise RunDirectoryError(
                 f"{directory.place}: lacks {', '.join(missing)}: they are lost, or the run ended "
@@ -329,6 +336,24 @@ class RunDirectory(RunModels):
             return 0
         models: list[str] = self.read_table("evaluations.parquet", ["model"])["model"].to_pylist()
         return models.count("consensus")
+
+
+def _check_begun(store: Store) -> None:
+    """Refuse a folder whose run can't be resumed, in other words than that of a run that can be.
+
+    Raises:
+        RunDirectoryError: the start of its run failed, or files of the run are lost.
+    """
+    missing = [name for name in FIRST_FILES if not store.exists(name)]
+    if missing and store.names(PARTS):
+        raise RunDirectoryError(
+            f"{store.url}: holds a run that lacks {', '.join(missing)}; choose another --out"
+        )
+    if missing:
+        raise RunDirectoryError(
+            f"{store.url}: holds a run whose start failed; remove the folder, or choose another "
+            "--out"
+        )
 
 
 def _parts_of(device: int) -> str:

@@ -38,7 +38,7 @@ KEYS = frozenset({"task", "algorithm", "kind", "name", "source"})
 
 MOST_SOURCE_BYTES = 1_000_000  # of one file
 
-_FILE_FORM = r"([^:]*\.py):([A-Za-z_]\w*)"
+_FILE_FORM = r"(.*\.py):([A-Za-z_]\w*)"  # a path may have colons, on Windows that of its drive
 _MODULE_FORM = r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)"
 _FILE, _MODULE = re.compile(_FILE_FORM), re.compile(_MODULE_FORM)
 
@@ -260,7 +260,7 @@ def _is_reference(name: str, catalog: Catalog) -> bool:
 
 def _is_file(name: str) -> bool:
     """Whether a value is a Python file, without the name of what is meant in it."""
-    return name.endswith(".py") and ":" not in name
+    return name.endswith(".py")
 
 
 def _missing_name(file: str, folders: Sequence[Path]) -> str:

@@ -74,7 +74,7 @@ def _remedy(value: object, key: str) -> str:
         return _PLAIN
     if kind.__module__ == "__main__":
         return f"name its class, and give its arguments in options: {_saved(kind.__name__)}"
-    if (named := _reference(kind)).partition(":")[0].endswith(".py"):
+    if (named := _reference(kind)).rpartition(":")[0].endswith(".py"):
         return f"name its class, '{named}', and give its arguments in options"
     return f"name a function that makes it: {_saved('')}"
 

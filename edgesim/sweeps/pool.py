@@ -17,6 +17,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from edgesim.errors import EdgesimError
+from edgesim.system import usable_cpus
 
 STOP_TIMEOUT_S = 20.0  # for a run to end its steps and write what it holds
 
@@ -159,7 +160,7 @@ def run_tasks(
 
 def _shares(num_tasks: int, num_workers: int | None) -> list[list[int]]:
     """Cores of each process: all of them, dealt out."""
-    cpus = sorted(os.sched_getaffinity(0))
+    cpus = usable_cpus()
     wanted = num_workers or len(cpus)
     count = max(1, min(wanted, num_tasks)) if num_tasks else 0
     return [cpus[place::count] or [cpus[place % len(cpus)]] for place in range(count)]

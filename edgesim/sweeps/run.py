@@ -10,7 +10,13 @@ from pathlib import Path
 
 from edgesim.api.checks import check
 from edgesim.api.runs import progress_console
-from edgesim.api.scenarios import ScenarioLike, errors_of_python, name_of, written_overrides
+from edgesim.api.scenarios import (
+    ScenarioLike,
+    errors_of_python,
+    in_words_of_python,
+    name_of,
+    written_overrides,
+)
 from edgesim.errors import ScenarioWarning
 from edgesim.fleet.recording.full_disk import FullDisk
 from edgesim.results.load import UnfinishedRunWarning
@@ -101,7 +107,8 @@ def sweep(
         failures = run_sweep(planned, place, tell, workers, address)
     if failures:
         said = "; ".join(f"{name}: {why}" for name, why in failures.items())
-        warnings.warn(f"{len(failures)} cells failed: {said}", SweepWarning, stacklevel=2)
+        told = in_words_of_python(f"{len(failures)} cells failed: {said}")
+        warnings.warn(told, SweepWarning, stacklevel=2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnfinishedRunWarning)
         return load_sweep(place)

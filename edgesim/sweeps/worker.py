@@ -26,12 +26,11 @@ from edgesim.api.checks import check
 from edgesim.errors import EdgesimError
 from edgesim.fleet.recording.fleet_state import FleetState, Sink
 from edgesim.fleet.run import resume_run, run_scenario
-from edgesim.results.run_directory import RunDirectory
+from edgesim.results.run_directory import FIRST_FILES, PARTS, RunDirectory
 from edgesim.results.run_files import ABOUT
 from edgesim.scenario.files import parse_scenario
 from edgesim.storage.store import Store
-
-_FIRST_FILES = ("scenario.yaml", "environment.json")  # written before the first round
+from edgesim.system import stay_on
 
 
 class Events(Sink):
@@ -90,7 +89,7 @@ def run_cell(name: str, text: str, place: str, events: Events) -> dict[str, Any]
 
 def has_begun(store: Store) -> bool:
     """Whether a run wrote all that is needed to resume it."""
-    return all(store.exists(name) for name in (ABOUT, *_FIRST_FILES))
+    return all(store.exists(name) for name in (ABOUT, *FIRST_FILES))
 
 
 def clear_start(store: Store) -> None:
@@ -101,18 +100,18 @@ def clear_start(store: Store) -> None:
     Raises:
         RunDirectoryError, LeaseError: another process works on the run.
     """
-    if store.is_free() or store.names("parts/*"):
+    if store.is_free() or store.names(PARTS):
         return
     with RunDirectory(store).held():
         for folder in ("parts", "checkpoints", "snapshots", "models", "own_parts"):
             store.delete_tree(folder)
-        store.delete([ABOUT, *_FIRST_FILES])
+        store.delete([ABOUT, *FIRST_FILES])
         store.sweep()  # unfinished files of the killed process
 
 
 def main() -> None:
     """Run cells until the input ends. The only argument: processors, such as 0,2."""
-    os.sched_setaffinity(0, map(int, sys.argv[1].split(",")))
+    stay_on(map(int, sys.argv[1].split(",")))
     out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no event
     signal.signal(signal.SIGTERM, _interrupt)

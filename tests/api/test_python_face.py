@@ -17,6 +17,8 @@ import torch
 import yaml
 
 import edgesim
+from edgesim.api.scenarios import errors_of_python
+from edgesim.quant.kernels.products import native
 from edgesim.results.columns import WALL_COLUMNS
 
 QUICKSTART = Path(__file__).resolve().parents[2] / "scenarios" / "quickstart.yaml"
@@ -252,6 +254,22 @@ def test_validate_says_what_a_run_would_do_and_warns_of_nothing(tmp_path, monkey
     assert list(tmp_path.iterdir()) == []
 
 
+def test_validate_says_what_a_run_would_compute_8_bits_with_on_this_machine(monkeypatch):
+    def said(**settings):
+        return dict(edgesim.validate("quickstart", **settings).table.rows).get("8-bit arithmetic")
+
+    int8 = {"model__precision": "int8"}
+    assert said() is None
+    assert said(**int8).startswith(("int8_cpu (numba kernels: ", "reference ("))
+    monkeypatch.setattr(native, "multiply_add_is_native", lambda: False)
+    plain = "reference (torch operations on whole numbers in float32)"
+    assert said(**int8) == plain
+    assert said(**int8, model__quantization={"backend": "int8_cpu"}) == (
+        "none here: model.quantization.backend is int8_cpu, but this processor lacks the 16-bit "
+        "multiply-add of AVX2; choose auto or reference"
+    )
+
+
 @pytest.mark.parametrize("ask", [edgesim.validate, edgesim.cost])
 def test_a_rate_at_which_devices_move_apart_is_told_of_before_a_run(ask):
     def told(**overrides):
@@ -299,6 +317,42 @@ def test_a_folder_with_a_run_is_refused_in_words_of_python(trained):
         f"{place}: holds a run already; edgesim.resume of {place} goes on with it, and another out "
         "begins a new one"
     )
+
+
+@pytest.mark.parametrize(
+    ("said", "in_python"),
+    [
+        ("--address: HOST:PORT is meant", "address: HOST:PORT is meant"),
+        ("start one, or leave --address away", "start one, or leave address away"),
+        ("a cluster with GPUs (--address)", "a cluster with GPUs (address)"),
+        ("no space left\nrun without Ray: --inline", "no space left\nrun without Ray: inline=True"),
+        ("name one by --out that all nodes reach", "name one by out that all nodes reach"),
+        (
+            "or go on with `edgesim sweep SCENARIO --out runs/s`",
+            "or go on with edgesim.sweep(SCENARIO, out='runs/s')",
+        ),
+        ("/tmp/my--out/--inline: can't be read", "/tmp/my--out/--inline: can't be read"),
+    ],
+)
+def test_errors_of_runs_name_arguments_of_python(said, in_python):
+    with pytest.raises(edgesim.EdgesimError) as raised, errors_of_python():
+        raise edgesim.EdgesimError(said)
+    assert str(raised.value) == in_python
+
+
+def test_an_address_that_is_none_is_refused_in_words_of_python(tmp_path):
+    with pytest.raises(edgesim.EdgesimError) as refused:
+        edgesim.run("quickstart", out=tmp_path / "run", address="head", **SMALL)
+    assert str(refused.value) == "address head: HOST:PORT is meant, such as head:6379, or auto"
+
+
+def test_who_interrupts_a_run_on_a_cluster_is_told_how_it_goes_on_there(tmp_path, monkeypatch):
+    monkeypatch.setattr("edgesim.api.runs.run_scenario", stop)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        edgesim.run("quickstart", out="run", address="head:6379", **SMALL)
+    assert stopped.value.__notes__ == [
+        "the run goes on with edgesim.resume('run', address='head:6379')"
+    ]
 
 
 def test_a_run_is_quiet_and_leaves_the_process_as_it_was(trained, tmp_path, capfd, caplog):

@@ -9,6 +9,7 @@ import yaml
 
 from edgesim.assembly.equipment import device_profiles
 from edgesim.assembly.studied_scenario import default_settings
+from edgesim.calibration import calibrate as calibrate_module
 from edgesim.calibration.calibrate import Power, calibrate
 from edgesim.calibration.errors import CalibrationError
 from edgesim.calibration.network import Reached
@@ -17,6 +18,9 @@ from edgesim.calibration.rates import available_bytes
 from edgesim.calibration.turns import Turns
 from edgesim.hardware.catalog import PROFILES
 from edgesim.hardware.layer_kinds import LAYER_KINDS
+from edgesim.quant.backends import describe_backend
+from edgesim.quant.kernels.products import native
+from edgesim.quant.reference import Reference
 from edgesim.scenario import load_scenario
 
 NOTES = []
@@ -110,6 +114,29 @@ def test_power_and_network_are_in_the_file_where_they_were_measured(found, tmp_p
     assert (profile.idle_power_w, profile.active_power_w) == (1.5, 4.0)
     assert profile.radio.bandwidth_bps == 2e7
     assert yaml.safe_load(text)["network"] == {"latency_ms": 3.0}
+
+
+def test_what_is_timed_in_8_bits_is_what_runs_compute_with(found, tmp_path, monkeypatch):
+    """On Arm, and wherever else the integer kernels cannot work, it is the plain back end."""
+    said = f"# 8-bit arithmetic: {describe_backend(found.backend)}, as runs on it choose."
+    assert said in profile_text(found, "mine", "raspberry-pi-5").splitlines()
+    monkeypatch.setattr(native, "multiply_add_is_native", lambda: False)
+    used = []
+    convolve = Reference.convolve
+    monkeypatch.setattr(
+        Reference, "convolve", lambda self, *args: used.append(args) or convolve(self, *args)
+    )
+    monkeypatch.setattr(calibrate_module, "timed", lambda *_: ())
+    monkeypatch.setattr(calibrate_module, "fit_times", lambda *_: ())
+    plain = calibrate(
+        lambda *_: None, default_settings(), turns=Turns(1), sizes="tiny", powercap=tmp_path
+    )
+    assert used, "of which the rate is"
+    assert plain.int8_macs_per_s > 0
+    assert (
+        "# 8-bit arithmetic: reference (torch operations on whole numbers in float32), as runs on "
+        "it choose.\n# It computes 8-bit products as floats: "
+    ) in profile_text(plain, "mine", "raspberry-pi-5")
 
 
 def test_no_turns_are_refused():

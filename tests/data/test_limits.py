@@ -296,3 +296,7 @@ def test_memory_is_that_of_the_machine_or_less(tmp_path, monkeypatch):
     for text, expected in [("max\n", None), ("1000000\n", 1_000_000)]:
         limit.write_text(text)
         assert limits.memory_bytes() == (expected or real)
+    monkeypatch.delattr(limits.os, "sysconf")  # as on Windows
+    assert limits.memory_bytes() == 1_000_000
+    limit.write_text("max\n")
+    assert limits.memory_bytes() > 2**50

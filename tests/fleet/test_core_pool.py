@@ -55,6 +55,21 @@ def test_files_of_the_pool_are_for_their_owner_alone(tmp_path):
     assert set(modes.values()) == {0o600}
 
 
+def test_a_system_that_makes_pipes_by_path_alone_has_the_same_pool(tmp_path, monkeypatch):
+    """As builds of Python for older macOS: they refuse a folder's descriptor."""
+    make = os.mkfifo
+
+    def mkfifo(path, mode=0o666, *, dir_fd=None):
+        if dir_fd is not None:
+            raise NotImplementedError("mkfifo: dir_fd unavailable on this platform")
+        make(path, mode)
+
+    monkeypatch.setattr(os, "mkfifo", mkfifo)
+    for _ in range(2):  # the second finds the pipe of the first
+        with CorePool(tmp_path / "pool", 1).core():
+            assert (tmp_path / "pool" / "bell").is_fifo()
+
+
 def test_whoever_waits_takes_any_core_that_becomes_free(tmp_path):
     """One holder may take for ever: its core was taken first, and the other one is given back."""
     pool, got_one = CorePool(tmp_path, 2), threading.Event()

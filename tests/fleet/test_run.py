@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 import time
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import numpy as np
@@ -221,6 +222,18 @@ def test_a_run_directory_in_use_is_refused_and_left_alone(tmp_path):
     with pytest.raises(RunDirectoryError, match="not an empty folder; choose another --out"):
         train(tmp_path, "run", inline=True)
     assert [p.name for p in (tmp_path / "run").iterdir()] == ["mine.txt"]
+
+
+def test_a_start_that_fails_leaves_no_folder(tmp_path, monkeypatch):
+    """It would be in the way of the next one, and could not be resumed."""
+
+    def no_version():
+        raise PackageNotFoundError("ray")
+
+    monkeypatch.setattr("edgesim.fleet.environment._versions", no_version)
+    with pytest.raises(PackageNotFoundError):
+        train(tmp_path, "run", inline=True)
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_directory_of_a_run_is_refused_with_the_way_to_go_on(inline_run):

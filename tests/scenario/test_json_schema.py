@@ -95,6 +95,8 @@ def test_references_to_own_parts_stand_where_names_do():
     base["gossip"] = {"algorithm": "./own.py:Mine", "options": {"fade": 0.9}}
     base["model"] = {"name": "my_lab.models:Net"}
     assert complaints(base) == []
+    base["model"] = {"name": r"C:\lab\models.py:Net"}
+    assert complaints(base) == []
     base["gossip"] = {"algorithm": "choco", "averaging_rate": 0.2, "options": {"fade": 0.9}}
     assert not SCHEMA.is_valid(base)
     base["gossip"] = {"algorithm": "./own.py"}

@@ -65,6 +65,24 @@ def test_an_override_names_a_file_relative_to_the_current_folder(scenario_path, 
     assert scenario.gossip.compressor.options == {"strength": 2}, "the keys of an own part stay"
 
 
+@pytest.mark.parametrize("file", ["runs 10:30/mine.py", "C:/a.py:b/mine.py", r"C:\lab\data.py"])
+def test_the_last_colon_separates_the_name_from_a_path_with_colons(
+    scenario_path, monkeypatch, file
+):
+    """As folders of Linux may have, and paths of Windows do."""
+    monkeypatch.chdir(scenario_path.parent)
+    path = scenario_path.parent / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(SOURCE)
+    for reference in (f"{file}:Mine", f"{path}:Mine"):
+        scenario = load_scenario(scenario_path, [f"gossip.compressor.kind='{reference}'"])
+        assert (part := scenario.gossip.compressor.kind).name == "Mine"
+        assert (part.place, part.source) == (str(path), SOURCE)
+        assert parse_scenario(dump_scenario(scenario), "copy", Path("/")) == scenario
+    said = error_of(scenario_path, f"gossip.compressor.kind='{file}'")
+    assert f"name the class or function in it: {file}:Name; the file has Mine" in said
+
+
 @pytest.mark.parametrize(
     ("value", "said"),
     [

@@ -29,9 +29,28 @@ def test_a_run_is_found_again_with_what_it_was_created_for(directory):
 
 
 def test_a_place_in_use_is_refused_and_left_alone(directory):
+    begun(directory)
     with pytest.raises(RunDirectoryError, match=r"holds a run already; .* another --out begins"):
         RunDirectory.create(directory.place)
     assert directory.read_json("run.json")["run_digest"] == "digest"
+
+
+@pytest.mark.parametrize("name", ["scenario.yaml", "environment.json"])
+def test_a_start_that_failed_is_told_apart_from_a_run_and_from_a_loss(directory, store, name):
+    """Neither can be resumed; only the second may hold what somebody wants to keep."""
+    run = begun(directory)
+    store.delete([name])
+    with pytest.raises(RunDirectoryError) as refused:
+        RunDirectory.check_free(store)
+    assert str(refused.value) == (
+        f"{run.place}: holds a run whose start failed; remove the folder, or choose another --out"
+    )
+    run.write_rounds(0, [report(0, 0)])
+    with pytest.raises(RunDirectoryError) as refused:
+        RunDirectory.check_free(store)
+    assert str(refused.value) == (
+        f"{run.place}: holds a run that lacks {name}; choose another --out"
+    )
 
 
 def test_a_directory_has_a_path_only_on_this_machine(directory, tmp_path):

@@ -317,8 +317,8 @@ def test_a_cell_that_was_killed_before_its_first_round_starts_anew(tmp_path, wri
 
 
 def test_a_cell_that_has_rounds_is_never_removed(tmp_path):
-    (tmp_path / "parts").mkdir()
-    kept = tmp_path / "parts" / "a.parquet"
+    kept = tmp_path / "parts" / "device-000000" / "rounds-000000000.parquet"
+    kept.parent.mkdir(parents=True)
     for path in (kept, tmp_path / "run.json", tmp_path / "scenario.yaml"):
         path.write_text("{}")
     assert not has_begun(Store.at(tmp_path))

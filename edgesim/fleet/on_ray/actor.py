@@ -9,7 +9,6 @@ Ray starts a lost actor again, the driver builds its devices, and they go on fro
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import tempfile
 from collections.abc import Mapping
@@ -25,6 +24,7 @@ from edgesim.device.mail import Announcement, Envelope
 from edgesim.errors import EdgesimError
 from edgesim.fleet.host.build import build_host
 from edgesim.fleet.host.host import Host
+from edgesim.fleet.on_ray.arithmetics import Built
 from edgesim.fleet.on_ray.core_pool import CorePool
 from edgesim.fleet.on_ray.private_folder import PREFIX, sweep
 from edgesim.fleet.plan import FleetPlan
@@ -38,6 +38,7 @@ from edgesim.fleet.transport.progress import Progress, Waiting
 from edgesim.learning.allocator import keep_freed_memory
 from edgesim.results.run_directory import RunDirectory
 from edgesim.results.run_files import ABOUT
+from edgesim.system import usable_cpus
 
 Peer: TypeAlias = Any
 """Handle of a DeviceActor; Ray does not type the answers of asynchronous actor methods."""
@@ -90,7 +91,7 @@ class DeviceActor:
         num_threads: int,
         name: str,
         recover: bool,
-    ) -> str:
+    ) -> Built:
         """Build the devices; does nothing if that was done before.
 
         Args:
@@ -102,19 +103,19 @@ class DeviceActor:
             recover: restore devices from checkpoints if there are any.
 
         Returns:
-            Name of this machine.
+            This machine, and what it computes with.
 
         Raises:
             RunDirectoryUnreachableError: the run's files can't be reached from here.
             TemporaryFolderError: this machine has no folder that only this user can reach.
         """
         if self._built.done():
-            return socket.gethostname()
+            return _built(plan)
         await asyncio.to_thread(_check_run_directory, plan)
         self._peers = peers
         folder = core_folder(name)
         await asyncio.to_thread(sweep, folder.parent)
-        cores = CorePool(folder, len(os.sched_getaffinity(0)))
+        cores = CorePool(folder, len(usable_cpus()))
         self._own = frozenset(shards)
         host = await asyncio.to_thread(
             build_host,
@@ -127,7 +128,7 @@ class DeviceActor:
             at_once=True,
         )
         self._built.set_result(host)
-        return socket.gethostname()
+        return _built(plan)
 
     async def run(self) -> Progress:
         """Run the devices to their last round; return how they ended."""
@@ -189,6 +190,10 @@ class DeviceActor:
             if isinstance(error.cause, EdgesimError):
                 raise error.cause from None
             raise
+
+
+def _built(plan: FleetPlan) -> Built:
+    return Built(socket.gethostname(), plan.compute.describe())
 
 
 def _check_run_directory(plan: FleetPlan) -> None:

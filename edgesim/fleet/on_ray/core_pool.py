@@ -47,7 +47,10 @@ class CorePool:
         self._folder = open_private(folder)  # for the life of the process: nobody may remove it
         weakref.finalize(self, os.close, self._folder).atexit = False  # threads may use it then
         with suppress(FileExistsError):
-            os.mkfifo(_BELL, 0o600, dir_fd=self._folder)
+            if os.mkfifo in os.supports_dir_fd:
+                os.mkfifo(_BELL, 0o600, dir_fd=self._folder)
+            else:  # such as builds for older macOS
+                os.mkfifo(folder / _BELL, 0o600)
         self._cores = [f"core-{index}" for index in range(num_cores)]
 
     @contextmanager

@@ -30,6 +30,7 @@ from edgesim.data.arrays import Shard
 from edgesim.errors import EdgesimError
 from edgesim.fleet.on_ray.actor import ActorLostError, DeviceActor, core_folder
 from edgesim.fleet.on_ray.addresses import AddressError, watch_head
+from edgesim.fleet.on_ray.arithmetics import Arithmetics, Built
 from edgesim.fleet.on_ray.cluster import (
     NAME_TIMEOUT_S,
     cluster_nodes,
@@ -137,6 +138,7 @@ class RayFleet:
         self._all_finished = asyncio.Event()
         self._newest: dict[range, Progress] = {}
         self._losses = Losses(self._labels)
+        self._arithmetics = Arithmetics()
         self._hosts: dict[range, str] = {}
         self._lost: set[range] = set()
 
@@ -227,7 +229,7 @@ class RayFleet:
         actor: Any = self._actors[devices]  # Ray does not type asynchronous actor methods
         while True:
             try:
-                self._hosts[devices] = await actor.build.remote(
+                built: Built = await actor.build.remote(
                     self._plan_ref,
                     self._shard_refs[devices],
                     self._peers(devices),
@@ -235,6 +237,8 @@ class RayFleet:
                     self._name,
                     devices in self._recovering,
                 )
+                self._hosts[devices] = built.host
+                self._arithmetics.note(built)
                 self._absent.discard(devices)
                 if devices in self._lost:
                     self._lost.discard(devices)

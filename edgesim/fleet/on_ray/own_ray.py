@@ -26,6 +26,7 @@ from edgesim.fleet.on_ray.addresses import TOKEN_LOGGER
 from edgesim.fleet.on_ray.placement import FleetError
 from edgesim.fleet.on_ray.workers import Workers, prepared_workers
 from edgesim.program import program
+from edgesim.system import usable_cpus
 
 NAMESPACE = "edgesim"
 RAY_FAILURES = (ConnectionError, ValueError, RuntimeError, RayError)
@@ -115,7 +116,7 @@ def _start(folder: Path, python: Path | None, *, dashboard: bool) -> str | None:
             context = ray.init(
                 address="local",
                 namespace=NAMESPACE,
-                num_cpus=len(os.sched_getaffinity(0)),
+                num_cpus=len(usable_cpus()),
                 include_dashboard=dashboard,
                 logging_level=logging.WARNING,
                 _node_ip_address=_LOOPBACK,

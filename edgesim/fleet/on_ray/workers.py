@@ -7,6 +7,7 @@ that it does so while the driver imports torch too, and checks the scenario.
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,9 +25,11 @@ from edgesim.fleet.on_ray.private_folder import (
     temporary_folders,
 )
 
-# Bytes of the path of a socket, without the zero at its end, and of what Ray adds to our folder:
+# Bytes of the path of a socket, without the zero at its end (macOS allows fewer), and of what Ray
+# adds to our folder:
 # /r/session_<date>_<time>_<microseconds>_<process>/sockets/dash_MetricsHead
-_SOCKET_PATH, _BELOW_FOLDER = 107, len("/r/session_") + 10 + 1 + 8 + 1 + 6 + 1 + 7 + 25
+_SOCKET_PATH = 103 if sys.platform == "darwin" else 107
+_BELOW_FOLDER = len("/r/session_") + 10 + 1 + 8 + 1 + 6 + 1 + 7 + 25
 _FOLDER_NAME = len(f"/{PREFIX}") + 8
 
 
