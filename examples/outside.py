@@ -3,6 +3,7 @@
 torchrun --nproc-per-node 4 examples/outside.py     # or: python examples/outside.py
 """
 
+import copy
 import os
 import tempfile
 
@@ -43,8 +44,10 @@ def train(steps=100):
         nn.functional.cross_entropy(model(images[batch]), labels[batch]).backward()
         optimizer.step()  # and an exchange with both neighbours
 
-    model.load_state_dict(gossip.average())
-    accuracy = (model(images[test]).argmax(1) == labels[test]).float().mean()
+    averaged = copy.deepcopy(model)  # the model itself could be trained on
+    averaged.load_state_dict(gossip.average())
+    averaged.eval()
+    accuracy = (averaged(images[test]).argmax(1) == labels[test]).float().mean()
     print(
         f"process {rank}: trained on digits {sorted(set(labels[own].tolist()))}, "
         f"sent {gossip.sent.total:,} bytes; accuracy of the averaged model {accuracy:.1%}",

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
+from collections.abc import Mapping
+from numbers import Integral
+from typing import NamedTuple
 
-from torch import Tensor, nn
 from torch import distributed as dist
+from torch import nn
 from torch.optim import Optimizer
 
 from edgesim.api.scenarios import ScenarioLike
+from edgesim.distributed.agreement import VALUES, agree, digest_of
 from edgesim.distributed.errors import GossipError
 from edgesim.distributed.gossip import Gossip
+from edgesim.distributed.member import Member
 from edgesim.distributed.module_vector import ModuleVector
 from edgesim.distributed.peers import Peers
-from edgesim.distributed.rules import DIGEST_BYTES, Rules, read_rules
+from edgesim.distributed.rates import follows_rate, learning_rate
+from edgesim.distributed.rules import Rules, read_rules
 
 
 def gossip_around(
@@ -33,8 +38,11 @@ def gossip_around(
     stays as it is. Process i is device i of the scenario. Given the same batches, the parameters
     are those of the emulator up to float rounding, and the bytes of messages are the same.
 
+    All processes of the group must call it at once. If one of them can't begin, all raise.
+
     Args:
-        model: any module with parameters in float32, with equal values in all processes.
+        model: any module whose trained parameters are float32, with equal values in all processes.
+            Parameters with `requires_grad=False` stay as they are and are not sent.
         optimizer: any of torch's kind; it trains parameters of `model`.
         scenario: as `edgesim.run` takes it; a mapping needs `topology` and `gossip` alone. Of a
             whole scenario the sections on data, model, training, hardware and evaluation have no
@@ -45,16 +53,61 @@ def gossip_around(
 
     Raises:
         ScenarioError: the scenario can't be used, or not by processes in lockstep.
-        GossipError: torch.distributed is not initialised, the processes differ in the scenario or
-            at the start of the model, or model and optimizer can't be used.
+        GossipError: torch.distributed is not initialised, model and optimizer can't be used, the
+            processes differ in scenario or model, or another process can't begin.
     """
-    peers, vector = Peers(group), ModuleVector(model)
+    peers = Peers(group)
+    try:
+        start = _prepared(peers, model, optimizer, scenario, num_samples, overrides)
+    except Exception as error:
+        agree(peers, error)
+        raise
+    agree(peers, start.digests(optimizer))
+    return Gossip(optimizer, start.vector, start.rules, peers, start.member)
+
+
+class _Start(NamedTuple):
+    """What a process begins with."""
+
+    vector: ModuleVector
+    rules: Rules
+    member: Member
+
+    def digests(self, optimizer: Optimizer) -> dict[str, bytes]:
+        """Digests of what must be equal in all processes, each by what it is of."""
+        form, values = self.vector.digests()
+        algorithm, state, rate = self.rules.algorithm, self.member.state, 0.0
+        if follows_rate(algorithm, state):
+            rate = learning_rate(optimizer, algorithm, state)
+        return {
+            **self.rules.digests(),
+            "the learning rate": digest_of(rate),
+            "the names, shapes or requires_grad of parameters": form,
+            VALUES: values,
+        }
+
+
+def _prepared(
+    peers: Peers,
+    model: nn.Module,
+    optimizer: Optimizer,
+    scenario: ScenarioLike,
+    num_samples: int,
+    overrides: Mapping[str, object],
+) -> _Start:
+    """All that a process can make and check alone."""
+    vector = ModuleVector(model)
     _check_optimizer(optimizer, vector)
-    if num_samples < 1:
-        raise GossipError(f"num_samples is {num_samples}; must be at least 1")
+    if not _is_count(num_samples):
+        raise GossipError(f"num_samples is {num_samples!r}; must be a whole number, at least 1")
     rules = read_rules(scenario, overrides, vector.layout, peers.size)
-    _check_agreement(peers, rules, vector.read())
-    return Gossip(optimizer, vector, rules, peers, num_samples)
+    member = Member(rules, peers, vector.read(), num_samples)
+    learning_rate(optimizer, rules.algorithm, member.state)
+    return _Start(vector, rules, member)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, Integral) and int(value) >= 1
 
 
 def _check_optimizer(optimizer: Optimizer, vector: ModuleVector) -> None:
@@ -63,28 +116,8 @@ def _check_optimizer(optimizer: Optimizer, vector: ModuleVector) -> None:
         raise GossipError(
             f"the optimizer is a {type(optimizer).__name__}; must be a torch.optim.Optimizer"
         )
-    own = set(map(id, vector.parameters))
-    others = sum(id(p) not in own for group in optimizer.param_groups for p in group["params"])
-    if others:
+    if others := vector.num_others(optimizer):
         raise GossipError(
             f"the optimizer trains {others} parameters that are not in the model; put all into one "
             "module, and wrap that"
         )
-
-
-def _check_agreement(peers: Peers, rules: Rules, x: Tensor) -> None:
-    """Refuse processes that differ from process 0; all of them raise the same error."""
-    own = rules.digest() + blake2b(x.numpy().data, digest_size=DIGEST_BYTES).digest()
-    first, *others = peers.gather(own)
-    for rank, other in enumerate(others, start=1):
-        if other[:DIGEST_BYTES] != first[:DIGEST_BYTES]:
-            raise GossipError(
-                f"process {rank} differs from process 0 in topology, gossip, seed or in the shapes "
-                "of the model; give all the same"
-            )
-        if other != first:
-            raise GossipError(
-                f"the parameters of process {rank} differ from those of process 0; call "
-                "torch.manual_seed with one number before the model is made, and load checkpoints "
-                "after gossip_around"
-            )

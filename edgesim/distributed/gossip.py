@@ -11,21 +11,20 @@ the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias, final
+from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.optim import Optimizer
 
 from edgesim.compression.wire import ByteCounts
-from edgesim.distributed.errors import GossipError
+from edgesim.distributed.errors import START_AGAIN, GossipError
 from edgesim.distributed.member import Member, diverged
 from edgesim.distributed.module_vector import ModuleVector
 from edgesim.distributed.peers import Peers
+from edgesim.distributed.rates import learning_rate
 from edgesim.distributed.rules import Rules
-from edgesim.gossip.algorithm import GossipState
-from edgesim.gossip.optional_members import carries_steps
+from topologies import steps_before
 
 _Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -44,25 +43,34 @@ class Gossip:
         vector: ModuleVector,
         rules: Rules,
         peers: Peers,
-        num_samples: int,
+        member: Member,
     ) -> None:
         self._optimizer = optimizer
         self._vector = vector
         self._rules = rules
         self._peers = peers
-        self._member = Member(rules, peers, vector.read(), num_samples)
+        self._member = member
         self._digest = rules.digest().hex()  # now: files of a topology may change later
-        self._in_step = False  # also after a step that an error ended
-        self._learning_rate()
-        self._hooks = (
+        # Which part of a step is under way, also after an error that ended it.
+        self._under_way: Literal["", "the caller's step", "a round"] = ""
+        vector.take()
+        self._hooks = [
             optimizer.register_step_pre_hook(self._before_step),
             optimizer.register_step_post_hook(self._after_step),
-        )
+        ]
 
     @property
     def rounds(self) -> int:
-        """Rounds that are completed: one a step, more where an average takes several exchanges."""
+        """Rounds that are completed: one a step, more where an average takes several exchanges.
+
+        So it may be larger than `steps`; checkpoints of one `rounds` fit together.
+        """
         return self._member.round_index
+
+    @property
+    def steps(self) -> int:
+        """Steps of the optimizer that are completed, also before a restart."""
+        return steps_before(self._rules.schedule, self.rounds)
 
     @property
     def push_weight(self) -> float:
@@ -82,20 +90,23 @@ class Gossip:
         """Bytes of all messages that this process has received."""
         return self._member.received_bytes
 
-    def average(self) -> dict[str, Tensor]:
+    def average(self) -> dict[str, Any]:
         """The averaged model sum(x)/sum(u) of all processes, which all must ask for at once.
 
         Returns:
-            Parameters by name, float32, on the CPU, for `load_state_dict(..., strict=False)` of a
-            copy of the module: training goes on with each process's own z. Buffers, such as the
-            statistics of batch norm, are not averaged.
+            What `load_state_dict` of a copy of the module takes, on the CPU: averaged parameters,
+            and as they are in this process all others without a gradient and the buffers, such as
+            the statistics of batch norm. Names are those without `torch.compile`. A copy, since
+            training goes on with each process's own z.
+
+        Raises:
+            GossipError: another process did not ask for it, or an error ended the last step.
         """
         self._check_whole()
-        state, layout = self._member.state, self._vector.layout
+        state = self._member.state
         mass = torch.cat([state.x.double(), torch.tensor([state.u], dtype=torch.float64)])
         self._peers.sum_(mass)
-        mean = (mass[:-1] / mass[-1]).float()
-        return dict(zip(layout.names, layout.unflatten(mean), strict=True))
+        return self._vector.state_with((mass[:-1] / mass[-1]).float())
 
     def state_dict(self) -> dict[str, Any]:
         """State of gossip between two steps, for a checkpoint of this process.
@@ -113,8 +124,9 @@ class Gossip:
         """Go on from a state that `state_dict` gave; the module gets the model z of it.
 
         Raises:
-            GossipError: it is of another scenario, model or process.
+            GossipError: it is no such state, or of another scenario, model or process.
         """
+        self._member.check_state(state)
         if state["digest"] != self._digest:
             raise GossipError(
                 "the state of gossip is of another scenario or model; wrap the same model with the "
@@ -122,40 +134,48 @@ class Gossip:
             )
         self._member.load_state_dict(state)
         self._vector.write(self._member.state.debiased())
-        self._in_step = False
+        self._under_way = ""
 
     def remove(self) -> None:
         """End gossip: further steps of the optimizer are the process's own."""
-        for hook in self._hooks:
-            hook.remove()
+        if self._hooks:  # else another gossip may have the parameters by now
+            self._vector.release()
+        while self._hooks:
+            self._hooks.pop().remove()
 
     @torch.no_grad()
     def _before_step(
-        self, _optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> _Arguments | None:
         """Put x in the place of z."""
         self._check_whole()
+        self._check_step()
+        self._vector.check_tensors(optimizer)
         self._check_parameters()
-        self._in_step = True
-        state = self._member.state
-        if state.u == 1.0 or self._rules.steps_on_model:
-            return None
-        self._vector.write(state.x[: self._vector.num_trainable])
+        self._learning_rate()
+        self._under_way = "the caller's step"
+        if self._holds_x:
+            self._vector.write(self._member.state.x)
         return self._at_model(args, kwargs)
 
     @torch.no_grad()
     def _after_step(self, *_: object) -> None:
         """Take x~ from the module, exchange messages, and put the new z there."""
-        state, trainable = self._member.state, self._vector.num_trainable
+        state, rate = self._member.state, self._learning_rate()
         moved = self._vector.read()
         if self._rules.steps_on_model:
-            moved[:trainable].mul_(state.u)
-        moved[trainable:].mul_(state.u)  # statistics, which no step moves
+            moved.mul_(state.u)
+        self._under_way = "a round"
         state.x.copy_(moved)
-        state.take_rate_(self._learning_rate())
+        state.take_rate_(rate)
         self._member.end_round_()
         self._vector.write(state.debiased())
-        self._in_step = False
+        self._under_way = ""
+
+    @property
+    def _holds_x(self) -> bool:
+        """Whether the module holds x, which is not z, while the optimizer works."""
+        return self._member.state.u != 1.0 and not self._rules.steps_on_model
 
     def _at_model(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Arguments | None:
         """Arguments of a step whose closure, if there is one, is called at z."""
@@ -168,52 +188,59 @@ class Gossip:
         return (args[0], called, *args[2:]), kwargs
 
     def _called_at_model(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """A closure that evaluates the module at z while it holds x."""
+        """A closure that evaluates the module at z, also while it holds x.
+
+        If it raises, the module gets back the z of before the step: nothing was sent, and the step
+        may be taken again.
+        """
 
         def call() -> Any:  # noqa: ANN401 (whatever the closure returns)
-            x = self._vector.read()[: self._vector.num_trainable]
-            self._vector.write(x / self.push_weight)
-            loss = closure()
-            self._vector.write(x)
+            x = self._vector.read() if self._holds_x else None
+            if x is not None:
+                self._vector.write(x / self.push_weight)
+            try:
+                loss = closure()
+            except BaseException:
+                self._vector.write(self._member.state.debiased())
+                self._under_way = ""
+                raise
+            if x is not None:
+                self._vector.write(x)
             return loss
 
         return call
 
     def _check_whole(self) -> None:
         """Refuse a state in the middle of a round: a neighbour may lack what this process sent."""
-        if self._in_step:
+        if self._under_way == "a round":
             raise GossipError(
-                f"process {self._peers.rank}: an error ended round {self.rounds} in its middle; go "
-                "on from a checkpoint of an earlier round, in all processes"
+                f"process {self._peers.rank}: an error ended round {self.rounds} in its middle. "
+                f"{START_AGAIN}"
+            )
+
+    def _check_step(self) -> None:
+        """Refuse parameters in the middle of a step, at which gradients may have been taken."""
+        if self._under_way:
+            raise GossipError(
+                f"process {self._peers.rank}: an error ended optimizer.step() in its middle, "
+                "before messages were sent; gossip.load_state_dict(gossip.state_dict()) puts the "
+                "parameters back, then compute gradients anew"
             )
 
     def _check_parameters(self) -> None:
         """Refuse parameters that were changed elsewhere than in a step."""
-        trainable = self._vector.num_trainable
-        z, held = self._member.state.debiased()[:trainable], self._vector.read()[:trainable]
+        z, held = self._member.state.debiased(), self._vector.read()
         if np.array_equal(z.numpy(), held.numpy()):  # three times as fast as torch.equal
             return
         if not z.isfinite().all():
             raise diverged(self._peers.rank, self.rounds, "a parameter is not finite")
         raise GossipError(
-            f"process {self._peers.rank}: parameters of the model were changed outside of "
-            "optimizer.step(), where gossip can't see it; load checkpoints with load_state_dict "
-            "of gossip after that of the model, and change parameters in a step post-hook of the "
-            "optimizer that was registered before gossip; there the model holds x = u z"
+            f"process {self._peers.rank}: parameter {self._vector.first_difference(z, held)} was "
+            "changed outside of optimizer.step(), where gossip can't see it: by load_state_dict, "
+            "by another optimizer, in forward(), or by hand. Load gossip.average() into a copy of "
+            "the model, call gossip.load_state_dict after that of the model, and change "
+            "parameters in a hook of the optimizer (Your training loop, in docs/outside.md)"
         )
 
     def _learning_rate(self) -> float:
-        """Learning rate of the optimizer.
-
-        Raises:
-            GossipError: there are several, or it is not positive, and the algorithm follows it.
-        """
-        rates = {float(group["lr"]) for group in self._optimizer.param_groups if "lr" in group}
-        algorithm, state = self._rules.algorithm, self._member.state
-        follows = type(state).take_rate_ is not GossipState.take_rate_
-        if carries_steps(type(algorithm)) and follows and (len(rates) != 1 or min(rates) <= 0):
-            raise GossipError(
-                f"{algorithm.name} keeps steps times one learning rate above 0; the optimizer has "
-                f"{', '.join(f'{rate:g}' for rate in sorted(rates)) or 'none'}"
-            )
-        return max(rates, default=0.0)
+        return learning_rate(self._optimizer, self._rules.algorithm, self._member.state)

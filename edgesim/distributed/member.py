@@ -32,6 +32,12 @@ from edgesim.storage.state_tree import Arrays, pack, restore_, unpack
 from edgesim.streams import StreamPurpose, stream
 from topologies import first_exchange, takes_step, weight_by_sender
 
+# Of a state; Gossip adds the first.
+_KEYS = (
+    *("digest", "rank", "round_index", "gossip", "next_sequences"),
+    *("sent", "received_bytes", "vectors"),
+)
+
 
 class Member:
     """A member of a group of processes that gossip.
@@ -125,7 +131,7 @@ class Member:
         if found != due:
             raise GossipError(
                 f"process {rank} waits for {_said(*due)}, but got {_said(*found)}: all processes "
-                "must call optimizer.step() equally often"
+                "must call optimizer.step() equally often, and load checkpoints of the same round"
             )
         return Share(sender, message.weight, message.push_weight, message.payload)
 
@@ -141,6 +147,30 @@ class Member:
             "received_bytes": self.received_bytes,
             "vectors": {path: torch.from_numpy(array) for path, array in arrays.items()},
         }
+
+    def check_state(self, state: object) -> None:
+        """Refuse what `Gossip.state_dict` did not give.
+
+        Raises:
+            GossipError: keys are lacking, or no step is due in its round.
+        """
+        if not isinstance(state, Mapping):
+            what = f"it is a {type(state).__name__}"
+        elif lacking := [key for key in _KEYS if key not in state]:
+            what = f"it has no key {lacking[0]}"
+        elif not self._begins_step(state["round_index"]):
+            what = f"its round_index is {state['round_index']!r}, where no step begins"
+        else:
+            return
+        raise GossipError(
+            f"this is no state of gossip: {what}; give what gossip.state_dict() returned, in this "
+            "process"
+        )
+
+    def _begins_step(self, round_index: object) -> bool:
+        if not isinstance(round_index, int) or round_index < 0:
+            return False
+        return takes_step(self._rules.schedule, self._peers.rank, round_index)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state that `state_dict` gave; the tensors in it are copied.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from hashlib import blake2b
+from os import PathLike
 from typing import Any
 
 from edgesim.api.scenarios import ScenarioLike, read_scenario
@@ -14,17 +14,16 @@ from edgesim.assembly.equipment import has_batteries
 from edgesim.assembly.gossip import is_of_nodes, make_algorithm
 from edgesim.assembly.prepared_run import paths_in
 from edgesim.assembly.rate_search.search import needs_search
+from edgesim.distributed.agreement import digest_of
 from edgesim.errors import ScenarioError
 from edgesim.gossip.algorithm import Algorithm
 from edgesim.gossip.optional_members import message_layouts
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.scenario.own_parts import own_parts
 from edgesim.scenario.schema import Scenario
+from edgesim.scenario.section import Section
 from topologies import Schedule
 
-DIGEST_BYTES = 16
-
-_OF_GOSSIP = ("seed", "topology", "gossip")
 # Of a mapping without them. No result depends on them: data, model and training are the caller's.
 _PLACEHOLDERS: Mapping[str, object] = {
     "name": "outside",
@@ -58,26 +57,24 @@ class Rules:
         """Layouts of the vectors in messages, by their digests."""
         return {layout.digest: layout for layout in message_layouts(self.algorithm)}
 
+    def digests(self) -> dict[str, bytes]:
+        """Digests of what the processes must agree on, by key; folders of files may differ."""
+        scenario, training = self.scenario, self.scenario.training
+        files = [path.read_bytes() for path in paths_in(scenario.topology.model_dump())]
+        graphs = scenario.fleet.num_devices, *_contents(scenario.topology), *files
+        return {
+            "topology": digest_of(*graphs),
+            "gossip": digest_of(*_contents(scenario.gossip)),
+            "seed": digest_of(scenario.seed),
+            # The precision of values, unless the compressor names another.
+            "model.precision": digest_of(scenario.model.precision),
+            "training.device_seeds": digest_of(training.device_seeds),
+            "training.optimizer.step_on": digest_of(self.steps_on_model),
+        }
+
     def digest(self) -> bytes:
-        """Digest of all that the processes must agree on; folders of files may differ."""
-        scenario = self.scenario
-        sections = scenario.model_dump(mode="json", include=set(_OF_GOSSIP))
-        digest = blake2b(digest_size=DIGEST_BYTES)
-        digest.update(json.dumps(_without_folders(sections)).encode())
-        others = (
-            scenario.fleet.num_devices,
-            scenario.model.precision,  # that of values, unless the compressor names another
-            scenario.training.device_seeds,
-            self.steps_on_model,
-            self.algorithm.layout,
-        )
-        digest.update(repr(others).encode())
-        for section in (scenario.gossip, scenario.topology):
-            for key, part in own_parts(section):
-                digest.update(f"{key} {part.digest}".encode())
-        for path in paths_in(scenario.topology.model_dump()):
-            digest.update(path.read_bytes())
-        return digest.digest()
+        """Digest of all that the processes must agree on, and of the layout."""
+        return digest_of(self.digests(), self.algorithm.layout)
 
 
 def read_rules(
@@ -97,8 +94,13 @@ def read_rules(
     Raises:
         ScenarioError: the scenario can't be used, or not by processes.
     """
+    if not isinstance(given, str | PathLike | Mapping | Scenario):
+        raise ScenarioError(
+            f"the scenario is {given!r}; must be a file, the name of a shipped scenario, or a "
+            "mapping with topology and gossip"
+        )
     if isinstance(given, Mapping):
-        given = {**_PLACEHOLDERS, "fleet": {"devices": num_processes}, **given}
+        given = _completed(given, {**_PLACEHOLDERS, "fleet": {"devices": num_processes}})
     scenario = read_scenario(given, overrides, ("group", "num_samples"))
     _check(scenario, num_processes)
     scenario, schedule = name_devices(scenario)
@@ -150,6 +152,24 @@ def _check(scenario: Scenario, num_processes: int) -> None:
             "training.optimizer follows how gossip moves the model, which no optimizer of torch "
             "does; choose a kind without, such as sgd with momentum_kind: local"
         )
+
+
+def _completed(given: Mapping[str, object], defaults: Mapping[str, object]) -> dict[str, object]:
+    """A mapping with the keys that it lacks, also in the mappings within."""
+    if "rounds" in given:  # which stands in place of epochs
+        defaults = {key: value for key, value in defaults.items() if key != "epochs"}
+    merged = {**defaults, **given}
+    for key, inner in defaults.items():
+        if isinstance(inner, Mapping) and isinstance(own := merged[key], Mapping):
+            merged[key] = _completed(own, inner)
+    return merged
+
+
+def _contents(section: Section) -> Iterator[object]:
+    """What a section says, and the digests of own parts in it."""
+    yield json.dumps(_without_folders(section.model_dump(mode="json")))
+    for key, part in own_parts(section):
+        yield key, part.digest
 
 
 def _without_folders(value: object) -> object:

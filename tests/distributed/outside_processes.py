@@ -75,6 +75,7 @@ class Training:
             "sent": [sent.values, sent.indices, sent.scales, sent.header],
             "received": gossip.received_bytes,
             "rounds": gossip.rounds,
+            "steps": gossip.steps,
             "average": gossip.average(),
         }
 
@@ -116,6 +117,8 @@ def refusals(cases, rank, folder):
     said["other parameters"] = refused(other_parameters)
     rate = 0.3 if rank == 3 else 0.2
     said["other rate"] = refused(lambda: Training(case, rank, gossip__averaging_rate=rate))
+    said["other learning rate"] = refused(lambda: followed_by_other_rates(cases, rank))
+    said["one cannot begin"] = refused(lambda: Training(case, rank, num_samples=2 - rank))
     said["other state"] = refused(
         lambda: Training(case, rank, seed=5).gossip.load_state_dict(
             torch.load(folder / f"choco-{rank}.pt")["gossip"]
@@ -137,6 +140,13 @@ def refusals(cases, rank, folder):
     return said
 
 
+def followed_by_other_rates(cases, rank):
+    """Processes whose learning rates differ, with an algorithm that needs one."""
+    case = copy.copy(cases["momentum tracking"])
+    case["options"] = case["options"] | {"lr": 0.1 if rank == 1 else 0.2}
+    Training(case, rank)
+
+
 def lost(case, rank):
     """The last process ends; what those say that wait for it, or for one that waited."""
     training = Training(case, rank)
@@ -153,6 +163,7 @@ def ahead(rank, folder):
     Process 1 asks for it after process 0 has gone on, which it says with a file.
     """
     peers = Peers(dist.group.WORLD)
+    peers.start(b"")
     if rank > 1:
         return []
     payload = Identity("fp32").compress(torch.ones(500), LAYOUT, np.random.default_rng(0))

@@ -6,6 +6,7 @@ batches, and train them in a loop of their own with an optimizer of torch.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from copy import deepcopy
@@ -209,6 +210,14 @@ def test_bytes_are_those_that_the_emulator_counts(case, processes, emulated):
 
 
 @pytest.mark.parametrize("case", CASES)
+def test_steps_are_those_of_the_optimizer(case, processes, scenarios):
+    """Rounds without a step, such as the further exchanges of an average, are not among them."""
+    run = scenarios[case]
+    wanted = sum(takes_step(run.schedule, 0, r) for r in range(run.training.num_rounds))
+    assert {left["outcomes"][case]["steps"] for left in processes} == {wanted}
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_the_average_is_that_of_all_mass(case, processes):
     found = [left["outcomes"][case] for left in processes]
     x = np.stack([each["x"].double().numpy() for each in found])
@@ -240,18 +249,20 @@ def test_a_message_travels_while_its_receiver_is_busy(left_by_processes):
 
 REFUSED = {
     "other parameters": "the parameters of process 2 differ from those of process 0; call",
-    "other rate": "process 3 differs from process 0 in topology, gossip",
+    "other rate": "process 3 differs from process 0 in gossip; give all",
+    "other learning rate": "process 1 differs from process 0 in the learning rate; give all",
     "other state": "the state of gossip is of another scenario or model",
     "other rank": "was given the state of process",
-    "changed parameters": "changed outside of optimizer.step()",
+    "changed parameters": "parameter {} was changed outside of optimizer.step()",
 }
 
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_cannot_go_well_is_refused_in_every_process(what, processes):
+    first, *_ = processes[0]["outcomes"]["choco"]["average"]
     for left in processes:
         assert left["said"][what].startswith("GossipError: ")
-        assert REFUSED[what] in left["said"][what]
+        assert REFUSED[what].format(first) in left["said"][what]
 
 
 def test_a_group_of_another_size_and_processes_outside_of_it_are_refused(processes):
@@ -259,6 +270,15 @@ def test_a_group_of_another_size_and_processes_outside_of_it_are_refused(process
     size = "ScenarioError: fleet.devices is 4, but the group has 2 processes; start 4, or"
     assert all(each.startswith(size) for each in said[:2])
     assert said[2:] == ["GossipError: this process is not in the group that it was given"] * 2
+
+
+def test_all_processes_say_which_one_cannot_begin_and_may_try_again(processes):
+    """The calls of gossip_around that follow in the program show that they may."""
+    said = [left["said"]["one cannot begin"] for left in processes]
+    wrong = "num_samples is 0; must be a whole number, at least 1"
+    others = f"GossipError: process 2 can't begin gossip: {wrong}"
+    last = "GossipError: num_samples is -1; must be a whole number, at least 1"
+    assert said == [others, others, f"GossipError: {wrong}", last]
 
 
 def test_who_waits_for_a_lost_process_says_so(processes):
@@ -269,7 +289,11 @@ def test_who_waits_for_a_lost_process_says_so(processes):
     *others, last = (left["said"]["lost"] for left in processes)
     assert last == ("", "")
     for rank, (said, of_checkpoint) in enumerate(others):
-        r = next(r for r in ((1, 2) if rank == 1 else (1,)) if f"in round {r}: " in said)
-        assert f"process {rank}: an error ended round {r} in its middle" in of_checkpoint
-        assert said.startswith(f"GossipError: process {rank} of 4 lost another one in round {r}: ")
-        assert "go on together from their checkpoints" in said
+        lost = re.match(
+            rf"GossipError: process {rank} of 4 lost process (\d) in round (\d), ", said
+        )
+        assert int(lost[1]) in ((0, 2) if rank == 1 else (3,))
+        assert int(lost[2]) in ((1, 2) if rank == 1 else (1,))
+        assert f"process {rank}: an error ended round {lost[2]} in its middle" in of_checkpoint
+        for message in (said, of_checkpoint):
+            assert "go on from checkpoints of the same round" in message

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from copy import deepcopy
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -12,7 +14,7 @@ from torch import nn
 
 import edgesim
 from edgesim.distributed.module_vector import ModuleVector
-from edgesim.distributed.peers import Peers
+from edgesim.distributed.peers import Peers, Transfer
 
 ALONE = {"topology": {"kind": "ring"}, "gossip": {"algorithm": "gradient_push"}}
 
@@ -28,6 +30,13 @@ def group():
 def parts(lr=0.1):
     model = nn.Linear(3, 2)
     return model, torch.optim.SGD(model.parameters(), lr=lr)
+
+
+def stepped(model, optimizer):
+    """One step of a caller."""
+    optimizer.zero_grad()
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
 
 
 def scenario(**changes):
@@ -133,8 +142,69 @@ def test_models_and_optimizers_that_gossip_cannot_see_are_refused(group):
     half = nn.Linear(3, 2).double()
     with pytest.raises(edgesim.GossipError, match=r"weight of the model is torch\.float64"):
         edgesim.gossip_around(half, torch.optim.SGD(half.parameters(), lr=0.1), ALONE)
-    with pytest.raises(edgesim.GossipError, match="has no parameters"):
-        ModuleVector(nn.ReLU())
+    frozen = nn.Linear(3, 2).requires_grad_(False)
+    for nothing in (nn.ReLU(), frozen):
+        with pytest.raises(edgesim.GossipError, match="has no parameters with a gradient"):
+            ModuleVector(nothing)
+
+
+def with_nan(model):
+    model.weight.data[1, 2] = torch.nan
+    return model
+
+
+UNUSABLE = {
+    "lazy": (lambda: nn.LazyLinear(2), "weight of the model has no shape yet"),
+    "meta": (lambda: nn.Linear(3, 2, device="meta"), "weight of the model is on the meta device"),
+    "empty": (lambda: nn.Linear(3, 0), "weight of the model has no entries"),
+    "nan": (lambda: with_nan(nn.Linear(3, 2)), "weight of the model is not finite at the start"),
+    "no module": (lambda: [nn.Linear(3, 2)], "the model is a list; must be a torch.nn.Module"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules", "ignore:Initializing zero-element tensors")
+@pytest.mark.parametrize("what", UNUSABLE)
+def test_models_without_values_are_refused(what):
+    make, message = UNUSABLE[what]
+    model = make()
+    with pytest.raises(edgesim.GossipError, match=message):
+        ModuleVector(model)
+
+
+@pytest.mark.parametrize("changes", [{"num_samples": "a"}, {"num_samples": 1.5}, {"group": [0]}])
+def test_arguments_of_a_wrong_type_are_refused_by_name(group, changes):
+    (name,) = changes
+    with pytest.raises(edgesim.GossipError, match=f"^{name} is "):
+        edgesim.gossip_around(*parts(), ALONE, **changes)
+
+
+def test_model_and_optimizer_in_the_wrong_order_are_refused(group):
+    model, optimizer = parts()
+    with pytest.raises(edgesim.GossipError, match="takes model, optimizer and scenario"):
+        edgesim.gossip_around(optimizer, model, ALONE)
+
+
+def test_a_model_that_averages_gradients_is_refused(group):
+    model, optimizer = parts()
+    wrapped = nn.parallel.DistributedDataParallel(model)
+    with pytest.raises(edgesim.GossipError, match=r"give gossip_around its \.module"):
+        edgesim.gossip_around(wrapped, optimizer, ALONE)
+
+
+def test_one_model_has_one_gossip_until_it_is_removed(group):
+    model, optimizer = parts()
+    first = edgesim.gossip_around(model, optimizer, ALONE)
+    other = torch.optim.SGD([model.bias], lr=0.1)
+    for again in (optimizer, other):
+        with pytest.raises(edgesim.GossipError, match="already around parameter weight"):
+            edgesim.gossip_around(model, again, ALONE)
+    first.remove()
+    second = edgesim.gossip_around(model, optimizer, ALONE)
+    first.remove()  # again, which must not free what is the second's
+    with pytest.raises(edgesim.GossipError, match="already around"):
+        edgesim.gossip_around(model, other, ALONE)
+    stepped(model, optimizer)
+    assert (first.rounds, second.rounds) == (0, 1)
 
 
 def test_an_algorithm_that_follows_the_rate_needs_one_rate(group):
@@ -171,16 +241,163 @@ def test_removed_hooks_leave_the_optimizer_as_it_was(group):
     assert gossip.rounds == 0
 
 
-def test_entries_without_a_gradient_come_last_and_all_are_written_back():
-    model = nn.Sequential(nn.Linear(2, 1), nn.Linear(1, 1))
+def test_frozen_parameters_have_no_part():
+    model = nn.Sequential(nn.Linear(2, 1), nn.Linear(1, 1).half())
+    model[1].requires_grad_(False)
     model[0].weight.requires_grad_(False)
     vector = ModuleVector(model)
-    assert vector.layout.names == ("0.bias", "1.weight", "1.bias", "0.weight")
-    assert vector.num_trainable == 3
-    vector.write(torch.arange(5.0))
-    assert model[0].weight.tolist() == [[3.0, 4.0]]
-    vector.write(torch.tensor([7.0, 8.0, 9.0]))
-    assert vector.read().tolist() == [7.0, 8.0, 9.0, 3.0, 4.0]
+    assert vector.layout.names == ("0.bias",)
+    weight = model[0].weight.clone()
+    vector.write(torch.tensor([7.0]))
+    assert model[0].bias.item() == 7
+    assert torch.equal(model[0].weight, weight)
+    form, values = vector.digests()
+    model[1].bias.add_(1)
+    assert vector.digests()[0] == form
+    assert vector.digests()[1] != values, "processes with other frozen values differ"
+
+
+def test_the_average_loads_into_a_copy_of_the_model(group):
+    """Buffers and frozen parameters are those of the process; tied ones have both names."""
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 3), nn.Linear(3, 3))
+    model[2].requires_grad_(False)
+    model[3].weight = model[0].weight
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    compiled = torch.compile(model, backend="eager")
+    gossip = edgesim.gossip_around(compiled, optimizer, ALONE)
+    model(torch.randn(5, 3)).square().sum().backward()
+    optimizer.step()
+    averaged = deepcopy(model)
+    for tensor in (*averaged.parameters(), *averaged.buffers()):
+        tensor.data.zero_()
+    averaged.load_state_dict(gossip.average())
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(averaged.state_dict()[name], tensor)
+    assert averaged[1].num_batches_tracked == 1
+
+
+REPLACED = {
+    "replaced": (
+        lambda model, _: setattr(model[1], "weight", nn.Parameter(torch.ones(2, 3))),
+        "parameter 1.weight of the model is not the tensor that gossip began with",
+    ),
+    "added": (
+        lambda model, _: model.append(nn.Linear(2, 2)),
+        "parameter 2.weight of the model is not the tensor that gossip began with",
+    ),
+    "left out": (lambda model, _: model.pop(1), "parameter 1.(weight|bias) is no longer in the"),
+    "unfrozen": (
+        lambda model, _: model[0].bias.requires_grad_(True),
+        "parameter 0.bias of the model had no gradient when gossip began",
+    ),
+    "of the optimizer": (
+        lambda _, optimizer: optimizer.add_param_group({"params": [nn.Parameter(torch.ones(2))]}),
+        "the optimizer has 1 parameters that gossip did not begin with",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REPLACED)
+def test_tensors_that_gossip_did_not_begin_with_are_refused(what, group):
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+    model[0].bias.requires_grad_(False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    gossip = edgesim.gossip_around(model, optimizer, ALONE)
+    stepped(model, optimizer)
+    change, message = REPLACED[what]
+    change(model, optimizer)
+    with pytest.raises(edgesim.GossipError, match=f"{message}.*; to change the model call gossip"):
+        stepped(model, optimizer)
+    gossip.remove()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    again = edgesim.gossip_around(model, optimizer, ALONE)
+    stepped(model, optimizer)
+    assert (gossip.steps, again.steps) == (1, 1)
+
+
+def test_a_rate_of_zero_is_refused_before_the_step_and_harms_nothing(group):
+    """Schedules without eta_min have it at their end."""
+    model, optimizer = parts()
+    gossip = edgesim.gossip_around(model, optimizer, ALONE | {"gossip": {"algorithm": "gut"}})
+    stepped(model, optimizer)
+    optimizer.param_groups[0]["lr"] = 0.0
+    with pytest.raises(edgesim.GossipError, match=r"gut keeps .* above 0; .* has 0: .*eta_min"):
+        stepped(model, optimizer)
+    optimizer.param_groups[0]["lr"] = 0.05
+    stepped(model, optimizer)
+    assert gossip.rounds == 2
+
+
+@pytest.mark.parametrize("u", [1.0, 0.5])
+def test_a_step_whose_closure_raises_may_be_taken_again(u, group):
+    model, optimizer = parts()
+    gossip = edgesim.gossip_around(model, optimizer, ALONE)
+    state = gossip._member.state
+    state.x.mul_(u)
+    state.u = u
+    before = model.weight.clone()
+
+    def closure():
+        assert torch.equal(model.weight, before)
+        raise KeyboardInterrupt
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            optimizer.step(closure)
+        assert torch.equal(model.weight, before)
+    gossip.state_dict()
+    stepped(model, optimizer)
+    assert gossip.rounds == 1
+
+
+def test_an_error_in_the_callers_step_says_how_to_go_on(group):
+    model, optimizer = parts()
+    gossip = edgesim.gossip_around(model, optimizer, ALONE)
+    before = model.weight.clone()
+
+    def fail(*_):
+        model.weight.data.add_(1)
+        raise MemoryError
+
+    failing = optimizer.register_step_pre_hook(fail)
+    with pytest.raises(MemoryError):
+        stepped(model, optimizer)
+    failing.remove()
+    with pytest.raises(
+        edgesim.GossipError, match=r"ended optimizer\.step\(\) in its middle, before"
+    ):
+        stepped(model, optimizer)
+    gossip.load_state_dict(gossip.state_dict())
+    assert torch.equal(model.weight, before)
+    stepped(model, optimizer)
+    assert gossip.rounds == 1
+
+
+NO_STATES = {
+    "none": (None, "it is a NoneType"),
+    "all of a checkpoint": ({"model": {}, "gossip": {}}, "it has no key digest"),
+    "a changed round": ({"round_index": -1}, "its round_index is -1, where no step begins"),
+    "no round": ({"round_index": "3"}, "its round_index is '3', where no step begins"),
+}
+
+
+@pytest.mark.parametrize("what", NO_STATES)
+def test_what_is_no_state_of_gossip_is_refused(what, group):
+    gossip = edgesim.gossip_around(*parts(), ALONE)
+    given, message = NO_STATES[what]
+    if "round" in what:
+        given = gossip.state_dict() | given
+    with pytest.raises(edgesim.GossipError, match=f"this is no state of gossip: {message}; give"):
+        gossip.load_state_dict(given)
+
+
+def test_who_sent_nothing_in_time_is_named(group, monkeypatch):
+    peers, text = Peers(None), "[pair.cc:1] Timed out waiting 1500ms for recv operation"
+    work = Mock(wait=Mock(side_effect=RuntimeError(text)))
+    monkeypatch.setattr(peers, "_receive", lambda *_: Transfer(work, torch.zeros(1)))
+    said = "process 0 of 1 waits in round 5 for process 3: nothing came within 1.5 s; process 3 is "
+    with pytest.raises(edgesim.GossipError, match=f"^{said}slower, has ended, or is in average"):
+        peers.exchange({}, [3], 5, longest_bytes=100)
 
 
 @pytest.mark.parametrize(

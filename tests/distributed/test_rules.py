@@ -6,6 +6,7 @@ import pytest
 from small_fleets import small_scenario
 
 from edgesim.distributed.rules import read_rules
+from edgesim.errors import ScenarioError
 from edgesim.learning.parameters import ParameterLayout
 
 LAYOUT = ParameterLayout.from_shapes([(3, 2), (2,)])
@@ -44,25 +45,47 @@ def test_graphs_of_equal_code_in_other_folders_are_the_same(tmp_path):
 
 
 CHANGES = {
-    "seed": {"seed": 2},
-    "graph": {"topology__kind": "complete"},
-    "rate": {"gossip__averaging_rate": 0.5},
-    "local steps": {"gossip__local_steps": 2},
-    "streams": {"training__device_seeds": "shared"},
-    "step on": {"training__optimizer__step_on": "model"},
-    "precision": {"model__precision": "int8"},
+    "seed": ("seed", 2),
+    "graph": ("topology.kind", "complete"),
+    "rate": ("gossip.averaging_rate", 0.5),
+    "local steps": ("gossip.local_steps", 2),
+    "streams": ("training.device_seeds", "shared"),
+    "step on": ("training.optimizer.step_on", "model"),
+    "precision": ("model.precision", "int8"),
 }
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_whatever_changes_the_result_is_seen(what):
-    scenario = small_scenario()
-    assert digest(scenario) == digest(scenario) != digest(scenario, **CHANGES[what])
+def test_whatever_changes_the_result_is_seen_by_its_key(what):
+    scenario, (key, value) = small_scenario(), CHANGES[what]
+    assert digest(scenario) == digest(scenario) != digest(scenario, **{key: value})
+    before, after = (
+        read_rules(scenario, changes, LAYOUT, 4).digests() for changes in ({}, {key: value})
+    )
+    (differing,) = (name for name in before if before[name] != after[name])
+    assert key.startswith(differing)
 
 
 def test_another_size_or_another_model_is_seen():
     assert digest(RING) != digest(RING, size=5)
     assert digest(RING) != digest(RING, layout=ParameterLayout.from_shapes([(2, 3), (2,)]))
+
+
+def test_a_mapping_needs_those_keys_alone_that_have_a_part():
+    """What it lacks within a section is added, as are sections that it lacks."""
+    steps = RING | {"training": {"optimizer": {"step_on": "model"}}}
+    assert read_rules(steps, {}, LAYOUT, 4).steps_on_model
+    shared = RING | {"training": {"device_seeds": "shared", "rounds": 5}}
+    training = read_rules(shared, {}, LAYOUT, 4).scenario.training
+    assert (training.device_seeds, training.rounds, training.epochs) == ("shared", 5, None)
+    paced = RING | {"fleet": {"pace": "lockstep"}}
+    assert read_rules(paced, {}, LAYOUT, 4).scenario.fleet.num_devices == 4
+
+
+@pytest.mark.parametrize("given", [None, 3])
+def test_what_is_no_scenario_is_refused(given):
+    with pytest.raises(ScenarioError, match=f"the scenario is {given}; must be a file"):
+        digest(given)
 
 
 def test_what_is_of_the_callers_training_is_not_compared():
