@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from inspect import getattr_static
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edgesim.assembly.options import options_of
 from edgesim.assembly.own_parts import load_part, make_part
 from edgesim.data.arrays import ArrayDataset, Transform, dataset_of
 from edgesim.data.images import Dataset
+from edgesim.data.published import PUBLISHED, fetch_hint
 from edgesim.errors import ScenarioError
 from edgesim.scenario.data import DataSection
 from edgesim.scenario.own_parts import OwnPart
@@ -27,8 +30,25 @@ def open_own_dataset(section: DataSection) -> Dataset | ArrayDataset:
     part = section.source
     assert isinstance(part, OwnPart), "sources of the catalog are opened elsewhere"
     given: dict[str, Any] = {} if section.path is None else {"path": section.path}
+    if section.path is None:
+        _check_needs_no_path(part, section.options or {})
     made = make_part(part, _KEY, section.options or {}, ("train", "test"), **given)
     return dataset_of(f"{_KEY}: {part}", made)
+
+
+def _check_needs_no_path(part: OwnPart, options: Mapping[str, Any]) -> None:
+    """Refuse a dataset that is called without the path that it needs.
+
+    Raises:
+        ScenarioError: it needs one.
+    """
+    option = (options_of(load_part(part, _KEY), ()) or {}).get("path")
+    if option is None or not option.is_required or "path" in options:
+        return
+    remedy = "give the file or folder that it reads"
+    if part.shipped_as in PUBLISHED:
+        remedy = fetch_hint(part.shipped_as, "a folder")
+    raise ScenarioError(f"data.path is missing; data.source: {part} needs it: {remedy}")
 
 
 def as_classes(labels: NDArray[Any]) -> str:

@@ -93,6 +93,23 @@ def deal(scenario: Scenario, dataset: Dataset | ArrayDataset) -> Dealt:
     return Dealt(train, _at_most(scenario.evaluation.own_samples, own_tests))
 
 
+def notices_of_owners(scenario: Scenario, dataset: Dataset | ArrayDataset) -> tuple[str, ...]:
+    """What a partition by owner does that is easily overlooked.
+
+    Raises:
+        DataError: the files with the owners can't be read.
+    """
+    section, names = scenario.data.partition, scenario.fleet.names
+    if not isinstance(section, OwnerPartition) or not names:
+        return ()
+    from edgesim.data.natural import have_names_of  # loads pyarrow
+
+    if have_names_of(names, owner_column(scenario.data, dataset, section.column, "train")):
+        return ()
+    said = "data.partition.column: no owner has the name of a device; owners are dealt in turn"
+    return (said,)
+
+
 def _held_out(
     scenario: Scenario, dataset: Dataset | ArrayDataset, indices: Sequence[NDArray[np.int64]]
 ) -> list[NDArray[np.int64]]:

@@ -18,7 +18,7 @@ from edgesim.assembly.build import (
 )
 from edgesim.assembly.equipment import check_hardware
 from edgesim.assembly.gossip import cycle_of, rounds_of_epoch
-from edgesim.assembly.known_data import open_data
+from edgesim.assembly.known_data import can_resize_images, open_data
 from edgesim.assembly.own_data import as_classes, notices_of_classes
 from edgesim.assembly.own_errors import own_code
 from edgesim.assembly.own_model import (
@@ -28,7 +28,7 @@ from edgesim.assembly.own_model import (
     example_batch,
     files_digest_of,
 )
-from edgesim.assembly.partitions import deal
+from edgesim.assembly.partitions import deal, notices_of_owners
 from edgesim.assembly.planned_leaves import check_leaves
 from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.assembly.rate_search.search import with_found_rate
@@ -82,6 +82,7 @@ def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = T
     _check_small_batch(scenario, dataset, model, [len(i) for i in indices], training.num_rounds)
     num_epochs = ceil(training.num_rounds / training.rounds_per_epoch)
     notices = rehearse(scenario, schedule, model, batch, num_epochs)
+    notices += notices_of_owners(scenario, dataset)
     if isinstance(scenario.data.source, OwnPart) and _is_classification(scenario):
         notices += notices_of_classes(dataset)
     check_length(scenario, schedule, training.num_rounds)
@@ -127,14 +128,21 @@ def _is_classification(scenario: Scenario) -> bool:
 
 
 def _check_augmentation(scenario: Scenario, dataset: Dataset | ArrayDataset) -> None:
-    """Refuse crops of what is no image, or no square."""
-    if scenario.data.augment != "resized_crop_flip":
+    """Refuse changes of what is no image, and square crops of images that are no squares."""
+    augment, shape = scenario.data.augment, dataset.image_shape
+    if augment == "none":
         return
-    shape = dataset.image_shape
-    if isinstance(dataset, ArrayDataset) or shape[1] != shape[2]:
+    if isinstance(dataset, ArrayDataset):
+        raise ScenarioError(
+            f"data.augment is {augment}, which changes images of bytes; inputs of {dataset.name} "
+            f"are {dataset.input_dtype} of shape {shape}: give uint8 of shape (N, H, W, C), or a "
+            "transform of your own (docs/own-dataset.md) and data.augment: none"
+        )
+    if augment == "resized_crop_flip" and shape[1] != shape[2]:
+        given = ", or give data.image_size" if can_resize_images(scenario.data) else ""
         raise ScenarioError(
             f"data.augment is resized_crop_flip, which takes square crops of images; inputs of "
-            f"{dataset.name} have shape {shape}: choose another, or give data.image_size"
+            f"{dataset.name} have shape {shape}: choose another{given}"
         )
 
 
@@ -148,7 +156,8 @@ def _check_model(scenario: Scenario, dataset: Dataset | ArrayDataset) -> FlatMod
     try:
         if not isinstance(section.name, OwnPart):
             layers, size = make_layers(scenario, PLAIN), ModelSize(section.depth, section.width)
-            check_model(section.name, image_shape_of(dataset), layers, size)
+            shape, can_resize = image_shape_of(dataset), can_resize_images(scenario.data)
+            check_model(section.name, shape, layers, size, can_resize=can_resize)
         model = make_flat_model(scenario, dataset, PLAIN)
     except ModelError as error:
         raise with_notes(ScenarioError(f"model: {error}"), error) from error

@@ -149,10 +149,12 @@ class DataSection(Section):
                 "path", f"is missing; source: {self.source} reads the files there"
             )
         if isinstance(self.source, OwnPart):
+            shipped = self.source.shipped_as
+            source = f"source: {shipped}" if shipped else "your own dataset"
             for key in ("download", "image_size"):
                 if getattr(self, key):
                     raise ContradictionError(
-                        key, "is given; your own dataset brings its samples as they are"
+                        key, f"is given; {source} brings its samples as they are"
                     )
         elif self.options is not None:
             raise ContradictionError("options", "are given; only your own datasets take them")
