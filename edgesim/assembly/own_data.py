@@ -19,6 +19,7 @@ from edgesim.scenario.data import DataSection
 from edgesim.scenario.own_parts import OwnPart
 
 _KEY = "data.source"
+_MOST_LISTED = 5  # classes in a notice
 
 
 def open_own_dataset(section: DataSection) -> Dataset | ArrayDataset:
@@ -64,16 +65,41 @@ def as_classes(labels: NDArray[Any]) -> str:
 
 
 def notices_of_classes(dataset: Dataset | ArrayDataset) -> tuple[str, ...]:
-    """A notice that the classes of a dataset do not begin at 0."""
-    least = min(split.labels.min() for split in (dataset.train, dataset.test))
-    if not least:
-        return ()
-    said = (
-        f"{_KEY}: no sample has class 0: targets begin at {least}, and the model has "
-        f"{dataset.num_classes} outputs; subtract {least} from all targets if classes are counted "
-        f"from {least}"
-    )
-    return (said,)
+    """What classes of a dataset are easily overlooked: such as have no sample, or in one split."""
+    train, test = (np.unique(split.labels) for split in (dataset.train, dataset.test))
+    least = int(min(train[0], test[0]))
+    later = np.arange(least, dataset.num_classes)
+    unused = np.setdiff1d(later, np.union1d(train, test))
+    found = []
+    if least:
+        found.append(
+            f"no sample has class 0: targets begin at {least}, and the model has "
+            f"{dataset.num_classes} outputs; subtract {least} from all targets if classes are "
+            f"counted from {least}"
+        )
+    if len(unused):
+        found.append(
+            f"no sample has {_listed(dataset, unused)}, so outputs of the model stay unused; "
+            "number classes without gaps, unless more are to come"
+        )
+    if len(unseen := np.setdiff1d(test, train)):
+        found.append(
+            f"test samples have {_listed(dataset, unseen)}, which no training sample has; the "
+            "model can't learn it"
+        )
+    if len(untested := np.setdiff1d(train, test)):
+        found.append(
+            f"no test sample has {_listed(dataset, untested)}; accuracies say nothing about it"
+        )
+    return tuple(f"{_KEY}: {said}" for said in found)
+
+
+def _listed(dataset: Dataset | ArrayDataset, classes: NDArray[np.int64]) -> str:
+    """The first of some classes, by name where they have names."""
+    names = getattr(dataset, "class_names", None)
+    first = [names[number] if names else str(number) for number in classes[:_MOST_LISTED].tolist()]
+    more = len(classes) - len(first)
+    return f"class {', '.join(first)}{f' and {more} more' if more else ''}"
 
 
 def batch_transform(section: DataSection) -> Transform | None:

@@ -83,7 +83,7 @@ def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = T
     num_epochs = ceil(training.num_rounds / training.rounds_per_epoch)
     notices = rehearse(scenario, schedule, model, batch, num_epochs)
     notices += notices_of_owners(scenario, dataset)
-    if isinstance(scenario.data.source, OwnPart) and _is_classification(scenario):
+    if _is_classification(scenario):
         notices += notices_of_classes(dataset)
     check_length(scenario, schedule, training.num_rounds)
     if not goes_on:
