@@ -114,7 +114,9 @@ class DataSection(Section):
     )
     download: bool = Field(default=False, description="fetch the dataset into path if missing")
     image_size: Annotated[int, Field(ge=4, le=1024)] | None = Field(
-        default=None, description="side in pixels to which images are resized; null: not resized"
+        default=None,
+        description="side in pixels: images are scaled until their shorter side has it, and their "
+        "middle square is kept; null: as they are",
     )
     train_samples: Count | None = Field(
         default=None, description="use the first N of a seeded shuffle; null: all"
