@@ -82,7 +82,7 @@ def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = T
     _check_small_batch(scenario, dataset, model, [len(i) for i in indices], training.num_rounds)
     num_epochs = ceil(training.num_rounds / training.rounds_per_epoch)
     notices = rehearse(scenario, schedule, model, batch, num_epochs)
-    notices += notices_of_owners(scenario, dataset)
+    notices += notices_of_owners(scenario, dataset, own_tests)
     if _is_classification(scenario):
         notices += notices_of_classes(dataset)
     check_length(scenario, schedule, training.num_rounds)
