@@ -19,6 +19,7 @@ from edgesim.assembly.naming import other_devices, with_names
 from edgesim.assembly.own_model import make_own_model
 from edgesim.assembly.own_parts import make_part, needs, part_and_options
 from edgesim.assembly.own_topology import own_schedule
+from edgesim.data.arrays import image_remedy
 from edgesim.errors import ScenarioError
 from edgesim.learning.accelerator import (
     Accelerator,
@@ -377,12 +378,14 @@ def image_shape_of(data: ImageForm) -> ImageShape:
     """Channels, height and width, which models of the catalog take.
 
     Raises:
-        ModelError: the inputs are no images.
+        ModelError: the inputs are no images, or have their channels last.
     """
-    if data.input_dtype != "float32" or len(data.image_shape) != 3:
+    remedy = image_remedy(data.image_shape, data.input_dtype)
+    given = f"give {remedy}, or " if remedy else ""
+    if data.input_dtype != "float32" or len(data.image_shape) != 3 or remedy:
         raise ModelError(
             f"models of the catalog take images, and these inputs are {data.input_dtype} of shape "
-            f"{data.image_shape}; name a model of your own (docs/own-parts.md)"
+            f"{data.image_shape}; {given}name a model of your own (docs/own-parts.md)"
         )
     channels, height, width = data.image_shape
     return channels, height, width

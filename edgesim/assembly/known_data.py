@@ -31,6 +31,11 @@ def open_data(section: DataSection) -> Dataset | ArrayDataset:
     )
 
 
+def can_resize_images(section: DataSection) -> bool:
+    """Whether `data.image_size` may be set: arrays are taken as they are."""
+    return not isinstance(section.source, OwnPart)
+
+
 def data_shape(section: DataSection) -> DataShape:
     """Sizes of a scenario's data: published sizes, or sizes read from a user's own files.
 

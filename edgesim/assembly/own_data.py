@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from inspect import getattr_static
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edgesim.assembly.options import options_of
 from edgesim.assembly.own_parts import load_part, make_part
 from edgesim.data.arrays import ArrayDataset, Transform, dataset_of
 from edgesim.data.images import Dataset
+from edgesim.data.published import PUBLISHED, fetch_hint
 from edgesim.errors import ScenarioError
 from edgesim.scenario.data import DataSection
 from edgesim.scenario.own_parts import OwnPart
 
 _KEY = "data.source"
+_MOST_LISTED = 5  # classes in a notice
 
 
 def open_own_dataset(section: DataSection) -> Dataset | ArrayDataset:
@@ -27,8 +31,25 @@ def open_own_dataset(section: DataSection) -> Dataset | ArrayDataset:
     part = section.source
     assert isinstance(part, OwnPart), "sources of the catalog are opened elsewhere"
     given: dict[str, Any] = {} if section.path is None else {"path": section.path}
+    if section.path is None:
+        _check_needs_no_path(part, section.options or {})
     made = make_part(part, _KEY, section.options or {}, ("train", "test"), **given)
     return dataset_of(f"{_KEY}: {part}", made)
+
+
+def _check_needs_no_path(part: OwnPart, options: Mapping[str, Any]) -> None:
+    """Refuse a dataset that is called without the path that it needs.
+
+    Raises:
+        ScenarioError: it needs one.
+    """
+    option = (options_of(load_part(part, _KEY), ()) or {}).get("path")
+    if option is None or not option.is_required or "path" in options:
+        return
+    remedy = "give the file or folder that it reads"
+    if part.shipped_as in PUBLISHED:
+        remedy = fetch_hint(part.shipped_as, "a folder")
+    raise ScenarioError(f"data.path is missing; data.source: {part} needs it: {remedy}")
 
 
 def as_classes(labels: NDArray[Any]) -> str:
@@ -44,16 +65,41 @@ def as_classes(labels: NDArray[Any]) -> str:
 
 
 def notices_of_classes(dataset: Dataset | ArrayDataset) -> tuple[str, ...]:
-    """A notice that the classes of a dataset do not begin at 0."""
-    least = min(split.labels.min() for split in (dataset.train, dataset.test))
-    if not least:
-        return ()
-    said = (
-        f"{_KEY}: no sample has class 0: targets begin at {least}, and the model has "
-        f"{dataset.num_classes} outputs; subtract {least} from all targets if classes are counted "
-        f"from {least}"
-    )
-    return (said,)
+    """What classes of a dataset are easily overlooked: such as have no sample, or in one split."""
+    train, test = (np.unique(split.labels) for split in (dataset.train, dataset.test))
+    least = int(min(train[0], test[0]))
+    later = np.arange(least, dataset.num_classes)
+    unused = np.setdiff1d(later, np.union1d(train, test))
+    found = []
+    if least:
+        found.append(
+            f"no sample has class 0: targets begin at {least}, and the model has "
+            f"{dataset.num_classes} outputs; subtract {least} from all targets if classes are "
+            f"counted from {least}"
+        )
+    if len(unused):
+        found.append(
+            f"no sample has {_listed(dataset, unused)}, so outputs of the model stay unused; "
+            "number classes without gaps, unless more are to come"
+        )
+    if len(unseen := np.setdiff1d(test, train)):
+        found.append(
+            f"test samples have {_listed(dataset, unseen)}, which no training sample has; the "
+            "model can't learn it"
+        )
+    if len(untested := np.setdiff1d(train, test)):
+        found.append(
+            f"no test sample has {_listed(dataset, untested)}; accuracies say nothing about it"
+        )
+    return tuple(f"{_KEY}: {said}" for said in found)
+
+
+def _listed(dataset: Dataset | ArrayDataset, classes: NDArray[np.int64]) -> str:
+    """The first of some classes, by name where they have names."""
+    names = getattr(dataset, "class_names", None)
+    first = [names[number] if names else str(number) for number in classes[:_MOST_LISTED].tolist()]
+    more = len(classes) - len(first)
+    return f"class {', '.join(first)}{f' and {more} more' if more else ''}"
 
 
 def batch_transform(section: DataSection) -> Transform | None:

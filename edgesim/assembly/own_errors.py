@@ -18,6 +18,7 @@ MOST_CHARACTERS = 500  # of an error's own text
 
 _FILE_MODULE = "edgesim_own_"  # begins the names of modules that are made of files
 _SHARED = frozenset({"edgesim", "topologies", "torch", "numpy"})  # their frames say nothing
+_OWN_MODEL = ("edgesim.models.own", "OwnModel._called")  # calls a module of one's own
 
 _keys: dict[str, dict[str, str]] = {}
 """Keys of a scenario by the names that stand there, by the module of a file or by package."""
@@ -84,14 +85,19 @@ def with_frames(shown: EdgesimError, error: BaseException) -> EdgesimError:
 def own_code_error(error: BaseException, doing: str) -> OwnCodeError | None:
     """What to show for an error that was raised in one's own code; None for any other.
 
+    A model of one's own may be made of torch's modules alone: what they raise is the model's error.
+
     Args:
         error: with its traceback.
         doing: when it was raised: `on device 2 in round 5`; may be empty.
     """
     frames = _own_frames(error)
-    if not frames:
+    if frames:
+        key, function = _key_and_function(frames)
+    elif name := _failed_model(error):
+        key, function = "model.name", name
+    else:
         return None
-    key, function = _key_and_function(frames)
     when = f" {doing}" if doing else ""
     shown = OwnCodeError(f"{key}: {function}{when} {failure(error)}\n{MEND_OWN_CODE}")
     with_frames(shown, error)
@@ -122,6 +128,18 @@ def _own_frames(error: BaseException) -> list[tuple[FrameType, int]]:
     """Frames of own code in an error's traceback, the innermost last, each with its line."""
     walked = traceback.walk_tb(error.__traceback__)
     return [(frame, line) for frame, line in walked if _package_of(frame) in _keys]
+
+
+def _failed_model(error: BaseException) -> str:
+    """Name of the model of one's own in which torch raised an error; empty for any other error."""
+    if isinstance(error, EdgesimError):  # says itself what is wrong
+        return ""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    for place, frame in reversed(list(enumerate(frames))):
+        if (frame.f_globals.get("__name__"), frame.f_code.co_qualname) == _OWN_MODEL:
+            in_edgesim = any(_package_of(inner) == "edgesim" for inner in frames[place + 1 :])
+            return "" if in_edgesim else str(frame.f_locals["self"].kind.name)
+    return ""
 
 
 def _key_and_function(frames: list[tuple[FrameType, int]]) -> tuple[str, str]:

@@ -30,7 +30,7 @@ from edgesim.scenario.own_parts import OwnPart
 
 _KEY = "model.name"
 _EXAMPLE_SAMPLES = 2
-_CHECKED_SAMPLES = 4
+CHECKED_SAMPLES = 4  # of the batch by which a model is checked
 
 
 def make_own_model(
@@ -71,12 +71,18 @@ def make_own_model(
         raise with_frames(said, error.__cause__) from error
 
 
-def example_batch(dataset: Dataset | ArrayDataset) -> tuple[Tensor, Tensor]:
+def example_batch(
+    dataset: Dataset | ArrayDataset, num_samples: int = CHECKED_SAMPLES
+) -> tuple[Tensor, Tensor]:
     """A few inputs with targets, of the types and shapes of a dataset; reads no images.
 
     Images and features are drawn from a normal distribution, so that all values differ.
+
+    Args:
+        dataset: with at least one training sample.
+        num_samples: of the batch; fewer if the dataset has fewer.
     """
-    count = min(_CHECKED_SAMPLES, len(dataset.train))
+    count = min(num_samples, len(dataset.train))
     if isinstance(dataset, ArrayDataset) and dataset.input_dtype == "int64":
         samples = dataset.train.take(np.arange(count))
         return torch.from_numpy(samples.inputs), torch.from_numpy(samples.labels)
@@ -152,6 +158,43 @@ def check_own_model(
             "state in registered float32 buffers, and draw from torch's global generator alone"
         )
     flat.load_(parameters, buffers)
+
+
+def check_small_batch(flat: FlatModel, inputs: Tensor, targets: Tensor, remedy: str) -> None:
+    """Refuse a model that can't take a training step on the smallest batch of a run.
+
+    Norms over a batch can't normalise a single sample, and its variance is not finite.
+
+    Args:
+        flat: with a model of one's own; it is as it was afterwards.
+        inputs: as many as the smallest batch has.
+        targets: of these.
+        remedy: what to change, for the message.
+
+    Raises:
+        ScenarioError: the step fails, or its gradient is not finite.
+    """
+    model = flat.model
+    assert isinstance(model, OwnModel), "models of the catalog are checked for it"
+    parameters, buffers = flat.parameters.clone(), flat.buffers.clone()
+    samples = f"{len(inputs)} sample{'s'[: len(inputs) > 1]}"
+    try:
+        loss, gradient, _ = _step(MeteredModel(flat), inputs, targets)
+    except EdgesimError:
+        raise
+    except Exception as error:
+        said = (
+            f"{key_of(error) or _KEY}: a training step of {model.kind.name} on a batch of "
+            f"{samples}, which some shards leave, {failure(error)}\n{remedy}"
+        )
+        raise with_frames(ScenarioError(said), error) from error
+    finally:
+        flat.load_(parameters, buffers)
+    if not (isfinite(loss) and np.isfinite(np.frombuffer(gradient, np.float32)).all()):
+        raise ScenarioError(
+            f"{_KEY}: {model.kind.name} has a loss or a gradient that is not finite (nan or inf) "
+            f"on a batch of {samples}, which some shards leave\n{remedy}"
+        )
 
 
 def _checked_outputs(name: str, flat: FlatModel, inputs: Tensor, num_classes: int | None) -> Tensor:

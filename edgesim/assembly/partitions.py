@@ -93,6 +93,39 @@ def deal(scenario: Scenario, dataset: Dataset | ArrayDataset) -> Dealt:
     return Dealt(train, _at_most(scenario.evaluation.own_samples, own_tests))
 
 
+def notices_of_owners(
+    scenario: Scenario,
+    dataset: Dataset | ArrayDataset,
+    own_tests: Sequence[NDArray[np.int64]],
+) -> tuple[str, ...]:
+    """What a partition by owner does that is easily overlooked.
+
+    Args:
+        scenario: of the run.
+        dataset: of the scenario.
+        own_tests: positions of each device's own test samples; empty if no device has any.
+
+    Raises:
+        DataError: the files with the owners can't be read.
+    """
+    section, names = scenario.data.partition, scenario.fleet.names
+    if not isinstance(section, OwnerPartition):
+        return ()
+    from edgesim.data.natural import have_names_of  # loads pyarrow
+
+    found = []
+    owners = owner_column(scenario.data, dataset, section.column, "train")
+    if names and not have_names_of(names, owners):
+        found.append("no owner has the name of a device; owners are dealt in turn")
+    lacks_own = scenario.evaluation.own_samples != 0 and not own_tests
+    if lacks_own and _column(scenario.data, dataset, section.column, "test") is not None:
+        found.append(
+            "no test sample is of an owner with training samples, so models are evaluated on the "
+            "common test samples alone"
+        )
+    return tuple(f"data.partition.column: {said}" for said in found)
+
+
 def _held_out(
     scenario: Scenario, dataset: Dataset | ArrayDataset, indices: Sequence[NDArray[np.int64]]
 ) -> list[NDArray[np.int64]]:

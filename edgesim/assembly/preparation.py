@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import ceil
 
 from edgesim.assembly.build import (
@@ -18,11 +18,17 @@ from edgesim.assembly.build import (
 )
 from edgesim.assembly.equipment import check_hardware
 from edgesim.assembly.gossip import cycle_of, rounds_of_epoch
-from edgesim.assembly.known_data import open_data
+from edgesim.assembly.known_data import can_resize_images, open_data
 from edgesim.assembly.own_data import as_classes, notices_of_classes
 from edgesim.assembly.own_errors import own_code
-from edgesim.assembly.own_model import check_own_model, example_batch, files_digest_of
-from edgesim.assembly.partitions import deal
+from edgesim.assembly.own_model import (
+    CHECKED_SAMPLES,
+    check_own_model,
+    check_small_batch,
+    example_batch,
+    files_digest_of,
+)
+from edgesim.assembly.partitions import deal, notices_of_owners
 from edgesim.assembly.planned_leaves import check_leaves
 from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.assembly.rate_search.search import with_found_rate
@@ -73,9 +79,11 @@ def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = T
     check_hardware(scenario, schedule)
     _check_augmentation(scenario, dataset)
     model, batch = _check_model(scenario, dataset), example_batch(dataset)
+    _check_small_batch(scenario, dataset, model, [len(i) for i in indices], training.num_rounds)
     num_epochs = ceil(training.num_rounds / training.rounds_per_epoch)
     notices = rehearse(scenario, schedule, model, batch, num_epochs)
-    if isinstance(scenario.data.source, OwnPart) and _is_classification(scenario):
+    notices += notices_of_owners(scenario, dataset, own_tests)
+    if _is_classification(scenario):
         notices += notices_of_classes(dataset)
     check_length(scenario, schedule, training.num_rounds)
     if not goes_on:
@@ -120,14 +128,21 @@ def _is_classification(scenario: Scenario) -> bool:
 
 
 def _check_augmentation(scenario: Scenario, dataset: Dataset | ArrayDataset) -> None:
-    """Refuse crops of what is no image, or no square."""
-    if scenario.data.augment != "resized_crop_flip":
+    """Refuse changes of what is no image, and square crops of images that are no squares."""
+    augment, shape = scenario.data.augment, dataset.image_shape
+    if augment == "none":
         return
-    shape = dataset.image_shape
-    if isinstance(dataset, ArrayDataset) or shape[1] != shape[2]:
+    if isinstance(dataset, ArrayDataset):
+        raise ScenarioError(
+            f"data.augment is {augment}, which changes images of bytes; inputs of {dataset.name} "
+            f"are {dataset.input_dtype} of shape {shape}: give uint8 of shape (N, H, W, C), or a "
+            "transform of your own (docs/own-dataset.md) and data.augment: none"
+        )
+    if augment == "resized_crop_flip" and shape[1] != shape[2]:
+        given = ", or give data.image_size" if can_resize_images(scenario.data) else ""
         raise ScenarioError(
             f"data.augment is resized_crop_flip, which takes square crops of images; inputs of "
-            f"{dataset.name} have shape {shape}: choose another, or give data.image_size"
+            f"{dataset.name} have shape {shape}: choose another{given}"
         )
 
 
@@ -141,7 +156,8 @@ def _check_model(scenario: Scenario, dataset: Dataset | ArrayDataset) -> FlatMod
     try:
         if not isinstance(section.name, OwnPart):
             layers, size = make_layers(scenario, PLAIN), ModelSize(section.depth, section.width)
-            check_model(section.name, image_shape_of(dataset), layers, size)
+            shape, can_resize = image_shape_of(dataset), can_resize_images(scenario.data)
+            check_model(section.name, shape, layers, size, can_resize=can_resize)
         model = make_flat_model(scenario, dataset, PLAIN)
     except ModelError as error:
         raise with_notes(ScenarioError(f"model: {error}"), error) from error
@@ -153,6 +169,38 @@ def _check_model(scenario: Scenario, dataset: Dataset | ArrayDataset) -> FlatMod
         num_classes = dataset.num_classes if _is_classification(scenario) else None
         check_own_model(model, *example_batch(dataset), num_classes)
     return model
+
+
+def _check_small_batch(
+    scenario: Scenario,
+    dataset: Dataset | ArrayDataset,
+    model: FlatModel,
+    shard_sizes: Sequence[int],
+    num_rounds: int,
+) -> None:
+    """Let a model of one's own take a step on the smallest batch that will occur.
+
+    Raises:
+        ScenarioError: it can't.
+    """
+    size = scenario.data.batch_size
+    smallest = _smallest_batch(shard_sizes, size, num_rounds)
+    if not isinstance(scenario.model.name, OwnPart) or smallest >= CHECKED_SAMPLES:
+        return
+    remedy = "let the model have a norm over each sample, as nn.GroupNorm"
+    larger = range(size + 1, min(2 * size, max(shard_sizes)) + 1)
+    better = (each for each in larger if _smallest_batch(shard_sizes, each, num_rounds) > smallest)
+    if (found := next(better, None)) is not None:
+        remedy = f"set data.batch_size: {found}, which leaves larger batches, or {remedy}"
+    check_small_batch(model, *example_batch(dataset, smallest), remedy)
+
+
+def _smallest_batch(shard_sizes: Iterable[int], batch_size: int, num_rounds: int) -> int:
+    """Samples of the smallest batch of a training; the last of a shard may not be reached."""
+    return min(
+        each % batch_size or batch_size if ceil(each / batch_size) <= num_rounds else batch_size
+        for each in shard_sizes
+    )
 
 
 def _check_rounds(scenario: Scenario, num_rounds: int) -> None:

@@ -17,7 +17,7 @@ from edgesim.assembly.build import (
 )
 from edgesim.assembly.equipment import check_hardware
 from edgesim.assembly.gossip import make_algorithm, rounds_of_epoch, with_some_rate
-from edgesim.assembly.known_data import data_shape
+from edgesim.assembly.known_data import can_resize_images, data_shape
 from edgesim.assembly.own_errors import own_code
 from edgesim.assembly.own_model import measured_form
 from edgesim.assembly.rehearsal import check_declarations
@@ -140,7 +140,8 @@ def _counted_model(scenario: Scenario, shape: DataShape, layers: Layers) -> Coun
         return _measured_model(*sources, _Unread(scenario, layers))
     try:
         image_shape, size = image_shape_of(shape), ModelSize(section.depth, section.width)
-        check_model(section.name, image_shape, layers, size)
+        can_resize = can_resize_images(scenario.data)
+        check_model(section.name, image_shape, layers, size, can_resize=can_resize)
     except ModelError as error:
         raise with_notes(ScenarioError(f"model: {error}"), error) from error
     form = _model_form(section.name, image_shape, shape.num_classes, layers)

@@ -23,6 +23,10 @@ Transform = Callable[[NDArray[Any], np.random.Generator], NDArray[Any]]
 """Changes the inputs of a training batch at random. It returns as many inputs, of any shape."""
 
 
+_MOST_CHANNELS = 4  # of what looks like an image
+_AS_BYTES = '(255 * {}).astype("uint8") where x is from 0 to 1'
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelledArrays:
     """Inputs with their targets, in memory; both arrays may be read-only (shared memory).
@@ -85,6 +89,40 @@ class ArrayDataset:
     def bytes_per_sample(self) -> int:
         """Bytes of one input and its target."""
         return sum(array[:1].nbytes for array in self.train.contents)
+
+
+def image_remedy(shape: tuple[int, ...], dtype: str) -> str:
+    """How to write inputs `x` that look like images so that models of images take them.
+
+    Args:
+        shape: of one input.
+        dtype: `float32` or `int64`, which bytes become that are no images.
+
+    Returns:
+        Continues the word "give"; empty if they are images as they are, or look like none.
+    """
+    is_plane = len(shape) == 2 and min(shape) > _MOST_CHANNELS
+    if dtype == "int64":
+        bytes_by_form = (
+            (is_plane, "x[..., None]"),
+            (_channels_last(shape), "x"),
+            (_channels_first(shape), "np.moveaxis(x, 1, 3)"),
+        )
+        written = next((code for is_so, code in bytes_by_form if is_so), "")
+        return f'images of bytes: {written}.astype("uint8")' if written else ""
+    if is_plane:
+        return f"images: x[:, None], or bytes: {_AS_BYTES.format('x[..., None]')}"
+    if _channels_last(shape):
+        return f"channels first: np.moveaxis(x, 3, 1), or bytes: {_AS_BYTES.format('x')}"
+    return ""
+
+
+def _channels_last(shape: tuple[int, ...]) -> bool:
+    return len(shape) == 3 and shape[2] <= _MOST_CHANNELS < min(shape[:2])
+
+
+def _channels_first(shape: tuple[int, ...]) -> bool:
+    return len(shape) == 3 and shape[0] <= _MOST_CHANNELS < min(shape[1:])
 
 
 def dataset_of(name: str, made: object) -> Dataset | ArrayDataset:
@@ -159,16 +197,26 @@ def _pair(name: str, split: str, made: object) -> tuple[NDArray[Any], NDArray[An
     if inputs.dtype == np.uint8 and inputs.ndim == 4 and labels.ndim == 1:
         if not np.issubdtype(labels.dtype, np.integer):
             raise DataError(f"{where}: targets of images must be whole numbers: y.astype('int64')")
+        if _channels_first(inputs.shape[1:]):
+            raise DataError(
+                f"{where}: images of bytes have shape (N, H, W, C), and these {inputs.shape}; give "
+                "np.moveaxis(x, 1, 3)"
+            )
         return np.ascontiguousarray(inputs), labels.astype(np.int64)
-    return _numbers(f"{where}, inputs", inputs), _numbers(f"{where}, targets", labels)
+    return (
+        _numbers(f"{where}, inputs", inputs, 'x.astype("float32")'),
+        _numbers(f"{where}, targets", labels, 'y.astype("int64") or y.astype("float32")'),
+    )
 
 
-def _numbers(where: str, array: NDArray[Any]) -> NDArray[Any]:
+def _numbers(where: str, array: NDArray[Any], remedy: str) -> NDArray[Any]:
     """The array as int64 or float32."""
     if np.issubdtype(array.dtype, np.integer):
         return np.ascontiguousarray(array, dtype=np.int64)
     if not np.issubdtype(array.dtype, np.floating):
-        raise DataError(f"{where}: the type is {array.dtype}; give whole numbers or floats")
+        raise DataError(
+            f"{where}: the type is {array.dtype}; give whole numbers or floats, as by {remedy}"
+        )
     numbers = np.ascontiguousarray(array, dtype=np.float32)
     if not np.isfinite(numbers).all():
         place = tuple(map(int, np.argwhere(~np.isfinite(numbers))[0]))

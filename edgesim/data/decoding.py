@@ -1,9 +1,12 @@
 """Encoded images (JPEG, PNG and whatever Pillow reads) to one uint8 array, on a thread pool.
 
+Pixels are those that a viewer shows: turned as the camera says (EXIF), transparent ones on white.
+
 Headers of small JPEGs are read once. Pillow parses a header in Python, which for a 32x32 image
 takes three times as long as decoding its pixels and lets only one thread run. The images of a
 dataset were mostly written by one encoder, so their headers are equal bytes. If a header equals one
-that Pillow has parsed, the pixels go directly to Pillow's decoder.
+that Pillow has parsed, the pixels go directly to Pillow's decoder; headers of turned images are
+never among these.
 """
 
 from __future__ import annotations
@@ -13,12 +16,13 @@ import os
 import threading
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +41,9 @@ GREY_MODES = frozenset({"1", "L", "LA"})
 COLOUR_MODES = frozenset({"RGB", "RGBA", "P", "PA", "CMYK", "YCbCr"})
 FIRST_FRAME_MARKER, LAST_FRAME_MARKER = 0xC0, 0xCF  # JPEG: SOF0 to SOF15 hold size and channels
 NO_FRAME_MARKERS = frozenset({0xC4, 0xC8, 0xCC})  # in that range, but tables
+ORIENTATION_TAG, UPRIGHT, ON_ITS_SIDE = 0x0112, 1, range(5, 9)  # EXIF 2.32, 4.6.4, tag A
+EXIF_KEYS = ("exif", "xmp", "XML:com.adobe.xmp", "Raw profile type exif")  # of Pillow's `info`
+MOST_NAMED = 5  # broken images in a message
 UNREADABLE = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
 
 _one_large_image = threading.Lock()
@@ -97,8 +104,9 @@ def decode_images(
         shape (num_images, height, width, channels); one channel if all are grey, else three.
 
     Raises:
-        DataError: a file is no image, has an unknown format, is too large, or differs in size from
-            the first; or all images together take too much memory.
+        DataError: files are no images, have an unknown format or are too large, the first of which
+            are named; an image differs in size from the first; or all images together take too much
+            memory.
     """
     images = iter(encoded)
     first = next(images)
@@ -108,17 +116,25 @@ def decode_images(
     is_large = width * height > LARGE_PIXELS
     num_threads = 1 if is_large else min(os.cpu_count() or 1, MAX_THREADS)
     blocks = _blocks(chain([first], images), max(PIXELS_PER_BLOCK // (width * height), 1))
-    all_grey, start = True, 0
+    all_grey, start, broken = True, 0, list[_Broken]()
     with ThreadPoolExecutor(num_threads, thread_name_prefix="decode") as pool:
-        under_way: deque[Future[bool]] = deque()
+        under_way: deque[Future[tuple[bool, list[_Broken]]]] = deque()
+
+        def take_next() -> None:
+            nonlocal all_grey
+            is_grey, failed = under_way.popleft().result()
+            all_grey &= is_grey
+            broken.extend(failed)
+
         for block in blocks:
             rows_NHWC = images_NHWC[start : start + len(block)]
             under_way.append(pool.submit(_decode_block, block, image_size, rows_NHWC))
             start += len(block)
             if len(under_way) > 2 * num_threads:
-                all_grey &= under_way.popleft().result()
-        while under_way:  # first in, first out: of several broken images the first is reported
-            all_grey &= under_way.popleft().result()
+                take_next()
+        while under_way:  # first in, first out: broken images are in order
+            take_next()
+    _refuse(broken)
     return np.ascontiguousarray(images_NHWC[..., :1]) if all_grey else images_NHWC
 
 
@@ -137,22 +153,53 @@ def decode_whole(
         arrays of shape (height, width, channels).
 
     Raises:
-        DataError: a file is no image, has an unknown format, or is too large; or all images
-            together take too much memory.
+        DataError: files are no images, have an unknown format or are too large, the first of which
+            are named; or all images together take too much memory.
     """
     images = iter(encoded)
     first = next(images)
     check_split(first.where, num_images, side, side, channels)
     num_threads = min(os.cpu_count() or 1, MAX_THREADS)
     with ThreadPoolExecutor(num_threads, thread_name_prefix="decode") as pool:
-        return list(pool.map(lambda one: _whole(one, side, channels), chain([first], images)))
+        tried = list(pool.map(lambda one: _tried(one, side, channels), chain([first], images)))
+    _refuse([one for one in tried if isinstance(one, _Broken)])
+    return [one for one in tried if not isinstance(one, _Broken)]
+
+
+class _Broken(NamedTuple):
+    """An image that can't be used."""
+
+    where: str
+    reason: str
+
+
+def _refuse(broken: Sequence[_Broken]) -> None:
+    """Refuse images that can't be used: the first with its reason, some by name, and their number.
+
+    Raises:
+        DataError: there are some.
+    """
+    if not broken:
+        return
+    first, *others = broken
+    named = ", ".join(each.where for each in others[: MOST_NAMED - 1])
+    dots = ", ..." if len(broken) > MOST_NAMED else ""
+    more = f"\n{len(others):,} more can't be used: {named}{dots}" if others else ""
+    raise DataError(f"{first.reason}{more}")
+
+
+def _tried(encoded: EncodedImage, side: int, channels: int) -> NDArray[np.uint8] | _Broken:
+    try:
+        return _whole(encoded, side, channels)
+    except DataError as error:
+        return _Broken(encoded.where, str(error))
 
 
 def _whole(encoded: EncodedImage, side: int, channels: int) -> NDArray[np.uint8]:
     with _naming(encoded):
         data = encoded.read()
         with _opened(data, encoded.where) as stored, _turn(stored.size):
-            image = _plain(stored).convert("L" if channels == 1 else "RGB")
+            image = _plain(_upright(stored)).convert("L" if channels == 1 else "RGB")
             shorter = min(image.size)
             size = (image.width * side // shorter, image.height * side // shorter)
             image = image.resize(size, Image.Resampling.BILINEAR)
@@ -166,7 +213,9 @@ def size_of(encoded: EncodedImage, image_size: int | None) -> tuple[int, int]:
         DataError: it is no image, or too large.
     """
     with _naming(encoded), _opened(encoded.read(), encoded.where) as stored:
-        return stored.size if image_size is None else (image_size, image_size)
+        if image_size is not None:
+            return image_size, image_size
+        return stored.size[::-1] if _orientation(stored) in ON_ITS_SIDE else stored.size
 
 
 def is_coloured(encoded: EncodedImage) -> bool:
@@ -228,14 +277,22 @@ def _blocks(images: Iterator[EncodedImage], length: int) -> Iterator[list[Encode
 
 def _decode_block(
     block: list[EncodedImage], image_size: int | None, images_NHWC: NDArray[np.uint8]
-) -> bool:
-    """Decode images into an array of their shape; return whether all are grey."""
+) -> tuple[bool, list[_Broken]]:
+    """Decode images into an array of their shape; return whether all are grey, and broken ones.
+
+    Raises:
+        DataError: an image has another size.
+    """
     height, width = images_NHWC.shape[1:3]
     sheet = Image.new("RGB", (width, height * len(block)))  # one conversion to NumPy for all
     decoder = _Decoder(image_size)
-    all_grey = True
+    all_grey, broken = True, []
     for position, encoded in enumerate(block):
-        image = decoder.decode(encoded)
+        try:
+            image = decoder.decode(encoded)
+        except DataError as error:
+            broken.append(_Broken(encoded.where, str(error)))
+            continue
         if image.size != (width, height):
             raise DataError(
                 f"{encoded.where} is {image.width}x{image.height} pixels, the first image "
@@ -244,7 +301,7 @@ def _decode_block(
         all_grey &= image.mode == "L"
         sheet.paste(image, (0, height * position))
     images_NHWC[:] = np.asarray(sheet).reshape(images_NHWC.shape)
-    return all_grey
+    return all_grey, broken
 
 
 class _Decoder:
@@ -263,8 +320,10 @@ class _Decoder:
                 mode, size = form
                 return Image.frombytes(mode, size, data, "jpeg", mode, "")
             with _opened(data, encoded.where) as stored, _turn(stored.size):
-                image = _fit(_plain(stored), self._image_size)
-                if header and stored.format == "JPEG" and stored.mode in {"L", "RGB"}:
+                upright = _upright(stored)
+                image = _fit(_plain(upright), self._image_size)
+                is_plain = upright is stored and stored.mode in {"L", "RGB"}
+                if header and stored.format == "JPEG" and is_plain:
                     self._remember(header, stored, image)
                 return image
 
@@ -316,14 +375,32 @@ def _turn(size: tuple[int, int]) -> AbstractContextManager[object]:
     return _one_large_image if size[0] * size[1] > LARGE_PIXELS else nullcontext()
 
 
+def _orientation(image: Image.Image) -> int:
+    """How a viewer turns an image, as EXIF numbers it: 1 is not at all.
+
+    Pillow turns TIFF images itself, and says nothing of it in `info`.
+    """
+    if not any(key in image.info for key in EXIF_KEYS):  # spares others the search
+        return UPRIGHT
+    return int(image.getexif().get(ORIENTATION_TAG, UPRIGHT))
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """The image as a viewer turns it; the same object if that is as it is stored."""
+    if _orientation(image) not in range(UPRIGHT + 1, ON_ITS_SIDE.stop):
+        return image
+    return ImageOps.exif_transpose(image)
+
+
 def _plain(image: Image.Image) -> Image.Image:
-    """The image in mode L or RGB."""
-    if image.mode in GREY_MODES:
-        return image.convert("L")
-    if image.mode in COLOUR_MODES:
-        # a palette may hold transparency, which Pillow drops cleanly only by way of RGBA
-        return (image.convert("RGBA") if image.mode == "P" else image).convert("RGB")
-    raise ValueError(f"its pixels are of mode {image.mode}, not 8 bits a channel")
+    """The image in mode L or RGB, what is transparent on white."""
+    is_grey = image.mode in GREY_MODES
+    if not is_grey and image.mode not in COLOUR_MODES:
+        raise ValueError(f"its pixels are of mode {image.mode}, not 8 bits a channel")
+    if image.has_transparency_data:
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image.convert("RGBA"))
+    return image.convert("L" if is_grey else "RGB")
 
 
 def _fit(image: Image.Image, image_size: int | None) -> Image.Image:

@@ -2,8 +2,10 @@
 
     train/<class>/<any depth>/*.jpg         val/<class>/... or test/<class>/...
 
-Files without the suffix of an image are ignored. The first folder below that of the class may be
-that of the image's owner: it is the column `folder`, by which a partition can deal the images.
+Files without the suffix of an image are ignored, and files and folders whose names begin with a
+dot. Each class needs training images; it may lack test images. The first folder below that of the
+class may be that of the image's owner: it is the column `folder`, by which a partition can deal the
+images.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ def read_image_folder(folder: Path, image_size: int | None) -> Splits | None:
     None if there are no folders for both splits.
 
     Raises:
-        DataError: a class is empty or unknown in training, or an image can't be read.
+        DataError: a class is empty or unknown in training, no class has test images, or an image
+            can't be read.
     """
     train_folder = folder / "train"
     test_folder = next((folder / name for name in TEST_FOLDERS if (folder / name).is_dir()), None)
@@ -47,6 +50,9 @@ def read_image_folder(folder: Path, image_size: int | None) -> Splits | None:
     if unknown := sorted(set(_class_names(test_folder)) - set(class_names)):
         raise DataError(f"{test_folder / unknown[0]}: no such class in {train_folder}; rename it")
     train, test = (_Files.below(split, class_names) for split in (train_folder, test_folder))
+    train.check_has_all()
+    if not test.paths:
+        raise DataError(f"{test_folder}: no images in the folders of the classes; add some")
     splits = make_splits(train.encoded(image_size), test.encoded(image_size), class_names)
     return replace(splits, columns=train.columns(), test_columns=test.columns())
 
@@ -77,6 +83,13 @@ class _Files:
         labels = np.repeat(np.arange(len(folders)), [len(paths) for paths in by_class])
         return cls(folders, labels, list(chain.from_iterable(by_class)))
 
+    def check_has_all(self) -> None:
+        """Refuse a class without images."""
+        counts = np.bincount(self.labels, minlength=len(self.folders))
+        if not counts.all():
+            folder = self.folders[counts.argmin()]
+            raise DataError(f"{folder}: no images; add some or remove the class everywhere")
+
     def encoded(self, image_size: int | None) -> EncodedSplit:
         """The images, read when they are needed."""
         paths = self.paths
@@ -96,14 +109,14 @@ class _Files:
 
 
 def _image_paths(class_folder: Path) -> list[Path]:
-    paths = sorted(
+    """Images below a folder, none in hidden folders: these hold thumbnails and deleted files."""
+    return sorted(
         path
         for path in class_folder.rglob("*")
-        if path.suffix.lower() in SUFFIXES and path.name[0] != "." and path.is_file()
+        if path.suffix.lower() in SUFFIXES
+        and not any(part[0] == "." for part in path.relative_to(class_folder).parts)
+        and path.is_file()
     )
-    if not paths:
-        raise DataError(f"{class_folder}: no images; add some or remove the class everywhere")
-    return paths
 
 
 IMAGE_FOLDER = FolderSource(

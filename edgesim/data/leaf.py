@@ -9,8 +9,9 @@ github.com/TalwalkarLab/leaf, makes the files (data/femnist, data/shakespeare).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgesim.data.errors import DataError
+from edgesim.data.kept import CacheFolder, keep, kept, kept_path
+from edgesim.data.limits import GIB, MOST_MEMORY, memory_bytes
 from edgesim.data.published import PUBLISHED
 
 OWNER = "owner"  # column of both datasets: the writer, or the role in a play
@@ -26,6 +29,7 @@ LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmn
 
 SEQUENCE = 80  # letters of an input
 SIDE, NUM_CLASSES = 28, 62  # of FEMNIST: pixels; digits, upper-case and lower-case letters
+_FORMAT = "edgesim leaf 1"
 _NUMBERS = {letter: number for number, letter in enumerate(LETTERS)}
 
 Pair = tuple[NDArray[Any], NDArray[np.int64]]
@@ -43,52 +47,90 @@ class _LeafData:
     test_columns: Mapping[str, NDArray[Any]]
 
 
-def femnist(path: str) -> _LeafData:
+def femnist(path: str, *, cache: CacheFolder | None = None) -> _LeafData:
     """FEMNIST of LEAF: digits and letters, 28x28 grey, 62 classes; column owner: the writer.
 
     Args:
         path: folder with `train` and `test`, folders of LEAF's JSON files.
+        cache: folder of read files; null: .cache/edgesim in the home folder.
     """
-    return _read("femnist", path, NUM_CLASSES, _images)
+    return _read("femnist", path, cache, NUM_CLASSES, _images)
 
 
-def shakespeare(path: str) -> _LeafData:
+def shakespeare(path: str, *, cache: CacheFolder | None = None) -> _LeafData:
     """Shakespeare of LEAF: the letter after 80 letters of a play, 80 classes; column owner: role.
 
     Args:
         path: folder with `train` and `test`, folders of LEAF's JSON files.
+        cache: folder of read files; null: .cache/edgesim in the home folder.
     """
-    return _read("shakespeare", path, len(LETTERS), _sequences)
+    return _read("shakespeare", path, cache, len(LETTERS), _sequences)
 
 
-def _read(name: str, path: str, num_classes: int, convert: Callable[[Any, Any], Pair]) -> _LeafData:
-    """Both splits.
+def _read(
+    name: str,
+    path: str,
+    cache: str | None,
+    num_classes: int,
+    convert: Callable[[Any, Any], Pair],
+) -> _LeafData:
+    """Both splits, from the cache if these files were read before.
 
     Raises:
-        DataError: files are missing, or are no files of LEAF.
+        DataError: files are missing, are no files of LEAF, or hold more than fits into memory.
     """
-    splits = {split: _read_split(name, Path(path), split, convert) for split in ("train", "test")}
+    files = {split: _files(name, Path(path) / split) for split in ("train", "test")}
+    place = kept_path(cache, f"{name}-{_digest(files)}")
+    if (arrays := kept(place)) is None:
+        arrays = {}
+        for split, found in files.items():
+            (inputs, labels), owners = _read_split(name, found, convert)
+            arrays |= {f"{split}_x": inputs, f"{split}_y": labels, f"{split}_{OWNER}": owners}
+        keep(place, arrays)
     return _LeafData(
-        splits["train"][0],
-        splits["test"][0],
+        (arrays["train_x"], arrays["train_y"]),
+        (arrays["test_x"], arrays["test_y"]),
         num_classes,
-        {OWNER: splits["train"][1]},
-        {OWNER: splits["test"][1]},
+        {OWNER: arrays[f"train_{OWNER}"]},
+        {OWNER: arrays[f"test_{OWNER}"]},
     )
 
 
+def _files(name: str, folder: Path) -> list[Path]:
+    """Files of a split, in order.
+
+    Raises:
+        DataError: there are none.
+    """
+    if files := sorted(folder.glob("*.json")):
+        return files
+    raise DataError(
+        f"data.path: {folder} holds no JSON files of LEAF\n"
+        f"{PUBLISHED[name].remedy(str(folder.parent))}"
+    )
+
+
+def _digest(files: Mapping[str, Sequence[Path]]) -> str:
+    """Digest of names, sizes and times of files: reading them all would take minutes."""
+    digest = blake2b(_FORMAT.encode(), digest_size=16)
+    for split, paths in files.items():
+        for path in paths:
+            about = path.stat()
+            digest.update(f" {split}/{path.name} {about.st_size} {about.st_mtime_ns}".encode())
+    return digest.hexdigest()
+
+
 def _read_split(
-    name: str, folder: Path, split: str, convert: Callable[[Any, Any], Pair]
+    name: str, files: Sequence[Path], convert: Callable[[Any, Any], Pair]
 ) -> tuple[Pair, NDArray[Any]]:
-    """Samples of a split with their owners, in the order of files and users."""
-    files = sorted((folder / split).glob("*.json"))
-    if not files:
-        raise DataError(
-            f"data.path: {folder / split} holds no JSON files of LEAF\n"
-            f"{PUBLISHED[name].remedy(str(folder))}"
-        )
+    """Samples of a split with their owners, in the order of files and users.
+
+    Raises:
+        DataError: files are no files of LEAF, or hold more than fits into memory.
+    """
     parts: list[Pair] = []
     owners: list[str] = []
+    most_bytes, num_bytes = MOST_MEMORY * memory_bytes(), 0
     for file in files:
         for user, inputs, labels in _users(file):
             try:
@@ -99,6 +141,12 @@ def _read_split(
                 raise _broken(file, f"{user!r} has {len(pair[0])} inputs, {len(pair[1])} labels")
             parts.append(pair)
             owners += [user] * len(pair[1])
+            num_bytes += pair[0].nbytes
+        if num_bytes > most_bytes:
+            raise DataError(
+                f"data.path: samples of {name} up to {file} take {num_bytes / GIB:,.1f} GiB, more "
+                "than a quarter of this machine's memory; let LEAF take fewer, by a smaller --sf"
+            )
     if not owners:
         raise _broken(files[0], "no user has a sample")
     inputs, labels = (np.concatenate([part[place] for part in parts]) for place in (0, 1))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +29,8 @@ def by_owner(
     """Each device has the samples of its owner: of a person, a place, a sensor.
 
     Where owners have the names of devices, each device gets its own. Otherwise owners are sorted
-    and dealt in turn: owner k, from 0, to device k modulo the number of devices.
+    and dealt in turn: owner k, from 0, to device k modulo the number of devices. Letters with
+    accents are the same however Unicode composes them.
 
     Args:
         column_of: gives a column of the dataset, shape (N,): text, numbers or times.
@@ -37,16 +39,19 @@ def by_owner(
         device_names: by number; empty if devices have only numbers.
 
     Raises:
-        PartitionError: there are fewer owners than devices, a sample has no owner, or some owners
-            have the name of a device and others have not.
+        PartitionError: there are fewer owners than devices, a sample has no owner, some owners
+            have the name of a device and others have not, or names of an owner and a device differ
+            in case or blanks alone.
     """
     owners = column_of(column)
     _check_owners(owners, "training")
     names, place = np.unique(owners, return_inverse=True)
-    number_of = {name: number for number, name in enumerate(device_names)}
-    if any(str(name) in number_of for name in names):
-        _check_names(number_of, [str(name) for name in names])
-        numbers = np.array([number_of[str(name)] for name in names])
+    number_of = {plain_name(name): number for number, name in enumerate(device_names)}
+    written = [plain_name(name) for name in names]
+    _check_spelling(number_of, written)
+    if have_names_of(device_names, owners):
+        _check_names(number_of, written)
+        numbers = np.array([number_of[name] for name in written])
         return [np.flatnonzero(numbers[place.reshape(-1)] == n) for n in range(num_devices)]
     if len(names) < num_devices:
         raise PartitionError(
@@ -56,7 +61,30 @@ def by_owner(
     return [np.flatnonzero(device == number) for number in range(num_devices)]
 
 
-def _check_names(devices: Iterable[str], owners: Iterable[str]) -> None:
+def plain_name(name: object) -> str:
+    """A name of a device or an owner in the form in which names are compared."""
+    return normalize("NFC", str(name))
+
+
+def have_names_of(device_names: Sequence[str], owners: NDArray[Any]) -> bool:
+    """Whether one of the owners has the name of a device."""
+    names = set(map(plain_name, device_names))
+    return any(plain_name(owner) in names for owner in np.unique(owners))
+
+
+def _check_spelling(devices: Collection[str], owners: Collection[str]) -> None:
+    """Refuse an owner whose name is that of a device but for case and blanks around it."""
+    by_letters = {device.strip().casefold(): device for device in devices}
+    for owner in owners:
+        device = by_letters.get(owner.strip().casefold())
+        if device is not None and owner not in devices:
+            raise PartitionError(
+                f"{_COLUMN}: an owner is named {owner!r}, and a device {device!r}; write both "
+                "alike, or name devices otherwise than owners to deal owners in turn"
+            )
+
+
+def _check_names(devices: Collection[str], owners: Collection[str]) -> None:
     """Refuse a device without samples, and an owner that is no device."""
     if missing := next(iter(sorted(set(devices) - set(owners))), None):
         raise PartitionError(
@@ -176,8 +204,12 @@ def _by_file(
     where = f"data.partition.{key}: {path}"
     try:
         is_parquet = Path(path).suffix == ".parquet"
-        table = pq.read_table(path) if is_parquet else pa_csv.read_csv(path)
+        table = pq.read_table(path) if is_parquet else _read_csv(path, named=bool(device_names))
     except (OSError, pa.ArrowException) as error:
+        if "invalid UTF8" in str(error):
+            raise PartitionError(
+                f"{where} is not UTF-8 text; save it as UTF-8, as by `iconv -f latin1 -t utf-8`"
+            ) from error
         raise PartitionError(f"{where} can't be read: {error}") from error
     samples = _numbers(where, table, "sample", num_samples)
     if device_names:
@@ -196,8 +228,16 @@ def _by_file(
     return shards
 
 
+def _read_csv(path: str, *, named: bool) -> pa.Table:
+    """Columns of a CSV file; names of devices stay as they are written: 007 is no number."""
+    types = {"device": pa.string()} if named else {}
+    return pa_csv.read_csv(path, convert_options=pa_csv.ConvertOptions(column_types=types))
+
+
 def _column(where: str, table: pa.Table, name: str) -> pa.ChunkedArray:
     if name not in table.column_names:
+        if any(";" in column for column in table.column_names):
+            raise PartitionError(f"{where} has semicolons between its columns; write commas")
         there = ", ".join(table.column_names)
         raise PartitionError(f"{where} has the columns {there}; it must have sample and device")
     return table[name]
@@ -205,13 +245,13 @@ def _column(where: str, table: pa.Table, name: str) -> pa.ChunkedArray:
 
 def _named(where: str, table: pa.Table, names: Sequence[str]) -> NDArray[np.int64]:
     """Numbers of the devices whose names a column holds."""
-    column = _column(where, table, "device").to_pylist()
-    number_of = {name: number for number, name in enumerate(names)}
+    column = [plain_name(name) for name in _column(where, table, "device").to_pylist()]
+    number_of = {plain_name(name): number for number, name in enumerate(names)}
     for name in column:
-        if str(name) not in number_of:
-            remedy = did_you_mean(str(name), names, f"their names are {', '.join(names[:5])}, ...")
-            raise PartitionError(f"{where}: no device is named {str(name)!r}; {remedy}")
-    return np.array([number_of[str(name)] for name in column], np.int64)
+        if name not in number_of:
+            remedy = did_you_mean(name, names, f"their names are {', '.join(names[:5])}, ...")
+            raise PartitionError(f"{where}: no device is named {name!r}; {remedy}")
+    return np.array([number_of[name] for name in column], np.int64)
 
 
 def _numbers(where: str, table: pa.Table, name: str, end: int) -> NDArray[np.int64]:

@@ -12,6 +12,8 @@ from edgesim.data.images import Splits, Statistics
 from edgesim.data.published import fetch_hint
 from edgesim.data.shape import DataShape
 
+_MOST_LISTED = 5  # names in a message
+
 Reader = Callable[[Path, int | None], Splits | None]
 """Reads a folder and resizes its images; None if the folder holds no files of the format."""
 
@@ -166,4 +168,19 @@ def existing_folder(path: Path | None, expects: str) -> Path:
 
 
 def _refuse(folder: Path, expects: str) -> Splits:
-    raise MissingFilesError(f"data.path: {folder} lacks what this data.source needs: {expects}")
+    """Refuse a folder, with what it needs and what it holds.
+
+    Raises:
+        MissingFilesError: always.
+    """
+    names = sorted(
+        f"{path.name}/" if path.is_dir() else path.name
+        for path in folder.iterdir()
+        if not path.name.startswith(".")
+    )
+    more = len(names) - _MOST_LISTED
+    holds = ", ".join(names[:_MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
+    raise MissingFilesError(
+        f"data.path: {folder} lacks what this data.source needs: {expects}; it holds "
+        f"{holds or 'nothing'}"
+    )

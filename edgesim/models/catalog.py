@@ -58,19 +58,33 @@ def build_model(
 
 
 def check_model(
-    name: str, image_shape: ImageShape, layers: Layers, size: ModelSize = FIXED_SIZE
+    name: str,
+    image_shape: ImageShape,
+    layers: Layers,
+    size: ModelSize = FIXED_SIZE,
+    *,
+    can_resize: bool = True,
 ) -> None:
     """Check that a model can be built and trained, without allocating it.
+
+    Args:
+        name: a key of `MODELS`.
+        image_shape: channels, height and width of the images.
+        layers: its arithmetic and its norm.
+        size: of a model that has no fixed one.
+        can_resize: whether `data.image_size` may be set, for messages.
 
     Raises:
         ModelError: no such model, an image too small for the model, channels that don't fit
             the norm's groups, or a batch norm whose batch has a single value per channel.
     """
-    kind = _kind_for(name, image_shape, layers)
+    kind = _kind_for(name, image_shape, layers, can_resize=can_resize)
     outline(lambda: kind.make(layers, image_shape, 1, size))
 
 
-def _kind_for(name: str, image_shape: ImageShape, layers: Layers) -> ModelKind:
+def _kind_for(
+    name: str, image_shape: ImageShape, layers: Layers, *, can_resize: bool = True
+) -> ModelKind:
     """The model of a name, if it takes images of this shape.
 
     Raises:
@@ -84,14 +98,15 @@ def _kind_for(name: str, image_shape: ImageShape, layers: Layers) -> ModelKind:
     if min(height, width) < kind.min_side:
         raise ModelError(
             f"{name} needs images of at least {kind.min_side}x{kind.min_side} pixels, these are "
-            f"{height}x{width}; set data.image_size, or choose model small_cnn or resnet20"
+            f"{height}x{width}; {'set data.image_size, or ' if can_resize else ''}choose model "
+            "small_cnn or resnet20"
         )
     last_map = ceil(height / kind.last_norm_stride), ceil(width / kind.last_norm_stride)
     if NORMS[layers.norm].is_over_batch and last_map == (1, 1):
         raise ModelError(
             f"{name} shrinks images of {height}x{width} to one pixel, which a batch norm can't "
-            "take from a batch of one sample; use larger images (data.image_size) or norm: "
-            "evonorm_s0"
+            "take from a batch of one sample; use larger images"
+            f"{' (data.image_size)' if can_resize else ''} or norm: evonorm_s0"
         )
     return kind
 

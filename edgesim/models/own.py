@@ -8,6 +8,7 @@ device and round.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -147,9 +148,19 @@ def _is_drawing(name: str, module: nn.Module, example: Tensor) -> bool:
         except Exception as error:
             raise ModelError(
                 f"{name} fails on a batch of shape {tuple(example.shape)}, {example.dtype}: "
-                f"{type(error).__name__}: {error}"
+                f"{type(error).__name__}: {error}{_remedy_of_type(example, error)}"
             ) from error
         return before != global_random.state()
+
+
+def _remedy_of_type(example: Tensor, error: Exception) -> str:
+    """What to do where torch complains of whole numbers; empty for other errors."""
+    if example.dtype != torch.int64 or not re.search(r"\blong\b|int64", str(error), re.IGNORECASE):
+        return ""
+    return (
+        "\nwhole numbers reach the model as int64, as tokens do; give x.astype('float32'), or "
+        "images as bytes of shape (N, H, W, C)"
+    )
 
 
 def build_own_model(

@@ -114,7 +114,9 @@ class DataSection(Section):
     )
     download: bool = Field(default=False, description="fetch the dataset into path if missing")
     image_size: Annotated[int, Field(ge=4, le=1024)] | None = Field(
-        default=None, description="side in pixels to which images are resized; null: not resized"
+        default=None,
+        description="side in pixels: images are scaled until their shorter side has it, and their "
+        "middle square is kept; null: as they are",
     )
     train_samples: Count | None = Field(
         default=None, description="use the first N of a seeded shuffle; null: all"
@@ -149,10 +151,12 @@ class DataSection(Section):
                 "path", f"is missing; source: {self.source} reads the files there"
             )
         if isinstance(self.source, OwnPart):
+            shipped = self.source.shipped_as
+            source = f"source: {shipped}" if shipped else "your own dataset"
             for key in ("download", "image_size"):
                 if getattr(self, key):
                     raise ContradictionError(
-                        key, "is given; your own dataset brings its samples as they are"
+                        key, f"is given; {source} brings its samples as they are"
                     )
         elif self.options is not None:
             raise ContradictionError("options", "are given; only your own datasets take them")

@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from edgesim.data import decoding
-from edgesim.data.decoding import PIXELS_PER_BLOCK, EncodedImage, decode_images, resize_images
+from edgesim.data.decoding import (
+    PIXELS_PER_BLOCK,
+    EncodedImage,
+    decode_images,
+    decode_whole,
+    resize_images,
+    size_of,
+)
 from edgesim.data.errors import DataError
 
 COLOUR = random_images(np.random.default_rng(0), 8, 9, 3)
@@ -89,7 +96,11 @@ def test_other_modes_become_rgb(mode, kind):
     image.save(buffer, kind, **options)
     stored = Image.open(io.BytesIO(buffer.getvalue()))
     stored = stored.convert("RGBA") if mode == "P" else stored
-    assert (decode(buffer.getvalue())[0] == np.asarray(stored.convert("RGB"))).all()
+    expected = np.asarray(stored.convert("RGB")).astype(float)
+    if mode == "P":
+        alpha = np.asarray(stored)[..., 3:] / 255
+        expected = alpha * expected + (1 - alpha) * 255
+    assert np.abs(decode(buffer.getvalue())[0] - expected).max() <= (1 if mode == "P" else 0)
 
 
 def test_many_blocks_keep_their_order():
@@ -168,6 +179,93 @@ def test_unreadable_image_is_named(broken, reason):
         decode(good, broken)
     with pytest.raises(DataError, match=r"^row 0 "):
         decode(broken, good)
+
+
+def test_of_several_broken_images_the_first_five_are_named():
+    good, cut = encode(COLOUR, "JPEG"), encode(COLOUR)[:-30]
+    with pytest.raises(DataError, match=r"^row 1 can't be read .*\n1 more can't be used: row 3$"):
+        decode(good, cut, good, b"")
+    with pytest.raises(
+        DataError, match=r"\n6 more can't be used: row 1, row 2, row 3, row 4, \.\.\.$"
+    ):
+        decode_images(
+            (EncodedImage(data, f"row {row}") for row, data in enumerate([cut] * 7)), 7, 8, (8, 8)
+        )
+    with pytest.raises(DataError, match=r"^row 1 can't be read .*\n1 more can't be used: row 2$"):
+        decode_whole([EncodedImage(x, f"row {i}") for i, x in enumerate((good, cut, b""))], 3, 8, 3)
+
+
+def oriented(kind, orientation):
+    """Bytes of an image with a note on how a viewer turns it."""
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    options = {"lossless": True} if kind == "WEBP" else {}
+    return encode(COLOUR, kind, exif=exif, **options)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "TIFF", "JPEG"])
+@pytest.mark.parametrize(
+    ("orientation", "turned"),
+    [
+        (1, lambda x: x),
+        (2, lambda x: x[:, ::-1]),
+        (3, lambda x: x[::-1, ::-1]),
+        (4, lambda x: x[::-1]),
+        (5, lambda x: x.swapaxes(0, 1)),
+        (6, lambda x: np.rot90(x, -1)),
+        (7, lambda x: np.rot90(x, 2).swapaxes(0, 1)),
+        (8, np.rot90),
+        (9, lambda x: x),  # no orientation
+    ],
+)
+def test_images_are_turned_as_viewers_turn_them(kind, orientation, turned):
+    """The table of EXIF 2.32; the same of several files, whose headers are equal bytes."""
+    stored = by_pillow(encode(COLOUR, kind)) if kind == "JPEG" else COLOUR
+    expected = turned(stored)
+    decoded = decode(*[oriented(kind, orientation)] * 3)
+    assert (decoded == expected).all()
+    assert decoded.shape == (3, *expected.shape)
+    one = EncodedImage(oriented(kind, orientation), "it")
+    (whole,) = decode_whole([one], 1, 8, 3)
+    assert (whole == expected).all()
+    assert size_of(one, None) == expected.shape[1::-1]
+
+
+def with_alpha(mode):
+    """A black dot in the middle of nothing, which is black too, and seen through half of it."""
+    image = Image.new("RGBA", (3, 1), (0, 0, 0, 0))
+    image.putpixel((1, 0), (0, 0, 0, 255))
+    image.putpixel((2, 0), (0, 0, 0, 51))
+    if mode != "P":
+        return image.convert(mode)
+    image = Image.new("P", (3, 1), 7)
+    image.putpixel((1, 0), 3)
+    image.info["transparency"] = 7
+    return image
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "greys"),
+    [
+        ("RGBA", "PNG", [255, 0, 204]),
+        ("RGBA", "WEBP", [255, 0, 204]),
+        ("LA", "PNG", [255, 0, 204]),
+        ("P", "PNG", [255, 0, 255]),
+    ],
+)
+def test_what_is_transparent_stands_on_white(mode, kind, greys):
+    image, buffer = with_alpha(mode), io.BytesIO()
+    if mode == "P":
+        image.putpalette([0, 0, 0] * 256)
+    image.save(buffer, kind, **({"lossless": True} if kind == "WEBP" else {}))
+    decoded = decode(buffer.getvalue())
+    assert decoded.shape == (1, 1, 3, 1 if mode == "LA" else 3)
+    assert decoded[0, 0, :, 0].tolist() == greys
+
+
+def test_an_opaque_alpha_channel_changes_nothing():
+    opaque = np.concatenate([COLOUR, np.full_like(COLOUR[..., :1], 255)], axis=2)
+    assert (decode(encode(opaque)) == COLOUR).all()
 
 
 def test_cut_jpeg_with_a_known_header_is_named():

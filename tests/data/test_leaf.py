@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,11 +11,13 @@ import yaml
 from small_fleets import SCENARIO
 
 from edgesim.assembly.preparation import prepare
+from edgesim.data import leaf
 from edgesim.data.arrays import dataset_of
 from edgesim.data.errors import DataError
 from edgesim.data.leaf import LETTERS, femnist, shakespeare
 from edgesim.scenario import load_scenario
 
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
 RNG = np.random.default_rng(0)
 LINE = "To be, or not to be: that is the question: Whether 'tis nobler in the mind to suffer the"
 
@@ -32,6 +35,12 @@ def write_leaf(folder, users, *, file="all_data_0.json"):
 
 def drawings(number):
     return [(RNG.integers(0, 256, 784) / 255).tolist() for _ in range(number)]
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    """No test reads what another one, or the user, has kept."""
+    monkeypatch.setattr("pathlib.Path.home", lambda: tmp_path / "home")
 
 
 @pytest.fixture
@@ -68,6 +77,45 @@ def test_shakespeare_has_sequences_of_letters_and_roles(tmp_path):
     assert data.input_dtype == "int64"
     assert "".join(LETTERS[number] for number in data.train.inputs[1]) == inputs[1]
     assert [LETTERS[number] for number in data.train.labels] == labels
+
+
+def test_files_are_read_once_until_one_changes(written, monkeypatch, tmp_path):
+    """Also from elsewhere: names, sizes and times count, not the folder."""
+    folder, _ = written
+    first, read = femnist(str(folder)), []
+    loads = leaf.json.loads
+    monkeypatch.setattr(leaf.json, "loads", lambda text: read.append(1) or loads(text))
+    again = femnist(str(folder))
+    assert not read
+    assert (again.train[0] == first.train[0]).all()
+    assert again.train[0].dtype == np.uint8
+    assert (again.columns["owner"] == first.columns["owner"]).all()
+    (kept,) = (tmp_path / "home" / ".cache" / "edgesim").iterdir()
+    assert kept.name.startswith("femnist-")
+    write_leaf(folder / "test", {"f0002_05": (drawings(2), [5, 6])})
+    assert femnist(str(folder)).test[1].tolist() == [5, 6]
+    assert len(read) == 3
+    elsewhere = femnist(str(folder), cache=str(tmp_path / "other"))
+    assert len(elsewhere.test[1]) == len(list((tmp_path / "other").iterdir())) + 1
+
+
+def test_more_than_fits_into_memory_is_refused_before_it_is_joined(written, monkeypatch):
+    monkeypatch.setattr(leaf, "memory_bytes", lambda: 4 * 784 * 4)
+    with pytest.raises(DataError, match=r"up to .*all_data_1\.json take .* smaller --sf"):
+        femnist(str(written[0]))
+
+
+def test_the_shipped_scenario_deals_writers_to_devices(written):
+    overrides = (f"data.path={written[0]}", "fleet.devices=2", "data.batch_size=2")
+    plan = prepare(load_scenario(SCENARIOS / "femnist.yaml", overrides))
+    assert [indices.tolist() for indices in plan.indices] == [[0, 1], [2, 3, 4]]
+    assert not any("no device" in notice for notice in plan.notices)
+    write_leaf(written[0] / "test", {"f0009_01": (drawings(1), [5])})
+    notice = prepare(load_scenario(SCENARIOS / "femnist.yaml", overrides)).notices[0]
+    assert notice == (
+        "data.partition.column: no test sample is of an owner with training samples, so models are "
+        "evaluated on the common test samples alone"
+    )
 
 
 def test_each_device_has_the_samples_of_its_writer(written, tmp_path):
@@ -113,8 +161,9 @@ def test_broken_files_are_refused(tmp_path, users, said):
     ],
 )
 def test_files_that_are_no_files_of_leaf_are_refused(tmp_path, content, said):
-    (tmp_path / "train").mkdir()
-    (tmp_path / "train" / "x.json").write_text(content)
+    for split in ("train", "test"):
+        (tmp_path / split).mkdir()
+        (tmp_path / split / "x.json").write_text(content)
     with pytest.raises(DataError, match=said):
         femnist(str(tmp_path))
 

@@ -6,6 +6,7 @@ import math
 from datetime import date
 from itertools import permutations
 from pathlib import Path
+from unicodedata import normalize
 
 import numpy as np
 import pyarrow as pa
@@ -77,6 +78,22 @@ def test_names_that_no_owner_has_leave_the_order_of_owners():
 def test_names_of_some_owners_are_refused(names, said):
     with pytest.raises(PartitionError, match=said):
         by_owner(COLUMNS["text"], len(names), names)
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_a_letter_with_an_accent_is_the_same_however_it_is_composed(form, tmp_path):
+    owners = np.array([normalize(form, "Zoë"), "Ida", "Ida"])
+    names = ["Ida", normalize("NFC", "Zoë")]
+    assert [list(part) for part in by_owner(owners, 2, names)] == [[1, 2], [0]]
+    path = str(write(tmp_path / "n.csv", device=pa.array(owners[:2]), sample=pa.array([8, 3])))
+    assert [list(part) for part in by_file(path, 9, 2, device_names=names)] == [[3], [8]]
+
+
+@pytest.mark.parametrize("names", [["A", "B", "C"], ["a ", "z", "y"], ["a", "b", "C"]])
+def test_names_that_differ_in_case_or_blanks_alone_are_refused(names):
+    """Else owners would be dealt in turn, and device A would have any owner's samples."""
+    with pytest.raises(PartitionError, match=r"an owner is named '\w', and a device .* both alike"):
+        by_owner(COLUMNS["text"], 3, names)
 
 
 NAN, NOT_A_TIME = float("nan"), np.datetime64("nat")
@@ -155,6 +172,29 @@ def test_a_file_goes_by_names_where_devices_have_them(tmp_path):
     numbered = str(write(tmp_path / "n.csv", device=pa.array([0, 1]), sample=pa.array([8, 3])))
     with pytest.raises(PartitionError, match="no device is named '0'"):
         by_file(numbered, 9, 2, device_names=("barn", "mast"))
+
+
+def test_names_of_digits_stay_as_they_are_written(tmp_path):
+    path = tmp_path / "shards.csv"
+    path.write_text("sample,device\n8,002\n3,001\n")
+    assert [list(part) for part in by_file(str(path), 9, 2, device_names=("001", "002"))] == [
+        [3],
+        [8],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("sample;device\n0;mast\n", "has semicolons between its columns; write commas"),
+        ("sample,device\n0,m\u00e4st\n", "is not UTF-8 text; save it as UTF-8"),
+    ],
+)
+def test_files_of_a_spreadsheet_are_told_how_to_be_saved(tmp_path, content, said):
+    path = tmp_path / "shards.csv"
+    path.write_text(content, encoding="latin-1")
+    with pytest.raises(PartitionError, match=said):
+        by_file(str(path), 9, 1, device_names=("mast",))
 
 
 @pytest.mark.parametrize(

@@ -210,7 +210,9 @@ def test_capital_letters_come_first_in_the_order_of_classes(tmp_path):
     [
         ({"cat": [flat(1, 4, 4)]}, {"dog": [flat(1, 4, 4)]}, r"val/dog: no such class in"),
         ({"cat": [flat(1, 4, 4)], "dog": []}, {"cat": [flat(1, 4, 4)]}, r"train/dog: no images"),
+        ({"cat": [flat(1, 4, 4)]}, {"cat": []}, r"val: no images in the folders of the classes"),
         ({"cat": [flat(1, 4, 4)]}, {}, r"lacks what this data\.source needs: train/<class>/"),
+        ({"cat": [flat(1, 4, 4)]}, {}, r"or test/<class>/\) folders of images; it holds train/$"),
         ({"cat": [flat(1, 4, 4), flat(1, 5, 4)]}, {"cat": [flat(1, 4, 4)]}, r"1\.png is 4x5 pix"),
         (
             {"cat": [flat(1, 4, 4)]},
@@ -224,6 +226,26 @@ def test_unusable_image_folder_is_refused(tmp_path, train, test, message):
     write_folders(tmp_path / "val", test, "png")
     with pytest.raises(DataError, match=message):
         load_dataset("image_folder", tmp_path)
+
+
+@pytest.mark.parametrize("test", [{"dog": [flat(2, 4, 4)]}, {"cat": [], "dog": [flat(2, 4, 4)]}])
+def test_a_class_may_lack_test_images(tmp_path, test):
+    write_folders(tmp_path / "train", {"cat": [flat(1, 4, 4)], "dog": [flat(1, 4, 4)]}, "png")
+    write_folders(tmp_path / "val", test, "png")
+    dataset = load_dataset("image_folder", tmp_path)
+    assert dataset.train.labels.tolist() == [0, 1]
+    assert dataset.test.labels.tolist() == [1]
+
+
+def test_images_in_hidden_folders_are_left_out(tmp_path):
+    """Above the class there may be hidden folders, such as that of a cache."""
+    root = tmp_path / ".data"
+    hidden = {"cat/.thumbnails/a": 7, "cat/attic/.trash/deep/b": 8, "cat/.c": 9}
+    write_boards(root / "train", {"cat/attic/a": 1, **hidden})
+    write_boards(root / "test", {"cat/x": 5, **hidden})
+    dataset = load_dataset("image_folder", root)
+    assert dataset.train.images_NHWC[:, 0, 0, 0].tolist() == [1]
+    assert dataset.test.images_NHWC[:, 0, 0, 0].tolist() == [5]
 
 
 def test_broken_file_in_an_image_folder_is_named(tmp_path):

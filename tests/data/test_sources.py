@@ -65,7 +65,13 @@ def test_what_cannot_be_loaded_is_refused_by_key_in_two_lines_at_most(options, m
 
 @pytest.mark.parametrize("source", [name for name in SOURCES if name != "digits"])
 def test_folder_without_the_files_is_refused_with_what_is_expected(tmp_path, source):
-    with pytest.raises(DataError, match=r"lacks what this data\.source needs: .*"):
+    with pytest.raises(
+        DataError, match=r"lacks what this data\.source needs: .*; it holds nothing"
+    ):
+        load_dataset(source, tmp_path)
+    for number in range(7):
+        (tmp_path / f"{number}.txt").touch()
+    with pytest.raises(DataError, match=r"; it holds 0\.txt, .*, 4\.txt and 2 more"):
         load_dataset(source, tmp_path)
 
 

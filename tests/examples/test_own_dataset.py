@@ -66,6 +66,15 @@ def test_more_owners_than_devices_are_dealt_in_turn():
     assert names == [["sensor-0", "sensor-4"], ["sensor-1", "sensor-5"], ["sensor-2"], ["sensor-3"]]
 
 
+def test_owners_without_a_device_of_their_name_are_told_of():
+    names = "fleet.devices=[{profile: raspberry-pi-4b, names: [a, b, c]}]"
+    (notice,) = prepared(names).notices
+    assert notice == (
+        "data.partition.column: no owner has the name of a device; owners are dealt in turn"
+    )
+    assert not prepared("fleet.devices=3").notices
+
+
 @pytest.mark.parametrize("topology", ["ring", "file"])
 def test_named_devices_have_the_samples_of_their_names(topology, tmp_path):
     """A ring numbers them as the scenario does; a graph's file, by its names in order."""
@@ -151,6 +160,9 @@ class Data:
         ("targets = targets[:5]", "targets", "must have one target for each input"),
         ("targets = targets - 1", "targets", "whole numbers are classes"),
         ("inputs = inputs.astype(str)", "targets", "the type is <U32; give whole numb"),
+        ("inputs = inputs > 0", "targets", r'is bool; give .* as by x.astype\("float32"\)'),
+        ("inputs = inputs.astype(object)", "targets", r'is object; .* x.astype\("float32"\)'),
+        ("targets = targets > 0", "targets", r'targets: the type is bool; .* y.astype\("int64"\)'),
         ("pass", "targets[:3]", "one value for each of 20 samples"),
     ],
 )
@@ -185,6 +197,87 @@ def test_targets_that_are_no_classes_are_told_how_to_become_some(
     said = str(refused.value)
     assert said.startswith("training.task is classification: a target must be one whole number")
     assert f": {remedy}" in said
+
+
+IMAGES = """
+import numpy as np
+
+class Data:
+    def __init__(self):
+        x = np.arange(20 * 6 * 8 * 3).reshape(20, 6, 8, 3) % 256
+        inputs = {inputs}
+        self.train = self.test = inputs, np.arange(20) % 2
+
+def flat(input_shape, num_classes):
+    from torch import nn
+    return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(input_shape)), num_classes))
+"""
+
+
+@pytest.mark.parametrize(
+    ("inputs", "remedies"),
+    [
+        ("x[..., 0].astype('uint8')", ['x[..., None].astype("uint8")']),
+        ("x", ['x.astype("uint8")']),
+        ("np.moveaxis(x, 3, 1)", ['np.moveaxis(x, 1, 3).astype("uint8")']),
+        ("np.moveaxis(x, 3, 1).astype('uint8')", ["np.moveaxis(x, 1, 3)"]),
+        ("x[..., 0] / 255", ["x[:, None]", '(255 * x[..., None]).astype("uint8")']),
+        ("x / 255", ["np.moveaxis(x, 3, 1)", '(255 * x).astype("uint8")']),
+    ],
+)
+def test_images_in_other_forms_are_told_how_to_be_written(inputs, remedies, tmp_path):
+    """What the message says is done, and the run is prepared."""
+    path = tmp_path / "data.py"
+    given = ["data.options=null", f"data.source={path}:Data", "data.partition={kind: iid}"]
+    given += ["model={name: small_cnn}", "fleet.devices=2"]
+    path.write_text(IMAGES.format(inputs=inputs))
+    with pytest.raises(EdgesimError) as refused:
+        prepared(*given)
+    assert "image_size" not in str(refused.value)
+    for remedy in remedies:
+        assert remedy in str(refused.value)
+        path.write_text(IMAGES.format(inputs=f"(lambda x: {remedy})({inputs})"))
+        prepared(*given)
+
+
+def test_images_that_are_too_small_are_not_told_to_be_resized(tmp_path):
+    path = tmp_path / "data.py"
+    path.write_text(IMAGES.format(inputs="x.astype('uint8')"))
+    given = ["data.options=null", f"data.source={path}:Data", "data.partition={kind: iid}"]
+    with pytest.raises(ScenarioError, match=r"vgg11 needs .* are 6x8; choose model small_cnn or"):
+        prepared(*given, "model={name: vgg11}", "fleet.devices=2")
+
+
+def test_whole_numbers_for_a_model_of_floats_are_told_what_they_are(tmp_path):
+    path = tmp_path / "data.py"
+    path.write_text(IMAGES.format(inputs="x[:, 0, 0]"))
+    given = ["data.options=null", f"data.source={path}:Data", "data.partition={kind: iid}"]
+    with pytest.raises(EdgesimError) as refused:
+        prepared(*given, f"model={{name: '{path}:flat'}}", "fleet.devices=2")
+    first, second = str(refused.value).splitlines()
+    assert "torch.int64: RuntimeError: mat1 and mat2 must have the same dtype" in first
+    assert second.startswith("whole numbers reach the model as int64, as tokens do; give x.astype(")
+
+
+@pytest.mark.parametrize("augment", ["flip", "crop_flip", "resized_crop_flip"])
+def test_augmentation_of_what_is_no_image_is_refused(augment):
+    said = rf"data.augment is {augment}, which changes images of bytes; .* float32 of shape \(6,\)"
+    with pytest.raises(ScenarioError, match=said):
+        prepared(f"data.augment={augment}")
+
+
+def test_a_path_that_is_missing_is_told_by_its_key(tmp_path):
+    path = tmp_path / "data.py"
+    path.write_text("class Data:\n  def __init__(self, path: str): pass\n")
+    with pytest.raises(ScenarioError, match=r"data\.path is missing; data\.source: .*data.py:Data"):
+        prepared("data.options=null", f"data.source={path}:Data")
+    with pytest.raises(ScenarioError, match=r"^data\.path is missing.* femnist needs it: make "):
+        prepared("data.options=null", "data.source=femnist")
+
+
+def test_arrays_of_the_catalog_are_called_by_their_name():
+    with pytest.raises(ScenarioError, match="is given; source: femnist brings its samples as they"):
+        prepared("data.options=null", "data.source=femnist", "data.image_size=8")
 
 
 def test_classes_that_begin_at_one_are_told_of(tmp_path):

@@ -1,12 +1,15 @@
 """examples/two_layers.py: a torch model with a layer of its own, trained in every way."""
 
+import re
+
 import pandas as pd
 import pytest
-from runs_of_examples import EXAMPLES, FREE, INT8, resume, train, train_and_kill
+from runs_of_examples import EXAMPLES, FREE, INT8, console, resume, train, train_and_kill
 from small_fleets import assert_same_bits
 
 from edgesim.assembly.preparation import prepare
-from edgesim.errors import ScenarioError
+from edgesim.errors import OwnCodeError, ScenarioError
+from edgesim.fleet.run import run_scenario
 from edgesim.scenario import load_scenario
 from edgesim.study.iteration import iteration_costs
 from edgesim.study.notices import notices
@@ -145,6 +148,72 @@ def test_a_classifier_has_as_many_outputs_as_classes(outputs, tmp_path):
     said = rf"model\.name: .* gives {outputs} numbers for each sample, but .* 10 classes\n"
     with pytest.raises(ScenarioError, match=said):
         train(NAME, tmp_path / "run", f"model={{name: '{path}:function'}}", inline=True)
+
+
+ROWS = """
+import numpy as np
+from torch import nn
+
+class Rows:
+    def __init__(self):
+        inputs = np.random.default_rng(0).normal(size=({samples}, 6))
+        self.train = self.test = inputs, np.arange({samples}) % 3
+
+class Tokens:
+    num_classes = 10
+    def __init__(self):
+        inputs = np.arange(40)[:, None].repeat(3, 1) // 5
+        self.train = self.test = inputs, np.arange(40) % 10
+
+def norm_of_batch(input_shape, num_classes):
+    return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, num_classes))
+
+def few_tokens(input_shape, num_classes):
+    return nn.Sequential(nn.Embedding(5, 4), nn.Flatten(), nn.Linear(12, num_classes))
+"""
+
+
+def rows_and(model, dataset, tmp_path, *overrides, samples=40):
+    """The example of sensors with other data, dealt to three devices, and another model."""
+    path = tmp_path / "rows.py"
+    path.write_text(ROWS.format(samples=samples))
+    return load_scenario(
+        EXAMPLES / "sensors.yaml",
+        [
+            "fleet.devices=3",
+            f"data={{source: '{path}:{dataset}', partition: {{kind: iid}}, batch_size: 4}}",
+            f"model={{name: '{path}:{model}'}}",
+            *overrides,
+        ],
+    )
+
+
+def test_a_last_batch_of_one_sample_is_tried_before_a_run(tmp_path):
+    """Shards of 14, 13 and 13 leave batches of 2, 1 and 1."""
+    with pytest.raises(ScenarioError) as refused:
+        prepare(rows_and("norm_of_batch", "Rows", tmp_path))
+    first, second = str(refused.value).splitlines()
+    assert first.startswith("model.name: a training step of ")
+    assert "on a batch of 1 sample, which some shards leave, fails: ValueError: Expected" in first
+    assert second.startswith("set data.batch_size: 5, which leaves larger batches, or ")
+    prepare(rows_and("norm_of_batch", "Rows", tmp_path, "data.batch_size=5"))
+    prepare(rows_and("norm_of_batch", "Rows", tmp_path, samples=42))
+
+
+def test_a_last_batch_that_no_device_reaches_is_not_tried(tmp_path):
+    rounds = "training={rounds: 3, optimizer: {lr: 0.05}}"
+    prepare(rows_and("norm_of_batch", "Rows", tmp_path, rounds))
+
+
+def test_what_torch_alone_raises_in_a_run_is_an_error_of_the_model(tmp_path):
+    """The first samples have tokens that the embedding knows; later ones have not."""
+    found = prepare(rows_and("few_tokens", "Tokens", tmp_path))
+    with pytest.raises(OwnCodeError) as caught:
+        run_scenario(found, tmp_path / "run", console=console(), inline=True)
+    first, second = str(caught.value).splitlines()
+    assert first.startswith("model.name: ")
+    assert re.search(r":few_tokens on device \d in round \d fails: IndexError: index out of", first)
+    assert second.startswith("mend your code and start the run anew")
 
 
 def test_a_task_of_ones_own_says_itself_what_outputs_it_takes(tmp_path):

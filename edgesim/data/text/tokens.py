@@ -6,21 +6,18 @@ the end of the text.
 
 from __future__ import annotations
 
-import logging
-import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
 from edgesim.data.errors import DataError
+from edgesim.data.kept import keep, kept, kept_path
 from edgesim.data.text.corpus import Texts
 from edgesim.data.text.hub import TOKENIZER_FILES, digest_of, folder_of, transformers
 from edgesim.data.text.words import PAD, WordTokenizer
@@ -32,7 +29,6 @@ Rows = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 _FORMAT = "edgesim tokens 1"
 _AT_A_TIME = 2048  # texts that a tokenizer gets at a time
-_LOG = logging.getLogger(__name__)
 
 
 def tokenized(
@@ -64,15 +60,14 @@ def tokenized(
         else f"{digest_of(folder, TOKENIZER_FILES)} {version('transformers')}"
     )
     key = _key(splits, f"{identity} {max_length}")
-    store = Path(cache).expanduser() if cache else Path.home() / ".cache" / "edgesim"
-    path = store / f"tokens-{key}.npz"
-    tokens = _cached(path)
+    path = kept_path(cache, f"tokens-{key}")
+    tokens = kept(path)
     if tokens is None:
         if folder is None:
             tokens = _of_words(splits, max_length, vocabulary)
         else:
             tokens = _of_hub(splits, max_length, folder)
-        _keep(path, tokens)
+        keep(path, tokens)
     rows = []
     for split in ("train", "test"):
         ids, lengths = tokens[split], tokens[f"{split}_lengths"]
@@ -149,30 +144,3 @@ def _block(
     )
     ids = np.array(encoded["input_ids"], np.int32)
     return ids, np.array(encoded["attention_mask"], np.int32).sum(axis=1, dtype=np.int32)
-
-
-def _cached(path: Path) -> dict[str, NDArray[np.int32]] | None:
-    """Tokens of an earlier run; None if there are none, or they are broken."""
-    try:
-        # zip files have checksums
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as found:
-            return {name: found[name] for name in found.files}
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError, BadZipFile, EOFError) as error:
-        _LOG.warning("%s can't be read (%s); texts are tokenized again", path, error)
-        return None
-
-
-def _keep(path: Path, tokens: Mapping[str, NDArray[np.int32]]) -> None:
-    """Write tokens for later runs; several processes may do so at a time."""
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with unfinished.open("wb") as file:
-            np.savez(file, allow_pickle=False, **dict(tokens))
-        unfinished.replace(path)
-    except OSError as error:
-        _LOG.warning("%s can't be written (%s); later runs tokenize again", path, error)
-        with suppress(OSError):
-            unfinished.unlink()

@@ -1,0 +1,47 @@
+"""Classes without samples, or with samples in one split alone, are told of before a run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from data_files import encode, random_images, write_parquet
+from small_fleets import prepared
+
+RNG = np.random.default_rng(0)
+
+
+def notices(tmp_path, train, test, **options):
+    """Notices of a run on images of these classes."""
+    for split, labels in (("train", train), ("test", test)):
+        files = [encode(image) for image in random_images(RNG, len(labels), 8, 8, 3)]
+        write_parquet(tmp_path / f"{split}.parquet", files, labels, **options)
+    data = (
+        f"data={{source: parquet, path: {tmp_path}, batch_size: 4, partition: {{kind: iid}}}}",
+        "fleet.devices=2",
+        "topology.kind=ring",
+        "evaluation={}",
+    )
+    return prepared(tmp_path, *data).notices
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "said"),
+    [
+        ([0, 1, 2] * 4, [0, 1, 2], []),
+        ([1, 2, 3] * 4, [1, 2, 3], ["no sample has class 0: targets begin at 1, and the model ha"]),
+        ([0, 1, 7] * 4, [0, 1, 7], ["no sample has class 2, 3, 4, 5, 6, so outputs of the mode"]),
+        ([0, 1, 9] * 4, [0, 1, 9], ["no sample has class 2, 3, 4, 5, 6 and 2 more, so outputs"]),
+        ([0, 1, 1] * 4, [0, 1, 2], ["test samples have class 2, which no training sample has"]),
+        ([0, 1, 2] * 4, [0, 1], ["no test sample has class 2; accuracies say nothing about it"]),
+    ],
+)
+def test_numbers_of_classes_in_parquet_files(tmp_path, train, test, said):
+    found = notices(tmp_path, train, test)
+    assert len(found) == len(said)
+    for notice, begin in zip(found, said, strict=True):
+        assert notice.startswith(f"data.source: {begin}")
+
+
+def test_a_class_with_a_name_is_called_by_it(tmp_path):
+    (notice,) = notices(tmp_path, [0, 1] * 4, [0], class_names=("ant", "bee"))
+    assert notice == "data.source: no test sample has class bee; accuracies say nothing about it"
