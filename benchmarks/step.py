@@ -181,7 +181,7 @@ def make_torch_step(
 def make_step(name: str, layers: Layers) -> Callable[[], None]:
     """A function that does one training step of a model on a fixed random batch, as devices do."""
     module, images, labels = _model_and_batch(name, layers)
-    model = FlatModel(module)
+    model = FlatModel(module, keeps_parameters=True)
     x = model.parameters.clone()
     state = OPTIMIZER.init(x)
 

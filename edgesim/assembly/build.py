@@ -360,7 +360,7 @@ def make_flat_model(scenario: Scenario, data: ImageForm, compute: Compute) -> Fl
         initialization=section.initialization,
         size=ModelSize(section.depth, section.width),
     )
-    return FlatModel(model, device, task=task)
+    return FlatModel(model, device, task=task, keeps_parameters=True)
 
 
 def make_task(scenario: Scenario) -> Task:

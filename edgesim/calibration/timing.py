@@ -10,6 +10,7 @@ network, the rest of a model is read in their place.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from time import perf_counter, thread_time
 from typing import TypeAlias
@@ -128,16 +129,16 @@ def _bare_step(module: nn.Module, inputs: Tensor, generator: torch.Generator) ->
 
     def step() -> None:
         inputs.grad = None
-        if flat is not None:
-            flat.gradient.zero_()
-        module(inputs).backward(gradient)
+        with nullcontext() if flat is None else flat.collected_gradient():
+            module(inputs).backward(gradient)
 
     return step
 
 
 def _whole_step(module: nn.Module, inputs: Tensor) -> Step:
     """A step of a model, as a device takes it."""
-    model, labels = FlatModel(module), torch.zeros(len(inputs), dtype=torch.int64)
+    model = FlatModel(module, keeps_parameters=True)
+    labels = torch.zeros(len(inputs), dtype=torch.int64)
     x = model.parameters.clone()
     state = _OPTIMIZER.init(x)
 

@@ -116,7 +116,8 @@ class Trainer:
         flat, trainable = model.flat, self._num_trainable
         self._seed_layers_(model, round_index)
         images_NCHW, labels_N = self._batches.batch(self._step_of(round_index))
-        flat.use_(state.debiased(), self.buffers)
+        # A quotient would be kept through the step beside the model's own vector.
+        (flat.use_ if state.u == 1.0 else flat.load_)(state.debiased(), self.buffers)
         try:
             loss, gradient, work = model.loss_and_gradient(images_NCHW, labels_N)
         except NonFiniteError as error:

@@ -6,9 +6,10 @@ so thousands of devices fit one machine, and a device can be moved between proce
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from weakref import WeakMethod
 
 import torch
 from torch import Tensor, nn
@@ -49,6 +50,8 @@ class FlatModel:
         device: torch device of the model; vectors are copied from and to the CPU as needed.
         around_step: context manager around each training step (forward and backward pass).
         task: what the model is trained for.
+        keeps_parameters: whether no pass writes to a trained parameter, as in models of the
+            catalog. Such a model can use the vector of a device.
 
     Attributes:
         around_step: entered for each training step, forward and backward pass.
@@ -57,7 +60,8 @@ class FlatModel:
         leaf_modules: the modules without children, in the order of the model: to visit them takes
             less time than to walk the model.
         num_trainable: entries of the flat vector before the statistics.
-        parameters: shape (D,), float32; of these the model is made, except after `use_`.
+        parameters: shape (D,), float32; of these the model is made, except between `use_` and the
+            end of the next step.
         gradient: shape (D,), float32; overwritten by `loss_and_gradient`.
         buffers: all floating-point buffers (statistics of norms, ranges of quantizers), flat;
             maybe of length 0.
@@ -69,6 +73,8 @@ class FlatModel:
         device: torch.device = CPU,
         around_step: Callable[[], AbstractContextManager[None]] = nullcontext,
         task: Task = CLASSIFICATION,
+        *,
+        keeps_parameters: bool = False,
     ) -> None:
         self.model = model.to(device)
         self._task = task
@@ -81,6 +87,7 @@ class FlatModel:
         self.parameters = torch.cat([p.detach().reshape(-1) for _, p in named])
         self.gradient = torch.zeros_like(self.parameters)
         self._is_long = self.num_trainable >= _LONG
+        self._uses_vectors = self._is_long and keeps_parameters and device == CPU
         self._parameters = [parameter for _, parameter in named]
         self._point_at(self.parameters)
         self._gradients = dict(
@@ -89,7 +96,7 @@ class FlatModel:
         self._not_computed: dict[nn.Parameter, Tensor] = {}
         for parameter, gradient in self._gradients.items():
             if parameter.requires_grad and self._is_long:
-                parameter.register_post_accumulate_grad_hook(self._take_gradient)
+                parameter.register_post_accumulate_grad_hook(_hook(WeakMethod(self._take_gradient)))
             elif parameter.requires_grad:
                 parameter.grad = gradient
         self.buffers = self._take_over_buffers()
@@ -102,11 +109,11 @@ class FlatModel:
         self.buffers.copy_(buffers)
 
     def use_(self, parameters: Tensor, buffers: Tensor) -> None:
-        """As `load_`, but long vectors of trained parameters are read where they are.
+        """As `load_`, for the next step alone, which may read the parameters where they are.
 
-        This holds until the next call of `load_` or `use_`. Statistics are copied in any case.
+        It does so where they are many and the model keeps them. Statistics are copied anyway.
         """
-        if self._device != CPU or not self._is_long:
+        if not self._uses_vectors:
             self.load_(parameters, buffers)
             return
         self._point_at(parameters)
@@ -120,17 +127,27 @@ class FlatModel:
         """
         if not self.model.training:  # setting the mode visits all modules
             self.model.train()
-        if self._is_long:
-            self._not_computed = dict(self._gradients)
-        else:
+        try:
+            with self.around_step(), self.collected_gradient():
+                logits = self.model(images_NCHW.to(self._device))
+                loss = self._task.loss(logits, labels_N.to(self._device))
+                loss.backward()
+        finally:
+            if self._is_elsewhere:
+                self._point_at(self.parameters)
+        return float(loss.detach()), self.gradient.cpu()
+
+    @contextmanager
+    def collected_gradient(self) -> Iterator[None]:
+        """Context of one backward pass; afterwards `gradient` is that of the pass alone."""
+        if not self._is_long:
             self.gradient.zero_()
-        with self.around_step():
-            logits = self.model(images_NCHW.to(self._device))
-            loss = self._task.loss(logits, labels_N.to(self._device))
-            loss.backward()
+            yield
+            return
+        self._not_computed = dict(self._gradients)
+        yield
         for gradient in self._not_computed.values():
             gradient.zero_()
-        return float(loss.detach()), self.gradient.cpu()
 
     @torch.no_grad()
     def evaluate(self, batches: Iterable[tuple[Tensor, Tensor]]) -> Evaluation:
@@ -175,6 +192,9 @@ class FlatModel:
         else:  # the parameter belongs to two parts with backward passes of their own
             self._gradients[parameter].add_(computed)
 
+    def __deepcopy__(self, _: object) -> FlatModel:
+        raise TypeError("a flat model can't be copied: make another of a copied module")
+
     def _take_over_buffers(self) -> Tensor:
         floats = [
             (module, name, buffer)
@@ -191,3 +211,13 @@ class FlatModel:
             module.register_buffer(name, part.view(buffer.shape))
             start += buffer.numel()
         return flat
+
+
+def _hook(method: WeakMethod[Callable[[nn.Parameter], None]]) -> Callable[[nn.Parameter], None]:
+    """A hook that keeps nothing alive: Python's collector does not see what hooks refer to."""
+
+    def call(parameter: nn.Parameter) -> None:
+        if (take_gradient := method()) is not None:
+            take_gradient(parameter)
+
+    return call

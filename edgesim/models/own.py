@@ -1,6 +1,6 @@
 """Models from outside of edgesim: any `torch.nn.Module`, made to train repeatably.
 
-A device copies its vectors into a model and reads them back after each step
+A device copies its vectors into such a model, and reads them back after each step
 (`learning/flat_model.py`). So a step must depend only on parameters, floating-point buffers, batch
 and seed. Modules with other state are refused, and random numbers of modules are seeded for each
 device and round.

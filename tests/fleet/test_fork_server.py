@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
-from process_trees import command_line
+from process_trees import command_line, wait_for
 
 from edgesim.fleet.on_ray import fork_server as module
 from edgesim.fleet.on_ray.fork_server import fork_server
@@ -263,12 +263,24 @@ def test_a_server_ends_with_its_driver_even_one_that_is_killed(tmp_path: Path) -
     driver.stdin.close()
 
 
+def servers_of(folder: Path) -> list[psutil.Process]:
+    """Children that serve it; a child has no command line for a moment after it has begun."""
+    found: list[psutil.Process] = []
+
+    def look() -> bool:
+        found[:] = [p for p in psutil.Process().children() if str(folder) in command_line(p)]
+        return bool(found)
+
+    wait_for(look, None)
+    return found
+
+
 def test_leaving_ends_the_server_and_spares_the_workers(folder: Path, tmp_path: Path) -> None:
     script = tmp_path / WORKER
     script.write_text("import sys\nprint('here', flush=True)\nprint(sys.stdin.readline())\n")
     with fork_server(folder, LIGHT, (), WORKER) as program:
         assert program is not None
-        (server,) = (p for p in psutil.Process().children() if str(folder) in command_line(p))
+        (server,) = servers_of(folder)
         client = subprocess.Popen(
             [program, str(script)],
             stdin=subprocess.PIPE,

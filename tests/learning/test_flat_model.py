@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import gc
+import weakref
+
 import pytest
 import torch
 from torch import nn
@@ -49,6 +53,10 @@ class Odd(nn.Module):
         return self.head(self.square(x))
 
 
+def keeping(module):
+    return FlatModel(module, keeps_parameters=True)
+
+
 TOKENS, LABELS = torch.tensor([0, 1, 1, 4]), torch.arange(4)
 
 
@@ -91,7 +99,7 @@ def test_a_failed_step_leaves_no_gradient_to_the_next():
 
 @pytest.mark.usefixtures("length")
 def test_devices_in_turn_get_what_models_of_their_own_would_give():
-    own, shared = [FlatModel(odd_model(seed)) for seed in (1, 2)], FlatModel(odd_model(0))
+    own, shared = [FlatModel(odd_model(seed)) for seed in (1, 2)], keeping(odd_model(0))
     states = [(model.parameters.clone(), model.buffers.clone()) for model in own]
     for turn in range(3):
         for model, (x, buffers) in zip(own, states, strict=True):
@@ -114,21 +122,44 @@ def step_of(model):
     return loss, *gradient.tolist()
 
 
-def test_long_vectors_are_used_where_they_are_until_others_are_loaded(monkeypatch):
+def is_in(weight, vector):
+    first = vector.data_ptr()
+    return first <= weight.data_ptr() < first + vector.nbytes
+
+
+def test_long_vectors_are_used_where_they_are_in_the_next_step_alone(monkeypatch):
+    monkeypatch.setattr(flat_model, "_LONG", 1)
+    model = keeping(odd_model(0))
+    x, weight = model.parameters.clone(), model.model.square.weight
+    places = []
+    model.model.square.register_forward_pre_hook(lambda *_: places.append(is_in(weight, x)))
+    model.use_(x, model.buffers)
+    model.loss_and_gradient(TOKENS, LABELS)
+    assert places == [True] * len(places) != []
+    assert is_in(weight, model.parameters)
+    model.use_(x, model.buffers)
+    with pytest.raises(IndexError):
+        model.loss_and_gradient(torch.tensor([9, 9, 9, 9]), LABELS)
+    assert is_in(weight, model.parameters)
+
+
+def test_other_models_copy_what_they_use(monkeypatch):
     monkeypatch.setattr(flat_model, "_LONG", 1)
     model = FlatModel(odd_model(0))
-    x, start = model.parameters.clone(), model.parameters.clone()
-    weight = model.model.square.weight
+    model.use_(model.parameters.clone(), model.buffers)
+    assert is_in(model.model.square.weight, model.parameters)
 
-    def is_in(vector):
-        first = vector.data_ptr()
-        return first <= weight.data_ptr() < first + vector.nbytes
 
-    model.use_(x, model.buffers)
-    assert is_in(x)
-    x.zero_()
-    assert not weight.any()
-    model.load_(start, model.buffers)
-    assert is_in(model.parameters)
-    x.fill_(1)
-    assert torch.equal(model.parameters, start)
+@pytest.mark.usefixtures("length")
+def test_a_model_that_nobody_holds_is_freed():
+    model = FlatModel(odd_model(0))
+    model.loss_and_gradient(TOKENS, LABELS)
+    held = weakref.ref(model.parameters)
+    del model
+    gc.collect()
+    assert held() is None
+
+
+def test_a_copy_is_refused():
+    with pytest.raises(TypeError, match="can't be copied"):
+        copy.deepcopy(FlatModel(odd_model(0)))
