@@ -20,12 +20,13 @@ from edgesim.models.dropout import SeededDropout
 from edgesim.models.eight_bit import EightBit
 from edgesim.models.layers import Layers
 from edgesim.models.matrix_product import MatrixProduct
-from edgesim.quant.arithmetic import Arithmetic
+from edgesim.quant.arithmetic import Arithmetic, Geometry
 from edgesim.quant.encoder_layers import (
     QuantizedEmbedding,
     QuantizedLayerNorm,
     QuantizedMatrixProduct,
 )
+from edgesim.quant.layers import QuantizedConv1d
 from edgesim.quant.settings import QuantizationSettings
 
 Sizes = Literal["full", "tiny"]
@@ -104,6 +105,19 @@ class Arithmetics:
             transposed=True, arithmetic=self.backend, settings=self.settings
         )
 
+    def signal_conv(self, channels: int, kernel: int, groups: int) -> nn.Module:
+        """Convolution of signals in 8 bits that keeps their length."""
+        assert self.backend is not None, "in fp32 they run the code of images"
+        padding = kernel // 2
+        return QuantizedConv1d(
+            channels,
+            channels,
+            Geometry((1, kernel), (1, 1), (0, padding), (1, 1), groups),
+            bias=True,
+            arithmetic=self.backend,
+            settings=self.settings,
+        )
+
 
 class _SumOfItself(nn.Module):
     """A residual block without layers: a fork, and the sum of its branches."""
@@ -151,6 +165,8 @@ def micro_networks(arithmetics: Arithmetics, sizes: Sizes) -> Iterator[MicroNetw
     yield from _of_texts(arithmetics, plain, sizes)
     if arithmetics.backend is None:
         yield from _float_alone(sizes)
+    else:
+        yield from _of_signals(arithmetics, sizes)
 
 
 # Samples, channels, side of the image.
@@ -178,6 +194,11 @@ _TENSORS = (
 _SMALL_TENSORS = (
     *((1, 16, 8), (1, 384, 2), (8, 32, 4), (8, 96, 6), (8, 384, 2)),
     *((32, 16, 8), (32, 32, 4), (32, 96, 6), (32, 384, 2)),
+)
+# Samples, channels, length of a signal.
+_SIGNALS = (
+    *((1, 16, 128), (1, 64, 512), (1, 192, 128), (8, 16, 256), (8, 64, 128)),
+    *((8, 192, 64), (32, 16, 128), (32, 64, 128), (32, 192, 32)),
 )
 # Rows, width.
 _ROWS = (
@@ -215,6 +236,14 @@ def _convolutions(layers: Layers, sizes: Sizes) -> Iterator[MicroNetwork]:
                 return layers.conv(*stem, stride=1 if stem[2] == 3 else 2)
 
             yield MicroNetwork("first_convolution", first, shape, trains_input=False)
+
+
+def _of_signals(arithmetics: Arithmetics, sizes: Sizes) -> Iterator[MicroNetwork]:
+    make = arithmetics.signal_conv
+    for n, c, length in _chosen(_SIGNALS, ((1, 8, 8), (2, 8, 16), (2, 16, 8)), sizes):
+        shape = n, c, length
+        yield MicroNetwork("unfolded_convolution", _stack(3, make, c, 5, 1), shape)
+        yield MicroNetwork("unfolded_depthwise_convolution", _stack(3, make, c, 7, c), shape)
 
 
 _NORM_KINDS = {

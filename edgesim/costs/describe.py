@@ -189,6 +189,8 @@ def layer_of(name: str, module: nn.Module, x: Tensor, y: Tensor) -> Layer:
     assert kind is not None, "only layers are described"
     match module:
         case nn.Conv1d() | nn.Conv2d():
+            if x.dim() == 1 + len(module.kernel_size):  # no axis of samples
+                x, y = x[None], y[None]
             taps, groups = prod(module.kernel_size), module.groups
             num_weights = module.weight.numel()
         case nn.Linear():
@@ -211,6 +213,7 @@ def layer_of(name: str, module: nn.Module, x: Tensor, y: Tensor) -> Layer:
         output_shape=tuple(y.shape),
         settings=quantizer.settings if isinstance(quantizer, QuantizedPlace) else None,
         taps=taps,
+        is_unfolded=_is_unfolded(module),
         groups=groups,
         gate=gate,
         num_weights=num_weights,
@@ -218,6 +221,14 @@ def layer_of(name: str, module: nn.Module, x: Tensor, y: Tensor) -> Layer:
         table_entries=module.weight.numel() if isinstance(module, nn.Embedding) else 0,
         needs_input_gradient=x.requires_grad,
     )
+
+
+def _is_unfolded(module: nn.Module) -> bool:
+    match module:
+        case QuantizedConv1d() | QuantizedConv2d():
+            return not module.geometry.is_square
+        case _:
+            return False
 
 
 def _layer_of_places(name: str, module: nn.Module, x: Tensor, y: Tensor) -> Layer:

@@ -59,6 +59,7 @@ class Layer:
         output_shape: likewise.
         settings: of its 8-bit arithmetic; None for fp32.
         taps: entries of the window of a convolution or a pooling; otherwise 1.
+        is_unfolded: whether it is an 8-bit convolution of patches, whose window is no square.
         groups: of channels, in convolutions and in norms that have groups; otherwise 1.
         gate: of Range EvoNorm.
         num_weights: entries of the weight tensor of a convolution or a linear layer.
@@ -73,6 +74,7 @@ class Layer:
     output_shape: tuple[int, ...]
     settings: QuantizationSettings | None = None
     taps: int = 1
+    is_unfolded: bool = False
     groups: int = 1
     gate: Gate | None = None
     num_weights: int = 0

@@ -56,6 +56,9 @@ def timed_kind(layer: Layer) -> str:
     """Kind of code that a layer runs, one of `layer_kinds.LAYER_KINDS`."""
     precision = "fp32" if layer.settings is None else "int8"
     match layer.kind:
+        case "convolution" if layer.is_unfolded:
+            form = "depthwise_" if layer.groups > 1 else ""
+            return f"unfolded_{form}convolution_{precision}"
         case "convolution" if not layer.needs_input_gradient:
             return f"first_convolution_{precision}"
         case "convolution" if layer.groups > 1:

@@ -2,11 +2,12 @@
 
 The precision ends a name: in 8 bits the same layer runs other code. A `first_convolution` has no
 input gradient and few channels; a `pointwise_convolution` has a kernel of 1; a
-`depthwise_convolution` has groups; a `product` is that of two activations; a `small_evonorm_s0`,
-of images below `COMPILED_FROM` entries (models/evonorm.py), runs torch's operations; a
-`residual_sum` counts with the fork of its branches; `ends` are the copy of the inputs, the average
-over images and the loss, once a step; an `operation` is one of torch's, outside of layers of known
-kinds.
+`depthwise_convolution` has groups; an `unfolded_convolution`, with groups or without (`depthwise`),
+has a kernel, stride or padding that is no square, or dilation; a `product` is that of two
+activations; a `small_evonorm_s0`, of images below `COMPILED_FROM` entries (models/evonorm.py), runs
+torch's operations; a `residual_sum` counts with the fork of its branches; `ends` are the copy of
+the inputs, the average over images and the loss, once a step; an `operation` is one of torch's,
+outside of layers of known kinds.
 
 Messages have times like layers. `encoding` is to choose entries and make bytes of them, `decoding`
 to check bytes and make entries of them. Their entries are those of the vector, their weights those
@@ -45,6 +46,8 @@ LayerKind = Literal[
     "convolution_int8",
     "pointwise_convolution_int8",
     "depthwise_convolution_int8",
+    "unfolded_convolution_int8",
+    "unfolded_depthwise_convolution_int8",
     "linear_int8",
     "product_int8",
     "embedding_int8",

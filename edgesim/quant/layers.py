@@ -161,8 +161,18 @@ class QuantizedConv2d(nn.Conv2d):
         self.input = InputQuantizer(arithmetic, settings)
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
-        """Convolution of the quantized input with the quantized weights, float32."""
+        """Convolution of the quantized input with the quantized weights, float32.
+
+        Args:
+            x_NCHW: a batch, or one image without an axis of samples.
+
+        Raises:
+            LayerInputError: another shape.
+        """
         step = self.input.layer_step()
+        _check_input(step, x_NCHW, self.in_channels, ("height", "width"))
+        if x_NCHW.dim() == 3:
+            return self.forward(x_NCHW[None])[0]
         return autograd.convolution(
             x_NCHW,
             self.weight,
@@ -203,8 +213,19 @@ class QuantizedConv1d(nn.Conv1d):
         self.input = InputQuantizer(arithmetic, settings)
 
     def forward(self, x_NCL: Tensor) -> Tensor:
-        """Convolution of the quantized input with the quantized weights, float32, (N, O, L')."""
-        step, x_NC1L = self.input.layer_step(), x_NCL[:, :, None]
+        """Convolution of the quantized input with the quantized weights, float32, (N, O, L').
+
+        Args:
+            x_NCL: a batch, or one signal without an axis of samples.
+
+        Raises:
+            LayerInputError: another shape.
+        """
+        step = self.input.layer_step()
+        _check_input(step, x_NCL, self.in_channels, ("length",))
+        if x_NCL.dim() == 2:
+            return self.forward(x_NCL[None])[0]
+        x_NC1L = x_NCL[:, :, None]
         y_NO1L = autograd.convolution(
             x_NC1L,
             self.weight[:, :, None],
@@ -214,6 +235,16 @@ class QuantizedConv1d(nn.Conv1d):
             step=step,
         )
         return y_NO1L.squeeze(2)
+
+
+def _check_input(step: LayerStep, x: Tensor, channels: int, sides: tuple[str, ...]) -> None:
+    """Refuse inputs that a convolution of torch would refuse, too."""
+    axes = x.dim() - len(sides)  # samples and channels, or channels alone
+    if axes not in (1, 2) or x.shape[axes - 1] != channels:
+        due = ", ".join(("samples", str(channels), *sides))
+        raise LayerInputError(
+            f"layer {step.layer}: the input has shape {tuple(x.shape)}; must be ({due})"
+        )
 
 
 class QuantizedLinear(nn.Linear):

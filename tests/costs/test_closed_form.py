@@ -8,10 +8,14 @@ import pytest
 import torch
 from architectures import planned
 from cost_models import CASES, SETTINGS, batch_of, flat_model, fp32, int8
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from edgesim.costs.closed_form import closed_form
+from edgesim.costs.describe import layer_of
 from edgesim.costs.errors import CostError
 from edgesim.costs.layer import NORM_KINDS
+from edgesim.costs.layer_work import num_products
 from edgesim.costs.model_form import ModelForm
 from edgesim.costs.work_meter import WorkMeter
 from edgesim.learning.flat_model import FlatModel
@@ -192,3 +196,22 @@ def test_resnet20_macs_and_activations_are_those_by_hand():
 def test_a_model_without_formulas_is_refused():
     with pytest.raises(CostError, match="no counts for a model named 'alexnet'"):
         closed_form(form_of("alexnet", (3, 32, 32)), 1)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (nn.Conv1d(16, 32, 3), (2, 16, 50)),
+        (nn.Conv1d(16, 32, 3), (16, 50)),
+        (nn.Conv1d(16, 32, 5, stride=2, padding=4, dilation=2, groups=4), (3, 16, 41)),
+        (nn.Conv2d(8, 4, (1, 5), stride=(2, 1)), (2, 8, 7, 9)),
+        (nn.Conv2d(8, 4, 3), (8, 7, 9)),
+    ],
+    ids=["signals", "one signal", "strides and groups", "rectangle", "one image"],
+)
+def test_products_of_a_convolution_are_those_that_torch_counts(layer, shape):
+    x = torch.randn(shape, requires_grad=True)
+    with FlopCounterMode(display=False) as counter:
+        y = layer(x)
+    described = layer_of("conv", layer, x, y)
+    assert 2 * num_products(described) == counter.get_total_flops()

@@ -49,6 +49,11 @@ def test_sizes_of_a_convolution():
         ({"taps": 9, "groups": 4}, "depthwise_convolution_fp32"),
         ({"taps": 49, "needs_input_gradient": False}, "first_convolution_fp32"),
         ({"taps": 9, "settings": SETTINGS}, "convolution_int8"),
+        ({"taps": 9, "settings": SETTINGS, "is_unfolded": True}, "unfolded_convolution_int8"),
+        (
+            {"taps": 9, "settings": SETTINGS, "is_unfolded": True, "groups": 4},
+            "unfolded_depthwise_convolution_int8",
+        ),
     ],
 )
 def test_convolutions_that_run_other_code_are_of_other_kinds(options, kind):

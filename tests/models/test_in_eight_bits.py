@@ -7,7 +7,8 @@ from torch import nn
 
 from edgesim.models.in_eight_bits import replace_layers_
 from edgesim.quant.compact_max_pool import CompactMaxPool2d
-from edgesim.quant.layers import QuantizedConv1d, QuantizedConv2d, QuantizedLinear
+from edgesim.quant.errors import LayerInputError
+from edgesim.quant.layers import QuantizedConv1d, QuantizedConv2d, QuantizedLinear, name_layers_
 from edgesim.quant.norms import QuantizedRangeBatchNorm
 
 LAYERS = int8(norm="range_batch")
@@ -111,3 +112,27 @@ def test_a_range_batch_norm_takes_signals_and_features(shape):
             y.square().sum().backward()
             y_of_images.square().sum().backward()
             assert torch.equal(leaf.grad, leaf_of_images.grad.reshape(shape))
+
+
+@pytest.mark.parametrize(
+    ("conv", "shape"), [(nn.Conv1d(4, 6, 3), (4, 20)), (nn.Conv2d(4, 6, 3), (4, 9, 11))]
+)
+def test_one_sample_without_its_axis_is_a_batch_of_one(conv, shape):
+    layer, _ = replace_layers_(conv, LAYERS)
+    x = torch.randn(shape)
+    assert torch.equal(layer(x), layer(x[None])[0])
+
+
+@pytest.mark.parametrize(
+    ("conv", "shape", "due"),
+    [
+        (nn.Conv1d(4, 6, 3), (2, 5, 20), r"shape \(2, 5, 20\); must be \(samples, 4, length\)"),
+        (nn.Conv1d(4, 6, 3), (2, 4, 20, 1), r"must be \(samples, 4, length\)"),
+        (nn.Conv2d(4, 6, 3), (2, 5, 9, 9), r"must be \(samples, 4, height, width\)"),
+    ],
+)
+def test_inputs_of_another_shape_are_refused_with_the_layers_name(conv, shape, due):
+    whole, _ = replace_layers_(nn.Sequential(conv), LAYERS)
+    name_layers_(whole)
+    with pytest.raises(LayerInputError, match=f"layer 0: .*{due}"):
+        whole(torch.randn(shape))

@@ -1,4 +1,4 @@
-"""Convolutions of any kernel, stride, padding and dilation, as 1x1 convolutions of patches.
+"""Convolutions of any kernel, stride, padding and dilation, as products of patches.
 
 For square kernels without dilation `convolution.py` has ways without patches. Rectangular kernels
 are those of signals and of factored convolutions. A patch holds the codes that an output
@@ -151,7 +151,7 @@ class _Axis(NamedTuple):
 
 
 class _Pass:
-    """A sum over patches: their 1x1 convolution.
+    """A sum over patches: a fully connected layer of them.
 
     Args:
         codes: height, width and channels of the codes.
@@ -169,16 +169,15 @@ class _Pass:
         rows: _Axis,
         columns: _Axis,
     ) -> None:
-        height, width, out_channels = out
-        channels = codes[2]
-        self._codes, self._axes = codes, (rows, columns)
-        self._patches = height, width, groups, rows.taps * columns.taps, channels // groups
+        self._codes, self._out, self._axes = codes, out, (rows, columns)
+        taps, channels, out_channels = rows.taps * columns.taps, codes[2], out[2]
+        self._patch = groups, taps, channels // groups
         self._product = Convolution(
             ConvolutionShape(
-                channels=channels * rows.taps * columns.taps,
+                channels=channels * taps,
                 out_channels=out_channels,
-                height=height,
-                width=width,
+                height=1,
+                width=1,
                 kernel=1,
                 stride=1,
                 padding=0,
@@ -196,22 +195,24 @@ class _Pass:
         bias: Float32 | None,
         out: Float32,
     ) -> None:
-        """Write the sums of samples, as many at a time as fit the cache."""
-        require("codes", codes, np.uint8, (len(codes), *self._codes))
-        shape = self._product.shape
-        block = max(1, _BLOCK_BYTES // (shape.height * shape.width * shape.channels))
-        for first in range(0, len(codes), block):
-            some = codes[first : first + block]
-            patches = np.empty((len(some), *self._patches), np.uint8)
-            _write_patches(some, zero_point, *self._axes, patches)
+        """Write the sums, of as many places at a time as have patches that fit the cache."""
+        samples, shape = len(codes), self._product.shape
+        require("codes", codes, np.uint8, (samples, *self._codes))
+        require("output", out, np.float32, (samples, *self._out))
+        sums = out.reshape(-1, 1, 1, shape.out_channels)
+        block = max(1, _BLOCK_BYTES // shape.channels)
+        for first in range(0, len(sums), block):
+            some = sums[first : first + block]
+            patches = np.empty((len(some), *self._patch), np.uint8)
+            _write_patches(codes, zero_point, *self._axes, self._out[:2], first, patches)
             self._product.convolve(
-                patches.reshape(len(some), shape.height, shape.width, shape.channels),
+                patches.reshape(-1, 1, 1, shape.channels),
                 zero_point,
                 scale,
                 weights.reshape(shape.weight_shape),
                 weight_scales,
                 bias,
-                out[first : first + block],
+                some,
             )
 
 
@@ -221,29 +222,34 @@ def _write_patches(
     zero_point: int,
     rows: _Axis,
     columns: _Axis,
-    patches_NOPGTI: UInt8,
+    out_size: Pair,
+    first: int,
+    patches_PGTI: UInt8,
 ) -> None:
-    """Copy the codes of each tap, or the zero point where there are none."""
-    N, H, W, C = codes_NHWC.shape
-    _, O, P, G, T, I = patches_NOPGTI.shape  # noqa: E741 (height of the output)
-    codes, patches = codes_NHWC.reshape(-1), patches_NOPGTI.reshape(-1)
-    for n in range(N):
-        for o in range(O):
-            for r in range(rows.taps):
-                row = _place(o, r, rows, H)
-                for p in range(P):
-                    for c in range(columns.taps):
-                        column = _place(p, c, columns, W)
-                        from_ = ((n * H + row) * W + column) * C
-                        to = ((n * O + o) * P + p) * G * T * I + (r * columns.taps + c) * I
-                        if row < 0 or column < 0:
-                            for g in range(G):
-                                _fill(zero_point, patches[to + g * T * I :][:I])
-                        elif I == 1:
-                            _spread(codes[from_:][:C], patches[to:], T)
-                        else:
-                            for g in range(G):
-                                _copy(codes[from_ + g * I :][:I], patches[to + g * T * I :][:I])
+    """Copy the codes of each tap, or the zero point where there are none, of places from `first`.
+
+    Places count through samples, rows and columns of the output.
+    """
+    _, H, W, C = codes_NHWC.shape
+    P, G, T, I = patches_PGTI.shape  # noqa: E741 (the legend's)
+    codes, patches = codes_NHWC.reshape(-1), patches_PGTI.reshape(-1)
+    for p in range(P):
+        line, column_out = divmod(first + p, out_size[1])
+        n, row_out = divmod(line, out_size[0])
+        for r in range(rows.taps):
+            row = _place(row_out, r, rows, H)
+            for c in range(columns.taps):
+                column = _place(column_out, c, columns, W)
+                from_ = ((n * H + row) * W + column) * C
+                to = (p * G * T + r * columns.taps + c) * I
+                if row < 0 or column < 0:
+                    for g in range(G):
+                        _fill(zero_point, patches[to + g * T * I :][:I])
+                elif I == 1:
+                    _spread(codes[from_:][:C], patches[to:], T)
+                else:
+                    for g in range(G):
+                        _copy(codes[from_ + g * I :][:I], patches[to + g * T * I :][:I])
 
 
 @njit(nogil=True, cache=True)
