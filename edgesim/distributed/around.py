@@ -38,7 +38,8 @@ def gossip_around(
     stays as it is. Process i is device i of the scenario. Given the same batches, the parameters
     are those of the emulator up to float rounding, and the bytes of messages are the same.
 
-    All processes of the group must call it at once. If one of them can't begin, all raise.
+    All processes of the group must call it at once. If one of them can't begin, all raise. Only a
+    process whose `group` can't be used has nobody to tell: the others wait for it.
 
     Args:
         model: any module whose trained parameters are float32, with equal values in all processes.
@@ -59,10 +60,11 @@ def gossip_around(
     peers = Peers(group)
     try:
         start = _prepared(peers, model, optimizer, scenario, num_samples, overrides)
+        digests = start.digests(optimizer)
     except Exception as error:
         agree(peers, error)
         raise
-    agree(peers, start.digests(optimizer))
+    agree(peers, digests)
     return Gossip(optimizer, start.vector, start.rules, peers, start.member)
 
 

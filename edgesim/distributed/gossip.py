@@ -45,7 +45,6 @@ class Gossip:
         peers: Peers,
         member: Member,
     ) -> None:
-        self._optimizer = optimizer
         self._vector = vector
         self._rules = rules
         self._peers = peers
@@ -53,7 +52,9 @@ class Gossip:
         self._digest = rules.digest().hex()  # now: files of a topology may change later
         # Which part of a step is under way, also after an error that ended it.
         self._under_way: Literal["", "the caller's step", "a round"] = ""
-        vector.take()
+        vector.take(optimizer)
+        # The optimizer holds its hooks, and so this object. No reference leads back, so both end
+        # with the caller's last reference to the optimizer.
         self._hooks = [
             optimizer.register_step_pre_hook(self._before_step),
             optimizer.register_step_post_hook(self._after_step),
@@ -100,7 +101,8 @@ class Gossip:
             training goes on with each process's own z.
 
         Raises:
-            GossipError: another process did not ask for it, or an error ended the last step.
+            GossipError: another process did not ask for it, an error ended the last step, or a
+                layer of the module was replaced or added.
         """
         self._check_whole()
         state = self._member.state
@@ -152,16 +154,17 @@ class Gossip:
         self._check_step()
         self._vector.check_tensors(optimizer)
         self._check_parameters()
-        self._learning_rate()
+        self._learning_rate(optimizer)
         self._under_way = "the caller's step"
         if self._holds_x:
             self._vector.write(self._member.state.x)
         return self._at_model(args, kwargs)
 
     @torch.no_grad()
-    def _after_step(self, *_: object) -> None:
+    def _after_step(self, optimizer: Optimizer, *_: object) -> None:
         """Take x~ from the module, exchange messages, and put the new z there."""
-        state, rate = self._member.state, self._learning_rate()
+        self._check_closure()
+        state, rate = self._member.state, self._learning_rate(optimizer)
         moved = self._vector.read()
         if self._rules.steps_on_model:
             moved.mul_(state.u)
@@ -227,6 +230,19 @@ class Gossip:
                 "parameters back, then compute gradients anew"
             )
 
+    def _check_closure(self) -> None:
+        """Refuse a step that went on after an error of its closure: from then the module held z.
+
+        The module gets z again, so that the step may be taken again.
+        """
+        if self._under_way:
+            return
+        self._vector.write(self._member.state.debiased())
+        raise GossipError(
+            f"process {self._peers.rank}: the optimizer went on after an error of its closure; "
+            "let the error end optimizer.step(), which may then be called again"
+        )
+
     def _check_parameters(self) -> None:
         """Refuse parameters that were changed elsewhere than in a step."""
         z, held = self._member.state.debiased(), self._vector.read()
@@ -242,5 +258,5 @@ class Gossip:
             "parameters in a hook of the optimizer (Your training loop, in docs/outside.md)"
         )
 
-    def _learning_rate(self) -> float:
-        return learning_rate(self._optimizer, self._rules.algorithm, self._member.state)
+    def _learning_rate(self, optimizer: Optimizer) -> float:
+        return learning_rate(optimizer, self._rules.algorithm, self._member.state)

@@ -6,9 +6,12 @@ them.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +24,8 @@ from edgesim.distributed.agreement import DIGEST_BYTES, digest_of
 from edgesim.distributed.errors import GossipError
 from edgesim.learning.parameters import ParameterLayout
 
-_taken = WeakTensorKeyDictionary()  # parameters with gossip around them
+# The optimizer of each parameter with gossip around it; gossip is over when the optimizer is gone.
+_taken = WeakTensorKeyDictionary()
 
 
 class ModuleVector:
@@ -55,16 +59,19 @@ class ModuleVector:
         self._sizes = [p.numel() for p in self.parameters]
         self._places: list[tuple[torch.device, int, tuple[int, ...]]] = []  # when viewed
         self._views: list[Tensor] | None = None
+        self._owner: ref[Optimizer] | None = None
 
-    def take(self) -> None:
-        """Mark the parameters as those of one gossip, until `release`."""
+    def take(self, optimizer: Optimizer) -> None:
+        """Mark the parameters as those of one gossip, until `release` or the optimizer's end."""
+        self._owner = ref(optimizer)
         for parameter in self.parameters:
-            _taken[parameter] = True
+            _taken[parameter] = self._owner
 
     def release(self) -> None:
         """Let another gossip have the parameters."""
         for parameter in self.parameters:
-            _taken.pop(parameter, None)
+            if _taken.get(parameter) is self._owner:  # else another gossip has it by now
+                _taken.pop(parameter, None)
 
     def digests(self) -> tuple[bytes, bytes]:
         """Digest of all parameters' names, shapes and `requires_grad`; and one of their values."""
@@ -80,16 +87,12 @@ class ModuleVector:
 
         Gossip would go on with the tensors that it began with.
         """
-        problem = next(self._changes(), "")
-        if not problem and (others := self.num_others(optimizer)):
-            problem = f"the optimizer has {others} parameters that gossip did not begin with"
-        if problem:
-            raise GossipError(
-                f"{problem}; to change the model call gossip.remove(), give all processes equal "
-                "parameters, and call gossip_around again"
-            )
+        _refuse_first(self._replaced())
+        _refuse_first(self._unfrozen())
+        if others := self.num_others(optimizer):
+            raise _changed(f"the optimizer has {others} parameters that gossip did not begin with")
 
-    def _changes(self) -> Iterator[str]:
+    def _replaced(self) -> Iterator[str]:
         now = dict(self._model.named_parameters())
         for name, parameter in now.items():
             if parameter is not self._at_start.get(name):
@@ -97,10 +100,13 @@ class ModuleVector:
                     f"parameter {name} of the model is not the tensor that gossip began with (a "
                     "layer was replaced or added)"
                 )
-            if parameter.requires_grad and id(parameter) not in self._own:
-                yield f"parameter {name} of the model had no gradient when gossip began"
         for name in self._at_start.keys() - now.keys():
             yield f"parameter {name} is no longer in the model"
+
+    def _unfrozen(self) -> Iterator[str]:
+        for name, parameter in self._model.named_parameters():
+            if parameter.requires_grad and id(parameter) not in self._own:
+                yield f"parameter {name} of the model had no gradient when gossip began"
 
     def num_others(self, optimizer: Optimizer) -> int:
         """Parameters of an optimizer that were not in the module at the start."""
@@ -118,10 +124,28 @@ class ModuleVector:
         """State of the module as `state_dict` gives it, but with the parameters of a vector.
 
         Tensors are copies on the CPU.
+
+        Raises:
+            GossipError: the module has other parameters than at the start.
         """
-        values = dict(zip(map(id, self.parameters), self.layout.unflatten(vector), strict=True))
-        state = self._model.state_dict(keep_vars=True)
-        return {name: _copied(values.get(id(value), value)) for name, value in state.items()}
+        _refuse_first(self._replaced())
+        with self._holding(vector):
+            return {name: _copied(value) for name, value in self._model.state_dict().items()}
+
+    @contextmanager
+    def _holding(self, vector: Tensor) -> Iterator[None]:
+        """The module holds a vector: what it saves may be made of its parameters in any way."""
+        before = self.read()
+        try:
+            self._put(vector)
+            yield
+        finally:
+            self._put(before)
+
+    def _put(self, vector: Tensor) -> None:
+        """Copy a vector into the module for a while, which autograd need not know of."""
+        for parameter, part in zip(self.parameters, vector.split(self._sizes), strict=True):
+            parameter.data.copy_(part.view(parameter.shape))
 
     @torch.no_grad()
     def read(self) -> Tensor:
@@ -184,6 +208,11 @@ def _check_parameter(name: str, parameter: nn.Parameter) -> None:
             f"parameter {name} of the model is on the meta device and has no values; move the "
             "model with to_empty and give it values before gossip_around"
         )
+    if parameter.layout != torch.strided:
+        raise GossipError(
+            f"parameter {name} of the model is {parameter.layout}; gossip compares and averages "
+            "dense ones: call to_dense(), or make it a buffer if it is not trained"
+        )
     if not parameter.requires_grad:
         return
     if parameter.dtype != torch.float32:
@@ -199,11 +228,36 @@ def _check_parameter(name: str, parameter: nn.Parameter) -> None:
             f"parameter {name} of the model is not finite at the start; look at how the model is "
             "made or loaded"
         )
-    if parameter in _taken:
+    if _is_taken(parameter):
         raise GossipError(
             f"gossip is already around parameter {name} of the model; a model has one gossip, and "
             "one optimizer with all its parameters; to begin anew call remove() of the other first"
         )
+
+
+def _is_taken(parameter: nn.Parameter) -> bool:
+    """Whether there is an optimizer with gossip around a parameter."""
+    if _owner_of(parameter) is None:
+        return False
+    gc.collect()  # a scheduler makes a cycle of its optimizer, to which nothing else may refer
+    return _owner_of(parameter) is not None
+
+
+def _owner_of(parameter: nn.Parameter) -> Optimizer | None:
+    owner: ref[Optimizer] | None = _taken.get(parameter)
+    return None if owner is None else owner()
+
+
+def _refuse_first(problems: Iterator[str]) -> None:
+    for problem in problems:
+        raise _changed(problem)
+
+
+def _changed(problem: str) -> GossipError:
+    return GossipError(
+        f"{problem}; to change the model call gossip.remove(), give all processes equal "
+        "parameters, and call gossip_around again"
+    )
 
 
 def _copied(value: object) -> object:

@@ -93,15 +93,20 @@ def check_own_parts(place: str, scenario: Scenario, environment: Mapping[str, An
 def other_arithmetic(began: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     """What a notice says where a run goes on with other instructions than it began with.
 
+    Only what models compute with is compared. A machine without a GPU computes nothing of a run
+    on the GPUs of a cluster.
+
     Args:
         began: environment of the run when it began.
         now: the environment in which it goes on.
     """
-    for key in ("eight_bit_backend", "torch_cpu_capability", "gpu"):
-        if key in began and began[key] != now[key]:
+    instructions = "gpu" if now["accelerator"] == "cuda" else "torch_cpu_capability"
+    for key in ("eight_bit_backend", instructions):
+        was, here = began.get(key), now[key]
+        if was and here and was != here:
             return (
-                f"this machine computes with {now[key]}, and the run began with {began[key]}: the "
-                "bits of an undisturbed run are certain with the same alone"
+                f"this machine computes with {here}, and the run began with {was}: the bits of an "
+                "undisturbed run are certain with the same alone"
             )
     return None
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import weakref
+from contextlib import suppress
 from copy import deepcopy
 from unittest.mock import Mock
 
@@ -13,6 +16,7 @@ from torch import distributed as dist
 from torch import nn
 
 import edgesim
+from edgesim.distributed import around
 from edgesim.distributed.module_vector import ModuleVector
 from edgesim.distributed.peers import Peers, Transfer
 
@@ -153,11 +157,20 @@ def with_nan(model):
     return model
 
 
+def with_frozen_sparse(model):
+    model.graph = nn.Parameter(torch.eye(3).to_sparse(), requires_grad=False)
+    return model
+
+
 UNUSABLE = {
     "lazy": (lambda: nn.LazyLinear(2), "weight of the model has no shape yet"),
     "meta": (lambda: nn.Linear(3, 2, device="meta"), "weight of the model is on the meta device"),
     "empty": (lambda: nn.Linear(3, 0), "weight of the model has no entries"),
     "nan": (lambda: with_nan(nn.Linear(3, 2)), "weight of the model is not finite at the start"),
+    "sparse": (
+        lambda: with_frozen_sparse(nn.Linear(3, 2)),
+        r"graph of the model is torch\.sparse_coo; gossip compares .* to_dense\(\)",
+    ),
     "no module": (lambda: [nn.Linear(3, 2)], "the model is a list; must be a torch.nn.Module"),
 }
 
@@ -176,6 +189,16 @@ def test_arguments_of_a_wrong_type_are_refused_by_name(group, changes):
     (name,) = changes
     with pytest.raises(edgesim.GossipError, match=f"^{name} is "):
         edgesim.gossip_around(*parts(), ALONE, **changes)
+
+
+def test_the_others_are_told_of_an_error_while_parameters_are_compared(group, monkeypatch):
+    """They wait for this process, whatever it can't do."""
+    told, error = [], RuntimeError("no such layout")
+    monkeypatch.setattr(ModuleVector, "digests", Mock(side_effect=error))
+    monkeypatch.setattr(around, "agree", lambda _, own: told.append(own))
+    with pytest.raises(RuntimeError, match="no such layout"):
+        edgesim.gossip_around(*parts(), ALONE)
+    assert told == [error]
 
 
 def test_model_and_optimizer_in_the_wrong_order_are_refused(group):
@@ -205,6 +228,42 @@ def test_one_model_has_one_gossip_until_it_is_removed(group):
         edgesim.gossip_around(model, other, ALONE)
     stepped(model, optimizer)
     assert (first.rounds, second.rounds) == (0, 1)
+
+
+@pytest.mark.parametrize("has_scheduler", [False, True])
+def test_a_model_whose_optimizer_is_gone_may_have_another_gossip(has_scheduler, group):
+    """A scheduler makes a cycle of its optimizer, which lives until Python looks for cycles."""
+    model, _ = parts()
+
+    def trained():
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        if has_scheduler:
+            torch.optim.lr_scheduler.StepLR(optimizer, 1)
+        gossip = edgesim.gossip_around(model, optimizer, ALONE)
+        stepped(model, optimizer)
+        return gossip
+
+    first = trained()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    second = edgesim.gossip_around(model, optimizer, ALONE)
+    first.remove()  # which must not free what is the second's
+    with pytest.raises(edgesim.GossipError, match="already around"):
+        edgesim.gossip_around(model, optimizer, ALONE)
+    stepped(model, optimizer)
+    assert (first.rounds, second.rounds) == (1, 1)
+
+
+def test_an_optimizer_with_gossip_ends_with_its_last_reference(group):
+    model, optimizer = parts()
+    edgesim.gossip_around(model, optimizer, ALONE)
+    stepped(model, optimizer)
+    gone = weakref.ref(optimizer)
+    gc.disable()
+    try:
+        del optimizer
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_an_algorithm_that_follows_the_rate_needs_one_rate(group):
@@ -274,6 +333,69 @@ def test_the_average_loads_into_a_copy_of_the_model(group):
     for name, tensor in model.state_dict().items():
         assert torch.equal(averaged.state_dict()[name], tensor)
     assert averaged[1].num_batches_tracked == 1
+
+
+class Cloning(nn.Linear):
+    """Saves copies of its parameters, as modules do that save them in another form."""
+
+    def _save_to_state_dict(self, destination, prefix, keep_vars):
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        for name in ("weight", "bias"):
+            destination[prefix + name] = destination[prefix + name].clone()
+
+
+def halved(module, state, prefix, metadata):
+    """A hook that casts what is saved."""
+    for name, value in state.items():
+        state[name] = value.half()
+
+
+def failing(module, state, prefix, metadata):
+    raise MemoryError
+
+
+def linear(hook=None):
+    """Two layers, of which the first has a hook of its own."""
+    model = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1))
+    if hook:
+        model[0].register_state_dict_post_hook(hook)
+    return model
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(nn.Sequential(Cloning(3, 2), nn.Linear(2, 1)), id="cloned"),
+        pytest.param(linear(halved), id="cast"),
+    ],
+)
+def test_the_average_is_what_the_module_saves_of_it(model):
+    """And the module has its own parameters again; a graph of autograd does not notice."""
+    vector, wanted = ModuleVector(model), torch.arange(11.0)
+    before = vector.read()
+    loss = model(torch.ones(1, 3)).square().sum()
+    state = vector.state_with(wanted)
+    assert torch.equal(torch.cat([value.float().reshape(-1) for value in state.values()]), wanted)
+    assert state["0.weight"].dtype == model.state_dict()["0.weight"].dtype
+    assert torch.equal(vector.read(), before)
+    loss.backward()
+
+
+def test_a_module_that_cannot_be_saved_keeps_its_parameters():
+    vector = ModuleVector(linear(failing))
+    before = vector.read()
+    with pytest.raises(MemoryError):
+        vector.state_with(torch.arange(11.0))
+    assert torch.equal(vector.read(), before)
+
+
+def test_an_average_is_refused_where_a_layer_was_replaced(group):
+    """The average is not in that layer; the call has told the others their part."""
+    model = linear()
+    gossip = edgesim.gossip_around(model, torch.optim.SGD(model.parameters(), lr=0.1), ALONE)
+    model[1] = nn.Linear(2, 1)
+    with pytest.raises(edgesim.GossipError, match=r"parameter 1\.weight .* not the tensor"):
+        gossip.average()
 
 
 REPLACED = {
@@ -347,6 +469,44 @@ def test_a_step_whose_closure_raises_may_be_taken_again(u, group):
         assert torch.equal(model.weight, before)
     gossip.state_dict()
     stepped(model, optimizer)
+    assert gossip.rounds == 1
+
+
+class Swallowing(torch.optim.Optimizer):
+    """Goes on where its closure raises an error."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 0.1})
+
+    @torch.no_grad()
+    def step(self, closure):
+        with suppress(ValueError):
+            closure()
+        for parameter in self.param_groups[0]["params"]:
+            parameter.sub_(parameter.grad)
+
+
+@pytest.mark.parametrize("u", [1.0, 0.5])
+def test_a_step_that_goes_on_after_an_error_of_its_closure_is_refused(u, group):
+    """The module holds z by then, which would be taken for the x of the step."""
+    model = nn.Linear(3, 2)
+    optimizer = Swallowing(model.parameters())
+    gossip = edgesim.gossip_around(model, optimizer, ALONE)
+    state = gossip._member.state
+    state.x.mul_(u)
+    state.u = u
+    before = model.weight.clone()
+    model(torch.ones(1, 3)).sum().backward()
+
+    def closure():
+        raise ValueError
+
+    for _ in range(2):
+        with pytest.raises(edgesim.GossipError, match="the optimizer went on after an error of"):
+            optimizer.step(closure)
+        assert torch.equal(model.weight, before)
+    assert gossip.rounds == 0
+    optimizer.step(lambda: model(torch.ones(1, 3)).sum())
     assert gossip.rounds == 1
 
 

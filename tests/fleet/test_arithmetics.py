@@ -9,6 +9,7 @@ import torch
 from interrupted_runs import resumed
 
 from edgesim.assembly.build import Compute
+from edgesim.fleet.environment import other_arithmetic
 from edgesim.fleet.on_ray.arithmetics import Arithmetics, Built
 from edgesim.quant.kernels.products import amx, native
 
@@ -46,3 +47,33 @@ def test_a_run_that_goes_on_with_other_instructions_is_told_so(tmp_path, runs, m
     resumed(tmp_path)
     notice = f"this machine computes with {other}, and the run began with {began}: "
     assert (notice in (tmp_path / "resume.log").read_text()) == bool(other)
+
+
+ON_CPU = {
+    "accelerator": "cpu",
+    "gpu": None,
+    "eight_bit_backend": None,
+    "torch_cpu_capability": "AVX2",
+}
+ON_GPU = ON_CPU | {"accelerator": "cuda", "gpu": "H100"}
+OTHERS = {
+    "an idle GPU": (ON_CPU | {"gpu": "A100"}, ON_CPU, None),
+    "another idle GPU": (ON_CPU | {"gpu": "A100"}, ON_CPU | {"gpu": "H100"}, None),
+    "processor": (ON_CPU, ON_CPU | {"torch_cpu_capability": "AVX512"}, "AVX512"),
+    "processor beside a GPU": (ON_GPU, ON_GPU | {"torch_cpu_capability": "AVX512"}, None),
+    "GPU": (ON_GPU | {"gpu": "A100"}, ON_GPU, "H100"),
+    "GPUs of nodes alone": (ON_GPU, ON_GPU | {"gpu": None}, None),
+    "kernels": (
+        ON_CPU | {"eight_bit_backend": "int8_cpu (bytes)"},
+        ON_CPU | {"eight_bit_backend": "int8_cpu (tiles)"},
+        "int8_cpu (tiles)",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_only_what_computes_is_compared(what):
+    began, now, told = OTHERS[what]
+    said = other_arithmetic(began, now)
+    assert (said is None) == (told is None)
+    assert told is None or said.startswith(f"this machine computes with {told}, and the run began")
