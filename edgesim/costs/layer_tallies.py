@@ -56,15 +56,8 @@ def timed_kind(layer: Layer) -> str:
     """Kind of code that a layer runs, one of `layer_kinds.LAYER_KINDS`."""
     precision = "fp32" if layer.settings is None else "int8"
     match layer.kind:
-        case "convolution" if layer.is_unfolded:
-            form = "depthwise_" if layer.groups > 1 else ""
-            return f"unfolded_{form}convolution_{precision}"
-        case "convolution" if not layer.needs_input_gradient:
-            return f"first_convolution_{precision}"
-        case "convolution" if layer.groups > 1:
-            return f"depthwise_convolution_{precision}"
-        case "convolution" if layer.taps == 1:
-            return f"pointwise_convolution_{precision}"
+        case "convolution":
+            return f"{_form_of_convolution(layer)}convolution_{precision}"
         case "max_pool":
             return "max_pool_fp32"
         case "compact_max_pool":
@@ -80,8 +73,7 @@ def timed_kind(layer: Layer) -> str:
         case "dropout" | "relu":
             return f"{layer.kind}_fp32"
         case (
-            "convolution"
-            | "linear"
+            "linear"
             | "product"
             | "embedding"
             | "range_evonorm"
@@ -92,3 +84,15 @@ def timed_kind(layer: Layer) -> str:
             return f"{layer.kind}_{precision}"
         case kind:
             assert_never(kind)
+
+
+def _form_of_convolution(layer: Layer) -> str:
+    """What comes before the word `convolution` in the name of its kind."""
+    has_groups = layer.groups > 1
+    if layer.is_unfolded:
+        return "unfolded_depthwise_" if has_groups else "unfolded_"
+    if not layer.needs_input_gradient:
+        return "first_"
+    if has_groups:
+        return "depthwise_"
+    return "pointwise_" if layer.taps == 1 else ""
