@@ -1,4 +1,4 @@
-"""Four processes train a network of their own by gossip; each has mostly two or three digits.
+"""Four processes train a network of their own by gossip; each has three or four digits.
 
 torchrun --nproc-per-node 4 examples/outside.py     # or: python examples/outside.py
 """

@@ -185,7 +185,7 @@ def check_small_batch(flat: FlatModel, inputs: Tensor, targets: Tensor, remedy: 
     except Exception as error:
         said = (
             f"{key_of(error) or _KEY}: a training step of {model.kind.name} on a batch of "
-            f"{samples}, which some shards leave, {failure(error)}\n{remedy}"
+            f"{samples}, the last batch of some devices, {failure(error)}\n{remedy}"
         )
         raise with_frames(ScenarioError(said), error) from error
     finally:
@@ -193,7 +193,7 @@ def check_small_batch(flat: FlatModel, inputs: Tensor, targets: Tensor, remedy: 
     if not (isfinite(loss) and np.isfinite(np.frombuffer(gradient, np.float32)).all()):
         raise ScenarioError(
             f"{_KEY}: {model.kind.name} has a loss or a gradient that is not finite (nan or inf) "
-            f"on a batch of {samples}, which some shards leave\n{remedy}"
+            f"on a batch of {samples}, the last batch of some devices\n{remedy}"
         )
 
 
@@ -242,8 +242,8 @@ def _check_parameters(name: str, flat: FlatModel, parameters: Tensor) -> None:
     ):
         if parameter.data_ptr() != own.data_ptr():
             raise ModelError(
-                f"{name} replaces its parameter {key} in a step, so devices could not lend it "
-                "theirs\n"
+                f"{name} replaces its parameter {key} in a step; devices would train the old "
+                "one\n"
                 "compute with a changed copy, as torch.nn.utils.parametrize does"
             )
         if parameter.requires_grad and not torch.equal(parameter, before):

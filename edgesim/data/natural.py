@@ -80,7 +80,7 @@ def _check_spelling(devices: Collection[str], owners: Collection[str]) -> None:
         if device is not None and owner not in devices:
             raise PartitionError(
                 f"{_COLUMN}: an owner is named {owner!r}, and a device {device!r}; write both "
-                "alike, or name devices otherwise than owners to deal owners in turn"
+                "names alike; or, to deal owners in turn, give devices names that no owner has"
             )
 
 
@@ -89,7 +89,7 @@ def _check_names(devices: Collection[str], owners: Collection[str]) -> None:
     if missing := next(iter(sorted(set(devices) - set(owners))), None):
         raise PartitionError(
             f"{_COLUMN}: other devices have the names of owners, but no sample is of {missing!r}; "
-            "give it samples, or name devices otherwise than owners to deal owners in turn"
+            "give it samples; or, to deal owners in turn, give devices names that no owner has"
         )
     if surplus := next(iter(sorted(set(owners) - set(devices))), None):
         raise PartitionError(

@@ -176,7 +176,7 @@ class Peers:
             else:
                 other = "another process" if peer is None else f"process {peer}"
                 said = _PLACE.sub("", str(error)).partition(". ")[0]
-                what = f"lost {other} {when}, which ended or raised an error ({said})"
+                what = f"lost {other} {when}: it ended or raised an error ({said})"
             raise GossipError(
                 f"process {self.rank} of {self.size} {what}. {START_AGAIN}"
             ) from error

@@ -105,8 +105,8 @@ def other_arithmetic(began: Mapping[str, Any], now: Mapping[str, Any]) -> str | 
         was, here = began.get(key), now[key]
         if was and here and was != here:
             return (
-                f"this machine computes with {here}, and the run began with {was}: the bits of an "
-                "undisturbed run are certain with the same alone"
+                f"this machine computes with {here}, and the run began with {was}: last bits may "
+                "differ from those of an undisturbed run; resume where the run began to keep them"
             )
     return None
 

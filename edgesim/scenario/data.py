@@ -156,10 +156,12 @@ class DataSection(Section):
             for key in ("download", "image_size"):
                 if getattr(self, key):
                     raise ContradictionError(
-                        key, f"is given; {source} brings its samples as they are"
+                        key, f"is given; {source} brings its samples as they are: remove it"
                     )
         elif self.options is not None:
-            raise ContradictionError("options", "are given; only your own datasets take them")
+            raise ContradictionError(
+                "options", f"are given; source: {self.source} takes none: remove them"
+            )
         if self.download and self.source in ("digits", "image_folder", "parquet"):
             raise ContradictionError(
                 "download", f"is true, but source: {self.source} has no download"

@@ -91,7 +91,8 @@ class FleetSection(Section):
     pace: PaceName = Field(
         default="lockstep",
         description="lockstep: a device enters a round when all messages of the last one are "
-        "absorbed; free: it never waits, and absorbs what has arrived by its own clock",
+        "absorbed; free: it does not wait until its last step, and absorbs what has arrived by "
+        "its own clock",
     )
     devices_per_actor: Count | Literal["auto"] = Field(
         default=1, description="devices packed into one Ray actor; never changes a result"

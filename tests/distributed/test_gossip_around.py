@@ -290,7 +290,7 @@ def test_who_waits_for_a_lost_process_says_so(processes):
     assert last == ("", "")
     for rank, (said, of_checkpoint) in enumerate(others):
         lost = re.match(
-            rf"GossipError: process {rank} of 4 lost process (\d) in round (\d), ", said
+            rf"GossipError: process {rank} of 4 lost process (\d) in round (\d): ", said
         )
         assert int(lost[1]) in ((0, 2) if rank == 1 else (3,))
         assert int(lost[2]) in ((1, 2) if rank == 1 else (1,))

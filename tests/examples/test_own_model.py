@@ -194,7 +194,10 @@ def test_a_last_batch_of_one_sample_is_tried_before_a_run(tmp_path):
         prepare(rows_and("norm_of_batch", "Rows", tmp_path))
     first, second = str(refused.value).splitlines()
     assert first.startswith("model.name: a training step of ")
-    assert "on a batch of 1 sample, which some shards leave, fails: ValueError: Expected" in first
+    assert (
+        "on a batch of 1 sample, the last batch of some devices, fails: ValueError: Expected"
+        in first
+    )
     assert second.startswith("set data.batch_size: 5, which leaves larger batches, or ")
     prepare(rows_and("norm_of_batch", "Rows", tmp_path, "data.batch_size=5"))
     prepare(rows_and("norm_of_batch", "Rows", tmp_path, samples=42))

@@ -33,8 +33,8 @@ def test_a_node_that_computes_in_another_way_is_told_of_once(caplog):
         told.note(built)
     (said,) = caplog.messages
     assert said == (
-        "node c computes with bytes, node a with tiles: the same bits are certain with the same "
-        "arithmetic alone"
+        "node c computes with bytes, node a with tiles: last bits may differ from other runs; use "
+        "nodes of one kind to repeat them"
     )
 
 

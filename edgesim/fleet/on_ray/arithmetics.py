@@ -39,8 +39,8 @@ class Arithmetics:
             return
         self._told.add(built)
         _log.warning(
-            "node %s computes with %s, node %s with %s: the same bits are certain with the same "
-            "arithmetic alone",
+            "node %s computes with %s, node %s with %s: last bits may differ from other runs; use "
+            "nodes of one kind to repeat them",
             built.host,
             built.arithmetic,
             self._first.host,
