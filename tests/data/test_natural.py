@@ -92,7 +92,9 @@ def test_a_letter_with_an_accent_is_the_same_however_it_is_composed(form, tmp_pa
 @pytest.mark.parametrize("names", [["A", "B", "C"], ["a ", "z", "y"], ["a", "b", "C"]])
 def test_names_that_differ_in_case_or_blanks_alone_are_refused(names):
     """Else owners would be dealt in turn, and device A would have any owner's samples."""
-    with pytest.raises(PartitionError, match=r"an owner is named '\w', and a device .* both names alike"):
+    with pytest.raises(
+        PartitionError, match=r"an owner is named '\w', and a device .* both names alike"
+    ):
         by_owner(COLUMNS["text"], 3, names)
 
 
