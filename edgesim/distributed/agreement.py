@@ -57,6 +57,7 @@ def _record(own: Mapping[str, bytes] | Exception) -> bytes:
         record = _FAILED + f"{kind}{own}".encode()[:_BYTES]
     else:
         record = _READY + b"".join(own.values())
+    assert len(record) <= 1 + _BYTES, "a longer one than those of others could not be gathered"
     return record.ljust(1 + _BYTES, b"\0")
 
 
