@@ -88,8 +88,23 @@ def test_devices_of_one_host_get_each_others_messages_without_the_network(tmp_pa
         return host.progress()
 
     progress = asyncio.run(asyncio.wait_for(conduct(), 60))
-    assert progress.slowest_round == ready.training.num_rounds
+    assert progress.rounds_done == ready.scenario.fleet.num_devices * ready.training.num_rounds
     assert all(device.received_bytes > 0 for device in progress.devices)
+
+
+def test_devices_are_told_of_once_they_are_restored(tmp_path):
+    """Else a run that is gone on with would seem to begin at round 0."""
+    ready = prepared(tmp_path)
+    plan = plan_of(ready, RunDirectory.create(tmp_path / "run").place)
+
+    async def conduct():
+        network, shards = Loopback(), dict(enumerate(ready.shards()))
+        network.host = build_host(plan, shards, network, num_threads=1, recover=True)
+        assert network.host.progress().devices == ()
+        await network.host.run()
+        assert len(network.host.progress().devices) == len(shards)
+
+    asyncio.run(asyncio.wait_for(conduct(), 60))
 
 
 def test_what_cannot_be_taken_at_once_goes_by_the_network():

@@ -80,6 +80,19 @@ def test_it_stops_at_once_however_long_its_pauses(monkeypatch, tmp_path):
     assert looking_on.rounds_done == 5
 
 
+def test_rounds_are_done_once_all_devices_are_heard_of(tmp_path):
+    looking_on = a_monitor(RunDirectory(str(tmp_path)), num_devices=2)
+    looking_on.go_on()
+
+    async def poll() -> list[Progress]:
+        return [answers.pop(0)]
+
+    for answer, said in [((), None), ((7,), None), ((7, 6), 6), ((), 6)]:
+        answers = [progress_of(*answer)]
+        asyncio.run(looking_on.take_last_state(poll))
+        assert looking_on.rounds_done == said
+
+
 def test_in_the_end_all_rounds_are_done(tmp_path):
     looking_on = a_monitor(RunDirectory(str(tmp_path)), num_devices=3)
     looking_on.finish()

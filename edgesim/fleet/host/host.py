@@ -282,7 +282,10 @@ class Host:
         ]
 
     def progress(self) -> Progress:
-        """How far the devices are; may be asked at any time."""
+        """How far the devices are; may be asked at any time.
+
+        A device that is being restored is left out: its rounds are not known yet.
+        """
         return Progress(
             self._num_rounds,
             tuple(
@@ -293,6 +296,7 @@ class Host:
                     self._recorder.newest_round(index),
                 )
                 for index, device in self._devices.items()
+                if self._is_ready[index].is_set()
             ),
             full=self._space.problem,
         )

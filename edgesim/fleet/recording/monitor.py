@@ -224,13 +224,14 @@ class Monitor:
     def _observe(self, parts: Sequence[Progress]) -> None:
         if not parts:
             return
-        self._slowest_round = min(part.slowest_round for part in parts)
         self._tell_full(next((part.full for part in parts if part.full), None))
         heard = {device.device: device for part in parts for device in part.devices}
         absent = {device.device for part in parts if not part.is_there for device in part.devices}
         with self._lock:
             devices = dict(sorted({**self._fleet.devices, **heard}.items()))
             self._fleet = replace(self._fleet, devices=devices, absent=frozenset(absent))
+            if len(devices) == self._facts.num_devices:
+                self._slowest_round = self._fleet.slowest_round
             self._update_sinks()
 
     def _update_sinks(self) -> None:

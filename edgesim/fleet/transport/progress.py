@@ -62,7 +62,7 @@ class Progress:
 
     Attributes:
         num_rounds: of each device.
-        devices: of the host.
+        devices: of the host, without those that are being restored.
         is_there: the host answers; False stands beside the last that it said.
         full: what has no space left, while the host waits for space to write; None if it does not.
     """
@@ -75,15 +75,9 @@ class Progress:
     @property
     def rounds_done(self) -> int:
         """Rounds that need not be waited for, summed: a device that has ended owes none."""
-        return sum(self._done(device) for device in self.devices)
-
-    @property
-    def slowest_round(self) -> int:
-        """Fewest of these of one device."""
-        return min(self._done(device) for device in self.devices)
-
-    def _done(self, device: DeviceProgress) -> int:
-        return device.rounds_done if device.end is None else self.num_rounds
+        return sum(
+            device.rounds_done if device.end is None else self.num_rounds for device in self.devices
+        )
 
 
 @dataclass(frozen=True, slots=True)
