@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from edgesim.scenario import Scenario, dump_scenario, load_scenario
     from edgesim.sinks.mlflow import MLflow
     from edgesim.sinks.tensorboard import TensorBoard
+    from edgesim.sweeps.costs import SweepCosts, sweep_costs
     from edgesim.sweeps.directory import SweepError
     from edgesim.sweeps.load import SweepResults, load_sweep
     from edgesim.sweeps.run import SweepWarning, sweep
@@ -54,6 +55,7 @@ _HOMES = {
     "edgesim.scenario": ("Scenario", "dump_scenario", "load_scenario"),
     "edgesim.sinks.mlflow": ("MLflow",),
     "edgesim.sinks.tensorboard": ("TensorBoard",),
+    "edgesim.sweeps.costs": ("SweepCosts", "sweep_costs"),
     "edgesim.sweeps.directory": ("SweepError",),
     "edgesim.sweeps.load": ("SweepResults", "load_sweep"),
     "edgesim.sweeps.run": ("SweepWarning", "sweep"),
@@ -76,6 +78,7 @@ __all__ = [
     "ScenarioError",
     "ScenarioWarning",
     "Sink",
+    "SweepCosts",
     "SweepError",
     "SweepResults",
     "SweepWarning",
@@ -91,6 +94,7 @@ __all__ = [
     "resume",
     "run",
     "sweep",
+    "sweep_costs",
     "validate",
 ]
 

@@ -19,6 +19,7 @@ from edgesim.cli.output import err as _err
 from edgesim.cli.output import out as _out
 from edgesim.cli.output import output as _output
 from edgesim.cli.tables import show
+from edgesim.errors import ScenarioError
 
 if TYPE_CHECKING:
     from edgesim.fleet.recording.view import View
@@ -199,13 +200,39 @@ def cost(
     paper: Annotated[
         bool, typer.Option("--paper", help="Print the paper's ratios of fp32 to 8 bits too.")
     ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY.PATH=VALUE",
+            help="Of a sweep, only the cells that have this value; may be repeated.",
+        ),
+    ] = None,
 ) -> None:
     """Say what a scenario costs, without training.
 
     First the answer: whether the training fits the devices' memory, how long it takes, what
     limits it, how long batteries last, and which settings would help most. Then tables of an
     iteration: computing, memory, messages, energy, time.
+
+    Of a sweep, one table: what each cell costs.
     """
+    from edgesim.scenario.sweep import has_sweep
+
+    if has_sweep(scenario):
+        from edgesim.cli.sweep_costs import show_sweep_costs
+
+        given = {
+            "--compare": compare,
+            "--compare-set": compare_overrides,
+            "--out": out,
+            "--all-models": all_models,
+            "--paper": paper,
+        }
+        unfit = [option for option, value in given.items() if value]
+        show_sweep_costs(scenario, overrides or (), only or (), json_file, _out, _err, unfit)
+        return
+    if only:
+        raise ScenarioError(f"--only chooses cells of a sweep, and {scenario} is none")
     from edgesim.cli.cost import show_costs
 
     show_costs(
