@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -127,3 +128,10 @@ def test_long_work_says_how_far_it_is(monkeypatch, shown):
     monkeypatch.setattr(command, "_LINE_INTERVAL_S", -1.0)
     _, beside = shown(only=["model.precision=fp32", "gossip.algorithm=choco"])
     assert "1 of 2 cells were studied" in beside
+
+
+def test_the_documentation_shows_a_table_as_it_is(shown):
+    board = "fleet.profile=raspberry-pi-zero-2w", "network.bandwidth_mbps=1"
+    said, _ = shown(*board, only=["data.partition.skew=0.8"])
+    page = (Path(__file__).resolve().parents[2] / "docs" / "sweeps.md").read_text(encoding="utf-8")
+    assert f"```\n{said}```" in page
