@@ -67,7 +67,7 @@ class Costs:
         Raises:
             StudyError: the file can't be written.
         """
-        write_json(self.study, Path(path))
+        write_json(self.numbers(), Path(path))
 
     def __repr__(self) -> str:
         return "\n\n".join("\n".join(answer_lines(answer)) for answer in self.study.answers)

@@ -56,7 +56,8 @@ def show_sweep_costs(
         found = costs_of_cells(planned, str(file), _teller(errors, status.update))
     for notice in found.notices:
         errors.print(f"{file}: {notice}")
-    show(found.text_table(), console)
+    for table in found.tables:
+        show(table, console)
     if json_file is not None:
         found.write_numbers(json_file)
         console.print(f"all numbers: {json_file}")
@@ -68,7 +69,7 @@ def _teller(errors: Console, update: Callable[[str], None]) -> Callable[[int, in
 
     def tell(done: int, total: int) -> None:
         nonlocal told_s
-        text = f"{done:,} of {total:,} cells were studied"
+        text = f"{done:,} of {total:,} cells were studied so far"
         if errors.is_terminal:
             update(text)
         elif monotonic() - told_s > _LINE_INTERVAL_S:

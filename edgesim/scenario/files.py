@@ -82,8 +82,8 @@ def parse_scenario(
     if (sweep := find(root, "sweep")) is not None:
         raise ScenarioError(
             f"{place(sweep[0].start_mark)}: sweep makes this a file of many runs; start them with "
-            "`edgesim sweep`, or remove it. `edgesim validate` checks them all, `edgesim cost` (in "
-            "Python edgesim.sweep_costs) says what they cost"
+            "`edgesim sweep`, or remove it. `edgesim validate` checks them all and `edgesim cost` "
+            "says what they cost; for a single run, name a file without the block"
         )
     return checked_scenario(apply_overrides(root, overrides, origin), folder, read_source)
 

@@ -34,6 +34,7 @@ from edgesim.scenario.shipped import scenario_file
 from edgesim.scenario.strict_yaml import ONLY, OVERRIDE, SWEEP, find, mapping, place, to_value
 
 KEY = "sweep"
+TARGETS = "paper."  # begins keys that only stand beside a result
 MOST_CELLS = 10_000
 _LONGEST_NAME = 120  # characters of a cell's folder
 _AXIS = "a mapping from keys to lists of values, such as {gossip.algorithm: [choco, deepsqueeze]}"
@@ -310,7 +311,7 @@ def _absolute(key: str, value: object, folder: Path) -> object:
 
 def _trained(cell: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of a cell without what only stands beside its result."""
-    return {key: value for key, value in cell.items() if not key.startswith("paper.")}
+    return {key: value for key, value in cell.items() if not key.startswith(TARGETS)}
 
 
 def _names(settings: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[str]:
@@ -319,7 +320,7 @@ def _names(settings: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[s
     Raises:
         ScenarioError: two cells have the same settings.
     """
-    short = _short_keys(keys)
+    short = short_keys(keys)
     names = []
     for cell in settings:
         name = ",".join(f"{short[key]}={_in_name(value)}" for key, value in cell.items())
@@ -337,8 +338,8 @@ def _names(settings: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[s
     ]
 
 
-def _short_keys(keys: Sequence[str]) -> dict[str, str]:
-    """The last parts of each key, as many as tell it from the others."""
+def short_keys(keys: Sequence[str]) -> dict[str, str]:
+    """Of each key the last parts, as many as tell it from the others."""
     short = {}
     for key in keys:
         parts = key.split(".")

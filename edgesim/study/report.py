@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -187,14 +188,13 @@ def study(
     )
 
 
-def write_json(found: Study, path: Path) -> None:
+def write_json(record: Mapping[str, Any], path: Path) -> None:
     """Write all numbers.
 
     Raises:
         StudyError: the file can't be written.
     """
-    text = json.dumps(found.record(), indent=1, allow_nan=False)
-    _write(path, text + "\n")
+    _write(path, json.dumps(record, indent=1, allow_nan=False) + "\n")
 
 
 def write_folder(found: Study, folder: Path) -> tuple[Path, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,12 +12,12 @@ from edgesim.api.costs import Costs, costs_of
 from edgesim.api.display import tables_html
 from edgesim.api.scenarios import ScenarioLike, errors_of_python, name_of, written_overrides
 from edgesim.scenario.strict_yaml import ARGUMENT, ONLY_ARGUMENT
-from edgesim.scenario.sweep import Cell, Sweep, chosen
-from edgesim.study.errors import StudyError
+from edgesim.scenario.sweep import TARGETS, Cell, Sweep, chosen, short_keys
+from edgesim.study.report import write_json
 from edgesim.study.tables.as_json import FORMAT, answer_record
 from edgesim.study.tables.table import Table
-from edgesim.study.tables.units import brief, percent
-from edgesim.sweeps.load import SEED
+from edgesim.study.tables.units import brief
+from edgesim.sweeps.load import SEED, settings_of
 from edgesim.sweeps.run import read_sweep
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 _OPTIONS = ("sweep", "only")
 _MAYBE_NULL = ("round_s", "virtual_time_s", "battery_used")
-_TARGETS = "paper."  # keys that only stand beside a result
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -35,10 +33,10 @@ class SweepCosts:
 
     Attributes:
         name: of the scenario that the cells vary.
-        keys: in which the cells differ, without the seed.
-        cells: the cells that were studied; of those that differ in their seed alone, the first.
+        keys: in which the cells differ.
+        cells: the cells that were studied.
         costs: of each of them.
-        seeds: number of cells that differ in their seed alone, of each of them.
+        num_all: number of cells that the sweep has.
         notices: allowed choices whose consequences are easily overlooked, each once.
     """
 
@@ -46,70 +44,86 @@ class SweepCosts:
     keys: tuple[str, ...]
     cells: tuple[Cell, ...]
     costs: tuple[Costs, ...]
-    seeds: tuple[int, ...]
+    num_all: int
     notices: tuple[str, ...]
 
     def table(self) -> pd.DataFrame:
-        """A row for each cell: its name, the keys, and what it costs, unrounded.
+        """A row for each cell: `cell`, the keys, and what it costs, unrounded.
 
-        `fits` says whether all devices have the memory, `memory_bytes` is what the one with the
-        most needs, `sent_bytes` what the one that sends the most does, and `battery_used` the share
-        of its charge that the training asks of the battery that it asks most of. The rest is of the
-        whole training and all devices. What a cell does not have is null: times without
-        `fleet.profile`, batteries.
+        | column | meaning |
+        |---|---|
+        | `fits` | whether all devices have the memory |
+        | `memory_bytes` | of the device that needs the most, at the peak of a round |
+        | `rounds`, `round_s` | of the slowest device: rounds of the training, seconds of one |
+        | `virtual_time_s` | seconds until the last device has ended |
+        | `sent_bytes` | of the device that sends the most, in the whole training |
+        | `total_sent_bytes`, `total_energy_j` | of all devices, in the whole training |
+        | `battery_used` | share of its charge that the training asks of a battery, the largest |
+        | `batteries_last` | whether all batteries last to the end |
+
+        What a cell does not have is null: times without `fleet.profile`, batteries. The keys have
+        the columns of `SweepResults.evaluations`.
         """
         import pandas as pd
 
-        rows = (
-            {
-                "cell": cell.name,
-                **{key: cell.settings.get(key) for key in self.keys},
-                **_figures(costs),
-            }
-            for cell, costs in zip(self.cells, self.costs, strict=True)
-        )
+        rows = []
+        for cell, costs in zip(self.cells, self.costs, strict=True):
+            content = cell.scenario.model_dump(mode="json")
+            settings = settings_of(cell.settings, content, self.keys)
+            rows.append({"cell": cell.name, **settings, **_figures(costs)})
         return pd.DataFrame(rows).astype(dict.fromkeys(_MAYBE_NULL, "float64"))
 
-    def text_table(self) -> Table:
-        """The same for people, with units.
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The table that `edgesim cost` prints; figures that no cell has are left out.
 
-        Columns that no cell has are left out, as are keys with one value in all cells.
+        Cells that differ in their seed alone and cost the same share a row.
         """
         found = [_figures(costs) for costs in self.costs]
-        shown = {
-            name: [write(one[column]) for one in found]
-            for name, (column, write) in _COLUMNS.items()
+        columns = {
+            head: [write(one) for one in found]
+            for head, (column, write) in _COLUMNS.items()
             if any(one[column] is not None for one in found)
         }
-        settings = {
-            key: values
-            for key in self.keys
-            if len(set(values := [str(cell.settings.get(key, "")) for cell in self.cells])) > 1
-        }
-        rows = tuple(zip(*settings.values(), *shown.values(), strict=True))
-        return Table(_title(self), (*settings, *shown), rows, tuple(self._notes()))
+        rows = _merged(_labels(self.cells), list(zip(*columns.values(), strict=True)))
+        notes = self._notes(has_batteries="battery" in columns)
+        if len(rows) < len(self.cells):
+            notes.append("Cells that differ in their seed alone and cost the same share a row.")
+        return (Table(self._title, ("cell", *columns), rows, tuple(notes)),)
 
-    def _notes(self) -> Sequence[str]:
-        lines = ["of the whole training; memory and sends of the device with the most"]
-        tables = {costs.study.costs.energy_table for costs in self.costs}
-        if any(costs.study.costs.steady_state is None for costs in self.costs):
+    @property
+    def _title(self) -> str:
+        number, whole = len(self.cells), self.num_all
+        said = f"{number:,} cells cost" if number > 1 else "1 cell costs"
+        if number < whole:
+            said = f"{number:,} of {whole:,} cells cost"
+        return f"{self.name}: what {said}"
+
+    def _notes(self, *, has_batteries: bool) -> list[str]:
+        lines = ["Memory and sends: of the device with the most. Rounds, a round: of the slowest."]
+        if has_batteries:
+            lines.append("Battery: the largest share of its charge that the training asks of one.")
+        studied = (costs.study.costs for costs in self.costs)
+        without = {costs.energy_table for costs in studied if costs.steady_state is None}
+        if without:
             lines.append(
-                "times need fleet.profile; energy without it is that of arithmetic and memory "
-                f"traffic alone, by {', '.join(sorted(tables))}"
+                f"Without fleet.profile: no times, and energy by {', '.join(sorted(without))}, of "
+                "arithmetic and memory traffic alone."
             )
-        if max(self.seeds) > 1:
-            lines.append("of cells that differ in their seed alone, the first was studied")
         return lines
 
-    def record(self) -> dict[str, Any]:
-        """All numbers, for JSON."""
+    def numbers(self) -> dict[str, Any]:
+        """All numbers, unrounded, as `edgesim cost --json` writes them."""
         return {
             "format": FORMAT,
             "sweep": self.name,
+            "num_cells": self.num_all,
+            "notices": list(self.notices),
             "cells": [
                 {
                     "cell": cell.name,
                     "settings": dict(cell.settings),
+                    "energy_table": costs.study.costs.energy_table,
                     "answer": answer_record(costs.answer),
                 }
                 for cell, costs in zip(self.cells, self.costs, strict=True)
@@ -122,19 +136,13 @@ class SweepCosts:
         Raises:
             StudyError: the file can't be written.
         """
-        text = json.dumps(self.record(), indent=1, allow_nan=False)
-        try:
-            Path(path).write_text(text + "\n", encoding="utf-8")
-        except OSError as error:
-            raise StudyError(
-                f"{path}: can't be written ({error.strerror}); name another place"
-            ) from error
+        write_json(self.numbers(), Path(path))
 
     def __repr__(self) -> str:
-        return f"<costs of {_title(self)}; .table() has them>"
+        return "\n".join([f"<{self._title}; .table() has them>", *self.notices])
 
     def _repr_html_(self) -> str:
-        return tables_html([self.text_table()], self.notices)
+        return tables_html(self.tables, self.notices)
 
 
 def sweep_costs(
@@ -153,8 +161,7 @@ def sweep_costs(
         **overrides: values of all cells by key, as in `edgesim.run`.
 
     Raises:
-        ScenarioError: a key, a value or a cell can't be used.
-        DataError: the size of a cell's inputs is not known.
+        ScenarioError: a key, a value or a cell can't be used, or a cell can't be studied.
     """
     planned = read_sweep(scenario, sweep, written_overrides(overrides, _OPTIONS), ARGUMENT)
     if only:
@@ -167,7 +174,7 @@ def sweep_costs(
 def costs_of_cells(
     planned: Sweep, name: str, tell: Callable[[int, int], None] = lambda *_: None
 ) -> SweepCosts:
-    """Study the cells of a sweep.
+    """Study the cells of a sweep that are wanted.
 
     Args:
         planned: a checked sweep.
@@ -176,73 +183,99 @@ def costs_of_cells(
 
     Raises:
         ScenarioError: a cell can't be studied; the message names it.
-        DataError: the size of a cell's inputs is not known.
     """
-    unlike: dict[tuple[tuple[str, str], ...], list[Cell]] = {}
-    for cell in planned.wanted:
-        unlike.setdefault(_costly(cell.settings), []).append(cell)
-    cells = [same[0] for same in unlike.values()]
-    found, said = [], Counter[str]()
+    cells, found, said = planned.wanted, list[Costs](), Counter[str]()
     for done, cell in enumerate(cells):
         tell(done, len(cells))
         where = f"{name}: cell {cell.name}"
         costs = costs_of((cell.scenario, where), compares=False)
         said.update(notice.removeprefix(f"{where}: ") for notice in costs.notices)
         found.append(costs)
-    keys = (key for key in planned.keys if key != SEED and not key.startswith(_TARGETS))
     return SweepCosts(
         name=planned.name,
-        keys=tuple(keys),
-        cells=tuple(cells),
+        keys=planned.keys,
+        cells=cells,
         costs=tuple(found),
-        seeds=tuple(map(len, unlike.values())),
+        num_all=len(planned.cells),
         notices=tuple(f"{line} ({count} of {len(cells)} cells)" for line, count in said.items()),
     )
 
 
-def _costly(settings: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Settings of a cell without its seed and what only stands beside its result."""
-    return tuple(
-        (key, str(value))
-        for key, value in settings.items()
-        if key != SEED and not key.startswith(_TARGETS)
+def _labels(cells: Sequence[Cell]) -> list[tuple[str, str]]:
+    """Of each cell the settings in which the cells differ: without the seed, and with it."""
+    values: dict[str, set[str]] = {}
+    for cell in cells:
+        for key, value in cell.settings.items():
+            values.setdefault(key, set()).add(str(value))
+    keys = [
+        key
+        for key, found in values.items()
+        if len(found) > 1 or any(key not in cell.settings for cell in cells)
+    ]
+    short = short_keys([key for key in keys if not key.startswith(TARGETS)])
+
+    def label(cell: Cell, left_out: str | None) -> str:
+        parts = (
+            f"{name}={cell.settings[key]}"
+            for key, name in short.items()
+            if key in cell.settings and key != left_out
+        )
+        return ", ".join(parts)
+
+    return [(label(cell, SEED) or "any", label(cell, None) or "the cell") for cell in cells]
+
+
+def _merged(
+    labels: Sequence[tuple[str, str]], rows: Sequence[tuple[str, ...]]
+) -> tuple[tuple[str, ...], ...]:
+    """Rows with their labels; rows that seeds do not change are there once."""
+    alike: dict[str, set[tuple[str, ...]]] = {}
+    for (label, _), row in zip(labels, rows, strict=True):
+        alike.setdefault(label, set()).add(row)
+    shown = (
+        (label if len(alike[label]) == 1 else with_seed, *row)
+        for (label, with_seed), row in zip(labels, rows, strict=True)
     )
-
-
-def _title(found: SweepCosts) -> str:
-    number, of_all = len(found.cells), sum(found.seeds)
-    said = "1 cell costs" if number == 1 else f"{number:,} cells cost"
-    return f"{found.name}: what {said}{f' (of {of_all:,})' if of_all > number else ''}"
+    return tuple(dict.fromkeys(shown))
 
 
 def _figures(costs: Costs) -> dict[str, Any]:
-    """What a cell costs, by column."""
+    """What a cell costs, by column of the table."""
     answer = costs.answer
     training, state = answer.training, answer.costs.steady_state
     return {
         "fits": answer.fits,
         "memory_bytes": answer.costs.heaviest.faithful_memory.total,
-        "rounds": max(training.rounds),
+        "rounds": min(training.rounds),
         "round_s": state.period_s if state else None,
         "virtual_time_s": training.seconds,
         "sent_bytes": max(training.sent_bytes),
         "total_sent_bytes": sum(training.sent_bytes),
         "total_energy_j": sum(training.energy_j),
         "battery_used": max((life.used for life in training.lives), default=None),
+        "batteries_last": not training.ends_early if training.lives else None,
     }
 
 
-def _unless_none(write: Callable[[Any], str]) -> Callable[[Any], str]:
-    return lambda value: "" if value is None else write(value)
+def _battery(found: Mapping[str, Any]) -> str:
+    if found["battery_used"] is None:
+        return ""
+    used = f"{100 * found['battery_used']:.3g} %"
+    return used if found["batteries_last"] else f"ENDS EARLY, {used}"
 
 
-_COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
-    "fits": ("fits", _unless_none(lambda fits: "yes" if fits else "NO")),
-    "memory": ("memory_bytes", lambda size: brief(size, "MiB")),
-    "rounds": ("rounds", lambda rounds: f"{rounds:,.0f}"),
-    "a round": ("round_s", _unless_none(lambda seconds: brief(seconds, "s"))),
-    "in all": ("virtual_time_s", _unless_none(lambda seconds: brief(seconds, "s"))),
-    "sends": ("sent_bytes", lambda size: brief(size, "MB")),
-    "energy of all": ("total_energy_j", lambda energy: brief(energy, "J")),
-    "battery": ("battery_used", _unless_none(lambda used: percent(round(used, 2)))),
+def _seconds(column: str) -> Callable[[Mapping[str, Any]], str]:
+    return lambda found: "" if found[column] is None else brief(found[column], "s")
+
+
+_FITS = {None: "", True: "yes", False: "NO"}
+_COLUMNS: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
+    "fits": ("fits", lambda found: _FITS[found["fits"]]),
+    "memory": ("memory_bytes", lambda found: brief(found["memory_bytes"], "MiB")),
+    "rounds": ("rounds", lambda found: f"{found['rounds']:,.0f}"),
+    "a round": ("round_s", _seconds("round_s")),
+    "in all": ("virtual_time_s", _seconds("virtual_time_s")),
+    "sends": ("sent_bytes", lambda found: brief(found["sent_bytes"], "MB")),
+    "energy of all": ("total_energy_j", lambda found: brief(found["total_energy_j"], "J")),
+    "battery": ("battery_used", _battery),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -146,7 +146,7 @@ def load_sweep(place: str | Path) -> SweepResults:
             missing[name] = failures.get(name, NOT_FINISHED)
             continue
         run = load_run(f"{store.url}/{name}")
-        rows, settings = _with_devices(run), {key: _setting(cell, key) for key in keys}
+        rows, settings = _with_devices(run), settings_of(cell["settings"], cell["scenario"], keys)
         if cell["scenario"]["gossip"].get("averaging_rate") == "auto":
             rows = rows.assign(averaging_rate_found=run.summary["averaging_rate"])
         front = pd.DataFrame({"cell": name, **settings}, index=rows.index)
@@ -175,11 +175,21 @@ def _with_devices(run: Run) -> pd.DataFrame:
     return consensus
 
 
-def _setting(cell: Mapping[str, Any], key: str) -> Any:  # noqa: ANN401 (of any type)
-    """What the sweep gave a cell; where its entry of a list lacks the key, its scenario's value."""
-    if key in cell["settings"]:
-        return cell["settings"][key]
-    value = cell["scenario"]
+def settings_of(
+    given: Mapping[str, Any], scenario: Mapping[str, Any], keys: Iterable[str]
+) -> dict[str, Any]:
+    """Values of a cell by key.
+
+    Args:
+        given: what the sweep gave it.
+        scenario: its scenario as plain values, which has the value of a key that an entry of a list
+            lacks.
+        keys: of the sweep.
+    """
+    return {key: given[key] if key in given else _value(scenario, key) for key in keys}
+
+
+def _value(content: object, key: str) -> Any:  # noqa: ANN401 (of any type)
     for part in key.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return in_yaml(value) if isinstance(value, dict | list) else value
+        content = content.get(part) if isinstance(content, Mapping) else None
+    return in_yaml(content) if isinstance(content, dict | list) else content

@@ -313,6 +313,7 @@ def test_help_of_runs_writes_them_once(capsys, monkeypatch, command):
         ("report", "--accuracy"),
         ("sweep", "--only"),
         ("cost", "--compare-set"),
+        ("cost", "--only"),
     ],
 )
 def test_help_says_which_options_may_be_repeated(capsys, monkeypatch, command, option):

@@ -147,3 +147,35 @@ def test_bad_input_ends_with_2_and_a_line_that_says_what_to_do(edgesim, tmp_path
         assert part in err
     assert "Traceback" not in err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sweep_has_a_row_for_each_cell(edgesim, tmp_path):
+    words = "sweeps/digits_comparison", "--only", "model.precision=fp32", "--only", "seed=1"
+    status, out, err = edgesim(*words, "--json", "costs.json")
+    assert status == 0, err
+    assert out.splitlines()[0] == "digits-comparison: what 4 of 24 cells cost"
+    assert out.count("algorithm=") == 4
+    assert len(json.loads((tmp_path / "costs.json").read_text())["cells"]) == 4
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--compare", QUICKSTART),
+        ("--compare-set", "seed=2"),
+        ("--out", "folder"),
+        ("--all-models",),
+        ("--paper",),
+    ],
+)
+def test_a_sweep_refuses_options_that_are_for_one_scenario(edgesim, tmp_path, option):
+    status, out, err = edgesim("sweeps/digits_comparison", *option)
+    assert (status, out) == (2, "")
+    assert err.startswith(f"{option[0]} is for one scenario, and sweeps/digits_comparison is a sw")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_cells_are_chosen_of_sweeps_alone(edgesim):
+    status, _, err = edgesim(QUICKSTART, "--only", "seed=1")
+    assert status == 2
+    assert err == f"--only chooses cells of a sweep, and {QUICKSTART} is none\n"

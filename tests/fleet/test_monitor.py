@@ -93,6 +93,17 @@ def test_rounds_are_done_once_all_devices_are_heard_of(tmp_path):
         assert looking_on.rounds_done == said
 
 
+def test_devices_of_a_lost_actor_are_absent_also_if_it_was_restoring_them(tmp_path):
+    told = Told()
+    looking_on = a_monitor(RunDirectory(str(tmp_path)), num_devices=2, sinks=[told])
+
+    async def poll() -> list[Progress]:
+        return [Progress(10, (), absent=(0, 1))]
+
+    asyncio.run(looking_on.take_last_state(poll))
+    assert told.states[-1].absent == {0, 1}
+
+
 def test_in_the_end_all_rounds_are_done(tmp_path):
     looking_on = a_monitor(RunDirectory(str(tmp_path)), num_devices=3)
     looking_on.finish()

@@ -303,7 +303,7 @@ class RayFleet:
         """Progress of the devices of each actor; the last known one if an actor does not answer."""
         self._newest.update(await self._call_all("progress"))
         return [
-            replace(newest, is_there=devices not in self._absent)
+            replace(newest, absent=tuple(devices) if devices in self._absent else ())
             for devices, newest in self._newest.items()
         ]
 

@@ -226,7 +226,7 @@ class Monitor:
             return
         self._tell_full(next((part.full for part in parts if part.full), None))
         heard = {device.device: device for part in parts for device in part.devices}
-        absent = {device.device for part in parts if not part.is_there for device in part.devices}
+        absent = {device for part in parts for device in part.absent}
         with self._lock:
             devices = dict(sorted({**self._fleet.devices, **heard}.items()))
             self._fleet = replace(self._fleet, devices=devices, absent=frozenset(absent))

@@ -63,13 +63,13 @@ class Progress:
     Attributes:
         num_rounds: of each device.
         devices: of the host, without those that are being restored.
-        is_there: the host answers; False stands beside the last that it said.
+        absent: all devices of the host while it does not answer; what it said last stands beside.
         full: what has no space left, while the host waits for space to write; None if it does not.
     """
 
     num_rounds: int
     devices: tuple[DeviceProgress, ...]
-    is_there: bool = True
+    absent: tuple[int, ...] = ()
     full: str | None = None
 
     @property
