@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from edgesim.api.checks import Checked, validate
     from edgesim.api.costs import Costs, cost
     from edgesim.api.runs import resume, run
+    from edgesim.api.scenarios import load_scenario
     from edgesim.device.trainer import DivergedError
     from edgesim.distributed.around import gossip_around
     from edgesim.distributed.errors import GossipError
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from edgesim.results.evaluation import Evaluation
     from edgesim.results.load import UnfinishedRunWarning, load_run
     from edgesim.results.run import Run
-    from edgesim.scenario import Scenario, dump_scenario, load_scenario
+    from edgesim.scenario import Scenario, dump_scenario
     from edgesim.sinks.mlflow import MLflow
     from edgesim.sinks.tensorboard import TensorBoard
     from edgesim.sweeps.costs import SweepCosts, sweep_costs
@@ -42,6 +43,7 @@ _HOMES = {
     "edgesim.api.checks": ("Checked", "validate"),
     "edgesim.api.costs": ("Costs", "cost"),
     "edgesim.api.runs": ("resume", "run"),
+    "edgesim.api.scenarios": ("load_scenario",),
     "edgesim.device.trainer": ("DivergedError",),
     "edgesim.distributed.around": ("gossip_around",),
     "edgesim.distributed.errors": ("GossipError",),
@@ -52,7 +54,7 @@ _HOMES = {
     "edgesim.results.evaluation": ("Evaluation",),
     "edgesim.results.load": ("UnfinishedRunWarning", "load_run"),
     "edgesim.results.run": ("Run",),
-    "edgesim.scenario": ("Scenario", "dump_scenario", "load_scenario"),
+    "edgesim.scenario": ("Scenario", "dump_scenario"),
     "edgesim.sinks.mlflow": ("MLflow",),
     "edgesim.sinks.tensorboard": ("TensorBoard",),
     "edgesim.sweeps.costs": ("SweepCosts", "sweep_costs"),

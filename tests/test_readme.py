@@ -69,6 +69,8 @@ def test_an_example_is_a_whole_scenario(text, tmp_path):
 def test_a_part_of_a_scenario_is_one_of_an_example_that_runs_or_fits_a_whole_one(part):
     if any(is_in(part, file) for file in FILES):
         return
+    if block := part.pop("sweep", None):
+        assert read_sweep("quickstart", block).cells
     whole = yaml.safe_load((ROOT / "scenarios" / "quickstart.yaml").read_text()) | part
     parse_scenario(yaml.safe_dump(whole), "a part", ROOT / "examples")
 
@@ -87,6 +89,10 @@ def test_there_are_examples_of_each_kind_of_fleet():
         assert words in whole
 
 
+def _sets(words):
+    return [words[place + 1] for place, word in enumerate(words) if word == "--set"]
+
+
 @pytest.mark.parametrize("command", dict.fromkeys(COMMANDS))
 def test_a_command_names_what_there_is(command, monkeypatch):
     monkeypatch.chdir(ROOT)
@@ -98,11 +104,10 @@ def test_a_command_names_what_there_is(command, monkeypatch):
             pass
         case ["list", what, *name]:
             assert catalog_table(what, *(name or [None])).rows
-        case ["sweep", name] | ["validate", "sweeps/digits_comparison" as name]:
-            assert len(read_sweep(name).cells) > 1
+        case ["sweep", name] | ["validate" | "cost", "sweeps/digits_comparison" as name, *_]:
+            assert len(read_sweep(name, overrides=_sets(words)).cells) > 1
         case ["run" | "validate" | "cost", path, *_]:
-            places = [place + 1 for place, word in enumerate(words) if word == "--set"]
-            load_scenario(path, [words[place] for place in places])
+            load_scenario(path, _sets(words))
         case ["new", name]:
             assert new_scenario(name, "quickstart")
         case ["calibrate" | "dashboard" | "report" | "resume", *_]:

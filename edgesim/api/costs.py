@@ -70,7 +70,8 @@ class Costs:
         write_json(self.numbers(), Path(path))
 
     def __repr__(self) -> str:
-        return "\n\n".join("\n".join(answer_lines(answer)) for answer in self.study.answers)
+        said = ["\n".join(answer_lines(answer)) for answer in self.study.answers]
+        return "\n\n".join([*said, *self.notices])
 
     def _repr_html_(self) -> str:
         return tables_html((*self.study.answer_tables(), *self.tables), self.notices)

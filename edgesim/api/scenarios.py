@@ -11,7 +11,8 @@ from typing import TypeAlias
 
 from edgesim.errors import EdgesimError, ScenarioError, did_you_mean, with_notes
 from edgesim.program import program
-from edgesim.scenario.files import load_scenario, scenario_of
+from edgesim.scenario.files import load_scenario as read_file
+from edgesim.scenario.files import scenario_of
 from edgesim.scenario.plain import in_yaml, plain_value
 from edgesim.scenario.schema import Scenario
 from edgesim.scenario.strict_yaml import ARGUMENT
@@ -51,7 +52,25 @@ def read_scenario(
         return scenario_of(given.model_dump(mode="json"), written, origin=ARGUMENT)
     if isinstance(given, Mapping):
         return scenario_of(given, written, origin=ARGUMENT)
-    return load_scenario(Path(fspath(given)), written, origin=ARGUMENT)
+    return read_file(Path(fspath(given)), written, origin=ARGUMENT)
+
+
+def load_scenario(
+    scenario: ScenarioLike, overrides: Sequence[str] = (), **values: object
+) -> Scenario:
+    """A scenario with every default, checked as far as that needs no data and no graph.
+
+    Args:
+        scenario: a file, the name of a shipped scenario, a mapping, or a scenario. Relative paths
+            in a file are relative to its folder.
+        overrides: each `key.path=value`, as after `--set`.
+        **values: values by key, as in `edgesim.run`.
+
+    Raises:
+        ScenarioError: one or two lines, each with place, key, value and what would be right.
+    """
+    given = read_scenario(scenario, values, ("overrides",))
+    return scenario_of(given.model_dump(mode="json"), overrides) if overrides else given
 
 
 def name_of(given: ScenarioLike) -> str:

@@ -252,7 +252,10 @@ class NetworkSection(Section):
     """Links between devices; a graph file may give other values for single links."""
 
     bandwidth_mbps: Quantity | None = Field(
-        default=None, description="largest bandwidth of each link; null: that of the slower radio"
+        default=None,
+        description=(
+            "largest bandwidth of each link, shared with no other; null: that of the slower radio"
+        ),
     )
     latency_ms: NotNegative = Field(
         default=0.0, description="time from the last bit sent to the last bit received"

@@ -77,6 +77,16 @@ class Answer:
         )
 
     @property
+    def channel_s(self) -> float | None:
+        """Seconds that radios send in a round, one after the other; None of fewer than three."""
+        air_s = [
+            device.time.cycle.air_s
+            for device in self.costs.devices
+            if device.time and device.profile and device.profile.radio.is_half_duplex
+        ]
+        return sum(air_s) if len(air_s) > 2 else None
+
+    @property
     def by_kind(self) -> dict[LimitKind, float]:
         """What the time of a round consists of, in seconds, the longest part first."""
         state = self.costs.steady_state

@@ -146,6 +146,7 @@ class Study:
                 for comparison in self.catalog
             ],
             "other": scenario_record(self.other) if self.other else None,
+            "other_answer": answer_record(self.answers[1]) if self.other else None,
             "side_by_side": side_by_side_record(self.pairs),
         }
 

@@ -140,3 +140,8 @@ def _of_fleet(costs: IterationCosts) -> Iterator[_Quantity]:
         yield "fleet", "training_s", "whole training", training.seconds or 0.0, "s"
     yield "fleet", "rounds", "rounds of it", rounds, None
     yield "fleet", "training_bytes", "bytes sent in it", sum(training.sent_bytes), "MB"
+    if costs.steady_state is not None:
+        yield "fleet", "training_j", "energy of it", sum(training.energy_j), "J"
+    if training.lives:
+        used = max(life.used for life in training.lives)
+        yield "fleet", "battery_used", "battery, share of it, the most", used, None

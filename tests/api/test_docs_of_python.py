@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from thorough import thorough_only
 
 from edgesim.sweeps.run import check_cells, read_sweep
@@ -46,8 +47,9 @@ YAML = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def test_the_file_of_a_sweep_is_whole_and_its_cells_can_run(tmp_path):
-    (block,) = YAML.findall((ROOT / "docs" / "sweeps.md").read_text())
+    block, part = YAML.findall((ROOT / "docs" / "sweeps.md").read_text())
     (tmp_path / "rates.yaml").write_text(block)
+    assert len(read_sweep("quickstart", yaml.safe_load(part)["sweep"]).cells) == 4
     planned = read_sweep(tmp_path / "rates.yaml")
     assert len(planned.cells) == 2 * 2 * 2, "two rates, two seeds, two sizes of the fleet"
     assert check_cells(planned, str(tmp_path / "out"), "rates.yaml") is not None

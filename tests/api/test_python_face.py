@@ -114,6 +114,7 @@ def test_a_scenario_may_be_a_file_a_mapping_an_object_or_a_shipped_name(form):
     assert checked.scenario == expected
     assert checked.num_rounds == 360
     assert checked.num_parameters == 24_170
+    assert edgesim.load_scenario(given, ["seed=7"], gossip__averaging_rate=0.25) == expected
 
 
 def test_overrides_take_what_python_code_holds(tmp_path):

@@ -13,7 +13,7 @@ from edgesim.study.iteration import iteration_costs
 from edgesim.study.tables.answer_text import answer_lines, answer_table
 from edgesim.study.tables.kinds import Names
 from edgesim.study.tables.scenario_tables import energy_table, time_table
-from edgesim.study.tables.units import with_unit
+from edgesim.study.tables.units import brief, with_unit
 from edgesim.study.training import training_of
 
 PARAMETERS = 24_170  # of small_cnn on grey images (test_iteration_costs.py)
@@ -77,6 +77,20 @@ def test_a_row_of_several_boards_has_the_range_of_all_of_them(of_six_boards):
 def said(answer):
     """Sentences by label."""
     return dict(answer_table(answer).rows)
+
+
+def test_what_messages_take_on_one_channel_is_told_where_it_is_longer(tmp_path):
+    """Four radios in a directed ring send a message each, one after the other."""
+    words = "fleet.profile=raspberry-pi-4b", "network.bandwidth_mbps=1"
+    answer = answered(tmp_path, *words)
+    seconds = 4 * 8 * answer.costs.message.encoded.total / 1e6
+    assert answer.channel_s == pytest.approx(seconds)
+    assert said(answer)["channel"] == (
+        f"{brief(seconds, 's')} of messages a round, if all radios share one"
+    )
+    by_wire = answered(tmp_path, "fleet.profile=jetson-nano", "network.bandwidth_mbps=1")
+    assert by_wire.channel_s is None
+    assert "channel" not in said(by_wire)
 
 
 def test_the_slow_device_sets_the_time_of_a_fleet(by_hand):

@@ -36,7 +36,7 @@ def found(tmp_path_factory):
 @pytest.fixture(scope="module")
 def record(found, tmp_path_factory):
     path = tmp_path_factory.mktemp("json") / "costs.json"
-    write_json(found, path)
+    write_json(found.record(), path)
     return json.loads(path.read_text())
 
 
@@ -96,7 +96,7 @@ def test_the_keys_of_the_json_are_those_of_its_documentation(record):
     assert record["format"] == 1
     assert list(record) == [
         *("format", "answer", "scenario", "comparison", "prices", "models", "other"),
-        "side_by_side",
+        *("other_answer", "side_by_side"),
     ]
     device = record["scenario"]["devices"][0]
     assert list(device) == [
@@ -229,6 +229,6 @@ def test_the_page_needs_no_other_file_and_has_all_figures_and_tables(found, writ
 def test_places_that_can_not_be_written_are_refused_with_a_remedy(found, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StudyError, match=r"nowhere.costs\.json: can't be written .*another place"):
-        write_json(found, tmp_path / "nowhere" / "costs.json")
+        write_json(found.record(), tmp_path / "nowhere" / "costs.json")
     with pytest.raises(StudyError, match="file: can't be written"):
         write_folder(found, tmp_path / "file")

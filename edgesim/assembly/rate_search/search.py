@@ -67,7 +67,7 @@ class Candidate:
 
     def __str__(self) -> str:
         """The rate and its speed as text."""
-        return f"{self.rate:g} {f'{self.shrinks:.2%}' if self.shrinks > 0 else 'grows'}"
+        return f"{self.rate:g}: {f'{100 * self.shrinks:.2f} %' if self.shrinks > 0 else 'grows'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class FoundRate:
             fleet = f"a smaller graph of {self.devices} devices"
         return (
             f"gossip.averaging_rate: auto found {self.rate:g} by gossip without training "
-            f"({fleet}, {self.entries:,} entries). A round takes from their distance: "
+            f"({fleet}, {self.entries:,} entries). A round takes from their distance, by rate: "
             + ", ".join(map(str, self.candidates))
             + (f". {self.floor}" if self.floor else "")
         )

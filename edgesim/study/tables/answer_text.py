@@ -71,6 +71,7 @@ def answer_table(answer: Answer) -> Table:
         ("time", _time(answer)),
         ("limits", _limits(answer)),
         ("waiting", _waiting(answer)),
+        ("channel", _channel(answer)),
         ("sends", _sends(answer)),
         ("batteries", batteries_text(answer)),
         ("energy", _energy(answer)),
@@ -206,8 +207,10 @@ def _time(answer: Answer) -> str:
         up_to = "up to " if state.is_free else ""
         epoch = f"{up_to}{brief(training.epoch_s, 's')} an epoch, "
     if not state.is_free:
-        period = f"{'' if state.is_settled else 'about '}{brief(state.period_s, 's')}"
-        return f"{period} a round, {epoch}{total} in all ({rounds}{fill})"
+        period = f"{'' if state.is_settled else 'about '}{brief(state.period_s, 's')} a round"
+        if studied.scenario.gossip.local_steps > 1:
+            period += " in the mean"
+        return f"{period}, {epoch}{total} in all ({rounds}{fill})"
     names, periods_s = Names.of(answer.costs), [cycle.period_s for cycle in state.devices]
     spread = brief(max(periods_s), "s")
     if min(periods_s) * _ALIKE < max(periods_s):
@@ -243,6 +246,8 @@ def _part(answer: Answer, kind: LimitKind) -> str:
     if kind == "computing":
         time = answer.costs.devices[own[0].device].time
         assert time is not None, "devices of the path have clocks"
+        if not time.is_by_layers:  # peak rates are a bound
+            text = f"{_KINDS[kind]} at least {brief(answer.by_kind[kind], 's')}"
         return f"{text} ({time.limit})"
     if kind == "sleep":
         return text + _of_few_cycles(answer)
@@ -290,7 +295,8 @@ def _waiting(answer: Answer) -> str:
     shares = [cycle.wait_s / cycle.period_s for cycle in state.devices]
     least, most = min(shares), max(shares)
     if most - least <= 0.01:
-        return f"each device waits {percent(round(most, 2))} of the time{slowness}"
+        share = percent(round(most, 2))
+        return f"each device waits or is on air {share} of the time{slowness}"
     longest = shares.index(most)
     awaited = state.devices[longest].waits_for
     whom = "" if awaited is None else f", for {names.one(awaited)}"
@@ -311,6 +317,14 @@ def _last_wait(answer: Answer) -> str:
         "nobody waits until its last step; after it devices await messages of those that train on, "
         f"{who} for {brief(longest_s, 's')}: {brief(sum(training.last_wait_j), 'J')} of all devices"
     )
+
+
+def _channel(answer: Answer) -> str:
+    """How long messages take where all radios are on one channel, if that matters."""
+    state, channel_s = answer.costs.steady_state, answer.channel_s
+    if state is None or channel_s is None or channel_s < _ALIKE * state.period_s:
+        return ""
+    return f"{brief(channel_s, 's')} of messages a round, if all radios share one"
 
 
 def _step_s(device: DeviceCosts) -> float:

@@ -64,6 +64,7 @@ def answer_record(answer: Answer) -> dict[str, Any]:
         "round_s": state.period_s if state else None,
         "rounds_per_epoch": answer.costs.studied.rounds_per_epoch,
         "training": _training(training),
+        "channel_s": answer.channel_s,
         "limit": answer.limit,
         "limits": [
             asdict(limit) | {"name": called(limit.device), "receiver_name": called(limit.receiver)}

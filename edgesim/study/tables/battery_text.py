@@ -19,7 +19,7 @@ def batteries_text(answer: Answer) -> str:
         worst = max(lives, key=lambda life: life.used)
         rest = "" if len(lives) == 1 else f", the most of {len(lives):,}"
         state = answer.costs.steady_state
-        goes_on = f", and could go on for {brief(worst.seconds, 's')}"
+        goes_on = f"; when full it lasts {brief(worst.seconds, 's')}"
         if state is not None and state.is_whole and state.longest_sleep_cycle_s:
             goes_on = ""  # later rounds may have more sleep or less
         return (
