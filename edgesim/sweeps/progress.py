@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from edgesim.fleet.recording.device_lines import duration
+from edgesim.fleet.recording.passed_time import PassedTime
 from edgesim.scenario.sweep import Sweep
 from edgesim.storage.store import Store
 
@@ -33,7 +34,9 @@ class Pace:
         self.shares: dict[str, float] = {}
         """Of the cells that are under way: done so far, from 0 to 1."""
         self._num_cells = num_cells
-        self._first: tuple[float, float] | None = None  # time and share of the first progress
+        self._first_share: float | None = None  # at the first progress
+        self._last_s = 0.0  # time of the newest progress
+        self._passed = PassedTime()  # from the first progress to the newest
 
     def see(self, event: Event, now_s: float) -> None:
         """Take notice of what happened to a cell, at a time in seconds."""
@@ -42,24 +45,27 @@ class Pace:
         elif event.kind in ("done", "failed"):
             self.shares.pop(event.cell, None)
             self.num_ended += 1
-        if event.kind == "progress" and self._first is None:
-            self._first = now_s, self.share_done
+        if self._first_share is not None:
+            self._passed.add(now_s - self._last_s)
+        elif event.kind == "progress":
+            self._first_share = self.share_done
+        self._last_s = now_s
 
     @property
     def share_done(self) -> float:
         """Of all cells, from 0 to 1."""
         return (self.num_ended + sum(self.shares.values())) / self._num_cells
 
-    def said(self, now_s: float) -> str:
+    def said(self) -> str:
         """Time left, and each cell that is under way with its share."""
         cells = ", ".join(f"{name} {share:.0%}" for name, share in self.shares.items())
-        left_s = self._seconds_left(now_s)
+        left_s = self._seconds_left()
         return cells if left_s is None else f"about {duration(left_s)} left; {cells}"
 
-    def _seconds_left(self, now_s: float) -> float | None:
-        if self._first is None:
+    def _seconds_left(self) -> float | None:
+        if self._first_share is None:
             return None
-        passed_s, done = now_s - self._first[0], self.share_done - self._first[1]
+        passed_s, done = self._passed.seconds, self.share_done - self._first_share
         return passed_s * (1 - self.share_done) / done if done > 0 and passed_s > 0 else None
 
 
@@ -107,8 +113,8 @@ def shown_progress(
             bar.update(task, advance=1)
         elif not console.is_terminal and now_s > next_line_s:
             next_line_s = now_s + LINE_INTERVAL_S
-            console.print(f"{pace.share_done:.0%} done, {pace.said(now_s)}", soft_wrap=True)
-        bar.update(task, running=pace.said(now_s))
+            console.print(f"{pace.share_done:.0%} done, {pace.said()}", soft_wrap=True)
+        bar.update(task, running=pace.said())
 
     with bar:
         yield tell

@@ -42,17 +42,25 @@ def progress(share, cell="seed=1"):
 def test_time_left_is_that_of_the_pace_since_the_first_progress():
     pace = Pace(2)
     pace.see(Event("seed=1", "begun"), 0.0)
-    assert pace.said(50.0) == "seed=1 0%"
+    assert pace.said() == "seed=1 0%"
     pace.see(progress(0.2), 50.0)  # what a cell that goes on had done, after its start
     pace.see(progress(0.4), 60.0)
     pace.see(progress(0.1, "seed=2"), 65.0)
     assert pace.share_done == pytest.approx(0.25)
-    assert pace.said(65.0) == "about 75.0 s left; seed=1 40%, seed=2 10%"
+    assert pace.said() == "about 75.0 s left; seed=1 40%, seed=2 10%"
     pace.see(Event("seed=1", "failed", {"text": "no"}), 70.0)
     assert pace.share_done == pytest.approx(0.55)
-    assert pace.said(70.0) == "about 20.0 s left; seed=2 10%"
+    assert pace.said() == "about 20.0 s left; seed=2 10%"
     pace.see(Event("seed=2", "done", {"summary": {}}), 80.0)
     assert pace.share_done == 1.0
+
+
+def test_a_pause_of_the_machine_does_not_count():
+    pace = Pace(1)
+    for seconds in range(1, 6):
+        pace.see(progress(seconds / 100), float(seconds))
+    pace.see(progress(0.06), 10_000.0)
+    assert pace.said() == "about 94.0 s left; seed=1 6%"
 
 
 def test_without_a_terminal_there_is_a_line_a_minute_and_one_a_result(swept, clock):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
@@ -12,11 +12,10 @@ from rich.filesize import decimal
 
 from edgesim.fleet.recording.device_lines import duration
 from edgesim.fleet.recording.fleet_state import FleetState, Sink
+from edgesim.fleet.recording.passed_time import PassedTime
 
 FIRST_LINE_S = 5.0  # after which a line of progress comes where the output is no terminal
 LINE_INTERVAL_S = 30.0  # between further ones
-# Progress that comes so late, and so many times as late as usual, comes after a pause.
-PAUSE_S, PAUSE_FACTOR, STEPS_BEFORE_PAUSE = 20.0, 10.0, 3
 _ROUNDING = 1e-6
 
 
@@ -71,8 +70,7 @@ class Estimate:
     _first_share: float | None = None  # what was done at the first progress
     _last_s: float = 0.0  # time of the newest progress
     _last_share: float = 0.0
-    _passed_s: float = 0.0  # from the first progress to the newest, without pauses
-    _num_steps: int = 0  # of progress, in that time
+    _passed: PassedTime = field(default_factory=PassedTime)  # from the first progress to the newest
 
     def see(self, fleet: FleetState, now_s: float) -> None:
         """Take notice of the newest state, at a time in seconds."""
@@ -85,25 +83,18 @@ class Estimate:
                 self._first_share, self._last_share, self._last_s = share, share, now_s
         elif share < self._last_share:
             self._share_before, self._first_share = share, None
-            self._passed_s, self._num_steps = 0.0, 0
+            self._passed = PassedTime()
         elif share - self._last_share >= (1 - _ROUNDING) / fleet.facts.num_rounds:
             # Steps are of a round of all devices at least: devices may end theirs in bursts.
-            self._passed_s += self._without_pause(now_s - self._last_s)
-            self._num_steps += 1
+            self._passed.add(now_s - self._last_s)
             self._last_share, self._last_s = share, now_s
-
-    def _without_pause(self, step_s: float) -> float:
-        if self._num_steps < STEPS_BEFORE_PAUSE:
-            return step_s
-        mean_s = self._passed_s / self._num_steps
-        return mean_s if step_s > max(PAUSE_S, PAUSE_FACTOR * mean_s) else step_s
 
     def seconds_left(self, share_done: float) -> float | None:
         """Seconds until all is done; None while that is not known."""
-        if self._first_share is None or not self._passed_s:
+        if self._first_share is None or not self._passed.seconds:
             return None
         done = self._last_share - self._first_share
-        return self._passed_s * (1 - share_done) / done
+        return self._passed.seconds * (1 - share_done) / done
 
 
 class PlainView(View):
