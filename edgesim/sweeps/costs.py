@@ -50,16 +50,14 @@ class SweepCosts:
     def table(self) -> pd.DataFrame:
         """A row for each cell: `cell`, the keys, and what it costs, unrounded.
 
-        | column | meaning |
-        |---|---|
-        | `fits` | whether all devices have the memory |
-        | `memory_bytes` | of the device that needs the most, at the peak of a round |
-        | `rounds`, `round_s` | of the slowest device: rounds of the training, seconds of one |
-        | `virtual_time_s` | seconds until the last device has ended |
-        | `sent_bytes` | of the device that sends the most, in the whole training |
-        | `total_sent_bytes`, `total_energy_j` | of all devices, in the whole training |
-        | `battery_used` | share of its charge that the training asks of a battery, the largest |
-        | `batteries_last` | whether all batteries last to the end |
+        - `fits`: whether all devices have the memory;
+        - `memory_bytes`: of the device that needs the most, at the peak of a round;
+        - `rounds`, `round_s`: of the slowest device, rounds of the training and seconds of one;
+        - `virtual_time_s`: seconds until the last device has ended;
+        - `sent_bytes`: of the device that sends the most, in the whole training;
+        - `total_sent_bytes`, `total_energy_j`: of all devices, in the whole training;
+        - `battery_used`: largest share of its charge that the training asks of a battery;
+        - `batteries_last`: whether all batteries last to the end.
 
         What a cell does not have is null: times without `fleet.profile`, batteries. The keys have
         the columns of `SweepResults.evaluations`.
