@@ -1,7 +1,7 @@
 """Messages as bytes: the only definition of a message's size.
 
     header    61 bytes, see `HEADER`, then the algorithm's name in ASCII
-    notes     in handover messages alone: uint32, their number; then as many uint32
+    notes     in handovers and copies alone: uint32, their number; then as many uint32
     scales    float32, per tensor as many as the value code has
     indices   see index_code.py; empty for a dense payload
     values    K codes, packed end to end
