@@ -151,7 +151,8 @@ def first_step_s(devices: int, per_actor: int | str, shape: Shape) -> tuple[floa
         stepped = 0
         while stepped < devices and not running.done():
             await asyncio.wait({running}, timeout=POLL_S)
-            stepped = sum(len(p.devices) for p in await fleet.progress() if p.slowest_round)
+            progress = [device for part in await fleet.progress() for device in part.devices]
+            stepped = sum(device.rounds_done > 0 for device in progress)
         end = Look.at([])
         await running
         return end
