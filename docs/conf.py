@@ -31,6 +31,7 @@ nitpick_ignore = [
         "compression.wire.ByteCounts",
         "compression.value_codes.ValueCode",
         "fleet.transport.progress.DeviceProgress",
+        "scenario.sweep.Cell",
         "study.answer.Answer",
         "study.report.Study",
         "study.tables.table.Table",
