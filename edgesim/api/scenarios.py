@@ -24,8 +24,6 @@ _WORDS = tuple(  # of the command line, and of Python
     (re.compile(words), ours)
     for words, ours in (
         (r"`edgesim sweep SCENARIO --out (\S+)`", r"edgesim.sweep(SCENARIO, out='\1')"),
-        (r"`edgesim (sweep|validate)`", r"edgesim.\1"),
-        (r"`edgesim cost`", "edgesim.sweep_costs"),
         (r"(?<!\S)(\(?)--inline\b", r"\1inline=True"),
         (r"(?<!\S)(\(?)--(out|address)\b", r"\1\2"),
     )

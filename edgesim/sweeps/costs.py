@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _OPTIONS = ("sweep", "only")
+_UNCHANGED = "the scenario as it is"
 _MAYBE_NULL = ("round_s", "virtual_time_s", "battery_used")
 
 
@@ -220,7 +221,10 @@ def _labels(cells: Sequence[Cell]) -> list[tuple[str, str]]:
         )
         return ", ".join(parts)
 
-    return [(label(cell, SEED) or "any", label(cell, None) or "the cell") for cell in cells]
+    def without_seed(cell: Cell) -> str:
+        return label(cell, SEED) or ("any seed" if SEED in cell.settings else _UNCHANGED)
+
+    return [(without_seed(cell), label(cell, None) or _UNCHANGED) for cell in cells]
 
 
 def _merged(

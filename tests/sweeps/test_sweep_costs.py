@@ -107,13 +107,14 @@ def test_only_cells_without_profiles_have_the_note_of_it():
     block = {"list": [{"seed": 1}, {"fleet.profile": "raspberry-pi-4b"}]}
     [table] = edgesim.sweep_costs("quickstart", block).tables
     assert "energy by horowitz_45nm, of arithmetic" in table.notes[-1]
+    assert [row[0] for row in table.rows] == ["any seed", "profile=raspberry-pi-4b"]
 
 
 def test_targets_of_the_paper_make_no_rows():
     cells = [{"seed": seed, "paper.accuracy": 90.0 + seed} for seed in (1, 2)]
     targets = {"paper": {"place": "Table 1", "epochs": 200}}
     [table] = edgesim.sweep_costs("quickstart", {"list": cells}, **targets).tables
-    assert [row[0] for row in table.rows] == ["any"]
+    assert [row[0] for row in table.rows] == ["any seed"]
 
 
 def test_only_some_cells():
