@@ -12,7 +12,7 @@ from edgesim.gossip.optional_members import carries_steps
 
 
 def follows_rate(algorithm: Algorithm[Any], state: GossipState) -> bool:
-    """Whether an algorithm divides its steps by the learning rate."""
+    """Whether an algorithm keeps steps times the learning rate and rescales them."""
     follows = type(state).take_rate_ is not GossipState.take_rate_
     return carries_steps(type(algorithm)) and follows
 

@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from edgesim.compression.compressors import Compressor
-from edgesim.gossip.algorithm import Buffers, GossipState, OutEdge, Share
+from edgesim.gossip.algorithm import Buffers, OutEdge, Share
+from edgesim.gossip.corrected import CorrectedState
 from edgesim.gossip.optional_members import NeededExchanges
 from edgesim.hardware.work import Work, vector_work
 from edgesim.learning.parameters import ParameterLayout
@@ -32,20 +33,14 @@ _MARGIN = 1e-9  # of an eigenvalue, for rounding
 _MOST_DEVICES = 3000  # whose eigenvalues are computed
 
 
-@dataclass(slots=True)
-class D2State(GossipState):
-    """Adds the correction c, shape (D,); over all devices it sums to zero."""
-
-    c: Tensor
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class D2:
     """D2: each device corrects its next model by what gossip changed in the last.
 
     Source: docs/reference.md, section 13. It needs a fixed graph with symmetric weights whose
     least eigenvalue is above -1/3; an averaging rate below 1 raises it. It sends whole vectors, as
-    rounding errors would add up in c. It keeps the mean of x.
+    rounding errors would add up in c. It keeps the mean of x. Differs from the authors' code: c
+    follows the learning rate.
 
     Attributes:
         averaging_rate: eta; 1 is D2 as published.
@@ -83,12 +78,12 @@ class D2:
             f"{(1 - LEAST_EIGENVALUE) / (1 - least):.3g}"
         )
 
-    def init(self, x: Tensor, in_weights: Mapping[int, float]) -> D2State:  # noqa: ARG002
+    def init(self, x: Tensor, in_weights: Mapping[int, float]) -> CorrectedState:  # noqa: ARG002
         """State with c = 0."""
-        return D2State(x, 1.0, torch.zeros_like(x))
+        return CorrectedState(x, 1.0, torch.zeros_like(x))
 
     def send_(
-        self, state: D2State, out_edges: Sequence[OutEdge], rng: np.random.Generator
+        self, state: CorrectedState, out_edges: Sequence[OutEdge], rng: np.random.Generator
     ) -> list[Share]:
         """Send v = x~ + c; set c = -x~ and x = (1 - eta (1 - w_self)) v."""
         if not out_edges:
@@ -101,7 +96,7 @@ class D2:
         x.copy_(kept)
         return [Share(edge.receiver, edge.weight, state.u, message) for edge in out_edges]
 
-    def absorb_(self, state: D2State, received: Sequence[Share]) -> None:
+    def absorb_(self, state: CorrectedState, received: Sequence[Share]) -> None:
         """Set x+ = x + sum_e eta w_e v; then c = x+ - x~, which is x+ - x + gamma d."""
         if not received:
             return

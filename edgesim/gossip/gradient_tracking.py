@@ -12,7 +12,7 @@ Symbols:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from edgesim.compression.compressors import Compressor
-from edgesim.gossip.algorithm import Buffers, GossipState, OutEdge, Share
+from edgesim.gossip.algorithm import Buffers, OutEdge, Share
+from edgesim.gossip.corrected import CorrectedState
 from edgesim.gossip.optional_members import NeededExchanges
 from edgesim.gossip.two_vectors import add_both_, compress_both, form_of_both, twice
 from edgesim.hardware.work import Work, vector_work
@@ -28,16 +29,14 @@ from edgesim.learning.parameters import ParameterLayout
 
 
 @dataclass(slots=True)
-class TrackingState(GossipState):
+class TrackingState(CorrectedState):
     """Correction and starting point of a method that tracks the mean step.
 
     Attributes:
-        c: correction, shape (D,); over all devices it sums to zero.
         before: x after the last exchange, shape (D,).
     """
 
-    c: Tensor
-    before: Tensor
+    before: Tensor = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +44,8 @@ class GradientTracking:
     """Gradient tracking: two vectors a message, the corrected model and the corrected step.
 
     Source: docs/reference.md, section 13. It needs a fixed graph in lockstep with doubly stochastic
-    weights, one-way links included, and sends whole vectors. It keeps the mean of x.
+    weights, one-way links included, and sends whole vectors. It keeps the mean of x. Differs from
+    the authors' code: c follows the learning rate.
 
     Attributes:
         averaging_rate: eta; 1 is the published method.
@@ -70,7 +70,7 @@ class GradientTracking:
 
     def init(self, x: Tensor, in_weights: Mapping[int, float]) -> TrackingState:  # noqa: ARG002
         """State with c = 0."""
-        return TrackingState(x, 1.0, torch.zeros_like(x), x.clone())
+        return TrackingState(x, 1.0, torch.zeros_like(x), before=x.clone())
 
     def send_(
         self, state: TrackingState, out_edges: Sequence[OutEdge], rng: np.random.Generator

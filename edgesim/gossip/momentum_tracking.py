@@ -29,23 +29,6 @@ from edgesim.hardware.work import Work, vector_work
 from edgesim.learning.parameters import ParameterLayout
 
 
-@dataclass(slots=True)
-class MomentumTrackingState(TrackingState):
-    """The correction is C = gamma c, so that it adds to x; it follows the learning rate.
-
-    Attributes:
-        gamma: learning rate that C belongs to; 0 before the first step.
-    """
-
-    gamma: float = 0.0
-
-    def take_rate_(self, gamma: float) -> None:
-        """Rescale C to a learning rate."""
-        if self.gamma not in {0.0, gamma}:
-            self.c.mul_(gamma / self.gamma)
-        self.gamma = gamma
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MomentumTracking:
     """Momentum Tracking: two vectors a message, the model and the corrected momentum.
@@ -76,12 +59,12 @@ class MomentumTracking:
         """Of the two vectors of a message."""
         return (twice(self.layout),)
 
-    def init(self, x: Tensor, in_weights: Mapping[int, float]) -> MomentumTrackingState:  # noqa: ARG002
+    def init(self, x: Tensor, in_weights: Mapping[int, float]) -> TrackingState:  # noqa: ARG002
         """State with c = 0."""
-        return MomentumTrackingState(x, 1.0, torch.zeros_like(x), x.clone())
+        return TrackingState(x, 1.0, torch.zeros_like(x), before=x.clone())
 
     def send_(
-        self, state: MomentumTrackingState, out_edges: Sequence[OutEdge], rng: np.random.Generator
+        self, state: TrackingState, out_edges: Sequence[OutEdge], rng: np.random.Generator
     ) -> list[Share]:
         """Send x and C + s; keep the own weight of both, add s + C to x, take s from C."""
         if not out_edges:
@@ -96,7 +79,7 @@ class MomentumTracking:
         x.copy_(before)
         return [Share(edge.receiver, edge.weight, state.u, message) for edge in out_edges]
 
-    def absorb_(self, state: MomentumTrackingState, received: Sequence[Share]) -> None:
+    def absorb_(self, state: TrackingState, received: Sequence[Share]) -> None:
         """Set x+ += eta w_e x and C+ += eta w_e (C + s) for each share."""
         if not received:
             return

@@ -266,13 +266,12 @@ def test_an_optimizer_with_gossip_ends_with_its_last_reference(group):
         gc.enable()
 
 
-def test_an_algorithm_that_follows_the_rate_needs_one_rate(group):
+@pytest.mark.parametrize("algorithm", ["momentum_tracking", "gradient_tracking"])
+def test_an_algorithm_that_follows_the_rate_needs_one_rate(group, algorithm):
     model, _ = parts()
     groups = [{"params": [model.weight], "lr": 0.1}, {"params": [model.bias], "lr": 0.2}]
-    scenario = ALONE | {"gossip": {"algorithm": "momentum_tracking"}}
-    with pytest.raises(
-        edgesim.GossipError, match=r"momentum_tracking .* the optimizer has 0.1, 0.2"
-    ):
+    scenario = ALONE | {"gossip": {"algorithm": algorithm}}
+    with pytest.raises(edgesim.GossipError, match=rf"{algorithm} .* the optimizer has 0.1, 0.2"):
         edgesim.gossip_around(model, torch.optim.SGD(groups), scenario)
 
 

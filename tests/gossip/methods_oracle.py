@@ -62,12 +62,12 @@ def choco_iclr(X, W, rates, gradient: Gradient, eta, C: Rows):
 
 
 def d2(X, W, rates, gradient: Gradient):
-    """[RELAY] `d2`."""
+    """[RELAY] `d2`, with C in units of gradients: at a new rate it is of the new rate."""
     C = np.zeros_like(X)
     for gamma in rates:
-        update = -gamma * gradient(X)
-        before, X = X, W @ (X + update + C)
-        C = X - before - update
+        G = gradient(X)
+        before, X = X, W @ (X - gamma * (G - C))
+        C = (X - before) / gamma + G
         yield X
 
 
@@ -85,17 +85,17 @@ def d2_as_published(X, W, rates, gradient: Gradient):
 
 
 def gradient_tracking(X, W, rates, gradient: Gradient):
-    """[RELAY] `gradient_tracking`."""
+    """[RELAY] `gradient_tracking`, with C in units of gradients."""
     C = np.zeros_like(X)
     for gamma in rates:
-        update = -gamma * gradient(X)
-        X = W @ (X + update + C)
-        C = W @ (C + update) - update
+        G = gradient(X)
+        X = W @ (X - gamma * (G - C))
+        C = W @ (C - G) + G
         yield X
 
 
 def tracking_as_published(X, W, rates, gradient: Gradient):
-    """Gradient tracking with a tracker Y, at a constant rate: X+ = W (X - gamma Y).
+    """Gradient tracking with a tracker Y of gradients: X+ = W (X - gamma Y).
 
     Y starts at G; Y+ = W Y + G+ - G. Pu and Nedic 2021 mix the tracker so.
     """

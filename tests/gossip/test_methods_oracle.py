@@ -153,8 +153,8 @@ def test_d2_and_gradient_tracking_equal_their_published_forms(seed):
     X, gradient = problem(n, seed)
     d2 = oracle.d2_as_published(X, W, CONSTANT, gradient)
     assert_follows(made(D2), X, W, CONSTANT, gradient, d2)
-    tracking = oracle.tracking_as_published(X, W, CONSTANT, gradient)
-    assert_follows(made(GradientTracking), X, W, CONSTANT, gradient, tracking)
+    tracking = oracle.tracking_as_published(X, W, RATES, gradient)
+    assert_follows(made(GradientTracking), X, W, RATES, gradient, tracking)
 
 
 def test_with_complete_information_d2_and_gradient_tracking_are_the_plain_average():
@@ -259,6 +259,19 @@ def test_corrections_bring_devices_with_unlike_data_to_one_point():
     assert spread(oracle.d2(X, W, rates, gradient)) < 1e-8
     assert spread(oracle.gradient_tracking(X, W, rates, gradient)) < 1e-8
     assert spread(oracle.momentum_tracking(X, W, rates, gradient, 0.5)) < 1e-8
+
+
+@pytest.mark.parametrize("factor", [0.1, 5.0])
+@pytest.mark.parametrize("kind", [D2, GradientTracking, MomentumTracking])
+def test_devices_that_agree_stay_together_at_a_new_rate(kind, factor):
+    """The correction is of the new rate; with an old one they would move apart by 0.1 and more."""
+    n, W = graph(5)
+    X, gradient = problem(n, 5)
+    fleet = AlgorithmFleet(made(kind), X, oracle.lazy(W, 0.9), LAYOUT)
+    for gamma in [0.05] * 1000 + [0.05 * factor] * 50:
+        fleet.step(gradient, gamma)
+        fleet.absorb(fleet.send(oracle.lazy(W, 0.9)))
+    assert np.abs(fleet.X - fleet.X.mean(0)).max() < 1e-7
 
 
 def ring(n):
