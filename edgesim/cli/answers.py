@@ -103,6 +103,14 @@ def _rounds(summary: dict[str, Any]) -> str:
     return f"{text} in the mean of the devices at the end, {fewest:,} to {most:,} of single ones"
 
 
+def _influence(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    """Row about how much single devices counted; none in lockstep."""
+    least, most = summary.get("device_influence_min"), summary.get("device_influence_max")
+    if least is None or most is None:
+        return []
+    return [("influence of a device", f"{least:.2f} to {most:.2f} times the mean")]
+
+
 def result_table(summary: dict[str, Any], place: str) -> Table:
     """Table of the results of a run.
 
@@ -144,6 +152,7 @@ def result_table(summary: dict[str, Any], place: str) -> Table:
         ("  scales and headers", f"{summary['sent_overhead_bytes']:,}"),
         *_sent_again(summary),
         ("rounds", _rounds(summary)),
+        *_influence(summary),
     ]
     if "virtual_time_s" in summary:
         rows += [

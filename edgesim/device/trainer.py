@@ -51,8 +51,7 @@ class Trainer:
         steps_on_model: a step moves z = x/u by gamma d, whatever u is, instead of x. At free pace u
             is proportional to the time between two sends of a device, so it is small on quick
             devices. A step on x would move their models by gamma d / u, which is too far. A step on
-            z moves sum(x) by gamma u d; as a device takes steps at a rate proportional to 1/u, all
-            devices have the same influence.
+            z moves sum(x) by gamma u d (docs/free-pace.md, "How much a device counts").
         label: of the device in messages; None: its number.
         step_of: number of the step of a round; by default each round has one.
 

@@ -232,6 +232,16 @@ OWN_DEVICES: tuple[Column, ...] = (
 )
 """Columns of devices.parquet where devices have held-out samples of their own."""
 
+FREE_DEVICES: tuple[Column, ...] = (
+    Column(
+        "influence",
+        "float64",
+        "how much its steps moved the sum of x, as a multiple of the mean of all devices: learning "
+        "rates, times u where steps move the model",
+    ),
+)
+"""Columns of devices.parquet at free pace."""
+
 VIRTUAL_DEVICES: tuple[Column, ...] = (Column("profile", "string", "name of the device's profile"),)
 """Columns of devices.parquet where devices have profiles."""
 

@@ -19,14 +19,19 @@ class PaceRules:
             training are in seconds of virtual time.
         hands_over: a device with an empty battery hands over before it leaves; otherwise its
             neighbours presume it dead when it is silent.
+        steps_on: what a step moves unless the optimizer says otherwise: the numerator x, or the
+            model z = x/u.
     """
 
     waits_for_all: bool
     goes_by_clock: bool
     hands_over: bool
+    steps_on: Literal["numerator", "model"]
 
 
 PACES: dict[PaceName, PaceRules] = {
-    "lockstep": PaceRules(waits_for_all=True, goes_by_clock=False, hands_over=True),
-    "free": PaceRules(waits_for_all=False, goes_by_clock=True, hands_over=False),
+    "lockstep": PaceRules(
+        waits_for_all=True, goes_by_clock=False, hands_over=True, steps_on="numerator"
+    ),
+    "free": PaceRules(waits_for_all=False, goes_by_clock=True, hands_over=False, steps_on="model"),
 }

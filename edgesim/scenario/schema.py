@@ -259,6 +259,11 @@ class Scenario(Section):
         default=None, description="what the paper reports for the scenario; null: nothing"
     )
 
+    @property
+    def steps_on_model(self) -> bool:
+        """Whether a step of the optimizer moves the model z = x/u; else it moves the numerator."""
+        return (self.training.optimizer.step_on or self.fleet.rules.steps_on) == "model"
+
     @model_validator(mode="after")
     def _sites_are_of_all_devices(self) -> Self:
         sites, fleet = getattr(self.gossip, "sites", None), self.fleet

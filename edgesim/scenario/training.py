@@ -25,8 +25,8 @@ from edgesim.scenario.section import (
 
 _LR = "learning rate gamma before the schedule's factors"
 _STEP_ON = (
-    "what a step moves: the numerator x, as published, or the model z = x/u, so that devices count "
-    "alike whatever their pace; null: x in lockstep, z at free pace"
+    "what a step moves: the numerator x, as published, or the model z = x/u, so that a push weight "
+    "does not change its length; null: x in lockstep, z at free pace"
 )
 StepOn = Literal["numerator", "model"] | None
 

@@ -24,6 +24,7 @@ from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.presence import make_timed_churn
 from edgesim.scenario.schema import Scenario
 from edgesim.study.batteries import NAMED_NOTICES, battery_notices
+from edgesim.study.influence import influence_notices
 from edgesim.study.steady_state import without_absences
 from topologies import TimedChurn
 
@@ -49,6 +50,7 @@ def notices(studied: StudiedScenario, num_rounds: int) -> list[str]:
         *_own_model_notices(studied),
         *evaluation_notices(scenario, num_rounds),
         *clock_notices(studied, num_rounds),
+        *influence_notices(studied),
         *taken_over_notices(scenario),
         *battery_notices(studied),
     ]

@@ -70,15 +70,13 @@ def make_devices(plan: DevicePlan, shards: Mapping[int, Shard], initial: FlatMod
     keep_inputs = sum(map(normalised_bytes, shards.values())) <= KEPT_INPUTS_BYTES
 
     def device_of(index: int, shard: Shard) -> Device:
-        def participant_of(meter: Meter[Any] | None, steps_on: str) -> Participant:
+        def participant_of(meter: Meter[Any] | None) -> Participant:
             return Participant(
                 index=index,
                 seed=scenario.seed,
                 schedule=schedule,
                 algorithm=algorithm,
-                trainer=_make_trainer(
-                    plan, shard, initial, index, steps_on, keep_inputs=keep_inputs
-                ),
+                trainer=_make_trainer(plan, shard, initial, index, keep_inputs=keep_inputs),
                 num_rounds=plan.training.num_rounds,
                 x=initial.parameters.cpu().clone(),
                 meter=meter,
@@ -95,7 +93,6 @@ def _make_trainer(
     shard: Shard,
     initial: FlatModel,
     device: int,
-    steps_on: str,
     *,
     keep_inputs: bool,
 ) -> Trainer:
@@ -123,5 +120,5 @@ def _make_trainer(
         num_trainable=initial.num_trainable,
         buffers=initial.buffers.cpu().clone(),
         step_of=partial(steps_before, plan.schedule),
-        steps_on_model=(scenario.training.optimizer.step_on or steps_on) == "model",
+        steps_on_model=scenario.steps_on_model,
     )

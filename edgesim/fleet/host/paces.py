@@ -25,8 +25,8 @@ from edgesim.scenario.pace import PaceName
 from edgesim.scenario.presence import make_timed_churn
 from edgesim.scenario.schema import Scenario
 
-MakeParticipant: TypeAlias = Callable[[Meter[Any] | None, str], Participant]
-"""Makes a device's participant from its meter and the default of `optimizer.step_on`."""
+MakeParticipant: TypeAlias = Callable[[Meter[Any] | None], Participant]
+"""Makes a device's participant from its meter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def _device_in_lockstep(
     meter = None
     if hardware:
         meter = _meter(Timeline(hardware[index], scenario.seed, index), scenario, hardware)
-    participant = participant_of(meter, "numerator")
+    participant = participant_of(meter)
     return Device(participant, Lockstep(participant, meter))
 
 
@@ -66,7 +66,7 @@ def _device_at_free_pace(
 ) -> Device:
     clock = FreeClock(Timeline(hardware[index], scenario.seed, index))
     meter = _meter(clock, scenario, hardware)
-    participant = participant_of(meter, "model")
+    participant = participant_of(meter)
     pace: Pace = Free(
         participant,
         meter,

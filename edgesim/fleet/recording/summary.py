@@ -22,12 +22,14 @@ from edgesim.fleet.recording.chance import chance_warning
 from edgesim.fleet.recording.departures import departures
 from edgesim.fleet.recording.divergence import divergence_warning
 from edgesim.fleet.recording.evaluation import CONSENSUS
+from edgesim.fleet.recording.influence import influence_of_devices
 from edgesim.fleet.recording.silence import silence_warning
 from edgesim.gossip.optional_members import message_layouts
 from edgesim.results.arrow_table import numbers_of, scalar_of
 from edgesim.results.columns import (
     BATTERY_DEVICES,
     DEVICES,
+    FREE_DEVICES,
     OWN_DEVICES,
     VIRTUAL_DEVICES,
     columns_that_hold,
@@ -87,10 +89,13 @@ def write_devices(prepared: PreparedRun, directory: RunDirectory) -> None:
         row["profile"] = profiles[int(row["device"])].name if profiles else None
         own = prepared.held_out
         row["held_out_samples"] = len(own[int(row["device"])]) if own else None
-    charges = _charges_left(directory.read_table("rounds.parquet"))
+    rounds = directory.read_table("rounds.parquet")
+    charges, influence = _charges_left(rounds), _influence(prepared.scenario, rounds)
     for row in rows:
         row["charge_left_j"] = charges[row["device"]] if charges else None
-    columns = columns_that_hold(DEVICES, OWN_DEVICES + VIRTUAL_DEVICES + BATTERY_DEVICES, rows[0])
+        row["influence"] = influence[row["device"]] if influence else None
+    optional = OWN_DEVICES + VIRTUAL_DEVICES + BATTERY_DEVICES + FREE_DEVICES
+    columns = columns_that_hold(DEVICES, optional, rows[0])
     directory.write_table("devices.parquet", rows, columns, names=prepared.scenario.fleet.names)
 
 
@@ -100,6 +105,16 @@ def _label_counts(labels: NDArray[Any], num_classes: int) -> list[int]:
         return []
     counts: list[int] = np.bincount(labels, minlength=num_classes).tolist()
     return counts
+
+
+def _influence(scenario: Scenario, rounds: pa.Table) -> list[float]:
+    """How much each device counted in the average; empty in lockstep."""
+    if scenario.fleet.rules.waits_for_all:
+        return []
+    on_model = scenario.steps_on_model
+    influence = influence_of_devices(rounds, scenario.fleet.num_devices, steps_on_model=on_model)
+    numbers: list[float] = influence.tolist()
+    return numbers
 
 
 def _charges_left(rounds: pa.Table) -> dict[int, float]:
@@ -179,6 +194,7 @@ def summarise(
         "left_after_round": left,
         "left_because": _left_because(prepared, left),
         **({} if in_step else _rounds_of_devices(rounds)),
+        **({} if in_step else _range_of_influence(scenario, rounds)),
         **({} if in_step else _departures(prepared, directory, rounds, messages)),
         "actor_restarts": environment.get("actor_restarts", 0),
         "resumes": len(environment.get("resumed", [])),
@@ -223,6 +239,12 @@ def _rounds_of_devices(rounds: pa.Table) -> dict[str, int]:
     counts = np.bincount(numbers_of(rounds["device"]))
     done = counts[counts > 0]  # who dies before its first round has none
     return {"device_rounds_min": int(done.min()), "device_rounds_max": int(done.max())}
+
+
+def _range_of_influence(scenario: Scenario, rounds: pa.Table) -> dict[str, float]:
+    """Least and most influence of a device at free pace; 1 is the mean."""
+    influence = _influence(scenario, rounds)
+    return {"device_influence_min": min(influence), "device_influence_max": max(influence)}
 
 
 def _departures(

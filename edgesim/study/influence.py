@@ -1,0 +1,92 @@
+"""How much the data of each device will count at free pace, before a run.
+
+In the long run each device sends away as much mass as it gets. That gives its push weight; its
+influence is its rate of steps times that (docs/free-pace.md).
+
+Symbols:
+    u: push weight   F: mass per second that goes from one device to another, where u is 1
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgesim.assembly.equipment import device_hardware
+from edgesim.assembly.free_clocks import clocks_of
+from edgesim.assembly.gossip import algorithm_named
+from edgesim.assembly.studied_scenario import StudiedScenario
+from edgesim.errors import device_label
+from edgesim.gossip import Dcd
+from edgesim.scenario.own_parts import OwnPart
+
+_MOST_ROUNDS = 5000  # of all devices together, which takes up to a second
+_MOST_DEVICES = 100  # so that each has enough rounds
+_WARM_UP = 20  # rounds of a device that are not counted
+UNLIKE = 1.5  # the largest influence divided by the least, from which on a notice tells of it
+
+
+def influence_notices(studied: StudiedScenario) -> list[str]:
+    """What devices count at free pace, if they count unlike."""
+    scenario = studied.scenario
+    num_devices = scenario.fleet.num_devices
+    algorithm = algorithm_named(scenario)
+    moves_mass = not isinstance(scenario.gossip.algorithm, OwnPart) and algorithm is not Dcd
+    if scenario.fleet.rules.waits_for_all or num_devices > _MOST_DEVICES or not moves_mass:
+        return []
+    influence = find_influence(studied)
+    if influence is None or influence.max() < UNLIKE * influence.min():
+        return []
+    least, most = int(influence.argmin()), int(influence.argmax())
+    names = scenario.fleet.names
+    said = (
+        f"at free pace devices count unlike in the averaged model: {device_label(least, names)} "
+        f"{influence[least]:.2g} times and {device_label(most, names)} {influence[most]:.2g} times "
+        "the mean, by the weights of their links and their steps between two messages"
+    )
+    return [said]
+
+
+def find_influence(studied: StudiedScenario) -> NDArray[np.float64] | None:
+    """Influence of each device in the long run, shape (n,); 1 is the mean.
+
+    Absences, joins, leaves and batteries are left out.
+
+    Returns:
+        None if the clocks have not run for long enough that all devices have sent.
+    """
+    scenario, n = studied.scenario, studied.scenario.fleet.num_devices
+    clocks = clocks_of(studied, device_hardware(scenario, studied.schedule), studied.schedule)
+    sent, begin_s = np.zeros((n, n)), np.zeros(n)
+    steps, seconds = np.zeros(n), np.zeros(n)
+    for ended in islice(clocks.run(), _MOST_ROUNDS):
+        device = ended.device
+        if ended.rounds_done <= _WARM_UP:
+            begin_s[device] = ended.step_end_s
+            continue
+        steps[device] += 1
+        seconds[device] = ended.step_end_s - begin_s[device]
+        for receiver, weight in ended.sent:
+            sent[receiver, device] += weight
+    if n > 1 and not (steps.all() and sent.any(axis=0).all()):
+        return None
+    per_s = steps / seconds
+    influence = per_s * _push_weights(sent / seconds) if scenario.steps_on_model else per_s
+    influence /= influence.mean()
+    return influence
+
+
+def _push_weights(flow: NDArray[np.float64]) -> NDArray[np.float64]:
+    """U at which each device gets as much as it sends; its mean is 1.
+
+    Args:
+        flow: F, shape (n, n), from the column's device to the row's, of a connected graph.
+    """
+    n = len(flow)
+    balance: NDArray[np.float64] = flow - np.diag(flow.sum(axis=0))
+    balance[-1] = 1.0  # one equation follows from the others; the masses add up to n
+    total = np.zeros(n)
+    total[-1] = n
+    return np.linalg.solve(balance, total).astype(np.float64)
