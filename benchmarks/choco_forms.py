@@ -6,7 +6,7 @@ of the time and at its end. A second table has the same for devices that begin w
 relative to the vector's norm. A third one shows DCD, which keeps no mass at free pace: how far its
 devices end from each other, and their mean from the mean of the starts:
 
-    python benchmarks/choco_forms.py --json docs/measured/choco_forms.json
+    python benchmarks/choco_forms.py --json FILE
 
 Symbols:
     x: numerator   u: push weight   z = x/u: model   W[i, j]: weight of the edge j -> i

@@ -4,10 +4,10 @@ Trains scenarios/study/unlike_boards.yaml in lockstep and at free pace, there in
 published form diverges. At free pace the slow boards go on alone when the quick ones have done
 their 40 epochs, so the model form also trains with all boards until the same time, with the rate
 of the scenario and with `averaging_rate: auto`.
-Each run that is done is kept in --json, and a repeated call goes on where
-the last one ended:
+Each run that is done is kept in --json; a repeated call says which runs it takes
+from there, and trains the others:
 
-    python benchmarks/choco_training.py --seeds 1 2 3 --json docs/measured/choco_training.json
+    python benchmarks/choco_training.py --seeds 1 2 3 --json FILE
 """
 
 from __future__ import annotations
@@ -92,7 +92,9 @@ def main() -> None:
     for seed in arguments.seeds:
         for arm in ARMS:
             key = f"{arm} seed {seed}"
-            if key not in done:
+            if key in done:
+                console.print(f"{key}: stored in {arguments.json}, not trained")
+            else:
                 done[key] = train(arm, seed, console)
                 arguments.json.write_text(json.dumps(done, indent=1) + "\n")
     console.print(table(done, arguments.seeds))

@@ -4,10 +4,12 @@ The table of docs/results/studies.md.
 
 All train scenarios/study/one_slow_device.yaml: at free pace with CHOCO in both of its forms, and in
 lockstep for as many rounds as the slow device has time for. Each run that is done is kept in
---json, and a repeated call goes on where the last one ended:
+--json; a repeated call says which runs it takes from there, and trains the others:
 
-    python benchmarks/free_pace.py --seeds 1 2 3 --json docs/measured/free_pace.json \
-        --figure docs/figures/free_pace.svg
+    python benchmarks/free_pace.py --seeds 1 2 3 4 5 6 --json FILE --figure free_pace.svg
+
+Accuracies rise and fall. So the table has the time of the first evaluation at or above an accuracy,
+and the time from which on no evaluation is below it.
 """
 
 from __future__ import annotations
@@ -15,11 +17,13 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
 from rich.console import Console
 from rich.table import Table
@@ -32,8 +36,8 @@ mpl.use("svg")
 from matplotlib import pyplot as plt
 
 SCENARIO = Path(__file__).parents[1] / "scenarios" / "study" / "one_slow_device.yaml"
-LEVELS = (0.80, 0.90, 0.95)  # accuracies whose first crossing is reported
-EVALUATIONS = 30  # of a lockstep run
+LEVELS = (0.80, 0.90, 0.95)  # accuracies whose times are reported
+EVALUATIONS = 60  # of a run
 IN_STEP = ("fleet.pace=lockstep", "training.virtual_time_s=null")
 ARMS = {"lockstep": "#4c72b0", "model": "#55a868", "numerator": "#dd8452"}
 FREE = {
@@ -58,10 +62,11 @@ def train(settings: tuple[str, ...], console: Console) -> Curve:
 
 def curve_of(arm: str, seed: int, console: Console) -> Curve:
     """Evaluations of one run."""
-    if arm in FREE:
-        return train((f"seed={seed}", *FREE[arm]), console)
     horizon_s = load_scenario(SCENARIO).training.virtual_time_s
     assert horizon_s is not None, "the scenario names its length in virtual time"
+    if arm in FREE:
+        every = f"evaluation.every_virtual_s={horizon_s / EVALUATIONS:g}"
+        return train((f"seed={seed}", every, *FREE[arm]), console)
     settings = (f"seed={seed}", *IN_STEP)
     trial_settings = ("training.rounds=10", "evaluation={every_rounds: 5, samples: 100}")
     trial = train((*settings, *trial_settings), console)
@@ -71,30 +76,49 @@ def curve_of(arm: str, seed: int, console: Console) -> Curve:
     return train((*settings, f"training.rounds={rounds}", every), console)
 
 
-def time_to(curve: Curve, level: float) -> float | None:
+def first_at(curve: Curve, level: float) -> float | None:
     """Virtual seconds until the first evaluation at or above an accuracy."""
     return next((row["virtual_time_s"] for row in curve if row["accuracy"] >= level), None)
 
 
+def held_from(curve: Curve, level: float) -> float | None:
+    """Virtual seconds of the first evaluation from which on none is below an accuracy."""
+    below = [number for number, row in enumerate(curve) if row["accuracy"] < level]
+    first = below[-1] + 1 if below else 0
+    return curve[first]["virtual_time_s"] if first < len(curve) else None
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean and standard deviation over seeds."""
+    return f"{mean(values):.3g} +- {stdev(values):.2g}" if len(values) > 1 else f"{values[0]:.3g}"
+
+
 def table(curves: Mapping[str, list[Curve]]) -> Table:
-    """Means over the seeds; a level that a seed does not reach has no mean."""
-    shown = Table("accuracy", *(f"{arm} (s)" for arm in curves), *(f"{a} / lockstep" for a in FREE))
+    """Means and deviations over the seeds; times are of the seeds that have one."""
+    shown = Table("", *curves)
     for level in LEVELS:
-        times = {arm: [time_to(curve, level) for curve in of] for arm, of in curves.items()}
-        means = {arm: None if None in ts else mean(t for t in ts if t) for arm, ts in times.items()}
-        in_step = means["lockstep"]
-        cells = []
-        for arm, value in means.items():
-            reached = [f"{t:.1f}" for t in times[arm] if t is not None]
-            few = f"{len(reached)} of {len(times[arm])} seeds: {', '.join(reached)}"
-            cells.append(f"{value:.1f}" if value else few)
-        ratios = [f"{m / in_step:.2f}" if in_step and (m := means[a]) else "-" for a in FREE]
-        shown.add_row(f"{level:g}", *cells, *ratios)
-    ends = {arm: mean(curve[-1]["accuracy"] for curve in of) for arm, of in curves.items()}
-    shown.add_row("at the end", *(f"{end:.4f}" for end in ends.values()), "", "")
-    apart = {a: mean(curve[-1]["consensus_distance"] for curve in of) for a, of in curves.items()}
-    shown.add_row("consensus distance then", *(f"{far:.3g}" for far in apart.values()), "", "")
+        for name, find in (("first at", first_at), ("held from", held_from)):
+            cells = []
+            for of in curves.values():
+                times = [found for curve in of if (found := find(curve, level)) is not None]
+                missing = "" if len(times) == len(of) else f" ({len(times)} of {len(of)})"
+                cells.append((f"{spread(times)} s" if times else "never") + missing)
+            shown.add_row(f"{name} {level:g}", *cells)
+    end_s = min(curve[-1]["virtual_time_s"] for of in curves.values() for curve in of)
+    for name, figure in (
+        (f"mean accuracy to {end_s:.3g} s", partial(mean_until, end_s=end_s)),
+        ("accuracy at the end", lambda curve: curve[-1]["accuracy"]),
+        ("consensus distance then", lambda curve: curve[-1]["consensus_distance"]),
+    ):
+        shown.add_row(name, *(spread([figure(curve) for curve in of]) for of in curves.values()))
     return shown
+
+
+def mean_until(curve: Curve, end_s: float) -> float:
+    """Mean accuracy over virtual time, from the first evaluation to a time all curves come to."""
+    points = pd.DataFrame(curve)
+    times = np.linspace(points["virtual_time_s"].iloc[0], end_s, 1000)
+    return float(np.interp(times, points["virtual_time_s"], points["accuracy"]).mean())
 
 
 def draw(curves: Mapping[str, list[Curve]], path: Path) -> None:
@@ -126,7 +150,9 @@ def main() -> None:
     for seed in arguments.seeds:
         for arm in ARMS:
             key = f"{arm} seed {seed}"
-            if key not in done:
+            if key in done:
+                console.print(f"{key}: stored in {arguments.json}, not trained")
+            else:
                 done[key] = curve_of(arm, seed, console)
                 arguments.json.write_text(json.dumps(done, indent=1) + "\n")
     curves = {arm: [done[f"{arm} seed {seed}"] for seed in arguments.seeds] for arm in ARMS}

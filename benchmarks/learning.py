@@ -153,7 +153,9 @@ def main() -> None:
     done = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
     console = Console(width=120)
     for run in runs(arguments.only, arguments.skews, arguments.arms, arguments.seeds):
-        if run.key not in done:
+        if run.key in done:
+            console.print(f"{run.key}: stored in {arguments.out}, not trained")
+        else:
             done[run.key] = do(run, data)
             arguments.out.write_text(json.dumps(done, indent=2) + "\n")
             console.print(f"{run.key}: {done[run.key]['accuracy']:.4f}")

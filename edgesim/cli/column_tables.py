@@ -10,14 +10,14 @@ from edgesim.results import columns
 from edgesim.results.columns import Column
 from edgesim.study.tables.table import Table
 
-_ALWAYS, _PROFILES = "always", "where devices have profiles"
+_ALWAYS, _PROFILES, _FREE = "always", "where devices have profiles", "at free pace"
 _BATTERIES, _OWN = "where devices have batteries", "where devices have samples of their own"
 
 TABLES: dict[str, dict[str, tuple[Column, ...]]] = {
     "rounds": {
         _ALWAYS: columns.ROUNDS,
         _PROFILES: columns.VIRTUAL_ROUNDS,
-        "at free pace": columns.FREE_ROUNDS,
+        _FREE: columns.FREE_ROUNDS,
         _BATTERIES: columns.BATTERY_ROUNDS,
     },
     "messages": {_ALWAYS: columns.MESSAGES, _PROFILES: columns.VIRTUAL_MESSAGES},
@@ -33,6 +33,7 @@ TABLES: dict[str, dict[str, tuple[Column, ...]]] = {
         _OWN: columns.OWN_DEVICES,
         _PROFILES: columns.VIRTUAL_DEVICES,
         _BATTERIES: columns.BATTERY_DEVICES,
+        _FREE: columns.FREE_DEVICES,
     },
 }
 """Columns of each table, by when they are there."""
