@@ -1,4 +1,7 @@
-"""Sizes of a compressor's messages, which do not depend on the vector, and the work on them.
+"""Sizes of a compressor's messages, and the work on them.
+
+They do not depend on the vector. If a compressor of one's own sends unlike numbers of entries, they
+are those of its largest message.
 
 Operations and traffic are those of the formulas. Messages are held as codes, with 8 bytes for each
 index of a sparse one. Encoding to bytes and checksums are not counted; they take time where a

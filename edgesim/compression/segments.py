@@ -52,6 +52,9 @@ class Segments:
         return running[self.bounds[1:]] - running[self.bounds[:-1]]
 
     def reduce(self, ufunc: np.ufunc, entries: NDArray[Scalar]) -> NDArray[Scalar]:
-        """Reduce each tensor's entries, (K,) to (T,); every tensor must have at least one."""
-        reduced: NDArray[Scalar] = ufunc.reduceat(entries, self.bounds[:-1])
+        """Reduce each tensor's entries, (K,) to (T,); zero where a tensor has none."""
+        has_entries = np.flatnonzero(self.counts)
+        reduced = np.zeros(len(self.counts), entries.dtype)
+        if len(has_entries):
+            reduced[has_entries] = ufunc.reduceat(entries, self.bounds[has_entries])
         return reduced

@@ -1,4 +1,4 @@
-"""CHOCO-SGD in its authors' own order: mix the old public copies, then compress.
+"""CHOCO-SGD in the order of its authors' code of 2020: mix the old public copies, then compress.
 
 Source: reference.md, section 3.3; Koloskova et al. 2020 (arXiv 1907.09356), `parallel_choco_v.py`
 of their code. Messages of one round are needed only at the end of the next step, so a device may
@@ -30,7 +30,7 @@ from edgesim.learning.parameters import ParameterLayout
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChocoIclr:
-    """CHOCO-SGD in the order of its own authors: old public copies are mixed.
+    """CHOCO-SGD in the order of its authors' code of 2020: old public copies are mixed.
 
     Source: docs/reference.md, section 3.3. It needs a fixed graph in lockstep with doubly
     stochastic weights, on which it keeps the mean of x. Any compressor is allowed.

@@ -105,7 +105,7 @@ ALGORITHMS = Catalog(
         ),
         "choco_iclr": Shipped(
             "edgesim.gossip.choco_iclr:ChocoIclr",
-            "CHOCO-SGD in the order of its own authors: old public copies are mixed",
+            "CHOCO-SGD in the order of its authors' code of 2020: old public copies are mixed",
         ),
         "d2": Shipped(
             "edgesim.gossip.d2:D2",
@@ -253,8 +253,6 @@ TASKS = Catalog(
     frozenset(),
 )
 
-# Of a `ModelKind` each, built from layers that are fp32 or 8-bit. Parameter counts are those for 3
-# channels, 10 classes and norm evonorm_s0 (reference.md, section 5).
 TOPOLOGIES = Catalog(
     "topologies",
     {},  # those that are shipped have sections of their own, and stand in topologies/catalog.py
@@ -262,6 +260,8 @@ TOPOLOGIES = Catalog(
     frozenset({"num_devices", "device_names", "rng", "seed"}),
 )
 
+# Of a `ModelKind` each, built from layers that are fp32 or 8-bit. Parameter counts are those for 3
+# channels, 10 classes and norm evonorm_s0 (reference.md, section 5).
 MODELS = Catalog(
     "models",
     {

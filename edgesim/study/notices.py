@@ -10,9 +10,14 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from math import inf
 
+import torch
+
 from edgesim.assembly.equipment import device_hardware
 from edgesim.assembly.free_clocks import clocks_of
 from edgesim.assembly.gossip import algorithm_named
+from edgesim.assembly.own_calls import is_own
+from edgesim.assembly.own_errors import own_code
+from edgesim.assembly.rehearsal_of_gossip import numbers_of_entries
 from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.costs.measured_model import MeasuredModel
 from edgesim.errors import device_label
@@ -48,6 +53,7 @@ def notices(studied: StudiedScenario, num_rounds: int) -> list[str]:
     return [
         *precision_notices(scenario),
         *_own_model_notices(studied),
+        *_varying_messages(studied),
         *evaluation_notices(scenario, num_rounds),
         *clock_notices(studied, num_rounds),
         *influence_notices(studied),
@@ -92,6 +98,25 @@ def _own_model_notices(studied: StudiedScenario) -> list[str]:
             f"{listed(model.measured_layers)}"
         )
     return lines
+
+
+@own_code()
+def _varying_messages(studied: StudiedScenario) -> list[str]:
+    """A compressor of one's own whose messages have unlike numbers of entries."""
+    own = studied.algorithm
+    if not is_own(studied.scenario.gossip.compressor.kind):
+        return []
+    compressor, layout = own.compressor, own.layout
+    numbers = numbers_of_entries(compressor, layout, torch.zeros(layout.numel))
+    form = compressor.form(layout)
+    if set(numbers) == {form.entries}:
+        return []
+    said = (
+        "gossip.compressor: how many entries a message has depends on the vector; bytes, times and "
+        "energies that are told before a run are of one vector of noise, and clocks, energy and "
+        f"memory of a run take each message for one of {form.entries:,} entries, as form says"
+    )
+    return [said]
 
 
 def taken_over_notices(scenario: Scenario) -> list[str]:

@@ -122,18 +122,30 @@ def test_the_wrong_type_is_refused_in_a_run_too(name):
         _ = payload.sections
 
 
+@dataclass(frozen=True)
+class Large:
+    """Sends the entries above a threshold; says that a tensor has at most so many of them."""
+
+    share: float = 1.0
+
+    def compress(self, x, layout, rng):
+        entries = x.numpy()
+        indices = np.flatnonzero(np.abs(entries) > 0.01)
+        counts = np.diff(np.searchsorted(indices, layout.offsets))
+        codes, scales = FloatCode(32).quantize(entries[indices], Segments(counts))
+        return Payload(layout, FloatCode(32), indices, counts, codes, scales)
+
+    def form(self, layout):
+        counts = (self.share * layout.size_array).astype(np.int64)
+        return MessageForm.sparse(FloatCode(32), counts, layout, select_ops=layout.numel)
+
+
 def test_a_compressor_whose_messages_differ_in_length_may_say_the_most():
-    class Large:
-        def compress(self, x, layout, rng):
-            entries = x.numpy()
-            indices = np.flatnonzero(np.abs(entries) > 0.01)
-            counts = np.diff(np.searchsorted(indices, layout.offsets))
-            codes, scales = FloatCode(32).quantize(entries[indices], Segments(counts))
-            return Payload(layout, FloatCode(32), indices, counts, codes, scales)
-
-        def form(self, layout):
-            counts = layout.size_array
-            return MessageForm.sparse(FloatCode(32), counts, layout, select_ops=layout.numel)
-
     x = torch.randn(LAYOUT.numel, generator=torch.Generator().manual_seed(0)) / 100
     rehearse_compressor(Large(), LAYOUT, x)
+
+
+def test_it_may_not_say_less():
+    x = torch.randn(LAYOUT.numel, generator=torch.Generator().manual_seed(0)) / 100
+    with pytest.raises(ScenarioError, match="says 62 values, but compress makes a payload of "):
+        rehearse_compressor(Large(0.1), LAYOUT, x)

@@ -19,11 +19,15 @@ from edgesim.compression import (
     Identity,
     Message,
     MinMaxUInt8,
+    Payload,
     RandomK,
     SignScale,
     TopK,
+    decode,
     encode,
 )
+from edgesim.compression.segments import Segments
+from edgesim.compression.value_codes import ScaledInteger
 from edgesim.learning.parameters import ParameterLayout
 
 
@@ -126,6 +130,17 @@ def test_random_k_chooses_every_position_equally_often():
         hits[payload.indices] += 1
     assert np.abs(hits[:12] - 1_000).max() < 5 * 27
     assert np.abs(hits[12:] - 2_000).max() < 5 * math.sqrt(4_000 / 4)
+
+
+@pytest.mark.parametrize("kept", [[], [1], [5]])
+def test_tensors_may_send_nothing(kept):
+    """Three tensors, of which at most one has an entry in the message; in int8."""
+    layout, indices = ParameterLayout.from_shapes([(2,), (3,), (1,)]), np.array(kept, np.int64)
+    counts = np.diff(np.searchsorted(indices, layout.offsets))
+    codes, scales = ScaledInteger(8).quantize(np.full(len(kept), 2.0), Segments(counts))
+    payload = Payload(layout, ScaledInteger(8), indices, counts, codes, scales)
+    sent = decode(encode(Message("choco", 0, 1, 0, 0, 0.5, 1.0, payload)), layout).payload.decode()
+    assert sent.tolist() == pytest.approx([2.0 * (i in kept) for i in range(6)], rel=2**-23)
 
 
 @given(layouts_and_vectors(torch.float32))

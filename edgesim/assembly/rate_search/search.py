@@ -151,7 +151,7 @@ def find_rate(
     if not steady:
         raise ScenarioError(
             f"gossip.averaging_rate: auto finds none: down to {tried[-1].rate:g} gossip does not "
-            "bring the devices together; compress less, or give a number"
+            f"bring the devices together; {_compress_less(scenario)}, or give a number"
         )
     return FoundRate(
         rate=max(steady, key=lambda candidate: candidate.shrinks).rate,
@@ -212,14 +212,19 @@ def _notice_of_trial(studied: StudiedScenario) -> str | None:
     least = APART if growth == inf else GROWN  # not the growth itself, which the seed changes
     remedy = "lower it, or set it to auto"
     if not helps:
-        remedy = f"so does {RATES[-1]:g}: compress less"
-        if getattr(compressor, "biased", True) is False:
-            remedy += ", or set gossip.compressor.biased to true"
+        remedy = f"so does {RATES[-1]:g}: {_compress_less(scenario)}"
     return (
         f"gossip.averaging_rate: {rate:g} lets devices move apart with {compressor.kind}, "
         f"more than {least:g}-fold within {trials.num_rounds} rounds of gossip without training; "
         f"{remedy}"
     )
+
+
+def _compress_less(scenario: Scenario) -> str:
+    """What helps where devices come together at no rate."""
+    if getattr(scenario.gossip.compressor, "biased", True):
+        return "compress less"
+    return "compress less, or set gossip.compressor.biased to true"
 
 
 def _is_own(part: object) -> bool:
