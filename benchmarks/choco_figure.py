@@ -25,7 +25,8 @@ ARMS = {
     "lockstep": ("#4c72b0", "lockstep"),
     "free, model form": (COLORS["model"], "free, model form"),
     "free, numerator form": (COLORS["numerator"], "free, numerator form"),
-    "free, model form, 16 s": (COLORS["model"], "free, model form"),
+    "free, model form, 16 s": ("#64b5cd", "free, model form, until 16 s"),
+    "free, model form, auto, 16 s": ("#8c8c8c", "free, model form, rate found, until 16 s"),
 }
 
 

@@ -135,7 +135,7 @@ def draw(
         "energy": (curves, "energy_j", 1e3, "energy of the fleet, kJ"),
     }
     for name, (shown, column, unit, label) in figures.items():
-        figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
+        figure, axes = plt.subplots(figsize=(8.4, 4.0), layout="constrained")
         for variant in VARIANTS:
             points = shown[variant.name].iloc[1:]  # the start is nowhere on a logarithmic axis
             axes.plot(
@@ -149,7 +149,7 @@ def draw(
         axes.set(xlabel=label, ylabel="test accuracy of the averaged model, %", xscale="log")
         axes.xaxis.set_major_formatter("{x:g}")
         axes.grid(alpha=0.3, which="both")
-        axes.legend(fontsize="small")
+        figure.legend(loc="outside right center", fontsize="small")
         figure.savefig(folder / f"study-{name}.svg", metadata={"Date": None})
         plt.close(figure)
 

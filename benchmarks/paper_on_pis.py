@@ -32,11 +32,13 @@ from edgesim.scenario import load_scenario
 from edgesim.scenario.schema import Scenario
 
 mpl.use("svg")
-from cycler import cycler
 from matplotlib import pyplot as plt
+from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter
 
 PIS = ("fleet.profile=raspberry-pi-4b", "network={bandwidth_mbps: 10, latency_ms: 5}")
+STYLES = {"fp32": "-", "int8": "--"}
+OTHER_NORM = "fp32, range_evonorm"
 LEVELS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)  # accuracies whose first crossing is reported
 
 
@@ -62,10 +64,18 @@ def name_of(scenario: Scenario) -> str:
 
 
 def draw(curves: dict[str, pd.DataFrame], folder: Path) -> None:
-    """One figure of three: accuracy against time, bytes and energy."""
+    """One figure of three: accuracy against time, bytes and energy.
+
+    A color for what is left out and the skew, dashes for 8 bits, thicker lines for longer runs. Of
+    runs in fp32 those with the paper's norm are drawn.
+    """
     mpl.rcParams["svg.hashsalt"] = "edgesim"
-    colours = mpl.colormaps["tab20"].colors  # type: ignore[attr-defined]  # of a list of colours
-    mpl.rcParams["axes.prop_cycle"] = cycler(color=colours)
+    shown = {name: points for name, points in curves.items() if not name.startswith(OTHER_NORM)}
+    parts = {name: name.split(", ") for name in shown}
+    cells = sorted({", ".join(part[2:4]) for part in parts.values()})
+    colors = {cell: f"C{number}" for number, cell in enumerate(cells)}
+    widths = dict.fromkeys(sorted({part[4] for part in parts.values()}, key=_number), 1.0)
+    widths = {length: 1.0 + 1.2 * number for number, length in enumerate(widths)}
     panels = (
         ("virtual_time_s", 3600.0, "virtual time, hours"),
         ("sent_bytes", 1e9, "sent by the fleet, GB"),
@@ -73,20 +83,34 @@ def draw(curves: dict[str, pd.DataFrame], folder: Path) -> None:
     )
     figure, axes = plt.subplots(1, 3, figsize=(12, 4.6), sharey=True, layout="constrained")
     for axis, (column, unit, label) in zip(axes, panels, strict=True):
-        for name, points in curves.items():
-            style = "--" if name.startswith("int8") else "-"
-            axis.plot(points[column] / unit, 100 * points["accuracy"], style, label=name)
+        for name, points in shown.items():
+            precision, _, left_out, skew, length = parts[name]
+            axis.plot(
+                points[column] / unit,
+                100 * points["accuracy"],
+                STYLES[precision],
+                color=colors[f"{left_out}, {skew}"],
+                linewidth=widths[length],
+            )
         axis.set(xlabel=label, xscale="log")
         axis.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
         axis.xaxis.set_major_formatter("{x:g}")
         axis.xaxis.set_minor_formatter(NullFormatter())
         axis.grid(alpha=0.3, which="both")
     axes[0].set_ylabel("test accuracy of the averaged model, %")
-    figure.legend(
-        *axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize="small"
-    )
+    keys = [
+        *(Line2D([], [], color=color, label=cell) for cell, color in colors.items()),
+        *(Line2D([], [], color="k", ls=style, label=name) for name, style in STYLES.items()),
+        *(Line2D([], [], color="k", lw=width, label=name) for name, width in widths.items()),
+    ]
+    figure.legend(handles=keys, loc="outside lower center", ncols=len(keys), fontsize="small")
     figure.savefig(folder / "paper-on-pis.svg", metadata={"Date": None})
     plt.close(figure)
+
+
+def _number(length: str) -> int:
+    """Of a length such as `20 epochs`."""
+    return int(length.split()[0])
 
 
 def table(curves: dict[str, pd.DataFrame]) -> Table:
