@@ -11,6 +11,7 @@ from edgesim.report.ends import rounds_missed
 from edgesim.report.frames import Frame
 from edgesim.report.runs import ReportedRun
 from edgesim.report.units import count, data_size, duration, energy, listed, percent
+from edgesim.results.columns import UNLIKE_INFLUENCE
 from edgesim.scenario.presence import make_timed_churn
 
 _NAMED = 5  # devices that get a sentence of their own
@@ -35,6 +36,7 @@ def troubles(run: ReportedRun, devices: Frame) -> list[str]:
         *_departures(run, devices),
         *_batteries(run, devices),
         *_absences(run),
+        *_unlike_influence(run),
         *_losses(run),
     ]
 
@@ -169,6 +171,21 @@ def _absent_seconds(run: ReportedRun) -> dict[int, tuple[int, float]]:
         if times:
             found[int(str(device))] = times, total_s
     return found
+
+
+def _unlike_influence(run: ReportedRun) -> Iterator[str]:
+    """Devices at free pace that counted for more than others (docs/free-pace.md)."""
+    devices = run.run.devices
+    if "influence" not in devices:
+        return
+    influence = devices["influence"]
+    least, most = (int(place) for place in (influence.argmin(), influence.argmax()))
+    if influence[most] >= UNLIKE_INFLUENCE * influence[least]:
+        yield (
+            f"Devices counted unlike in the averaged model: {run.device(least)} "
+            f"{influence[least]:.2g} times and {run.device(most)} {influence[most]:.2g} times the "
+            "mean."
+        )
 
 
 def _losses(run: ReportedRun) -> Iterator[str]:

@@ -242,6 +242,9 @@ FREE_DEVICES: tuple[Column, ...] = (
 )
 """Columns of devices.parquet at free pace."""
 
+UNLIKE_INFLUENCE = 1.5
+"""Largest influence of a device divided by the least, from which on users are told of it."""
+
 VIRTUAL_DEVICES: tuple[Column, ...] = (Column("profile", "string", "name of the device's profile"),)
 """Columns of devices.parquet where devices have profiles."""
 

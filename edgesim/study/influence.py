@@ -20,12 +20,12 @@ from edgesim.assembly.gossip import algorithm_named
 from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.errors import device_label
 from edgesim.gossip import Dcd
+from edgesim.results.columns import UNLIKE_INFLUENCE
 from edgesim.scenario.own_parts import OwnPart
 
 _MOST_ROUNDS = 5000  # of all devices together, which takes up to a second
 _MOST_DEVICES = 100  # so that each has enough rounds
 _WARM_UP = 20  # rounds of a device that are not counted
-UNLIKE = 1.5  # the largest influence divided by the least, from which on a notice tells of it
 
 
 def influence_notices(studied: StudiedScenario) -> list[str]:
@@ -37,7 +37,7 @@ def influence_notices(studied: StudiedScenario) -> list[str]:
     if scenario.fleet.rules.waits_for_all or num_devices > _MOST_DEVICES or not moves_mass:
         return []
     influence = find_influence(studied)
-    if influence is None or influence.max() < UNLIKE * influence.min():
+    if influence is None or influence.max() < UNLIKE_INFLUENCE * influence.min():
         return []
     least, most = int(influence.argmin()), int(influence.argmax())
     names = scenario.fleet.names

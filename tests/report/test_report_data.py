@@ -157,6 +157,20 @@ def test_lost_packets_are_said_with_the_worst_link(page, run):
     assert "of lost packets were sent again" in said.split("In short")[1]
 
 
+@pytest.mark.parametrize(("influence", "is_said"), [([0.9, 1.3], False), ([0.5, 1.5], True)])
+def test_devices_that_count_unlike_are_named(place, influence, is_said):
+    (run,) = load_runs([place])
+    devices = run.run.devices.iloc[:2].assign(influence=influence)
+    free = replace(run, run=replace(run.run, devices=devices))
+    said = [line for line in troubles(free, device_table(run)) if "counted unlike" in line]
+    first, second = run.labels[:2]
+    sentence = (
+        f"Devices counted unlike in the averaged model: {first} 0.5 times and {second} 1.5 times "
+        "the mean."
+    )
+    assert said == [sentence] * is_said
+
+
 def test_chance_on_a_link_of_few_packets_is_no_trouble(place):
     """One of a handful of packets is a fifth of them; the fleet as a whole lost next to none."""
     (run,) = load_runs([place])
