@@ -197,6 +197,43 @@ def check_small_batch(flat: FlatModel, inputs: Tensor, targets: Tensor, remedy: 
         )
 
 
+def check_small_evaluation(flat: FlatModel, inputs: Tensor, few: int) -> None:
+    """Refuse a model whose outputs have another shape where an evaluation has few samples left.
+
+    A `squeeze()` without an axis removes that of a batch of one.
+
+    Args:
+        flat: with a model of one's own.
+        inputs: a batch of at least two samples.
+        few: samples of the smallest batch of an evaluation.
+
+    Raises:
+        ScenarioError: the model fails on so few, or gives outputs of another shape.
+    """
+    model = flat.model
+    assert isinstance(model, OwnModel), "models of the catalog are checked for it"
+    wanted = (few, *_evaluated(flat, inputs).shape[1:])
+    samples = f"{few} sample{'s'[: few > 1]}, the last batch of an evaluation"
+    try:
+        made = tuple(_evaluated(flat, inputs[:few]).shape)
+    except EdgesimError:
+        raise
+    except Exception as error:
+        said = f"{_KEY}: {model.kind.name} on a batch of {samples}, {failure(error)}"
+        raise with_frames(ScenarioError(said), error) from error
+    if made != wanted:
+        raise ScenarioError(
+            f"{_KEY}: {model.kind.name} gives outputs of shape {made} for a batch of {samples}; "
+            f"must be {wanted}: name the axis in squeeze(), or keep the first one"
+        )
+
+
+def _evaluated(flat: FlatModel, inputs: Tensor) -> Tensor:
+    with torch.no_grad():
+        outputs: Tensor = flat.model.eval()(inputs)
+    return outputs
+
+
 def _checked_outputs(name: str, flat: FlatModel, inputs: Tensor, num_classes: int | None) -> Tensor:
     """Outputs of a batch; refuse such as are not finite, and more or fewer than classes.
 

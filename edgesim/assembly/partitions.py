@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,16 +82,31 @@ def deal(scenario: Scenario, dataset: Dataset | ArrayDataset) -> Dealt:
     }
     asked = parameters_of(load_part(part, _KEY))
     arguments: dict[str, Any] = {name: make() for name, make in given.items() if name in asked}
+    again = deepcopy(rng)
     dealt, own_tests = make_part(part, _KEY, options, **arguments), None
     if not part.shipped_as:
         sizes = len(chosen), len(dataset.test)
         dealt, own_tests = checked_partition(dealt, part, sizes, scenario.fleet.num_devices)
+        if "rng" in asked:
+            arguments["rng"] = again
+        second = make_part(part, _KEY, options, **arguments)
+        repeated = checked_partition(second, part, sizes, scenario.fleet.num_devices)
+        if not _are_equal([*dealt, *(own_tests or ())], [*repeated[0], *(repeated[1] or ())]):
+            raise ScenarioError(
+                f"{_KEY}: {part} deals other samples when it is called again, so no run could be "
+                "repeated or resumed; take rng as an argument, or numbers of a fixed seed"
+            )
     train = tuple(chosen[positions] for positions in dealt)
     if scenario.evaluation.own_samples == 0:
         return Dealt(train, ())
     if own_tests is None:
         own_tests = _held_out(scenario, dataset, train)
     return Dealt(train, _at_most(scenario.evaluation.own_samples, own_tests))
+
+
+def _are_equal(some: Sequence[NDArray[Any]], others: Sequence[NDArray[Any]]) -> bool:
+    """Whether lists of arrays are the same."""
+    return len(some) == len(others) and all(map(np.array_equal, some, others))
 
 
 def notices_of_owners(

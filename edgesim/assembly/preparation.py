@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import ceil
 
+import numpy as np
+
 from edgesim.assembly.build import (
     PLAIN,
     EvaluationRounds,
@@ -25,6 +27,7 @@ from edgesim.assembly.own_model import (
     CHECKED_SAMPLES,
     check_own_model,
     check_small_batch,
+    check_small_evaluation,
     example_batch,
     files_digest_of,
 )
@@ -70,6 +73,8 @@ def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = T
     """
     _check_rounds(scenario, scenario.training.rounds or scenario.training.epochs or 0)
     dataset = open_data(scenario.data)
+    if not goes_on:
+        _check_repeats(scenario, dataset)
     _check_sizes(scenario, dataset)
     _check_targets(scenario, dataset)
     scenario, schedule = name_devices(scenario)
@@ -80,6 +85,7 @@ def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = T
     _check_augmentation(scenario, dataset)
     model, batch = _check_model(scenario, dataset), example_batch(dataset)
     _check_small_batch(scenario, dataset, model, [len(i) for i in indices], training.num_rounds)
+    _check_small_evaluation(scenario, dataset, model, [len(i) for i in own_tests])
     num_epochs = ceil(training.num_rounds / training.rounds_per_epoch)
     notices = rehearse(scenario, schedule, model, batch, num_epochs)
     notices += notices_of_owners(scenario, dataset, own_tests)
@@ -107,6 +113,20 @@ def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = T
     else:
         prepared.read_some_images()
     return prepared
+
+
+def _check_repeats(scenario: Scenario, dataset: Dataset | ArrayDataset) -> None:
+    """Refuse a dataset of one's own that differs when it is made again."""
+    if not isinstance(scenario.data.source, OwnPart):
+        return
+    again = open_data(scenario.data)
+    for split in ("train", "test"):
+        first, second = (getattr(made, split).contents for made in (dataset, again))
+        if not all(map(np.array_equal, first, second)):
+            raise ScenarioError(
+                f"data.source: {scenario.data.source} gives other samples when it is made "
+                "again, so no run could be repeated or resumed; draw from a fixed seed"
+            )
 
 
 def _check_targets(scenario: Scenario, dataset: Dataset | ArrayDataset) -> None:
@@ -193,6 +213,30 @@ def _check_small_batch(
     if (found := next(better, None)) is not None:
         remedy = f"set data.batch_size: {found}, which leaves larger batches, or {remedy}"
     check_small_batch(model, *example_batch(dataset, smallest), remedy)
+
+
+def _check_small_evaluation(
+    scenario: Scenario,
+    dataset: Dataset | ArrayDataset,
+    model: FlatModel,
+    own_sizes: Sequence[int],
+) -> None:
+    """Let a model of one's own evaluate the smallest batch that will occur.
+
+    Args:
+        scenario: of the run.
+        dataset: whose test samples are used.
+        model: the initial one.
+        own_sizes: numbers of devices' own test samples; empty without such.
+
+    Raises:
+        ScenarioError: it can't.
+    """
+    size, wanted = scenario.evaluation.batch_size, scenario.evaluation.samples
+    sizes = [len(dataset.test) if wanted is None else wanted, *filter(None, own_sizes)]
+    smallest = min(each % size or size for each in sizes)
+    if isinstance(scenario.model.name, OwnPart) and smallest < CHECKED_SAMPLES:
+        check_small_evaluation(model, example_batch(dataset)[0], smallest)
 
 
 def _smallest_batch(shard_sizes: Iterable[int], batch_size: int, num_rounds: int) -> int:

@@ -66,6 +66,10 @@ def main() -> None:
     except Exception as error:  # noqa: BLE001 (a defect, which is said to be one)
         if debug:
             traceback.print_exc()
+        if _lacks_memory(error):
+            _err.print(f"not enough memory: {_defect(error)}")
+            _err.print("use fewer samples, a smaller model or batch, or a machine with more memory")
+            sys.exit(FAILED)
         _err.print(f"internal error: {_defect(error)}")
         or_own = ", or a part of your own gives what it should not" if has_own_code() else ""
         _err.print(f"this is a defect of edgesim{or_own}; `edgesim --debug ...` shows where")
@@ -80,6 +84,12 @@ def _worded(message: str) -> str:
         if len(found[1]) >= _LEAST and (remedy := did_you_mean(found[1], known, "")):
             return f"{message[: found.start(2)].removesuffix(' one of ')} known; {remedy}"
     return message
+
+
+def _lacks_memory(error: BaseException) -> bool:
+    """Whether Python, NumPy or torch could not get the memory that they asked for."""
+    is_torchs = isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+    return isinstance(error, MemoryError) or is_torchs
 
 
 def _defect(error: BaseException) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from shlex import quote
 from typing import Any
 
 from edgesim.errors import device_label
@@ -173,7 +174,7 @@ def result_table(summary: dict[str, Any], place: str) -> Table:
     rows += _losses(summary)
     since = " since it was resumed" if summary.get("resumes") else ""
     rows += [("wall time", f"{summary['wall_s']:.1f} s{since}"), ("files", place)]
-    rows.append(("as a page", f"{program()} report {place}"))
+    rows.append(("as a page", f"{program()} report {quote(place)}"))
     rows += [("warning", text) for text in summary.get("warnings", [])]
     return Table(
         f"{summary['name']} (seed {summary['seed']})", ("", ""), tuple(rows), prose=_SENTENCES

@@ -5,6 +5,7 @@ from __future__ import annotations
 from edgesim.report.runs import differing_settings, load_runs
 from edgesim.results.columns import WALL_COLUMNS
 from edgesim.results.differences import compare_runs
+from edgesim.results.run_files import RunDirectoryError
 from edgesim.study.tables.table import Table
 
 _COLUMNS = ("what", "size", "both runs")
@@ -16,6 +17,11 @@ def diff_table(first: str, second: str) -> tuple[Table, bool]:
     Raises:
         RunDirectoryError: one of them is not there, or not finished.
     """
+    for place in (first, second):
+        if len(cells := load_runs([place], are_compared=False)) > 1:
+            raise RunDirectoryError(
+                f"{place}: has {len(cells)} runs, such as {cells[0].place}; diff compares two"
+            )
     runs = load_runs([first, second], are_compared=False)
     found = compare_runs(*(run.run for run in runs))
     rows = [

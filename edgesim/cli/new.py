@@ -19,6 +19,8 @@ def write_new(name: Path, source: Path) -> Path:
         ScenarioError: the file exists or can't be written, the name can't be one, or the source
             can't be used.
     """
+    if not name.name:
+        raise ScenarioError(f"{str(name)!r} names no file; give the scenario a name, as my-fleet")
     path = name if name.suffix == ".yaml" else name.with_name(f"{name.name}.yaml")
     text = new_scenario(path.stem, source, path.parent)
     try:

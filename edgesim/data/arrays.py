@@ -23,6 +23,7 @@ Transform = Callable[[NDArray[Any], np.random.Generator], NDArray[Any]]
 """Changes the inputs of a training batch at random. It returns as many inputs, of any shape."""
 
 
+_MOST_CLASSES = 1_000_000
 _MOST_CHANNELS = 4  # of what looks like an image
 _AS_BYTES = '(255 * {}).astype("uint8") where x is from 0 to 1'
 
@@ -153,6 +154,12 @@ def dataset_of(name: str, made: object) -> Dataset | ArrayDataset:
         raise DataError(
             f"{name}: targets go from {least} to {largest}; whole numbers are classes, here from 0 "
             f"to {num_classes - 1}; {first}give targets of a regression as floats"
+        )
+    if num_classes > _MOST_CLASSES:
+        raise DataError(
+            f"{name}: targets go to {num_classes - 1:,}, and a model has an output for each class; "
+            f"at most {_MOST_CLASSES:,}: number classes from 0 without gaps, or give targets of a "
+            "regression as floats"
         )
     (inputs, _), (others, _) = splits["train"], splits["test"]
     if inputs.shape[1:] != others.shape[1:] or inputs.dtype != others.dtype:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePath
+from shlex import quote
 from time import perf_counter
 from typing import Any
 
@@ -333,7 +334,7 @@ class _Run:
                 say(self.console, f"{said}; {place} is gone, and what was recorded with it")
                 return
             if can_go_on:
-                say(self.console, f"{said}; go on with: {program()} resume {place}{there}")
+                say(self.console, f"{said}; go on with: {program()} resume {quote(place)}{there}")
                 say(self.console, f"it goes on from {starting_rounds(self.directory, num_devices)}")
             self.directory.merge_rounds(fleet.names, keep_parts=True)
             if not can_go_on:

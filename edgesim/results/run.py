@@ -89,7 +89,12 @@ class Run:
 
         Args:
             model: of the averaged model, or the mean of the evaluated devices' own models.
+
+        Raises:
+            ValueError: it is neither of both.
         """
+        if model not in {"consensus", "device"}:
+            raise ValueError(f"model is {model!r}; must be consensus or device")
         is_consensus = self.evaluations["model"] == "consensus"
         number = is_consensus.cumsum() - 1
         wanted = self.evaluations["model"] == model
@@ -109,7 +114,7 @@ class Run:
             model: whose accuracy, as in `accuracies`.
 
         Raises:
-            ValueError: the accuracy is not above 0 and at most 1.
+            ValueError: the accuracy is not above 0 and at most 1, or there is no such model.
         """
         if not 0 < accuracy <= 1:
             meant = f": {accuracy / 100:g}?" if 1 < accuracy <= 100 else ""

@@ -19,6 +19,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 
 from edgesim.program import program
 from edgesim.results.arrow_table import table_of
@@ -101,8 +102,8 @@ class RunDirectory(RunModels):
         if store.exists(ABOUT):
             _check_begun(store)
             raise RunDirectoryError(
-                f"{store.url}: holds a run already; {program()} resume {store.url} goes on with "
-                "it, and another --out begins a new one"
+                f"{store.url}: holds a run already; {program()} resume {quote(store.url)} goes on "
+                "with it, and another --out begins a new one"
             )
         raise RunDirectoryError(
             f"{store.url}: exists and is not an empty folder; choose another --out"

@@ -36,6 +36,7 @@ from edgesim.scenario.strict_yaml import ONLY, OVERRIDE, SWEEP, find, mapping, p
 KEY = "sweep"
 TARGETS = "paper."  # begins keys that only stand beside a result
 MOST_CELLS = 10_000
+BASE = "base"  # cell that has no setting of its own
 _LONGEST_NAME = 120  # characters of a cell's folder
 _AXIS = "a mapping from keys to lists of values, such as {gossip.algorithm: [choco, deepsqueeze]}"
 _CELLS = "a list of mappings, such as [{seed: 1, training.epochs: 5}, {seed: 2}]"
@@ -121,6 +122,7 @@ def parse_sweep(
     base = apply_overrides(base, overrides, origin)
     settings = list(_settings(section, place(pair[0].start_mark)))
     keys = tuple(dict.fromkeys(key for cell in settings for key in cell))
+    _check_has_effect(overrides, settings, origin)
     names = _names([_trained(cell) for cell in settings], keys)
     cells = tuple(
         Cell(cell_name, _written(cell), _scenario(base, folder, cell_name, cell, name))
@@ -240,6 +242,20 @@ def _check_keys(section: SweepSection, node: Node) -> None:
         raise ScenarioError(f"{where}: sweep.{part}: {key} is no key of a scenario; {remedy}")
 
 
+def _check_has_effect(
+    overrides: Sequence[str], settings: Sequence[Mapping[str, Any]], origin: str
+) -> None:
+    """Refuse an override that every cell overrides."""
+    for override in overrides:
+        key = override.partition("=")[0].strip()
+        if all(any(f"{key}.".startswith(f"{own}.") for own in cell) for cell in settings):
+            own = next(own for own in settings[0] if f"{key}.".startswith(f"{own}."))
+            raise ScenarioError(
+                f"{origin}{override}: has no effect, since the sweep sets {own} in every cell; "
+                f"choose cells by their values of {own}, or change the sweep"
+            )
+
+
 def _is_inside_options(key: str) -> bool:
     """Whether a key is one of the arguments of one's own part."""
     return re.search(r"(^|\.)(task_)?options\.", key) is not None
@@ -323,7 +339,7 @@ def _names(settings: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[s
     short = short_keys(keys)
     names = []
     for cell in settings:
-        name = ",".join(f"{short[key]}={_in_name(value)}" for key, value in cell.items())
+        name = ",".join(f"{short[key]}={_in_name(value)}" for key, value in cell.items()) or BASE
         if len(name) > _LONGEST_NAME:
             name = f"{name[: _LONGEST_NAME - 9]}-{_digest(cell)}"
         names.append(name)

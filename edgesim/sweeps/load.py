@@ -9,6 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgesim.errors import did_you_mean
 from edgesim.results.load import UnfinishedRunWarning, load_run
 from edgesim.results.run import Run
 from edgesim.scenario.plain import in_yaml
@@ -89,6 +90,9 @@ class SweepResults:
     def _averaged(self, rows: pd.DataFrame, over: str) -> pd.DataFrame:
         import pandas as pd
 
+        if over not in (*self.keys, SEED):
+            remedy = did_you_mean(over, self.keys, f"its keys are {', '.join(self.keys)}")
+            raise ValueError(f"the sweep has no {over!r}; {remedy}")
         numbered = rows.assign(evaluation=rows.groupby("cell", sort=False).cumcount())
         if rows is not self.evaluations:  # last evaluations, whatever their numbers
             numbered["evaluation"] = 0

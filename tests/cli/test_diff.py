@@ -60,6 +60,16 @@ def test_another_rate_is_found_with_the_setting(places, monkeypatch, capsys):
     assert "0.01" in text
 
 
+def test_a_folder_of_several_runs_is_told_from_a_run(places, monkeypatch, capsys):
+    argv = ["edgesim", "diff", str(places), str(places / "a")]
+    monkeypatch.setattr(sys, "argv", argv)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    out, err = capsys.readouterr()
+    assert (ended.value.code, out) == (2, "")
+    assert f"{places}: has 3 runs, such as {places / 'a'}; diff compares two" in err
+
+
 def differences(first, second):
     return {own.what: own.difference for own in edgesim.compare_runs(first, second)}
 

@@ -137,6 +137,12 @@ def test_a_file_has_precedence_over_a_shipped_scenario(tmp_path, monkeypatch):
     assert scenario_file("quickstart").name == "quickstart.yaml"
 
 
+@pytest.mark.parametrize("name", ["", ".", "/"])
+def test_a_name_that_names_no_file_is_refused(name):
+    with pytest.raises(ScenarioError, match="names no file; give the scenario a name"):
+        write_new(Path(name), Path("quickstart"))
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_a_new_scenario_keeps_parts_of_ones_own_and_their_options(path, tmp_path):
     text = write_new(tmp_path / "mine", path).read_text()

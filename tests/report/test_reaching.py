@@ -64,6 +64,11 @@ def test_an_accuracy_in_percent_is_refused(accuracy, said):
         run_with([0.9]).reaching(accuracy)
 
 
+def test_a_model_that_there_is_not_is_refused():
+    with pytest.raises(ValueError, match="model is 'devices'; must be consensus or device"):
+        run_with([0.9]).reaching(0.5, "devices")
+
+
 def test_a_run_reaches_an_accuracy_at_the_first_evaluation_with_it():
     run = run_with([0.3, 0.7, 0.6, 0.8], [(0.1, 0.3), (0.4, 0.6), (0.7, 0.9), (0.5, 0.7)])
     assert run.reaching(0.6)["epoch"] == 2

@@ -86,6 +86,14 @@ def test_what_can_do_without_a_lower_rate_gets_1():
     assert find_rate(scenario("gossip.compressor={kind: identity}")).rate == 1.0
 
 
+def test_one_device_needs_no_search():
+    found = find_rate(scenario("fleet.devices=1"))
+    assert (found.rate, str(found)) == (
+        1.0,
+        "gossip.averaging_rate: auto is 1: one device has no peer",
+    )
+
+
 def test_it_is_the_same_each_time_and_one_of_the_rates_tried():
     first, second = found_for(FOUR), find_rate(scenario(FOUR))
     assert first == second

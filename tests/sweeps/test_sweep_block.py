@@ -63,8 +63,8 @@ def test_zip_pairs_and_list_names_single_cells_and_parts_are_combined():
 
 
 def test_overrides_hold_in_all_cells_beneath_the_settings():
-    cells = cells_of("{grid: {seed: [1, 2]}}", "seed=9", "training.epochs=3")
-    assert [cell.scenario.seed for cell in cells] == [1, 2]
+    cells = cells_of("{list: [{seed: 1}, {model.width: null}]}", "seed=9", "training.epochs=3")
+    assert [cell.scenario.seed for cell in cells] == [1, 9]
     assert {cell.scenario.training.epochs for cell in cells} == {3}
 
 
@@ -169,3 +169,22 @@ def test_a_choice_that_no_cell_can_meet_is_refused(only, said):
     with pytest.raises(ScenarioError) as refused:
         chosen_names(*only)
     assert str(refused.value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("block", "override"),
+    [
+        ("{grid: {seed: [1, 2]}}", "seed=5"),
+        ("{list: [{seed: 1}, {seed: 2, training.epochs: 3}]}", "seed=5"),
+        ("{grid: {gossip.compressor: [{kind: identity}]}}", "gossip.compressor.kind=top_k"),
+    ],
+)
+def test_an_override_that_every_cell_overrides_is_refused(block, override):
+    key = override.partition("=")[0].removesuffix(".kind")
+    with pytest.raises(ScenarioError, match=rf"^--set {override}: has no effect, .* sets {key} in"):
+        cells_of(block, override)
+
+
+def test_an_override_that_some_cells_override_is_of_the_others():
+    cells = cells_of("{list: [{}, {seed: 2}]}", "seed=5")
+    assert [(cell.name, cell.scenario.seed) for cell in cells] == [("base", 5), ("seed=2", 2)]

@@ -113,6 +113,8 @@ def test_means_and_deviations_are_over_seeds(swept):
         assert row["loss"] == pytest.approx(own["loss"].mean(), rel=1e-12)
         first, second = own["loss"]
         assert row["loss_std"] == pytest.approx(abs(first - second) / np.sqrt(2), rel=1e-12)
+    with pytest.raises(ValueError, match="the sweep has no 'sed'; did you mean seed"):
+        swept.means(over="sed")
     table = swept.table()
     assert table["round"].tolist() == [4, 4]
     assert "seed" not in table.columns

@@ -92,6 +92,8 @@ class FoundRate:
 
     def __str__(self) -> str:
         """One line with the rate and the reason for it."""
+        if self.fleet_devices == 1:
+            return f"gossip.averaging_rate: auto is {self.rate:g}: one device has no peer"
         fleet = f"{self.devices} devices"
         if self.devices < self.fleet_devices:
             fleet = f"a smaller graph of {self.devices} devices"
@@ -144,6 +146,8 @@ def find_rate(
         ScenarioError: no smaller graph can represent that of the scenario, or no rate brings the
             devices together.
     """
+    if scenario.fleet.num_devices == 1:
+        return FoundRate(1.0, (), devices=1, fleet_devices=1, entries=0)
     studied = studied_scenario(scenario, shape, schedule)
     trials = _trials(studied)
     tried = _search(trials)
