@@ -19,6 +19,7 @@ from topologies.graphs import check_number_of_links
 LINK_FIGURES = ("bandwidth_mbps", "latency_ms", "jitter_ms", "loss")
 """Attributes of links that are numbers, with their units; `loss` is a share of packets."""
 
+_OTHER_HEADS = {("from", "to"), ("src", "dst"), ("sender", "receiver"), ("source", "destination")}
 _FOR_PEOPLE = ("name", "label", "description", "id", "key")  # of a link; kept, never used
 _LINK_ATTRIBUTES = ("multiplicity", *LINK_FIGURES, *_FOR_PEOPLE)
 
@@ -100,6 +101,11 @@ def _read_csv(path: Path) -> nx.DiGraph[str]:
         check_link_names(columns[2:], f"{path}, line {line}")
         if len(set(columns)) < len(columns):
             raise TopologyError(f"{path}, line {line}: names a column twice; remove one of them")
+    elif rows and tuple(cell.lower() for cell in rows[0][1][:2]) in _OTHER_HEADS:
+        line, cells = rows[0]
+        raise TopologyError(
+            f"{path}, line {line}: is {','.join(cells)}; a line of names begins with source,target"
+        )
     return _graph_of_rows(path, rows, columns)
 
 
@@ -118,7 +124,8 @@ def _graph_of_rows(
     for line, cells in rows:
         where = f"{path}, line {line}"
         if len(cells) != len(columns) or not (cells[0] and cells[1]):
-            raise TopologyError(f"{where}: {cells} is not of the form {', '.join(columns)}")
+            remedy = "; separate cells by commas" if ";" in cells[0] else ""
+            raise TopologyError(f"{where}: {cells} is not of the form {', '.join(columns)}{remedy}")
         source, target = cells[:2]
         if graph.has_edge(source, target):
             raise TopologyError(f"{where}: the link {source} -> {target} occurs twice; remove one")

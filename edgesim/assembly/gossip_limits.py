@@ -51,12 +51,12 @@ def check_limits(
     if needs_exact_messages(named):
         form = algorithm.compressor.form(message_layouts(algorithm)[0])
         if not form.is_exact:
-            wrong = f"kind is {algorithm.compressor.name}"
-            if algorithm.compressor.name == "identity":
-                wrong = f"values is {form.code.label}"
+            key, is_now, wanted = "kind", algorithm.compressor.name, "identity"
+            if is_now == "identity":
+                key, is_now, wanted = "values", form.code.label, "fp32"
             raise ScenarioError(
-                f"gossip.compressor.{wrong}; {name} sends whole vectors in fp32, since rounding "
-                "errors would add up: remove gossip.compressor"
+                f"gossip.compressor.{key} is {is_now}; {name} sends whole vectors in fp32, since "
+                f"rounding errors would add up: set gossip.compressor.{key} to {wanted}"
             )
     if exchanges.are_fixed:
         graph = schedule.graph(first_exchange(schedule))

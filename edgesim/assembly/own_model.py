@@ -138,6 +138,11 @@ def check_own_model(
             said = f"{key}: a training step on {step} {failure(error)}"
         elif made is None:  # a module of torch's is all the model
             said = f"{_KEY}: {name} fails on {step}: {type(error).__name__}: {error}"
+        elif "does not require grad" in str(error):
+            said = (
+                f"{_KEY}: {name} gives outputs without a gradient; compute them of its parameters, "
+                "without detach(), no_grad() or another tensor made of their values"
+            )
         else:  # the task of the catalog refuses what the model gives
             due = (len(inputs), num_classes)
             needed = f"; must be {due}: a row for each sample" if num_classes else ""

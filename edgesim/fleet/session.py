@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from edgesim.errors import ScenarioError
 from edgesim.fleet.environment import quiet_ray
 from edgesim.fleet.on_ray.access import place_of
 from edgesim.fleet.on_ray.workers import Workers
@@ -25,7 +26,16 @@ def session(
     view: View,
     workers: Workers | None = None,
 ) -> Iterator[str]:
-    """Context of a run, with Ray or inline; yields its mode."""
+    """Context of a run, with Ray or inline; yields its mode.
+
+    Raises:
+        ScenarioError: an address is given for a run inline.
+    """
+    if inline and address is not None:
+        raise ScenarioError(
+            f"--address is {address}, a cluster of Ray, which a run with --inline does without: "
+            "give one of both"
+        )
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)  # results must not depend on how many threads share a sum
     keep_freed_memory()

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from yaml.nodes import Node
 
+from edgesim.scenario.guide import ITEM, guide
 from edgesim.scenario.outline import Key, Place, Slot, dotted, locate
 from edgesim.scenario.section import ContradictionError, Section
 from edgesim.scenario.strict_yaml import is_number, place_of
@@ -21,6 +22,7 @@ _MOST_DETAILS = 300  # errors of the schema that are looked at
 _LONGEST_VALUE = 60
 
 # Last part of the keys of quantities: a key without it says nothing about its number.
+_MOST_PLACES = 3  # of a key that is given without its section
 _UNITS = ("s", "ms", "mbps", "mib", "w", "wh", "bytes", "gmacs_per_s", "gbytes_per_s")
 
 # Whole numbers of up to 40 digits, most of them left of the point.
@@ -102,6 +104,13 @@ def _problem(detail: ErrorDetails, value: object) -> _Problem:
     return _wrong_value(place.key, place.slot, _value_at(value, place.key))
 
 
+def _keys_ending(name: str) -> tuple[str, ...]:
+    """The few keys of sections whose last part is a name that stands outside of them."""
+    keys = dict.fromkeys(entry.key for entry in guide() if entry.key.endswith(f".{name}"))
+    found = tuple(k for k in keys if f".{ITEM}." not in k and not k.startswith("paper."))
+    return found if len(found) <= _MOST_PLACES else ()
+
+
 def _unknown_key(place: Place, value: object) -> _Problem:
     *section_key, key = place.key
     names = tuple(place.holder.model_fields)
@@ -111,6 +120,8 @@ def _unknown_key(place: Place, value: object) -> _Problem:
         remedy = f"the unit is missing: write {' or '.join(with_unit)}"
         return _Problem(place.key, f"is an unknown key; {remedy}", with_unit, is_unknown=True)
     remedy = f"did you mean {' or '.join(guesses)}?" if guesses else f"known: {', '.join(names)}"
+    if not guesses and not section_key and (whole := _keys_ending(str(key))):
+        remedy = f"did you mean {' or '.join(whole)}?"
     if any(_has_other_unit(str(key), name) for name in guesses):
         remedy += " The unit is another: convert the value"
     choice = _choice(place.holder, _value_at(value, tuple(section_key)))

@@ -30,6 +30,7 @@ from edgesim.scenario.sweep import KEY, Sweep, chosen, parse_sweep
 from edgesim.storage.space import WaitForSpace
 from edgesim.sweeps.cluster import run_tasks_on_cluster
 from edgesim.sweeps.directory import (
+    SweepError,
     is_finished,
     open_directory,
     read_failures,
@@ -79,12 +80,15 @@ def sweep(
 
     Raises:
         ScenarioError: a key, a value or a cell can't be used; nothing was run.
-        SweepError: `out` holds something else, or a sweep of other settings.
+        SweepError: `out` holds something else, or a sweep of other settings; no cell could be run
+            with so many `workers`.
 
     Warns:
         ScenarioWarning: allowed choices of cells that are easily overlooked.
         SweepWarning: cells failed.
     """
+    if workers is not None and not (isinstance(workers, int) and workers > 0):
+        raise SweepError(f"workers is {workers!r}; must be a whole number from 1, or None")
     planned = read_sweep(scenario, sweep, written_overrides(overrides, _OPTIONS), ARGUMENT)
     if only:
         wanted = written_overrides(only)

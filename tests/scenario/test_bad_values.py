@@ -140,6 +140,7 @@ def test_a_wrong_value_in_a_file_is_refused_in_one_line(
         ),
         ("fleet.devices=-3", "fleet.devices is -3; must be a whole number from 1 to 10000"),
         ("seed.x=1", "seed is a mapping; must be a whole number from 0 to 9"),
+        ("lr=0.1", "lr is an unknown key; did you mean training.optimizer.lr?"),
         ("gosip.averaging_rate=1", "gosip is an unknown key; did you mean gossip?"),
         ("fleet.recovery=3", "fleet.recovery is an unknown key; known: devices, profile, "),
         (

@@ -171,6 +171,8 @@ class TestEdgeLists:
         ("name", "content", "complaint"),
         [
             ("net.csv", "a,b\nb\n", r"line 2: \['b'\] is not of the form source, target"),
+            ("net.csv", "a;b\nb;a\n", "line 1: .* source, target; separate cells by commas"),
+            ("net.csv", "From,To\na,b\n", "line 1: is From,To; a line of names begins with sou"),
             ("net.csv", "a,b\nb,a,3\n", "line 2: .* is not of the form source, target"),
             (
                 "net.csv",
