@@ -141,7 +141,9 @@ def _place(table: pd.DataFrame, row: int) -> str:
 
 def _difference_of_models(first: Run, second: Run) -> str:
     if set(first.models) != set(second.models):
-        return "of other devices"
+        lacking = sorted(set(first.models) ^ set(second.models))
+        whose = "the second" if lacking[0] in first.models else "the first"
+        return f"{whose} run lacks that of device {lacking[0]}"
     unlike = [
         device
         for device in sorted(first.models)

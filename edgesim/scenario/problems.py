@@ -22,6 +22,7 @@ _MOST_DETAILS = 300  # errors of the schema that are looked at
 _LONGEST_VALUE = 60
 
 # Last part of the keys of quantities: a key without it says nothing about its number.
+_LEAST_GUESSED = 4  # letters of a value; gpu is not like cpu
 _MOST_PLACES = 3  # of a key that is given without its section
 _UNITS = ("s", "ms", "mbps", "mib", "w", "wh", "bytes", "gmacs_per_s", "gbytes_per_s")
 
@@ -166,7 +167,7 @@ def _wrong_value(
     if remedy := _number_remedy(value, slot):
         return _Problem(key, f"is {show(value)}; {remedy}")
     problem = f"is {show(value)}; must be {_must_be(slot, names)}"
-    if guesses := nearest(value, names or slot.names):
+    if len(value) >= _LEAST_GUESSED and (guesses := nearest(value, names or slot.names)):
         meant = f"{{{slot.discriminator}: {guesses[0]}}}" if slot.discriminator else guesses[0]
         problem += f"; did you mean {meant}?"
     return _Problem(key, problem)

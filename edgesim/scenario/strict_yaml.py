@@ -128,13 +128,22 @@ def compose(text: str, origin: str) -> Node | None:
     return (_remembered if len(text) <= _MOST_REMEMBERED else _compose)(text, origin)
 
 
+_REMEDIES = (  # by a part of what the parser says
+    (r"'\t'", "; indent with blanks, not tabs"),
+    ("mapping values are not allowed", "; put a text with a colon and a blank in quotes"),
+    ("cannot start any token", "; put a text that begins with it in quotes"),
+    ("undefined alias", "; put a text that begins with * in quotes"),
+)
+
+
 def _compose(text: str, origin: str) -> Node | None:
     try:
         return _StrictLoader(text, origin).get_single_node()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = place(mark, with_column=True) if mark else origin
-        raise ScenarioError(f"{where}: not valid YAML: {error.problem}") from error
+        remedy = next((remedy for part, remedy in _REMEDIES if part in str(error.problem)), "")
+        raise ScenarioError(f"{where}: not valid YAML: {error.problem}{remedy}") from error
     except yaml.reader.ReaderError as error:
         has_lines = not (origin.startswith(_OVERRIDES) or origin == GIVEN)
         line = f":{text.count(chr(10), 0, error.position) + 1}" if has_lines else ""

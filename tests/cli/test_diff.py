@@ -74,6 +74,12 @@ def differences(first, second):
     return {own.what: own.difference for own in edgesim.compare_runs(first, second)}
 
 
+def test_a_model_that_one_run_lacks_is_named(run):
+    fewer = replace(run, models={d: model for d, model in run.models.items() if d != 1})
+    assert differences(run, fewer)["models"] == "the second run lacks that of device 1"
+    assert differences(fewer, run)["models"] == "the first run lacks that of device 1"
+
+
 def changed(run, table, row, column, value):
     """A run with another value in a cell."""
     content = getattr(run, table).copy()

@@ -152,7 +152,14 @@ def test_a_byte_order_mark_is_skipped(tmp_path: Path):
         ("- 1\n", "x.yaml:1: holds a list; must be a mapping with the keys name, "),
         ("hello\n", "x.yaml:1: holds a single value; must be a mapping"),
         ("name: [1,\n", "x.yaml:2:1: not valid YAML: "),
-        ("name: x\n\tseed: 1\n", "x.yaml:2:1: not valid YAML: "),
+        (
+            "name: x\n\tseed: 1\n",
+            r"x.yaml:2:1: not valid YAML: found character '\t' that cannot start any token; indent w",
+        ),
+        (
+            "name: x\ndescription: a: b\n",
+            "x.yaml:2:15: not valid YAML: mapping values are not allowed here; put a text with a",
+        ),
         ("name: x\n---\nname: y\n", "x.yaml:2:1: not valid YAML: "),
         ("name: x\nseed: *gone\n", "x.yaml:2:7: not valid YAML: found undefined alias"),
         ("name: x\nseed: \0\n", "x.yaml:2: not valid YAML: a character that text files"),
