@@ -15,7 +15,7 @@ from rich.console import Console
 from edgesim.api.callbacks import CallbackError, Callbacks
 from edgesim.api.checks import Checked, check
 from edgesim.api.scenarios import ScenarioLike, errors_of_python, name_of, read_scenario
-from edgesim.errors import ScenarioWarning
+from edgesim.errors import ScenarioError, ScenarioWarning
 from edgesim.fleet.on_ray.workers import Workers
 from edgesim.fleet.recording.fleet_state import Sink
 from edgesim.fleet.recording.view import View
@@ -77,6 +77,7 @@ def run(
     for notice in checked.notices:
         warnings.warn(f"{name}: {notice}", ScenarioWarning, stacklevel=2)
     place = str(out or default_place(checked.scenario.name))
+    told = _all_sinks(on_evaluation, sinks, place)
     with errors_of_python(), _resumable(place, address):
         result = train(
             checked,
@@ -85,7 +86,7 @@ def run(
             address=address,
             dashboard=dashboard,
             console=progress_console(progress=progress),
-            sinks=[Callbacks(_as_tuple(on_evaluation), place), *sinks],
+            sinks=told,
         )
     return load_run(result.place)
 
@@ -116,6 +117,7 @@ def resume(
         LeaseError: another process works on the run.
         EdgesimError: the run failed.
     """
+    told = _all_sinks(on_evaluation, sinks, str(place))
     with errors_of_python(), _resumable(str(place), address):
         result = resume_run(
             place,
@@ -123,7 +125,7 @@ def resume(
             address=address,
             dashboard=dashboard,
             console=progress_console(progress=progress),
-            sinks=[Callbacks(_as_tuple(on_evaluation), str(place)), *sinks],
+            sinks=told,
         )
     return load_run(result.place)
 
@@ -192,5 +194,22 @@ def progress_console(*, progress: bool) -> Console:
     return Console(file=StringIO(), quiet=True)
 
 
-def _as_tuple(callbacks: Callback | Sequence[Callback]) -> tuple[Callback, ...]:
-    return (callbacks,) if callable(callbacks) else tuple(callbacks)
+def _all_sinks(
+    on_evaluation: Callback | Sequence[Callback], sinks: Sequence[Sink], place: str
+) -> list[Sink]:
+    """Sinks of a run, the callbacks first.
+
+    Raises:
+        ScenarioError: one of both arguments is none.
+    """
+    callbacks = (on_evaluation,) if callable(on_evaluation) else on_evaluation
+    for name, given, kind in (
+        ("on_evaluation", callbacks, "a function, or a list of them"),
+        ("sinks", sinks, "a list of sinks, such as [sink]"),
+    ):
+        if not isinstance(given, list | tuple):
+            raise ScenarioError(f"{name} is of type {type(given).__name__}; must be {kind}")
+    assert not callable(callbacks)
+    if wrong := next((each for each in callbacks if not callable(each)), None):
+        raise ScenarioError(f"on_evaluation: {wrong!r} is no function")
+    return [Callbacks(tuple(callbacks), place), *sinks]

@@ -97,12 +97,18 @@ def written_overrides(
 def _keyed(
     overrides: Mapping[str, object], options: Collection[str]
 ) -> Sequence[tuple[str, object]]:
+    if not hasattr(overrides, "items"):
+        shown = type(overrides).__name__
+        raise ScenarioError(f"{shown}: keys with values are a dict, such as {{'seed': 2}}")
     known = [*Scenario.model_fields, *options]
     pairs = [(key.replace("__", "."), value) for key, value in overrides.items()]
     for key, _ in pairs:
         if (first := key.partition(".")[0].partition("[")[0]) not in Scenario.model_fields:
             remedy = did_you_mean(first, known, f"keys of a scenario: {', '.join(known)}")
             raise ScenarioError(f"{key} is no key of a scenario and no argument; {remedy}")
+    keys = [key for key, _ in pairs]
+    if twice := next((key for key in keys if keys.count(key) > 1), None):
+        raise ScenarioError(f"{twice} is given twice, with dots and with underscores; keep one")
     return pairs
 
 

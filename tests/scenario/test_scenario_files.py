@@ -154,7 +154,7 @@ def test_a_byte_order_mark_is_skipped(tmp_path: Path):
         ("name: [1,\n", "x.yaml:2:1: not valid YAML: "),
         (
             "name: x\n\tseed: 1\n",
-            r"x.yaml:2:1: not valid YAML: found character '\t' that cannot start any token; indent w",
+            r"x.yaml:2:1: not valid YAML: found character '\t' that cannot start any token; inden",
         ),
         (
             "name: x\ndescription: a: b\n",

@@ -1,0 +1,35 @@
+"""Arguments of functions that are of a wrong kind are told by their names."""
+
+from __future__ import annotations
+
+import pytest
+
+import edgesim
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"on_evaluation": 3}, "on_evaluation is of type int; must be a function, or a list of"),
+        ({"on_evaluation": [3]}, "on_evaluation: 3 is no function"),
+        ({"sinks": edgesim.Sink()}, "sinks is of type Sink; must be a list of sinks"),
+        (
+            {"fleet__devices": 3, "fleet.devices": 4},
+            "fleet.devices is given twice, with dots and with underscores",
+        ),
+    ],
+)
+def test_arguments_of_a_wrong_kind_are_told_by_name(arguments, problem):
+    with pytest.raises(edgesim.ScenarioError, match=problem):
+        edgesim.run("quickstart", inline=True, **arguments)
+
+
+@pytest.mark.parametrize("workers", [0, -1, "two"])
+def test_a_sweep_needs_a_worker(workers):
+    with pytest.raises(edgesim.SweepError, match=r"workers is .*; must be a whole number from 1"):
+        edgesim.sweep("sweeps/digits_comparison", workers=workers)
+
+
+def test_cells_are_chosen_by_a_dict():
+    with pytest.raises(edgesim.ScenarioError, match="str: keys with values are a dict, such as"):
+        edgesim.sweep("sweeps/digits_comparison", only="seed=1")
