@@ -210,6 +210,7 @@ def _all_sinks(
         if not isinstance(given, list | tuple):
             raise ScenarioError(f"{name} is of type {type(given).__name__}; must be {kind}")
     assert not callable(callbacks)
-    if wrong := next((each for each in callbacks if not callable(each)), None):
-        raise ScenarioError(f"on_evaluation: {wrong!r} is no function")
+    for each in callbacks:
+        if not callable(each):
+            raise ScenarioError(f"on_evaluation: {each!r} is no function")
     return [Callbacks(tuple(callbacks), place), *sinks]

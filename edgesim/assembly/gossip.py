@@ -163,6 +163,15 @@ def algorithm_named(scenario: Scenario) -> Callable[..., Algorithm[Any]]:
     return named
 
 
+def moves_mass(scenario: Scenario) -> bool:
+    """Whether exchanges move shares of x and u and keep their sums, with push weights.
+
+    DCD moves neither, and of an algorithm of one's own it is not known.
+    """
+    part, _ = part_and_options(scenario.gossip, "algorithm", ALGORITHMS)
+    return bool(part.shipped_as) and part.shipped_as != "dcd"
+
+
 def exchanges_of(scenario: Scenario, schedule: Schedule) -> Exchanges:
     """Properties of the exchanges that follow from the scenario alone.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import blake2b
 from inspect import getattr_static
 from typing import Any
 
@@ -35,6 +36,23 @@ def open_own_dataset(section: DataSection) -> Dataset | ArrayDataset:
         _check_needs_no_path(part, section.options or {})
     made = make_part(part, _KEY, section.options or {}, ("train", "test"), **given)
     return dataset_of(f"{_KEY}: {part}", made)
+
+
+def contents_digest(dataset: Dataset | ArrayDataset) -> bytes:
+    """Digest of all samples, targets and columns of a dataset of arrays."""
+    digest = blake2b(str(dataset.num_classes).encode(), digest_size=16)
+    splits: tuple[tuple[Any, Mapping[str, NDArray[Any]]], ...] = (
+        (dataset.train, dataset.columns),
+        (dataset.test, dataset.test_columns),
+    )
+    for split, columns in splits:
+        named = [*enumerate(split.contents), *sorted(columns.items())]
+        for name, array in named:
+            digest.update(f"{name} {array.dtype} {array.shape}".encode())
+            whole = np.ascontiguousarray(array)
+            is_number = whole.dtype.kind in "biuf"
+            digest.update(whole.data if is_number else repr(whole.tolist()).encode())
+    return digest.digest()
 
 
 def _check_needs_no_path(part: OwnPart, options: Mapping[str, Any]) -> None:

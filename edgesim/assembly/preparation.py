@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import ceil
 
-import numpy as np
-
 from edgesim.assembly.build import (
     PLAIN,
     EvaluationRounds,
@@ -21,7 +19,8 @@ from edgesim.assembly.build import (
 from edgesim.assembly.equipment import check_hardware
 from edgesim.assembly.gossip import cycle_of, rounds_of_epoch
 from edgesim.assembly.known_data import can_resize_images, open_data
-from edgesim.assembly.own_data import as_classes, notices_of_classes
+from edgesim.assembly.own_calls import is_own
+from edgesim.assembly.own_data import as_classes, contents_digest, notices_of_classes
 from edgesim.assembly.own_errors import own_code
 from edgesim.assembly.own_model import (
     CHECKED_SAMPLES,
@@ -115,18 +114,24 @@ def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = T
     return prepared
 
 
+_repeated: set[str] = set()  # datasets that were the same when they were made again
+
+
 def _check_repeats(scenario: Scenario, dataset: Dataset | ArrayDataset) -> None:
-    """Refuse a dataset of one's own that differs when it is made again."""
-    if not isinstance(scenario.data.source, OwnPart):
+    """Refuse a dataset of one's own that differs when it is made again.
+
+    It is made again once in a process, which cells of a sweep share.
+    """
+    section = scenario.data
+    key = repr((section.source, section.options, section.path)) if is_own(section.source) else ""
+    if not key or key in _repeated:
         return
-    again = open_data(scenario.data)
-    for split in ("train", "test"):
-        first, second = (getattr(made, split).contents for made in (dataset, again))
-        if not all(map(np.array_equal, first, second)):
-            raise ScenarioError(
-                f"data.source: {scenario.data.source} gives other samples when it is made "
-                "again, so no run could be repeated or resumed; draw from a fixed seed"
-            )
+    if contents_digest(dataset) != contents_digest(open_data(scenario.data)):
+        raise ScenarioError(
+            f"data.source: {scenario.data.source} gives other samples or columns when it is made "
+            "again, so no run could be repeated or resumed; draw from a fixed seed"
+        )
+    _repeated.add(key)
 
 
 def _check_targets(scenario: Scenario, dataset: Dataset | ArrayDataset) -> None:

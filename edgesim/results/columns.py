@@ -237,7 +237,7 @@ FREE_DEVICES: tuple[Column, ...] = (
         "influence",
         "float64",
         "how much its steps moved the sum of x, as a multiple of the mean of all devices: learning "
-        "rates, times u where steps move the model",
+        "rates, times u where steps move the model; not with dcd or an algorithm of one's own",
     ),
 )
 """Columns of devices.parquet at free pace."""

@@ -51,7 +51,7 @@ def apply_overrides(
     for override in overrides:
         origin = written + in_one_line(override, _LONGEST_OVERRIDE)
         path, _, text = override.partition("=")
-        keys = _POSITION.sub(r".\1", path.strip()).split(".")
+        keys = parts_of(path)
         if "=" not in override or not all(keys):
             raise ScenarioError(
                 f"{origin}: write it as key.path=value, for example {written}training.epochs=10"
@@ -59,6 +59,11 @@ def apply_overrides(
         value = compose(text, origin) or null_node(origin)
         root = _set_key(root, SCENARIO, keys, value, origin)
     return root
+
+
+def parts_of(path: str) -> list[str]:
+    """Parts of a key: `fleet.devices[0].count` has four."""
+    return _POSITION.sub(r".\1", path.strip()).split(".")
 
 
 def _set_key(

@@ -22,8 +22,8 @@ from edgesim.scenario.files import (
     scenario_of,
 )
 from edgesim.scenario.guide import KeyGuide, guide, is_key
-from edgesim.scenario.outline import Slot
-from edgesim.scenario.overrides import apply_overrides
+from edgesim.scenario.outline import SCENARIO, Slot
+from edgesim.scenario.overrides import apply_overrides, parts_of
 from edgesim.scenario.own_parts import KEYS, absolute_reference
 from edgesim.scenario.plain import in_yaml, plain_value
 from edgesim.scenario.problems import nearest
@@ -247,13 +247,25 @@ def _check_has_effect(
 ) -> None:
     """Refuse an override that every cell overrides."""
     for override in overrides:
-        key = override.partition("=")[0].strip()
-        if all(any(f"{key}.".startswith(f"{own}.") for own in cell) for cell in settings):
-            own = next(own for own in settings[0] if f"{key}.".startswith(f"{own}."))
+        key = parts_of(override.partition("=")[0])
+        replacing = [[own for own in cell if _replaces(parts_of(own), key)] for cell in settings]
+        if all(replacing):
+            own = replacing[0][0]
             raise ScenarioError(
                 f"{origin}{override}: has no effect, since the sweep sets {own} in every cell; "
                 f"choose cells by their values of {own}, or change the sweep"
             )
+
+
+def _replaces(own: list[str], key: list[str]) -> bool:
+    """Whether a setting of a cell undoes that of a key: of itself, or of an alternative to it."""
+    if key[: len(own)] == own:
+        return True
+    slot: Slot | None = SCENARIO if own[:-1] == key[:-1] else None
+    for part in own[:-1]:
+        slot = slot and slot.key(part)
+    sections = slot.sections if slot else ()
+    return any({own[-1], key[-1]} <= section.alternatives for section in sections)
 
 
 def _is_inside_options(key: str) -> bool:

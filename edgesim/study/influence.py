@@ -11,30 +11,30 @@ from __future__ import annotations
 
 from itertools import islice
 
+import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
 from edgesim.assembly.equipment import device_hardware
 from edgesim.assembly.free_clocks import clocks_of
-from edgesim.assembly.gossip import algorithm_named
+from edgesim.assembly.gossip import moves_mass
 from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.errors import device_label
-from edgesim.gossip import Dcd
 from edgesim.results.columns import UNLIKE_INFLUENCE
-from edgesim.scenario.own_parts import OwnPart
 
-_MOST_ROUNDS = 5000  # of all devices together, which takes up to a second
+_LEAST_ROUNDS = 5000
+_MOST_ROUNDS = 30_000  # of all devices together, which takes up to two seconds
 _MOST_DEVICES = 100  # so that each has enough rounds
 _WARM_UP = 20  # rounds of a device that are not counted
+_MESSAGES = 20  # of each device that are counted, at least
 
 
 def influence_notices(studied: StudiedScenario) -> list[str]:
     """What devices count at free pace, if they count unlike."""
     scenario = studied.scenario
     num_devices = scenario.fleet.num_devices
-    algorithm = algorithm_named(scenario)
-    moves_mass = not isinstance(scenario.gossip.algorithm, OwnPart) and algorithm is not Dcd
-    if scenario.fleet.rules.waits_for_all or num_devices > _MOST_DEVICES or not moves_mass:
+    is_free = not scenario.fleet.rules.waits_for_all
+    if not is_free or num_devices > _MOST_DEVICES or not moves_mass(scenario):
         return []
     influence = find_influence(studied)
     if influence is None or influence.max() < UNLIKE_INFLUENCE * influence.min():
@@ -55,22 +55,27 @@ def find_influence(studied: StudiedScenario) -> NDArray[np.float64] | None:
     Absences, joins, leaves and batteries are left out.
 
     Returns:
-        None if the clocks have not run for long enough that all devices have sent.
+        None if devices send so seldom that not all of them have sent enough, or if the messages so
+        far do not connect all of them.
     """
     scenario, n = studied.scenario, studied.scenario.fleet.num_devices
     clocks = clocks_of(studied, device_hardware(scenario, studied.schedule), studied.schedule)
     sent, begin_s = np.zeros((n, n)), np.zeros(n)
-    steps, seconds = np.zeros(n), np.zeros(n)
-    for ended in islice(clocks.run(), _MOST_ROUNDS):
+    steps, seconds, messages = np.zeros(n), np.zeros(n), np.zeros(n)
+    for number, ended in enumerate(islice(clocks.run(), _MOST_ROUNDS), 1):
         device = ended.device
         if ended.rounds_done <= _WARM_UP:
             begin_s[device] = ended.step_end_s
             continue
         steps[device] += 1
+        messages[device] += bool(ended.sent)
         seconds[device] = ended.step_end_s - begin_s[device]
         for receiver, weight in ended.sent:
             sent[receiver, device] += weight
-    if n > 1 and not (steps.all() and sent.any(axis=0).all()):
+        if number % (n * _WARM_UP) == 0 and number >= _LEAST_ROUNDS and messages.min() >= _MESSAGES:
+            break
+    is_connected = nx.is_strongly_connected(nx.from_numpy_array(sent, create_using=nx.DiGraph))
+    if not steps.all() or (n > 1 and not (is_connected and messages.min() >= _MESSAGES)):
         return None
     per_s = steps / seconds
     influence = per_s * _push_weights(sent / seconds) if scenario.steps_on_model else per_s

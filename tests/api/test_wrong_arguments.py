@@ -11,7 +11,7 @@ import edgesim
     ("arguments", "problem"),
     [
         ({"on_evaluation": 3}, "on_evaluation is of type int; must be a function, or a list of"),
-        ({"on_evaluation": [3]}, "on_evaluation: 3 is no function"),
+        ({"on_evaluation": [None]}, "on_evaluation: None is no function"),
         ({"sinks": edgesim.Sink()}, "sinks is of type Sink; must be a list of sinks"),
         (
             {"fleet__devices": 3, "fleet.devices": 4},

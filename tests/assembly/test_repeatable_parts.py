@@ -24,12 +24,14 @@ def drawn(labels, num_devices, rng):
 
 
 class Data:
-    def __init__(self, seed=None, scale=1):
+    def __init__(self, seed=None, scale=1, has_column=False):
         rng = np.random.default_rng(seed)
         self.train, self.test = (
             (rng.normal(size=(n, 5)).astype("float32"), scale * rng.integers(0, 3, n))
             for n in (80, 33)
         )
+        if has_column:
+            self.columns = {"owner": np.random.default_rng().integers(0, 9, 80)}
 
 
 class Squeezed(nn.Module):
@@ -65,9 +67,10 @@ def own_data(parts, **options):
     return f"data={data}", f"model={{name: {parts}:Squeezed}}", "evaluation.samples=null"
 
 
-def test_a_dataset_by_chance_alone_is_refused(tmp_path, parts):
-    with pytest.raises(ScenarioError, match="gives other samples when it is made again"):
-        prepared(tmp_path, *own_data(parts))
+@pytest.mark.parametrize("options", [{}, {"seed": 1, "has_column": True}])
+def test_a_dataset_by_chance_alone_is_refused(tmp_path, parts, options):
+    with pytest.raises(ScenarioError, match="gives other samples or columns when it is made aga"):
+        prepared(tmp_path, *own_data(parts, **options))
 
 
 def test_numbers_that_are_no_classes_are_told_before_a_model_is_made(tmp_path, parts):

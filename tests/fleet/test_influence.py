@@ -94,3 +94,34 @@ def test_push_weights_settle_at_pi_by_the_rate_of_messages():
     u = stationary() / s
     found = _push_weights((W - np.diag(np.diag(W))) * s)
     np.testing.assert_allclose(found, u / u.mean(), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("change", "is_known"),
+    [
+        ("topology={kind: random_matching}", True),
+        ("topology={kind: random_matching, hold: 5000}", False),  # pairs that meet no others
+    ],
+)
+def test_influence_is_foretold_where_messages_connect_all_devices(tmp_path, change, is_known):
+    found = find_influence(
+        studied_scenario(prepared(tmp_path, *free_fleet(tmp_path), change).scenario)
+    )
+    assert (found is not None) is is_known
+    if is_known:
+        np.testing.assert_allclose(found, 1, atol=0.2)
+
+
+@pytest.mark.parametrize("algorithm", ["choco", "dcd"])
+def test_dcd_moves_no_mass_and_has_no_influence(tmp_path, algorithm):
+    gossip = {"choco": "choco, averaging_rate: 0.5", "dcd": "dcd"}[algorithm]
+    overrides = (
+        *free_fleet(tmp_path),
+        f"gossip={{algorithm: {gossip}}}",
+        "topology={kind: ring}",
+        "training.rounds=4",
+        "evaluation.every_rounds=4",
+    )
+    result = train(tmp_path, "run", *overrides, inline=True)
+    assert ("influence" in pd.read_parquet(result.path / "devices.parquet")) is (algorithm != "dcd")
+    assert ("device_influence_min" in result.summary) is (algorithm != "dcd")

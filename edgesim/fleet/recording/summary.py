@@ -14,7 +14,12 @@ from numpy.typing import NDArray
 from edgesim.assembly.budget import memory_of_devices
 from edgesim.assembly.build import make_task
 from edgesim.assembly.equipment import device_profiles
-from edgesim.assembly.gossip import averaging_rate, make_algorithm, make_compressor
+from edgesim.assembly.gossip import (
+    averaging_rate,
+    make_algorithm,
+    make_compressor,
+    moves_mass,
+)
 from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.data.shape import DataShape
 from edgesim.device.trainer import DivergedError
@@ -108,8 +113,8 @@ def _label_counts(labels: NDArray[Any], num_classes: int) -> list[int]:
 
 
 def _influence(scenario: Scenario, rounds: pa.Table) -> list[float]:
-    """How much each device counted in the average; empty in lockstep."""
-    if scenario.fleet.rules.waits_for_all:
+    """How much each device counted in the average; empty in lockstep, and where that is unknown."""
+    if scenario.fleet.rules.waits_for_all or not moves_mass(scenario):
         return []
     on_model = scenario.steps_on_model
     influence = influence_of_devices(rounds, scenario.fleet.num_devices, steps_on_model=on_model)
@@ -242,8 +247,10 @@ def _rounds_of_devices(rounds: pa.Table) -> dict[str, int]:
 
 
 def _range_of_influence(scenario: Scenario, rounds: pa.Table) -> dict[str, float]:
-    """Least and most influence of a device at free pace; 1 is the mean."""
+    """Least and most influence of a device, where it is known; 1 is the mean."""
     influence = _influence(scenario, rounds)
+    if not influence:
+        return {}
     return {"device_influence_min": min(influence), "device_influence_max": max(influence)}
 
 
