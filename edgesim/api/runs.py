@@ -200,7 +200,7 @@ def _all_sinks(
     """Sinks of a run, the callbacks first.
 
     Raises:
-        ScenarioError: one of both arguments is none.
+        ScenarioError: an argument is of a wrong kind.
     """
     callbacks = (on_evaluation,) if callable(on_evaluation) else on_evaluation
     for name, given, kind in (

@@ -217,7 +217,8 @@ def check_small_evaluation(flat: FlatModel, inputs: Tensor, few: int) -> None:
     """
     model = flat.model
     assert isinstance(model, OwnModel), "models of the catalog are checked for it"
-    wanted = (few, *_evaluated(flat, inputs).shape[1:])
+    whole = _evaluated(flat, inputs).shape
+    wanted = (whole[0] * few // len(inputs), *whole[1:])  # a sample may have several rows
     samples = f"{few} sample{'s'[: few > 1]}, the last batch of an evaluation"
     try:
         made = tuple(_evaluated(flat, inputs[:few]).shape)

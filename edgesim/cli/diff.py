@@ -17,12 +17,12 @@ def diff_table(first: str, second: str) -> tuple[Table, bool]:
     Raises:
         RunDirectoryError: one of them is not there, or not finished.
     """
-    for place in (first, second):
-        if len(cells := load_runs([place], are_compared=False)) > 1:
-            raise RunDirectoryError(
-                f"{place}: has {len(cells)} runs, such as {cells[0].place}; diff compares two"
-            )
     runs = load_runs([first, second], are_compared=False)
+    if len(runs) > 2:
+        raise RunDirectoryError(
+            f"{first} and {second}: have {len(runs)} runs, such as {runs[0].place}; diff compares "
+            "two: name the folder of each"
+        )
     found = compare_runs(*(run.run for run in runs))
     rows = [
         (own.what, own.size, f"DIFFER: {own.difference}" if own.difference else "the same bits")

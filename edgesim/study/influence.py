@@ -84,7 +84,7 @@ def find_influence(studied: StudiedScenario) -> NDArray[np.float64] | None:
 
 
 def _push_weights(flow: NDArray[np.float64]) -> NDArray[np.float64]:
-    """U at which each device gets as much as it sends; its mean is 1.
+    """Push weights with which each device gets as much mass as it sends; their mean is 1.
 
     Args:
         flow: F, shape (n, n), from the column's device to the row's, of a connected graph.

@@ -199,7 +199,7 @@ def summarise(
         "left_after_round": left,
         "left_because": _left_because(prepared, left),
         **({} if in_step else _rounds_of_devices(rounds)),
-        **({} if in_step else _range_of_influence(scenario, rounds)),
+        **_range_of_influence(directory),
         **({} if in_step else _departures(prepared, directory, rounds, messages)),
         "actor_restarts": environment.get("actor_restarts", 0),
         "resumes": len(environment.get("resumed", [])),
@@ -246,12 +246,13 @@ def _rounds_of_devices(rounds: pa.Table) -> dict[str, int]:
     return {"device_rounds_min": int(done.min()), "device_rounds_max": int(done.max())}
 
 
-def _range_of_influence(scenario: Scenario, rounds: pa.Table) -> dict[str, float]:
-    """Least and most influence of a device, where it is known; 1 is the mean."""
-    influence = _influence(scenario, rounds)
-    if not influence:
+def _range_of_influence(directory: RunDirectory) -> dict[str, float]:
+    """Least and most influence of a device, where devices.parquet has it; 1 is the mean."""
+    devices = directory.read_table("devices.parquet")
+    if "influence" not in devices.column_names:
         return {}
-    return {"device_influence_min": min(influence), "device_influence_max": max(influence)}
+    span = pc.min_max(devices["influence"]).as_py()
+    return {"device_influence_min": span["min"], "device_influence_max": span["max"]}
 
 
 def _departures(
