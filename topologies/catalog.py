@@ -152,6 +152,7 @@ def _cycle(
 ) -> Schedule:
     """Static topologies in turn, each given by its kind and options."""
     stages = []
+    other_fleets: dict[int, OtherDevicesError] = {}
     for place, words in enumerate(graphs):
         options = dict(words)
         kind = str(options.pop("kind", ""))
@@ -159,13 +160,33 @@ def _cycle(
         own_seed = np.random.SeedSequence(seed, spawn_key=(place,)).generate_state(1, np.uint64)
         try:
             stage = _build(kind, num_devices, int(own_seed[0]), options)
+        except OtherDevicesError as error:
+            other_fleets[place] = error
+            continue
         except TopologyError as error:
             raise TopologyError(f"graphs[{place}]: {error}") from error
         if not isinstance(stage, Static):
             raise TopologyError(f"graphs[{place}]: {kind} changes by itself; use a static kind")
         stages.append(stage.weighted)
         check_number_of_links(sum(stage.number_of_edges() for stage in stages))
+    if other_fleets:
+        raise _unlike_files(num_devices, graphs, other_fleets)
     return Cycle(tuple(stages), hold)
+
+
+def _unlike_files(
+    num_devices: int,
+    graphs: Sequence[Mapping[str, object]],
+    other_fleets: Mapping[int, OtherDevicesError],
+) -> TopologyError:
+    """What to say of files of a cycle that have not as many devices as the fleet."""
+    files = (place for place, words in enumerate(graphs) if words.get("kind") == "file")
+    sizes = {n: len(other_fleets[n].names) if n in other_fleets else num_devices for n in files}
+    if len(set(sizes.values())) == 1:  # another number of devices would fit all
+        place, error = next(iter(other_fleets.items()))
+        return TopologyError(f"graphs[{place}]: {error}")
+    said = ", ".join(f"graphs[{place}] has {size} devices" for place, size in sizes.items())
+    return TopologyError(f"{said}; all graphs of a cycle need the same: change the files")
 
 
 def _weigh(graph: nx.DiGraph[int], weights: Weights) -> nx.DiGraph[int]:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from edgesim.data.decoding import EncodedImage
 from edgesim.data.encoded import EncodedSplit, make_splits
 from edgesim.data.errors import DataError
+from edgesim.data.folders import files_below
 from edgesim.data.images import Splits
 from edgesim.data.source import FolderSource
 
@@ -109,14 +110,7 @@ class _Files:
 
 
 def _image_paths(class_folder: Path) -> list[Path]:
-    """Images below a folder, none in hidden folders: these hold thumbnails and deleted files."""
-    return sorted(
-        path
-        for path in class_folder.rglob("*")
-        if path.suffix.lower() in SUFFIXES
-        and not any(part[0] == "." for part in path.relative_to(class_folder).parts)
-        and path.is_file()
-    )
+    return [path for path in files_below(class_folder) if path.suffix.lower() in SUFFIXES]
 
 
 IMAGE_FOLDER = FolderSource(

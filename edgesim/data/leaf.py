@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgesim.data.errors import DataError
+from edgesim.data.folders import files_in
 from edgesim.data.kept import CacheFolder, keep, kept, kept_path
 from edgesim.data.limits import GIB, MOST_MEMORY, memory_bytes
 from edgesim.data.published import PUBLISHED
@@ -102,7 +103,7 @@ def _files(name: str, folder: Path) -> list[Path]:
     Raises:
         DataError: there are none.
     """
-    if files := sorted(folder.glob("*.json")):
+    if files := files_in(folder, ".json"):
         return files
     raise DataError(
         f"data.path: {folder} holds no JSON files of LEAF\n"

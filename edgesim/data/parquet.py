@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from edgesim.data.decoding import EncodedImage
 from edgesim.data.encoded import EncodedSplit, make_splits
 from edgesim.data.errors import DataError
+from edgesim.data.folders import files_in
 from edgesim.data.images import Splits, first_label_outside
 from edgesim.data.limits import GIB, MOST_MEMORY, memory_bytes
 from edgesim.data.parquet_pages import largest_page_bytes, num_rows
@@ -259,8 +260,8 @@ def _splits_in(folder: Path) -> dict[str, list[Path]] | None:
 
 def _split_files(folder: Path, split: str) -> list[Path]:
     name = re.compile(rf"{split}([-_.].*)?\.parquet")
-    files = sorted(path for path in folder.glob("*.parquet") if name.fullmatch(path.name))
-    return files or sorted((folder / split).glob("*.parquet"))
+    files = [path for path in files_in(folder, ".parquet") if name.fullmatch(path.name)]
+    return files or files_in(folder / split, ".parquet")
 
 
 def _column(

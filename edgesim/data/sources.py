@@ -41,7 +41,8 @@ def open_dataset(
     except OSError as error:
         reason = error.strerror or error
         raise DataError(
-            f"data.path: {path} can't be read ({reason}); check it and its permissions"
+            f"data.path: {error.filename or path} can't be read ({reason}); check it and its "
+            "permissions"
         ) from error
     published = SOURCES[source].statistics
     if published and len(published[0]) != splits.train.image_shape_HWC[2]:

@@ -60,7 +60,9 @@ def compare_runs(
     )
     for run in (one, other):
         if not run.is_finished:
-            raise RunDirectoryError(f"{run.place}: is not finished; edgesim resume goes on with it")
+            raise RunDirectoryError(
+                f"{run.place}: is not finished; edgesim resume goes on with it, or says why not"
+            )
     tables = (
         Comparison(
             name,

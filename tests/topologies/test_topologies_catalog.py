@@ -226,3 +226,29 @@ def test_thousands_of_devices_are_asked_for_their_own_edges_only():
 
 def test_everything_exported_exists():
     assert all(hasattr(topologies, name) for name in topologies.__all__)
+
+
+@pytest.mark.parametrize("num_devices", [2, 3, 4])
+def test_files_of_a_cycle_with_unlike_numbers_of_devices_are_told_of_together(
+    tmp_path, num_devices
+):
+    """Each remedy alone, to set another fleet.devices, contradicted that of the other file."""
+    two, three = (ring_file(tmp_path, size) for size in (2, 3))
+    ring_words = {"kind": "ring"}
+    with pytest.raises(TopologyError) as refused:
+        build_schedule("cycle", num_devices, seed=1, graphs=[two, ring_words, three])
+    assert "graphs[0] has 2 devices, graphs[2] has 3 devices; all graphs" in str(refused.value)
+    assert "fleet.devices" not in str(refused.value)
+
+
+def test_files_of_a_cycle_that_all_need_another_fleet_say_which(tmp_path):
+    three = ring_file(tmp_path, 3)
+    with pytest.raises(TopologyError, match=r"graphs\[0\].*set fleet.devices: 3"):
+        build_schedule("cycle", 4, seed=1, graphs=[three, {"kind": "ring"}, three])
+
+
+def ring_file(folder, size):
+    """Words of a cycle for a file with a directed ring."""
+    path = folder / f"{size}.csv"
+    path.write_text("".join(f"{d},{(d + 1) % size}\n" for d in range(size)))
+    return {"kind": "file", "path": str(path)}
