@@ -95,6 +95,11 @@ def notices_of_classes(dataset: Dataset | ArrayDataset) -> tuple[str, ...]:
             f"{dataset.num_classes} outputs; subtract {least} from all targets if classes are "
             f"counted from {least}"
         )
+    if len(train) == 1:
+        found.append(
+            f"all training samples have {_listed(dataset, train)}: a model learns to name nothing "
+            "else"
+        )
     if len(unused):
         found.append(
             f"no sample has {_listed(dataset, unused)}, so outputs of the model stay unused; "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from edgesim.scenario.own_parts import OwnPart
 Shards = list[NDArray[np.int64]]
 
 _SPLITS = {"train", "test"}
+_MOST_KEYS = 5  # of a dict that is no partition, in a message
 
 
 def checked_partition(
@@ -36,8 +38,13 @@ def checked_partition(
     if not isinstance(dealt, Mapping):
         return _checked(dealt, said, sizes[0], num_devices), None
     if set(dealt) != _SPLITS:
-        keys = ", ".join(map(str, dealt))
-        raise ScenarioError(f"{said} a dict of {keys}; must be train and test")
+        keys = ", ".join(map(str, islice(dealt, _MOST_KEYS))) + (
+            ", ..." * (len(dealt) > _MOST_KEYS)
+        )
+        raise ScenarioError(
+            f"{said} a dict of {keys}; must be a list of positions for each device, or a dict of "
+            "two such lists, train and test"
+        )
     train = _checked(dealt["train"], said, sizes[0], num_devices)
     return train, _checked(dealt["test"], said, sizes[1], num_devices, is_test=True)
 

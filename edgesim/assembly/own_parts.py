@@ -43,14 +43,15 @@ _WORD = 2**32 - 1
 
 
 def load_part(part: OwnPart, key: str) -> Any:  # noqa: ANN401 (whatever the name stands for)
-    """The object that a reference names.
+    """The class or function that a reference names.
 
     Args:
         part: that the scenario names.
         key: of the scenario, for messages.
 
     Raises:
-        ScenarioError: the module can't be made or imported, or lacks the name.
+        ScenarioError: the module can't be made or imported, or lacks the name; or
+            what it names can't be called.
     """
     module_name = part.place if part.source is None else file_module(part.digest)
     remember(module_name, part.name, key)
@@ -59,7 +60,10 @@ def load_part(part: OwnPart, key: str) -> Any:  # noqa: ANN401 (whatever the nam
         names = [name for name in vars(module) if not name.startswith("_")]
         remedy = did_you_mean(part.name, names, f"it has {', '.join(names[:8]) or 'no names'}")
         raise ScenarioError(f"{key}: {part.place} has no {part.name}; {remedy}")
-    return getattr(module, part.name)
+    named = getattr(module, part.name)
+    if not callable(named):
+        raise ScenarioError(f"{key}: {part} is no class or function, and can't be called")
+    return named
 
 
 def part_and_options(
@@ -101,10 +105,7 @@ def make_part(
     Raises:
         ScenarioError: it takes other arguments, refuses them, or lacks what it needs.
     """
-    make = load_part(part, key)
-    if not callable(make):
-        raise ScenarioError(f"{key}: {part} is no class or function, and can't be called")
-    make = form(make)
+    make = form(load_part(part, key))
     holder, _, last = key.rpartition(".")
     where = f"{holder}.task_options" if last == "task" else f"{holder}.options"
     check_options(make, options, given, where, str(part))

@@ -101,7 +101,7 @@ def rehearse(
         own_x, lr = x[: flat.num_trainable], training.optimizer.lr
         notices.append(_rehearse_optimizer(optimizer, own_x, lr))
     if is_own(training.schedule.kind):
-        _rehearse_rates(rates, num_epochs)
+        notices.append(_rehearse_rates(rates, num_epochs))
     if (transform := batch_transform(scenario.data)) is not None:
         called(DATASET, "transform", transformed, batch[0].numpy(), transform, new_rng())
     return tuple(notice for notice in notices if notice)
@@ -205,8 +205,13 @@ def _bits(x: Tensor) -> bytes:
     return blake2b(x.numpy().tobytes()).digest()
 
 
-def _rehearse_rates(rates: LearningRates, num_epochs: int) -> None:
-    """Ask for the learning rates of epochs from the first to the last."""
+def _rehearse_rates(rates: LearningRates, num_epochs: int) -> str | None:
+    """Ask for the learning rates of epochs from the first to the last.
+
+    Returns:
+        A notice that all of them are 0; None if they are not.
+    """
+    is_zero = True
     for epoch in range(0, num_epochs, max(num_epochs // MOST_EPOCHS, 1)):
         rate = called(SCHEDULE, "at", rates.at, epoch)
         if not (isinstance(rate, float | int) and rate >= 0 and isfinite(rate)):
@@ -214,6 +219,10 @@ def _rehearse_rates(rates: LearningRates, num_epochs: int) -> None:
                 f"{SCHEDULE}: the learning rate of epoch {epoch} is {rate!r}; must be a number, at "
                 "least 0"
             )
+        is_zero = is_zero and rate == 0
+    if is_zero:
+        return f"{SCHEDULE}: the learning rate is 0 in all epochs, so steps change no parameter"
+    return None
 
 
 def rehearse_task(task: Task, flat: FlatModel, inputs: Tensor, targets: Tensor) -> None:

@@ -13,10 +13,14 @@ import pytest
 from edgesim.assembly import own_parts
 from edgesim.assembly.options import options_of
 from edgesim.assembly.own_parts import call, load_part, make_part
+from edgesim.assembly.preparation import prepare
 from edgesim.errors import ScenarioError, did_you_mean
+from edgesim.scenario import load_scenario
 from edgesim.scenario.own_parts import OwnPart, package_digest
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+QUICKSTART = ROOT / "scenarios/quickstart.yaml"
 
 GOOD = """
 from dataclasses import dataclass
@@ -80,6 +84,23 @@ def test_what_does_not_work_is_refused_in_one_line(source, name, options, said):
     assert str(caught.value).startswith("gossip.algorithm: /gone/mine.py")
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "gossip.algorithm={path}:json",
+        "gossip.compressor={{kind: '{path}:json'}}",
+        "data.source={path}:json",
+        "data.partition={{kind: '{path}:json'}}",
+        "topology={{kind: '{path}:json'}}",
+    ],
+)
+def test_a_module_that_a_file_imports_is_no_part(tmp_path, override):
+    path = tmp_path / "mine.py"
+    path.write_text("import json\n")
+    with pytest.raises(ScenarioError, match="json is no class or function"):
+        prepare(load_scenario(QUICKSTART, (override.format(path=path),)))
 
 
 OPTIONS = """

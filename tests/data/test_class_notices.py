@@ -32,6 +32,7 @@ def notices(tmp_path, train, test, **options):
         ([0, 1, 7] * 4, [0, 1, 7], ["no sample has class 2, 3, 4, 5, 6, so outputs of the mode"]),
         ([0, 1, 9] * 4, [0, 1, 9], ["no sample has class 2, 3, 4, 5, 6 and 2 more, so outputs"]),
         ([0, 1, 1] * 4, [0, 1, 2], ["test samples have class 2, which no training sample has"]),
+        ([0] * 8, [0], ["all training samples have class 0: a model learns to name nothing els"]),
         ([0, 1, 2] * 4, [0, 1], ["no test sample has class 2; accuracies say nothing about it"]),
     ],
 )

@@ -186,6 +186,16 @@ def test_it_is_found_before_a_run(tmp_path, key, old, new, said):
         assert all(f'File "{file}"' in line for line in files)
 
 
+def test_rates_that_are_all_0_are_said(tmp_path):
+    path, _ = broken(tmp_path, SCHEDULE, {"return self.least": "return 0 * self.least"})
+    assert prepare(load_scenario(path)).notices == ()
+    path, _ = broken(
+        tmp_path, SCHEDULE, {"(1 + cos(pi * share)) / 2": "0", "return ": "return 0 * "}
+    )
+    (said,) = prepare(load_scenario(path)).notices
+    assert said == f"{SCHEDULE}: the learning rate is 0 in all epochs, so steps change no parameter"
+
+
 def test_frames_are_those_of_ones_own_code(tmp_path):
     path, file = broken(tmp_path, MODEL, {"self.slope * x)": "self.slope @ x )"})
     with pytest.raises(EdgesimError) as caught:

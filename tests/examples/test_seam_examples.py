@@ -157,6 +157,9 @@ def test_wrong_options_are_refused_in_one_line_before_anything_starts(everything
     assert "\n" not in str(caught.value)
 
 
+A_PARTITION = (
+    "must be a list of positions for each device, or a dict of two such lists, train and test"
+)
 OWN_TESTS = "{{'train': [[0], [1], [2], [3]], 'test': {}}}"
 
 
@@ -169,7 +172,8 @@ OWN_TESTS = "{{'train': [[0], [1], [2], [3]], 'test': {}}}"
         ("[[0], [1], [2], [200]]", "gives device 3 a position that is none of 0 to 199"),
         ("[[0], [1], [2], [0.5]]", "gives device 3 float64; positions are whole numbers"),
         ("3", "gives int; must be a list of positions for each device"),
-        ("{'train': []}", "gives a dict of train; must be train and test"),
+        ("{'train': []}", f"gives a dict of train; {A_PARTITION}"),
+        ("dict.fromkeys(range(7))", f"gives a dict of 0, 1, 2, 3, 4, ...; {A_PARTITION}"),
         (OWN_TESTS.format("[[0]]"), "gives 1 devices test samples; there are 4"),
         (
             OWN_TESTS.format("[[0], [1], [], [9999]]"),
