@@ -73,12 +73,13 @@ def _rate_notices(schedule: Schedule, epochs: float) -> list[str]:
     """Milestones after the last epoch, and a warm-up that lasts as long as the training."""
     if not isinstance(schedule, ScheduleSection):
         return []
-    found, ends = [], f"training ends after {epochs:,.4g} epochs"
+    found, ends = [], f"training ends after {epochs:,.4g} epoch{'' if epochs == 1 else 's'}"
     late = [f"{milestone:,}" for milestone in schedule.milestones if milestone >= epochs]
     if late:
-        remedy = "--scale FACTOR shortens all lengths alike"
+        come = "comes" if len(late) == 1 else "come"
         found.append(
-            f"training.schedule.milestones: {ends}, so {' and '.join(late)} never come; {remedy}"
+            f"training.schedule.milestones: {ends}, so {' and '.join(late)} never {come}; "
+            "--scale FACTOR shortens all lengths alike"
         )
     if schedule.warmup_epochs >= epochs and schedule.warmup_factor != 1:
         rate = f"all of it at {schedule.warmup_factor:g} of the learning rate"

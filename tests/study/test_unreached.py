@@ -203,7 +203,7 @@ def test_of_a_length_in_rounds_too():
     last = (100 - 1) // rounds  # number of the epoch of the last round
     assert round_says(*length, f"training.schedule={{milestones: [{last}]}}") == []
     (text,) = round_says(*length, f"training.schedule={{milestones: [{last + 1}]}}")
-    assert f"so {last + 1} never come" in text
+    assert f"so {last + 1} never comes" in text
 
 
 def test_a_warm_up_as_long_as_the_training_is_said():
