@@ -110,6 +110,8 @@ class Device:
             own.figures = RoundFigures(loss, rate, work, in_degree=in_degree)
             self.pace.spend(model)
             own.figures.stopwatch += start.stop()
+        else:
+            self.pace.stay_away()
 
     def send(self) -> list[Envelope]:
         """The messages of this round."""

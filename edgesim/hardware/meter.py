@@ -163,13 +163,20 @@ class Meter(Generic[ClockT]):
         self._work += work
         self._time = replace(time, end_s=self.timeline.now_s, compute_s=time.compute_s + compute_s)
 
+    def await_radio(self) -> None:
+        """Stay awake until all messages have left; the device does nothing afterwards."""
+        time, awake = self._round_time(), self.timeline.hardware.duty_cycle
+        end_s = awake.awakening(max([time.end_s, *(stamp.sent_s for stamp in self._stamps)]))
+        wait_s = time.wait_s + awake.awake_between(time.end_s, end_s)
+        self._time = replace(time, end_s=end_s, wait_s=wait_s)
+
     def lasts(self, num_rounds: int, silent_rounds: int, last_bytes: int) -> bool:
         """Whether the battery can pay for further rounds like the costliest so far.
 
         Args:
             num_rounds: number of further rounds with messages.
             silent_rounds: number of further rounds without messages.
-            last_bytes: bytes that are sent afterwards; mean losses of packets are added to them.
+            last_bytes: bytes that are sent afterwards.
         """
         profile, round_j = self.timeline.hardware.profile, self._energy().total_j
         if profile.battery_j is None:
@@ -177,8 +184,7 @@ class Meter(Generic[ClockT]):
         rounds_j = num_rounds * max(round_j, self.costliest_j)
         silent_j = round_j if self._is_silent else 0.0
         rounds_j += silent_rounds * max(silent_j, self.costliest_silent_j)
-        tries = 1 / (1 - self.timeline.hardware.worst_loss)
-        last_j = tries * last_bytes * profile.radio.send_j_per_byte
+        last_j = self.timeline.hardware.sending_j(last_bytes)
         return self.spent_j + round_j + rounds_j + last_j <= profile.battery_j
 
     @property

@@ -9,6 +9,10 @@ A half-duplex radio either sends or receives. It first sends the messages of a r
 those of that round one by one, in the order in which their first bits could arrive. Until then they
 wait in the network. A device that sleeps (duty_cycle.py) neither computes nor sends nor receives.
 
+The clock of a device that is absent in some rounds stands still. Its next step and messages are
+done by the time at which the fleet has come to their round, and the clock goes on from the first
+bit of that round's first message: until then the device was away, and has not waited.
+
 The clock does not depend on wall-clock time. It depends on the device's own past and on the stamps
 of the messages that it receives, so the fleet needs no common clock.
 """
@@ -81,6 +85,13 @@ class Hardware:
     worst_loss: float = 0.0
     leaves_s: float = inf
 
+    def sending_j(self, num_bytes: float) -> float:
+        """Energy to send bytes on the worst link, with mean losses: the radio's, and idle power."""
+        tried_bytes = num_bytes / (1 - self.worst_loss)
+        slowest_bps = min((link.bandwidth_bps for link in self.links.values()), default=inf)
+        idle_j = self.profile.idle_power_w * tried_bytes * 8 / slowest_bps
+        return tried_bytes * self.profile.radio.send_j_per_byte + idle_j
+
 
 @dataclass(frozen=True, slots=True)
 class RoundTime:
@@ -112,6 +123,7 @@ class Timeline:
         now_s: current time of the clock; it starts at 0.
         radio_free_s: time at which the radio has finished everything that it was given so far.
         last_arrival_s: arrival time of the newest message of each edge.
+        is_behind: whether the device was absent, and no message has told it the time since.
     """
 
     hardware: Hardware
@@ -120,6 +132,7 @@ class Timeline:
     now_s: float = 0.0
     radio_free_s: float = 0.0
     last_arrival_s: dict[tuple[int, int], float] = field(default_factory=dict)
+    is_behind: bool = False
     _compute_s: float = 0.0
 
     def step_s(self, work: Work, round_index: int) -> float:
@@ -190,7 +203,11 @@ class Timeline:
         # Of messages that end at the same time it is the one of the lowest sender.
         last_s, last = max(done_s, key=lambda d: (d[0], -d[1]), default=(step_end_s, NOBODY))
         self.now_s = awake.awakening(max(step_end_s, last_s))
-        wait_s = awake.awake_between(step_end_s, self.now_s)
+        waits_from_s = step_end_s
+        if self.is_behind and arrived:
+            waits_from_s = max(step_end_s, min(stamp.first_bit_s for _, stamp in arrived))
+            self.is_behind = False
+        wait_s = awake.awake_between(waits_from_s, self.now_s)
         waited_for = last if last_s > step_end_s else NOBODY
         return RoundTime(self.now_s, self._compute_s, wait_s, waited_for)
 
@@ -210,11 +227,13 @@ class Timeline:
             "now_s": self.now_s,
             "radio_free_s": self.radio_free_s,
             "last_arrival_s": [[*edge, at_s] for edge, at_s in sorted(self.last_arrival_s.items())],
+            "is_behind": self.is_behind,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from a state that `state` returned."""
         self.now_s, self.radio_free_s = state["now_s"], state["radio_free_s"]
+        self.is_behind = state["is_behind"]
         self.last_arrival_s = {
             (sender, receiver): at_s for sender, receiver, at_s in state["last_arrival_s"]
         }

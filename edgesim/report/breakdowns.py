@@ -29,7 +29,7 @@ from edgesim.report.figure import (
 from edgesim.report.frames import Chart, Frame
 from edgesim.report.runs import ReportedRun
 from edgesim.report.time_figures import chosen_caption, device_axis, rows_of
-from edgesim.report.units import Axis, bytes_axis, count_axis, energy_axis, listed
+from edgesim.report.units import Axis, bytes_axis, count, count_axis, energy_axis, listed, percent
 from edgesim.study.tables.units import with_unit
 
 if TYPE_CHECKING:
@@ -282,7 +282,7 @@ def memory_figure(run: ReportedRun) -> Figure | None:
 
 
 def compute_figure(run: ReportedRun) -> Figure | None:
-    """Work of a round by part, after the paper's Fig. 3; None where it cannot be counted here."""
+    """Work of a step and of an exchange, after the paper's Fig. 3; None if it can't be counted."""
     import pandas as pd
 
     if run.scenario is None:
@@ -292,7 +292,8 @@ def compute_figure(run: ReportedRun) -> Figure | None:
     except EdgesimError:  # files of the data or the graph are not here any more
         return None
     step: StepWork = studied.model.step_work
-    degree = round(len(run.messages) / max(len(run.rounds), 1))
+    sent = run.rounds["messages_sent"]
+    degree = round(sent[sent > 0].mean()) if sent.any() else 0
     works = {
         "forward pass": step.forward,
         "gradient at inputs": step.input_gradient,
@@ -318,12 +319,16 @@ def compute_figure(run: ReportedRun) -> Figure | None:
         shown = [name for name in works if name in set(own["name"])]
         chart = stacked_rows(table, axis, shown, [_WIDTHS[column] for column in columns])
         views.append(View(kind, as_spec(chart.transform_filter(f"datum.kind == {kind!r}"))))
+    shares = [(run.rounds["loss"].notna().mean(), "have a step"), ((sent > 0).mean(), "send")]
+    said = " and ".join(f"{percent(share)} {what}" for share, what in shares if share < 1)
     total = float(sum(run.rounds[column].sum() for column in _WORK["multiply-accumulates"][0]))
     return Figure(
         key="compute",
         title="What a round computes",
-        caption="Work of a step on a full batch by pass, and of optimizer and gossip, counted from "
-        f"the model. The fleet's whole run took {with_unit(total, 'MAC')}.",
+        caption="Work of a step on a full batch by pass, of the optimizer, and of gossip with "
+        f"{count(degree, 'message')} sent and absorbed, counted from the model. "
+        + (f"Of all rounds {said}. " if said else "")
+        + f"The fleet's whole run took {with_unit(total, 'MAC')}.",
         tables={"parts": table},
         views=views,
         choice="count",

@@ -261,7 +261,9 @@ class Store:
                 place = error.filename  # the one of many files that failed
             said = str(error.strerror or error) or type(error).__name__
             number = next((n for kind, n in _NUMBERS.items() if isinstance(error, kind)), 0)
-            remedy = _REMEDIES.get(error.errno or number, "see to space, permissions and credentials there")
+            remedy = _REMEDIES.get(
+                error.errno or number, "see to space, permissions and credentials there"
+            )
             if number == errno.ENOENT and action == "read":
                 remedy = _LOST
             line = said.splitlines()[0]

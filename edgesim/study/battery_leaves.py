@@ -21,6 +21,7 @@ from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.device.membership import turns_to_leave
 from edgesim.hardware.energy import Activity, price
 from edgesim.hardware.energy_tables import ENERGY_TABLES
+from edgesim.hardware.timeline import Hardware
 from edgesim.hardware.widths import FLOAT_BYTES
 from edgesim.hardware.work import Work
 from edgesim.study.iteration import DeviceCosts, IterationCosts
@@ -68,7 +69,7 @@ def battery_leaves(costs: IterationCosts) -> dict[int, Leaves]:
     return {
         one.device: Leaves(
             turns_to_leave(studied.schedule, one.device, studied.num_rounds),
-            _reserve_j(costs, one, hardware[one.device].worst_loss),
+            _reserve_j(costs, one, hardware[one.device]),
         )
         for one in mortal
     }
@@ -83,16 +84,14 @@ def handover_bytes(studied: StudiedScenario, device: int) -> int:
     return FLOAT_BYTES * algorithm.layout.numel * (1 + kept)
 
 
-def _reserve_j(costs: IterationCosts, device: DeviceCosts, worst_loss: float) -> float:
+def _reserve_j(costs: IterationCosts, device: DeviceCosts, hardware: Hardware) -> float:
     """Energy of the rounds until the next turn, and of the last messages with mean losses."""
-    assert device.profile is not None, "asked of devices with a battery"
     studied, schedule = costs.studied, costs.studied.schedule
     every = schedule.exchange_every
     last_bytes = handover_bytes(studied, device.device) + every * device.sent_bytes
-    last_j = last_bytes * device.profile.radio.send_j_per_byte / (1 - worst_loss)
     mean_j = device.energy_by(costs.energy_table).total_j
     more_j = _more_in_costliest_j(costs, device, every)
-    return schedule.num_devices * (every * mean_j + more_j) + last_j
+    return schedule.num_devices * (every * mean_j + more_j) + hardware.sending_j(last_bytes)
 
 
 def _more_in_costliest_j(costs: IterationCosts, device: DeviceCosts, every: int) -> float:

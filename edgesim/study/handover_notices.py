@@ -1,4 +1,4 @@
-"""What planned leaves in lockstep cost beside what a study counts."""
+"""What churn in lockstep changes of the figures of a study."""
 
 from __future__ import annotations
 
@@ -9,6 +9,32 @@ from edgesim.study.battery_leaves import handover_bytes
 from edgesim.study.tables.units import brief
 
 _MOST_NAMED = 4
+
+
+def absence_notices(studied: StudiedScenario) -> list[str]:
+    """A notice that figures have a step in each round, also of devices that are not there."""
+    scenario, presence = studied.scenario, studied.schedule.presence
+    if scenario.fleet.churn is None or not scenario.fleet.rules.waits_for_all:
+        return []
+    label, num_rounds = scenario.fleet.label, studied.num_rounds
+    told = []
+    for device in range(scenario.fleet.num_devices):
+        leave = presence.leave_round(device)
+        end = num_rounds if leave is None else min(leave, num_rounds)
+        spans = presence.spans(device)
+        there = sum(max(min(until, end) - start, 0) for start, until in spans)
+        if there < num_rounds:
+            told.append(f"{label(device)} is there in {there:,} of {num_rounds:,} rounds")
+    if scenario.fleet.churn.random is not None:
+        told.append("all are absent at random")
+    if not told:
+        return []
+    more = len(told) - _MOST_NAMED
+    first = ", ".join(told[:_MOST_NAMED]) + (f", and {more:,} more" if more > 0 else "")
+    said = (
+        "here a device takes a step in each round, and so its time, work and energy are too large"
+    )
+    return [f"fleet.churn: {first}; {said}"]
 
 
 def handover_notices(studied: StudiedScenario) -> list[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from edgesim.assembly.equipment import device_hardware, device_profiles
 from edgesim.assembly.message_costs import MessageCosts, NoiseMessages
@@ -27,6 +28,7 @@ from edgesim.study.free_pace import WholeTraining, find_free_pace
 from edgesim.study.mean_rounds import IterationWork, MeanRound, Memories, Works, mean_bytes
 from edgesim.study.steady_state import DeviceCycle, SteadyState, find_steady_state
 from edgesim.study.wider_link import with_wider_link
+from topologies import step_share, takes_step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +192,8 @@ def iteration_costs(
     works = Works(studied)
     steady_state: SteadyState | None = None
     whole: WholeTraining | None = None
-    rounds = [MeanRound.of_schedule(own, works, i) for i, own in enumerate(neighbours)]
+    steps = step_share(studied.schedule)
+    rounds = [MeanRound.of_schedule(own, works, i, steps) for i, own in enumerate(neighbours)]
     if hardware and scenario.fleet.rules.goes_by_clock:
         found = find_free_pace(studied, hardware, most_events)
         steady_state, whole = found.steady_state, found.whole
@@ -209,11 +212,15 @@ def iteration_costs(
     longest = messages.costs(*longest_message(algorithm), [name])[name]
     if steady_state is not None and steady_state.is_whole and whole is None:
         counted: Sequence[int] = range(studied.num_rounds)
-        of_rounds = (
-            replace(own, degrees=degrees_in(studied.schedule, i, counted))
+        rounds = [
+            MeanRound.of_schedule(
+                replace(own, degrees=degrees_in(studied.schedule, i, counted)),
+                works,
+                i,
+                fmean(takes_step(studied.schedule, i, r) for r in counted),
+            )
             for i, own in enumerate(neighbours)
-        )
-        rounds = [MeanRound.of_schedule(own, works, i) for i, own in enumerate(of_rounds)]
+        ]
     else:
         counted = rounds_of_period(studied.schedule)
     memories = Memories(studied, longest.encoded.total)

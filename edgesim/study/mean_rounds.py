@@ -16,7 +16,7 @@ from edgesim.costs.round_work import gossip_work
 from edgesim.gossip.optional_members import has_several_messages, parts_of_devices
 from edgesim.hardware.work import Work
 from edgesim.study.steady_state import BytesBetween
-from topologies import step_share, takes_step
+from topologies import takes_step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,18 +72,21 @@ class Works:
             self._rounds[key] = step + self._of_gossip(degrees, part)
         return self._rounds[key]
 
-    def mean(self, degrees: tuple[tuple[int, int], ...], device: int) -> IterationWork:
+    def mean(
+        self, degrees: tuple[tuple[int, int], ...], device: int, steps: float
+    ) -> IterationWork:
         """Mean work of a round, by part.
 
         Args:
             degrees: numbers of messages sent and received in each round.
             device: number of the device.
+            steps: share of its rounds in which it takes a step.
         """
         part = self._part_of[device]
-        key = part, degrees
+        key = part, degrees, steps
         if key not in self._means:
             works = Counter(self._of_gossip(pair, part) for pair in degrees)
-            self._means[key] = self._iteration(_mean(works))
+            self._means[key] = self._iteration(_mean(works), steps)
         return self._means[key]
 
     def mean_of_parts(self, sent: Mapping[int, int], absorbed: Mapping[int, int]) -> IterationWork:
@@ -100,26 +103,22 @@ class Works:
                 sending[self._of_gossip((count, 0))] += rounds
             for count, rounds in absorbed.items():
                 absorbing[self._of_gossip((0, count))] += rounds
-            self._means[key] = self._iteration(_mean(sending) + _mean(absorbing))
+            self._means[key] = self._iteration(_mean(sending) + _mean(absorbing), 1.0)
         return self._means[key]
 
-    def _iteration(self, gossip: Work) -> IterationWork:
-        measured = self._in_mean(self._step.measured)
+    def _iteration(self, gossip: Work, steps: float) -> IterationWork:
+        def in_mean(work: Work) -> Work:
+            return work if steps == 1 else work.each(lambda count: count * steps)
+
+        measured = in_mean(self._step.measured)
         return IterationWork(
-            forward=self._in_mean(self._step.forward),
-            input_gradient=self._in_mean(self._step.input_gradient),
-            weight_gradient=self._in_mean(self._step.weight_gradient),
-            optimizer=self._in_mean(self._optimizer),
+            forward=in_mean(self._step.forward),
+            input_gradient=in_mean(self._step.input_gradient),
+            weight_gradient=in_mean(self._step.weight_gradient),
+            optimizer=in_mean(self._optimizer),
             gossip=gossip,
             measured=measured if self._studied.model.measured_layers else None,
         )
-
-    def _in_mean(self, work: Work) -> Work:
-        """Work of a step in the mean of all rounds, of which some may have none."""
-        share = step_share(self._studied.schedule)
-        if share == 1:
-            return work
-        return work.each(lambda count: count * share)
 
     def _of_gossip(self, degrees: tuple[int, int], part: int = 0) -> Work:
         algorithm = self._parts[part]
@@ -135,9 +134,10 @@ class MeanRound:
     messages_received: float
 
     @classmethod
-    def of_schedule(cls, own: Neighbours, works: Works, device: int) -> MeanRound:
-        """All messages of the schedule are sent."""
-        return cls(works.mean(own.degrees, device), own.messages_sent, own.messages_received)
+    def of_schedule(cls, own: Neighbours, works: Works, device: int, steps: float) -> MeanRound:
+        """All messages of the schedule are sent; steps are taken in this share of the rounds."""
+        work = works.mean(own.degrees, device, steps)
+        return cls(work, own.messages_sent, own.messages_received)
 
     @classmethod
     def of_clocks(

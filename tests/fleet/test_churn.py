@@ -87,6 +87,61 @@ def test_a_device_is_not_heard_of_while_it_is_absent(tmp_path):
     assert (rounds[rounds["round"].between(3, 8)]["messages_sent"] == 2).all()
 
 
+@pytest.mark.parametrize(
+    ("churn", "first"), [("an absence", 9), ("two join", 7)], ids=["is back", "joins"]
+)
+def test_a_device_has_not_waited_while_it_was_not_there(tmp_path, churn, first):
+    """Of one device the first round that it is there takes no longer than others, nor its energy.
+
+    Before, it waited awake from the end of its last round, and paid for it.
+    """
+    run = train(
+        tmp_path,
+        "run",
+        CHURNS[churn],
+        "topology.kind=complete",
+        "training.rounds=14",
+        "fleet.profile=raspberry-pi-4b",
+        inline=True,
+    )
+    rounds = pd.read_parquet(run.path / "rounds.parquet")
+    device = {9: 1, 7: 0}[first]
+    own = rounds[rounds["device"] == device].set_index("round")
+    later = own.loc[first + 1 :]
+    for column in ("virtual_wait_s", "energy_idle_j", "energy_j"):
+        assert own.at[first, column] <= 1.05 * later[column].max(), column
+    away_s = own["virtual_time_s"].diff().fillna(own["virtual_time_s"])
+    away_s -= own["virtual_compute_s"] + own["virtual_wait_s"]
+    others = rounds[(rounds["device"] != device) & (rounds["round"] == first - 1)]
+    begins_s = others["virtual_time_s"].max()
+    before_s = own["virtual_time_s"].get(2 if churn == "an absence" else -1, 0.0)
+    assert 0 < away_s[first] <= begins_s + 0.1 * begins_s - before_s
+    assert away_s.drop(first).abs().max() < 1e-9
+    assert own.at[first, "virtual_time_s"] > begins_s, "it is back with the fleet"
+
+
+def test_a_leaver_is_awake_until_its_handover_is_sent(tmp_path):
+    """On a slow link that takes far longer than a round."""
+    run = train(
+        tmp_path,
+        "run",
+        "fleet.churn={leaves: [{device: 1, round: 5}]}",
+        "topology.kind=complete",
+        "training.rounds=8",
+        "fleet.profile=raspberry-pi-4b",
+        "network.bandwidth_mbps=1",
+        inline=True,
+    )
+    rounds = pd.read_parquet(run.path / "rounds.parquet")
+    messages = pd.read_parquet(run.path / "messages.parquet")
+    own = messages[messages["device"] == 1]
+    last = rounds[rounds["device"] == 1].iloc[-1]
+    assert set(own["kind"]) >= {"handover", "copy"}
+    assert last["virtual_time_s"] == own["sent_time_s"].max()
+    idle_w = last["energy_idle_j"] / last["virtual_wait_s"]
+    assert idle_w == pytest.approx(2.7)  # of a Raspberry Pi 4B
+
+
 def test_a_device_that_joins_takes_its_first_step_once_it_has_mass(tmp_path):
     run = train(
         tmp_path,

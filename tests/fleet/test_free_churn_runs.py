@@ -127,6 +127,21 @@ def test_nobody_sends_to_who_is_absent_and_it_does_nothing(tmp_path):
     assert {1} < set(later["receiver"])
 
 
+def test_without_mass_a_device_computes_nothing_and_its_row_says_so(tmp_path):
+    """On a slow link it waits for its first model for some rounds. Before, its row had work."""
+    churn = churning("joins: [{device: 2, at_s: 0.003}]").replace("900", "20")
+    table = "hardware.energy_table=horowitz_45nm"
+    rounds, _ = tables_of(
+        train(tmp_path, "run", churn, "topology.kind=complete", table, inline=True)
+    )
+    idle = rounds[(rounds["device"] == 2) & rounds["loss"].isna()]
+    before = idle[idle["received_bytes"] == 0] if "received_bytes" in idle else idle.iloc[:-1]
+    assert len(before) > 1
+    for column in ("elementwise_ops", "traffic_bytes", "virtual_compute_s", "energy_compute_j"):
+        assert (before[column] == 0).all(), column
+    assert (before["virtual_wait_s"] > 0).all()
+
+
 def test_who_joins_takes_its_first_step_once_it_has_mass(tmp_path):
     settings = (churning("joins: [{device: 2, at_s: 0.003}]"), *COMPLETE)
     run = train(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import nan
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -10,6 +12,7 @@ from small_fleets import assert_same_bits, prepared, train
 from thorough import each_once
 
 from edgesim.errors import ScenarioError
+from edgesim.fleet.recording.overdrafts import overdraft_warning
 from edgesim.fleet.recording.silence import silence_warning
 from topologies import Intermittent, Static, column_stochastic, ring
 
@@ -89,6 +92,24 @@ def test_dcd_keeps_its_copies_equal_where_a_busy_radio_skips_rounds(tmp_path):
     num_sent = (rounds["messages_sent"] > 0).sum()
     said = f"devices sent messages in {num_sent} of 160 rounds with an exchange, since a busy radio"
     assert said in warning
+
+
+def test_batteries_that_were_overdrawn_are_told_of():
+    rows = [(0, 5.0), (1, 2.0), (2, nan), (0, 1.0), (1, -0.25), (2, nan)]
+    names = ["device", "charge_left_j"]
+    rounds = pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+    assert overdraft_warning(rounds, ()) == (
+        "device 1 by 0.25 J spent more than the battery held; a real device would have ended "
+        "sooner: raise battery_wh"
+    )
+    assert overdraft_warning(rounds.slice(0, 4), ()) is None
+    assert overdraft_warning(rounds.drop_columns("charge_left_j"), ()) is None
+    many = pa.table(
+        {"device": list(range(6)), "charge_left_j": [-1.0, -2.0, -3.0, -4.0, -5.0, 0.0]}
+    )
+    text = overdraft_warning(many, tuple("abcdef"))
+    assert text.startswith("device 4 (e) by 5 J, device 3 (d) by 4 J, ")
+    assert "device 1 (b) by 2 J, and 1 more spent more" in text
 
 
 @pytest.mark.parametrize(("steps", "num_sent"), [(1, 20), (1, 19), (4, 5), (4, 4)])

@@ -11,7 +11,7 @@ from edgesim.hardware.energy_tables import EnergyTable
 from edgesim.hardware.free_clock import FreeClock, Incoming
 from edgesim.hardware.links import pass_over
 from edgesim.hardware.meter import Meter
-from edgesim.hardware.timeline import Hardware, Timeline
+from edgesim.hardware.timeline import Hardware, RoundTime, Timeline
 from edgesim.hardware.work import Work
 
 SECOND, HALF_SECOND = Work(macs_fp32=10**9), Work(macs_fp32=5 * 10**8)  # of the device below
@@ -129,11 +129,30 @@ def test_at_free_pace_a_round_has_the_work_of_absorbing_too(table, compute_j):
     assert costs.energy.radio_j == 0.25
 
 
+@pytest.mark.parametrize("is_free", [False, True])
+def test_a_device_that_ends_is_awake_until_its_radio_has_sent_all(is_free):
+    """A step of 1 s, then 3 MB on the air: 3 s at 1 W beside the radio's energy."""
+    one = meter(is_free=is_free)
+    one.step(SECOND, 0)
+    one.send((0, 1), MB, 0)
+    clock = one.timeline
+    one.end_round(clock.absorb(Work()) if is_free else clock.end_round([]), 0)
+    one.send((0, 2), 2 * MB, 0)
+    one.await_radio()
+    costs = one.settle()
+    assert (costs.end_s, costs.compute_s, costs.wait_s) == (4.0, 1.0, 3.0)
+    assert costs.energy.idle_j == 3.0
+    one.begin_round(Work())
+    one.end_round(RoundTime(clock.now_s, 0.0, 0.0), 0)
+    one.await_radio()  # nothing was sent
+    assert one.settle().wait_s == 0.0
+
+
 @pytest.mark.parametrize("worst_loss", [0.0, 0.5, 0.75])
 def test_a_battery_is_kept_for_last_messages_and_the_packets_of_them_that_get_lost(worst_loss):
-    """With loss p, each packet is sent 1 / (1 - p) times in the mean; 1 J a MB."""
+    """With loss p, each packet is sent 1 / (1 - p) times in the mean; 1 J and 1 s at 1 W a MB."""
     round_j = 4.0 + 1.0
-    need_j = round_j + 2 * round_j + 16 / (1 - worst_loss)  # this one, two more, the messages
+    need_j = round_j + 2 * round_j + 16 * 2 / (1 - worst_loss)  # this one, two more, the messages
     for battery_j, is_enough in ((need_j, True), (need_j - 2.0**-20, False)):
         one = meter(battery_j, worst_loss=worst_loss)
         do_round(one, sent=MB)

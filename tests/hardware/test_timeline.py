@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -90,6 +92,27 @@ def test_a_half_duplex_radio_that_is_free_receives_while_the_other_sends():
     stamp = sender.send((1, 0), 10**6, 0)
     clock.step(SECOND, 0)
     assert clock.end_round([(1, stamp)]).end_s == stamp.arrival_s == 3.25
+
+
+@pytest.mark.parametrize("is_half_duplex", [False, True])
+def test_a_device_that_was_absent_has_not_waited_for_the_first_bit(is_half_duplex):
+    """It steps for 1 s; the message of the fleet, which stands at 100 s, is on the air for 1 s."""
+    own = hardware({0: link(), 1: link()}, is_half_duplex=is_half_duplex)
+    other, back = Timeline(own, 1, 1), Timeline(own, 1, 0, is_behind=True)
+    other.now_s = 100.0
+    back.step(SECOND, 8)
+    silent = back.end_round([])
+    assert silent == RoundTime(end_s=1.0, compute_s=1.0, wait_s=0.0)
+    resumed = Timeline(own, 1, 0)
+    resumed.restore(back.state())
+    for clock in (back, resumed):
+        stamp = replace(other.send((1, 0), 10**6, 0), first_bit_s=100.0, arrival_s=101.0)
+        clock.step(SECOND, 9)
+        again = clock.end_round([(1, stamp)])
+        assert again == RoundTime(end_s=101.0, compute_s=1.0, wait_s=1.0, waited_for=1)
+        clock.step(SECOND, 10)
+        later = clock.end_round([(1, replace(stamp, first_bit_s=110.0, arrival_s=111.0))])
+        assert later.wait_s == 9.0, "now it is there, and waits"
 
 
 def test_messages_of_one_link_do_not_overtake_each_other():

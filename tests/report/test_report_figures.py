@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from reported_runs import content, table
+from reported_runs import content, table, train
 
 import edgesim
 from edgesim.report.breakdowns import label_skew
+from edgesim.report.report import report_page
+from edgesim.report.runs import load_runs
 
 
 @pytest.fixture(scope="module")
@@ -67,3 +69,19 @@ def test_loss_in_training_is_that_of_the_rounds(page, run):
     losses = table(page, "training-loss", "devices").set_index(["name", "round"])["loss"]
     expected = run.rounds.set_index(["name", "round"])["loss"].sort_index()
     pd.testing.assert_series_equal(losses.sort_index(), expected, rtol=1e-5, check_index_type=False)
+
+
+def test_gossip_of_the_work_is_that_of_a_round_with_an_exchange(tmp_path):
+    """Before, it was of the mean number of messages of a round, rounded: of none."""
+    place = train(
+        tmp_path,
+        "training.rounds=8",
+        "gossip.local_steps=4",
+        "fleet={devices: 4, profile: raspberry-pi-4b}",
+    )
+    rounds = edgesim.load_run(place).rounds
+    page = report_page(load_runs([place]))
+    work = table(page, "compute").query("kind == 'other operations'")
+    assert work["amount_of_round"].sum() == rounds.query("round == 3")["elementwise_ops"].max()
+    assert "of gossip with 2 messages sent and absorbed" in page
+    assert "Of all rounds 25 % send." in page

@@ -120,7 +120,8 @@ def test_a_device_leaves_in_its_turn_while_its_battery_can_still_pay_for_leaving
     """Turns of device 3 of 4: rounds 3, 7 and 11. Its last messages are x and two public copies."""
     (life,) = by_hand.training.lives
     round_j = by_hand.training.energy_j[3] / ROUNDS
-    last_j = 2e-6 * (3 * 4 * PARAMETERS + MESSAGE_BYTES)
+    last_bytes = 3 * 4 * PARAMETERS + MESSAGE_BYTES
+    last_j = last_bytes * (2e-6 + 1.0 * 8 / 100e6)  # 1 W while the radio sends them
     reserve_j = 4 * round_j + last_j
     assert 3 * round_j + reserve_j > 18 > 3 * round_j
     assert (life.device, life.rounds) == (3, 3)

@@ -41,6 +41,29 @@ def test_a_training_that_ends_between_two_exchanges_is_foretold_by_its_own_round
     assert sum(foretold.energy_j) == pytest.approx(run.summary["energy_j"], rel=1e-3)
 
 
+def test_of_a_training_with_drawn_devices_each_has_the_work_of_its_own_steps(tmp_path):
+    """By a table of energies, which prices work; the draws are not the same for all devices."""
+    scenario = small(
+        tmp_path,
+        *MIXED,
+        "topology={kind: star}",
+        "gossip={algorithm: fedavg, participation: 0.5, local_steps: 2}",
+        "training.epochs=null",
+        "training.rounds=24",
+        "hardware.energy_table=horowitz_45nm",
+        "data.batch_size=1",
+    )
+    costs = iteration_costs(scenario)
+    rounds = pd.read_parquet(ran(tmp_path, scenario).path / "rounds.parquet")
+    found = rounds.groupby("device")[["macs_fp32", "traffic_bytes", "energy_j"]].sum()
+    assert found["macs_fp32"].nunique() > 1
+    for device in costs.devices:
+        own, work = found.loc[device.device], device.work.total
+        assert 24 * work.macs_fp32 == pytest.approx(own["macs_fp32"], rel=1e-4)
+        assert 24 * work.traffic_bytes == pytest.approx(own["traffic_bytes"], rel=1e-3)
+    assert training_of(costs).energy_j == pytest.approx(found["energy_j"], rel=1e-3)
+
+
 @pytest.mark.parametrize("local_steps", [1, 8])
 def test_a_battery_as_large_as_is_said_to_be_needed_lasts(tmp_path, local_steps):
     steps = (f"gossip.local_steps={local_steps}", "training.epochs=null", "training.rounds=96")

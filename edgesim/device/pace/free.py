@@ -216,8 +216,12 @@ class Free:
         if figures.has_stepped:
             self._meter.step(figures.work, round_index)
         else:
+            figures.work = Work()  # it computes nothing
             self._meter.begin_round(Work())
             self._clock.idle(participant.trainer.step_work(model, round_index), round_index)
+
+    def stay_away(self) -> None:
+        """Nothing: an absent device sleeps by its clock, and its round goes on when it is back."""
 
     def listen(self, known: Sequence[Incoming]) -> None:
         """Let the radio finish the messages that it has begun to receive, before it sends."""
@@ -263,7 +267,8 @@ class Free:
         figures.staleness = self._staleness(arrivals)
         self._is_over = self.is_in_last_round
         self._participant.mix_in([arrival.message for arrival in arrivals])
-        work = self._participant.gossip_work(0, len(arrivals))
+        is_idle = not (arrivals or figures.has_stepped)
+        work = Work() if is_idle else self._participant.gossip_work(0, len(arrivals))
         figures.work += work
         self._meter.end_round(self._clock.absorb(work), figures.received_bytes, work)
 
@@ -298,17 +303,17 @@ class Free:
         participant.has_successor = True
         links, there = clock.hardware.links, self._timed_churn.is_present
         successor = min(successors, key=lambda i: (links[i].is_mortal, not there(i, self.now_s)))
-        return [
-            participant.outbox.write(
-                (self.index, successor),
-                participant.round_index,
-                "handover",
-                whole(state.x, participant.algorithm.layout),
-                push_weight=state.u,
-                notes=HandoverNotes(0, (), {}).to_numbers(),
-                sent_in=participant.round_index,
-            )
-        ]
+        last = participant.outbox.write(
+            (self.index, successor),
+            participant.round_index,
+            "handover",
+            whole(state.x, participant.algorithm.layout),
+            push_weight=state.u,
+            notes=HandoverNotes(0, (), {}).to_numbers(),
+            sent_in=participant.round_index,
+        )
+        self._meter.await_radio()
+        return [last]
 
     def end_round(self) -> None:
         """End the round; the device dies if its battery cannot pay for another one."""

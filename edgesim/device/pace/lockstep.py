@@ -125,6 +125,11 @@ class Lockstep:
         if self._meter is not None:
             self._meter.step(self._participant.figures_of_round().work, self.round_index)
 
+    def stay_away(self) -> None:
+        """Let the fleet's time pass: the first message to the device tells how late it is."""
+        if self._meter is not None:
+            self._meter.timeline.is_behind = True
+
     def send(self) -> list[Envelope]:
         """A share for each out-neighbour of the round."""
         edges = self._participant.membership.out_edges(self.round_index)
@@ -168,8 +173,8 @@ class Lockstep:
         if not edges:
             return []
         successor, *others = edges
-        envelopes = participant.write_shares(others, next_round)
         participant.work_more(participant.gossip_work(len(others), 0))
+        envelopes = participant.write_shares(others, next_round)
         sequences = {**next_sequences, **outbox.next_sequences}
         drafts = handover(
             participant.gossip_state, participant.algorithm.layout, membership, sequences
@@ -186,6 +191,8 @@ class Lockstep:
             )
             for draft in drafts
         ]
+        if self._meter is not None:
+            self._meter.await_radio()
         return last + envelopes
 
     def end_round(self) -> None:

@@ -1,4 +1,4 @@
-"""The seam between a device and its pace; lockstep.py and free.py implement it."""
+"""What differs between the paces of a device; lockstep.py and free.py implement it."""
 
 from __future__ import annotations
 
@@ -75,6 +75,10 @@ class Pace(Protocol):
 
     def spend(self, model: MeteredModel) -> None:
         """Advance the clock by the time of the step."""
+        ...
+
+    def stay_away(self) -> None:
+        """Do nothing in a round in which the device is absent."""
         ...
 
     def send(self) -> list[Envelope]:

@@ -28,6 +28,7 @@ from edgesim.fleet.recording.departures import departures
 from edgesim.fleet.recording.divergence import divergence_warning
 from edgesim.fleet.recording.evaluation import CONSENSUS
 from edgesim.fleet.recording.influence import influence_of_devices
+from edgesim.fleet.recording.overdrafts import overdraft_warning
 from edgesim.fleet.recording.silence import silence_warning
 from edgesim.gossip.optional_members import message_layouts
 from edgesim.results.arrow_table import numbers_of, scalar_of
@@ -168,6 +169,7 @@ def summarise(
     warnings = [
         divergence_warning(evaluations, prepared) or chance_warning(consensus, prepared),
         None if in_step else silence_warning(rounds, prepared.schedule),
+        overdraft_warning(rounds, scenario.fleet.names),
     ]
     messages = directory.read_table("messages.parquet")
     environment = directory.read_json("environment.json")
