@@ -55,7 +55,9 @@ def evaluation_notices(scenario: Scenario, num_rounds: int) -> list[str]:
 
 
 def round_notices(studied: StudiedScenario, num_rounds: int) -> list[str]:
-    """Changes of the learning rate, and absences in lockstep, later than the last round.
+    """A warm-up that lasts as long as the training, and absences in lockstep after its end.
+
+    Milestones after the last epoch are not told of: who tries a scenario for some epochs has them.
 
     Args:
         studied: the scenario, as objects.
@@ -64,29 +66,20 @@ def round_notices(studied: StudiedScenario, num_rounds: int) -> list[str]:
     scenario = studied.scenario
     epochs = scenario.training.epochs or num_rounds / studied.rounds_per_epoch
     return [
-        *_rate_notices(scenario.training.schedule, epochs),
+        *_warm_up_notices(scenario.training.schedule, epochs),
         *_absence_notices(scenario, num_rounds),
     ]
 
 
-def _rate_notices(schedule: Schedule, epochs: float) -> list[str]:
-    """Milestones after the last epoch, and a warm-up that lasts as long as the training."""
-    if not isinstance(schedule, ScheduleSection):
+def _warm_up_notices(schedule: Schedule, epochs: float) -> list[str]:
+    if not isinstance(schedule, ScheduleSection) or schedule.warmup_factor == 1:
         return []
-    found, ends = [], f"training ends after {epochs:,.4g} epoch{'' if epochs == 1 else 's'}"
-    late = [f"{milestone:,}" for milestone in schedule.milestones if milestone >= epochs]
-    if late:
-        come = "comes" if len(late) == 1 else "come"
-        found.append(
-            f"training.schedule.milestones: {ends}, so {' and '.join(late)} never {come}; "
-            "--scale FACTOR shortens all lengths alike"
-        )
-    if schedule.warmup_epochs >= epochs and schedule.warmup_factor != 1:
-        rate = f"all of it at {schedule.warmup_factor:g} of the learning rate"
-        found.append(
-            f"training.schedule.warmup_epochs is {schedule.warmup_epochs:,}, and {ends}: {rate}"
-        )
-    return found
+    if schedule.warmup_epochs < epochs:
+        return []
+    length = f"{epochs:,.4g} epoch{'' if epochs == 1 else 's'}"
+    all_at = f"all of it at {schedule.warmup_factor:g} of the learning rate"
+    key = "training.schedule.warmup_epochs"
+    return [f"{key} is {schedule.warmup_epochs:,}, and training ends after {length}: {all_at}"]
 
 
 def _absence_notices(scenario: Scenario, num_rounds: int) -> list[str]:

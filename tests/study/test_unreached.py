@@ -188,22 +188,13 @@ def round_says(*overrides: str) -> list[str]:
     return round_notices(studied, studied.num_rounds)
 
 
-def test_milestones_after_the_last_epoch_are_said():
-    milestones = "training.schedule={milestones: [5, 10, 12]}"
-    (text,) = round_says(milestones)
-    assert text.startswith("training.schedule.milestones: training ends after 10 epochs, so 10 and")
-    assert "and 12 never come; --scale" in text
-    assert round_says("training.schedule={milestones: [5, 9]}") == []
-    assert round_says(milestones, "training.epochs=13") == []
-
-
 def test_of_a_length_in_rounds_too():
     length = ("training.epochs=null", "training.rounds=100")
     rounds = studied_scenario(load_scenario(SCENARIOS / "quickstart.yaml", length)).rounds_per_epoch
     last = (100 - 1) // rounds  # number of the epoch of the last round
-    assert round_says(*length, f"training.schedule={{milestones: [{last}]}}") == []
-    (text,) = round_says(*length, f"training.schedule={{milestones: [{last + 1}]}}")
-    assert f"so {last + 1} never comes" in text
+    assert round_says(*length, f"training.schedule={{warmup_epochs: {last}}}") == []
+    (text,) = round_says(*length, f"training.schedule={{warmup_epochs: {last + 1}}}")
+    assert "and training ends after 8.333 epochs: all of it at 0.1 of" in text
 
 
 def test_a_warm_up_as_long_as_the_training_is_said():
