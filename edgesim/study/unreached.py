@@ -27,6 +27,8 @@ SURELY_BEFORE = 0.95  # of the limit: an extrapolated end below this share count
 def evaluation_notices(scenario: Scenario, num_rounds: int) -> list[str]:
     """Evaluations that a key asks for and that no run reaches.
 
+    `every_epochs` above the epochs is not told of: who tries a scenario for some epochs has it.
+
     Args:
         scenario: the scenario.
         num_rounds: largest number of rounds of a device.
@@ -47,10 +49,6 @@ def evaluation_notices(scenario: Scenario, num_rounds: int) -> list[str]:
     if section.every_rounds is not None and section.every_rounds >= num_rounds > 1:
         every = f"evaluation.every_rounds is {section.every_rounds:,}"
         return [f"{every}, and a device does {num_rounds:,} rounds: {at_the_end}"]
-    epochs, every_epochs = scenario.training.epochs, section.every_epochs
-    if section.every_rounds is None and epochs and every_epochs and every_epochs > epochs:
-        every = f"evaluation.every_epochs is {every_epochs:,}"
-        return [f"{every}, and training.epochs {epochs:,}: {at_the_end}"]
     return []
 
 
