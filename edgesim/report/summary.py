@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from edgesim.report.activity import away_name
 from edgesim.report.evaluated import ALL_SAMPLES, devices_evaluated, test_samples
 from edgesim.report.frames import Frame
 from edgesim.report.runs import ReportedRun, differing_settings
@@ -287,7 +288,8 @@ def device_rows(run: ReportedRun, devices: Frame) -> Table:
         (run.labels[int(row["device"])], *(_cell(form, row[name]) for _, name, form in columns))
         for _, row in shown.iterrows()
     )
-    heads = ("device", *(head for head, _, _ in columns))
+    named = {"asleep_s": away_name(run)}
+    heads = ("device", *(named.get(column, head) for head, column, _ in columns))
     return Table("What each device did and used", heads, rows, tuple(notes))
 
 
