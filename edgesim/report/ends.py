@@ -35,9 +35,8 @@ def device_table(run: ReportedRun) -> Frame:
     `last_round`, sums of columns of rounds.parquet, `radio_busy_s` (awake seconds of sending),
     `virtual_time_s` of its last round, `asleep_s` (asleep or absent), `battery_j` and
     `charge_left_j` where there are batteries, `accuracy` and `loss` of its own model in the last
-    evaluation of devices,
-    `own_accuracy` and `own_loss` where devices have held-out samples of their own, and `end`:
-    `there`, `left` or `died`.
+    evaluation of devices, `own_accuracy` and `own_loss` where devices have held-out samples of
+    their own, and `end`: `there`, `left` or `died`.
     """
     import pandas as pd
 
