@@ -19,7 +19,7 @@ from edgesim.report.figure import (
 from edgesim.report.frames import Chart, Frame
 from edgesim.report.runs import CONSENSUS, ReportedRun
 from edgesim.report.seeds import by_group, one_per_seed
-from edgesim.report.units import Axis, count, data_size, duration, energy, listed, percent, points
+from edgesim.report.units import Axis, data_size, duration, energy, listed, percent, points
 from edgesim.results.columns import GOSSIPED_PREFIX
 from edgesim.study.tables.table import Table
 
@@ -149,11 +149,7 @@ def groups_table(runs: Sequence[ReportedRun], devices_of_runs: Sequence[Frame]) 
     for group, seeds in groups.items():
         members = [(run, tables[run]) for run in seeds if run.is_finished]
         if len(members) < len(seeds):
-            are = "is" if len(members) == 1 else "are"
-            notes.append(
-                f"{group}: {len(members)} of {count(len(seeds), 'run')} {are} finished; the others "
-                "do not count."
-            )
+            notes.append(_unfinished(str(group), len(members), len(seeds)))
         last = [run.consensus.iloc[-1] for run, _ in members if len(run.consensus)]
         accuracies = [e["accuracy"] for e in last if e["accuracy"] == e["accuracy"]]
         of_devices = [table["accuracy"].astype(float).mean() for _, table in members]
@@ -188,6 +184,14 @@ def groups_table(runs: Sequence[ReportedRun], devices_of_runs: Sequence[Frame]) 
             *notes,
         ),
     )
+
+
+def _unfinished(group: str, finished: int, of: int) -> str:
+    """Which runs of a group its means are of."""
+    if not finished:
+        return f"{group}: none of {of:,} runs is finished."
+    are = "is" if finished == 1 else "are"
+    return f"{group}: {finished:,} of {of:,} runs {are} finished; the others do not count."
 
 
 def spread(

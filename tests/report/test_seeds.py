@@ -61,6 +61,13 @@ def test_a_table_of_means_counts_finished_runs(places):
     assert f"{first.group}: 2 of 3 runs are finished; the others do not count." in found.notes
 
 
+def test_a_group_without_a_finished_run_has_no_means_in_the_table(places):
+    runs = [stopped(run, 1) for run in load_runs(places)]
+    found = table_of(runs)
+    assert found.rows == ((runs[0].group, "0"),)
+    assert f"{runs[0].group}: none of 3 runs is finished." in found.notes
+
+
 def test_a_curve_of_means_is_of_finished_runs(places):
     first, second, third = load_runs(places)
     figure = means_of([first, stopped(second, 1), third])
