@@ -73,6 +73,9 @@ def test_owners_are_the_same_however_unicode_composes_them(kind):
     test_owners = np.array([decomposed, "zoo", composed], kind)
     held_out = held_out_by_owner(owners, shards, test_owners)
     assert [list(part) for part in held_out] == [[], [0, 2], [1]]
+    owners = np.array([composed, "bar"], kind)
+    held_out = held_out_by_owner(owners, by_owner(owners, 2), test_owners[:1])
+    assert [list(part) for part in held_out] == [[], [0]]
 
 
 def test_names_that_no_owner_has_leave_the_order_of_owners():
