@@ -95,6 +95,18 @@ def _own_samples_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
+def _after_gossip(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    """Row about devices' models after further gossip, on the common test samples."""
+    accuracy, loss = (summary.get(f"after_gossip_{name}") for name in ("accuracy", "loss"))
+    if accuracy is None and loss is None:
+        return []
+    rounds = summary["after_gossip_rounds"]
+    after = f"after {rounds:,} round{'' if rounds == 1 else 's'} of gossip"
+    if accuracy is None:  # in a task without; there is no row of single devices above
+        return [(f"loss of devices {after}, mean", f"{loss:.4g}")]
+    return [(f"  mean {after}", f"{accuracy:.4f}")]
+
+
 def _rounds(summary: dict[str, Any]) -> str:
     """Rounds of the fleet; where devices have a pace of their own, the mean and the range."""
     text = f"{summary['rounds']:,} ({summary['epochs']:.4g} epochs)"
@@ -138,12 +150,8 @@ def result_table(summary: dict[str, Any], place: str) -> Table:
             ),
             ("  mean", f"{summary['device_accuracy_mean']:.4f}"),
         ]
+    rows += _after_gossip(summary)
     rows += _own_samples_rows(summary)
-    if summary.get("after_gossip_accuracy") is not None:
-        rounds = summary["after_gossip_rounds"]
-        rows.append(
-            (f"  mean after {rounds} rounds of gossip", f"{summary['after_gossip_accuracy']:.4f}")
-        )
     rows += [
         ("consensus distance", f"{summary['consensus_distance']:.4g}"),
         *averaging,

@@ -45,9 +45,10 @@ def by_owner(
     """
     owners = column_of(column)
     _check_owners(owners, "training")
+    owners = _plain_names(owners)
     names, place = np.unique(owners, return_inverse=True)
     number_of = {plain_name(name): number for number, name in enumerate(device_names)}
-    written = [plain_name(name) for name in names]
+    written = list(map(str, names))
     _check_spelling(number_of, written)
     if have_names_of(device_names, owners):
         _check_names(number_of, written)
@@ -64,6 +65,15 @@ def by_owner(
 def plain_name(name: object) -> str:
     """A name of a device or an owner in the form in which names are compared."""
     return normalize("NFC", str(name))
+
+
+def _plain_names(owners: NDArray[Any]) -> NDArray[Any]:
+    """Owners in the form in which they are compared; those that are no text stay as they are."""
+    if _kind_of(owners) != "text":
+        return owners
+    names, place = np.unique(owners, return_inverse=True)
+    plain = np.array(list(map(plain_name, names)), object if owners.dtype.kind == "O" else None)
+    return plain[place.reshape(-1)]
 
 
 def have_names_of(device_names: Sequence[str], owners: NDArray[Any]) -> bool:
@@ -103,6 +113,8 @@ def held_out_by_owner(
 ) -> Shards:
     """Give each device the test samples of its owners; test samples of other owners are left out.
 
+    Letters with accents are the same however Unicode composes them.
+
     Args:
         owners: of each training sample.
         shards: positions of each device's training samples.
@@ -118,6 +130,7 @@ def held_out_by_owner(
             f"{_COLUMN} names owners of training samples by {kind}, and of test samples by "
             f"{test_kind}; write both alike"
         )
+    owners, test_owners = _plain_names(owners), _plain_names(test_owners)
     return [np.flatnonzero(np.isin(test_owners, np.unique(owners[shard]))) for shard in shards]
 
 

@@ -22,8 +22,21 @@ COMPUTING, WAITING, ASLEEP, ABSENT, SENDING, GONE = (
     "sending",
     "gone",
 )
+AWAY = "asleep or absent"  # where it is not told apart
 _MOST_SLEEPS = 200  # of a device in a window; shorter ones could not be seen
 _ROUNDING = 1e-9  # of times that are added
+
+
+def away_name(run: ReportedRun) -> str:
+    """What the time of devices is called that is neither computing nor waiting."""
+    fleet = run.settings["fleet"]
+    groups = fleet["devices"] if isinstance(fleet["devices"], list) else []
+    churn = fleet.get("churn") or {}
+    may_sleep = any(part.get("duty_cycle") for part in (fleet, *groups))
+    may_be_absent = any(churn.get(key) for key in ("absent", "joins", "random"))
+    if may_sleep and may_be_absent:
+        return AWAY
+    return ABSENT if may_be_absent else ASLEEP
 
 
 def spans_of_rounds(run: ReportedRun) -> Frame:
@@ -83,7 +96,7 @@ def shares_over_time(run: ReportedRun, spans: Frame, num_bins: int) -> Frame:
     import pandas as pd
 
     edges = np.linspace(0.0, float(spans["end_s"].max()), num_bins + 1)
-    activities = {COMPUTING: "compute_s", WAITING: "wait_s", ASLEEP: "away_s"}
+    activities = {COMPUTING: "compute_s", WAITING: "wait_s", away_name(run): "away_s"}
     totals = {activity: np.zeros(num_bins) for activity in activities}
     for _, own in spans.groupby("device"):
         ends = np.concatenate([[0.0], own["end_s"]])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgesim.report.comparison import compared_curves
+from edgesim.report.evaluated import ALL_SAMPLES, devices_evaluated, test_samples
 from edgesim.report.evaluations import (
     AVERAGED,
     BEST,
@@ -25,19 +26,22 @@ from edgesim.report.figure import (
     RED,
     Figure,
     View,
+    are_known,
     as_spec,
     channels,
     source,
 )
 from edgesim.report.frames import Chart, Frame
 from edgesim.report.runs import CONSENSUS, ReportedRun
-from edgesim.report.units import Axis, bytes_axis, energy_axis, time_axis
+from edgesim.report.seeds import in_means
+from edgesim.report.units import Axis, bytes_axis, energy_axis, listed, time_axis
 from edgesim.results.columns import GOSSIPED_PREFIX, OWN_PREFIX
 
 if TYPE_CHECKING:
     import altair as alt
 
-_SERIES = {AVERAGED: BLUE, BEST: GREEN, WORST: RED, OTHERS: GREY}
+_MEAN = "mean of devices"  # in place of the averaged model, which is not mixed further
+_SERIES = {AVERAGED: BLUE, _MEAN: BLUE, BEST: GREEN, WORST: RED, OTHERS: GREY}
 _HEIGHT = 280
 _TITLES = {"accuracy": "Accuracy", "loss": "Loss", "consensus_distance": "Consensus distance"}
 _CAPTIONS = {
@@ -53,7 +57,8 @@ _PREFIXES = {OWN_PREFIX: "on devices' own samples", GOSSIPED_PREFIX: "after furt
 _OF_SAMPLES = {
     OWN_PREFIX: "Of each device on its own held-out samples; of the averaged model, the mean over "
     "devices.",
-    GOSSIPED_PREFIX: "Of devices' models after further rounds of gossip without training.",
+    GOSSIPED_PREFIX: "Of devices' models after further rounds of gossip without training, and the "
+    "mean over devices.",
 }
 
 
@@ -69,6 +74,8 @@ def curve_figures(runs: Sequence[ReportedRun]) -> list[Figure]:
         part.insert(1, "group", run.group)
     table: Frame = pd.concat(parts, ignore_index=True)
     axes = x_axes(table)
+    counted = [run.label for run in in_means(evaluated)]
+    samples = list(dict.fromkeys(map(test_samples, evaluated)))
     # Rounds of devices at free pace are not at the same time, nor as long as those in lockstep.
     if any(run.is_free for run in evaluated) and all(run.has_clock for run in evaluated):
         axes.sort(key=lambda entry: entry[0] != "virtual time")
@@ -77,18 +84,28 @@ def curve_figures(runs: Sequence[ReportedRun]) -> list[Figure]:
     for measure in measures:
         if not table[measure].notna().any():
             continue
+        caption = caption_of(measure)
+        if "test samples" in caption and len(samples) == 1 and samples[0] != ALL_SAMPLES:
+            caption += f" Evaluated on {samples[0]}."
+        caption += unknown_axes(table, measure, axes)
         if len(runs) == 1:
-            figures.append(_of_one_run(runs[0], table, measure, axes))
+            figures.append(_of_one_run(runs[0], table, measure, caption, axes))
         else:
             figures.append(
-                compared_curves(table, measure, title_of(measure), caption_of(measure), axes)
+                compared_curves(table, counted, measure, title_of(measure), caption, axes)
             )
     return figures
 
 
 def x_axes(table: Frame) -> list[tuple[str, Axis]]:
-    """Axes that evaluations have, each with its label."""
-    axes = [("rounds", Axis("round", "rounds"))]
+    """Axes that evaluations have, each with its label.
+
+    Rounds are none where the mean over the devices present falls, as when quick ones leave.
+    """
+    consensus = table[table["model"] == CONSENSUS]
+    axes = []
+    if (consensus.groupby("run")["round"].diff().fillna(0) >= 0).all():
+        axes.append(("rounds", Axis("round", "rounds")))
     if "virtual_time_s" in table and table["virtual_time_s"].notna().any():
         most = table["virtual_time_s"].max()
         axes.append(("virtual time", time_axis("virtual_time_s", "virtual time", most)))
@@ -100,6 +117,22 @@ def x_axes(table: Frame) -> list[tuple[str, Axis]]:
         most = table["fleet_energy_j"].max()
         axes.append(("energy", energy_axis("fleet_energy_j", "spent by the fleet", most)))
     return axes
+
+
+def unknown_axes(table: Frame, measure: str, axes: Sequence[tuple[str, Axis]]) -> str:
+    """Sentences about runs of which some views lack evaluations, as where they lie is not known."""
+    drawn = table[table[measure].notna() & (table["model"] == CONSENSUS)]
+    said = ""
+    for label, axis in axes:
+        known = drawn[axis.field].notna().groupby(drawn["run"], sort=False).mean()
+        if without := [str(run) for run, share in known.items() if share == 0]:
+            said += f" Against {label} there is no curve of {listed(without)}: it is not known."
+        if partly := [str(run) for run, share in known.items() if 0 < share < 1]:
+            said += (
+                f" Against {label} the curve of {listed(partly)} ends early: the last rounds are "
+                "not written."
+            )
+    return said
 
 
 def _metrics(runs: Sequence[ReportedRun]) -> list[str]:
@@ -123,31 +156,33 @@ def title_of(measure: str) -> str:
 
 
 def _of_one_run(
-    run: ReportedRun, table: Frame, measure: str, axes: list[tuple[str, Axis]]
+    run: ReportedRun, table: Frame, measure: str, caption: str, axes: list[tuple[str, Axis]]
 ) -> Figure:
     found = extremes(run, "loss" if measure == "loss" else "accuracy")
     table = with_extremes(table, found)
+    if measure.startswith(GOSSIPED_PREFIX):
+        table = table.assign(series=table["series"].replace(AVERAGED, _MEAN))
     of_devices = table[table["model"] != CONSENSUS]
     evaluated = of_devices["device"].nunique()
-    caption = caption_of(measure)
     key = measure.replace("_", "-")
     if evaluated > MOST_LINES:
         shown = table[table["series"] != OTHERS]
-        keys = ["evaluation", *(axis.field for _, axis in axes if axis.field != "virtual_time_s")]
-        if "virtual_time_s" in table:
-            at = table[table["model"] == CONSENSUS].set_index("evaluation")["virtual_time_s"]
-            of_devices = of_devices.assign(virtual_time_s=of_devices["evaluation"].map(at))
-            keys.append("virtual_time_s")
-        bands = quantile_bands(of_devices, keys, [measure])
+        # Rounds and clocks of devices differ at free pace: a band lies where the fleet's mean does.
+        bands = quantile_bands(of_devices, ["evaluation"], [measure])
+        at = table[table["model"] == CONSENSUS].set_index("evaluation")
+        for _, axis in axes:
+            bands[axis.field] = bands["evaluation"].map(at[axis.field])
         tables = {"evaluations": shown, "bands": bands}
         caption += (
             f" Bands: the middle half and the middle four fifths of {evaluated:,} devices' own "
-            "models, and all of them."
+            "models, and all of them; they lie at the rounds and the clock of the averaged model."
         )
     else:
         tables = {"evaluations": table}
     if found is not None:
         best, worst = run.device(found.best), run.device(found.worst)
+        if some := devices_evaluated(run):
+            caption += f" Own models were evaluated of {some} devices."
         caption += (
             f" By {found.by} on the common test samples the best device at the end is {best}, the "
             f"worst {worst}."
@@ -173,7 +208,7 @@ def _y(measure: str, title: str, *, field: str | None = None) -> alt.Y:
     import altair as alt
 
     scale = alt.Scale(zero=False)
-    if measure == "consensus_distance":
+    if measure.endswith("consensus_distance"):
         scale = alt.Scale(zero=True)
     return alt.Y(field or measure, type="quantitative", title=title.lower(), scale=scale)
 
@@ -202,9 +237,14 @@ def _chart(tables: dict[str, Frame], measure: str, axis: Axis) -> Chart:
     if "bands" in tables:
         layers += _bands(tables["bands"], measure, axis, title)
     base = (
-        alt.Chart(data).transform_filter(f"isValid(datum.{measure})").transform_calculate(x=x_value)
+        alt.Chart(data)
+        .transform_filter(are_known(measure, axis.field))
+        .transform_calculate(x=x_value)
     )
-    lines = base.encode(**channels(x=_x(axis), y=_y(measure, title), color=color, tooltip=tooltip))
+    order = alt.Order("evaluation", type="quantitative")
+    lines = base.encode(
+        **channels(x=_x(axis), y=_y(measure, title), color=color, tooltip=tooltip, order=order)
+    )
     dots = {"filled": True, "size": 28}
     of_devices = lines.transform_filter("datum.model != 'consensus'")
     layers.append(
@@ -220,8 +260,10 @@ def _chart(tables: dict[str, Frame], measure: str, axis: Axis) -> Chart:
 def _bands(bands: Frame, measure: str, axis: Axis, title: str) -> list[Chart]:
     import altair as alt
 
-    base = alt.Chart(source("bands", bands)).transform_calculate(
-        x=f"datum.{axis.field} / {axis.per_unit!r}"
+    base = (
+        alt.Chart(source("bands", bands))
+        .transform_filter(are_known(axis.field))
+        .transform_calculate(x=f"datum.{axis.field} / {axis.per_unit!r}")
     )
     layers = []
     single = bands["evaluation"].nunique() == 1

@@ -33,10 +33,10 @@ def device_table(run: ReportedRun) -> Frame:
 
     The columns are `device`, `name`, `profile` where devices have one, `rounds`, `first_round`,
     `last_round`, sums of columns of rounds.parquet, `radio_busy_s` (awake seconds of sending),
-    `virtual_time_s` of its last round, `asleep_s`, `battery_j` and `charge_left_j` where there are
-    batteries, `accuracy` and `loss` of its own model in the last evaluation of devices,
-    `own_accuracy` and `own_loss` where devices have held-out samples of their own, and `end`:
-    `there`, `left` or `died`.
+    `virtual_time_s` of its last round, `asleep_s` (asleep or absent), `battery_j` and
+    `charge_left_j` where there are batteries, `accuracy` and `loss` of its own model in the last
+    evaluation of devices, `own_accuracy` and `own_loss` where devices have held-out samples of
+    their own, and `end`: `there`, `left` or `died`.
     """
     import pandas as pd
 

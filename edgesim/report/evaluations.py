@@ -100,10 +100,9 @@ def last_of_devices(run: ReportedRun) -> Frame:
 
 
 def own_metrics(run: ReportedRun) -> list[str]:
-    """Further measures of the run's task."""
+    """Further measures: those of the run's task, on devices' own samples, after further gossip."""
     table = run.evaluations
-    names = [str(c) for c in table.columns if c not in _NO_METRICS and table[c].notna().any()]
-    return [name for name in names if not name.startswith("after_gossip_")]
+    return [str(c) for c in table.columns if c not in _NO_METRICS and table[c].notna().any()]
 
 
 def quantile_bands(table: Frame, keys: list[str], measures: list[str]) -> Frame:

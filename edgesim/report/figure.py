@@ -97,6 +97,11 @@ def channels(**given: Any) -> dict[str, Any]:  # noqa: ANN401 (whatever altair t
     return {name: channel(f"{name[0].upper()}{name[1:]}", value) for name, value in given.items()}
 
 
+def are_known(*columns: str) -> str:
+    """Condition of a drawing: a row has a value in each column; Vega would draw none as 0."""
+    return " && ".join(f"isValid(datum.{column})" for column in columns)
+
+
 def as_spec(chart: Chart) -> Spec:
     """The drawing as JSON holds it; tests compile all drawings, so it is not checked again."""
     spec: Spec = chart.to_dict(validate=False)

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from edgesim.data.sources import SOURCES
 from edgesim.report.departures import departure_notes
 from edgesim.report.errors import ReportError
-from edgesim.report.runs import ReportedRun, settings_but_seed
+from edgesim.report.runs import ReportedRun, published_samples, trained_alike
+from edgesim.report.seeds import by_group, one_per_seed, repeated_seeds
 from edgesim.study.tables.table import Table
 
 _HEADS = (
@@ -40,10 +40,8 @@ def paper_table(runs: Sequence[ReportedRun]) -> Table | None:
 
     Runs that differ in the seed alone are one row: their mean, and their standard deviation.
     """
-    groups: dict[str, list[ReportedRun]] = {}
-    for run in runs:
-        if run.settings.get("paper"):
-            groups.setdefault(settings_but_seed(run.settings), []).append(run)
+    targets = [run for run in runs if run.settings.get("paper")]
+    groups = by_group(one_per_seed(targets, trained_alike), trained_alike)
     if not groups:
         return None
     pairs = [(_row(runs), runs) for runs in groups.values()]
@@ -72,6 +70,7 @@ def paper_table(runs: Sequence[ReportedRun]) -> Table | None:
             "about the paper's."
         )
     names = [f"{', '.join(row[:2])}, skew {row[3]}, {row[4]}" for row in rows]
+    notes += repeated_seeds(targets, trained_alike)
     notes += departure_notes([(n, runs[0]) for n, runs in zip(names, members, strict=True)])
     if unfinished:
         notes.append(f"{unfinished} runs are not finished and not counted.")
@@ -138,9 +137,7 @@ def _measured(run: ReportedRun) -> _Measured:
 
 def _samples(run: ReportedRun) -> tuple[str, str]:
     """How many samples a run was trained and tested on."""
-    source = SOURCES.get(str(run.settings["data"]["source"]))
-    shape = source.published_shape if source else None
-    trained, tested = (shape.num_train, shape.num_test) if shape else (None, None)
+    trained, tested = published_samples(run.settings) or (None, None)
     return (
         _of_all(run.settings["data"].get("train_samples"), trained),
         _of_all(run.settings["evaluation"].get("samples"), tested),

@@ -9,6 +9,7 @@ from typing import Literal
 
 from edgesim.report.comparison import spread
 from edgesim.report.runs import ReportedRun
+from edgesim.report.seeds import by_group, one_per_seed
 from edgesim.report.units import data_size, duration, energy, percent
 from edgesim.results.run import Run
 from edgesim.study.tables.table import Table
@@ -75,15 +76,15 @@ def reaching_tables(
 def _table(
     runs: Sequence[ReportedRun], measure: _Measure, accuracies: Sequence[float] | None
 ) -> Table | None:
-    groups: dict[str, list[Run]] = {}
+    found = by_group(one_per_seed(runs))
+    groups = {str(group): [run.run for run in members] for group, members in found.items()}
     counts: list[int] = []
     best: dict[str, float] = {}
-    for run in runs:
-        values = run.run.accuracies(measure.model)
-        counts.append(len(values))
-        if len(values):
-            groups.setdefault(run.group, []).append(run.run)
-            best[run.group] = max(best.get(run.group, 0.0), 100 * float(values.max()))
+    for group, members in groups.items():
+        for values in (run.accuracies(measure.model) for run in members):
+            counts.append(len(values))
+            if len(values):
+                best[group] = max(best.get(group, 0.0), 100 * float(values.max()))
     if max(counts, default=0) < 2:
         return None
     levels = sorted(set(accuracies)) if accuracies else _levels(sorted(best.values()))
@@ -114,19 +115,36 @@ def _row(label: str, members: Sequence[Run], measure: _Measure, level: float) ->
     """What the runs of one row had spent; of those that did not come to it, their best."""
     import pandas as pd
 
-    if all(len(run.accuracies(measure.model)) < 2 for run in members):
-        return label, "evaluated once", *[""] * len(_FIGURES)
+    counts = [len(run.accuracies(measure.model)) for run in members]
+    if max(counts) < 2:
+        once = "evaluated once" if max(counts) else "not evaluated"
+        return label, once, *[""] * len(_FIGURES)
     found = [run.with_accuracy((level - _ROUNDING) / 100, measure.model) for run in members]
     reached = [row for row in found if row is not None]
+    pairs = zip(members, found, strict=True)
+    going_on = sum(row is None and not run.is_finished for run, row in pairs)
     if not reached:
-        best = max(float(run.accuracies(measure.model).max()) for run in members)
-        below = floor(1000 * best) / 1000  # not rounded up to the level
-        return label, f"none; best {percent(below)}", *[""] * len(_FIGURES)
+        accuracies = [run.accuracies(measure.model) for run in members]
+        best = max(values.max() for values in accuracies if len(values))
+        below = floor(1000 * float(best) + _ROUNDING) / 1000  # not rounded up to the level
+        return (
+            label,
+            f"none; best {percent(below)}{_not_finished(going_on, len(members))}",
+            *[""] * len(_FIGURES),
+        )
     cells = []
     for _, column, form in _FIGURES:
         known = [row[column] for row in reached if column in row and pd.notna(row[column])]
         cells.append(spread([float(value) for value in known], form))
-    return label, f"{len(reached)} of {len(members)}" if len(members) > 1 else "", *cells
+    share = f"{len(reached)} of {len(members)}" if len(members) > 1 else ""
+    return label, f"{share}{_not_finished(going_on, len(members))}", *cells
+
+
+def _not_finished(number: int, of: int) -> str:
+    """Words about runs that may still come to it."""
+    if not number:
+        return ""
+    return " (not finished)" if of == 1 else f" ({number:,} not finished)"
 
 
 def _levels(best: Sequence[float]) -> list[float]:
@@ -139,7 +157,7 @@ def _levels(best: Sequence[float]) -> list[float]:
         return [best[-1]]
     if len(best) > 1:
         wanted = best[0], best[len(best) // 2], best[-1]
-        return sorted({float(floor(level)) for level in wanted if level >= 1})
-    top = floor(best[0])
+        return sorted({float(floor(level + _ROUNDING)) for level in wanted if level >= 1})
+    top = floor(best[0] + _ROUNDING)  # 100 * 0.29 is less than 29
     tens = range(10, top, 10)
     return [*(float(level) for level in tens[-(_MOST_LEVELS - 1) :]), float(top)]

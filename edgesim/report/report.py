@@ -26,6 +26,7 @@ from edgesim.report.page import Notes, Part, Section, page
 from edgesim.report.paper import paper_table, required_paper_table
 from edgesim.report.reaching import reaching_tables
 from edgesim.report.runs import ReportedRun, check_comparable, load_runs
+from edgesim.report.seeds import repeated_seeds
 from edgesim.report.spending import charge_figure
 from edgesim.report.summary import device_rows, in_short, results_table, settings_table, turned
 from edgesim.report.time_figures import time_figures
@@ -198,6 +199,7 @@ def _top(
 ) -> list[Part]:
     parts: list[Part] = []
     several = len(runs) > 1
+    others = [*others, *repeated_seeds(runs)]
     wrong = [troubles(run, table) for run, table in zip(runs, devices, strict=True)]
     if not several:
         wrong[0] = [*others, *wrong[0]]

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from edgesim.data.sources import SOURCES
 from edgesim.errors import EdgesimError
 from edgesim.report.errors import NothingRecordedError, ReportError
 from edgesim.report.frames import Frame
@@ -220,14 +221,32 @@ def check_comparable(runs: Sequence[ReportedRun]) -> None:
                     f"{written(one)} in the first and {written(two)} in the second; report them "
                     "apart"
                 )
+        for key in ("data.source", "training.task"):
+            one, two = (_code_digest(run, key) for run in (first, other))
+            if one and two and one != two:
+                raise ReportError(
+                    f"{first.run.place} and {other.run.place} can't be compared: the code of {key} "
+                    "was changed between the two; report them apart"
+                )
 
 
-def settings_but_seed(settings: Mapping[str, Any]) -> str:
-    """All settings that runs over several seeds have in common, as a text that can be compared."""
-    kept = {key: value for key, value in settings.items() if key not in _NO_SETTINGS}
-    return "\n".join(
-        f"{key}: {written(value)}" for key, value in sorted(flat_settings(kept).items())
-    )
+def _code_digest(run: ReportedRun, key: str) -> str | None:
+    """Digest of one's own code that a setting names; None of a part that edgesim has."""
+    parts: Mapping[str, str] = run.environment.get("own_parts", {})
+    return parts.get(str(_value(run.settings, key)))
+
+
+def published_samples(settings: Mapping[str, Any]) -> tuple[int, int | None] | None:
+    """Training and test samples of a published dataset, None of another one."""
+    source = SOURCES.get(str(_value(settings, "data.source")))
+    shape = source.published_shape if source else None
+    return (shape.num_train, shape.num_test) if shape else None
+
+
+def trained_alike(run: ReportedRun) -> str:
+    """All that runs over several seeds have in common, as a text that can be compared."""
+    kept = {key: value for key, value in _compared(run).items() if key not in _NO_SETTINGS}
+    return "\n".join(f"{key}: {written(value)}" for key, value in sorted(kept.items()))
 
 
 def differing_settings(
@@ -239,7 +258,7 @@ def differing_settings(
         runs: two or more.
         follows: whether keys that are null have the value that follows from other keys.
     """
-    flat = [flat_settings(_with_names(run.settings)) | _contents(run) for run in runs]
+    flat = [_compared(run) for run in runs]
     if follows and all(run.scenario for run in runs):
         flat = [settings | _following(run) for settings, run in zip(flat, runs, strict=True)]
     keys = list(dict.fromkeys(key for settings in flat for key in settings))
@@ -253,6 +272,14 @@ def differing_settings(
         # A file that one run alone has is told of by the key that names it.
         and not (key.startswith(_CONTENT) and written(None) in values)
     }
+
+
+def _compared(run: ReportedRun) -> dict[str, object]:
+    """Settings of a run and digests of what they name, by key."""
+    found = flat_settings(_with_names(run.settings)) | _contents(run)
+    if published_samples(run.settings) is not None:
+        found.pop("data.path", None)  # where a published dataset lies is no matter
+    return found
 
 
 def _with_names(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -270,9 +297,18 @@ def _with_names(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _contents(run: ReportedRun) -> dict[str, object]:
-    """Digests of the files that a run's settings name; the same file may have changed."""
-    files = run.environment.get("files", {})
-    return {f"{_CONTENT}{Path(path).name}": digest[:8] for path, digest in files.items()}
+    """Digests of the files and own code that settings name; the same file may have changed."""
+    digests: dict[str, set[str]] = {}
+    for path, digest in run.environment.get("files", {}).items():
+        digests.setdefault(Path(path).name, set()).add(digest[:8])
+    for part, digest in run.environment.get("own_parts", {}).items():
+        digests.setdefault(Path(_file_of(part)).name, set()).add(digest[:8])
+    return {f"{_CONTENT}{name}": ", ".join(sorted(found)) for name, found in digests.items()}
+
+
+def _file_of(part: str) -> str:
+    """File or module of one's own part, which is written FILE:NAME."""
+    return part.rpartition(":")[0] or part
 
 
 def _following(run: ReportedRun) -> dict[str, object]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from edgesim.report.activity import away_name
+from edgesim.report.evaluated import ALL_SAMPLES, devices_evaluated, test_samples
 from edgesim.report.frames import Frame
 from edgesim.report.runs import ReportedRun, differing_settings
 from edgesim.report.units import count, data_size, duration, energy, listed, percent
 from edgesim.report.waiting import pace_setters, waits
+from edgesim.results.columns import GOSSIPED_PREFIX
 from edgesim.study.tables.table import Table
 
 _FEW = 64  # devices that have a row each
@@ -53,13 +56,16 @@ def _quality(run: ReportedRun, devices: Frame) -> Iterator[str]:
     last = consensus.iloc[-1]
     own = devices["accuracy"].dropna().astype(float)
     if last["accuracy"] is not None and last["accuracy"] == last["accuracy"]:
-        text = f"The averaged model classifies {percent(last['accuracy'])} of the test samples"
+        right = percent(last["accuracy"])
+        text = f"The averaged model classifies {right} of {test_samples(run)} correctly"
         best = consensus["accuracy"].astype(float)
         if best.max() > last["accuracy"] + 0.005:
             at = consensus["round"][best.idxmax()]
             text += f" (its best was {percent(best.max())} in round {at})"
         if len(own):
-            text += f"; devices' own models {percent(own.min())} to {percent(own.max())}"
+            some = devices_evaluated(run)
+            whose = f"the own models of {some} devices" if some else "devices' own models"
+            text += f"; {whose} {percent(own.min())} to {percent(own.max())}"
         yield f"{text}."
     else:
         yield f"The loss of the averaged model is {last['loss']:.4g}."
@@ -199,27 +205,7 @@ def results_table(runs: Sequence[ReportedRun], devices_of_runs: Sequence[Frame])
 
 
 def _figures(run: ReportedRun, devices: Frame) -> dict[str, str]:
-    found: dict[str, str] = {}
-    consensus = run.consensus
-    if len(consensus):
-        last = consensus.iloc[-1]
-        if last["accuracy"] is not None and last["accuracy"] == last["accuracy"]:
-            found["accuracy of the averaged model"] = percent(last["accuracy"])
-        found["loss of the averaged model"] = f"{last['loss']:.4g}"
-        own = devices["accuracy"].dropna().astype(float)
-        if len(own):
-            found["accuracy of devices, mean"] = percent(own.mean())
-            found["  worst to best"] = f"{percent(own.min())} to {percent(own.max())}"
-        for name, form in (("own_accuracy", percent), ("own_loss", lambda value: f"{value:.4g}")):
-            if name in last and last[name] == last[name]:
-                label = f"{name.removeprefix('own_')} on devices' own samples"
-                found[label] = form(last[name])
-                values = devices[name].dropna().astype(float)
-                if len(values):
-                    found[f"  of single devices, {label}"] = (
-                        f"{form(values.min())} to {form(values.max())}"
-                    )
-        found["consensus distance"] = f"{last['consensus_distance']:.4g}"
+    found = _qualities(run, devices) if len(run.consensus) else {}
     if (rate := run.run.summary.get("averaging_rate")) is not None:
         found["averaging rate"] = f"{rate:g}"
     found["rounds, most" if run.is_free else "rounds"] = f"{int(run.rounds['round'].max()) + 1:,}"
@@ -235,6 +221,43 @@ def _figures(run: ReportedRun, devices: Frame) -> dict[str, str]:
     found["seed"] = str(run.settings["seed"])
     found["files"] = run.place
     return found
+
+
+def _qualities(run: ReportedRun, devices: Frame) -> dict[str, str]:
+    """How good models are in the last evaluation."""
+    found: dict[str, str] = {}
+    last = run.consensus.iloc[-1]
+    if last["accuracy"] is not None and last["accuracy"] == last["accuracy"]:
+        found["accuracy of the averaged model"] = percent(last["accuracy"])
+    found["loss of the averaged model"] = f"{last['loss']:.4g}"
+    if (samples := test_samples(run)) != ALL_SAMPLES:
+        found["  evaluated on"] = samples
+    own = devices["accuracy"].dropna().astype(float)
+    if len(own):
+        found["accuracy of devices, mean"] = percent(own.mean())
+        found["  worst to best"] = f"{percent(own.min())} to {percent(own.max())}"
+        if some := devices_evaluated(run):
+            found["  devices evaluated"] = some
+    found |= _after_gossip(last)
+    for name, form in (("own_accuracy", percent), ("own_loss", lambda value: f"{value:.4g}")):
+        if name in last and last[name] == last[name]:
+            label = f"{name.removeprefix('own_')} on devices' own samples"
+            found[label] = form(last[name])
+            values = devices[name].dropna().astype(float)
+            if len(values):
+                found[f"  of single devices, {label}"] = (
+                    f"{form(values.min())} to {form(values.max())}"
+                )
+    return found | {"consensus distance": f"{last['consensus_distance']:.4g}"}
+
+
+def _after_gossip(last: Mapping[str, Any]) -> dict[str, str]:
+    """Accuracy of devices' models after further gossip; the loss in a task without."""
+    for name, form in (("accuracy", percent), ("loss", lambda value: f"{value:.4g}")):
+        value = last.get(f"{GOSSIPED_PREFIX}{name}")
+        if value is not None and value == value:
+            return {f"{name} after further gossip, mean": form(value)}
+    return {}
 
 
 def _energies(devices: Frame) -> dict[str, str]:
@@ -265,7 +288,8 @@ def device_rows(run: ReportedRun, devices: Frame) -> Table:
         (run.labels[int(row["device"])], *(_cell(form, row[name]) for _, name, form in columns))
         for _, row in shown.iterrows()
     )
-    heads = ("device", *(head for head, _, _ in columns))
+    named = {"asleep_s": away_name(run)}
+    heads = ("device", *(named.get(column, head) for head, column, _ in columns))
     return Table("What each device did and used", heads, rows, tuple(notes))
 
 

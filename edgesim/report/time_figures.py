@@ -10,10 +10,12 @@ import numpy as np
 from edgesim.report.activity import (
     ABSENT,
     ASLEEP,
+    AWAY,
     COMPUTING,
     GONE,
     SENDING,
     WAITING,
+    away_name,
     segments,
     shares_over_time,
     spans_of_rounds,
@@ -48,6 +50,7 @@ _COLOR = {
     WAITING: ORANGE,
     SENDING: GREEN,
     ASLEEP: "#c9c9c9",
+    AWAY: "#a0a0a0",
     ABSENT: "#777777",
     GONE: "#ededed",
 }
@@ -114,7 +117,8 @@ def _time_of_devices(run: ReportedRun, devices: Frame) -> Figure:
     import altair as alt
     import pandas as pd
 
-    columns = {COMPUTING: "virtual_compute_s", WAITING: "virtual_wait_s", ASLEEP: "asleep_s"}
+    away = away_name(run)
+    columns = {COMPUTING: "virtual_compute_s", WAITING: "virtual_wait_s", away: "asleep_s"}
     rows = rows_of(run, devices, ["virtual_compute_s", "virtual_wait_s"])
     table = rounded(
         pd.concat(

@@ -13,6 +13,7 @@ from edgesim.report.runs import ReportedRun
 from edgesim.report.units import count, data_size, duration, energy, listed, percent
 from edgesim.results.columns import UNLIKE_INFLUENCE
 from edgesim.scenario.presence import make_timed_churn
+from topologies import TimedChurn
 
 _NAMED = 5  # devices that get a sentence of their own
 _LOW_CHARGE = 0.1  # of a battery
@@ -146,30 +147,46 @@ def _absences(run: ReportedRun) -> Iterator[str]:
         more_devices = len(absent_s) - _NAMED
         were = "was" if more_devices == 1 else "were"
         yield f"{count(more_devices, 'more device')} {were} absent at times."
-    late = [int(str(device)) for device, first in joined.items() if first > 0]
-    if late:
-        yield f"{_start(listed([run.device(device) for device in late]))} joined later."
+    late = [run.device(int(str(device))) for device, first in joined.items() if first > 0]
+    if (churn := _timed_churn(run)) is not None:
+        joins_s = {int(str(device)): churn.join_s(int(str(device))) for device in joined.index}
+        late = [f"{run.device(d)} at {duration(at_s)}" for d, at_s in joins_s.items() if at_s > 0]
+        if late:
+            yield f"Joined later: {listed(late)}."
+    elif late:
+        yield f"{_start(listed(late))} joined later."
+
+
+def _timed_churn(run: ReportedRun) -> TimedChurn | None:
+    """Who comes and goes at free pace; None if nobody does."""
+    if run.scenario is None or not run.is_free or run.scenario.fleet.churn is None:
+        return None
+    return make_timed_churn(run.scenario)
 
 
 def _absent_seconds(run: ReportedRun) -> dict[int, tuple[int, float]]:
-    """How often and how long devices at free pace were absent until their clocks ended."""
-    if run.scenario is None or not run.is_free or run.scenario.fleet.churn is None:
+    """How often and how long devices at free pace were absent until their clocks ended.
+
+    The time before a device joins is no absence.
+    """
+    if (churn := _timed_churn(run)) is None:
         return {}
     ends = run.rounds.groupby("device")["virtual_time_s"].max()
-    timed_churn = make_timed_churn(run.scenario)
     found: dict[int, tuple[int, float]] = {}
     for device, end_s in ends.items():
-        times, total_s, now_s = 0, 0.0, 0.0
+        number = int(str(device))
+        times, total_s, now_s = 0, 0.0, churn.join_s(number)
         while times < _MOST_ABSENCES:
             try:
-                from_s, until_s = timed_churn.next_absence(int(str(device)), now_s)
+                from_s, until_s = churn.next_absence(number, now_s)
             except ScenarioError:
                 break
             if from_s >= end_s or until_s == inf:
                 break
-            times, total_s, now_s = times + 1, total_s + until_s - from_s, until_s
+            begin_s = max(from_s, now_s)
+            times, total_s, now_s = times + 1, total_s + until_s - begin_s, until_s
         if times:
-            found[int(str(device))] = times, total_s
+            found[number] = times, total_s
     return found
 
 

@@ -53,7 +53,7 @@ def duration(seconds: float) -> str:
     """A time such as `850 ms`, `12.3 s`, `4 min 10 s` or `2 d 4 h`."""
     if not isfinite(seconds):
         return "unknown"
-    if seconds < 1:
+    if seconds < 0.9995:  # else it would be rounded to 1000 ms
         return f"{seconds * 1e3:.3g} ms" if seconds else "0 s"
     if seconds < _MINUTE - 0.05:
         return f"{seconds:.3g} s"
@@ -88,8 +88,12 @@ def watt_hours(joules: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share of 1 as a percentage."""
-    return f"{_three_digits(100 * share)} %"
+    """A share of 1 as a percentage; above 99 with as many digits as tell it from 100."""
+    value = 100 * share
+    if not 99 <= value < 100:
+        return f"{_three_digits(value)} %"
+    texts = (f"{value:.{digits}g}" for digits in range(4, 18))
+    return f"{next((text for text in texts if float(text) < 100), '100')} %"
 
 
 def points(share: float) -> str:

@@ -114,8 +114,13 @@ VIRTUAL_MESSAGES: tuple[Column, ...] = (
 """Columns of messages.parquet where devices have profiles."""
 
 EVALUATIONS: tuple[Column, ...] = (
-    Column("round", "int64", "rounds completed when the models were taken"),
-    Column("epoch", "float64", "epochs completed when the models were taken"),
+    Column(
+        "round",
+        "int64",
+        "rounds completed when the models were taken; consensus at free pace: mean over the "
+        "devices present, rounded down, which falls where quick devices leave",
+    ),
+    Column("epoch", "float64", "epochs completed when the models were taken; as those rounds"),
     Column("model", "string", "'consensus': sum(x)/sum(u); 'device': z = x/u of one device"),
     Column(
         "device",

@@ -73,6 +73,35 @@ def printed(table, width=None):
     return console.file.getvalue()
 
 
+OWN = {
+    "consensus_loss": 0.25,
+    "consensus_own_loss": 0.5,
+    "consensus_own_accuracy": 0.8,
+    "device_own_accuracy_min": None,
+    "device_own_loss_min": None,
+    "after_gossip_rounds": 20,
+    "after_gossip_accuracy": 0.97,
+    "after_gossip_loss": 0.75,
+}
+
+
+def test_results_after_further_gossip_stand_with_those_on_the_common_samples():
+    rows = result_table(SUMMARY | OWN, PLACE).rows
+    place = rows.index(("  mean after 20 rounds of gossip", "0.9700"))
+    assert rows[place - 1] == ("  mean", "0.9500")
+    assert rows[place + 1][0] == "accuracy on devices' own samples"
+
+
+def test_a_task_without_accuracy_has_the_loss_after_further_gossip():
+    without = dict.fromkeys(
+        ("consensus_accuracy", "device_accuracy_min", "consensus_own_accuracy"), None
+    )
+    summary = SUMMARY | OWN | without | {"after_gossip_accuracy": None}
+    rows = result_table(summary, PLACE).rows
+    assert rows[0] == ("loss of the averaged model", "0.25")
+    assert rows[1] == ("loss of devices after 20 rounds of gossip, mean", "0.75")
+
+
 @pytest.mark.parametrize("width", [80, 40, 20])
 @pytest.mark.parametrize(("table", "wanted"), TABLES.values(), ids=TABLES)
 def test_a_terminal_gets_every_cell_whole_and_every_sentence_in_whole_words(table, wanted, width):

@@ -60,6 +60,24 @@ def test_a_device_gets_the_samples_of_its_name(owners):
         assert [list(shard) for shard in by_owner(owners, 3, names)] == [by_name[n] for n in names]
 
 
+@pytest.mark.parametrize("kind", [None, object], ids=["text", "text of Parquet"])
+def test_owners_are_the_same_however_unicode_composes_them(kind):
+    """A dataset may mix both forms, and its splits may have unlike ones."""
+    composed, decomposed = (normalize(form, "caf\u00e9") for form in ("NFC", "NFD"))
+    assert composed != decomposed
+    owners = np.array([composed, decomposed, "bar", "zoo"], kind)
+    shards = by_owner(owners, 3)
+    assert [list(shard) for shard in shards] == [[2], [0, 1], [3]]
+    with pytest.raises(PartitionError, match="has only 3 owners"):
+        by_owner(owners, 4)
+    test_owners = np.array([decomposed, "zoo", composed], kind)
+    held_out = held_out_by_owner(owners, shards, test_owners)
+    assert [list(part) for part in held_out] == [[], [0, 2], [1]]
+    owners = np.array([composed, "bar"], kind)
+    held_out = held_out_by_owner(owners, by_owner(owners, 2), test_owners[:1])
+    assert [list(part) for part in held_out] == [[], [0]]
+
+
 def test_names_that_no_owner_has_leave_the_order_of_owners():
     assert [list(part) for part in by_owner(COLUMNS["text"], 3, ["z", "y", "x"])] == [
         [1],

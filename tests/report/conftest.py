@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from reported_runs import train
+from reported_runs import FREE, train
 
 from edgesim.report.report import report_page
 from edgesim.report.runs import load_runs
@@ -17,3 +17,9 @@ def place(tmp_path_factory):
 @pytest.fixture(scope="session")
 def page(place):
     return report_page(load_runs([place]))
+
+
+@pytest.fixture(scope="session")
+def free(tmp_path_factory):
+    """A run at free pace, with an absence, a join and two that leave."""
+    return load_runs([train(tmp_path_factory.mktemp("free"), scenario=FREE)])[0]

@@ -31,6 +31,27 @@ SCENARIO = small_scenario(
     evaluation={"device_models": "every"},
 )
 
+FREE = SCENARIO | {
+    "name": "free",
+    "fleet": {
+        "pace": "free",
+        "devices": [
+            {"profile": "raspberry-pi-4b", "count": 3},
+            {"profile": "raspberry-pi-zero-2w", "count": 3},
+        ],
+        "churn": {
+            "absent": [{"device": 4, "from_s": 0.02, "until_s": 0.032}],
+            "joins": [{"device": 5, "at_s": 0.024}],
+            "leaves": [{"device": 0, "at_s": 0.058}, {"device": 1, "at_s": 0.058}],
+        },
+    },
+    "topology": {"kind": "complete"},
+    "network": {"latency_ms": 1},
+    "training": {"rounds": 400, "virtual_time_s": 0.08, "optimizer": {"lr": 0.05}},
+    "evaluation": {"every_virtual_s": 0.01, "device_models": "every", "samples": 40},
+}
+"""Of the three quick boards two leave, so the mean of the devices' rounds falls."""
+
 
 def train(folder: Path, *overrides: str, scenario: dict | None = None) -> Path:
     """Run a scenario in this process; the folder of the run."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from reported_runs import SCENARIO, content, table, train
@@ -10,8 +12,15 @@ import edgesim
 from edgesim.report.comparison import groups_table, spread
 from edgesim.report.curves import curve_figures
 from edgesim.report.ends import device_table
+from edgesim.report.errors import ReportError
 from edgesim.report.report import report_page, write_report
-from edgesim.report.runs import differing_settings, flat_settings, load_runs
+from edgesim.report.runs import (
+    check_comparable,
+    differing_settings,
+    flat_settings,
+    load_runs,
+    trained_alike,
+)
 from edgesim.report.units import percent, points
 from edgesim.results.run_directory import RunDirectory
 
@@ -101,6 +110,43 @@ def test_devices_of_a_graph_file_differ_by_name_and_its_links_by_content(tmp_pat
     contents = differing.pop("content of graph.csv")
     assert len(set(contents)) == 2
     assert not differing
+
+
+def with_code(run, **digests):
+    """The run as if parts of its scenario were one's own, with these digests."""
+    data = run.settings["data"] | {"source": "/here/parts.py:Readings"}
+    parts = {f"/here/parts.py:{name}": digest for name, digest in digests.items()}
+    return replace(
+        run,
+        settings=run.settings | {"data": data},
+        environment=run.environment | {"own_parts": parts},
+    )
+
+
+def test_runs_of_changed_own_code_are_told_apart_or_refused(places):
+    """Two seeds of one scenario, between which the user edited a file."""
+    one, two = load_runs(places[:2])
+    assert trained_alike(with_code(one, net="a" * 32)) == trained_alike(
+        with_code(two, net="a" * 32)
+    )
+    pair = with_code(one, net="a" * 32), with_code(two, net="b" * 32)
+    assert differing_settings(pair)["content of parts.py"] == ["a" * 8, "b" * 8]
+    assert trained_alike(pair[0]) != trained_alike(pair[1])
+    check_comparable(pair)  # another model is compared on the same samples
+    pair = with_code(one, Readings="a" * 32), with_code(two, Readings="b" * 32)
+    with pytest.raises(ReportError, match=r"the code of data\.source was changed between the two"):
+        check_comparable(pair)
+
+
+@pytest.mark.parametrize(("source", "is_alike"), [("cifar10", True), ("image_folder", False)])
+def test_the_folder_of_a_published_dataset_tells_no_runs_apart(places, source, is_alike):
+    (run,) = load_runs(places[:1])
+    here, there = (
+        replace(run, settings=run.settings | {"data": {"source": source, "path": path}})
+        for path in ("/here", "/there")
+    )
+    assert ("data.path" not in differing_settings([here, there])) == is_alike
+    assert (trained_alike(here) == trained_alike(there)) == is_alike
 
 
 def test_rounding_is_no_deviation():

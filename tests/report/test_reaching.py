@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -40,7 +41,7 @@ def run_with(averaged, devices=(), *, clock=True):
 def reported(run, label, group=None):
     return ReportedRun(
         run=run,
-        settings={},
+        settings={"seed": label},
         environment={},
         scenario=None,
         label=label,
@@ -119,6 +120,27 @@ def test_runs_that_differ_in_the_seed_share_a_row():
     assert heads["energy"] == "6 J +- 4.24 J"
 
 
+def test_runs_without_an_evaluation_count_among_those_that_did_not_come_to_it():
+    """One ended before its first evaluation; another is still at 40 %."""
+    going_on = replace(run_with([0.1, 0.4]), missing=("summary",))
+    none = run_with([float("nan")])
+    runs = {"seed 1": run_with([0.5, 0.6]), "seed 2": none, "seed 3": going_on}
+    (table,) = reaching_tables([reported(run, label, "all") for label, run in runs.items()], [50])
+    assert table.rows[0][1] == "1 of 3 (1 not finished)"
+    (table,) = reaching_tables([reported(going_on, "one"), reported(none, "two")], [50])
+    assert [row[1] for row in table.rows[1:]] == [
+        "none; best 40 % (not finished)",
+        "not evaluated",
+    ]
+
+
+def test_a_seed_that_is_there_twice_counts_once():
+    runs = [reported(run_with([0.5, 0.6]), "seed 1", "all") for _ in range(2)]
+    runs.append(reported(run_with([0.1, 0.4]), "seed 2", "all"))
+    (table,) = reaching_tables(runs, [50])
+    assert table.rows[0][1] == "1 of 2"
+
+
 def test_without_clocks_there_is_neither_time_nor_energy():
     (table,) = reaching_tables([reported(run_with([0.5, 0.9], clock=False), "one")], [50])
     assert table.columns == ("", "epochs", "rounds", "sent")
@@ -138,6 +160,8 @@ def test_tasks_without_accuracy_and_runs_with_one_evaluation_have_no_table():
         ([0.4], [0.4]),
         ([52.1, 60.9, 79.0], [52, 60, 79]),
         ([52.1, 52.9], [52]),
+        ([100 * 0.29], [10, 20, 29]),
+        ([100 * 0.29, 100 * 0.57, 100 * 0.58], [29, 57, 58]),
     ],
 )
 def test_levels_follow_from_the_best_accuracies(best, levels):
