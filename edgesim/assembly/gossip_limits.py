@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from edgesim.assembly.equipment import has_batteries
+from edgesim.assembly.local_steps import make_optimizer
 from edgesim.errors import ScenarioError
 from edgesim.gossip.algorithm import Algorithm, Exchanges, Form
 from edgesim.gossip.optional_members import (
@@ -112,11 +113,14 @@ def check_in_step(scenario: Scenario, named: Form) -> None:
     fleet = scenario.fleet
     if not fleet.rules.waits_for_all or fleet.churn is not None or has_batteries(scenario):
         raise ScenarioError(_why_not_fixed(scenario, name))
-    is_quasi_global = getattr(scenario.training.optimizer, "momentum_kind", "") == "quasi_global"
-    if is_quasi_global and num_exchanges(scenario, named) > 1:
+    if num_exchanges(scenario, named) > 1 and make_optimizer(scenario).kept_in_gossip:
+        optimizer = scenario.training.optimizer
+        key, remedy = f"kind is {optimizer.kind}", "choose one without, such as adam"
+        if optimizer.kind == "sgd":
+            key, remedy = "momentum_kind is quasi_global", "set local"
         raise ScenarioError(
-            f"training.optimizer.momentum_kind is quasi_global; {name} averages in several rounds, "
-            "in which such momentum would take sums for models: set local"
+            f"training.optimizer.{key}, which follows how gossip moves the model; {name} averages "
+            f"in several rounds, in which it would take sums for models: {remedy}"
         )
 
 

@@ -9,7 +9,7 @@ import networkx as nx
 from torch import Tensor
 
 from edgesim.compression.compressors import Compressor
-from edgesim.gossip.algorithm import Algorithm, Exchanges, Form, Place, State
+from edgesim.gossip.algorithm import Algorithm, Exchanges, Form, GossipState, Place, State
 from edgesim.learning.parameters import ParameterLayout
 from topologies import Schedule
 
@@ -49,6 +49,17 @@ def carries_steps(algorithm: Form) -> bool:
     `carries_steps` of the class; by default not: gossip alone mixes models.
     """
     return bool(getattr(algorithm, "carries_steps", False))
+
+
+def follows_rate(algorithm: Algorithm[Any], state: GossipState) -> bool:
+    """Whether an algorithm keeps steps times the learning rate and rescales them.
+
+    Args:
+        algorithm: of a device.
+        state: that it has made.
+    """
+    follows = type(state).take_rate_ is not GossipState.take_rate_
+    return carries_steps(type(algorithm)) and follows
 
 
 def is_idle_without_edges(algorithm: Algorithm[Any]) -> bool:
