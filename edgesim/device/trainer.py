@@ -111,6 +111,11 @@ class Trainer:
         """Training samples of the device."""
         return self._batches.num_samples
 
+    @property
+    def num_trained(self) -> int:
+        """Entries of x that have a gradient."""
+        return self._num_trainable
+
     def epoch(self, round_index: int) -> int:
         """Epoch of a round."""
         return round_index // self._rounds_per_epoch

@@ -96,7 +96,8 @@ def test_optimizers_that_follow_gossip_are_refused_where_averages_take_several_r
         *SEVERAL_ROUNDS[name],
     )
     prepared(tmp_path, *settings, "training.optimizer={kind: adam, lr: 0.002}")
-    with pytest.raises(ScenarioError, match="training.optimizer.kind is .*, which follows") as said:
+    wanted = r"training\.optimizer\.kind is .*, which follows"
+    with pytest.raises(ScenarioError, match=wanted) as said:
         prepared(tmp_path, *settings, f"training.optimizer={{kind: {kind}, lr: 0.002}}")
     assert "choose one without, such as adam" in str(said.value)
     assert "\n" not in str(said.value)
