@@ -14,6 +14,7 @@ from edgesim.gossip.optional_members import (
     exchanges_of_average,
     graph_problem,
     message_layouts,
+    mixes_first,
     needed_exchanges,
     needs_exact_messages,
 )
@@ -48,6 +49,11 @@ def check_limits(
             f"topology.kind is {scenario.topology.kind}, with weights that are not doubly "
             f"stochastic; {name} needs such weights: set topology.weights: metropolis, or choose a "
             "graph whose devices have equally many neighbours"
+        )
+    if mixes_first(named) and _gossips_ranges(scenario):
+        raise ScenarioError(
+            f"model.quantization.ranges is gossiped; {name} mixes models before the step, so that "
+            "running ranges can grow without bound: set model.quantization.ranges: local"
         )
     if needs_exact_messages(named):
         form = algorithm.compressor.form(message_layouts(algorithm)[0])
@@ -153,6 +159,12 @@ def check_further_gossip(scenario: Scenario, named: Form) -> None:
             f"{where} where devices have batteries: one that is empty has left, and further rounds "
             "need the whole fleet"
         )
+
+
+def _gossips_ranges(scenario: Scenario) -> bool:
+    """Whether running ranges of activations travel with the parameters."""
+    settings = scenario.model.quantization
+    return settings is not None and settings.ranges == "gossiped"
 
 
 def _why_not_fixed(scenario: Scenario, name: str) -> str:
