@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 from small_fleets import prepared
 
+from edgesim.assembly.build import PLAIN, make_flat_model
 from edgesim.errors import ScenarioError
+from edgesim.fleet.host.devices import make_devices
+from edgesim.fleet.plan import FleetPlan
 
 RING = "topology.kind=ring"
 INT8 = "model={name: small_cnn, precision: int8, quantization: {backend: reference, ranges: "
@@ -72,3 +75,13 @@ def test_so_are_statistics_of_ones_own_that_a_step_moves(tmp_path, name):
 
 def test_statistics_of_ones_own_are_allowed_elsewhere(tmp_path):
     assert prepared(tmp_path, *DO_NOT["gradient_tracking"], own_model(tmp_path, moves=True))
+
+
+def test_algorithms_are_told_which_entries_are_statistics(tmp_path):
+    """Those are not rescaled at a new learning rate."""
+    ready = prepared(tmp_path, *DO_NOT["gradient_tracking"], own_model(tmp_path, moves=True))
+    plan = FleetPlan(ready.scenario, ready.schedule, ready.data, ready.training, PLAIN, tmp_path)
+    initial = make_flat_model(ready.scenario, ready.data, PLAIN)
+    for device in make_devices(plan, dict(enumerate(ready.shards())), initial):
+        state = device.participant.gossip_state
+        assert state.num_trained == initial.num_trainable == len(state.x) - 1

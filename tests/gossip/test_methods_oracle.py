@@ -317,6 +317,21 @@ def test_devices_that_agree_stay_together_if_the_rate_changes_between_two_exchan
     assert max(after[300:]) < 5e-3
 
 
+def test_gut_takes_a_rate_that_changes_between_two_exchanges_as_d2_does():
+    """Tracked in full, GUT is D2 with local steps too."""
+    n, W = graph(4)
+    X, gradient = problem(n, 4)
+    fleets = [
+        AlgorithmFleet(made(kind, **options), X, W, LAYOUT)
+        for kind, options in ((D2, {}), (GlobalUpdateTracking, {"mu": 1.0}))
+    ]
+    for t in range(60):
+        for fleet in fleets:
+            fleet.step(gradient, 0.02 if t < 30 else 0.002)
+            fleet.absorb(fleet.send(W if t % 4 == 3 else np.eye(n)))
+        np.testing.assert_allclose(fleets[1].X, fleets[0].X, rtol=0, atol=TOLERANCE)
+
+
 @pytest.mark.parametrize("kind", [D2, GradientTracking, MomentumTracking, GlobalUpdateTracking])
 def test_statistics_do_not_follow_the_learning_rate(kind):
     """The last entries move by 0.9 (b - x) at any rate, so that all devices come to rest.
