@@ -17,7 +17,7 @@ from edgesim.assembly.gossip import (
 from edgesim.assembly.gossip_limits import check_further_gossip
 from edgesim.assembly.naming import other_devices, with_names
 from edgesim.assembly.own_model import make_own_model
-from edgesim.assembly.own_parts import make_part, needs, part_and_options
+from edgesim.assembly.own_parts import make_part, needs
 from edgesim.assembly.own_topology import own_schedule
 from edgesim.data.arrays import image_remedy
 from edgesim.errors import ScenarioError
@@ -28,7 +28,6 @@ from edgesim.learning.accelerator import (
     open_device,
 )
 from edgesim.learning.flat_model import FlatModel
-from edgesim.learning.optimizers import LearningRates, Optimizer
 from edgesim.learning.tasks import Task
 from edgesim.models.catalog import build_model, full_precision, norm_named
 from edgesim.models.eight_bit import EightBit
@@ -37,7 +36,6 @@ from edgesim.models.kind import ImageShape, ModelSize
 from edgesim.models.layers import Layers
 from edgesim.quant.backends import BackendName, choose_backend, describe_backend, make_backend
 from edgesim.quant.settings import QuantizationSettings
-from edgesim.scenario.catalog import OPTIMIZERS, SCHEDULES
 from edgesim.scenario.model import QuantizationSection
 from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.presence import make_presence
@@ -268,35 +266,9 @@ def _check_everyone_comes(scenario: Scenario, num_rounds: int) -> None:
             )
 
 
-def make_optimizer(scenario: Scenario) -> Optimizer:
-    """Local optimizer.
-
-    Raises:
-        ScenarioError: it can't be made.
-    """
-    section = scenario.training.optimizer
-    part, options = part_and_options(section, "kind", OPTIMIZERS, ("lr", "step_on"))
-    made: Optimizer = make_part(part, "training.optimizer.kind", options, needs(Optimizer))
-    return made
-
-
 def streams_of(scenario: Scenario, device: int) -> int:
     """Number of the device whose random streams of training and gossip a device uses."""
     return 0 if scenario.training.device_seeds == "shared" else device
-
-
-def make_learning_rates(scenario: Scenario) -> LearningRates:
-    """Learning rate by epoch.
-
-    Raises:
-        ScenarioError: the schedule can't be made.
-    """
-    base, section = scenario.training.optimizer.lr, scenario.training.schedule
-    part, options = part_and_options(section, "kind", SCHEDULES)
-    made: LearningRates = make_part(
-        part, "training.schedule.kind", options, needs(LearningRates), base=base
-    )
-    return made
 
 
 def choose_compute(scenario: Scenario, num_gpus: float) -> Compute:

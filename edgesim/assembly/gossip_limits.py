@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from edgesim.assembly.equipment import has_batteries
+from edgesim.assembly.local_steps import make_optimizer
 from edgesim.errors import ScenarioError
 from edgesim.gossip.algorithm import Algorithm, Exchanges, Form
 from edgesim.gossip.optional_members import (
@@ -13,6 +14,7 @@ from edgesim.gossip.optional_members import (
     exchanges_of_average,
     graph_problem,
     message_layouts,
+    mixes_first,
     needed_exchanges,
     needs_exact_messages,
 )
@@ -47,6 +49,11 @@ def check_limits(
             f"topology.kind is {scenario.topology.kind}, with weights that are not doubly "
             f"stochastic; {name} needs such weights: set topology.weights: metropolis, or choose a "
             "graph whose devices have equally many neighbours"
+        )
+    if mixes_first(named) and _gossips_ranges(scenario):
+        raise ScenarioError(
+            f"model.quantization.ranges is gossiped; {name} mixes models before the step, so that "
+            "running ranges can grow without bound: set model.quantization.ranges: local"
         )
     if needs_exact_messages(named):
         form = algorithm.compressor.form(message_layouts(algorithm)[0])
@@ -112,11 +119,14 @@ def check_in_step(scenario: Scenario, named: Form) -> None:
     fleet = scenario.fleet
     if not fleet.rules.waits_for_all or fleet.churn is not None or has_batteries(scenario):
         raise ScenarioError(_why_not_fixed(scenario, name))
-    is_quasi_global = getattr(scenario.training.optimizer, "momentum_kind", "") == "quasi_global"
-    if is_quasi_global and num_exchanges(scenario, named) > 1:
+    if num_exchanges(scenario, named) > 1 and make_optimizer(scenario).kept_in_gossip:
+        optimizer = scenario.training.optimizer
+        key, remedy = f"kind is {optimizer.kind}", "choose one without, such as adam"
+        if optimizer.kind == "sgd":
+            key, remedy = "momentum_kind is quasi_global", "set local"
         raise ScenarioError(
-            f"training.optimizer.momentum_kind is quasi_global; {name} averages in several rounds, "
-            "in which such momentum would take sums for models: set local"
+            f"training.optimizer.{key}, which follows how gossip moves the model; {name} averages "
+            f"in several rounds, in which it would take sums for models: {remedy}"
         )
 
 
@@ -149,6 +159,12 @@ def check_further_gossip(scenario: Scenario, named: Form) -> None:
             f"{where} where devices have batteries: one that is empty has left, and further rounds "
             "need the whole fleet"
         )
+
+
+def _gossips_ranges(scenario: Scenario) -> bool:
+    """Whether running ranges of activations travel with the parameters."""
+    settings = scenario.model.quantization
+    return settings is not None and settings.ranges == "gossiped"
 
 
 def _why_not_fixed(scenario: Scenario, name: str) -> str:

@@ -165,6 +165,36 @@ def check_own_model(
     flat.load_(parameters, buffers)
 
 
+def check_statistics(
+    flat: FlatModel, inputs: Tensor, targets: Tensor, algorithm: str, remedy: str
+) -> None:
+    """Refuse statistics that travel with the parameters where the algorithm makes them diverge.
+
+    Args:
+        flat: with a model of one's own; it is as it was afterwards.
+        inputs: a batch.
+        targets: of these.
+        algorithm: that mixes models before the step.
+        remedy: what to change, for the message.
+
+    Raises:
+        ScenarioError: a step changes a parameter that has no gradient.
+    """
+    if flat.num_trainable == flat.layout.numel:
+        return
+    parameters, buffers = flat.parameters.clone(), flat.buffers.clone()
+    _step(MeteredModel(flat), inputs, targets)
+    moved = flat.parameters != parameters
+    flat.load_(parameters, buffers)
+    for name, part in zip(flat.layout.names, flat.layout.split(moved), strict=True):
+        if part.any():
+            raise ScenarioError(
+                f"{_KEY}: a step changes {name}, a parameter without a gradient; gossip.algorithm: "
+                f"{algorithm} mixes models before the step, so that such statistics can grow "
+                f"without bound: {remedy}"
+            )
+
+
 def check_small_batch(flat: FlatModel, inputs: Tensor, targets: Tensor, remedy: str) -> None:
     """Refuse a model that can't take a training step on the smallest batch of a run.
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import ceil
 
+from torch import Tensor
+
 from edgesim.assembly.build import (
     PLAIN,
     EvaluationRounds,
@@ -17,7 +19,7 @@ from edgesim.assembly.build import (
     name_devices,
 )
 from edgesim.assembly.equipment import check_hardware
-from edgesim.assembly.gossip import cycle_of, rounds_of_epoch
+from edgesim.assembly.gossip import algorithm_named, cycle_of, rounds_of_epoch
 from edgesim.assembly.known_data import can_resize_images, open_data
 from edgesim.assembly.own_calls import is_own
 from edgesim.assembly.own_data import as_classes, contents_digest, notices_of_classes
@@ -27,6 +29,7 @@ from edgesim.assembly.own_model import (
     check_own_model,
     check_small_batch,
     check_small_evaluation,
+    check_statistics,
     example_batch,
     files_digest_of,
 )
@@ -39,6 +42,7 @@ from edgesim.data.arrays import ArrayDataset
 from edgesim.data.images import Dataset
 from edgesim.data.shape import DataShape
 from edgesim.errors import ScenarioError, with_notes
+from edgesim.gossip.optional_members import mixes_first
 from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.tasks import Classification, Targets
 from edgesim.models.catalog import check_model
@@ -83,6 +87,7 @@ def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = T
     check_hardware(scenario, schedule)
     _check_augmentation(scenario, dataset)
     model, batch = _check_model(scenario, dataset), example_batch(dataset)
+    _check_statistics(scenario, model, batch)
     _check_small_batch(scenario, dataset, model, [len(i) for i in indices], training.num_rounds)
     _check_small_evaluation(scenario, dataset, model, [len(i) for i in own_tests])
     num_epochs = ceil(training.num_rounds / training.rounds_per_epoch)
@@ -194,6 +199,13 @@ def _check_model(scenario: Scenario, dataset: Dataset | ArrayDataset) -> FlatMod
         num_classes = dataset.num_classes if _is_classification(scenario) else None
         check_own_model(model, *example_batch(dataset), num_classes)
     return model
+
+
+def _check_statistics(scenario: Scenario, model: FlatModel, batch: tuple[Tensor, Tensor]) -> None:
+    """Refuse statistics of a model of one's own that the algorithm can't gossip."""
+    if isinstance(scenario.model.name, OwnPart) and mixes_first(algorithm_named(scenario)):
+        name, remedy = str(scenario.gossip.algorithm), "make it a buffer, which devices keep"
+        check_statistics(model, *batch, name, remedy)
 
 
 def _check_small_batch(

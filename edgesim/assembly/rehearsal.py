@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgesim.assembly.build import make_learning_rates, make_optimizer
 from edgesim.assembly.gossip import make_algorithm, with_some_rate
+from edgesim.assembly.local_steps import make_learning_rates, make_optimizer, use_of_rate
 from edgesim.assembly.own_calls import (
     called,
     check_finite,
@@ -40,6 +40,7 @@ from edgesim.assembly.rehearsal_of_gossip import (
     small_change,
 )
 from edgesim.data.batches import transformed
+from edgesim.device.trainer import rate_of_0
 from edgesim.errors import ScenarioError
 from edgesim.gossip.algorithm import Algorithm
 from edgesim.hardware.work import Work
@@ -101,7 +102,7 @@ def rehearse(
         own_x, lr = x[: flat.num_trainable], training.optimizer.lr
         notices.append(_rehearse_optimizer(optimizer, own_x, lr))
     if is_own(training.schedule.kind):
-        notices.append(_rehearse_rates(rates, num_epochs))
+        notices.append(_rehearse_rates(rates, num_epochs, use_of_rate(algorithm, optimizer)))
     if (transform := batch_transform(scenario.data)) is not None:
         called(DATASET, "transform", transformed, batch[0].numpy(), transform, new_rng())
     return tuple(notice for notice in notices if notice)
@@ -205,11 +206,19 @@ def _bits(x: Tensor) -> bytes:
     return blake2b(x.numpy().tobytes()).digest()
 
 
-def _rehearse_rates(rates: LearningRates, num_epochs: int) -> str | None:
+def _rehearse_rates(rates: LearningRates, num_epochs: int, use: str) -> str | None:
     """Ask for the learning rates of epochs from the first to the last.
+
+    Args:
+        rates: of one's own.
+        num_epochs: of the run.
+        use: what needs rates above 0; empty if nothing does.
 
     Returns:
         A notice that all of them are 0; None if they are not.
+
+    Raises:
+        ScenarioError: one is no number or below 0, or is 0 where it may not be.
     """
     is_zero = True
     for epoch in range(0, num_epochs, max(num_epochs // MOST_EPOCHS, 1)):
@@ -219,6 +228,8 @@ def _rehearse_rates(rates: LearningRates, num_epochs: int) -> str | None:
                 f"{SCHEDULE}: the learning rate of epoch {epoch} is {rate!r}; must be a number, at "
                 "least 0"
             )
+        if rate == 0 and use:
+            raise ScenarioError(f"{SCHEDULE}: {rate_of_0(epoch, use)}")
         is_zero = is_zero and rate == 0
     if is_zero:
         return f"{SCHEDULE}: the learning rate is 0 in all epochs, so steps change no parameter"

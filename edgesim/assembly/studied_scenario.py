@@ -12,12 +12,12 @@ from edgesim.assembly.build import (
     image_shape_of,
     make_flat_model,
     make_layers,
-    make_optimizer,
     name_devices,
 )
 from edgesim.assembly.equipment import check_hardware
 from edgesim.assembly.gossip import make_algorithm, rounds_of_epoch, with_some_rate
 from edgesim.assembly.known_data import can_resize_images, data_shape
+from edgesim.assembly.local_steps import make_optimizer
 from edgesim.assembly.own_errors import own_code
 from edgesim.assembly.own_model import measured_form
 from edgesim.assembly.rehearsal import check_declarations

@@ -90,6 +90,7 @@ class Participant:
             num_devices=schedule.num_devices,
             num_samples=trainer.num_samples,
             steps_first=takes_step(schedule, index, 0),
+            num_trained=trainer.num_trained,
         )
         in_weights = weight_by_sender(schedule, index, first_exchange(schedule))
         self.gossip_state = starting_state(algorithm, x, in_weights, place)

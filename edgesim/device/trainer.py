@@ -35,6 +35,18 @@ class DivergedError(EdgesimError):
         )
 
 
+class ZeroRateError(EdgesimError):
+    """A learning rate is 0 where the algorithm or the optimizer needs it above."""
+
+
+def rate_of_0(epoch: int, use: str) -> str:
+    """That the learning rate of an epoch is 0, why it may not be, and the remedy, in words."""
+    return (
+        f"the learning rate of epoch {epoch} is 0, but {use}: let all rates be above 0, or choose "
+        "another optimizer or gossip.algorithm"
+    )
+
+
 class Trainer:
     """Takes a device's local steps.
 
@@ -52,6 +64,7 @@ class Trainer:
             is proportional to the time between two sends of a device, so it is small on quick
             devices. A step on x would move their models by gamma d / u, which is too far. A step on
             z moves sum(x) by gamma u d (docs/free-pace.md, "How much a device counts").
+        use_of_rate: what needs learning rates above 0, in words; empty if nothing does.
         label: of the device in messages; None: its number.
         step_of: number of the step of a round; by default each round has one.
 
@@ -73,6 +86,7 @@ class Trainer:
         num_trainable: int,
         buffers: Tensor,
         steps_on_model: bool,
+        use_of_rate: str = "",
         label: str | None = None,
         step_of: Callable[[int], int] = int,
     ) -> None:
@@ -87,6 +101,7 @@ class Trainer:
         self._rounds_per_epoch = rounds_per_epoch
         self._num_trainable = num_trainable
         self._steps_on_model = steps_on_model
+        self._use_of_rate = use_of_rate
         self._step_of = step_of
         self._push_weight = 1.0  # at the newest step
         self._works: dict[int, Work] = {}  # of a step, by the size of its batch
@@ -95,6 +110,11 @@ class Trainer:
     def num_samples(self) -> int:
         """Training samples of the device."""
         return self._batches.num_samples
+
+    @property
+    def num_trained(self) -> int:
+        """Entries of x that have a gradient."""
+        return self._num_trainable
 
     def epoch(self, round_index: int) -> int:
         """Epoch of a round."""
@@ -111,8 +131,12 @@ class Trainer:
 
         Raises:
             DivergedError: the loss, an activation, a gradient or a parameter is not finite.
+            ZeroRateError: the learning rate is 0, which the optimizer or the algorithm can't use.
         """
         flat, trainable = model.flat, self._num_trainable
+        if (rate := self.learning_rate(round_index)) == 0 and self._use_of_rate:
+            said = rate_of_0(self.epoch(round_index), self._use_of_rate)
+            raise ZeroRateError(f"training.schedule.kind: {said}")
         self._seed_layers_(model, round_index)
         images_NCHW, labels_N = self._batches.batch(self._step_of(round_index))
         # A quotient would be kept through the step beside the model's own vector.
@@ -127,7 +151,6 @@ class Trainer:
         self._push_weight = state.u
         x, u = state.x[:trainable], state.u
         moved = x / u if self._steps_on_model else x
-        rate = self.learning_rate(round_index)
         self._optimizer.step_(self._optimizer_state, moved, gradient[:trainable], rate)
         state.take_rate_(rate)
         if self._steps_on_model:

@@ -17,8 +17,9 @@ from edgesim.distributed.gossip import Gossip
 from edgesim.distributed.member import Member
 from edgesim.distributed.module_vector import ModuleVector
 from edgesim.distributed.peers import Peers
-from edgesim.distributed.rates import follows_rate, learning_rate
+from edgesim.distributed.rates import learning_rate
 from edgesim.distributed.rules import Rules, read_rules
+from edgesim.gossip.optional_members import follows_rate
 
 
 def gossip_around(

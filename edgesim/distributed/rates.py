@@ -8,13 +8,7 @@ from torch.optim import Optimizer
 
 from edgesim.distributed.errors import GossipError
 from edgesim.gossip.algorithm import Algorithm, GossipState
-from edgesim.gossip.optional_members import carries_steps
-
-
-def follows_rate(algorithm: Algorithm[Any], state: GossipState) -> bool:
-    """Whether an algorithm keeps steps times the learning rate and rescales them."""
-    follows = type(state).take_rate_ is not GossipState.take_rate_
-    return carries_steps(type(algorithm)) and follows
+from edgesim.gossip.optional_members import follows_rate
 
 
 def learning_rate(optimizer: Optimizer, algorithm: Algorithm[Any], state: GossipState) -> float:

@@ -154,12 +154,15 @@ class Place:
         num_devices: of the fleet.
         num_samples: training samples of the device.
         steps_first: whether it takes a step in round 0.
+        num_trained: entries of x that steps move by gradients times the rate; the others, at its
+            end, are statistics. None: all.
     """
 
     index: int
     num_devices: int
     num_samples: int
     steps_first: bool = True
+    num_trained: int | None = None
 
 
 State = TypeVar("State", bound=GossipState)
@@ -169,9 +172,9 @@ class Algorithm(Hashable, Protocol[State]):
     """Gossip algorithm in edge form (docs/gossip.md): a frozen object.
 
     Its class may also have the members that `optional_members.py` reads: `needs_one_graph`,
-    `needs_exchanges`, `needs_exact_messages`, `carries_steps`, `is_idle_without_edges`,
-    `disagrees`, `for_exchanges`, `graph_problem`, `message_layouts`, `longest_message`,
-    `message_between`, `for_device`, `exchanges`, `own_schedule` and `init_at`.
+    `needs_exchanges`, `needs_exact_messages`, `carries_steps`, `mixes_first`,
+    `is_idle_without_edges`, `disagrees`, `for_exchanges`, `graph_problem`, `message_layouts`,
+    `longest_message`, `message_between`, `for_device`, `exchanges`, `own_schedule` and `init_at`.
     """
 
     @property

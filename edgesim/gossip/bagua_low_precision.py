@@ -70,6 +70,7 @@ class BaguaLowPrecision:
     """
 
     keeps_edges: ClassVar[bool] = False
+    mixes_first: ClassVar[bool] = True
 
     compressor: Compressor
     layout: ParameterLayout

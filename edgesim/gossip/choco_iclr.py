@@ -37,6 +37,7 @@ class ChocoIclr:
     """
 
     keeps_edges: ClassVar[bool] = False
+    mixes_first: ClassVar[bool] = True
     is_idle_without_edges: ClassVar[bool] = True
     needs_exchanges: ClassVar[NeededExchanges] = "balanced"
 

@@ -89,6 +89,7 @@ class D2:
         if not out_edges:
             return []
         x, c = state.x, state.c
+        state.rescale_(c)
         message = self.compressor.compress(c.add_(x), self.layout, rng)
         v, leaving = c, self.averaging_rate * sum(edge.weight for edge in out_edges)
         kept = v * (1 - leaving)

@@ -47,6 +47,7 @@ class Dcd:
     """
 
     keeps_edges: ClassVar[bool] = False
+    mixes_first: ClassVar[bool] = True
     is_idle_without_edges: ClassVar[bool] = True
     needs_one_graph: ClassVar[bool] = True
 

@@ -79,6 +79,7 @@ class GradientTracking:
         if not out_edges:
             return []
         x, c = state.x, state.c
+        state.rescale_(c)
         s = torch.sub(x, state.before, out=state.before)
         x.add_(c)
         c.add_(s)

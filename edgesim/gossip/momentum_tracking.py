@@ -44,6 +44,7 @@ class MomentumTracking:
     """
 
     keeps_edges: ClassVar[bool] = False
+    mixes_first: ClassVar[bool] = True
     is_idle_without_edges: ClassVar[bool] = True
     needs_exchanges: ClassVar[NeededExchanges] = "balanced"
     carries_steps: ClassVar[bool] = True
@@ -70,6 +71,7 @@ class MomentumTracking:
         if not out_edges:
             return []
         x, C, before = state.x, state.c, state.before
+        state.rescale_(C)
         s = x.sub_(before)  # x becomes s
         C.add_(s)
         message = compress_both(self.compressor, self.layout, before, C, rng)

@@ -9,7 +9,8 @@ import networkx as nx
 from torch import Tensor
 
 from edgesim.compression.compressors import Compressor
-from edgesim.gossip.algorithm import Algorithm, Exchanges, Form, Place, State
+from edgesim.gossip.algorithm import Algorithm, Exchanges, Form, GossipState, Place, State
+from edgesim.gossip.corrected import RatedState
 from edgesim.learning.parameters import ParameterLayout
 from topologies import Schedule
 
@@ -49,6 +50,27 @@ def carries_steps(algorithm: Form) -> bool:
     `carries_steps` of the class; by default not: gossip alone mixes models.
     """
     return bool(getattr(algorithm, "carries_steps", False))
+
+
+def mixes_first(algorithm: Form) -> bool:
+    """Whether it mixes models as they were before the step, and then adds the step: W x + s.
+
+    `mixes_first` of the class; by default not: models are mixed after the step, W (x + s). A
+    statistic of which a step replaces the share k, by s = k (b - x), then has the factor
+    lambda - k for each eigenvalue lambda of W. Below -1 it grows without bound.
+    """
+    return bool(getattr(algorithm, "mixes_first", False))
+
+
+def follows_rate(algorithm: Algorithm[Any], state: GossipState) -> bool:
+    """Whether an algorithm keeps steps times the learning rate and rescales them.
+
+    Args:
+        algorithm: of a device.
+        state: that it has made.
+    """
+    follows = type(state).take_rate_ is not GossipState.take_rate_
+    return carries_steps(type(algorithm)) and follows
 
 
 def is_idle_without_edges(algorithm: Algorithm[Any]) -> bool:
@@ -164,7 +186,10 @@ def starting_state(
     By default by `init`.
     """
     init_at: Callable[..., State] | None = getattr(algorithm, "init_at", None)
-    return algorithm.init(x, in_weights) if init_at is None else init_at(x, in_weights, place)
+    state = algorithm.init(x, in_weights) if init_at is None else init_at(x, in_weights, place)
+    if isinstance(state, RatedState):
+        state.num_trained = place.num_trained
+    return state
 
 
 def disagreement(algorithm: Form) -> Disagreement:

@@ -76,7 +76,8 @@ class Optimizer(Protocol):
     def after_gossip_(self, state: OptimizerState, x: Tensor, u: float, gamma: float) -> None:
         """Update the state by the change of x in gossip.
 
-        `u` is the push weight at which `g` was taken.
+        `u` is the push weight at which `g` was taken, and `x` is u z+: a change of the push weight
+        alone moves no model.
         """
         ...
 
@@ -148,8 +149,11 @@ class QuasiGlobalMomentum:
     Source: reference.md, section 3.5.
 
     a = g + wd x;  b = beta m + a;  d = a + beta b (Nesterov) or b;  x~ = x - gamma d;
-    then m <- beta m + (1 - beta) d - (1 - beta) r / (gamma u) with r = x+ - x~, which for u = 1 is
-    m <- beta m + (1 - beta) (x - x+) / gamma.
+    then m <- beta m + (1 - beta) d - (1 - beta) r / gamma with r = x+ - x~, which is
+    m <- beta m + (1 - beta) (x - x+) / gamma; x+ is that at the u of the step, u z+.
+
+    Differs from the authors' code, where r is divided by u, which is 1 in all their runs: m and d
+    must move the same vector, x or z. Else the sum of m over devices is not that of the steps.
     """
 
     kept: ClassVar[int] = 1
@@ -162,7 +166,7 @@ class QuasiGlobalMomentum:
     def work(self, num_trainable: int) -> Work:
         """Work of the local step and of `after_gossip_`, counted from the formulas."""
         # a: 2; d = (1 + beta) a + beta^2 m: 3, or a + beta m: 2; x: 2;
-        # m = beta m + (1 - beta) d: 3; then r = x - x~: 1, m -= r (1 - beta) / (gamma u): 2.
+        # m = beta m + (1 - beta) d: 3; then r = x - x~: 1, m -= r (1 - beta) / gamma: 2.
         ops = 13 if self.nesterov else 12
         # g, x, m read and x, m, x~ written; then x, x~, m read and m written.
         return update_work("quasi_global_sgd_update", num_trainable, ops=ops, passes=6 + 4)
@@ -184,11 +188,11 @@ class QuasiGlobalMomentum:
             m.mul_(beta).add_(d, alpha=1 - beta)
         state.half_step = x.clone()
 
-    def after_gossip_(self, state: OptimizerState, x: Tensor, u: float, gamma: float) -> None:
+    def after_gossip_(self, state: OptimizerState, x: Tensor, u: float, gamma: float) -> None:  # noqa: ARG002
         """Fold the movement by gossip into the momentum."""
         assert state.half_step is not None, "after_gossip_ follows step_"
         r = torch.sub(x, state.half_step, out=state.half_step)
-        state.momentum.sub_(r, alpha=(1 - self.momentum) / (gamma * u))
+        state.momentum.sub_(r, alpha=(1 - self.momentum) / gamma)
         state.half_step = None
 
 

@@ -97,31 +97,28 @@ def plain_loop(ready, W, rates, eta, keep, *, quasi_global=False, local_steps=1)
     u, X_hat, M = torch.ones(n, dtype=torch.float64), torch.zeros_like(X), torch.zeros_like(X)
     losses = []
     for round_index, gamma in enumerate(rates):
-        half, directions = torch.empty_like(X), torch.empty_like(X)
+        half, before, u_before = torch.empty_like(X), X, u
         for i in range(n):
             vector_to_parameters(X[i] / u[i], module.parameters())
             images, labels = batches[i].batch(round_index)
             loss = cross_entropy(module(images), labels)
             gradient = torch.autograd.grad(loss, list(module.parameters()))
             a = torch.cat([part.reshape(-1) for part in gradient]) + DECAY * X[i]
-            if quasi_global:
-                directions[i] = a + MOMENTUM * (MOMENTUM * M[i] + a)
-            else:
-                M[i] = MOMENTUM * M[i] + a
-                directions[i] = a + MOMENTUM * M[i]
-            half[i] = X[i] - gamma * directions[i]
+            m = MOMENTUM * M[i] + a
+            if not quasi_global:
+                M[i] = m
+            half[i] = X[i] - gamma * (a + MOMENTUM * m)
             losses.append(float(loss.detach()))
         is_exchange = (round_index + 1) % local_steps == 0
         X = half.clone()
         if is_exchange:
             X_hat = X_hat + torch.stack([top_k(row, sizes, keep) for row in half - X_hat])
             X += eta * L @ X_hat
-        u_at_step = u
         if is_exchange:
             u = u + eta * L @ u
-        if quasi_global:  # how far the model moved, in units of the step: z u_at_step against half
-            moved = (X * (u_at_step / u)[:, None] - half) / (gamma * u_at_step[:, None])
-            M = MOMENTUM * M + (1 - MOMENTUM) * (directions - moved)
+        if quasi_global:  # how far models moved, as movements of x at the push weight of the step
+            moved = before - X * (u_before / u)[:, None]
+            M = MOMENTUM * M + (1 - MOMENTUM) * moved / gamma
     return losses, X, u
 
 

@@ -27,6 +27,7 @@ class AlgorithmFleet:
         W0: np.ndarray,
         layout: ParameterLayout,
         samples: list[int] | None = None,
+        num_trained: int | None = None,
     ):
         n = len(X)
         self.algorithm, self.layout = algorithm, layout
@@ -36,7 +37,12 @@ class AlgorithmFleet:
                 algorithm,
                 torch.from_numpy(X[i].copy()),
                 {j: W0[i, j] for j in range(n) if j != i and W0[i, j] > 0},
-                Place(index=i, num_devices=n, num_samples=samples[i] if samples else 1),
+                Place(
+                    index=i,
+                    num_devices=n,
+                    num_samples=samples[i] if samples else 1,
+                    num_trained=num_trained,
+                ),
             )
             for i in range(n)
         ]

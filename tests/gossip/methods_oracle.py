@@ -121,6 +121,8 @@ def momentum_tracking(X, W, rates, gradient: Gradient, beta):
 def gut(X, W, rates, gradient: Gradient, mu, beta=0.0):
     """[GUT] `GUT.__call__` and `transfer_params`: shifted sums of the neighbours' changes.
 
+    Their trainer mixes models before the forward pass and takes them back after the backward pass
+    (`gossip_averaging`, `remove_gossip`), so gradients are those at W X. Yields X, which is sent.
     delta = g - global_update / gamma
     acc = sum_j w_ij (x_j - x_j before) + b global_update before
     y = delta - mu acc / gamma before - mu delta before. With quasi-global momentum of section 3.5
@@ -132,7 +134,7 @@ def gut(X, W, rates, gradient: Gradient, mu, beta=0.0):
     for gamma in rates:
         acc = W @ (X - X_before) + (1 + beta) * shift
         global_update = (W - np.eye(n)) @ X
-        g = gradient(X)
+        g = gradient(X + global_update)
         delta_before, delta = delta, g - global_update / gamma
         if gamma_before is not None:
             # global_update of the round before belongs to delta before, in its own units.

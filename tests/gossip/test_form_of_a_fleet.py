@@ -6,16 +6,19 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from fleet_of_algorithms import AlgorithmFleet
 from rich.console import Console
 from small_fleets import small_scenario, write_scenario
 
 from edgesim.assembly.build import PLAIN, make_flat_model, make_schedule
 from edgesim.assembly.gossip import make_algorithm
 from edgesim.assembly.preparation import prepare
+from edgesim.compression import Identity
 from edgesim.device.trainer import Trainer
 from edgesim.fleet.run import run_scenario
-from edgesim.gossip import Choco, ChocoNumerator, FixedGraphChoco
+from edgesim.gossip import Choco, ChocoNumerator, FixedGraphChoco, GradientPush
 from edgesim.gossip.algorithm import GossipState
+from edgesim.hardware.work import Work
 from edgesim.learning.optimizers import QuasiGlobalMomentum
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.scenario import load_scenario
@@ -129,30 +132,109 @@ class FixedBatch:
         return 1
 
 
+class FixedModel:
+    """A model whose gradient has the same entries everywhere."""
+
+    dropout_layers = rounding_layers = ()
+
+    def __init__(self, x, gradient=1.0):
+        self.flat, self.gradient = self, gradient
+        self.parameters, self.buffers = x.clone(), torch.zeros(0)
+
+    def load_(self, parameters, buffers):
+        self.parameters.copy_(parameters)
+
+    use_ = load_
+
+    def loss_and_gradient(self, images, labels):
+        return 0.0, torch.full_like(self.parameters, self.gradient), Work()
+
+
+def quasi_global_trainer(x, *, steps_on_model, rate=0.1):
+    return Trainer(
+        device=0,
+        seed=0,
+        batches=FixedBatch(),
+        optimizer=QuasiGlobalMomentum(momentum=0.9, nesterov=True, weight_decay=0.0),
+        learning_rates=type("Rates", (), {"at": lambda self, epoch: rate})(),
+        rounds_per_epoch=1,
+        x=x,
+        num_trainable=len(x),
+        buffers=torch.zeros(0),
+        steps_on_model=steps_on_model,
+    )
+
+
 @pytest.mark.parametrize("steps_on_model", [False, True])
 def test_quasi_global_momentum_takes_no_change_of_mass_for_a_movement(steps_on_model):
     """Gossip that halves x and u leaves z where the step had put it."""
     x = torch.randn(10, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    optimizer = QuasiGlobalMomentum(momentum=0.9, nesterov=True, weight_decay=0.0)
-    trainer = Trainer(
-        device=0,
-        seed=0,
-        batches=FixedBatch(),
-        optimizer=optimizer,
-        learning_rates=type("Rates", (), {"at": lambda self, epoch: 0.1})(),
-        rounds_per_epoch=1,
-        x=x,
-        num_trainable=10,
-        buffers=torch.zeros(0),
-        steps_on_model=steps_on_model,
-    )
+    trainer = quasi_global_trainer(x, steps_on_model=steps_on_model)
     state = GossipState(x.clone(), 0.8)
-    trainer._push_weight = state.u
-    moved = state.x / state.u if steps_on_model else state.x
-    optimizer.step_(trainer._optimizer_state, moved, torch.ones(10, dtype=torch.float64), 0.1)
-    if steps_on_model:
-        state.x = moved * state.u
+    trainer.step_(state, FixedModel(x), 0)
     before = trainer._optimizer_state.momentum.clone()
     state.x, state.u = state.x / 2, state.u / 2
     trainer.after_gossip_(state, 0)
     torch.testing.assert_close(trainer._optimizer_state.momentum, before, rtol=0, atol=1e-12)
+
+
+def settled_fleet(eta, entries=2):
+    """Gradient push on the irregular digraph of docs/reference.md, section 9.3, and its W."""
+    A = np.eye(8) + np.roll(np.eye(8), 1, axis=0)
+    A[3, 0] = A[5, 0] = A[6, 1] = 1
+    W, layout = A / A.sum(0), ParameterLayout.from_shapes([(entries,)])
+    algorithm = GradientPush(averaging_rate=eta, compressor=Identity("fp64"), layout=layout)
+    fleet = AlgorithmFleet(algorithm, np.zeros((8, entries)), W, layout)
+    for _ in range(int(300 / eta)):
+        fleet.absorb(fleet.send(W))  # push weights come to rest
+    assert np.ptp(fleet.u) > 1
+    return fleet, W
+
+
+def train_quasi_global(fleet, W, gradients, rounds, *, steps_on_model=False):
+    """Each device's own trainer on a constant gradient of its own; the trainers."""
+    trainers = [
+        quasi_global_trainer(state.x, steps_on_model=steps_on_model, rate=0.01)
+        for state in fleet.states
+    ]
+    models = [FixedModel(state.x, g) for state, g in zip(fleet.states, gradients, strict=True)]
+    for t in range(rounds):
+        for trainer, state, model in zip(trainers, fleet.states, models, strict=True):
+            trainer.step_(state, model, t)
+        fleet.absorb(fleet.send(W))
+        for trainer, state in zip(trainers, fleet.states, strict=True):
+            trainer.after_gossip_(state, t)
+    return trainers
+
+
+@pytest.mark.parametrize("eta", [1.0, 0.2])
+def test_quasi_global_momentum_counts_the_gradients_of_all_devices_equally(eta):
+    """On an irregular digraph sum(x) moves as it does by momentum of the mean gradient.
+
+    Steps are g + beta (beta m + g) with m = beta m + (1 - beta) (x - x+) / gamma. Exchanges keep
+    sum(x), so sums over devices obey the same formula without gossip.
+    """
+    fleet, W = settled_fleet(eta)
+    gradients = np.random.default_rng(0).normal(size=8)
+    trainers = train_quasi_global(fleet, W, gradients, 60)
+    m = moved = 0.0
+    for _ in range(60):
+        d = 1.9 * gradients.sum() + 0.81 * m
+        m = 0.9 * m + 0.1 * d
+        moved -= 0.01 * d
+    np.testing.assert_allclose(fleet.X.sum(0), moved, rtol=1e-9)
+    total = sum(float(trainer._optimizer_state.momentum[0]) for trainer in trainers)
+    assert total == pytest.approx(m, rel=1e-9)
+
+
+@pytest.mark.parametrize("steps_on_model", [False, True])
+def test_quasi_global_momentum_keeps_devices_together_whatever_their_push_weights(steps_on_model):
+    """A constant gradient of 1 everywhere: all models move by 10 gamma a round in the end.
+
+    m = (1 + beta) / (1 - beta^2) = 10 where a step moves z, and u times it where a step moves x.
+    """
+    fleet, W = settled_fleet(1.0)
+    trainers = train_quasi_global(fleet, W, np.ones(8), 600, steps_on_model=steps_on_model)
+    expected = np.full(8, 10.0) * (1 if steps_on_model else fleet.u)
+    found = [float(trainer._optimizer_state.momentum[0]) for trainer in trainers]
+    np.testing.assert_allclose(found, expected, rtol=1e-4)

@@ -11,6 +11,7 @@ import torch
 from fleet_of_algorithms import AlgorithmFleet
 from thorough import some
 
+from edgesim.assembly.own_calls import flat_vectors
 from edgesim.compression import Identity, TopK
 from edgesim.gossip import (
     D2,
@@ -120,9 +121,13 @@ def test_global_update_tracking(seed, mu, beta):
     n, W = graph(seed)
     X, gradient = problem(n, seed)
     eta = 1.0 if seed < 3 else 0.6
-    expected = oracle.gut(X, oracle.lazy(W, eta), RATES, gradient, mu, beta)
+    W_eta = oracle.lazy(W, eta)
+    expected = [W_eta @ sent for sent in oracle.gut(X, W_eta, RATES, gradient, mu, beta)]
     algorithm = made(GlobalUpdateTracking, mu=mu, momentum=beta, averaging_rate=eta)
-    assert_follows(algorithm, X, W, RATES, gradient, expected)
+    fleet = assert_follows(algorithm, X, W, RATES, gradient, expected)
+    for state in fleet.states:
+        vectors = flat_vectors(state, D) / 2  # in float64
+        assert vectors - 1 == algorithm.buffers(2, 2).kept
 
 
 def weights_of(tree):
@@ -168,7 +173,7 @@ def test_with_complete_information_d2_and_gradient_tracking_are_the_plain_averag
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_without_skew_corrections_vanish(seed):
-    """Equal data: D2 and gradient tracking adapt then combine, all others combine then adapt."""
+    """Equal data: all models stay equal, and each method is a plain descent."""
     n, W = graph(seed)
     X, _ = problem(n, seed)
 
@@ -182,19 +187,36 @@ def test_without_skew_corrections_vanish(seed):
         (GlobalUpdateTracking, {"mu": 0.5}),
     ):
         one = oracle.d_psgd(X, W, CONSTANT, gradient, steps_first=True)
-        if kind is GlobalUpdateTracking:
-            # All models stay equal, and tracking repeats nothing: y = delta.
-            one = oracle.d_psgd(X, W, CONSTANT, gradient, steps_first=False)
         assert_follows(made(kind, **options), X, W, CONSTANT, gradient, one)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_without_compression_choco_iclr_and_untracked_gut_combine_then_adapt(seed):
+def test_gut_without_tracking_is_d_psgd_and_tracked_in_full_it_is_d2(seed):
     n, W = graph(seed)
     X, gradient = problem(n, seed)
-    for algorithm in (made(GlobalUpdateTracking, mu=0.0),):
-        one = oracle.d_psgd(X, W, RATES, gradient, steps_first=False)
-        assert_follows(algorithm, X, W, RATES, gradient, one)
+    plain = oracle.d_psgd(X, W, RATES, gradient, steps_first=True)
+    assert_follows(made(GlobalUpdateTracking, mu=0.0), X, W, RATES, gradient, plain)
+    d2 = oracle.d2(X, W, RATES, gradient)
+    assert_follows(made(GlobalUpdateTracking, mu=1.0), X, W, RATES, gradient, d2)
+
+
+@pytest.mark.parametrize("curvature", [0.03, 0.2, 1.0])
+def test_gut_comes_to_rest_on_a_ring_of_eight_with_long_steps(curvature):
+    """W has the eigenvalue -1/3. With gradients at the own model it diverges from 0.035 on."""
+    X, minima = np.zeros((8, D)), np.random.default_rng(0).normal(size=(8, D))
+    fleet = AlgorithmFleet(made(GlobalUpdateTracking, mu=0.9), X, ring(8), LAYOUT)
+    for _ in range(800):
+        before = fleet.X
+        fleet.step(lambda Z: Z - minima, curvature)
+        fleet.absorb(fleet.send(ring(8)))
+    assert np.abs(fleet.X - before).max() < 1e-9
+    np.testing.assert_allclose(fleet.X.mean(0), minima.mean(0), atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_without_compression_choco_iclr_combines_then_adapts(seed):
+    n, W = graph(seed)
+    X, gradient = problem(n, seed)
     # CHOCO's public copies start at zero, so the first exchange makes them known and mixes nothing.
     fleet = AlgorithmFleet(made(ChocoIclr, averaging_rate=1.0), X, W, LAYOUT)
     want = X
@@ -272,6 +294,66 @@ def test_devices_that_agree_stay_together_at_a_new_rate(kind, factor):
         fleet.step(gradient, gamma)
         fleet.absorb(fleet.send(oracle.lazy(W, 0.9)))
     assert np.abs(fleet.X - fleet.X.mean(0)).max() < 1e-7
+
+
+@pytest.mark.parametrize("offset", [0, 1, 2, 3])
+@pytest.mark.parametrize("kind", [D2, GradientTracking, MomentumTracking])
+def test_devices_that_agree_stay_together_if_the_rate_changes_between_two_exchanges(kind, offset):
+    """Of four local steps `offset` are still of the old rate, and s and c are sums over all four.
+
+    In the first exchange after it c is what it would be if all steps had had their mean rate, but
+    for the curvature over a few steps.
+    """
+    n, W = graph(5)
+    X, gradient = problem(n, 5)
+    fleet = AlgorithmFleet(made(kind), X, oracle.lazy(W, 0.9), LAYOUT)
+    change, spread = 300 * 4 + offset, []
+    for t in range(change + 40 * 4):
+        fleet.step(gradient, 0.02 if t < change else 0.002)
+        fleet.absorb(fleet.send(oracle.lazy(W, 0.9) if t % 4 == 3 else np.eye(n)))
+        spread.append(np.abs(fleet.X - fleet.X.mean(0)).max())
+    after = spread[3::4]
+    assert after[299] < 1e-6
+    assert max(after[300:]) < 5e-3
+
+
+def test_gut_takes_a_rate_that_changes_between_two_exchanges_as_d2_does():
+    """Tracked in full, GUT is D2 with local steps too."""
+    n, W = graph(4)
+    X, gradient = problem(n, 4)
+    fleets = [
+        AlgorithmFleet(made(kind, **options), X, W, LAYOUT)
+        for kind, options in ((D2, {}), (GlobalUpdateTracking, {"mu": 1.0}))
+    ]
+    for t in range(60):
+        for fleet in fleets:
+            fleet.step(gradient, 0.02 if t < 30 else 0.002)
+            fleet.absorb(fleet.send(W if t % 4 == 3 else np.eye(n)))
+        np.testing.assert_allclose(fleets[1].X, fleets[0].X, rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("kind", [D2, GradientTracking, MomentumTracking, GlobalUpdateTracking])
+def test_statistics_do_not_follow_the_learning_rate(kind):
+    """The last entries move by 0.9 (b - x) at any rate, so that all devices come to rest.
+
+    With a correction of them that is rescaled, the end of a warm-up throws them apart.
+    """
+    n, W = 5, oracle.lazy(np.full((5, 5), 0.2), 0.5)
+    start, trained = np.zeros((n, D)), D - 9
+    fleet = AlgorithmFleet(made(kind), start, W, LAYOUT, num_trained=trained)
+    b = 1 + 0.1 * np.arange(n)[:, None]
+    change = 0.5 if kind is MomentumTracking else 0.9
+    moved = []
+    for t in range(400):
+        before = fleet.X[:, trained:]
+        for state, row in zip(fleet.states, b, strict=True):
+            own = state.x[trained:]
+            own.add_(change * (torch.from_numpy(row) - own))
+            state.take_rate_(0.01 if t < 300 else 0.1)
+        fleet.absorb(fleet.send(W))
+        moved.append(np.abs(fleet.X[:, trained:] - before).max())
+    assert moved[299] < 1e-7
+    assert max(moved[300:]) < 1e-7
 
 
 def ring(n):

@@ -93,7 +93,7 @@ def test_quasi_global_momentum_follows_the_whole_movement(nesterov):
 
 
 def test_quasi_global_direction_and_push_weight_follow_the_formulas():
-    """d = a + beta (beta m + a), r = x+ - x~, m+ = beta m + (1 - beta)(d - r / (gamma u))."""
+    """d = a + beta (beta m + a), and m+ = beta m + (1 - beta) (x - x+) / gamma at every u."""
     beta, gamma, wd, u = 0.9, 0.1, 1e-2, 0.7
     x, m, g, gossip = (torch.tensor([v], dtype=torch.float64) for v in (2.0, 0.5, 3.0, -0.4))
     optimizer = QuasiGlobalMomentum(momentum=beta, nesterov=True, weight_decay=wd)
@@ -105,7 +105,7 @@ def test_quasi_global_direction_and_push_weight_follow_the_formulas():
     assert x.item() == pytest.approx(2.0 - gamma * d, abs=1e-15)
     x += gossip
     optimizer.after_gossip_(state, x, u, gamma)
-    expected = beta * 0.5 + (1 - beta) * d - (1 - beta) * (-0.4) / (gamma * u)
+    expected = beta * 0.5 + (1 - beta) * (2.0 - x.item()) / gamma
     assert state.momentum.item() == pytest.approx(expected, abs=1e-14)
 
 

@@ -6,15 +6,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Protocol
 
-from edgesim.assembly.build import (
-    DataSpec,
-    TrainingPlan,
-    make_learning_rates,
-    make_optimizer,
-    streams_of,
-)
+from edgesim.assembly.build import DataSpec, TrainingPlan, streams_of
 from edgesim.assembly.equipment import device_hardware
 from edgesim.assembly.gossip import make_algorithm
+from edgesim.assembly.local_steps import make_learning_rates, make_optimizer, use_of_rate
 from edgesim.assembly.own_data import batch_transform
 from edgesim.data.arrays import Shard
 from edgesim.data.batches import BatchStream, normalised_bytes
@@ -69,6 +64,8 @@ def make_devices(plan: DevicePlan, shards: Mapping[int, Shard], initial: FlatMod
     make_device = PACES[scenario.fleet.pace].make_device
     keep_inputs = sum(map(normalised_bytes, shards.values())) <= KEPT_INPUTS_BYTES
 
+    use = use_of_rate(algorithm, make_optimizer(scenario))
+
     def device_of(index: int, shard: Shard) -> Device:
         def participant_of(meter: Meter[Any] | None) -> Participant:
             return Participant(
@@ -76,7 +73,7 @@ def make_devices(plan: DevicePlan, shards: Mapping[int, Shard], initial: FlatMod
                 seed=scenario.seed,
                 schedule=schedule,
                 algorithm=algorithm,
-                trainer=_make_trainer(plan, shard, initial, index, keep_inputs=keep_inputs),
+                trainer=_make_trainer(plan, shard, initial, index, use, keep_inputs=keep_inputs),
                 num_rounds=plan.training.num_rounds,
                 x=initial.parameters.cpu().clone(),
                 meter=meter,
@@ -93,6 +90,7 @@ def _make_trainer(
     shard: Shard,
     initial: FlatModel,
     device: int,
+    use: str,
     *,
     keep_inputs: bool,
 ) -> Trainer:
@@ -121,4 +119,5 @@ def _make_trainer(
         buffers=initial.buffers.cpu().clone(),
         step_of=partial(steps_before, plan.schedule),
         steps_on_model=scenario.steps_on_model,
+        use_of_rate=use,
     )
