@@ -14,7 +14,7 @@ from time_slices import Reporter
 
 from edgesim.assembly.build import make_flat_model
 from edgesim.assembly.gossip import make_algorithm
-from edgesim.assembly.local_steps import make_learning_rates, make_optimizer
+from edgesim.assembly.optimization import make_learning_rates, make_optimizer
 from edgesim.data.batches import BatchStream
 from edgesim.data.images import LabelledImages
 from edgesim.fleet.on_ray.core_pool import CorePool

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from edgesim.assembly.equipment import has_batteries
-from edgesim.assembly.local_steps import make_optimizer
+from edgesim.assembly.optimization import make_optimizer
 from edgesim.errors import ScenarioError
 from edgesim.gossip.algorithm import Algorithm, Exchanges, Form
 from edgesim.gossip.optional_members import (

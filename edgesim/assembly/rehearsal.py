@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from edgesim.assembly.gossip import make_algorithm, with_some_rate
-from edgesim.assembly.local_steps import make_learning_rates, make_optimizer, use_of_rate
+from edgesim.assembly.optimization import make_learning_rates, make_optimizer, use_of_rate
 from edgesim.assembly.own_calls import (
     called,
     check_finite,

@@ -17,7 +17,7 @@ from edgesim.assembly.build import (
 from edgesim.assembly.equipment import check_hardware
 from edgesim.assembly.gossip import make_algorithm, rounds_of_epoch, with_some_rate
 from edgesim.assembly.known_data import can_resize_images, data_shape
-from edgesim.assembly.local_steps import make_optimizer
+from edgesim.assembly.optimization import make_optimizer
 from edgesim.assembly.own_errors import own_code
 from edgesim.assembly.own_model import measured_form
 from edgesim.assembly.rehearsal import check_declarations

@@ -12,7 +12,7 @@ from edgesim.api.scenarios import ScenarioLike, read_scenario
 from edgesim.assembly.build import name_devices
 from edgesim.assembly.equipment import has_batteries
 from edgesim.assembly.gossip import is_of_nodes, make_algorithm
-from edgesim.assembly.local_steps import make_optimizer
+from edgesim.assembly.optimization import make_optimizer
 from edgesim.assembly.prepared_run import paths_in
 from edgesim.assembly.rate_search.search import needs_search
 from edgesim.distributed.agreement import digest_of

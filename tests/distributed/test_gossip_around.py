@@ -22,7 +22,7 @@ from rich.console import Console
 from small_fleets import outcome, prepared
 
 from edgesim.assembly.build import PLAIN, make_flat_model
-from edgesim.assembly.local_steps import make_learning_rates
+from edgesim.assembly.optimization import make_learning_rates
 from edgesim.compression.wire import decode
 from edgesim.data.batches import BatchStream
 from edgesim.fleet.run import run_scenario

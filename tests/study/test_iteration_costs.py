@@ -8,7 +8,7 @@ from study_scenarios import DENSE, INT8, MIXED, as_if_long, ran, small
 
 from edgesim.assembly.build import PLAIN, DataSpec, make_flat_model
 from edgesim.assembly.known_data import data_shape
-from edgesim.assembly.local_steps import make_optimizer
+from edgesim.assembly.optimization import make_optimizer
 from edgesim.assembly.preparation import prepare
 from edgesim.compression.wire import HEADER
 from edgesim.costs.work_meter import WorkMeter
