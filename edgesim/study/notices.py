@@ -24,7 +24,7 @@ from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.schema import Scenario
 from edgesim.study.batteries import battery_notices
 from edgesim.study.influence import influence_notices
-from edgesim.study.unreached import clock_notices, evaluation_notices, round_notices
+from edgesim.study.unreached import absence_notices, clock_notices, evaluation_notices
 
 MOST_NAMED_PARTS = 8  # of a model, in a notice
 _OPERATORS = "operators in the forward pass of "
@@ -43,7 +43,7 @@ def notices(studied: StudiedScenario, num_rounds: int) -> list[str]:
         *_own_model_notices(studied),
         *_varying_messages(studied),
         *evaluation_notices(scenario, num_rounds),
-        *round_notices(studied, num_rounds),
+        *absence_notices(scenario, num_rounds),
         *clock_notices(studied, num_rounds),
         *influence_notices(studied),
         *taken_over_notices(scenario),

@@ -12,7 +12,6 @@ from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.errors import device_label
 from edgesim.scenario.presence import make_timed_churn
 from edgesim.scenario.schema import Scenario
-from edgesim.scenario.training import Schedule, ScheduleSection
 from edgesim.study.batteries import NAMED_NOTICES
 from edgesim.study.steady_state import without_absences
 from topologies import TimedChurn
@@ -26,8 +25,6 @@ SURELY_BEFORE = 0.95  # of the limit: an extrapolated end below this share count
 
 def evaluation_notices(scenario: Scenario, num_rounds: int) -> list[str]:
     """Evaluations that a key asks for and that no run reaches.
-
-    `every_epochs` above the epochs is not told of: who tries a scenario for some epochs has it.
 
     Args:
         scenario: the scenario.
@@ -52,36 +49,16 @@ def evaluation_notices(scenario: Scenario, num_rounds: int) -> list[str]:
     return []
 
 
-def round_notices(studied: StudiedScenario, num_rounds: int) -> list[str]:
-    """A warm-up that lasts as long as the training, and absences in lockstep after its end.
+def absence_notices(scenario: Scenario, num_rounds: int) -> list[str]:
+    """Absences in lockstep that begin after the last round.
 
-    Milestones after the last epoch are not told of: who tries a scenario for some epochs has them.
+    Milestones, a warm-up and evaluations after the last epoch are not told of: who tries a scenario
+    for some epochs has them.
 
     Args:
-        studied: the scenario, as objects.
-        num_rounds: largest number of rounds of a device.
+        scenario: the scenario.
+        num_rounds: of each device.
     """
-    scenario = studied.scenario
-    epochs = scenario.training.epochs or num_rounds / studied.rounds_per_epoch
-    return [
-        *_warm_up_notices(scenario.training.schedule, epochs),
-        *_absence_notices(scenario, num_rounds),
-    ]
-
-
-def _warm_up_notices(schedule: Schedule, epochs: float) -> list[str]:
-    if not isinstance(schedule, ScheduleSection) or schedule.warmup_factor == 1:
-        return []
-    if schedule.warmup_epochs < epochs:
-        return []
-    length = f"{epochs:,.4g} epoch{'' if epochs == 1 else 's'}"
-    all_at = f"all of it at {schedule.warmup_factor:g} of the learning rate"
-    key = "training.schedule.warmup_epochs"
-    return [f"{key} is {schedule.warmup_epochs:,}, and training ends after {length}: {all_at}"]
-
-
-def _absence_notices(scenario: Scenario, num_rounds: int) -> list[str]:
-    """Absences in lockstep that begin after the last round."""
     churn = scenario.fleet.churn
     if churn is None or scenario.fleet.rules.goes_by_clock:
         return []

@@ -9,7 +9,7 @@ import pytest
 from edgesim.assembly.studied_scenario import studied_scenario
 from edgesim.scenario import load_scenario
 from edgesim.study import unreached as module
-from edgesim.study.unreached import clock_notices, evaluation_notices, round_notices
+from edgesim.study.unreached import absence_notices, clock_notices, evaluation_notices
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
@@ -123,7 +123,7 @@ def test_the_clocks_and_evaluations_of_shipped_scenarios_come(path):
     studied = studied_scenario(scenario)
     assert evaluation_notices(scenario, studied.num_rounds) == []
     assert clock_notices(studied, studied.num_rounds) == []
-    assert round_notices(studied, studied.num_rounds) == []
+    assert absence_notices(scenario, studied.num_rounds) == []
 
 
 FLEET = "fleet={{devices: 4, profile: raspberry-pi-4b, pace: free, churn: {{{}}}}}"
@@ -180,30 +180,10 @@ def test_of_much_churn_that_never_comes_some_is_named():
     assert says[-1] == "fleet.churn: 3 more that never come"
 
 
-def round_says(*overrides: str) -> list[str]:
-    """Of ten epochs, or as many as the overrides have."""
-    overrides = ("training.epochs=10", *overrides)
-    studied = studied_scenario(load_scenario(SCENARIOS / "quickstart.yaml", overrides))
-    return round_notices(studied, studied.num_rounds)
-
-
-def test_of_a_length_in_rounds_too():
-    length = ("training.epochs=null", "training.rounds=100")
-    rounds = studied_scenario(load_scenario(SCENARIOS / "quickstart.yaml", length)).rounds_per_epoch
-    last = (100 - 1) // rounds  # number of the epoch of the last round
-    assert round_says(*length, f"training.schedule={{warmup_epochs: {last}}}") == []
-    (text,) = round_says(*length, f"training.schedule={{warmup_epochs: {last + 1}}}")
-    assert "and training ends after 8.333 epochs: all of it at 0.1 of" in text
-
-
-def test_a_warm_up_as_long_as_the_training_is_said():
-    (text,) = round_says("training.schedule={warmup_epochs: 10, warmup_factor: 0.2}")
-    assert text.endswith(
-        "warmup_epochs is 10, and training ends after 10 epochs: all of it at "
-        "0.2 of the learning rate"
-    )
-    assert round_says("training.schedule={warmup_epochs: 9, warmup_factor: 0.2}") == []
-    assert round_says("training.schedule={warmup_epochs: 10, warmup_factor: 1}") == []
+def absences_say(*overrides: str) -> list[str]:
+    """Of ten epochs."""
+    scenario = load_scenario(SCENARIOS / "quickstart.yaml", ("training.epochs=10", *overrides))
+    return absence_notices(scenario, studied_scenario(scenario).num_rounds)
 
 
 def test_an_absence_after_the_last_round_of_lockstep_is_said():
@@ -212,7 +192,7 @@ def test_an_absence_after_the_last_round_of_lockstep_is_said():
             f"{{device: 1, from_round: {n}, until_round: {n + 1}}}" for n in (from_round, *more)
         )
         churn = f"fleet.churn={{absent: [{absent}]}}"
-        return round_says(churn, "topology={kind: complete}", "training.schedule={}")
+        return absences_say(churn, "topology={kind: complete}")
 
     ten_epochs = load_scenario(SCENARIOS / "quickstart.yaml", ("training.epochs=10",))
     num_rounds = studied_scenario(ten_epochs).num_rounds
