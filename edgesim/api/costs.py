@@ -13,7 +13,7 @@ from edgesim.assembly.rate_search.search import rate_notice, with_found_rate
 from edgesim.assembly.studied_scenario import studied_scenario
 from edgesim.scenario.schema import Scenario
 from edgesim.study.answer import Answer
-from edgesim.study.churn_notices import absence_notices, handover_notices
+from edgesim.study.churn_notices import handover_notices, presence_notices
 from edgesim.study.iteration import IterationCosts, iteration_costs
 from edgesim.study.notices import notices
 from edgesim.study.report import Study, study, write_folder, write_json
@@ -147,7 +147,7 @@ def _ready(scenario: Scenario, name: str) -> tuple[Scenario, tuple[str, ...]]:
     lines = [
         *notices(studied, studied.num_rounds),
         *handover_notices(studied),
-        *absence_notices(studied),
+        *presence_notices(studied),
     ]
     if found is None and (of_rate := rate_notice(studied)):
         lines.append(of_rate)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import floor, inf
+from typing import Any
 
 import numpy as np
 
@@ -133,15 +134,16 @@ def segments(
     # From the begin of the first of these rounds on: sleep before the window delays its step, too.
     away = _away(run, (min([low_s, *inside["start_s"]]), high_s), devices)
     rows: list[tuple[int, str, float, float, int, str]] = []
+    # In lockstep absences are counted in rounds: no clock says from when to when.
+    name = away_name(run)
+    absence = None if run.is_free or name == ASLEEP else name
     for span in inside.itertuples(index=False):
-        step_end_s = _after(away[span.device], span.start_s, span.compute_s)
-        waits = span.wait_s > _ROUNDING * span.end_s
-        step_end_s = min(step_end_s, span.end_s) if waits else span.end_s
         cause = getattr(span, "waited_for", -1)
         peer = run.labels[cause] if cause >= 0 else ""
-        rows.append((span.device, COMPUTING, span.start_s, step_end_s, span.round, ""))
-        if waits:
-            rows.append((span.device, WAITING, step_end_s, span.end_s, span.round, peer))
+        rows += [
+            (span.device, kind, start_s, end_s, span.round, peer if kind == WAITING else "")
+            for kind, start_s, end_s in _parts_of_round(span, away[span.device], absence)
+        ]
     for device, own in away.items():
         rows += [(device, kind, start_s, end_s, -1, "") for kind, start_s, end_s in own]
     messages = run.messages
@@ -164,6 +166,32 @@ def segments(
 
 
 _Spans = list[tuple[str, float, float]]
+
+
+def _parts_of_round(span: Any, away: _Spans, absence: str | None) -> _Spans:  # noqa: ANN401 (a row)
+    """A round in parts: the step, then an absence before the first message, then the wait.
+
+    Args:
+        span: row of `spans_of_rounds`.
+        away: spans in which the device sleeps or is absent, as far as a clock has them.
+        absence: what the rest of its time away is called; None where there is none.
+    """
+    step_end_s = min(_after(away, span.start_s, span.compute_s), span.end_s)
+    known_s = sum(
+        max(min(until_s, span.end_s) - max(from_s, span.start_s), 0.0)
+        for _, from_s, until_s in away
+    )
+    parts = []
+    if absence and span.away_s - known_s > _ROUNDING * span.end_s:
+        parts.append((absence, span.away_s - known_s))
+    if span.wait_s > _ROUNDING * span.end_s:
+        parts.append((WAITING, span.wait_s))
+    found = [(COMPUTING, span.start_s, step_end_s if parts else span.end_s)]
+    for place, (kind, seconds) in enumerate(parts, 1):
+        start_s = found[-1][2]
+        end_s = span.end_s if place == len(parts) else _after(away, start_s, seconds)
+        found.append((kind, start_s, min(end_s, span.end_s)))
+    return found
 
 
 def _away(run: ReportedRun, window_s: tuple[float, float], devices: list[int]) -> dict[int, _Spans]:

@@ -11,7 +11,7 @@ from edgesim.study.tables.units import brief
 _MOST_NAMED = 4
 
 
-def absence_notices(studied: StudiedScenario) -> list[str]:
+def presence_notices(studied: StudiedScenario) -> list[str]:
     """A notice that figures have a step in each round, also of devices that are not there."""
     scenario, presence = studied.scenario, studied.schedule.presence
     if scenario.fleet.churn is None or not scenario.fleet.rules.waits_for_all:

@@ -8,7 +8,7 @@ import pytest
 
 from edgesim.assembly.studied_scenario import studied_scenario
 from edgesim.scenario import load_scenario
-from edgesim.study.churn_notices import absence_notices
+from edgesim.study.churn_notices import presence_notices
 
 QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
 
@@ -17,7 +17,7 @@ def says(churn: str) -> list[str]:
     """Of a fleet of 8 and 50 rounds."""
     length = ("training.epochs=null", "training.rounds=50", "topology={kind: complete}")
     scenario = load_scenario(QUICKSTART, (*length, f"fleet.churn={{{churn}}}"))
-    return absence_notices(studied_scenario(scenario))
+    return presence_notices(studied_scenario(scenario))
 
 
 @pytest.mark.parametrize(
@@ -49,4 +49,4 @@ def test_of_many_some_are_named():
 
 def test_who_is_there_all_the_time_and_free_pace_have_no_notice():
     assert says("absent: [{device: 1, from_round: 50}]") == []
-    assert absence_notices(studied_scenario(load_scenario(QUICKSTART))) == []
+    assert presence_notices(studied_scenario(load_scenario(QUICKSTART))) == []

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from edgesim.errors import device_label
+from edgesim.results.arrow_table import numbers_of
 
 _NAMED = 4
 
@@ -23,13 +25,15 @@ def overdraft_warning(rounds: pa.Table, names: Sequence[str]) -> str | None:
     """
     if "charge_left_j" not in rounds.column_names:
         return None
-    devices, left_j = rounds["device"].to_pylist(), rounds["charge_left_j"].to_pylist()
-    last_j = dict(zip(devices, left_j, strict=True))  # of each device that of its last row
-    below = sorted((joules, device) for device, joules in last_j.items() if joules < 0)
-    if not below:
+    devices, left_j = (numbers_of(rounds[name]) for name in ("device", "charge_left_j"))
+    last_j = np.full(devices.max() + 1, np.nan)
+    last_j[devices] = left_j  # of each device the last row counts
+    below = np.flatnonzero(last_j < 0)
+    if not len(below):
         return None
+    worst = below[np.argsort(last_j[below], kind="stable")][:_NAMED].tolist()
     said = ", ".join(
-        f"{device_label(device, names)} by {-joules:,.4g} J" for joules, device in below[:_NAMED]
+        f"{device_label(device, names)} by {-last_j[device]:,.4g} J" for device in worst
     )
     more = f", and {len(below) - _NAMED:,} more" if len(below) > _NAMED else ""
     return (
