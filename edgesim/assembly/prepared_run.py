@@ -85,14 +85,24 @@ class PreparedRun:
         for path in self.graph_files():
             digest.update(path.read_bytes())
         digest.update(self._used.data)
-        for samples in (self._train_samples, self.test_samples()):
-            for array in samples.contents:
-                digest.update(np.ascontiguousarray(array).data)
+        digest.update("".join(self.sample_digests.values()).encode())
         for indices in self.held_out:
             digest.update(np.array([len(indices), *indices], np.int64).data)
         for array in self._held_out_samples.contents if self.held_out else ():
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
+
+    @cached_property
+    def sample_digests(self) -> dict[str, str]:
+        """Digests of the training samples that some device has and of the test samples."""
+        splits = {"training": self._train_samples, "test": self.test_samples()}
+        found = {}
+        for name, samples in splits.items():
+            digest = blake2b(digest_size=16)
+            for array in samples.contents:
+                digest.update(np.ascontiguousarray(array).data)
+            found[name] = digest.hexdigest()
+        return found
 
     def graph_files(self) -> Iterator[Path]:
         """Files that the graphs are read from."""

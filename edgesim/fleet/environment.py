@@ -53,11 +53,12 @@ def describe_environment(mode: str, compute: Compute) -> dict[str, Any]:
 
 
 def described_content(prepared: PreparedRun) -> dict[str, Any]:
-    """What a run begins with, for environment.json: its length, own parts and files."""
+    """What a run begins with, for environment.json: its length, own parts, files and samples."""
     return {
         "rounds": prepared.training.num_rounds,
         "own_parts": {str(part): part.digest for _, part in own_parts(prepared.scenario)},
         "files": _digests_of_files(prepared),
+        "samples": prepared.sample_digests,
     }
 
 
@@ -129,6 +130,10 @@ def what_differs(prepared: PreparedRun, compute: Compute, environment: Mapping[s
             return f"{path} is not what this run began with"
     data = prepared.scenario.data
     named = f"data.path: {data.path}" if data.path else f"data.source: {data.source}"
+    samples = environment.get("samples", {})
+    for split, digest in prepared.sample_digests.items():
+        if samples.get(split, digest) != digest:
+            return f"the {split} samples ({named}) are not those that this run began with"
     of_model = ", or the files of the model" if prepared.files_digest else ""
     return f"the data ({named}){of_model}, or what edgesim makes of them, have changed"
 

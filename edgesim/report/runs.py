@@ -34,6 +34,8 @@ _LONGEST_LABEL = 60  # characters of a label that has all differing settings
 _FOLLOWS = "gossip.averaging_rate"  # is named in a label last
 
 _CONTENT = "content of "  # before the name of a file, in place of a key
+_TEST_SAMPLES = f"{_CONTENT}test samples"
+_CHOSEN_APART = ("data.partition.", "data.batch_size", "data.path")  # of what all are tested on
 
 _NO_SETTINGS = ("name", "description", "seed")  # what says nothing of how a run was trained
 
@@ -263,6 +265,8 @@ def differing_settings(
         flat = [settings | _following(run) for settings, run in zip(flat, runs, strict=True)]
     keys = list(dict.fromkeys(key for settings in flat for key in settings))
     table = {key: [written(settings.get(key)) for settings in flat] for key in keys}
+    if any(len(set(table[key])) > 1 for key in keys if _decides_test_samples(key)):
+        table.pop(_TEST_SAMPLES, None)  # they follow
     return {
         key: values
         for key, values in table.items()
@@ -272,6 +276,12 @@ def differing_settings(
         # A file that one run alone has is told of by the key that names it.
         and not (key.startswith(_CONTENT) and written(None) in values)
     }
+
+
+def _decides_test_samples(key: str) -> bool:
+    """Whether samples that models are evaluated on follow from a setting."""
+    of_data = key.startswith("data.") and not key.startswith(_CHOSEN_APART)
+    return of_data or key == "evaluation.samples"
 
 
 def _compared(run: ReportedRun) -> dict[str, object]:
@@ -297,12 +307,17 @@ def _with_names(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _contents(run: ReportedRun) -> dict[str, object]:
-    """Digests of the files and own code that settings name; the same file may have changed."""
+    """Digests of the samples, files and own code that settings name, which may have changed.
+
+    Training samples are not among them: which of them devices have may follow from the seed.
+    """
     digests: dict[str, set[str]] = {}
     for path, digest in run.environment.get("files", {}).items():
         digests.setdefault(Path(path).name, set()).add(digest[:8])
     for part, digest in run.environment.get("own_parts", {}).items():
         digests.setdefault(Path(_file_of(part)).name, set()).add(digest[:8])
+    if samples := run.environment.get("samples"):
+        digests["test samples"] = {samples["test"][:8]}
     return {f"{_CONTENT}{name}": ", ".join(sorted(found)) for name, found in digests.items()}
 
 

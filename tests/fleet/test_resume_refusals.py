@@ -64,11 +64,15 @@ def test_a_device_without_a_sound_checkpoint_ends_the_attempt_and_loses_nothing(
             r"the data \(data.source: digits\), or what edgesim makes of them, have changed",
         ),
         (
+            {"samples": {"training": "0" * 32, "test": "0" * 32}},
+            r"the training samples \(data.source: digits\) are not those that this run began with",
+        ),
+        (
             {"accelerator": "cuda"},
             "the arithmetic is cpu, fp32, and this run began with cuda, fp32",
         ),
     ],
-    ids=["data", "arithmetic"],
+    ids=["data", "samples", "arithmetic"],
 )
 def test_a_run_with_other_data_or_arithmetic_is_not_resumed(tmp_path, runs, changes, said):
     runs.interrupted(tmp_path / "run", at_step=11)

@@ -112,6 +112,29 @@ def test_devices_of_a_graph_file_differ_by_name_and_its_links_by_content(tmp_pat
     assert not differing
 
 
+def with_samples(run, test, **data):
+    """The run as if it had been evaluated on samples with this digest."""
+    return replace(
+        run,
+        settings=run.settings | {"data": run.settings["data"] | data},
+        environment=run.environment | {"samples": {"training": "0" * 32, "test": test}},
+    )
+
+
+def test_runs_on_other_files_of_the_same_dataset_are_told_apart(places):
+    """CIFAR-10 from another folder, as JPEG: the path alone is no difference."""
+    one, two = load_runs(places[:2])
+    assert one.environment["samples"]["test"] == two.environment["samples"]["test"], "two seeds"
+    alike = with_samples(one, "a" * 32), with_samples(two, "a" * 32, path="/elsewhere")
+    assert trained_alike(alike[0]) == trained_alike(alike[1])
+    pair = with_samples(one, "a" * 32), with_samples(two, "b" * 32, path="/elsewhere")
+    assert differing_settings(pair)["content of test samples"] == ["a" * 8, "b" * 8]
+    assert trained_alike(pair[0]) != trained_alike(pair[1])
+    resized = pair[0], with_samples(two, "b" * 32, image_size=8)
+    assert "data.image_size" in differing_settings(resized)
+    assert "content of test samples" not in differing_settings(resized), "it follows"
+
+
 def with_code(run, **digests):
     """The run as if parts of its scenario were one's own, with these digests."""
     data = run.settings["data"] | {"source": "/here/parts.py:Readings"}
