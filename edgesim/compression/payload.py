@@ -72,10 +72,13 @@ class Payload:
         """The payload as bytes; encoded once, however many edges it is sent on.
 
         Raises:
-            CompressionError: indices or counts are of another type, or do not ascend.
+            CompressionError: indices or counts are of another type, or do not ascend; or a code has
+                no place in its bits, so that receivers would decode another one.
         """
         if problem := self.wrong_positions():
             raise CompressionError(problem)
+        if fault := self.code.fault(self.codes, self.scales):
+            raise CompressionError(f"{self.code.label}: {fault}")
         scales = self.scales.astype("<f4", copy=False).reshape(-1).view(np.uint8)
         values = self.code.pack(self.codes)
         indices = np.empty(0, np.uint8)

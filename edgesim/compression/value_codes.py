@@ -201,11 +201,13 @@ class ScaledInteger:
         return np.multiply(codes, segments.spread(scales[:, 0]), dtype=np.float32)
 
     def fault(self, codes: Codes, scales: Scales) -> str | None:
-        """A code below -s, or a negative step."""
+        """A code beyond s or -s, or a negative step."""
         if (scales < 0).any():
             return "a negative scale"
         if codes.size and int(codes.min()) < -self.largest:
             return f"a code below {-self.largest}"
+        if codes.size and int(codes.max()) > self.largest:
+            return f"a code above {self.largest}"
         return None
 
     def pack(self, codes: Codes) -> Bytes:
@@ -305,8 +307,9 @@ class SignBit:
         return values
 
     def fault(self, codes: Codes, scales: Scales) -> str | None:
-        """A negative magnitude."""
-        del codes
+        """A sign other than 0 and 1, or a negative magnitude."""
+        if codes.size and int(codes.max()) > 1:
+            return "a sign other than 0 and 1"
         return "a negative scale" if (scales < 0).any() else None
 
     def pack(self, codes: Codes) -> Bytes:

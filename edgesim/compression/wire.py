@@ -368,13 +368,15 @@ def _payload_from(
 
     Decoding a dense payload is faster than the look-up.
 
-    The body and these fields of the header determine the payload. The key is a SHA-256, so that two
+    The body and these fields of the header determine the payload; an algorithm may have several
+    layouts. The key is a SHA-256, so that two
     payloads are never confused.
     """
     if cache is None or header.form % _KIND_FACTOR == DENSE:
         return _payload(np.frombuffer(body, np.uint8), header, code, layout)
     fields = header.form, header.value_code, header.value_bits, header.num_values
-    digest = hashlib.sha256(repr((*fields, header.index_bytes)).encode())
+    fields += header.index_bytes, header.layout_digest
+    digest = hashlib.sha256(repr(fields).encode())
     digest.update(body)
     key = digest.digest()
     payload = cache.get(key)

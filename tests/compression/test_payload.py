@@ -7,7 +7,8 @@ from compression_strategies import payloads
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgesim.compression import CompressionError, Identity, TopK
+from edgesim.compression import CompressionError, Identity, Payload, TopK
+from edgesim.compression.value_codes import ScaledInteger, SignBit
 from edgesim.learning.parameters import ParameterLayout
 
 LAYOUT = ParameterLayout.from_shapes([(3,), (2,)])
@@ -72,3 +73,20 @@ def test_a_target_that_does_not_fit_is_refused(target):
 def test_sections_are_encoded_once():
     payload = top_k()
     assert payload.sections is payload.sections
+
+
+@pytest.mark.parametrize(
+    ("code", "codes", "fault"),
+    [
+        (ScaledInteger(4), [9, 7, 7, 1, 0], "int4: a code above 7"),
+        (ScaledInteger(4), [-8, 7, 7, 1, 0], "int4: a code below -7"),
+        (ScaledInteger(8), [-128, 7, 7, 1, 0], "int8: a code below -127"),
+        (SignBit(), [0, 1, 2, 1, 0], "sign: a sign other than 0 and 1"),
+    ],
+)
+def test_codes_without_a_place_in_their_bits_are_not_sent(code, codes, fault):
+    """Those of a compressor of one's own: the receiver would decode another number."""
+    scales = np.ones((2, 1), np.float32)
+    payload = Payload(LAYOUT, code, None, LAYOUT.size_array, np.array(codes, np.int8), scales)
+    with pytest.raises(CompressionError, match=fault):
+        _ = payload.sections

@@ -121,6 +121,22 @@ def test_one_payload_on_several_edges_is_read_once_while_somebody_holds_it():
     assert not cache
 
 
+def test_equal_bodies_of_unlike_layouts_are_not_taken_for_each_other():
+    """An algorithm of one's own may send vectors of several layouts through one cache."""
+    one, other = (ParameterLayout.from_shapes(shapes) for shapes in ([(4,), (4,)], [(3,), (5,)]))
+    cache: WeakValueDictionary[bytes, Payload] = WeakValueDictionary()
+    x, y = torch.zeros(8), torch.zeros(8)
+    x[[2, 6]] = y[[2, 5]] = torch.tensor([5.0, 7.0])  # the third entry of each tensor
+    read, bodies = [], []
+    for vector, layout in ((x, one), (y, other)):
+        payload = TopK(0.25, "fp32").compress(vector, layout, np.random.default_rng(0))
+        data = encode(message_of(payload))
+        bodies.append(data[HEADER.size :])
+        read.append(decode(data, layout, cache).payload)
+    assert bodies[0] == bodies[1]
+    assert [payload.decode().tolist() for payload in read] == [x.tolist(), y.tolist()]
+
+
 def test_byte_counts_by_hand():
     """Two tensors of 8 and 2 entries, one kept of each; int8 and one scale each.
 
