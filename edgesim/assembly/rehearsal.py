@@ -58,7 +58,6 @@ DATASET, MODEL, TASK = "data.source", "model.name", "training.task"
 STEPS = 3  # of an optimizer that are tried
 MOST_EPOCHS = 1000  # whose learning rates are looked at
 
-_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _METRIC = re.compile(r"[a-z][a-z0-9_]*")
 _TAKEN = {column.name for column in EVALUATIONS + VIRTUAL_EVALUATIONS + OWN_EVALUATIONS}
 

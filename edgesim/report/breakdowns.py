@@ -132,17 +132,14 @@ def label_figure(run: ReportedRun, labels: Frame, devices: Frame) -> Figure:
     )
 
 
-def stacked_rows(
-    table: Frame, axis: Axis, order: Sequence[str], parts: Sequence[str], *, name: str = "parts"
-) -> Chart:
-    """Horizontal bars of parts end to end, a bar for each value of `name`.
+def stacked_rows(table: Frame, axis: Axis, order: Sequence[str], parts: Sequence[str]) -> Chart:
+    """Horizontal bars of parts end to end, a bar for each name.
 
     Args:
         table: `name`, `part`, and the column of the axis.
         axis: what the lengths are.
         order: names from top to bottom.
         parts: names of parts in their order.
-        name: name of the table in its figure.
     """
     import altair as alt
 
@@ -150,7 +147,7 @@ def stacked_rows(
     colors = [_COLOR.get(p, COLORS[place % len(COLORS)]) for place, p in enumerate(present)]
     ranks = "".join(f"datum.part == {part!r} ? {i} : " for i, part in enumerate(present))
     return (
-        alt.Chart(source(name, table))
+        alt.Chart(source("parts", table))
         .transform_calculate(
             amount=f"datum.{axis.field} / {axis.per_unit!r}", rank=f"{ranks}{len(present)}"
         )

@@ -198,10 +198,10 @@ def _of_one_run(
     )
 
 
-def _x(axis: Axis, field: str = "x") -> alt.X:
+def _x(axis: Axis) -> alt.X:
     import altair as alt
 
-    return alt.X(field, type="quantitative", title=axis.title, axis=alt.Axis(tickCount=6))
+    return alt.X("x", type="quantitative", title=axis.title, axis=alt.Axis(tickCount=6))
 
 
 def _y(measure: str, title: str, *, field: str | None = None) -> alt.Y:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from edgesim.report.frames import Chart, Frame
@@ -47,7 +47,6 @@ class Figure:
         tables: data by the name that the views use; each can be downloaded as CSV.
         views: drawings, the first one is shown at first.
         choice: what the views differ in; empty for a single view.
-        hint: text beside the slider, if there is one.
     """
 
     key: str
@@ -56,7 +55,6 @@ class Figure:
     tables: Mapping[str, Frame]
     views: Sequence[View]
     choice: str = ""
-    hint: str = field(default="")
 
 
 def csv_text(table: Frame) -> str:

@@ -42,7 +42,7 @@ class RunModels(RunFiles):
         if snapshot.gossip is not None:
             arrays |= {_GOSSIP: json.dumps(snapshot.gossip.content), **snapshot.gossip.arrays}
         name = _snapshot_name(snapshot.round_index, f"{snapshot.device:06d}")
-        self.write_arrays(name, arrays, durable=False)
+        self.write_arrays(name, arrays)
 
     def has_snapshots(self, round_index: int, num_devices: int) -> bool:
         """Whether the models of all devices after `round_index` rounds are there."""

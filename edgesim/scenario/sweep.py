@@ -128,7 +128,20 @@ def parse_sweep(
         Cell(cell_name, _written(cell), _scenario(base, folder, cell_name, cell, name))
         for cell_name, cell in zip(names, settings, strict=True)
     )
+    _check_distinct(cells, name)
     return Sweep(cells[0].scenario.name, keys, cells)
+
+
+def _check_distinct(cells: Sequence[Cell], file: str) -> None:
+    """Refuse two cells that run the same scenario, which would count as two repetitions."""
+    first_with: dict[str, str] = {}
+    for cell in cells:
+        trained = cell.scenario.model_copy(update={"paper": None}).model_dump_json()
+        if (first := first_with.setdefault(trained, cell.name)) != cell.name:
+            raise ScenarioError(
+                f"{file}: sweep: the cells {first} and {cell.name} are the same scenario, by "
+                "settings that the file has anyway; keep one of the two"
+            )
 
 
 def chosen(sweep: Sweep, only: Sequence[str], name: str, *, origin: str = ONLY) -> Sweep:
@@ -289,6 +302,8 @@ def _settings(section: SweepSection, where: str) -> Iterator[dict[str, Any]]:
         for values in zip(*section.zip.values(), strict=True)
     ] or [{}]
     listed = list(section.list) or [{}]
+    for cell in listed:
+        _check_all_kept([*section.grid, *section.zip, *cell], where)
     num_cells = prod(map(len, section.grid.values())) * len(zipped) * len(listed)
     if num_cells > MOST_CELLS:
         raise ScenarioError(f"{where}: sweep: {num_cells:,} cells; must be at most {MOST_CELLS:,}")
@@ -300,6 +315,23 @@ def _settings(section: SweepSection, where: str) -> Iterator[dict[str, Any]]:
         for pairs in zipped:
             for cell in listed:
                 yield grid | pairs | cell
+
+
+def _check_all_kept(keys: Sequence[str], where: str) -> None:
+    """Refuse a setting that a later one of the same cell undoes.
+
+    Args:
+        keys: of a cell, in the order in which they are set.
+        where: the sweep is, for messages.
+    """
+    for place_in_cell, key in enumerate(keys):
+        for later in keys[place_in_cell + 1 :]:
+            if _replaces(parts_of(later), parts_of(key)):
+                raise ScenarioError(
+                    f"{where}: sweep: {key} has no effect in a cell that sets {later} after it; "
+                    f"keep one of the two, or set {later} before {key}: a cell sets the keys of "
+                    "grid first, then those of zip, then those of list"
+                )
 
 
 def _written(cell: Mapping[str, Any]) -> dict[str, Any]:
@@ -332,7 +364,7 @@ def _absolute(key: str, value: object, folder: Path) -> object:
     last = key.rpartition(".")[2]
     if not isinstance(value, str) or not value:
         return value
-    if last == "path":
+    if last in ("path", "test_path"):
         return str((folder / Path(value).expanduser()).resolve())
     return absolute_reference(value, folder) if last in KEYS else value
 

@@ -15,6 +15,7 @@ from edgesim.results.run import Run
 from edgesim.scenario.plain import in_yaml
 from edgesim.storage.store import Store
 from edgesim.sweeps.directory import NOT_FINISHED, is_finished, read_failures, read_plan
+from edgesim.sweeps.sameness import Contents, environment_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -137,7 +138,8 @@ def load_sweep(place: str | Path) -> SweepResults:
         place: folder of the sweep; a path, or a URI that fsspec knows.
 
     Raises:
-        SweepError: the place is no folder of a sweep.
+        SweepError: the place is no folder of a sweep, or samples, files or own code differ between
+            its cells.
         RunDirectoryError: a file of a finished cell is damaged.
     """
     import pandas as pd
@@ -145,10 +147,12 @@ def load_sweep(place: str | Path) -> SweepResults:
     store = Store.at(str(place))
     plan, failures = read_plan(store), read_failures(store)
     keys, tables, missing = tuple(plan["keys"]), [], {}
+    contents = Contents()
     for name, cell in plan["cells"].items():
         if not is_finished(store, name):
             missing[name] = failures.get(name, NOT_FINISHED)
             continue
+        contents.add(cell["scenario"], environment_of(store, name), f"cell {name}")
         run = load_run(f"{store.url}/{name}")
         rows, settings = _with_devices(run), settings_of(cell["settings"], cell["scenario"], keys)
         if cell["scenario"]["gossip"].get("averaging_rate") == "auto":

@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -28,11 +28,19 @@ class PoolError(EdgesimError):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A cell to be run: its name, its scenario as YAML, its run directory."""
+    """A cell to be run.
+
+    Attributes:
+        name: of the cell.
+        scenario: as YAML.
+        place: its run directory.
+        known: what it must begin with, as `Contents.of_cell` gives it.
+    """
 
     name: str
     scenario: str
     place: str
+    known: Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +91,7 @@ class _Worker:
             if task is None:
                 self.process.stdin.close()
                 return
-            line = {"name": task.name, "scenario": task.scenario, "place": task.place}
-            self.process.stdin.write(json.dumps(line) + "\n")
+            self.process.stdin.write(json.dumps(asdict(task)) + "\n")
             self.process.stdin.flush()
 
     def _listen(self) -> None:

@@ -39,6 +39,7 @@ from edgesim.sweeps.directory import (
 from edgesim.sweeps.load import SweepResults, load_sweep
 from edgesim.sweeps.pool import Event, Task, run_tasks
 from edgesim.sweeps.progress import shown_progress
+from edgesim.sweeps.sameness import known_contents
 
 _OPTIONS = ("sweep", "only", "out", "workers", "address", "on_event", "progress")
 
@@ -227,8 +228,14 @@ def run_sweep(
         tell(event)
 
     write_failures(store, kept | failures)
+    contents = known_contents(store, planned)
     tasks = [
-        Task(cell.name, dump_scenario(cell.scenario), f"{store.url}/{cell.name}")
+        Task(
+            name=cell.name,
+            scenario=dump_scenario(cell.scenario),
+            place=f"{store.url}/{cell.name}",
+            known=contents.of_cell(cell.scenario),
+        )
         for cell in planned.wanted
         if not is_finished(store, cell.name)
     ]

@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 import warnings
+from collections.abc import Iterable, Sequence
 from io import StringIO
 from pathlib import Path
 from queue import SimpleQueue
@@ -24,12 +25,14 @@ from rich.console import Console
 
 from edgesim.api.checks import check
 from edgesim.errors import EdgesimError
+from edgesim.fleet.environment import described_content
 from edgesim.fleet.recording.fleet_state import FleetState, Sink
 from edgesim.fleet.run import resume_run, run_scenario
 from edgesim.results.run_directory import FIRST_FILES, PARTS, RunDirectory
 from edgesim.results.run_files import ABOUT
 from edgesim.scenario.files import parse_scenario
 from edgesim.storage.store import Store
+from edgesim.sweeps.sameness import Contents
 from edgesim.system import stay_on
 
 
@@ -66,13 +69,16 @@ class _Log(logging.Handler):
         self._events.say("warning", text=record.getMessage())
 
 
-def run_cell(name: str, text: str, place: str, events: Events) -> dict[str, Any]:
+def run_cell(
+    name: str, scenario: str, place: str, known: Iterable[Sequence[str]], events: Events
+) -> dict[str, Any]:
     """Run a cell, or resume its run; return its summary.
 
     Args:
         name: of the cell.
-        text: its scenario, as YAML.
+        scenario: as YAML.
         place: its run directory.
+        known: what it must begin with, as `Contents.of_cell` gives it.
         events: told how it goes on.
 
     Raises:
@@ -82,8 +88,10 @@ def run_cell(name: str, text: str, place: str, events: Events) -> dict[str, Any]
     if has_begun(Store.at(place)):
         return resume_run(place, inline=True, console=console, sinks=[events]).summary
     clear_start(Store.at(place))
-    scenario = parse_scenario(text, name, Path())
-    prepared = check(scenario, name, reads_images=True, tries_rate=False).prepared
+    parsed = parse_scenario(scenario, name, Path())
+    prepared = check(parsed, name, reads_images=True, tries_rate=False).prepared
+    begins_with = described_content(prepared)
+    Contents.from_rows(known).add(parsed.model_dump(mode="json"), begins_with, "this cell")
     return run_scenario(prepared, place, inline=True, console=console, sinks=[events]).summary
 
 
@@ -125,7 +133,7 @@ def main() -> None:
         while True:
             cell = json.loads(cells.get())
             try:
-                summary = run_cell(cell["name"], cell["scenario"], cell["place"], events)
+                summary = run_cell(**cell, events=events)
             except EdgesimError as error:
                 events.say("failed", text=str(error))
             except Exception as error:  # noqa: BLE001 (named by the sweep, which goes on)

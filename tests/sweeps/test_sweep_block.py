@@ -81,6 +81,10 @@ def test_a_value_may_be_a_section_and_a_kind_drops_keys_of_the_other():
 def test_paths_are_relative_to_the_file(tmp_path):
     (cell,) = cells_of("{grid: {data.path: [images]}}", "data.source=image_folder", folder=tmp_path)
     assert cell.scenario.data.path == str(tmp_path / "images")
+    block = "{grid: {data.partition.path: [a.csv], data.partition.test_path: [b.csv]}}"
+    (cell,) = cells_of(block, "data.partition={kind: file, path: x.csv}", folder=tmp_path)
+    assert cell.scenario.data.partition.path == str(tmp_path / "a.csv")
+    assert cell.scenario.data.partition.test_path == str(tmp_path / "b.csv")
 
 
 def test_names_tell_long_and_like_settings_apart():
@@ -190,3 +194,49 @@ def test_an_override_that_every_cell_overrides_is_refused(block, override):
 def test_an_override_that_some_cells_override_is_of_the_others():
     cells = cells_of("{list: [{}, {seed: 2}]}", "seed=5")
     assert [(cell.name, cell.scenario.seed) for cell in cells] == [("base", 5), ("seed=2", 2)]
+
+
+@pytest.mark.parametrize(
+    ("block", "undone", "by"),
+    [
+        (
+            "{grid: {gossip.compressor.keep: [0.5]}, zip: {gossip.compressor: [{kind: top_k}]}}",
+            "gossip.compressor.keep",
+            "gossip.compressor",
+        ),
+        (
+            "{list: [{seed: 1}, {gossip.averaging_rate: 0.1, gossip: {algorithm: choco}}]}",
+            "gossip.averaging_rate",
+            "gossip",
+        ),
+        (
+            "{grid: {training.epochs: [1, 2]}, list: [{training.rounds: 3}]}",
+            "training.epochs",
+            "training.rounds",
+        ),
+    ],
+)
+def test_a_setting_that_a_later_one_undoes_is_refused(block, undone, by):
+    """A table would have its value in a column, and all its rows would be of the same run."""
+    with pytest.raises(
+        ScenarioError, match=rf"{undone} has no effect in a cell that sets {by} aft"
+    ):
+        cells_of(block)
+
+
+def test_a_section_may_come_before_a_key_in_it():
+    (cell,) = cells_of("{list: [{gossip.compressor: {kind: top_k}, gossip.compressor.keep: 0.3}]}")
+    assert cell.scenario.gossip.compressor.keep == 0.3
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "{list: [{}, {model.precision: fp32}]}",
+        "{list: [{seed: 1, gossip.averaging_rate: 0.2}, {gossip.averaging_rate: 0.2, seed: 1}]}",
+    ],
+    ids=["a default", "another order"],
+)
+def test_two_spellings_of_one_scenario_are_no_two_repetitions(block):
+    with pytest.raises(ScenarioError, match=r"the cells .* and .* are the same scenario"):
+        cells_of(block)

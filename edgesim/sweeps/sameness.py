@@ -1,0 +1,99 @@
+"""Holds cells of a sweep to the same samples, files and own code: their results are compared.
+
+A sweep goes on for days. Meanwhile somebody edits a file, or replaces the data.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from edgesim.results.run_files import RunFiles
+from edgesim.scenario.own_parts import own_parts
+from edgesim.scenario.schema import Scenario
+from edgesim.scenario.sweep import Sweep
+from edgesim.storage.store import Store
+from edgesim.sweeps.directory import SweepError, is_finished
+
+_CODE, _FILE, _SAMPLES = "code", "file", "samples"
+_CHOSEN_APART = ("partition", "batch_size")  # keys of data that test samples do not follow from
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """Digests of what cells of a sweep begin with.
+
+    Attributes:
+        known: by kind and name, the digest and what it is of. Kinds are `code`, of an own part;
+            `file`, of a path; `samples`, of the settings that test samples follow from.
+    """
+
+    known: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[Sequence[str]]) -> Contents:
+        """Those that `of_cell` returned."""
+        return cls({(kind, name): (digest, of) for kind, name, digest, of in rows})
+
+    def add(self, scenario: Mapping[str, Any], environment: Mapping[str, Any], of: str) -> None:
+        """Take in what a run began with.
+
+        Args:
+            scenario: of the run, as plain values.
+            environment: content of its environment.json; runs of earlier versions lack samples.
+            of: what the run is, as messages name it.
+
+        Raises:
+            SweepError: it differs from what another run began with.
+        """
+        found = {(_CODE, part): digest for part, digest in environment.get("own_parts", {}).items()}
+        found |= {(_FILE, path): digest for path, digest in environment.get("files", {}).items()}
+        if samples := environment.get("samples"):
+            found[_SAMPLES, _settings_of_samples(scenario)] = samples["test"]
+        for (kind, name), digest in found.items():
+            before, other = self.known.setdefault((kind, name), (digest, of))
+            if before != digest:
+                what = "the test samples" if kind == _SAMPLES else name
+                raise SweepError(
+                    f"{what} of {of} differ from those of {other}, so their results can't be "
+                    "compared; bring back what it was, or run the sweep anew with another --out"
+                )
+
+    def of_cell(self, scenario: Scenario) -> list[list[str]]:
+        """What a cell must begin with, as rows of texts."""
+        samples = _settings_of_samples(scenario.model_dump(mode="json"))
+        return [
+            [kind, name, digest, of]
+            for (kind, name), (digest, of) in self.known.items()
+            if kind != _SAMPLES or name == samples
+        ]
+
+
+def known_contents(store: Store, planned: Sweep) -> Contents:
+    """What the finished cells of a sweep began with, and its own parts as they are now.
+
+    Raises:
+        SweepError: finished cells began with unlike contents.
+    """
+    contents = Contents()
+    for cell in planned.cells:
+        parts = {str(part): part.digest for _, part in own_parts(cell.scenario)}
+        contents.add({}, {"own_parts": parts}, "the sweep")
+    for cell in planned.cells:
+        if is_finished(store, cell.name):
+            scenario = cell.scenario.model_dump(mode="json")
+            contents.add(scenario, environment_of(store, cell.name), f"cell {cell.name}")
+    return contents
+
+
+def environment_of(store: Store, cell: str) -> dict[str, Any]:
+    """What a finished cell began with."""
+    return RunFiles(Store.at(f"{store.url}/{cell}")).read_json("environment.json")
+
+
+def _settings_of_samples(scenario: Mapping[str, Any]) -> str:
+    """Settings that the test samples follow from."""
+    data = {key: value for key, value in scenario["data"].items() if key not in _CHOSEN_APART}
+    return json.dumps([data, scenario["evaluation"]["samples"]], sort_keys=True)

@@ -1,0 +1,94 @@
+"""Cells of a sweep begin with the same samples, files and own code, or are refused."""
+
+import numpy as np
+import pytest
+
+import edgesim
+
+SHORT = {"training__rounds": 4, "evaluation__every_rounds": 2}
+ONE_MORE = ({"grid": {"seed": [1]}}, {"grid": {"seed": [1, 2]}})
+MODEL = """
+import torch
+
+def net(input_shape, num_classes):
+    size, width = input_shape[0] * input_shape[1] * input_shape[2], {width}
+    layers = torch.nn.Linear(size, width), torch.nn.ReLU(), torch.nn.Linear(width, num_classes)
+    return torch.nn.Sequential(torch.nn.Flatten(), *layers)
+"""
+
+
+def swept(place, block, **settings):
+    return edgesim.sweep("quickstart", block, out=place / "s", workers=1, **SHORT, **settings)
+
+
+def write_shards(path, num_samples, num_devices):
+    rows = "".join(f"{sample},{sample % num_devices}\n" for sample in range(num_samples))
+    path.write_text(f"sample,device\n{rows}")
+
+
+def test_a_file_that_changes_between_two_calls_stops_the_next_cell(tmp_path):
+    shards = tmp_path / "shards.csv"
+    settings = {"data__partition": {"kind": "file", "path": str(shards)}}
+    write_shards(shards, 320, 8)
+    swept(tmp_path, ONE_MORE[0], **settings)
+    write_shards(shards, 480, 8)
+    with pytest.warns(
+        edgesim.SweepWarning, match=r"shards.csv of this cell differ from those of c"
+    ):
+        results = swept(tmp_path, ONE_MORE[1], **settings)
+    assert results.final["seed"].tolist() == [1]
+
+
+def test_own_code_that_changes_while_a_sweep_runs_stops_the_cells_that_follow(tmp_path):
+    code = tmp_path / "parts.py"
+    code.write_text(MODEL.format(width=8))
+
+    def edit(event):
+        if event.kind == "done":
+            code.write_text(MODEL.format(width=9))
+
+    with pytest.warns(
+        edgesim.SweepWarning, match=r"parts.py:net of this cell differ from those of"
+    ):
+        results = swept(tmp_path, ONE_MORE[1], model={"name": f"{code}:net"}, on_event=edit)
+    assert results.final["seed"].tolist() == [1]
+
+
+DATA = """
+import numpy as np
+
+class Images:
+    num_classes = 2
+
+    def __init__(self, path):
+        arrays = np.load(path)
+        self.train, self.test = (arrays["x"], arrays["y"]), (arrays["x"], arrays["y"])
+"""
+
+
+def write_images(path, seed):
+    draw = np.random.default_rng(seed)
+    x, y = draw.integers(256, size=(32, 8, 8, 1), dtype=np.uint8), draw.permutation(32) % 2
+    np.savez(path, x=x, y=y)
+
+
+def test_cells_that_are_tested_on_unlike_samples_are_told_and_not_averaged(tmp_path):
+    (tmp_path / "data.py").write_text(DATA)
+    data = tmp_path / "images.npz"
+    source = {"source": f"{tmp_path}/data.py:Images", "path": str(data), "batch_size": 4}
+    source["partition"] = {"kind": "iid"}
+    settings = {"fleet__devices": 2, "topology": {"kind": "complete"}, "data": source}
+    write_images(data, 1)
+    swept(tmp_path, ONE_MORE[1], only={"seed": 1}, **settings)
+    write_images(data, 2)
+    with pytest.warns(
+        edgesim.SweepWarning, match="the test samples of this cell differ from those"
+    ):
+        results = swept(tmp_path, ONE_MORE[1], **settings)
+    assert results.final["seed"].tolist() == [1]
+    cell = tmp_path / "s" / "seed=2"
+    edgesim.run("quickstart", out=cell, inline=True, seed=2, **SHORT, **settings)
+    with pytest.raises(
+        edgesim.SweepError, match="samples of cell seed=2 differ from those of cell"
+    ):
+        edgesim.load_sweep(tmp_path / "s")
