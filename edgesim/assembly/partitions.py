@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,17 +13,22 @@ from edgesim.assembly.options import parameters_of
 from edgesim.assembly.own_partition import checked_partition
 from edgesim.assembly.own_parts import load_part, make_part, part_and_options
 from edgesim.data.arrays import ArrayDataset
-from edgesim.data.errors import DataError
 from edgesim.data.images import Dataset
 from edgesim.data.source import FolderSource
 from edgesim.data.sources import SOURCES
 from edgesim.errors import ScenarioError
 from edgesim.scenario.catalog import PARTITIONS
-from edgesim.scenario.data import DataSection, FilePartition, OwnerPartition
+from edgesim.scenario.data import (
+    DataSection,
+    FilePartition,
+    LabelSkewPartition,
+    OwnerPartition,
+)
 from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.schema import Scenario
 from edgesim.streams import StreamPurpose, stream
 
+_MOST_UNUSED, _LEAST_SHARD = 0.1, 0.75  # parts beyond which a notice tells of label skew
 _KEY = "data.partition.kind"
 
 
@@ -72,8 +76,10 @@ def deal(scenario: Scenario, dataset: Dataset | ArrayDataset) -> Dealt:
         "column_of": lambda: (
             lambda name: owner_column(scenario.data, dataset, name, "train")[chosen]
         ),
-        "test_labels": lambda: dataset.test.labels,
-        "test_column_of": lambda: lambda name: owner_column(scenario.data, dataset, name, "test"),
+        "test_labels": lambda: dataset.test.labels.copy(),
+        "test_column_of": lambda: (
+            lambda name: owner_column(scenario.data, dataset, name, "test").copy()
+        ),
         "num_samples": lambda: len(chosen),
         "num_devices": lambda: scenario.fleet.num_devices,
         "device_names": lambda: scenario.fleet.names,
@@ -109,6 +115,31 @@ def _are_equal(some: Sequence[NDArray[Any]], others: Sequence[NDArray[Any]]) -> 
     return len(some) == len(others) and all(map(np.array_equal, some, others))
 
 
+def notices_of_skew(
+    scenario: Scenario, dataset: Dataset | ArrayDataset, indices: Sequence[NDArray[np.int64]]
+) -> tuple[str, ...]:
+    """What a partition by label skew does where classes are small.
+
+    Args:
+        scenario: of the run.
+        dataset: of the scenario.
+        indices: of each device's training samples.
+    """
+    if not isinstance(scenario.data.partition, LabelSkewPartition):
+        return ()
+    there = scenario.data.train_samples or len(dataset.train)
+    sizes = [len(shard) for shard in indices]
+    unused = there - sum(sizes)
+    if unused <= _MOST_UNUSED * there and min(sizes) >= _LEAST_SHARD * max(sizes):
+        return ()
+    said = (
+        f"data.partition: label_skew rounds the parts of small classes down: {unused:,} of "
+        f"{there:,} samples are used by nobody, and devices have {min(sizes):,} to "
+        f"{max(sizes):,}; fewer devices, more samples or kind: dirichlet lose less"
+    )
+    return (said,)
+
+
 def notices_of_owners(
     scenario: Scenario,
     dataset: Dataset | ArrayDataset,
@@ -134,7 +165,7 @@ def notices_of_owners(
     if names and not have_names_of(names, owners):
         found.append("no owner has the name of a device; owners are dealt in turn")
     lacks_own = scenario.evaluation.own_samples != 0 and not own_tests
-    if lacks_own and _column(scenario.data, dataset, section.column, "test") is not None:
+    if lacks_own and section.column in dataset.test_columns:
         found.append(
             "no test sample is of an owner with training samples, so models are evaluated on the "
             "common test samples alone"
@@ -161,10 +192,12 @@ def _held_out(
     from edgesim.data import natural  # loads pyarrow, which other partitions do without
 
     if isinstance(section, OwnerPartition):
-        test_owners = _column(scenario.data, dataset, section.column, "test")
-        if test_owners is None:
+        if section.column not in dataset.test_columns:
             return []
-        owners = owner_column(scenario.data, dataset, section.column, "train")
+        owners, test_owners = (
+            owner_column(scenario.data, dataset, section.column, split)
+            for split in ("train", "test")
+        )
         return natural.held_out_by_owner(owners, indices, test_owners)
     if section.test_path is None:
         return []
@@ -197,43 +230,20 @@ def owner_column(
         ScenarioError: the dataset has no such column.
         DataError: its files can't be read.
     """
-    values = _column(section, dataset, column, split)
-    if values is None:
-        columns = dataset.columns if split == "train" else dataset.test_columns
+    columns = dataset.columns if split == "train" else dataset.test_columns
+    if column not in columns:
         there = f"; it has {', '.join(columns)}" if columns else _owners_of(section)
         raise ScenarioError(
             f"data.partition.column is {column}, which is no column of the {split} samples of "
             f"{section.source}{there}"
         )
-    return values
+    return columns[column]
 
 
 def _owners_of(section: DataSection) -> str:
     """Where files of a user's own may say who owns a sample; empty of other sources."""
     source = None if isinstance(section.source, OwnPart) else SOURCES.get(section.source)
     return f"; owners are in {source.owners}" if isinstance(source, FolderSource) else ""
-
-
-def _column(
-    section: DataSection, dataset: Dataset | ArrayDataset, column: str, split: str
-) -> NDArray[Any] | None:
-    """A column of a split; None if there is none."""
-    columns = dataset.columns if split == "train" else dataset.test_columns
-    if column in columns:
-        return columns[column]
-    if section.path is None or isinstance(section.source, OwnPart):
-        return None
-    from edgesim.data.parquet import read_column  # loads pyarrow
-
-    values = read_column(Path(section.path), split, column)
-    if values is None:
-        return None
-    samples = len(dataset.train if split == "train" else dataset.test)
-    if len(values) != samples:
-        raise DataError(
-            f"data.path: {column} has {len(values)} values for {samples} {split} samples"
-        )
-    return values
 
 
 def _classes(dataset: Dataset | ArrayDataset, kind: str) -> NDArray[np.int64]:

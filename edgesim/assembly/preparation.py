@@ -33,7 +33,7 @@ from edgesim.assembly.own_model import (
     example_batch,
     files_digest_of,
 )
-from edgesim.assembly.partitions import deal, notices_of_owners
+from edgesim.assembly.partitions import deal, notices_of_owners, notices_of_skew
 from edgesim.assembly.planned_leaves import check_leaves
 from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.assembly.rate_search.search import with_found_rate
@@ -92,6 +92,7 @@ def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = T
     _check_small_evaluation(scenario, dataset, model, [len(i) for i in own_tests])
     num_epochs = ceil(training.num_rounds / training.rounds_per_epoch)
     notices = rehearse(scenario, schedule, model, batch, num_epochs)
+    notices += notices_of_skew(scenario, dataset, indices)
     notices += notices_of_owners(scenario, dataset, own_tests)
     if _is_classification(scenario):
         notices += notices_of_classes(dataset)

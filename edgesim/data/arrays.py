@@ -118,6 +118,19 @@ def image_remedy(shape: tuple[int, ...], dtype: str) -> str:
     return ""
 
 
+def _check_targets_alike(name: str, train: NDArray[Any], test: NDArray[Any]) -> None:
+    """Refuse targets for testing that are of another type or shape than those for training.
+
+    Raises:
+        DataError: they are.
+    """
+    if train.shape[1:] != test.shape[1:] or train.dtype != test.dtype:
+        raise DataError(
+            f"{name}: a target for training is {train.dtype} of shape {train.shape[1:]}, one for "
+            f"testing {test.dtype} of shape {test.shape[1:]}; they must be alike"
+        )
+
+
 def _channels_last(shape: tuple[int, ...]) -> bool:
     return len(shape) == 3 and shape[2] <= _MOST_CHANNELS < min(shape[:2])
 
@@ -139,6 +152,7 @@ def dataset_of(name: str, made: object) -> Dataset | ArrayDataset:
         DataError: an attribute is missing, or holds something else.
     """
     splits = {split: _pair(name, split, made) for split in ("train", "test")}
+    _check_targets_alike(name, *(pair[1] for pair in splits.values()))
     columns = {
         split: _columns(name, key, made, len(splits[split][1]))
         for split, key in (("train", "columns"), ("test", "test_columns"))
@@ -210,9 +224,12 @@ def _pair(name: str, split: str, made: object) -> tuple[NDArray[Any], NDArray[An
                 "np.moveaxis(x, 1, 3)"
             )
         return np.ascontiguousarray(inputs), labels.astype(np.int64)
+    as_numbers = 'y.astype("int64") or y.astype("float32")'
+    if labels.dtype.kind in "OSTU" and labels.ndim == 1:
+        as_numbers = "np.unique(y, return_inverse=True)[1] of the targets of both splits together"
     return (
         _numbers(f"{where}, inputs", inputs, 'x.astype("float32")'),
-        _numbers(f"{where}, targets", labels, 'y.astype("int64") or y.astype("float32")'),
+        _numbers(f"{where}, targets", labels, as_numbers),
     )
 
 

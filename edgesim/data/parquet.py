@@ -2,20 +2,16 @@
 
 A row is an image and its label: `image` is a struct with the file's `bytes`, or the bytes alone;
 `label` is a class number. Class names are in the schema's metadata if the hub's library wrote it.
-A split is one file (`train.parquet`), several (`train-00000-of-00002.parquet`) or a folder of them,
-in the dataset's folder or in one below it.
+Further columns may say who owns an image.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,14 +22,14 @@ from numpy.typing import NDArray
 from edgesim.data.decoding import EncodedImage
 from edgesim.data.encoded import EncodedSplit, make_splits
 from edgesim.data.errors import DataError
-from edgesim.data.folders import files_in
 from edgesim.data.images import Splits, first_label_outside
 from edgesim.data.limits import GIB, MOST_MEMORY, memory_bytes
+from edgesim.data.parquet_columns import ParquetColumns
+from edgesim.data.parquet_files import find_splits, reading
 from edgesim.data.parquet_pages import largest_page_bytes, num_rows
 from edgesim.data.source import FolderSource
 
 EXPECTS = "train*.parquet and test*.parquet (or validation*.parquet)"
-TEST_NAMES = ("test", "validation", "valid", "val")
 IMAGE_COLUMNS = ("image", "img")
 LABEL_COLUMNS = ("label", "labels", "fine_label")
 ROWS_PER_READ = 1024
@@ -66,38 +62,15 @@ def _read(folder: Path, image_size: int | None, num_classes: int | None) -> Spli
             f"data.path: {folder} has {len(class_names)} classes where this data.source has "
             f"{num_classes}; give its own files, or use data.source: parquet"
         )
-    return make_splits(
+    splits = make_splits(
         _read_split(train, class_names, image_size),
         _read_split(test, class_names, image_size),
         class_names,
     )
-
-
-def read_column(folder: Path, split: str, column: str) -> NDArray[Any] | None:
-    """A further column of a split, such as the owner of each image; None if there is none.
-
-    Args:
-        folder: of the dataset.
-        split: `train` or `test`.
-        column: its name.
-
-    Raises:
-        DataError: a file can't be read, or a row has no value.
-    """
-    paths_by_split = find_splits(folder)
-    if paths_by_split is None:
-        return None
-    parts = []
-    for path in paths_by_split[split]:
-        with reading(path) as file:
-            if column not in file.schema_arrow.names:
-                return None
-            values = file.read([column]).column(0)
-        if values.null_count:
-            row = values.is_null().to_numpy().argmax()
-            raise DataError(f"{path}: {column}, row {row}: no value; remove the row")
-        parts.append(values.to_numpy())
-    return np.concatenate(parts)
+    columns, test_columns = (
+        ParquetColumns(paths_by_split[split], without=IMAGE_COLUMNS) for split in ("train", "test")
+    )
+    return replace(splits, columns=columns, test_columns=test_columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,21 +176,6 @@ class _Table:
         )
 
 
-@contextmanager
-def reading(path: Path) -> Iterator[pq.ParquetFile]:
-    """Open a file; errors while it is read become a `DataError`."""
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            yield file
-    except DataError:
-        raise
-    except (pa.ArrowException, OSError, ValueError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise DataError(
-            f"{path}: not a readable Parquet file ({reason}); fetch it again"
-        ) from error
-
-
 def _check_num_rows(path: Path) -> None:
     """Refuse a file whose labels do not fit into memory; all labels are read at once."""
     rows, memory = num_rows(path), memory_bytes()
@@ -237,31 +195,6 @@ def _page_bytes(path: Path, *column: str) -> int:
             f"{BYTES_PER_READ:,} are read; write the file again with smaller pages"
         )
     return num_bytes
-
-
-def find_splits(folder: Path) -> dict[str, list[Path]] | None:
-    """Files of "train" and "test", in the folder or in the one below it that has both."""
-    if not folder.is_dir():
-        return None
-    if (splits := _splits_in(folder)) is not None:
-        return splits
-    below = [s for f in sorted(folder.iterdir()) if f.is_dir() and (s := _splits_in(f)) is not None]
-    if len(below) > 1:
-        names = " and ".join(splits["train"][0].parent.name for splits in below[:2])
-        raise DataError(f"data.path: {folder} has Parquet files in {names}; give one of them")
-    return below[0] if below else None
-
-
-def _splits_in(folder: Path) -> dict[str, list[Path]] | None:
-    train = _split_files(folder, "train")
-    test = next((files for name in TEST_NAMES if (files := _split_files(folder, name))), [])
-    return {"train": train, "test": test} if train and test else None
-
-
-def _split_files(folder: Path, split: str) -> list[Path]:
-    name = re.compile(rf"{split}([-_.].*)?\.parquet")
-    files = [path for path in files_in(folder, ".parquet") if name.fullmatch(path.name)]
-    return files or files_in(folder / split, ".parquet")
 
 
 def _column(

@@ -10,7 +10,7 @@ from small_fleets import prepared
 RNG = np.random.default_rng(0)
 
 
-def notices(tmp_path, train, test, **options):
+def notices(tmp_path, train, test, more=(), **options):
     """Notices of a run on images of these classes."""
     for split, labels in (("train", train), ("test", test)):
         files = [encode(image) for image in random_images(RNG, len(labels), 8, 8, 3)]
@@ -21,7 +21,7 @@ def notices(tmp_path, train, test, **options):
         "topology.kind=ring",
         "evaluation={}",
     )
-    return prepared(tmp_path, *data).notices
+    return prepared(tmp_path, *data, *more).notices
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,21 @@ def test_numbers_of_classes_in_parquet_files(tmp_path, train, test, said):
 def test_a_class_with_a_name_is_called_by_it(tmp_path):
     (notice,) = notices(tmp_path, [0, 1] * 4, [0], class_names=("ant", "bee"))
     assert notice == "data.source: no test sample has class bee; accuracies say nothing about it"
+
+
+@pytest.mark.parametrize(
+    ("num_classes", "skew", "said"),
+    [
+        (2, 0.5, None),
+        (8, 0.7, "8 of 64 samples are used by nobody, and devices have 7 to 7"),
+    ],
+)
+def test_samples_that_a_skewed_partition_rounds_away_are_told(tmp_path, num_classes, skew, said):
+    """Of each small class int(skew * size) samples are dealt in order."""
+    classes = np.arange(64) % num_classes
+    skewed = f"data.partition={{kind: label_skew, skew: {skew}}}"
+    devices = ("fleet.devices=8", "data.batch_size=2", "training={rounds: 4, optimizer: {lr: 0.1}}")
+    found = notices(tmp_path, classes, np.arange(num_classes), more=(*devices, skewed))
+    assert len(found) == (said is not None)
+    assert all(notice.startswith("data.partition: label_skew rounds the") for notice in found)
+    assert all(said in notice for notice in found)

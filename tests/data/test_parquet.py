@@ -217,3 +217,48 @@ def test_real_cifar10_test_split_is_read_whole(tmp_path):
     assert dataset.test.images_NHWC.shape == (10_000, 32, 32, 3)
     assert np.bincount(dataset.test.labels).tolist() == [1000] * 10
     assert dataset.class_names[:2] == ("airplane", "automobile")
+
+
+def test_a_split_of_which_a_file_is_missing_is_refused(tmp_path):
+    """Half a download has half of the samples, and trains."""
+    for number in (0, 1):
+        name = f"train-{number:05}-of-00003.parquet"
+        write_parquet(tmp_path / name, FILES, LABELS, class_names=NAMES)
+    write_parquet(tmp_path / "test.parquet", FILES[:2], LABELS[:2], class_names=NAMES)
+    with pytest.raises(
+        DataError, match=r"train-00002-of-00003\.parquet is missing beside train-000"
+    ):
+        load(tmp_path)
+    whole = tmp_path / "train-00002-of-00003.parquet"
+    write_parquet(whole, FILES, LABELS, class_names=NAMES)
+    assert len(load(tmp_path).train) == 18
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string()), pa.int64()],
+    ids=str,
+)
+def test_further_columns_may_name_owners(folder, kind):
+    values = [3, 1, 2, 3, 1, 2] if kind == pa.int64() else list("cabcab")
+    for split, owners in (("train", values), ("test", values[:2])):
+        table = pq.read_table(folder / f"{split}.parquet")
+        column = pa.array(owners, pa.string() if kind != pa.int64() else kind).cast(kind)
+        pq.write_table(table.append_column("owner", column), folder / f"{split}.parquet")
+    dataset = load(folder)
+    assert list(dataset.columns) == ["label", "owner"]
+    assert dataset.columns["owner"].tolist() == values
+    assert dataset.test_columns["owner"].tolist() == values[:2]
+
+
+def test_images_in_folders_have_no_columns_of_a_table_that_lies_beside_them(tmp_path):
+    """The hub's layout of image folders has metadata.parquet, whose rows are in another order."""
+    for split in ("train", "test"):
+        for name in ("ant", "bee"):
+            place = tmp_path / split / name
+            place.mkdir(parents=True)
+            (place / "a.png").write_bytes(FILES[0])
+        owners = pa.table({"file_name": ["bee/a.png", "ant/a.png"], "owner": ["x", "y"]})
+        pq.write_table(owners, tmp_path / split / "metadata.parquet")
+    dataset = load(tmp_path, "image_folder")
+    assert "owner" not in dataset.columns

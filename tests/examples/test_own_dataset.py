@@ -163,6 +163,7 @@ class Data:
         ("inputs = inputs > 0", "targets", r'is bool; give .* as by x.astype\("float32"\)'),
         ("inputs = inputs.astype(object)", "targets", r'is object; .* x.astype\("float32"\)'),
         ("targets = targets > 0", "targets", r'targets: the type is bool; .* y.astype\("int64"\)'),
+        ("targets = targets.astype(str)", "targets", r"give .* as by np.unique\(y, return_inverse"),
         ("pass", "targets[:3]", "one value for each of 20 samples"),
     ],
 )
@@ -170,6 +171,22 @@ def test_a_dataset_that_is_none_is_refused(change, column, said, tmp_path):
     path = tmp_path / "data.py"
     path.write_text(DATA.format(change=change, column=column))
     with pytest.raises(EdgesimError, match=said):
+        prepared("data.options=null", f"data.source={path}:Data", "fleet.devices=2")
+
+
+@pytest.mark.parametrize(
+    ("targets", "said"),
+    [
+        ("targets * 1.0", r"is int64 of shape \(\), one for testing float32 of shape \(\)"),
+        ("targets[:, None]", r"is int64 of shape \(\), one for testing int64 of shape \(1,\)"),
+    ],
+)
+def test_targets_for_testing_are_of_the_type_of_those_for_training(targets, said, tmp_path):
+    """Otherwise the run ended at its first evaluation."""
+    path = tmp_path / "data.py"
+    text = DATA.format(change="pass", column="np.ones(20)")
+    path.write_text(f"{text}        self.test = inputs, {targets}\n")
+    with pytest.raises(EdgesimError, match=f"a target for training {said}; they must be alike"):
         prepared("data.options=null", f"data.source={path}:Data", "fleet.devices=2")
 
 

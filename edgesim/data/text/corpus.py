@@ -15,7 +15,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from edgesim.data.errors import DataError
-from edgesim.data.parquet import find_splits, reading
+from edgesim.data.parquet_columns import is_plain
+from edgesim.data.parquet_files import find_splits, reading
 
 TEXT_COLUMNS = ("text", "sentence", "content")
 LABEL_COLUMNS = ("label", "labels", "class")
@@ -135,7 +136,11 @@ def _read_table(path: Path, num_classes: int | None) -> Texts:
         label = None
         if num_classes is not None:
             label = _column(path, schema, LABEL_COLUMNS, "of class numbers", pa.types.is_integer)
-        others = [name for name in names if name not in (text, label) and _is_plain(schema, name)]
+        others = [
+            name
+            for name in names
+            if name not in (text, label) and is_plain(schema.field(name).type)
+        ]
         table = file.read([name for name in (text, label, *others) if name is not None])
     for name in (text, label):
         if name is not None and (column := table.column(name)).null_count:
@@ -168,12 +173,6 @@ def _column(path: Path, schema: pa.Schema, names: Sequence[str], kind: str, fits
         f"{path} has the columns {', '.join(schema.names)}; a column {kind} must be named "
         f"{' or '.join(names)}: rename it"
     )
-
-
-def _is_plain(schema: pa.Schema, name: str) -> bool:
-    """Whether a column may say who owns a sample."""
-    kind = schema.field(name).type
-    return bool(pa.types.is_string(kind) or pa.types.is_integer(kind))
 
 
 def _joined(parts: Sequence[Texts]) -> Texts:

@@ -1,0 +1,83 @@
+"""Columns of Parquet files that may say who owns a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from edgesim.data.errors import DataError
+from edgesim.data.parquet_files import reading
+
+
+class ParquetColumns(Mapping[str, NDArray[Any]]):
+    """Columns of a split's files by name, one value a row; each is read when it is asked for.
+
+    Args:
+        paths: of the files, in their order.
+        without: names of columns that are left out.
+    """
+
+    def __init__(self, paths: Sequence[Path], without: Collection[str]) -> None:
+        self._paths, self._without = paths, without
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """A column.
+
+        Raises:
+            KeyError: a file has no such column.
+            DataError: a file can't be read, or a row has no value.
+        """
+        if name not in self._names:
+            raise KeyError(name)
+        return np.concatenate([_read(path, name) for path in self._paths])
+
+    def __iter__(self) -> Iterator[str]:
+        """Names of columns that every file has."""
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        """Number of such columns."""
+        return len(self._names)
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        schemas = []
+        for path in self._paths:
+            with reading(path) as file:
+                schemas.append(file.schema_arrow)
+        return tuple(
+            name
+            for name in dict.fromkeys(schemas[0].names)
+            if name not in self._without
+            and all(
+                name in schema.names and is_plain(schema.field(name).type) for schema in schemas
+            )
+        )
+
+
+def is_plain(kind: pa.DataType) -> bool:
+    """Whether values of a column may name owners: texts, numbers, times."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    checks = (
+        *(pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+        *(pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean),
+        pa.types.is_temporal,
+    )
+    return any(check(kind) for check in checks)
+
+
+def _read(path: Path, name: str) -> NDArray[Any]:
+    with reading(path) as file:
+        values = file.read([name]).column(0)
+    if values.null_count:
+        row = values.is_null().to_numpy().argmax()
+        raise DataError(f"{path}: {name}, row {row}: no value; remove the row")
+    column: NDArray[Any] = values.to_numpy()
+    return column
