@@ -6,7 +6,7 @@ The package needs networkx and numpy only. It has no code about training.
 from topologies.catalog import KINDS, TopologyKind, build_schedule
 from topologies.errors import OtherDevicesError, TopologyError
 from topologies.files import load_graph
-from topologies.given import GivenWeights, given_schedule, have_same_graphs
+from topologies.given import GivenWeights, given_schedule, graphs_in_words, have_same_graphs
 from topologies.graphs import (
     chain,
     chordal_grid,
@@ -140,6 +140,7 @@ __all__ = [
     "exponential",
     "first_exchange",
     "given_schedule",
+    "graphs_in_words",
     "has_symmetric_weights",
     "have_same_graphs",
     "is_balanced",

@@ -59,12 +59,17 @@ def given_schedule(
 
 def have_same_graphs(one: Schedule, other: Schedule) -> bool:
     """Whether two given schedules have the same graphs, with all attributes, in the same order."""
-    return _contents(one) == _contents(other)
+    return graphs_in_words(one) == graphs_in_words(other)
 
 
-def _contents(schedule: Schedule) -> list[dict[tuple[int, int], Mapping[str, object]]]:
-    graphs = schedule.graphs if isinstance(schedule, Cycle) else (schedule.graph(0),)
-    return [{(j, i): attributes for j, i, attributes in g.edges(data=True)} for g in graphs]
+def graphs_in_words(given: Schedule) -> str:
+    """All edges of a given schedule with their attributes, in an order of their own."""
+    graphs = given.graphs if isinstance(given, Cycle) else (given.graph(0),)
+    edges = [
+        sorted((j, i, sorted(attributes.items())) for j, i, attributes in g.edges(data=True))
+        for g in graphs
+    ]
+    return repr((given.hold, edges))
 
 
 def _all_weighted(

@@ -28,7 +28,7 @@ from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.schema import Scenario
 from edgesim.streams import StreamPurpose, stream
 
-_MOST_UNUSED, _LEAST_SHARD = 0.1, 0.75  # parts beyond which a notice tells of label skew
+_MOST_UNUSED, _LEAST_SHARD = 0.15, 0.5  # parts beyond which a notice tells of label skew
 _KEY = "data.partition.kind"
 
 

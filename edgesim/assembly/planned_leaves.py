@@ -26,8 +26,8 @@ def check_leaves(fleet: FleetSection, schedule: Schedule, num_rounds: int) -> No
             remedy = f"let it leave in round {last} or before, or " if last > 0 else ""
             raise ScenarioError(
                 f"fleet.churn.leaves: {fleet.label(device)} is to leave in round {leave_round}, "
-                f"but its turn, one exchange in {n}, comes in none from there to the last, round "
-                f"{num_rounds - 1}; {remedy}train for more rounds"
+                f"but its turn, one exchange in {n}, with a neighbour to leave to, comes in none "
+                f"from there to the last, round {num_rounds - 1}; {remedy}train for more rounds"
             )
 
 
@@ -38,6 +38,7 @@ def _last_turn(schedule: Schedule, device: int, num_rounds: int) -> int:
         # A device can leave in round r only if it was present in round r - 1.
         first_place = bisect_left(turns, start + 1)
         for r in reversed(turns[first_place : bisect_left(turns, end + 1)]):
-            if schedule.presence.is_present(device, r - 1):  # it may be absent at random
+            was_there = schedule.presence.is_present(device, r - 1)  # it may be absent at random
+            if was_there and (schedule.out_edges(device, r) or schedule.num_devices == 1):
                 return r
     return -1

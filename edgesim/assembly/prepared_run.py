@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgesim.assembly.build import Compute, DataSpec, TrainingPlan
+from edgesim.assembly.own_topology import own_schedule
 from edgesim.assembly.rate_search.search import FoundRate
 from edgesim.data.arrays import ArrayDataset, Shard
 from edgesim.data.images import Dataset
@@ -22,8 +23,9 @@ from edgesim.scenario.metrics import MetricsSection
 from edgesim.scenario.own_parts import own_parts
 from edgesim.scenario.recovery import RecoverySection
 from edgesim.scenario.schema import Scenario
+from edgesim.scenario.topology import OtherTopology
 from edgesim.streams import StreamPurpose, stream
-from topologies import Schedule
+from topologies import Schedule, graphs_in_words
 
 SAMPLE_OF_IMAGES = 64  # of each split, read by `validate`
 
@@ -84,6 +86,7 @@ class PreparedRun:
             digest.update(np.array([len(indices), *indices], np.int64).data)
         for path in self.graph_files():
             digest.update(path.read_bytes())
+        digest.update((self.graphs_digest or "").encode())
         digest.update(self._used.data)
         digest.update("".join(self.sample_digests.values()).encode())
         for indices in self.held_out:
@@ -103,6 +106,18 @@ class PreparedRun:
                 digest.update(np.ascontiguousarray(array).data)
             found[name] = digest.hexdigest()
         return found
+
+    @cached_property
+    def graphs_digest(self) -> str | None:
+        """Digest of the graphs that a topology of one's own gives; None without such a topology.
+
+        Its code is known elsewhere, but it may read a file.
+        """
+        section = self.scenario.topology
+        if not isinstance(section, OtherTopology):
+            return None
+        graphs = graphs_in_words(own_schedule(self.scenario, section))
+        return blake2b(graphs.encode(), digest_size=16).hexdigest()
 
     def graph_files(self) -> Iterator[Path]:
         """Files that the graphs are read from."""

@@ -59,6 +59,7 @@ def described_content(prepared: PreparedRun) -> dict[str, Any]:
         "own_parts": {str(part): part.digest for _, part in own_parts(prepared.scenario)},
         "files": _digests_of_files(prepared),
         "samples": prepared.sample_digests,
+        "graphs": prepared.graphs_digest,
     }
 
 
@@ -130,6 +131,9 @@ def what_differs(prepared: PreparedRun, compute: Compute, environment: Mapping[s
             return f"{path} is not what this run began with"
     data = prepared.scenario.data
     named = f"data.path: {data.path}" if data.path else f"data.source: {data.source}"
+    if environment.get("graphs", prepared.graphs_digest) != prepared.graphs_digest:
+        kind = prepared.scenario.topology.kind
+        return f"topology.kind: {kind} gives other graphs than those that this run began with"
     samples = environment.get("samples", {})
     for split, digest in prepared.sample_digests.items():
         if samples.get(split, digest) != digest:

@@ -23,6 +23,7 @@ from edgesim.scenario.hardware import ProfileSection
 from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.schema import Scenario
 from edgesim.study.batteries import battery_notices
+from edgesim.study.draining import draining_notices
 from edgesim.study.influence import influence_notices
 from edgesim.study.unreached import absence_notices, clock_notices, evaluation_notices
 
@@ -45,6 +46,7 @@ def notices(studied: StudiedScenario, num_rounds: int) -> list[str]:
         *evaluation_notices(scenario, num_rounds),
         *absence_notices(scenario, num_rounds),
         *clock_notices(studied, num_rounds),
+        *draining_notices(studied, num_rounds),
         *influence_notices(studied),
         *taken_over_notices(scenario),
         *battery_notices(studied),

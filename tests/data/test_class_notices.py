@@ -52,7 +52,7 @@ def test_a_class_with_a_name_is_called_by_it(tmp_path):
     ("num_classes", "skew", "said"),
     [
         (2, 0.5, None),
-        (8, 0.7, "8 of 64 samples are used by nobody, and devices have 7 to 7"),
+        (16, 0.7, "16 of 64 samples are used by nobody, and devices have 2 to 7"),
     ],
 )
 def test_samples_that_a_skewed_partition_rounds_away_are_told(tmp_path, num_classes, skew, said):

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from runs_of_examples import EXAMPLES
 
+import edgesim
 from edgesim.assembly.build import make_schedule
 from edgesim.assembly.equipment import device_hardware
 from edgesim.assembly.preparation import prepare
 from edgesim.cli.listing import catalog_table
 from edgesim.errors import ScenarioError
+from edgesim.results.run_files import RunDirectoryError
 from edgesim.scenario import load_scenario
 from topologies import mixing_matrix
 
@@ -126,3 +128,41 @@ def test_the_list_says_that_there_may_be_others():
     assert "or one of your own: topology.kind: package.module:Name or ./file.py:Name" in notes
     table = catalog_table("keys", "topology.weights")
     assert any("edges" in " ".join(row) for row in table.rows)
+
+
+def test_a_run_is_not_resumed_with_other_graphs_of_the_same_code(tmp_path):
+    """The function reads a file, which its source does not tell of."""
+    (tmp_path / "weight.txt").write_text("0.5")
+    (tmp_path / "mine.py").write_text(
+        "import networkx as nx\n"
+        "from pathlib import Path\n\n"
+        "def graphs(num_devices):\n"
+        "    graph = nx.cycle_graph(num_devices, create_using=nx.DiGraph)\n"
+        f"    weight = float(Path({str(tmp_path / 'weight.txt')!r}).read_text())\n"
+        "    nx.set_edge_attributes(graph, weight, 'weight')\n"
+        "    return graph\n"
+    )
+
+    def stop(_evaluation):
+        raise InterruptedError
+
+    topology = {"kind": f"{tmp_path}/mine.py:graphs", "weights": "edges"}
+    settings = {"topology": topology, "data__train_samples": 100, "training__rounds": 8}
+    every = {"every_rounds": 4, "samples": 20}
+    place = tmp_path / "run"
+    with pytest.raises(InterruptedError):
+        edgesim.run(
+            "quickstart",
+            out=place,
+            inline=True,
+            on_evaluation=stop,
+            evaluation=every,
+            **settings,
+        )
+    (tmp_path / "weight.txt").write_text("0.25")
+    with pytest.raises(
+        RunDirectoryError, match=r"mine.py:graphs gives other graphs than those that"
+    ):
+        edgesim.resume(place)
+    (tmp_path / "weight.txt").write_text("0.5")
+    assert edgesim.resume(place).summary["rounds"] == 8

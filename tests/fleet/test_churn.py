@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,6 +14,7 @@ from edgesim.assembly.build import PLAIN, make_flat_model
 from edgesim.assembly.preparation import prepare
 from edgesim.cli.answers import result_table
 from edgesim.errors import ScenarioError
+from edgesim.fleet.recording.departures import describe, stay_warning
 from edgesim.scenario import load_scenario
 
 STILL = (
@@ -241,3 +244,46 @@ def test_who_was_away_in_the_round_before_its_turn_has_none(tmp_path, leave_roun
     with pytest.raises(ScenarioError, match="let it leave in round 2 or before"):
         prepared(tmp_path, churn, "training.rounds=8", "topology.kind=complete")
     prepared(tmp_path, churn, "training.rounds=11", "topology.kind=complete")
+
+
+def test_a_leaver_that_would_never_have_a_neighbour_in_its_turn_is_refused(tmp_path):
+    """On this ring device 1 sends to device 2 alone, which is absent in each of its turns."""
+    away = ", ".join(f"{{device: 2, from_round: {r}, until_round: {r + 1}}}" for r in (5, 9, 13))
+    churn = f"fleet.churn={{leaves: [{{device: 1, round: 5}}], absent: [{away}]}}"
+    settings = ("topology.kind=directed_ring", "training.rounds=16")
+    with pytest.raises(
+        ScenarioError, match=r"device 1 is to leave in round 5.* with a neighbour to"
+    ):
+        train(tmp_path, "refused", *STILL, *settings, churn, inline=True)
+
+
+def test_who_was_to_leave_and_stayed_is_named():
+    scenario = SimpleNamespace(fleet=SimpleNamespace(num_devices=3, label="device {}".format))
+    presence = SimpleNamespace(leave_round={0: None, 1: 5, 2: 7}.get)
+    assert stay_warning(scenario, presence, {"1": 5, "2": 8}, 20) is None
+    assert stay_warning(scenario, presence, {}, 5) is None, "after the last round"
+    assert stay_warning(scenario, presence, {"1": 5}, 20) == (
+        "device 2 was to leave in round 7; no neighbour was there in a turn to leave, so they "
+        "stayed"
+    )
+
+
+def test_a_joiner_that_no_message_reached_is_named(tmp_path):
+    """With one matching a round, a device that joins in the last round may meet nobody."""
+    for seed in range(1, 8):
+        run = train(
+            tmp_path,
+            f"run{seed}",
+            "fleet.devices=3",
+            "fleet.churn={joins: [{device: 1, round: 7}]}",
+            "topology={kind: random_matching}",
+            "training.rounds=8",
+            f"seed={seed}",
+            inline=True,
+        )
+        u = float(np.load(run.path / "models" / "device-000001.npz")["u"])
+        assert run.summary["without_model"] == ([1] if u == 0 else [])
+        if u == 0:
+            assert describe(run.summary)[-1].startswith("device 1 got no model: no message")
+            return
+    pytest.fail("each seed gave it a model")

@@ -1,4 +1,4 @@
-"""What `edgesim cost` says of churn in lockstep, which its figures leave out."""
+"""What `edgesim cost` and `validate` say of churn in lockstep."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from edgesim.assembly.studied_scenario import studied_scenario
 from edgesim.scenario import load_scenario
 from edgesim.study.churn_notices import presence_notices
+from edgesim.study.draining import draining_notices
 
 QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
 
@@ -50,3 +51,44 @@ def test_of_many_some_are_named():
 def test_who_is_there_all_the_time_and_free_pace_have_no_notice():
     assert says("absent: [{device: 1, from_round: 50}]") == []
     assert presence_notices(studied_scenario(load_scenario(QUICKSTART))) == []
+
+
+RING = ("topology={kind: directed_ring}", "gossip={algorithm: gradient_push}")
+
+
+def drained(
+    *settings: str, absent: str = "{device: 2, from_round: 5, until_round: 25}"
+) -> list[str]:
+    length = ("training.epochs=null", "training.rounds=50", *RING)
+    churn = f"fleet.churn={{absent: [{absent}]}}"
+    scenario = load_scenario(QUICKSTART, (*length, churn, *settings))
+    return draining_notices(studied_scenario(scenario), 50)
+
+
+def test_an_absence_that_cuts_a_device_of_a_directed_ring_off_is_told():
+    """The device after the absent one receives nothing and sends on: its push weight halves."""
+    (said,) = drained()
+    assert said.startswith(
+        "fleet.churn: from round 5 to 24 devices are absent so that nothing reaches device 3: push"
+    )
+    (said,) = drained(absent="{device: 7, from_round: 45}")
+    assert "from round 45 to 49 devices are absent so that nothing reaches device 0:" in said
+    (said,) = drained("gossip.local_steps=2")
+    assert "nothing reaches device 3" in said
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("topology={kind: ring}",),
+        ("training.optimizer.step_on=model",),
+        ("topology={kind: complete}",),
+    ],
+    ids=["both directions", "steps on models", "complete"],
+)
+def test_where_no_push_weight_drains_there_is_no_notice(settings):
+    assert drained(*settings) == []
+
+
+def test_short_absences_drain_little():
+    assert drained(absent="{device: 2, from_round: 5, until_round: 9}") == []

@@ -1,16 +1,55 @@
-"""Devices that left or died in a run at free pace, and the mass lost with them."""
+"""Devices that left or died, or never got a model, and the mass lost with them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
+
+import pyarrow as pa
 
 from edgesim.errors import device_label
 from edgesim.results.snapshot import Snapshot
 from edgesim.scenario.presence import make_timed_churn
 from edgesim.scenario.schema import Scenario
+from topologies import Presence
 
 NAMED_DEVICES = 8  # in words; the summary has all
+
+
+def stay_warning(
+    scenario: Scenario, presence: Presence, left: Collection[str], num_rounds: int
+) -> str | None:
+    """That devices in lockstep were to leave and are still there; None if all have left.
+
+    Args:
+        scenario: of the run.
+        presence: of its devices, by plan.
+        left: devices that left.
+        num_rounds: of the run.
+    """
+    stayed = []
+    for device in range(scenario.fleet.num_devices):
+        leave = presence.leave_round(device)
+        if leave is not None and leave < num_rounds and str(device) not in left:
+            stayed.append(f"{scenario.fleet.label(device)} was to leave in round {leave:,}")
+    if not stayed:
+        return None
+    more = f", and {len(stayed) - NAMED_DEVICES:,} more" if stayed[NAMED_DEVICES:] else ""
+    return (
+        f"{', '.join(stayed[:NAMED_DEVICES])}{more}; no neighbour was there in a turn to leave, so "
+        "they stayed"
+    )
+
+
+def without_model(rounds: pa.Table, left: Collection[str]) -> list[int]:
+    """Devices in lockstep that are there at the end and never got a model, by rounds.parquet."""
+    columns = rounds.select(["device", "round", "push_weight"]).sort_by(
+        [("device", "ascending"), ("round", "ascending")]
+    )
+    weights = dict(
+        zip(*(columns[name].to_pylist() for name in ("device", "push_weight")), strict=True)
+    )
+    return [device for device, u in weights.items() if u == 0 and str(device) not in left]
 
 
 def departures(

@@ -24,7 +24,7 @@ from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.data.shape import DataShape
 from edgesim.device.trainer import DivergedError
 from edgesim.fleet.recording.chance import chance_warning
-from edgesim.fleet.recording.departures import departures
+from edgesim.fleet.recording.departures import departures, stay_warning, without_model
 from edgesim.fleet.recording.divergence import divergence_warning
 from edgesim.fleet.recording.evaluation import CONSENSUS
 from edgesim.fleet.recording.influence import influence_of_devices
@@ -166,14 +166,17 @@ def summarise(
     }
     if "virtual_time_s" in rounds.column_names:
         totals["virtual_time_s"] = pc.max(rounds["virtual_time_s"]).as_py()
+    messages = directory.read_table("messages.parquet")
+    environment = directory.read_json("environment.json")
+    left = _left_after_round(rounds, messages, training.num_rounds, in_step=in_step)
     warnings = [
         divergence_warning(evaluations, prepared) or chance_warning(consensus, prepared),
         None if in_step else silence_warning(rounds, prepared.schedule),
         overdraft_warning(rounds, scenario.fleet.names),
+        stay_warning(scenario, prepared.schedule.presence, left, training.num_rounds)
+        if in_step
+        else None,
     ]
-    messages = directory.read_table("messages.parquet")
-    environment = directory.read_json("environment.json")
-    left = _left_after_round(rounds, messages, training.num_rounds, in_step=in_step)
     num_shares = pc.sum(_are(messages, "share")).as_py() or 0
     return {
         "name": scenario.name,
@@ -202,7 +205,11 @@ def summarise(
         "left_because": _left_because(prepared, left),
         **({} if in_step else _rounds_of_devices(rounds)),
         **_range_of_influence(directory),
-        **({} if in_step else _departures(prepared, directory, rounds, messages)),
+        **(
+            {"without_model": without_model(rounds, left)}
+            if in_step
+            else _departures(prepared, directory, rounds, messages)
+        ),
         "actor_restarts": environment.get("actor_restarts", 0),
         "resumes": len(environment.get("resumed", [])),
         "wall_s": wall_s,
