@@ -54,6 +54,8 @@ def make_own_model(
 
     kind = OwnModelKind(name=str(part), make=make)
     example = torch.zeros((_EXAMPLE_SAMPLES, *input_shape), dtype=getattr(torch, input_dtype))
+    if example.is_floating_point():  # zeros would leave many statistics as they are
+        example.normal_(generator=torch.Generator().manual_seed(0))
     try:
         return build_own_model(
             kind,

@@ -374,8 +374,10 @@ def _payload_from(
     """
     if cache is None or header.form % _KIND_FACTOR == DENSE:
         return _payload(np.frombuffer(body, np.uint8), header, code, layout)
-    fields = header.form, header.value_code, header.value_bits, header.num_values
-    fields += header.index_bytes, header.layout_digest
+    fields = (
+        *(header.form, header.value_code, header.value_bits, header.num_values),
+        *(header.index_bytes, header.layout_digest),
+    )
     digest = hashlib.sha256(repr(fields).encode())
     digest.update(body)
     key = digest.digest()

@@ -66,6 +66,7 @@ class Layer:
         num_affine: entries of its bias, or of all parameters of a norm.
         table_entries: entries of the table of an embedding, of which a step uses a few.
         needs_input_gradient: whether a layer before it has parameters to train.
+        needs_weight_gradient: whether it has such parameters itself.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Layer:
     num_affine: int = 0
     table_entries: int = 0
     needs_input_gradient: bool = True
+    needs_weight_gradient: bool = True
 
     @property
     def input_entries(self) -> int:

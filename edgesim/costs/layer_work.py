@@ -152,6 +152,10 @@ def quantize_ops(rounding: Rounding) -> int:
 def work_of_layer(layer: Layer) -> LayerWork:
     """Work of one layer in one step; its forward pass carries the layer's sizes."""
     counted = _counted(layer)
+    if not layer.needs_weight_gradient:
+        counted = replace(counted, weight_gradient=Work())
+        if not layer.needs_input_gradient:  # of a norm, too
+            counted = replace(counted, input_gradient=Work())
     forward = replace(counted.forward, layers=(tally_of(layer, counted.total),))
     return replace(counted, forward=forward)
 

@@ -5,10 +5,10 @@ Other modules, and functions and operators in its `forward`, are measured: the m
 in fp32, and one counter measures a whole step and each known layer by itself. The difference is the
 work of the rest.
 
-Multiply-accumulates: torch's own counter of floating-point operations, `torch.utils.flop_counter`,
-two operations each. Element-wise operations: for each other operation the entries of its largest
-operand or result. Traffic: each operation reads its operands and writes its result once. Views and
-allocations are free.
+Multiply-accumulates: the formulas of torch's own counter of floating-point operations and some that
+it lacks (`flop_formulas.py`), two operations each. Element-wise operations: for each other
+operation the entries of its largest operand or result. Traffic: each operation reads its operands
+and writes its result once. Views and allocations are free.
 Memory: the storages that autograd holds at the end of the forward pass, parameters left out.
 """
 
@@ -18,20 +18,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map_only
-from torch.utils.flop_counter import flop_registry
 
+from edgesim.costs.flop_formulas import flop_formula
 from edgesim.hardware.widths import FLOAT_BYTES
 from edgesim.hardware.work import LayerTally, Work
 from edgesim.models import global_random
 from edgesim.models.dropout import seed_dropout_
 from edgesim.models.own import OwnModel
 
+_Arguments = TypeVar("_Arguments", tuple[Any, ...], dict[str, Any])
 _FREE = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "detach", "detach_"})
 
 
@@ -68,14 +69,15 @@ def measured_work(
     """
     module = model.make_plain().train()
     seed_dropout_(module, 0)
-    calls: list[tuple[nn.Module, tuple[Any, ...]]] = []
+    calls: list[Callable[[], Tensor]] = []
 
-    def note(layer: nn.Module, args: tuple[Any, ...]) -> None:
+    def note(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         with _disable_current_modes():  # the copies are no work of the model
-            calls.append((layer, _copied(args)))
+            call = partial(layer, *_copied(args), **_copied(kwargs))
+        calls.append(call if torch.is_grad_enabled() else partial(_without_gradient, call))
 
     handles = [
-        layer.register_forward_pre_hook(note)
+        layer.register_forward_pre_hook(note, with_kwargs=True)
         for name, layer in module.named_modules()
         if name in known
     ]
@@ -88,12 +90,17 @@ def measured_work(
         whole = _Passes.of(lambda: module(inputs), running)
         for handle in handles:
             handle.remove()
-        parts = [_Passes.of(partial(layer, *args)) for layer, args in calls]
+        parts = [_Passes.of(call) for call in calls]
     return MeasuredWork(
         whole.forward.less(part.forward for part in parts),
         whole.backward.less(part.backward for part in parts),
         frozenset(whole.forward.parts),
     )
+
+
+def _without_gradient(call: Callable[[], Tensor]) -> Tensor:
+    with torch.no_grad():
+        return call()
 
 
 def _begin(running: list[str], name: str, *_: object) -> None:
@@ -141,8 +148,8 @@ class _Counter(TorchDispatchMode):
         self.calls += 1
         self.parts.update(self._running[-1:])
         self.traffic_bytes += sum(t.numel() * t.element_size() for t in operands + results)
-        if packet in flop_registry:
-            self.flops += int(flop_registry[packet](*args, **kwargs, out_val=result))
+        if (formula := flop_formula(packet)) is not None:
+            self.flops += int(formula(*args, **kwargs, out_val=result))
         else:
             self.elementwise_ops += max((t.numel() for t in operands + results), default=0)
         return result
@@ -192,13 +199,13 @@ class _Passes:
         return cls(forward, backward)
 
 
-def _copied(args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _copied(args: _Arguments) -> _Arguments:
     """Arguments of a layer as copies without autograd history; a layer may change them in place."""
 
     def copy(x: Tensor) -> Tensor:
         return x.detach().clone().requires_grad_(x.requires_grad).clone()
 
-    copies: tuple[Any, ...] = tree_map_only(Tensor, copy, args)
+    copies: _Arguments = tree_map_only(Tensor, copy, args)
     return copies
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -72,7 +73,8 @@ class WorkMeter:
     @contextmanager
     def _watch(self, shape: tuple[int, ...]) -> Iterator[None]:
         layers: list[Layer] = []
-        handles = [hook(hooked, layers) for hooked in self._hooked]
+        is_own = isinstance(self._model, OwnModel)
+        handles = [hook(hooked, layers, may_be_frozen=is_own) for hooked in self._hooked]
         try:
             yield
         finally:
@@ -95,20 +97,45 @@ class WorkMeter:
         return measured.total
 
 
-def hook(hooked: HookedModule, layers: list[Layer]) -> RemovableHandle:
-    """Append a layer for each call of a module."""
+def hook(
+    hooked: HookedModule, layers: list[Layer], *, may_be_frozen: bool = False
+) -> RemovableHandle:
+    """Append a layer for each call of a module.
+
+    Args:
+        hooked: the module.
+        layers: are appended to.
+        may_be_frozen: whether a step may call it without a gradient or in evaluation mode, as a
+            model of one's own does with layers that it does not train.
+    """
 
     def note(x: Tensor, y: Tensor) -> None:
-        if not (hooked.module.training and torch.is_grad_enabled()):
+        layer = hooked.describe(x, y)
+        is_step = hooked.module.training and torch.is_grad_enabled()
+        if not is_step and (layer.kind == "loss" or not may_be_frozen):
             raise CostError("an evaluation was hooked; only training steps can be")
-        layers.append(hooked.describe(x, y))
+        if may_be_frozen and layer.kind != "loss" and not y.requires_grad:
+            # Nothing before or in it is trained.
+            layer = replace(layer, needs_input_gradient=False, needs_weight_gradient=False)
+        layers.append(layer)
 
-    def before(_: nn.Module, inputs: tuple[Any, ...]) -> None:
-        note(inputs[0], inputs[0])
+    def before(_: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        x = first_tensor(inputs, named)
+        note(x, x)
 
-    def after(_: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ANN401
-        note(inputs[0], output)
+    def after(
+        _: nn.Module,
+        inputs: tuple[Any, ...],
+        named: dict[str, Any],
+        output: Any,  # noqa: ANN401 (of any module)
+    ) -> None:
+        note(first_tensor(inputs, named), output)
 
     if hooked.is_before:
-        return hooked.module.register_forward_pre_hook(before)
-    return hooked.module.register_forward_hook(after)
+        return hooked.module.register_forward_pre_hook(before, with_kwargs=True)
+    return hooked.module.register_forward_hook(after, with_kwargs=True)
+
+
+def first_tensor(inputs: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
+    """The input of a layer, whether or not it is given by name."""
+    return next(x for x in (*inputs, *named.values()) if isinstance(x, Tensor))

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from edgesim.data.errors import DataError
@@ -54,23 +53,8 @@ class ParquetColumns(Mapping[str, NDArray[Any]]):
         return tuple(
             name
             for name in dict.fromkeys(schemas[0].names)
-            if name not in self._without
-            and all(
-                name in schema.names and is_plain(schema.field(name).type) for schema in schemas
-            )
+            if name not in self._without and all(name in schema.names for schema in schemas)
         )
-
-
-def is_plain(kind: pa.DataType) -> bool:
-    """Whether values of a column may name owners: texts, numbers, times."""
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    checks = (
-        *(pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
-        *(pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean),
-        pa.types.is_temporal,
-    )
-    return any(check(kind) for check in checks)
 
 
 def _read(path: Path, name: str) -> NDArray[Any]:

@@ -12,10 +12,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from torch import nn
 
 from edgesim.models.eight_bit import EightBit
+from edgesim.models.errors import ModelError
 from edgesim.models.evonorm import EvoNormS0
 from edgesim.models.layers import RepeatableMaxPool2d, ResidualSum
 from edgesim.models.matrix_product import MatrixProduct
@@ -75,6 +77,7 @@ class _Replacing:
         new = _counterpart(module, self.layers)
         self.made[id(module)] = module if new is None else new
         if new is not None:
+            _refuse_calls_(module, name)
             return new
         if type(module) in _CONTAINERS:
             if isinstance(module, nn.Sequential):
@@ -103,13 +106,26 @@ class _Replacing:
             if (
                 isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d)
                 and type(norm) in (nn.BatchNorm1d, nn.BatchNorm2d)
-                and norm.affine
+                and _is_usual(norm)
                 and type(gate) is nn.ReLU
                 and self.places[id(norm)] == 1
                 and not (_has_hooks(norm) or _has_hooks(gate))
             ):
                 self.made[id(norm)] = _range_batch_norm(norm.weight, norm.bias, self.layers)
+                _refuse_calls_(norm, f"place {place} of an nn.Sequential")
                 sequence[place + 1] = nn.Identity()
+
+
+def _is_usual(norm: nn.BatchNorm1d | nn.BatchNorm2d) -> bool:
+    """Whether a batch norm has parameters, and its other options and statistics are the default.
+
+    Range BatchNorm has none of these options, and its statistics are ranges, which begin anew.
+    """
+    if not (norm.affine and norm.track_running_stats and norm.running_mean is not None):
+        return False
+    assert norm.running_var is not None, "it has both"
+    begins = not norm.running_mean.any() and bool((norm.running_var == 1).all())
+    return begins and norm.eps == 1e-5 and norm.momentum == 0.1
 
 
 def _counterpart(module: nn.Module, layers: EightBit) -> nn.Module | None:
@@ -150,9 +166,22 @@ def _counterpart(module: nn.Module, layers: EightBit) -> nn.Module | None:
 
 
 def _has_hooks(module: nn.Module) -> bool:
-    """Whether calling a module calls other code too."""
+    """Whether calling a module calls other code too, or instead."""
     kinds = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
-    return any(getattr(module, kind) for kind in kinds)
+    return "forward" in vars(module) or any(getattr(module, kind) for kind in kinds)
+
+
+def _refuse_calls_(module: nn.Module, name: str) -> None:
+    """Let a module that has been replaced refuse to be called by a reference that was not."""
+
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise ModelError(
+            f"{name or 'the model'} ({type(module).__name__}) is also called by a reference that "
+            "is no attribute of a module, such as in a list or tuple, and would stay in fp32 "
+            "there: put such layers into an nn.ModuleList"
+        )
+
+    module.forward = refuse
 
 
 def _convolution(conv: nn.Conv1d | nn.Conv2d, layers: EightBit) -> nn.Module | None:

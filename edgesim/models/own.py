@@ -9,7 +9,7 @@ device and round.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -24,7 +24,10 @@ from edgesim.models.eight_bit import EightBit
 from edgesim.models.errors import ModelError
 from edgesim.models.in_eight_bits import replace_layers_
 from edgesim.models.layers import Layers
-from edgesim.quant.layers import name_layers_
+from edgesim.quant.layers import InputQuantizer, name_layers_
+
+FROZEN = "frozen_parameters"
+"""Attribute of a module with the names of its buffers that were parameters without a gradient."""
 
 _DRAWS_LATE = (
     "a step drew from torch's global generator, but the step at the start did not; "
@@ -97,8 +100,9 @@ class OwnModel(nn.Module):
         self.make_plain = make_plain
         self.stays_fp32 = stays_fp32
         self.input_dtype = example.dtype
-        draws = _is_drawing(kind.name, make_plain(), example)
-        self.step_seed = global_random.StepSeed() if draws else None
+        tried = _tried(kind.name, make_plain(), example)
+        self.step_seed = global_random.StepSeed() if tried.draws else None
+        _keep_frozen_(inner, tried.mixed)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Output of the module for a batch."""
@@ -133,9 +137,24 @@ class OwnModel(nn.Module):
         return output
 
 
-def _is_drawing(name: str, module: nn.Module, example: Tensor) -> bool:
-    """Whether a step draws from torch's global generator; do not use the module afterwards."""
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """What a step did.
+
+    Attributes:
+        draws: whether it drew from torch's global generator.
+        mixed: names of parameters without a gradient that it changed: statistics.
+    """
+
+    draws: bool
+    mixed: frozenset[str]
+
+
+def _tried(name: str, module: nn.Module, example: Tensor) -> _Tried:
+    """Take a step; do not use the module afterwards."""
     seed_dropout_(module, 0)
+    frozen = {key: p for key, p in module.named_parameters() if not p.requires_grad}
+    places = {key: (p.data_ptr(), p.clone()) for key, p in frozen.items()}
     with global_random.seeded(0):
         before = global_random.state()
         try:
@@ -150,7 +169,43 @@ def _is_drawing(name: str, module: nn.Module, example: Tensor) -> bool:
                 f"{name} fails on a batch of shape {tuple(example.shape)}, {example.dtype}: "
                 f"{type(error).__name__}: {error}{_remedy_of_type(example, error)}"
             ) from error
-        return before != global_random.state()
+        draws = before != global_random.state()
+    mixed = (
+        key
+        for key, p in frozen.items()
+        if p.data_ptr() != places[key][0] or not torch.equal(p, places[key][1])
+    )
+    return _Tried(draws, frozenset(mixed))
+
+
+def _keep_frozen_(module: nn.Module, mixed: Container[str]) -> None:
+    """Make buffers, which devices keep, of parameters that nothing changes: frozen layers.
+
+    Gossip would send them, and lossy compression would change them.
+
+    Args:
+        module: whose parameters without a gradient become buffers.
+        mixed: names of those that stay, since devices mix these statistics.
+    """
+    frozen = {
+        id(p): p.detach()
+        for key, p in module.named_parameters()
+        if not p.requires_grad and key not in mixed
+    }
+    shared: set[int] = set()
+    for owner in module.modules():
+        if isinstance(owner, InputQuantizer):  # its ranges may be gossiped
+            continue
+        for key, p in list(owner.named_parameters(recurse=False, remove_duplicate=False)):
+            if id(p) not in frozen:
+                continue
+            delattr(owner, key)
+            if id(p) in shared:  # a buffer belongs to one module
+                vars(owner)[key] = frozen[id(p)]
+            else:
+                owner.register_buffer(key, frozen[id(p)])
+                shared.add(id(p))
+            vars(owner).setdefault(FROZEN, set()).add(key)
 
 
 def _remedy_of_type(example: Tensor, error: Exception) -> str:
@@ -253,7 +308,7 @@ def _check_tensors(name: str, module: nn.Module) -> None:
 def _with_seeded_dropout(module: nn.Module) -> nn.Module:
     """The module, each `nn.Dropout` replaced by one whose masks come from the step's seed."""
     if type(module) is nn.Dropout and module.p < 1:
-        return SeededDropout(module.p)
+        return SeededDropout(module.p, inplace=module.inplace)
     for owner in list(module.modules()):
         if type(owner).__module__.startswith("torch.nn.modules.") and not isinstance(
             owner, nn.Sequential | nn.ModuleList | nn.ModuleDict
@@ -261,5 +316,5 @@ def _with_seeded_dropout(module: nn.Module) -> nn.Module:
             continue  # torch's composed modules may read their parts
         for name, child in list(owner.named_children()):
             if type(child) is nn.Dropout and child.p < 1:
-                setattr(owner, name, SeededDropout(child.p))
+                setattr(owner, name, SeededDropout(child.p, inplace=child.inplace))
     return module

@@ -142,11 +142,13 @@ class _Convolution(Function):
         else:
             step.require_finite(step.arithmetic.full_range(g), "gradients")
 
-        g_for_weights = step.round_for_weights(g)
-        g_weight = step.arithmetic.weight_gradient(
-            codes, ctx.grid, g_for_weights, weight_codes, geometry
-        )
-        g_bias = g_for_weights.sum((0, 1, 2)) if ctx.has_bias else None
+        g_weight = g_bias = None
+        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+            g_for_weights = step.round_for_weights(g)
+            g_weight = step.arithmetic.weight_gradient(
+                codes, ctx.grid, g_for_weights, weight_codes, geometry
+            )
+            g_bias = g_for_weights.sum((0, 1, 2)) if ctx.has_bias else None
 
         g_x = None
         if g_8 is not None:

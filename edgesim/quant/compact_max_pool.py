@@ -15,7 +15,7 @@ from torch.autograd.function import Function, once_differentiable
 from torch.nn import functional
 
 
-class CompactMaxPool2d(nn.Module):
+class CompactMaxPool2d(nn.MaxPool2d):
     """The maximum of each window; its results and gradients are those of `nn.MaxPool2d`.
 
     Args:
@@ -25,15 +25,15 @@ class CompactMaxPool2d(nn.Module):
         ceil_mode: whether windows that are cut off at the far sides count.
     """
 
+    kernel_size: int
+    stride: int
+    padding: int
+
     def __init__(
         self, kernel_size: int, *, stride: int, padding: int = 0, ceil_mode: bool = False
     ) -> None:
-        super().__init__()
+        super().__init__(kernel_size, stride, padding, ceil_mode=ceil_mode)
         assert kernel_size <= 16, "a place in the window must fit a byte"
-        self.kernel_size = kernel_size
-        self.stride = stride
-        self.padding = padding
-        self.ceil_mode = ceil_mode
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         """Shape (N, C, H', W')."""

@@ -138,6 +138,11 @@ class _Embedding(Function):
         ctx.step, ctx.num_rows, ctx.padding = step, len(weight_VC), padding
         ctx.save_for_backward(tokens)
         used, places = torch.unique(tokens, return_inverse=True)
+        if len(used) and not 0 <= int(used[0]) <= int(used[-1]) < len(weight_VC):
+            raise IndexError(
+                f"a token is {int(used[0] if used[0] < 0 else used[-1])}; the table has rows 0 to "
+                f"{len(weight_VC) - 1}"
+            )
         rows_UC = step.quantize_rows(weight_VC.detach()[used])
         return rows_UC[places]
 

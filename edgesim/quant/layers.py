@@ -15,16 +15,37 @@ from edgesim.quant.settings import QuantizationSettings
 
 
 class Noise:
-    """The seed of the noise in one model, shared by its quantizers.
+    """The seed of the noise in one model, shared by its quantizers, and their calls in a step.
 
     Attributes:
         seed: of the current step, in [0, 2**64).
+        calls: how often each place was called since the step began.
     """
 
-    __slots__ = ("seed",)
+    __slots__ = ("calls", "seed")
 
     def __init__(self) -> None:
-        self.seed = 0
+        self.begin(0)
+
+    def begin(self, seed: int) -> None:
+        """Begin a step with this seed."""
+        self.seed = seed
+        self.calls: dict[int, int] = {}
+
+    def seed_of(self, place: int) -> int | None:
+        """The seed of the next call of a place; None if a backward pass asks and it is not clear.
+
+        `torch.utils.checkpoint` computes a part of the forward pass again in the backward pass, and
+        must get the same noise. Which of several calls it computes again cannot be seen.
+        """
+        call = self.calls.get(place, 0)
+        if torch._C._current_graph_task_id() == -1:  # noqa: SLF001 (no public name)
+            self.calls[place] = call + 1
+        elif call == 1:
+            call = 0
+        else:
+            return None
+        return derive(self.seed, place, *([call] if call else []))
 
 
 class QuantizedPlace(nn.Module):
@@ -44,8 +65,16 @@ class QuantizedPlace(nn.Module):
         self.noise = Noise()
 
     def layer_step(self) -> LayerStep:
-        """The `LayerStep` of the layer in the current step."""
-        seed = derive(self.noise.seed, self.place)
+        """The `LayerStep` of a call of the layer in the current step.
+
+        Raises:
+            LayerInputError: a backward pass computes again what called the layer several times.
+        """
+        if (seed := self.noise.seed_of(self.place)) is None:
+            raise LayerInputError(
+                f"{self.layer}: torch.utils.checkpoint around a part that calls this layer several "
+                "times; its roundings can't be repeated: call other layers, or let checkpoint be"
+            )
         return LayerStep(self.arithmetic, self.settings, self.layer, seed, self.training)
 
 
@@ -357,4 +386,4 @@ def seed_rounding_(model: nn.Module, seed: int) -> None:
     """
     for module in model.modules():
         if isinstance(module, QuantizedPlace):
-            module.noise.seed = seed
+            module.noise.begin(seed)

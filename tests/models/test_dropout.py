@@ -3,8 +3,11 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
-from edgesim.models import SeededDropout, seed_dropout_
+from edgesim.models import SeededDropout, global_random, seed_dropout_
+from edgesim.models.errors import ModelError
+from edgesim.models.global_random import StepSeed
 
 
 def draw(p: float, seed: int, count: int = 1) -> list[torch.Tensor]:
@@ -66,3 +69,57 @@ def test_no_global_generator_is_used():
 def test_a_probability_out_of_range_is_refused(p):
     with pytest.raises(ValueError, match="dropout probability"):
         SeededDropout(p)
+
+
+class Block(nn.Module):
+    """A part with dropout, which may be called several times."""
+
+    def __init__(self, times=1):
+        super().__init__()
+        self.layer, self.dropout, self.times = nn.Linear(50, 50), SeededDropout(0.5), times
+
+    def forward(self, x):
+        for _ in range(self.times):
+            x = self.dropout(self.layer(x).relu())
+        return x
+
+
+def gradient(block, *, is_checkpointed):
+    seed_dropout_(block, 3)
+    block.zero_grad()
+    x = torch.randn(20, 50, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    y = checkpoint(block, x, use_reentrant=False) if is_checkpointed else block(x)
+    y.square().sum().backward()
+    return block.layer.weight.grad
+
+
+def test_a_part_that_is_computed_again_in_the_backward_pass_has_the_same_mask():
+    """`torch.utils.checkpoint` restores torch's own generator alone."""
+    torch.manual_seed(0)
+    block = Block()
+    assert torch.equal(
+        gradient(block, is_checkpointed=True), gradient(block, is_checkpointed=False)
+    )
+
+
+def test_a_layer_that_is_called_several_times_is_not_computed_again():
+    with pytest.raises(ModelError, match=r"give each call a layer of its own"):
+        gradient(Block(times=2), is_checkpointed=True)
+
+
+def test_it_changes_its_input_where_it_is_asked_to():
+    dropout = SeededDropout(0.5, inplace=True)
+    seed_dropout_(dropout, 7)
+    x = torch.ones(10_000)
+    assert dropout(x) is x
+    assert torch.equal(x, *draw(0.5, 7))
+
+
+def test_torchs_generator_has_another_stream_than_the_masks():
+    step = StepSeed()
+    seed_dropout_(step, 7)
+    assert step.seed != 7
+    with global_random.seeded(step.seed):
+        others = torch.rand(10_000) >= 0.5
+    (mask,) = draw(0.5, 7)
+    assert 0.4 < float((others == (mask > 0)).double().mean()) < 0.6

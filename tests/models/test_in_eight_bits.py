@@ -5,6 +5,7 @@ import torch
 from cost_models import int8
 from torch import nn
 
+from edgesim.models.errors import ModelError
 from edgesim.models.in_eight_bits import replace_layers_
 from edgesim.quant.compact_max_pool import CompactMaxPool2d
 from edgesim.quant.errors import LayerInputError
@@ -136,3 +137,58 @@ def test_inputs_of_another_shape_are_refused_with_the_layers_name(conv, shape, d
     name_layers_(whole)
     with pytest.raises(LayerInputError, match=f"layer 0: .*{due}"):
         whole(torch.randn(shape))
+
+
+class Listed(nn.Module):
+    """A layer that is an attribute, and called by a list."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.steps = [self.first, self.second]
+
+    def forward(self, x):
+        for step in self.steps:
+            x = step(x)
+        return x
+
+
+def test_a_layer_that_is_called_by_a_list_does_not_stay_in_fp32_in_silence():
+    whole, stays = replace_layers_(Listed(), LAYERS)
+    assert stays == ("operators in the forward pass of the model (Listed)",)
+    with pytest.raises(ModelError, match=r"first \(Linear\) is also called by .* an nn.ModuleList"):
+        whole(torch.ones(2, 4))
+
+
+def test_a_layer_with_a_forward_of_its_own_stays_and_is_named():
+    model = nn.Sequential(nn.Linear(4, 4))
+    model[0].forward = lambda x: 2 * x
+    whole, stays = replace_layers_(model, LAYERS)
+    assert types(whole) == [nn.Linear]
+    assert stays == ("0 (Linear)",)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"eps": 1.0}, {"momentum": 0.01}, {"track_running_stats": False}, {"affine": False}],
+    ids=str,
+)
+def test_a_batch_norm_of_other_options_stays_and_is_named(options):
+    model = nn.Sequential(nn.BatchNorm2d(4, **options), nn.ReLU())
+    whole, stays = replace_layers_(model, LAYERS)
+    assert types(whole) == [nn.BatchNorm2d, nn.ReLU]
+    assert "0 (BatchNorm2d)" in stays
+
+
+def test_a_batch_norm_with_statistics_of_an_earlier_training_stays():
+    """Range BatchNorm has statistics of another kind, which would begin anew."""
+    model = nn.Sequential(nn.BatchNorm2d(4), nn.ReLU())
+    model[0].running_mean += 1
+    whole, _ = replace_layers_(model, LAYERS)
+    assert types(whole) == [nn.BatchNorm2d, nn.ReLU]
+
+
+def test_the_8_bit_pooling_is_a_pooling_of_torchs():
+    whole, _ = replace_layers_(nn.Sequential(nn.MaxPool2d(2)), LAYERS)
+    assert isinstance(whole[0], nn.MaxPool2d)
+    assert whole[0].kernel_size == whole[0].stride == 2

@@ -254,6 +254,14 @@ def test_a_row_that_is_not_in_use_may_hold_anything():
         layer(torch.tensor([2]))
 
 
+@pytest.mark.parametrize("token", [-1, 3])
+def test_a_token_that_has_no_row_is_refused(token):
+    """A negative index would be a row from the end of the table."""
+    layer = named(QuantizedEmbedding(3, 4, None, arithmetic=INT8, settings=SETTINGS))
+    with pytest.raises(IndexError, match=rf"a token is {token}; the table has rows 0 to 2"):
+        layer(torch.tensor([0, token]))
+
+
 # --- both back ends
 
 

@@ -7,6 +7,7 @@ import plain_quantization as plain
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from edgesim.models import EightBit, build_model
 from edgesim.quant.arithmetic import Geometry
@@ -251,8 +252,9 @@ def test_a_linear_layer_is_the_product_with_its_codes():
 def test_a_sum_adds_the_numbers_of_both_codes_and_quantizes_its_gradient_once(rounding):
     layer = make("sum", activation_rounding=rounding)
     a, b = activations("sum").requires_grad_(), activations("sum", 1).mul(3).requires_grad_()
-    y = layer(a, b)
     seed = layer.input.layer_step().seed
+    seed_rounding_(layer, 1)  # the same call again
+    y = layer(a, b)
     expected = []
     for operand, place in ((a, 0), (b, 2)):
         x = operand.detach().permute(0, 2, 3, 1).contiguous().numpy()
@@ -383,3 +385,41 @@ def step_of_sum(layer, x):
 def test_a_sum_of_unlike_branches_is_refused(shapes):
     with pytest.raises(LayerInputError, match="of one shape, samples first, not"):
         make("sum")(*(torch.ones(shape) for shape in shapes))
+
+
+class Twice(nn.Module):
+    """A layer that is called twice in a step."""
+
+    def __init__(self):
+        super().__init__()
+        self.one = make("linear", activation_rounding="stochastic")
+
+    def forward(self, x):
+        return self.one(x), self.one(x)
+
+
+def test_two_calls_in_a_step_have_noise_of_their_own():
+    """With the same noise their errors would add up instead of cancelling in part."""
+    model, x = Twice(), activations("linear")
+    seed_rounding_(model, 1)
+    first, second = model(x)
+    assert not torch.equal(first, second)
+    seed_rounding_(model, 1)
+    assert torch.equal(model(x)[0], first)
+    seed_rounding_(model, 1)
+    assert torch.equal(model.one(x), first)
+
+
+def test_what_is_computed_again_in_the_backward_pass_rounds_as_before():
+    layer, x = make("linear", activation_rounding="stochastic"), activations("linear")
+    gradients = []
+    for again in (False, True):
+        seed_rounding_(layer, 1)
+        y = checkpoint(layer, x, use_reentrant=False) if again else layer(x)
+        gradients.append(torch.autograd.grad(y.square().sum(), layer.weight)[0])
+    assert torch.equal(*gradients)
+    model = Twice()
+    seed_rounding_(model, 1)
+    y, _ = checkpoint(model, x, use_reentrant=False)
+    with pytest.raises(LayerInputError, match=r"calls this layer several times"):
+        y.sum().backward()

@@ -15,7 +15,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from edgesim.data.errors import DataError
-from edgesim.data.parquet_columns import is_plain
 from edgesim.data.parquet_files import find_splits, reading
 
 TEXT_COLUMNS = ("text", "sentence", "content")
@@ -139,7 +138,7 @@ def _read_table(path: Path, num_classes: int | None) -> Texts:
         others = [
             name
             for name in names
-            if name not in (text, label) and is_plain(schema.field(name).type)
+            if name not in (text, label) and _is_plain(schema.field(name).type)
         ]
         table = file.read([name for name in (text, label, *others) if name is not None])
     for name in (text, label):
@@ -173,6 +172,18 @@ def _column(path: Path, schema: pa.Schema, names: Sequence[str], kind: str, fits
         f"{path} has the columns {', '.join(schema.names)}; a column {kind} must be named "
         f"{' or '.join(names)}: rename it"
     )
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Whether values of a column may name owners: texts, numbers, times."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    checks = (
+        *(pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+        *(pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean),
+        pa.types.is_temporal,
+    )
+    return any(check(kind) for check in checks)
 
 
 def _joined(parts: Sequence[Texts]) -> Texts:
