@@ -194,6 +194,11 @@ def _number_nodes(named: nx.DiGraph[str]) -> nx.DiGraph[int]:
     number = {name: device for device, name in enumerate(names)}
     graph: nx.DiGraph[int] = nx.DiGraph()
     for name in names:
+        if (other := named.nodes[name].get("name", name)) != name:
+            raise TopologyError(
+                f"node {name} has the name {other!r}; a node's id is the device's name: remove the "
+                "attribute, or make it the id"
+            )
         graph.add_node(number[name], **{**named.nodes[name], "name": name})
     for source, target, attributes in named.edges(data=True):
         graph.add_edge(number[source], number[target], **attributes)

@@ -169,6 +169,11 @@ def _checked(attributes: Mapping[str, Any], where: str) -> dict[str, object]:
 def _with_own_weights(graph: nx.DiGraph[int]) -> nx.DiGraph[int]:
     """Frozen; `Static` and `Cycle` check how much a device gives away in all."""
     for sender, receiver, attributes in graph.edges(data=True):
+        if attributes.get("multiplicity", 1) != 1:
+            raise TopologyError(
+                f"the edge {sender} -> {receiver} has a multiplicity, which weights: edges would "
+                "ignore; give it in the weight"
+            )
         if not 0 < attributes.get("weight", 0) <= 1:
             raise TopologyError(
                 f"the weight of {sender} -> {receiver} is {attributes.get('weight')}; must be "

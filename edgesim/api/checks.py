@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from edgesim.api.display import table_text, tables_html
 from edgesim.api.scenarios import ScenarioLike, errors_named, name_of, read_scenario
@@ -16,6 +17,7 @@ from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.assembly.rate_search.search import rate_notice
 from edgesim.assembly.studied_scenario import studied_scenario
 from edgesim.data.shape import DataShape
+from edgesim.errors import EdgesimError
 from edgesim.learning.accelerator import AcceleratorError, num_local_gpus
 from edgesim.quant.backends import describe_backend
 from edgesim.quant.errors import BackendError
@@ -97,7 +99,9 @@ def check(scenario: Scenario, name: str, *, reads_images: bool, tries_rate: bool
 
     Raises:
         ScenarioError: what can't work, where, and what to change.
+        TorchSettingsError: torch has settings that models can't be made with.
     """
+    check_torch()
     with errors_named(name):
         prepared = prepare(scenario, reads_images=False)
         shape = DataShape.of(prepared.dataset)
@@ -110,6 +114,27 @@ def check(scenario: Scenario, name: str, *, reads_images: bool, tries_rate: bool
         if reads_images:
             prepared.read_images()
     return Checked(prepared, tuple([shortage, *said] if shortage else said))
+
+
+class TorchSettingsError(EdgesimError, RuntimeError):
+    """Settings of torch in this process with which no model can be made."""
+
+
+def check_torch() -> None:
+    """Refuse what a notebook may have set for all of torch.
+
+    Raises:
+        TorchSettingsError: another default type, or inference mode.
+    """
+    if (dtype := torch.get_default_dtype()) != torch.float32:
+        raise TorchSettingsError(
+            f"torch's default type is {dtype}; models are float32: "
+            "torch.set_default_dtype(torch.float32)"
+        )
+    if torch.is_inference_mode_enabled():
+        raise TorchSettingsError(
+            "torch.inference_mode() is on, in which nothing can be trained; call edgesim outside"
+        )
 
 
 def prepared_table(prepared: PreparedRun) -> Table:

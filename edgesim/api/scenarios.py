@@ -75,7 +75,14 @@ def name_of(given: ScenarioLike) -> str:
     """What messages call a scenario."""
     if isinstance(given, Scenario):
         return given.name
-    return str(given.get("name", "the scenario")) if isinstance(given, Mapping) else fspath(given)
+    if isinstance(given, Mapping):
+        return str(given.get("name", "the scenario"))
+    if not isinstance(given, str | PathLike):
+        raise ScenarioError(
+            f"the scenario is {given!r}; must be a file, the name of a shipped one, a mapping or a "
+            "Scenario"
+        )
+    return fspath(given)
 
 
 def written_overrides(

@@ -31,7 +31,12 @@ ROUNDS: tuple[Column, ...] = (
     Column("epoch", "int32", "epoch from 0: round divided by the fleet's rounds per epoch"),
     Column("loss", "float64", "mean loss of the round's batch at z = x/u; for classes in nats"),
     Column("learning_rate", "float64", "gamma of the round"),
-    Column("push_weight", "float64", "u after the round's messages are absorbed"),
+    Column(
+        "push_weight",
+        "float64",
+        "u after the round's messages are absorbed; of a device that leaves in lockstep, in its "
+        "last round, after its last shares are sent, too",
+    ),
     Column("sent_bytes", "int64", "length of all messages encoded in the round"),
     Column("sent_value_bytes", "int64", "bytes of values in messages encoded in the round"),
     Column(

@@ -47,6 +47,7 @@ class _Entry(Section):
     in_seconds: ClassVar[tuple[str, ...]]
     num_needed: ClassVar[int] = 1
     num_needed_s: ClassVar[int] = 1
+    said_of_rounds: ClassVar[str] = "a whole number of rounds"
 
     def check_unit(self, pace: PaceRules) -> None:
         """Make sure that the entry is in rounds in lockstep and in seconds at free pace.
@@ -57,7 +58,7 @@ class _Entry(Section):
         wrong, right, needed = self.in_seconds, self.in_rounds, self.num_needed
         what, must_be = (
             "is in seconds, but in lockstep churn counts rounds",
-            "a whole number of rounds",
+            self.said_of_rounds,
         )
         if pace.goes_by_clock:
             wrong, right, needed = right, wrong, self.num_needed_s
@@ -158,6 +159,7 @@ class RandomAbsenceSection(_Entry):
     """Random absences, drawn for each device independently."""
 
     in_rounds = ("mean_absence_rounds",)
+    said_of_rounds = "a number of rounds, at least 1"
     in_seconds = ("mean_absence_s",)
 
     absence_probability: Annotated[

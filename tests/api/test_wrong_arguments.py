@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 import edgesim
 
@@ -33,3 +34,25 @@ def test_a_sweep_needs_a_worker(workers):
 def test_cells_are_chosen_by_a_dict():
     with pytest.raises(edgesim.ScenarioError, match="str: keys with values are a dict, such as"):
         edgesim.sweep("sweeps/digits_comparison", only="seed=1")
+
+
+def test_what_is_no_scenario_is_told():
+    with pytest.raises(edgesim.ScenarioError, match="the scenario is None; must be a file, the na"):
+        edgesim.run(None)
+
+
+def test_settings_of_torch_that_models_cant_be_made_with_are_told():
+    """A notebook may have set them long before."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        with pytest.raises(
+            edgesim.EdgesimError, match=r"torch's default type is torch\.float64; mo"
+        ):
+            edgesim.validate("quickstart")
+    finally:
+        torch.set_default_dtype(torch.float32)
+    with (
+        torch.inference_mode(),
+        pytest.raises(edgesim.EdgesimError, match=r"torch\.inference_mode\(\) is on, in which not"),
+    ):
+        edgesim.validate("quickstart")

@@ -222,7 +222,7 @@ FREE = {"devices": 4, "pace": "free", "profile": "raspberry-pi-4b"}
         (
             {"devices": 4},
             {"random": {"absence_probability": 0.1}},
-            "random.mean_absence_rounds is missing; must be a whole number",
+            "random.mean_absence_rounds is missing; must be a number of rounds",
         ),
         (
             {"devices": 4, "presumed_dead_after_s": 5},

@@ -131,3 +131,11 @@ def test_a_device_gives_away_no_more_than_it_has():
     nx.set_edge_attributes(graph, 0.6, "weight")
     with pytest.raises(TopologyError, match=r"device 0 gives away 1\.2 of its mass"):
         given_schedule(graph, 3, weights="edges")
+
+
+def test_a_multiplicity_beside_given_weights_is_refused():
+    graph = nx.cycle_graph(3, create_using=nx.DiGraph)
+    nx.set_edge_attributes(graph, 0.5, "weight")
+    graph.edges[0, 1]["multiplicity"] = 2
+    with pytest.raises(TopologyError, match="edge 0 -> 1 has a multiplicity, which weights: edges"):
+        given_schedule(graph, 3, weights="edges")

@@ -232,3 +232,18 @@ class TestUnreadableFiles:
         (tmp_path / name).write_bytes(b"\xff\xfe\x00\x81 a\n")
         with pytest.raises(TopologyError, match=r"is no (text|XML|comma)"):
             load_graph(tmp_path / name)
+
+
+def test_a_node_whose_name_is_not_its_id_is_refused(tmp_path):
+    """The id is the device's name; the other name would be lost."""
+    path = tmp_path / "net.graphml"
+    graph = nx.Graph([("x", "y")])
+    nx.set_node_attributes(graph, {"x": "gateway", "y": "attic"}, "name")
+    nx.write_graphml(graph, path)
+    with pytest.raises(
+        TopologyError, match="node x has the name 'gateway'; a node's id is the dev"
+    ):
+        load_graph(path)
+    nx.set_node_attributes(graph, {"x": "x", "y": "y"}, "name")
+    nx.write_graphml(graph, path)
+    assert len(load_graph(path)) == 2
