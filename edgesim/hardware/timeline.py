@@ -7,7 +7,8 @@
 
 A half-duplex radio either sends or receives. It first sends the messages of a round, then receives
 those of that round one by one, in the order in which their first bits could arrive. Until then they
-wait in the network. A device that sleeps (duty_cycle.py) neither computes nor sends nor receives.
+wait in the network. A device that sleeps (duty_cycle.py) neither computes nor sends, and its
+half-duplex radio does not receive. A full-duplex port receives any number of messages at once.
 
 The clock of a device that is absent in some rounds stands still. Its next step and messages are
 done by the time at which the fleet has come to their round, and the clock goes on from the first

@@ -271,7 +271,8 @@ class NetworkSection(Section):
     packet_bytes: Count = Field(default=1460, description="payload of a packet")
     half_duplex: bool | None = Field(
         default=None,
-        description=("whether radios either send or receive; null: as in their profiles"),
+        description="whether radios either send or receive, one message at a time; false: they "
+        "also receive any number at once; null: as in their profiles",
     )
 
 

@@ -25,6 +25,7 @@ from edgesim.scenario.schema import Scenario
 from edgesim.study.batteries import battery_notices
 from edgesim.study.draining import draining_notices
 from edgesim.study.influence import influence_notices
+from edgesim.study.ports import port_notices
 from edgesim.study.unreached import absence_notices, clock_notices, evaluation_notices
 
 MOST_NAMED_PARTS = 8  # of a model, in a notice
@@ -47,6 +48,7 @@ def notices(studied: StudiedScenario, num_rounds: int) -> list[str]:
         *absence_notices(scenario, num_rounds),
         *clock_notices(studied, num_rounds),
         *draining_notices(studied, num_rounds),
+        *port_notices(studied),
         *influence_notices(studied),
         *taken_over_notices(scenario),
         *battery_notices(studied),
