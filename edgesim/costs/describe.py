@@ -22,7 +22,7 @@ from edgesim.models.evonorm import EvoNormS0
 from edgesim.models.layers import RepeatableMaxPool2d, ResidualSum
 from edgesim.models.matrix_product import MatrixProduct
 from edgesim.models.norms import BatchNormReLU, GroupNormReLU
-from edgesim.models.own import FROZEN, OwnModel
+from edgesim.models.own import OwnModel
 from edgesim.models.range_norms import RangeBatchNormReLU, RangeEvoNorm
 from edgesim.quant.arithmetic import Gate
 from edgesim.quant.compact_max_pool import CompactMaxPool2d
@@ -205,7 +205,7 @@ def layer_of(name: str, module: nn.Module, x: Tensor, y: Tensor) -> Layer:
             kind = "view"
     quantizer = getattr(module, "input", getattr(module, "rows", None))
     # Of an embedding, rows in use are counted alone.
-    own = () if isinstance(module, nn.Embedding) else _own_tensors(module)
+    own = () if isinstance(module, nn.Embedding) else module.parameters(recurse=False)
     return Layer(
         name=name,
         kind=kind,
@@ -224,16 +224,10 @@ def layer_of(name: str, module: nn.Module, x: Tensor, y: Tensor) -> Layer:
     )
 
 
-def _own_tensors(module: nn.Module) -> list[Tensor]:
-    """Parameters of a layer, those that are frozen among them."""
-    frozen = (getattr(module, key) for key in sorted(getattr(module, FROZEN, ())))
-    return [*module.parameters(recurse=False), *frozen]
-
-
 def _trains(module: nn.Module) -> bool:
     """Whether a layer has a parameter with a gradient; one without parameters counts as if."""
     own = list(module.parameters(recurse=False))
-    return not (own or hasattr(module, FROZEN)) or any(p.requires_grad for p in own)
+    return not own or any(parameter.requires_grad for parameter in own)
 
 
 def _is_unfolded(module: nn.Module) -> bool:

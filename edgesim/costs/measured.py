@@ -70,11 +70,18 @@ def measured_work(
     module = model.make_plain().train()
     seed_dropout_(module, 0)
     calls: list[Callable[[], Tensor]] = []
+    again: list[Callable[[], Tensor]] = []  # in the backward pass, as torch.utils.checkpoint does
+    with_gradient: set[nn.Module] = set()
 
     def note(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         with _disable_current_modes():  # the copies are no work of the model
             call = partial(layer, *_copied(args), **_copied(kwargs))
-        calls.append(call if torch.is_grad_enabled() else partial(_without_gradient, call))
+        is_again = in_backward_pass()
+        if not torch.is_grad_enabled() or (is_again and layer in with_gradient):
+            call = partial(_without_gradient, call)
+        else:
+            with_gradient.add(layer)
+        (again if is_again else calls).append(call)
 
     handles = [
         layer.register_forward_pre_hook(note, with_kwargs=True)
@@ -90,12 +97,18 @@ def measured_work(
         whole = _Passes.of(lambda: module(inputs), running)
         for handle in handles:
             handle.remove()
-        parts = [_Passes.of(call) for call in calls]
+        parts, repeated = ([_Passes.of(call) for call in each] for each in (calls, again))
+    in_backward = [*(part.forward for part in repeated), *(part.backward for part in repeated)]
     return MeasuredWork(
         whole.forward.less(part.forward for part in parts),
-        whole.backward.less(part.backward for part in parts),
+        whole.backward.less(iter([*(part.backward for part in parts), *in_backward])),
         frozenset(whole.forward.parts),
     )
+
+
+def in_backward_pass() -> bool:
+    """Whether autograd computes gradients now, in this thread."""
+    return bool(torch._C._current_graph_task_id() != -1)  # noqa: SLF001 (no public name)
 
 
 def _without_gradient(call: Callable[[], Tensor]) -> Tensor:

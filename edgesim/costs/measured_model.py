@@ -108,6 +108,7 @@ def measure_model(flat: FlatModel, form: ModelForm, inputs: Tensor) -> MeasuredM
     buffers = list(model.buffers())
     floats = sum(b.numel() for b in buffers if b.is_floating_point())
     others = sum(b.numel() * b.element_size() for b in buffers if not b.is_floating_point())
+    frozen = sum(p.numel() for key, p in model.named_parameters() if key in model.frozen_names)
     quantizers = [m for m in model.modules() if isinstance(m, InputQuantizer)]
     return MeasuredModel(
         form=form,
@@ -120,6 +121,6 @@ def measure_model(flat: FlatModel, form: ModelForm, inputs: Tensor) -> MeasuredM
         held_bytes=held,
         gradient_bytes=largest,
         batch_bytes=inputs.numel() * inputs.element_size() + INDEX_BYTES * len(inputs),
-        statistics_bytes=2 * FLOAT_BYTES * floats + others,
+        statistics_bytes=FLOAT_BYTES * (2 * floats + frozen) + others,
         num_quantizers=len(quantizers),
     )

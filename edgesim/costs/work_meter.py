@@ -24,7 +24,7 @@ from edgesim.costs.describe import HookedModule, known_layers, modules_to_hook
 from edgesim.costs.errors import CostError
 from edgesim.costs.layer import Layer
 from edgesim.costs.layer_work import StepWork
-from edgesim.costs.measured import measured_work
+from edgesim.costs.measured import in_backward_pass, measured_work
 from edgesim.hardware.work import Work
 from edgesim.learning.flat_model import FlatModel
 from edgesim.models.own import OwnModel
@@ -108,14 +108,18 @@ def hook(
         may_be_frozen: whether a step may call it without a gradient or in evaluation mode, as a
             model of one's own does with layers that it does not train.
     """
+    has_gradient = False
 
     def note(x: Tensor, y: Tensor) -> None:
+        nonlocal has_gradient
         layer = hooked.describe(x, y)
         is_step = hooked.module.training and torch.is_grad_enabled()
         if not is_step and (layer.kind == "loss" or not may_be_frozen):
             raise CostError("an evaluation was hooked; only training steps can be")
-        if may_be_frozen and layer.kind != "loss" and not y.requires_grad:
-            # Nothing before or in it is trained.
+        # Nothing before or in it is trained, or its gradients follow from an earlier call.
+        is_again = has_gradient and in_backward_pass()
+        has_gradient = has_gradient or y.requires_grad
+        if may_be_frozen and layer.kind != "loss" and (is_again or not y.requires_grad):
             layer = replace(layer, needs_input_gradient=False, needs_weight_gradient=False)
         layers.append(layer)
 

@@ -18,7 +18,7 @@ from edgesim.data.errors import DataError
 from edgesim.data.folders import files_in
 
 TEST_NAMES = ("test", "validation", "valid", "val")
-_OF_SEVERAL = re.compile(r"(.*-)([0-9]{5})-of-([0-9]{5})(.*)")
+_OF_SEVERAL = re.compile(r"(.*-)([0-9]{5})-of-([0-9]{5})")
 
 
 def find_splits(folder: Path) -> dict[str, list[Path]] | None:
@@ -51,16 +51,20 @@ def _split_files(folder: Path, split: str) -> list[Path]:
 def _check_all_there(files: Sequence[Path]) -> None:
     """Refuse files whose names count more of them than there are, as after half a download.
 
+    Each may end in a fingerprint of its own.
+
     Raises:
-        DataError: one is missing; the message has its name.
+        DataError: one is missing; the message says which.
     """
-    names = {path.name for path in files}
-    for path in files:
-        if counted := _OF_SEVERAL.fullmatch(path.name):
-            before, number, of, end = counted.groups()
-            wanted = (f"{before}{place:0{len(number)}}-of-{of}{end}" for place in range(int(of)))
-            if missing := next((name for name in wanted if name not in names), None):
-                raise DataError(f"{path.parent}: {missing} is missing beside {path.name}; fetch it")
+    counted = [match.groups() for path in files if (match := _OF_SEVERAL.match(path.name))]
+    there = set(counted)
+    for before, _, of in counted:
+        for number in (f"{place:05}" for place in range(int(of))):
+            if (before, number, of) not in there:
+                raise DataError(
+                    f"{files[0].parent}: {before}{number}-of-{of} is missing beside "
+                    f"{files[0].name}; fetch it"
+                )
 
 
 @contextmanager

@@ -20,9 +20,14 @@ from torch import Tensor, nn
 def trainable_first(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
     """Parameters of a model in the order of its flat vector, each with its name.
 
-    Those that have a gradient come first; the others are statistics that devices mix, too.
+    Those that have a gradient come first; the others are statistics that devices mix, too. Those
+    that nothing changes, the model's `frozen_names`, are left out.
     """
-    return sorted(model.named_parameters(), key=lambda pair: not pair[1].requires_grad)
+    frozen = getattr(model, "frozen_names", ())
+    named = [
+        (name, parameter) for name, parameter in model.named_parameters() if name not in frozen
+    ]
+    return sorted(named, key=lambda pair: not pair[1].requires_grad)
 
 
 @dataclass(frozen=True)

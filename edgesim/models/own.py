@@ -26,9 +26,6 @@ from edgesim.models.in_eight_bits import replace_layers_
 from edgesim.models.layers import Layers
 from edgesim.quant.layers import InputQuantizer, name_layers_
 
-FROZEN = "frozen_parameters"
-"""Attribute of a module with the names of its buffers that were parameters without a gradient."""
-
 _DRAWS_LATE = (
     "a step drew from torch's global generator, but the step at the start did not; "
     "let every step of training draw, or none"
@@ -102,7 +99,9 @@ class OwnModel(nn.Module):
         self.input_dtype = example.dtype
         tried = _tried(kind.name, make_plain(), example)
         self.step_seed = global_random.StepSeed() if tried.draws else None
-        _keep_frozen_(inner, tried.mixed)
+        self.frozen_names = frozenset(f"inner.{key}" for key in _frozen(inner, tried.mixed))
+        parameters = dict(self.named_parameters())
+        self._frozen = [(key, parameters[key]) for key in sorted(self.frozen_names)]
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Output of the module for a batch."""
@@ -116,16 +115,25 @@ class OwnModel(nn.Module):
         """Context of one training step, including its backward pass.
 
         Raises:
-            ModelError: the step draws random numbers, which the example did not.
+            ModelError: the step draws random numbers, or changes a parameter without a gradient,
+                which the example did not.
         """
+        frozen = [_state(p) for _, p in self._frozen]
         if self.step_seed is not None:
             with global_random.seeded(self.step_seed.seed):
                 yield
-            return
-        before = global_random.state()
-        yield
-        if before != global_random.state():
-            raise ModelError(f"{self.kind.name}: {_DRAWS_LATE}")
+        else:
+            before = global_random.state()
+            yield
+            if before != global_random.state():
+                raise ModelError(f"{self.kind.name}: {_DRAWS_LATE}")
+        for (key, p), state in zip(self._frozen, frozen, strict=True):
+            if _state(p) != state:
+                raise ModelError(
+                    f"{self.kind.name}: a step changed {key.removeprefix('inner.')}, a parameter "
+                    "without a gradient, but the step at the start did not; let every step of "
+                    "training change it, or none"
+                )
 
     def _called(self, inputs: Tensor) -> Tensor:
         output = self.inner(inputs)
@@ -154,9 +162,13 @@ def _tried(name: str, module: nn.Module, example: Tensor) -> _Tried:
     """Take a step; do not use the module afterwards."""
     seed_dropout_(module, 0)
     frozen = {key: p for key, p in module.named_parameters() if not p.requires_grad}
-    places = {key: (p.data_ptr(), p.clone()) for key, p in frozen.items()}
+    with torch.no_grad():  # as after some steps: an average of parameters moves only then
+        for p in module.parameters():
+            if p.requires_grad:
+                p.add_(0.01)
+    before = {key: (p.clone(), *_state(p)) for key, p in frozen.items()}
     with global_random.seeded(0):
-        before = global_random.state()
+        generator = global_random.state()
         try:
             output = module.train()(example)
             if isinstance(output, Tensor) and output.requires_grad:
@@ -169,43 +181,34 @@ def _tried(name: str, module: nn.Module, example: Tensor) -> _Tried:
                 f"{name} fails on a batch of shape {tuple(example.shape)}, {example.dtype}: "
                 f"{type(error).__name__}: {error}{_remedy_of_type(example, error)}"
             ) from error
-        draws = before != global_random.state()
+        draws = generator != global_random.state()
     mixed = (
         key
         for key, p in frozen.items()
-        if p.data_ptr() != places[key][0] or not torch.equal(p, places[key][1])
+        if _state(p) != before[key][1:] or not torch.equal(p, before[key][0])
     )
     return _Tried(draws, frozenset(mixed))
 
 
-def _keep_frozen_(module: nn.Module, mixed: Container[str]) -> None:
-    """Make buffers, which devices keep, of parameters that nothing changes: frozen layers.
+def _state(parameter: Tensor) -> tuple[int, int]:
+    """Place and number of changes of a tensor, of which its `data` hides some."""
+    return parameter.data_ptr(), parameter._version  # noqa: SLF001 (no public name)
+
+
+def _frozen(module: nn.Module, mixed: Container[str]) -> Iterator[str]:
+    """Names of parameters that nothing changes, as of frozen layers.
 
     Gossip would send them, and lossy compression would change them.
 
     Args:
-        module: whose parameters without a gradient become buffers.
-        mixed: names of those that stay, since devices mix these statistics.
+        module: the whole.
+        mixed: names of parameters without a gradient that a step changes: devices mix these.
     """
-    frozen = {
-        id(p): p.detach()
-        for key, p in module.named_parameters()
-        if not p.requires_grad and key not in mixed
-    }
-    shared: set[int] = set()
-    for owner in module.modules():
-        if isinstance(owner, InputQuantizer):  # its ranges may be gossiped
-            continue
-        for key, p in list(owner.named_parameters(recurse=False, remove_duplicate=False)):
-            if id(p) not in frozen:
-                continue
-            delattr(owner, key)
-            if id(p) in shared:  # a buffer belongs to one module
-                vars(owner)[key] = frozen[id(p)]
-            else:
-                owner.register_buffer(key, frozen[id(p)])
-                shared.add(id(p))
-            vars(owner).setdefault(FROZEN, set()).add(key)
+    for key, parameter in module.named_parameters():
+        owner = module.get_submodule(key.rpartition(".")[0])
+        is_range = isinstance(owner, InputQuantizer)  # ranges may be gossiped
+        if not parameter.requires_grad and key not in mixed and not is_range:
+            yield key
 
 
 def _remedy_of_type(example: Tensor, error: Exception) -> str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -73,6 +73,7 @@ class Host:
         recover: restore devices from their checkpoints.
         presumed_dead_after_s: at free pace, time-out of life signs (liveness.py).
         core: context manager around each turn, which holds a core; by default cores are not shared.
+        executor: runs steps; by default as many threads as there are models.
         space: what the archive waits by while its file system is full.
         at_once: bring messages between devices of this host to them without the network.
     """
@@ -90,6 +91,7 @@ class Host:
         recover: bool = False,
         presumed_dead_after_s: float = 0.0,
         core: Core = nullcontext,
+        executor: Executor | None = None,
         space: WaitForSpace | None = None,
         at_once: bool = False,
     ) -> None:
@@ -111,7 +113,7 @@ class Host:
         self._checkpoints = checkpoints
         self._recover = recover
         self._presumed_dead_after_s = presumed_dead_after_s
-        self._executor = ThreadPoolExecutor(len(models), thread_name_prefix="device")
+        self._executor = executor or ThreadPoolExecutor(len(models), thread_name_prefix="device")
         self._intakes = {device.index: self._make_intake(device) for device in devices}
         self._records = {device.index: self._new_records(device) for device in devices}
         self._is_ready = {index: asyncio.Event() for index in self._devices}

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from edgesim.errors import device_label
+from edgesim.results.arrow_table import numbers_of
 from edgesim.results.snapshot import Snapshot
 from edgesim.scenario.presence import make_timed_churn
 from edgesim.scenario.schema import Scenario
@@ -43,6 +44,8 @@ def stay_warning(
 
 def without_model(rounds: pa.Table, left: Collection[str]) -> list[int]:
     """Devices in lockstep that are there at the end and never got a model, by rounds.parquet."""
+    if (numbers_of(rounds["push_weight"]) != 0).all():
+        return []
     columns = rounds.select(["device", "round", "push_weight"]).sort_by(
         [("device", "ascending"), ("round", "ascending")]
     )
