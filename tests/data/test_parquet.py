@@ -225,9 +225,7 @@ def test_a_split_of_which_a_file_is_missing_is_refused(tmp_path):
         name = f"train-{number:05}-of-00003.parquet"
         write_parquet(tmp_path / name, FILES, LABELS, class_names=NAMES)
     write_parquet(tmp_path / "test.parquet", FILES[:2], LABELS[:2], class_names=NAMES)
-    with pytest.raises(
-        DataError, match=r"train-00002-of-00003 is missing beside train-000"
-    ):
+    with pytest.raises(DataError, match=r"train-00002-of-00003 is missing beside train-000"):
         load(tmp_path)
     whole = tmp_path / "train-00002-of-00003-0123456789abcdef.parquet"
     write_parquet(whole, FILES, LABELS, class_names=NAMES)
