@@ -31,6 +31,7 @@ from edgesim.hardware.work import LayerTally, Work
 from edgesim.models import global_random
 from edgesim.models.dropout import seed_dropout_
 from edgesim.models.own import OwnModel
+from edgesim.quant.backward_pass import in_backward_pass
 
 _Arguments = TypeVar("_Arguments", tuple[Any, ...], dict[str, Any])
 _FREE = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "detach", "detach_"})
@@ -104,11 +105,6 @@ def measured_work(
         whole.backward.less(iter([*(part.backward for part in parts), *in_backward])),
         frozenset(whole.forward.parts),
     )
-
-
-def in_backward_pass() -> bool:
-    """Whether autograd computes gradients now, in this thread."""
-    return bool(torch._C._current_graph_task_id() != -1)  # noqa: SLF001 (no public name)
 
 
 def _without_gradient(call: Callable[[], Tensor]) -> Tensor:

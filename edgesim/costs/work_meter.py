@@ -24,10 +24,11 @@ from edgesim.costs.describe import HookedModule, known_layers, modules_to_hook
 from edgesim.costs.errors import CostError
 from edgesim.costs.layer import Layer
 from edgesim.costs.layer_work import StepWork
-from edgesim.costs.measured import in_backward_pass, measured_work
+from edgesim.costs.measured import measured_work
 from edgesim.hardware.work import Work
 from edgesim.learning.flat_model import FlatModel
 from edgesim.models.own import OwnModel
+from edgesim.quant.backward_pass import in_backward_pass
 
 
 class WorkMeter:

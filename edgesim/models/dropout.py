@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from edgesim.models.errors import ModelError
 from edgesim.models.global_random import StepSeed
+from edgesim.quant.backward_pass import in_backward_pass
 
 _OTHER_STREAM = 0x9E3779B97F4A7C15  # odd, so that no two seeds become one
 
@@ -52,7 +53,7 @@ class SeededDropout(nn.Module):
         """
         if self.generator is None:
             raise RuntimeError("dropout has no seed; call seed_dropout_ before each training step")
-        if torch._C._current_graph_task_id() == -1:  # noqa: SLF001 (no public name; no backward pass)
+        if not in_backward_pass():
             self.calls, self.before = self.calls + 1, self.generator.get_state()
             return self.generator
         if self.calls != 1:

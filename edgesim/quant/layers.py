@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from edgesim.quant import autograd
 from edgesim.quant.affine import Grid, Quantized
 from edgesim.quant.arithmetic import Arithmetic, Geometry, Range
+from edgesim.quant.backward_pass import in_backward_pass
 from edgesim.quant.errors import LayerInputError
 from edgesim.quant.layer_step import LayerStep
 from edgesim.quant.rounding_noise import derive
@@ -39,7 +40,7 @@ class Noise:
         must get the same noise. Which of several calls it computes again cannot be seen.
         """
         call = self.calls.get(place, 0)
-        if torch._C._current_graph_task_id() == -1:  # noqa: SLF001 (no public name)
+        if not in_backward_pass():
             self.calls[place] = call + 1
         elif call == 1:
             call = 0

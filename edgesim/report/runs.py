@@ -21,6 +21,7 @@ from edgesim.results.load import UnfinishedRunWarning, load_run
 from edgesim.results.own_sources import source_reader
 from edgesim.results.run import Run
 from edgesim.results.run_files import ABOUT, RunDirectoryError, RunFiles
+from edgesim.results.test_samples import settings_of_test_samples
 from edgesim.scenario.files import parse_scenario
 from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.schema import Scenario
@@ -35,7 +36,6 @@ _FOLLOWS = "gossip.averaging_rate"  # is named in a label last
 
 _CONTENT = "content of "  # before the name of a file, in place of a key
 _TEST_SAMPLES = f"{_CONTENT}test samples"
-_CHOSEN_APART = ("data.partition.", "data.batch_size", "data.path")  # of what all are tested on
 
 _NO_SETTINGS = ("name", "description", "seed")  # what says nothing of how a run was trained
 
@@ -265,7 +265,7 @@ def differing_settings(
         flat = [settings | _following(run) for settings, run in zip(flat, runs, strict=True)]
     keys = list(dict.fromkeys(key for settings in flat for key in settings))
     table = {key: [written(settings.get(key)) for settings in flat] for key in keys}
-    if any(len(set(table[key])) > 1 for key in keys if _decides_test_samples(key)):
+    if len({settings_of_test_samples(run.settings, without=("path",)) for run in runs}) > 1:
         table.pop(_TEST_SAMPLES, None)  # they follow
     return {
         key: values
@@ -276,12 +276,6 @@ def differing_settings(
         # A file that one run alone has is told of by the key that names it.
         and not (key.startswith(_CONTENT) and written(None) in values)
     }
-
-
-def _decides_test_samples(key: str) -> bool:
-    """Whether samples that models are evaluated on follow from a setting."""
-    of_data = key.startswith("data.") and not key.startswith(_CHOSEN_APART)
-    return of_data or key == "evaluation.samples"
 
 
 def _compared(run: ReportedRun) -> dict[str, object]:

@@ -30,14 +30,14 @@ def draining_notices(studied: StudiedScenario, num_rounds: int) -> list[str]:
     is_meant = scenario.fleet.rules.waits_for_all and moves_mass(scenario)
     if scenario.fleet.churn is None or not is_meant or scenario.steps_on_model:
         return []
+    graph = _fixed_graph(schedule)
+    if graph is None:
+        return []
     found: dict[tuple[int, ...], str] = {}
-    for start, end in _moments(schedule, num_rounds):
-        every = schedule.exchange_every
-        if (end - start) // every < _FEW_EXCHANGES:
+    for start, end in _moments(schedule, graph, num_rounds):
+        if (end - start) // schedule.exchange_every < _FEW_EXCHANGES:
             continue
-        graph = schedule.graph(start + every - 1 - start % every)  # the first with an exchange
-        there = [n for n in graph if schedule.presence.is_present(n, start)]
-        cut_off = _sources(graph.subgraph(there))
+        cut_off = _sources(graph.subgraph(_there(schedule, start)))
         if cut_off and cut_off not in found:
             names = ", ".join(device_label(n, scenario.fleet.listed_names) for n in cut_off)
             found[cut_off] = (
@@ -49,21 +49,28 @@ def draining_notices(studied: StudiedScenario, num_rounds: int) -> list[str]:
     return list(found.values())[:NAMED_NOTICES]
 
 
-def _moments(schedule: Schedule, num_rounds: int) -> list[tuple[int, int]]:
-    """Spans of rounds with the same devices, by plan; none where the graph itself changes."""
-    base = getattr(schedule, "schedule", schedule)
-    while (inner := getattr(base, "schedule", None)) is not None:
-        base = inner
-    if not base.is_static:
-        return []
-    n, ends = schedule.num_devices, {0, num_rounds}
-    for device in range(n):
+def _fixed_graph(schedule: Schedule) -> nx.DiGraph[int] | None:
+    """The graph of all devices in rounds with an exchange; None if it changes."""
+    while (inner := getattr(schedule, "schedule", None)) is not None:  # presence, local steps
+        schedule = inner
+    return schedule.graph(0) if schedule.is_static else None
+
+
+def _moments(schedule: Schedule, graph: nx.DiGraph[int], num_rounds: int) -> list[tuple[int, int]]:
+    """Spans of rounds in which the same devices are there, by plan; none if there are too many."""
+    ends = {0, num_rounds}
+    for device in graph:
         for span in schedule.presence.spans(device):
             ends.update(r for r in span if 0 < r < num_rounds)
-    if len(ends) * base.graph(0).number_of_edges() > _MOST_EDGES:
+    if len(ends) * graph.number_of_edges() > _MOST_EDGES:
         return []
-    borders = sorted(ends)
-    return list(pairwise(borders))
+    return list(pairwise(sorted(ends)))
+
+
+def _there(schedule: Schedule, round_index: int) -> list[int]:
+    """Devices that are there in a round by plan; some may be absent at random."""
+    spans = ((n, span) for n in range(schedule.num_devices) for span in schedule.presence.spans(n))
+    return [n for n, (start, end) in spans if start <= round_index < end]
 
 
 def _sources(graph: nx.DiGraph[int]) -> tuple[int, ...]:

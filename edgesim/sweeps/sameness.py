@@ -5,12 +5,12 @@ A sweep goes on for days. Meanwhile somebody edits a file, or replaces the data.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from edgesim.results.run_files import RunFiles
+from edgesim.results.test_samples import settings_of_test_samples
 from edgesim.scenario.own_parts import own_parts
 from edgesim.scenario.schema import Scenario
 from edgesim.scenario.sweep import Sweep
@@ -18,7 +18,6 @@ from edgesim.storage.store import Store
 from edgesim.sweeps.directory import SweepError, is_finished
 
 _CODE, _FILE, _SAMPLES = "code", "file", "samples"
-_CHOSEN_APART = ("partition", "batch_size")  # keys of data that test samples do not follow from
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ class Contents:
         found = {(_CODE, part): digest for part, digest in environment.get("own_parts", {}).items()}
         found |= {(_FILE, path): digest for path, digest in environment.get("files", {}).items()}
         if samples := environment.get("samples"):
-            found[_SAMPLES, _settings_of_samples(scenario)] = samples["test"]
+            found[_SAMPLES, settings_of_test_samples(scenario)] = samples["test"]
         for (kind, name), digest in found.items():
             before, other = self.known.setdefault((kind, name), (digest, of))
             if before != digest:
@@ -63,7 +62,7 @@ class Contents:
 
     def of_cell(self, scenario: Scenario) -> list[list[str]]:
         """What a cell must begin with, as rows of texts."""
-        samples = _settings_of_samples(scenario.model_dump(mode="json"))
+        samples = settings_of_test_samples(scenario.model_dump(mode="json"))
         return [
             [kind, name, digest, of]
             for (kind, name), (digest, of) in self.known.items()
@@ -91,9 +90,3 @@ def known_contents(store: Store, planned: Sweep) -> Contents:
 def environment_of(store: Store, cell: str) -> dict[str, Any]:
     """What a finished cell began with."""
     return RunFiles(Store.at(f"{store.url}/{cell}")).read_json("environment.json")
-
-
-def _settings_of_samples(scenario: Mapping[str, Any]) -> str:
-    """Settings that the test samples follow from."""
-    data = {key: value for key, value in scenario["data"].items() if key not in _CHOSEN_APART}
-    return json.dumps([data, scenario["evaluation"]["samples"]], sort_keys=True)

@@ -90,3 +90,21 @@ def test_outputs_that_lose_an_axis_in_the_last_batch_of_an_evaluation(
         return
     with pytest.raises(ScenarioError, match=r"of shape \(3,\) for a batch of 1 sample.* \(1, 3\)"):
         prepared(tmp_path, *overrides)
+
+
+DISORDERLY = """
+import numpy as np
+
+def deal(labels, test_labels, test_column_of, num_devices):
+    test_labels.sort()
+    labels.sort()
+    return np.array_split(np.arange(len(labels)), num_devices)
+"""
+
+
+def test_a_partition_changes_copies_of_labels_alone(tmp_path):
+    """Sorted test labels would give another accuracy, without a word."""
+    (tmp_path / "mine.py").write_text(DISORDERLY)
+    labels = prepared(tmp_path).test_labels.copy()
+    dealt = prepared(tmp_path, f"data.partition={{kind: {tmp_path}/mine.py:deal}}")
+    assert dealt.test_labels.tolist() == labels.tolist()

@@ -92,3 +92,14 @@ def test_where_no_push_weight_drains_there_is_no_notice(settings):
 
 def test_short_absences_drain_little():
     assert drained(absent="{device: 2, from_round: 5, until_round: 9}") == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_absences_at_random_are_none_of_the_plan(seed):
+    """In round 0 some are absent; they are back in a few rounds."""
+    at_random = "random: {absence_probability: 0.3, mean_absence_rounds: 3}"
+    short = "{device: 2, from_round: 5, until_round: 9}"
+    churn = f"fleet.churn={{absent: [{short}], {at_random}}}"
+    assert drained(f"seed={seed}", churn) == []
+    (said,) = drained(f"seed={seed}", churn.replace("until_round: 9", "until_round: 25"))
+    assert "from round 5 to 24 devices are absent so that nothing reaches device 3: push" in said
