@@ -8,6 +8,7 @@
     run.evaluations                                # tables of a run, with pandas
     run = edgesim.load_run("runs/quickstart-...")  # the same of a run that was made before
     results = edgesim.sweep("quickstart", {"grid": {"seed": [1, 2]}})  # many runs, compared
+    edgesim.trained_model(run).module              # the averaged model, a torch module
     edgesim.gossip_around(model, optimizer, "quickstart")  # the same gossip in real processes
 
 A name is imported when it is first used: importing edgesim itself takes no time.
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from edgesim.api.costs import Costs, cost
     from edgesim.api.runs import resume, run
     from edgesim.api.scenarios import load_scenario
+    from edgesim.api.trained import TrainedModel, trained_model
     from edgesim.device.trainer import DivergedError
     from edgesim.distributed.around import gossip_around
     from edgesim.distributed.errors import GossipError
@@ -44,6 +46,7 @@ _HOMES = {
     "edgesim.api.costs": ("Costs", "cost"),
     "edgesim.api.runs": ("resume", "run"),
     "edgesim.api.scenarios": ("load_scenario",),
+    "edgesim.api.trained": ("TrainedModel", "trained_model"),
     "edgesim.device.trainer": ("DivergedError",),
     "edgesim.distributed.around": ("gossip_around",),
     "edgesim.distributed.errors": ("GossipError",),
@@ -85,6 +88,7 @@ __all__ = [
     "SweepResults",
     "SweepWarning",
     "TensorBoard",
+    "TrainedModel",
     "UnfinishedRunWarning",
     "compare_runs",
     "cost",
@@ -97,6 +101,7 @@ __all__ = [
     "run",
     "sweep",
     "sweep_costs",
+    "trained_model",
     "validate",
 ]
 

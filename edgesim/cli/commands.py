@@ -284,6 +284,31 @@ def report(
     show_report(runs, out, _out, with_paper=paper, accuracies=accuracy or ())
 
 
+@app.command(short_help="Write the trained model of a run to a file.")
+def export(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Directory of a run, or its URI.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="File to write. NAME.pt2: a program of torch.export, which runs without edgesim "
+            "(fp32 alone); any other name: the values, for torch.load.",
+        ),
+    ],
+    device: Annotated[
+        int | None, typer.Option(help="Number of a device; default: the averaged model.")
+    ] = None,
+) -> None:
+    """Write the trained model of a finished run to a file.
+
+    The model is evaluated once more, on the test samples of the run.
+    """
+    with uncollected():
+        from edgesim.cli.export import write_model
+
+    show(write_model(run, file, device), _out)
+
+
 @app.command(short_help="Say whether two runs have the same bits, and where they part.")
 def diff(
     first: Annotated[str, typer.Argument(metavar="RUN", help="Directory of a run, or its URI.")],

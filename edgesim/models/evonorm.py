@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.autograd.function import Function, once_differentiable
 
 from edgesim.models.errors import ModelError
-from edgesim.models.norms import GROUPS, NormKind
+from edgesim.models.norms import GROUPS, NormKind, takes_kernels
 
 EPSILON = 1e-5  # reference.md, section 2
 # Entries of a sample. With fewer, a run of some seconds gains less than the half second that every
@@ -101,8 +101,7 @@ def evonorm_s0(x_NCHW: Tensor, gamma: Tensor, beta: Tensor, v: Tensor, groups: i
 
 
 def _is_for_the_kernel(x_NCHW: Tensor) -> bool:
-    is_large = x_NCHW.shape[1:].numel() >= COMPILED_FROM
-    return is_large and x_NCHW.dtype == torch.float32 and x_NCHW.device.type == "cpu"
+    return x_NCHW.shape[1:].numel() >= COMPILED_FROM and takes_kernels(x_NCHW)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -60,6 +61,15 @@ class NormKind:
 
 
 NORMS: Mapping[str, NormKind] = catalog.NORMS
+
+
+def takes_kernels(activations: Tensor) -> bool:
+    """Whether compiled kernels can compute with a tensor: float32, on a processor, with values.
+
+    A graph that `torch.export` traces has torch's own operations instead.
+    """
+    is_there = activations.device.type == "cpu" and not torch.compiler.is_exporting()
+    return is_there and activations.dtype == torch.float32
 
 
 def make_norm_act(norm: str, channels: int, gate: Gate) -> nn.Module:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import Function, once_differentiable
 
-from edgesim.models.norms import GROUPS, NormKind, check_groups
+from edgesim.models.norms import GROUPS, NormKind, check_groups, takes_kernels
 from edgesim.quant import range_batch_norm_formulas as range_batch_norm
 from edgesim.quant import range_evonorm_formulas as range_evonorm
 from edgesim.quant.arithmetic import Arithmetic, Gate, RangeNormShape
@@ -54,7 +54,7 @@ class RangeEvoNorm(nn.Module):
         """
         chunks = range_evonorm.chunks_of(x_NCHW[0].numel() // self.groups)
         shape = RangeNormShape(self.groups, chunks)
-        if x_NCHW.dtype == torch.float32 and x_NCHW.device.type == "cpu":
+        if takes_kernels(x_NCHW):
             from edgesim.models.compiled_range_evonorm import compiled_range_evonorm  # loads numba
 
             return compiled_range_evonorm(x_NCHW, self.v, self.gamma, self.beta, shape, self.gate)

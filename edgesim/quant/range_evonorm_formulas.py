@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import log, pi, sqrt
+from math import log, pi, prod, sqrt
 
 import torch
 from torch import Tensor
@@ -68,7 +68,7 @@ def mean_range(
         step: distance of codes; None for fp32, where no range is too small.
     """
     total = tops.sum(dims) - bottoms.sum(dims)
-    chunks = tops.numel() // total.numel()
+    chunks = prod(tops.shape[dim] for dim in dims)
     R = total * (1 / chunks)
     if step is None:
         return R, None
@@ -180,7 +180,7 @@ def _gate_slope(x: Tensor, v: Tensor, h: Tensor, gate: Gate) -> Tensor:
 
 def _groups(x_NHWC: Tensor, shape: RangeNormShape) -> Tensor:
     """Each sample's groups in (K, H, W) order, shape (N, G, K H W); a copy."""
-    return x_NHWC.permute(0, 3, 1, 2).reshape(len(x_NHWC), shape.groups, -1)
+    return x_NHWC.permute(0, 3, 1, 2).reshape(x_NHWC.shape[0], shape.groups, -1)
 
 
 def _ungroup(x_NGL: Tensor, like_NHWC: Tensor) -> Tensor:

@@ -310,14 +310,16 @@ class Evaluator:
         self, model: FlatModel, snapshot: Snapshot
     ) -> tuple[Evaluation, dict[str, float | None]]:
         model.load_(debiased(snapshot), snapshot.buffers)
-        seeds = self._seeds(snapshot)
+        seeds = rounding_seeds(self._seed, snapshot.device, snapshot.round_index)
         is_mean = snapshot.device == CONSENSUS
         passes = list(self._own_passes.values()) if is_mean else []
         if snapshot.device in self._own_passes:
             passes = [self._own_passes[snapshot.device]]
         try:
-            common = model.evaluate(self._seeded(model, self._make_batches, seeds))
-            own = [model.evaluate(self._seeded(model, each, seeds)) for each in passes]
+            common, *own = (
+                model.evaluate(seeded(model, self._until_closed(each), seeds))
+                for each in (self._make_batches, *passes)
+            )
         except NonFiniteError as error:
             raise DivergedError(
                 f"{_subject(snapshot)} diverged: {error}; "
@@ -325,20 +327,32 @@ class Evaluator:
             ) from error
         return common, _own_figures(common, own) if self._own_passes else {}
 
-    def _seeds(self, snapshot: Snapshot) -> Iterator[int]:
-        """Seeds of the rounding in each batch that a model sees."""
-        subject = snapshot.device - CONSENSUS
-        purpose, round_index = StreamPurpose.EVALUATION_ROUNDING, snapshot.round_index
-        return count(torch_seed(self._seed, purpose, subject, round_index))
-
-    def _seeded(
-        self, model: FlatModel, passes: Passes, seeds: Iterator[int]
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """The batches of a pass until `close`; each is rounded with noise of its own."""
+    def _until_closed(self, passes: Passes) -> Iterator[tuple[Tensor, Tensor]]:
+        """The batches of a pass until `close`."""
         for batch in passes():
             self._check_open()
-            seed_rounding_(model.leaf_modules, next(seeds))
             yield batch
+
+
+def rounding_seeds(seed: int, device: int, round_index: int) -> Iterator[int]:
+    """Seeds of the rounding in each batch that a model sees in an evaluation.
+
+    Args:
+        seed: of the scenario.
+        device: whose model it is.
+        round_index: of the evaluation.
+    """
+    purpose = StreamPurpose.EVALUATION_ROUNDING
+    return count(torch_seed(seed, purpose, device - CONSENSUS, round_index))
+
+
+def seeded(
+    model: FlatModel, batches: Iterable[tuple[Tensor, Tensor]], seeds: Iterator[int]
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches for a model, which rounds each with noise of its own."""
+    for batch in batches:
+        seed_rounding_(model.leaf_modules, next(seeds))
+        yield batch
 
 
 def _subject(snapshot: Snapshot) -> str:

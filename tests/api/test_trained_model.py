@@ -1,0 +1,204 @@
+"""The trained model of a run gives the figures of its last evaluation, and can be written."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+import edgesim
+from edgesim.api.trained import NoModelError, NoProgramError
+from edgesim.cli import main
+from edgesim.results.run_files import RunDirectoryError
+
+SMALL = {
+    "fleet__devices": 3,
+    "training__rounds": 4,
+    "data__train_samples": 120,
+    "evaluation": {"every_rounds": 2, "samples": 40, "batch_size": 16},
+}
+GOSSIPED = {
+    "zero_point": "integer",
+    "activation_rounding": "stochastic",
+    "evaluation_rounding": "stochastic",
+    "ranges": "gossiped",
+}
+MODELS = {
+    "evonorm_s0": {"name": "small_cnn"},
+    "range_evonorm": {"name": "small_cnn", "norm": "range_evonorm"},
+    "batch": {"name": "small_cnn", "norm": "batch"},
+    "int8": {"name": "small_cnn", "precision": "int8", "norm": "range_evonorm"},
+    "int8, random": {"name": "small_cnn", "precision": "int8", "quantization": GOSSIPED},
+}
+OWN = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, input_shape, num_classes):
+        super().__init__()
+        self.frozen = nn.Linear(64, 32).requires_grad_(False)
+        self.norm = nn.BatchNorm1d(32)
+        self.drop = nn.Dropout(0.2)
+        self.head = nn.Linear(32, num_classes)
+
+    def forward(self, x):
+        return self.head(self.drop(self.norm(self.frozen(x.flatten(1)))))
+"""
+
+
+@pytest.fixture(scope="module")
+def run_of(tmp_path_factory):
+    """Gives a run of a model, made once."""
+    folder, made = tmp_path_factory.mktemp("trained"), {}
+    (folder / "own.py").write_text(OWN)
+
+    def get(name):
+        if name not in made:
+            own = {"name": f"{folder}/own.py:Net"}
+            out = folder / name.replace(", ", "-")
+            model = MODELS.get(name, own)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", edgesim.ScenarioWarning)
+                made[name] = edgesim.run("quickstart", out=out, inline=True, model=model, **SMALL)
+        return made[name]
+
+    return get
+
+
+@pytest.mark.parametrize("name", [*MODELS, "own"])
+def test_it_gives_the_figures_of_the_last_evaluation(run_of, name):
+    run = run_of(name)
+    last = run.evaluations.tail(4)
+    for device, row in zip((None, 0, 1, 2), last.to_dict("records"), strict=True):
+        model = edgesim.trained_model(run, device)
+        assert model.device == row["device"]
+        found = model.evaluate()
+        assert (found.accuracy, found.loss) == (row["accuracy"], row["loss"])
+        assert not model.module.training
+
+
+def test_a_training_of_it_leaves_the_run_alone(run_of):
+    run = run_of("batch")
+    model = edgesim.trained_model(run.place)
+    before = model.evaluate()
+    optimizer = torch.optim.SGD(model.module.parameters(), lr=0.1)
+    model.module.train()
+    for inputs, targets in model.test_batches():
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model.module(inputs), targets).backward()
+        optimizer.step()
+    assert model.evaluate().loss < before.loss
+    assert edgesim.trained_model(run).evaluate() == before
+
+
+def test_its_module_is_the_class_of_ones_own(run_of):
+    model = edgesim.trained_model(run_of("own"), 1)
+    assert type(model.module).__name__ == "Net"
+    assert model.input_shape == (1, 8, 8)
+    assert {"frozen.weight", "norm.running_var"} <= set(model.module.state_dict())
+
+
+@pytest.mark.parametrize("name", ["int8", "own"])
+def test_saved_values_fit_another_module(run_of, tmp_path, name):
+    model = edgesim.trained_model(run_of(name), 2)
+    model.save(tmp_path / "model.pt")
+    content = torch.load(tmp_path / "model.pt", weights_only=True)
+    assert content["device"] == 2
+    assert (
+        content["run_digest"]
+        == json.loads((run_of(name).path / "run.json").read_text())["run_digest"]
+    )
+    assert content["mean"] == list(model.mean)
+    other = edgesim.trained_model(run_of(name), 0)
+    assert other.evaluate() != model.evaluate()
+    other.module.load_state_dict(content["state_dict"])
+    wanted, given = model.module.state_dict(), other.module.state_dict()
+    assert all(torch.equal(given[key], value) for key, value in wanted.items())
+
+
+@pytest.mark.parametrize("name", ["evonorm_s0", "range_evonorm", "batch", "own"])
+def test_a_program_gives_the_same_outputs_for_batches_of_any_size(run_of, tmp_path, name):
+    model = edgesim.trained_model(run_of(name))
+    model.export(tmp_path / "model.pt2")
+    program = torch.export.load(tmp_path / "model.pt2").module()
+    for inputs, _ in model.test_batches():
+        for some in (inputs, inputs[:3], inputs[:1]):
+            torch.testing.assert_close(program(some), model.module(some))
+    assert all(parameter.requires_grad for parameter in model.module.parameters()) == (
+        name != "own"
+    )
+
+
+def test_a_program_of_images_for_kernels_has_none():
+    """At 32x32 pixels EvoNorm-S0 takes a compiled kernel, which a program can't have."""
+    from edgesim.models.evonorm import EvoNormS0
+
+    norm = EvoNormS0(16).requires_grad_(requires_grad=False)
+    x = torch.randn(2, 16, 32, 32)
+    program = torch.export.export(norm, (x,)).module()
+    torch.testing.assert_close(program(x), norm(x))
+
+
+def test_eight_bits_are_no_program(run_of, tmp_path):
+    model = edgesim.trained_model(run_of("int8"))
+    with pytest.raises(NoProgramError, match=r"8-bit layers.*\.pt$"):
+        model.export(tmp_path / "model.pt2")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_can_not_be_given_is_said(run_of, tmp_path):
+    run = run_of("batch")
+    with pytest.raises(NoModelError, match="has no device 3; its devices are 0 to 2"):
+        edgesim.trained_model(run, 3)
+    with pytest.raises(KeyboardInterrupt):
+        edgesim.run("quickstart", out=tmp_path / "cut", inline=True, on_evaluation=_stop, **SMALL)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", edgesim.UnfinishedRunWarning)
+        with pytest.raises(NoModelError, match=r"not finished.*edgesim resume"):
+            edgesim.trained_model(tmp_path / "cut")
+
+
+def _stop(_):
+    raise KeyboardInterrupt
+
+
+def test_other_test_samples_are_refused(run_of):
+    run = run_of("evonorm_s0")
+    place = run.path / "environment.json"
+    model, content = edgesim.trained_model(run), json.loads(place.read_text())
+    assert set(content["samples"]) == {"training", "test"}
+    model._prepared.sample_digests["test"] = "0" * 32
+    with pytest.raises(RunDirectoryError, match="the test samples have changed since the run"):
+        model.evaluate()
+    batch = next(model.test_batches())
+    assert np.isfinite(model.evaluate([batch]).loss)
+
+
+def exported(monkeypatch, capsys, *arguments):
+    """What `edgesim export` prints."""
+    monkeypatch.setattr(sys, "argv", ["edgesim", "export", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    return capsys.readouterr().out
+
+
+def test_the_command_says_what_it_has_written(run_of, tmp_path, monkeypatch, capsys):
+    run, file = run_of("int8"), tmp_path / "model.pt"
+    printed = exported(monkeypatch, capsys, run.place, str(file), "--device", "1")
+    accuracy = run.evaluations.iloc[-2]["accuracy"]
+    assert f"{accuracy:.4f}; in the run's last evaluation {accuracy:.4f}" in printed
+    assert "of device 1" in printed
+    assert torch.load(file, weights_only=True)["device"] == 1
+
+
+def test_the_command_writes_programs(run_of, tmp_path, monkeypatch, capsys):
+    file = tmp_path / "model.pt2"
+    printed = exported(monkeypatch, capsys, run_of("batch").place, str(file))
+    assert f'torch.export.load("{file}").module()' in printed
+    assert torch.export.load(file).module()(torch.zeros(5, 1, 8, 8)).shape == (5, 10)
